@@ -1,0 +1,125 @@
+"""Count the system calls of a pair from outside the process, with a kernel tracer.
+
+A contestant runs twice under the tracer, with a few and with many pairs.  The
+difference of the two counts belongs to the pairs alone: start, imports, connecting and
+the end cancel out.  All threads are counted.  `perf stat` only counts, so the process
+runs at its normal speed; `strace` stops it at every call, so that replies are there
+before they are waited for and a few waits less are seen.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench._contestant import Contestant
+
+FEW_PAIRS = 100
+_EVENT = "raw_syscalls:sys_enter"
+
+
+@dataclass(frozen=True, slots=True)
+class Tracer:
+    """A way to count, or (`name` None) the reason why there is none."""
+
+    name: str | None
+    command: tuple[str, ...] = ()  # the file for the counts comes next
+    tail: tuple[str, ...] = ()
+    parse: Callable[[str], int] = int
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SyscallCount:
+    """System calls per pair, from outside and, the floor only, by its own count."""
+
+    per_pair: float
+    own_per_pair: float | None
+
+
+def find_tracer() -> Tracer:
+    """Return the first tracer that is installed and allowed here, tried out."""
+    reasons = []
+    for tracer in (_PERF, _STRACE):
+        try:
+            _traced_count(tracer, ["true"])
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            reasons.append(f"{tracer.command[0]}: {_one_line(error)}")
+        else:
+            return tracer
+    return Tracer(None, reason="; ".join(reasons))
+
+
+def count_syscalls(
+    tracer: Tracer, contestant: str, urls: Sequence[str], pairs: int
+) -> SyscallCount:
+    """Run a contestant twice under the tracer; `pairs` more the second time."""
+    few, few_own = _count_blocks(tracer, contestant, urls, [FEW_PAIRS])
+    many, many_own = _count_blocks(tracer, contestant, urls, [FEW_PAIRS, pairs])
+    return SyscallCount(
+        per_pair=(many - few) / pairs,
+        own_per_pair=(many_own - few_own) / pairs if many_own else None,
+    )
+
+
+def _count_blocks(
+    tracer: Tracer, contestant: str, urls: Sequence[str], blocks: Sequence[int]
+) -> tuple[int, int]:
+    """Return the tracer's count and the process's own (0 when it keeps none)."""
+    with tempfile.TemporaryDirectory() as folder:
+        output = Path(folder, "counts")
+        prefix = [*tracer.command, str(output), *tracer.tail]
+        with Contestant(contestant, urls, prefix=prefix) as process:
+            own = sum(process.run(pairs).own_syscalls or 0 for pairs in blocks)
+        return tracer.parse(output.read_text()), own
+
+
+def _traced_count(tracer: Tracer, command: Sequence[str]) -> int:
+    if not shutil.which(tracer.command[0]):
+        raise FileNotFoundError("not on PATH")
+    with tempfile.TemporaryDirectory() as folder:
+        output = Path(folder, "counts")
+        subprocess.run(
+            [*tracer.command, str(output), *tracer.tail, *command],
+            check=True,
+            capture_output=True,
+            timeout=30,
+        )
+        return tracer.parse(output.read_text())
+
+
+def _parse_perf(text: str) -> int:
+    for line in text.splitlines():
+        count, _, rest = line.partition(",")
+        if _EVENT in rest:
+            return int(count)
+    raise ValueError("no count in its output")
+
+
+def _parse_strace(text: str) -> int:
+    """Add up the column `calls` of `strace -c`; its own total line differs by version.
+
+    A row is: % time, seconds, usecs/call, calls, errors (or nothing), syscall.
+    """
+    rows = [line.split() for line in text.splitlines()]
+    calls = [
+        int(row[3]) for row in rows if len(row) in (5, 6) and row[3].isdigit()
+        and row[-1] != "total"
+    ]  # fmt: skip
+    if not calls:
+        raise ValueError("no counts in its output")
+    return sum(calls)
+
+
+def _one_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+_PERF = Tracer(
+    "perf stat", ("perf", "stat", "-x", ",", "-e", _EVENT, "-o"), ("--",), _parse_perf
+)
+_STRACE = Tracer("strace", ("strace", "-f", "-c", "-o"), ("--",), _parse_strace)

@@ -1,0 +1,82 @@
+"""Print a report: a table for the terminal, or the same in Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bench._peers import LABELS
+from bench._results import Report, Row
+
+_HEADINGS = (
+    "N",
+    "contestant",
+    "p50 µs",
+    "p99 µs",
+    "pairs/s",
+    "CPU µs",
+    "syscalls",
+    "p50 / floor",
+    "CPU / floor",
+    "p50 / fastredlock",
+)
+
+
+def text_of(report: Report) -> str:
+    """Return the report for a terminal: aligned columns, a blank line between the N."""
+    cells = [_HEADINGS, *(_cells(row) for row in report.rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = [_aligned(_HEADINGS, widths)]
+    masters = 0
+    for row in report.rows:
+        if row.masters != masters:
+            lines.append("")
+        masters = row.masters
+        lines.append(_aligned(_cells(row), widths))
+    return "\n".join([*lines, "", *_captions(report)])
+
+
+def markdown_of(report: Report) -> str:
+    """Return the report ready to be pasted into a README."""
+    lines = [
+        "| " + " | ".join(_HEADINGS) + " |",
+        "|--:|:--|" + "--:|" * (len(_HEADINGS) - 2),
+    ]
+    lines += ["| " + " | ".join(_cells(row)) + " |" for row in report.rows]
+    return "\n".join([*lines, "", *(f"- {line}" for line in _captions(report))])
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    return (
+        str(row.masters),
+        LABELS[row.contestant],
+        f"{row.p50_us:,.0f}",
+        f"{row.p99_us:,.0f}",
+        f"{row.pairs_per_s:,.0f}",
+        f"{row.cpu_us:,.0f}",
+        "-" if row.syscalls is None else f"{row.syscalls:,.1f}",
+        _times(row.p50_to_floor),
+        _times(row.cpu_to_floor),
+        _times(row.p50_to_ours),
+    )
+
+
+def _times(ratio: float | None) -> str:
+    return "-" if ratio is None else f"{ratio:.2f}×" if ratio < 10 else f"{ratio:.1f}×"
+
+
+def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
+    padded = [
+        cell.ljust(width) if heading == "contestant" else cell.rjust(width)
+        for cell, width, heading in zip(cells, widths, _HEADINGS, strict=True)
+    ]
+    return "  ".join(padded).rstrip()
+
+
+def _captions(report: Report) -> list[str]:
+    return [
+        report.method,
+        report.syscall_method,
+        f"Machine: {report.machine}.",
+        f"Versions: {report.versions}.",
+        *report.notes,
+    ]

@@ -1,0 +1,177 @@
+"""How long does an acquire and release take, and what does it cost?
+
+One table for N = 1, 3, 5 masters: the contestants play in turns, A B C A B C ..., each
+in a process of its own, so that a noisy machine is noisy for all of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from bench._contestant import Block, Contestant
+from bench._machine import machine_line, versions_line
+from bench._peers import CONTESTANTS, FLOOR, version_of
+from bench._results import Report, Row, rows_of
+from bench._servers import local_masters, server_version
+from bench._syscalls import SyscallCount, Tracer, count_syscalls, find_tracer
+from bench._table import markdown_of, text_of
+
+_REST = 0.02  # s; replies and threads left over from the last block end in it
+_COUNT_TOLERANCE = 0.02
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the bench; return 0, or 2 when a contestant asked for cannot play."""
+    options = _parser().parse_args(arguments)
+    report = Report.load(options.load) if options.load else _measure(options)
+    print(markdown_of(report) if options.markdown else text_of(report))
+    if options.json:
+        report.save(options.json)
+    if options.plot:
+        from bench._plot import plot  # matplotlib is needed only here
+
+        plot(report, options.plot)
+    return 0
+
+
+def _measure(options: argparse.Namespace) -> Report:
+    players, notes = _players(options.only)
+    tracer = Tracer(None, reason="--syscall-pairs 0")
+    if options.syscall_pairs:
+        tracer = find_tracer()
+    rows: list[Row] = []
+    server = ""
+    for masters in options.masters:
+        with local_masters(masters) as urls:
+            server = server_version(urls[0])
+            rounds = _play(players, urls, options.pairs, options.blocks)
+            counts = _count(tracer, players, urls, options.syscall_pairs)
+        rows += rows_of(masters, rounds, counts)
+    return Report(
+        machine=machine_line(server),
+        versions=versions_line(players),
+        method=(
+            f"Uncontended acquire + release; medians of {options.blocks} alternating "
+            f"blocks of {options.pairs} pairs; CPU of the client process alone."
+        ),
+        syscall_method=(
+            f"System calls per pair counted with {tracer.name}."
+            if tracer.name
+            else f"System calls not counted ({tracer.reason})."
+        ),
+        notes=notes + _count_notes(rows),
+        rows=rows,
+    )
+
+
+def _players(only: Sequence[str] | None) -> tuple[list[str], list[str]]:
+    """Return who plays, and a note for each who cannot and was not asked for."""
+    if only:
+        return [name for name in CONTESTANTS if name in only], []
+    missing = [n for n in CONTESTANTS if n != FLOOR and version_of(n) is None]
+    return (
+        [name for name in CONTESTANTS if name not in missing],
+        [f"{name} is not installed and did not play." for name in missing],
+    )
+
+
+def _play(
+    players: Sequence[str], urls: Sequence[str], pairs: int, blocks: int
+) -> list[dict[str, Block]]:
+    """Return one dict per round: a `Block` per contestant, in the order of play."""
+    with ExitStack() as stack:
+        processes = [stack.enter_context(Contestant(name, urls)) for name in players]
+        for process in processes:
+            process.run(pairs)  # the warm-up
+        return [
+            {process.name: _play_block(process, pairs) for process in processes}
+            for _ in _progress(len(urls), blocks)
+        ]
+
+
+def _play_block(process: Contestant, pairs: int) -> Block:
+    time.sleep(_REST)
+    process.run(max(1, pairs // 20))  # caches and branch predictors are theirs again
+    return process.run(pairs)
+
+
+def _progress(masters: int, blocks: int) -> Sequence[int]:
+    print(f"N = {masters}: {blocks} rounds ...", file=sys.stderr, flush=True)
+    return range(blocks)
+
+
+def _count(
+    tracer: Tracer, players: Sequence[str], urls: Sequence[str], pairs: int
+) -> dict[str, SyscallCount]:
+    if not tracer.name:
+        return {}
+    return {name: count_syscalls(tracer, name, urls, pairs) for name in players}
+
+
+def _count_notes(rows: Sequence[Row]) -> list[str]:
+    """Check the tracer against the floor's own count; say so when they disagree."""
+    return [
+        f"N = {row.masters}: the floor counted {row.own_syscalls:.1f} system calls "
+        f"itself, the tracer {row.syscalls:.1f}: do not trust that column."
+        for row in rows
+        if row.syscalls and row.own_syscalls
+        if abs(row.syscalls - row.own_syscalls) > _COUNT_TOLERANCE * row.syscalls
+    ]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.bench_pair",
+        description=__doc__,
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--pairs", type=_count_of, default=1000, help="pairs in a block")
+    add("--blocks", type=_count_of, default=11, help="blocks per contestant and N")
+    add("--masters", type=_counts_of, default=[1, 3, 5], metavar="N,N", help="the N")
+    add("--only", type=_names_of, metavar="NAME,NAME", help=", ".join(CONTESTANTS))
+    add(
+        "--syscall-pairs",
+        type=int,
+        default=1000,
+        metavar="PAIRS",
+        help="pairs in the separate pass that counts system calls; 0 leaves it out",
+    )
+    add("--markdown", action="store_true", help="print the table in Markdown")
+    add("--json", type=Path, metavar="FILE", help="save the figures")
+    add("--plot", type=Path, metavar="FILE", help="draw them, .svg or .png")
+    add("--load", type=Path, metavar="FILE", help="measure nothing, show a saved run")
+    return parser
+
+
+def _count_of(text: str) -> int:
+    count = int(text)
+    if count < 1:
+        raise argparse.ArgumentTypeError(f"{count} is less than 1")
+    return count
+
+
+def _counts_of(text: str) -> list[int]:
+    return [_count_of(part) for part in text.split(",")]
+
+
+def _names_of(text: str) -> list[str]:
+    names = text.split(",")
+    for name in names:
+        if name not in CONTESTANTS:
+            raise argparse.ArgumentTypeError(
+                f"{name!r} is none of {', '.join(CONTESTANTS)}"
+            )
+    return names
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,46 @@
+"""Distributed locks over independent Redis masters (Redlock), fast and strict.
+
+    from fastredlock import FastRedlock
+
+    locks = FastRedlock(["redis://a:6379", "redis://b:6379", "redis://c:6379"])
+    with locks.lock("orders:42", ttl=5, timeout=2) as lease:
+        ...  # at most one holder, as long as lease.is_valid
+"""
+
+from ._core import Vote
+from .client import FastRedlock
+from .errors import (
+    AcquireError,
+    ConfigurationError,
+    FastRedlockError,
+    InternalError,
+    LeaseLostError,
+    QuorumUnreachableError,
+    ResourceTakenError,
+    ValidityExhaustedError,
+)
+from .lease import Lease, ReleaseStatus
+from .retry import Retry
+from .stats import Stats
+from .votes import MasterVote
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AcquireError",
+    "ConfigurationError",
+    "FastRedlock",
+    "FastRedlockError",
+    "InternalError",
+    "Lease",
+    "LeaseLostError",
+    "MasterVote",
+    "QuorumUnreachableError",
+    "ReleaseStatus",
+    "ResourceTakenError",
+    "Retry",
+    "Stats",
+    "ValidityExhaustedError",
+    "Vote",
+    "__version__",
+]

@@ -1,0 +1,89 @@
+"""An attempt is a round, its roll-back and a delay: one generator, for every driver.
+
+The driver is given what to do next and does it: a `Round` is run until it is closed (a
+lost one is rolled back by the engine before anything else), a float is slept (s). The
+generator sees no clock and no socket: the times it needs stand in the closed round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from random import random
+
+from ._core import Engine, Operation, Round, Terms, Verdict
+from .errors import QuorumUnreachableError, ValidityExhaustedError
+from .retry import Retry
+from .votes import votes_of
+
+ACQUIRE = int(Operation.ACQUIRE)
+
+
+def attempts(
+    engine: Engine,
+    resource: str | bytes,
+    key: bytes,
+    terms: Terms,
+    new_token: Callable[[], bytes],
+    retry: Retry,
+    timeout_ns: int | None,
+    connect_timeout_ns: int,
+    began_ns: int,
+) -> Iterator[Round | float]:
+    """Yield rounds to run and delays to sleep, until one is won or time is up.
+
+    The last round yielded is the outcome: won, or taken at the end of the timeout.
+    Raises QuorumUnreachableError after `retry.unreachable_tries` unreachable rounds in
+    a row or when the timeout ends in that state, ValidityExhaustedError at once.
+    """
+    tries = unreachable = 0
+    left_ns = timeout_ns
+    while True:
+        tries += 1
+        # A fresh token for every round: the late release of one round must never meet
+        # the key of the next.
+        round = engine.new_round(ACQUIRE, key, new_token(), terms)
+        round.attempt = tries
+        # One round timeout at least: a single try on a new client has to connect.
+        round.connect_within_ns = (
+            connect_timeout_ns
+            if left_ns is None
+            else min(connect_timeout_ns, max(left_ns, terms.timeout_ns))
+        )
+        yield round
+        if round.is_won:
+            return
+        elapsed_ns = round.closed_ns - began_ns
+        if timeout_ns is not None:
+            left_ns = timeout_ns - elapsed_ns
+        is_over = left_ns is not None and left_ns <= 0
+        verdict = round.verdict
+        if verdict is Verdict.TAKEN:
+            if is_over:
+                return
+            unreachable = 0
+            delay = retry.after_taken(tries, engine.round_trip_ns / 1e9, random())
+        elif verdict is Verdict.UNREACHABLE:
+            unreachable += 1
+            if is_over or unreachable >= retry.unreachable_tries:
+                votes = votes_of(engine, round)
+                hint = round_timeout_hint(engine, terms)
+                raise QuorumUnreachableError(
+                    resource, votes, tries, elapsed_ns / 1e9, hint
+                )
+            delay = retry.after_unreachable(random())
+        else:
+            votes = votes_of(engine, round)
+            raise ValidityExhaustedError(resource, votes, tries, elapsed_ns / 1e9)
+        # Never past the end of the timeout: the last try is made at it, not before.
+        yield delay if left_ns is None else min(delay, left_ns / 1e9)
+
+
+def round_timeout_hint(engine: Engine, terms: Terms) -> str:
+    """Say so where the masters do answer, but later than a round waits."""
+    slowest_us = max(engine.late_us)
+    if slowest_us * 1000 <= terms.timeout_ns:
+        return ""
+    return (
+        f"replies took up to {slowest_us / 1e3:.0f} ms, a round waits "
+        f"{terms.timeout_ns / 1e6:.0f} ms: give a larger round_timeout or ttl"
+    )

@@ -1,0 +1,102 @@
+"""Print what a finished demo has found: how fast, who voted what, what was lost."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
+
+from ._demo_job import Outcome, Work, percentile_us
+from ._demo_scene import Phase, Scene
+
+_VOTES = ("GRANTED", "TAKEN", "FAILED", "SILENT", "PENDING")
+
+
+def report(console: Console, scene: Scene) -> None:
+    """Print the tables of times and votes, then the verdict."""
+    console.print()
+    remarks = _remarks(scene.phases[Work.WITH_LOCK].outcome)
+    for part in (_times(scene), _votes(scene), Group(*remarks)):
+        console.print(part)
+        console.print()
+    for line in _verdict(scene):
+        console.print(line)
+
+
+def _times(scene: Scene) -> Table:
+    alone, locked = scene.phases[Work.ALONE], scene.phases[Work.WITH_LOCK]
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("how fast", min_width=46)
+    for name in ("p50", "p99", "per second"):
+        table.add_column(name, justify="right", min_width=9)
+    table.add_row("one worker alone, nobody else wants the lock")
+    _add_times(table, alone, "acquire")
+    table.add_row()
+    table.add_row(f"{scene.workers} workers want the same lock{_trouble(scene)}")
+    _add_times(table, locked, "acquire, waiting for others included")
+    return table
+
+
+def _trouble(scene: Scene) -> str:
+    return "" if scene.conditions is None else ", 2 masters fail"
+
+
+def _add_times(table: Table, phase: Phase, acquire: str) -> None:
+    outcome = phase.outcome
+    rate = outcome.leases / outcome.seconds if outcome.seconds else 0.0
+    table.add_row(f"  {acquire}", *_percentiles(outcome.acquire_us), f"{rate:,.0f}")
+    table.add_row("  release", *_percentiles(outcome.release_us))
+
+
+def _percentiles(times_us: Counter[int]) -> list[str]:
+    return [_time(percentile_us(times_us, percent)) for percent in (50, 99)]
+
+
+def _time(us: int | None) -> str:
+    if us is None:
+        return "-"
+    return f"{us} µs" if us < 1000 else f"{us / 1000:.1f} ms"
+
+
+def _votes(scene: Scene) -> Table:
+    outcome = scene.phases[Work.WITH_LOCK].outcome
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("who voted what (with the lock)", min_width=26)
+    for name in _VOTES:
+        table.add_column(name.lower(), justify="right")
+    for number, master in enumerate(scene.masters, 1):
+        tally = outcome.masters[master]
+        counts = [f"{tally.counts[name]:,}" for name in _VOTES]
+        table.add_row(f"{number}  {master}", *counts)
+        if tally.text:
+            table.add_row(Text(f"   last error: {tally.text}", style="yellow"))
+    return table
+
+
+def _remarks(outcome: Outcome) -> list[Text]:
+    remarks = []
+    if any(tally.counts["PENDING"] for tally in outcome.masters.values()):
+        remarks.append("pending: the others had decided before this master answered")
+    if outcome.expired:
+        remarks.append(f"{outcome.expired:,} leases ended too early to write")
+    if outcome.failures:
+        remarks.append(f"{outcome.failures:,} acquires failed, the last: ")
+        remarks[-1] += outcome.failure
+    return [Text(f"  {remark}", style="dim") for remark in remarks]
+
+
+def _verdict(scene: Scene) -> list[Text]:
+    unlocked, locked = scene.phases[Work.WITHOUT_LOCK], scene.phases[Work.WITH_LOCK]
+    style = "bold red" if locked.lost else "bold green"
+    hint = "" if unlocked.lost else "; a longer --pause-ms would show some"
+    return [
+        Text(f"without the lock: {_lost(unlocked)}{hint}"),
+        Text(f"with the lock:    {_lost(locked)}", style=style),
+    ]
+
+
+def _lost(phase: Phase) -> str:
+    share = f" ({phase.lost / phase.increments:.0%})" if phase.lost else ""
+    return f"{phase.lost:,} of {phase.increments:,} updates lost{share}"

@@ -1,0 +1,70 @@
+"""Hold what is known about a running demo: its phases, masters and events.
+
+The demo writes it, a view shows it, whenever it likes; nothing here does any I/O.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from enum import Enum
+
+from ._demo_job import Outcome, Work
+
+
+class Condition(str, Enum):
+    """What the demo has done to one of its own masters."""
+
+    UP = "up"
+    STOPPED = "stopped"
+    PAUSED = "paused"
+
+
+class Progress(Enum):
+    """How far a phase has come."""
+
+    WAITING = 0
+    RUNNING = 1
+    DONE = 2
+
+
+@dataclass(slots=True)
+class Phase:
+    """Count one phase of the demo; `seconds` is how long it is meant to run."""
+
+    work: Work
+    seconds: float
+    progress: Progress = Progress.WAITING
+    elapsed: float = 0.0
+    increments: int = 0  # done by the workers; pairs of acquire and release if ALONE
+    counter: int = 0  # as found in the file, read after the increments
+    outcome: Outcome = field(default_factory=Outcome)
+
+    @property
+    def lost(self) -> int:
+        """Increments missing in the counter; while running: at least so many."""
+        return max(0, self.increments - self.counter)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Say what happened, `at` seconds after the start."""
+
+    at: float
+    text: str
+
+
+@dataclass(slots=True)
+class Scene:
+    """Hold all of it; `masters` are named and ordered as in the engine's votes."""
+
+    workers: int
+    phases: dict[Work, Phase]
+    conditions: list[Condition] | None  # of our masters; None: the user's, left alone
+    masters: list[str] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    started: float = field(default_factory=time.monotonic)
+
+    def note(self, text: str) -> None:
+        """Add an event that happens now."""
+        self.events.append(Event(time.monotonic() - self.started, text))

@@ -1,0 +1,179 @@
+"""Be one worker process of the demo; `_demo_crew` starts it and calls `main`.
+
+It reads jobs from stdin and answers on stdout (`_demo_job`). It ends when its stdin
+does, so it never outlives the demo, not even one that was killed with SIGKILL.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+import time
+from pathlib import Path
+from queue import SimpleQueue
+
+from . import (
+    AcquireError,
+    ConfigurationError,
+    FastRedlock,
+    Lease,
+)
+from ._demo_job import CounterFile, Job, MasterTally, Outcome, Work
+
+_CHECK_TIMEOUT = 3.0  # s; the masters have so long to let us in
+_TRY_TIMEOUT = 0.5  # s; so soon a worker that waits for the lock sees it should end
+_GRACE = 1.0  # s; so long a worker may take to release and end once stdin is closed
+_FAILURE_DELAY = 0.05  # s; masters that are gone come back no sooner for being asked
+_TALLY_EVERY = 32  # pairs between two writes of the progress: the file costs time too
+
+stopping = threading.Event()
+
+
+class Counters:
+    """Hold the counter that all workers increment and the tally of this worker's."""
+
+    def __init__(self, folder: str, number: str) -> None:
+        self.shared = CounterFile(Path(folder, "counter"))
+        self.mine = CounterFile(Path(folder, f"worker-{number}"))
+        self.done = 0
+
+    def read_and_pause(self, pause: float) -> int:
+        """Return the shared counter as it was `pause` seconds ago."""
+        value = self.shared.read()
+        time.sleep(pause)
+        return value
+
+    def write(self, value: int) -> None:
+        """Write the shared counter; then count one increment as done."""
+        self.shared.write(value)
+        self.tally(1)
+
+    def tally(self, count: int) -> None:
+        """Count `count` increments (or pairs) of this worker as done."""
+        self.done += count
+        self.mine.write(self.done)
+
+
+def work_without_lock(job: Job, counters: Counters) -> Outcome:
+    """Increment the counter as if nobody else did."""
+    deadline = time.monotonic() + job.seconds
+    while time.monotonic() < deadline and not stopping.is_set():
+        counters.write(counters.read_and_pause(job.pause) + 1)
+    return Outcome(seconds=job.seconds)
+
+
+def work_with_lock(job: Job, counters: Counters) -> Outcome:
+    """Increment the counter, each time holding the lock."""
+    outcome = Outcome()
+    with FastRedlock(job.masters, job.resource, ttl=job.ttl) as locks:
+        started = time.monotonic()
+        while time.monotonic() < started + job.seconds and not stopping.is_set():
+            lease = take(locks, _TRY_TIMEOUT, outcome)
+            if lease is None:
+                continue
+            value = counters.read_and_pause(job.pause)
+            if lease.is_valid:
+                counters.write(value + 1)
+            else:
+                outcome.expired += 1
+            give_back(lease, outcome)
+        outcome.seconds = time.monotonic() - started
+    return outcome
+
+
+def work_alone(job: Job, counters: Counters) -> Outcome:
+    """Acquire and release a lock that nobody else wants."""
+    outcome = Outcome()
+    with FastRedlock(job.masters, job.resource, ttl=job.ttl) as locks:
+        locks.connect()
+        started = time.monotonic()
+        while time.monotonic() < started + job.seconds and not stopping.is_set():
+            lease = take(locks, _TRY_TIMEOUT, outcome)
+            if lease is None:
+                continue
+            give_back(lease, outcome)
+            if outcome.leases % _TALLY_EVERY == 0:
+                counters.tally(_TALLY_EVERY)
+        outcome.seconds = time.monotonic() - started
+    return outcome
+
+
+def check(job: Job, counters: Counters) -> Outcome:
+    """Take and release one lease; the outcome says what every master answered."""
+    outcome = Outcome()
+    try:
+        with FastRedlock(job.masters, job.resource, ttl=job.ttl) as locks:
+            lease = take(locks, _CHECK_TIMEOUT, outcome)
+            if lease is not None:
+                give_back(lease, outcome)
+    except ConfigurationError as error:
+        outcome.misconfigured = True
+        outcome.failure = str(error)
+    return outcome
+
+
+def take(locks: FastRedlock, timeout: float, outcome: Outcome) -> Lease | None:
+    """Acquire the default resource and time it; None if taken or unreachable."""
+    started_ns = time.perf_counter_ns()
+    try:
+        lease = locks.acquire(timeout=timeout)
+    except AcquireError as error:
+        outcome.failures += 1
+        outcome.failure = str(error)
+        count_votes(error, outcome)
+        stopping.wait(_FAILURE_DELAY)
+        return None
+    if lease is not None:
+        outcome.acquire_us[(time.perf_counter_ns() - started_ns) // 1000] += 1
+        outcome.leases += 1
+    return lease
+
+
+def give_back(lease: Lease, outcome: Outcome) -> None:
+    """Release `lease`, time it, and count what each master had voted for it."""
+    started_ns = time.perf_counter_ns()
+    lease.release()
+    outcome.release_us[(time.perf_counter_ns() - started_ns) // 1000] += 1
+    count_votes(lease, outcome)
+
+
+def count_votes(voted: Lease | AcquireError, outcome: Outcome) -> None:
+    """Add the vote of every master to the outcome's tallies."""
+    for each in voted.votes:
+        tally = outcome.masters.setdefault(each.master, MasterTally())
+        tally.counts[each.vote.name] += 1
+        tally.text = each.text or tally.text
+
+
+WORKS = {
+    Work.CHECK: check,
+    Work.WITHOUT_LOCK: work_without_lock,
+    Work.WITH_LOCK: work_with_lock,
+    Work.ALONE: work_alone,
+}
+
+
+def listen(jobs: SimpleQueue[Job | None], folder: str) -> None:
+    """Put the jobs from stdin into `jobs`; at its end, see to it that we end too."""
+    with open(0, "rb", buffering=0) as stdin:
+        for line in stdin:
+            jobs.put(Job.from_line(line))
+    stopping.set()
+    jobs.put(None)
+    shutil.rmtree(
+        folder, ignore_errors=True
+    )  # if the demo was killed, nobody else will
+    time.sleep(_GRACE)
+    os._exit(1)
+
+
+def main(number: str, folder: str) -> None:
+    """Do jobs until stdin ends; then `folder`, the whole demo's, is removed."""
+    jobs: SimpleQueue[Job | None] = SimpleQueue()
+    threading.Thread(target=listen, args=(jobs, folder), daemon=True).start()
+    with open(1, "wb") as stdout:
+        while (job := jobs.get()) is not None:
+            outcome = WORKS[job.work](job, Counters(job.folder, number))
+            stdout.write(outcome.to_line())
+            stdout.flush()

@@ -1,0 +1,171 @@
+"""What a FastRedlock was given, checked: every bad value is refused before any I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from math import isfinite, isnan
+from typing import TYPE_CHECKING
+
+from . import scripts
+from ._core import Engine, Script, Scripts, Terms, draw_token
+from .errors import ConfigurationError
+from .retry import Retry
+from .url import parse_masters
+
+if TYPE_CHECKING:
+    from ._endpoint import Endpoint
+
+LONGEST_TTL = 1_000_000_000  # s, 31 years: nanoseconds stay far inside int64
+FIXED_DRIFT_NS = 2_000_000  # a server expires keys at whole milliseconds (Redlock page)
+ROUND_SHARE = 20  # a round may take 1/20 of the ttl (Redlock page: 5-50 ms of 10 s)
+SHORTEST_ROUND_TIMEOUT_NS = 5_000_000  # below that, a busy scheduler is a dead server
+
+
+class Settings:
+    """Hold the checked options and turn each call's arguments into integers."""
+
+    __slots__ = (
+        "connect_timeout_ns",
+        "default_terms",
+        "drift_factor",
+        "endpoints",
+        "max_ttl",
+        "new_token",
+        "resource",
+        "retry",
+        "round_timeout_ns",
+    )
+
+    def __init__(
+        self,
+        masters: Iterable[object],
+        resource: str | bytes,
+        *,
+        ttl: float,
+        retry: Retry,
+        drift_factor: float,
+        round_timeout: float | None,
+        connect_timeout: float,
+        max_ttl: float | None,
+        new_token: Callable[[], bytes | str] | None,
+    ) -> None:
+        self.endpoints: tuple[Endpoint, ...] = parse_masters(masters)
+        self.resource = resource
+        encode_resource(resource)
+        if not isinstance(retry, Retry):
+            raise ConfigurationError(f"retry={retry!r}: allowed is a Retry")
+        self.retry = retry
+        if not is_number(drift_factor) or not 0 <= drift_factor <= 0.5:
+            raise ConfigurationError(f"drift_factor={drift_factor!r}: allowed is 0-0.5")
+        self.drift_factor = drift_factor
+        self.round_timeout_ns = (
+            None
+            if round_timeout is None
+            else positive_ns("round_timeout", round_timeout)
+        )
+        self.connect_timeout_ns = positive_ns("connect_timeout", connect_timeout)
+        if max_ttl is not None:
+            positive_ns("max_ttl", max_ttl)
+        self.max_ttl = max_ttl
+        if new_token is not None and not callable(new_token):
+            raise ConfigurationError(f"new_token={new_token!r}: allowed is a callable")
+        self.new_token = draw_token if new_token is None else checked(new_token)
+        self.default_terms = self.terms(ttl)
+
+    def new_engine(self) -> Engine:
+        """Make the engine for these masters; nothing is connected yet."""
+        return Engine(
+            self.endpoints,
+            Scripts(
+                extend=Script(scripts.EXTEND, scripts.EXTEND_SHA1),
+                release=Script(scripts.RELEASE, scripts.RELEASE_SHA1),
+                inspect=Script(scripts.INSPECT, scripts.INSPECT_SHA1),
+            ),
+            self.connect_timeout_ns,
+        )
+
+    def terms(self, ttl: float) -> Terms:
+        """Turn a ttl (s) into the times of a round.
+
+        Drift is `ttl * drift_factor + 2 ms`, as on the Redlock page.
+        """
+        longest = LONGEST_TTL if self.max_ttl is None else self.max_ttl
+        ttl_ms = round(ttl * 1000) if is_number(ttl) and isfinite(ttl) else 0
+        drift_ns = int(ttl_ms * 1_000_000 * self.drift_factor) + FIXED_DRIFT_NS
+        if ttl_ms * 1_000_000 <= drift_ns or ttl > longest:
+            shortest_ms = int(FIXED_DRIFT_NS / 1e6 / (1 - self.drift_factor)) + 1
+            by = "" if self.max_ttl is None else " (max_ttl)"
+            raise ConfigurationError(
+                f"ttl={ttl!r}: allowed is {shortest_ms / 1000} to {longest} s{by}; "
+                f"drift takes off {self.drift_factor:.2%} and 2 ms"
+            )
+        timeout_ns = self.round_timeout_ns
+        if timeout_ns is None:
+            share_ns = ttl_ms * 1_000_000 // ROUND_SHARE
+            timeout_ns = max(share_ns, SHORTEST_ROUND_TIMEOUT_NS)
+        return Terms(ttl_ms, drift_ns, timeout_ns)
+
+
+def encode_resource(resource: str | bytes) -> bytes:
+    """Return the key: the resource's bytes, without prefix."""
+    if isinstance(resource, str):
+        try:
+            key = resource.encode()
+        except UnicodeEncodeError as error:
+            raise ConfigurationError(
+                f"resource={resource!r}: not valid Unicode; give bytes instead"
+            ) from error
+    elif isinstance(resource, bytes):
+        key = resource
+    else:
+        raise ConfigurationError(
+            f"resource of type {type(resource).__name__}: allowed is str or bytes"
+        )
+    if not key:
+        raise ConfigurationError(f"resource={resource!r}: must not be empty")
+    return key
+
+
+def timeout_to_ns(timeout: float | None) -> int | None:
+    """Turn a caller's timeout (s) into ns; None and infinity wait without end."""
+    if timeout is None:
+        return None
+    if not is_number(timeout) or isnan(timeout) or timeout < 0:
+        raise ConfigurationError(
+            f"timeout={timeout!r}: allowed is None (no limit) or 0 s (one try) and more"
+        )
+    return None if timeout > LONGEST_TTL else int(timeout * 1_000_000_000)
+
+
+def positive_ns(name: str, seconds: float) -> int:
+    """Check a duration option (s) and turn it into ns."""
+    if not is_number(seconds) or not 0 < seconds <= LONGEST_TTL:
+        raise ConfigurationError(
+            f"{name}={seconds!r}: allowed is above 0 to {LONGEST_TTL} s"
+        )
+    return max(1, int(seconds * 1_000_000_000))
+
+
+def is_number(value: object) -> bool:
+    """Whether a value is a plain number of seconds; True and False are not."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def checked(new_token: Callable[[], bytes | str]) -> Callable[[], bytes]:
+    """Wrap a caller's new_token: its result becomes bytes, or a clear error."""
+
+    def checked_new_token() -> bytes:
+        return encode_token(new_token())
+
+    return checked_new_token
+
+
+def encode_token(token: bytes | str) -> bytes:
+    """Return a token's bytes; the message of a bad one does not show it."""
+    if isinstance(token, str):
+        token = token.encode()
+    if not isinstance(token, bytes) or not token:
+        raise ConfigurationError(
+            f"token of type {type(token).__name__}: allowed is str or bytes, not empty"
+        )
+    return token

@@ -1,0 +1,116 @@
+"""The errors of fastredlock, sorted by whose move it is.
+
+    FastRedlockError
+     +-- ConfigurationError (ValueError)   the caller's: raised before any I/O
+     +-- AcquireError                      carries a vote per master
+     |    +-- ResourceTakenError           try later: others hold it
+     |    +-- QuorumUnreachableError       look at the servers
+     |    +-- ValidityExhaustedError       ttl too short for these round trips
+     +-- LeaseLostError                    stop working: others may hold it
+     +-- InternalError                     ours: please report it
+
+A message names the resource, the counts and what each master said; never a token and
+never a password.
+"""
+
+from __future__ import annotations
+
+from .votes import MasterVote, describe_votes, printable
+
+
+class FastRedlockError(Exception):
+    """Catch every error of this package."""
+
+
+class ConfigurationError(FastRedlockError, ValueError):
+    """Report an argument outside its allowed range; nothing was sent."""
+
+
+class InternalError(FastRedlockError):
+    """Report a state that the code rules out: a bug of fastredlock, please report it."""
+
+
+class AcquireError(FastRedlockError):
+    """Report that a resource was not acquired; no lease is held.
+
+    Attributes: `resource` (str or bytes, as given), `votes` (`tuple[MasterVote, ...]`,
+    one per configured master, in that order, of the last round), `attempts` (rounds
+    tried), `elapsed` (s since the call), `hint` (str, what to change; may be empty).
+    """
+
+    what_happened = "not acquired"
+
+    def __init__(
+        self,
+        resource: str | bytes,
+        votes: tuple[MasterVote, ...],
+        attempts: int,
+        elapsed: float,
+        hint: str = "",
+    ) -> None:
+        # Exception keeps these as args, so that the error survives pickling.
+        super().__init__(resource, votes, attempts, elapsed, hint)
+        self.resource = resource
+        self.votes = votes
+        self.attempts = attempts
+        self.elapsed = elapsed
+        self.hint = hint
+
+    def __str__(self) -> str:
+        tries = "1 attempt" if self.attempts == 1 else f"{self.attempts} attempts"
+        hint = f" ({self.hint})" if self.hint else ""
+        return (
+            f"{printable(self.resource)}: {self.what_happened} after {tries} in "
+            f"{self.elapsed * 1e3:.0f} ms{hint}: {describe_votes(self.votes)}"
+        )
+
+
+class ResourceTakenError(AcquireError):
+    """Report that others held the resource for the whole timeout: try again later."""
+
+    what_happened = "held by others"
+
+
+class QuorumUnreachableError(AcquireError):
+    """Report that fewer than a quorum of masters could answer: look at the servers.
+
+    The votes say for each master what is wrong with it. A server that comes back is
+    found by the next acquire; nothing needs to be reset.
+    """
+
+    what_happened = "fewer than a quorum of masters could answer"
+
+
+class ValidityExhaustedError(AcquireError):
+    """Report that a quorum granted, but too late: no validity was left.
+
+    Use a longer ttl, or find out what made the round slow; the keys are rolled back.
+    """
+
+    what_happened = "granted by a quorum, but the round used the validity up"
+
+
+class LeaseLostError(FastRedlockError):
+    """Report that a lease is, or may be, no longer ours: stop the protected work.
+
+    Attributes: `resource`, `votes` (of the round that told, else empty), `remaining`
+    (s of the old validity left; above 0 only where an extension went unconfirmed and
+    the lease still stands until then).
+    """
+
+    def __init__(
+        self,
+        resource: str | bytes,
+        reason: str,
+        votes: tuple[MasterVote, ...] = (),
+        remaining: float = 0.0,
+    ) -> None:
+        super().__init__(resource, reason, votes, remaining)
+        self.resource = resource
+        self.reason = reason
+        self.votes = votes
+        self.remaining = remaining
+
+    def __str__(self) -> str:
+        told = f": {describe_votes(self.votes)}" if self.votes else ""
+        return f"{printable(self.resource)}: {self.reason}{told}"

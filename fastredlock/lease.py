@@ -1,0 +1,235 @@
+"""One grant of a resource: how long it is ours, and how it is given back.
+
+`BaseLease` is what the blocking and the awaitable lease share: arithmetic on integers
+of one clock, and no I/O. It hands out rounds, and reads them once a driver ran them.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from .errors import FastRedlockError, LeaseLostError
+from .votes import MasterVote, votes_of
+
+if TYPE_CHECKING:
+    from ._core import Round, Terms
+    from .client import FastRedlock
+
+
+class ReleaseStatus(Enum):
+    """How a release ended."""
+
+    RELEASED = "released"  # a quorum deleted our key
+    GONE = "gone"  # a quorum answered, too few still had it: expired, or taken
+    UNKNOWN = "unknown"  # fewer than a quorum answered: it may stand until its ttl
+
+
+class BaseLease:
+    """Hold one grant; see `Lease`."""
+
+    __slots__ = (
+        "__weakref__",
+        "_bound_ns",
+        "_extending",
+        "_generation",
+        "_locks",
+        "_longest_terms",
+        "_round",
+        "_status",
+        "_terms",
+        "_valid_until_ns",
+        "resource",
+    )
+
+    resource: str | bytes
+
+    def __init__(
+        self, locks: Any, resource: str | bytes, round: Round, valid_until_ns: int
+    ) -> None:
+        self._locks = locks
+        self.resource = resource
+        self._round = round
+        self._terms: Terms = round.terms
+        self._longest_terms: Terms = round.terms
+        self._valid_until_ns = valid_until_ns
+        self._generation = locks._fork_generation()
+        self._extending = 0
+        self._bound_ns = 0
+        self._status: ReleaseStatus | None = None
+
+    @property
+    def token(self) -> bytes:
+        """The value stored on the masters: who knows it can release the lease."""
+        return self._round.token
+
+    @property
+    def ttl(self) -> float:
+        """The ttl (s) the masters were last asked for."""
+        return self._terms.ttl_ms / 1000
+
+    @property
+    def votes(self) -> tuple[MasterVote, ...]:
+        """What each master said to the acquire, in configured order.
+
+        A round ends at a quorum: those that came later count from when they are read.
+        """
+        return votes_of(self._locks._engine, self._round)
+
+    def remaining(self) -> float:
+        """Return the validity left in s, 0.0 when it is over; does not block.
+
+        Sound against every delay of this process, because drift and the time of the
+        round are taken off and the clock goes on during suspend. It is no fence: what
+        you send after asking may arrive after it is over.
+        """
+        if self._generation != self._locks._fork_generation():
+            return 0.0  # a forked child has none of its parent's leases
+        return max(0, self._valid_until_ns - self._locks._now_ns()) / 1e9
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether validity is left."""
+        return self.remaining() > 0.0
+
+    def _begin_extend(self, ttl: float | None) -> Round:
+        locks = self._locks
+        terms = self._terms if ttl is None else locks._settings.terms(ttl)
+        now_ns = locks._now_ns()
+        if self._status is not None:
+            raise LeaseLostError(self.resource, "not extended: it was released")
+        if self._is_adopted():
+            self._valid_until_ns = 0
+        elif not self.is_valid:
+            raise LeaseLostError(self.resource, "not extended: its validity is over")
+        round: Round = locks._new_extension(self._round, terms)
+        # From the first write on a master may have the new ttl, also where we never
+        # hear of it, and extensions of several threads may arrive in any order: the
+        # lease ends with the earliest of all that are under way.
+        bound_ns = now_ns + terms.ttl_ms * 1_000_000 - terms.drift_ns
+        self._terms = terms
+        if terms.ttl_ms > self._longest_terms.ttl_ms:
+            self._longest_terms = terms  # how long a key can live, confirmed or not
+        if self._extending == 0:
+            self._bound_ns = bound_ns
+        self._extending += 1
+        self._bound_ns = min(self._bound_ns, bound_ns)
+        if not self._is_adopted():
+            self._valid_until_ns = min(self._valid_until_ns, self._bound_ns)
+        return round
+
+    def _end_extend(self, round: Round) -> float:
+        """Take the outcome; the caller has counted the extension as ended."""
+        verdict = round.verdict.name
+        is_in_time = self._is_adopted() or round.closed_ns < self._valid_until_ns
+        if verdict == "WON" and is_in_time:
+            self._valid_until_ns = self._bound_ns
+            return self.remaining()
+        votes = votes_of(self._locks._engine, round)
+        if verdict == "TAKEN":
+            self._valid_until_ns = 0
+            reason = "lost: expired or taken by another"
+        elif verdict == "UNREACHABLE":
+            reason = (
+                "extension not confirmed by a quorum, "
+                f"valid for {self.remaining():.3f} s more"
+            )
+        else:
+            reason = "extended too late: its validity was over"
+        raise LeaseLostError(self.resource, reason, votes, self.remaining())
+
+    def _is_adopted(self) -> bool:
+        # Taken by another process: nothing is known of its validity. A quorum that
+        # still has the token has had it all the time, so an extension is sound.
+        return not self._round.is_opened and self._valid_until_ns == 0
+
+    def _begin_release(self) -> Round | None:
+        """Return the round to run, or None where there is nothing to release."""
+        if self._status not in (None, ReleaseStatus.UNKNOWN):
+            return None
+        if self._generation != self._locks._fork_generation():
+            return None
+        self._valid_until_ns = 0
+        self._status = ReleaseStatus.UNKNOWN  # until a quorum has confirmed it
+        engine = self._locks._engine
+        release: Round = engine.new_release(self._round, self._longest_terms)
+        return release
+
+    def _end_release(self, round: Round) -> ReleaseStatus:
+        status = {
+            "WON": ReleaseStatus.RELEASED,
+            "TAKEN": ReleaseStatus.GONE,
+        }.get(round.verdict.name, ReleaseStatus.UNKNOWN)
+        self._status = status
+        return status
+
+    def _is_lost_at_exit(self, was_valid: bool, status: ReleaseStatus) -> bool:
+        return not was_valid or status is ReleaseStatus.GONE
+
+    def __repr__(self) -> str:
+        state = "released" if self._status else f"{self.remaining():.3f} s left"
+        return f"<{type(self).__name__} {self.resource!r}, {state}>"
+
+
+class Lease(BaseLease):
+    """Hold one grant of a resource until it is released or its validity is over.
+
+    Any thread may use it, not only the one that took it. As a context manager it is
+    released on leaving, with LeaseLostError if it was lost before, unless the body
+    raised: then the body's error stands.
+    """
+
+    __slots__ = ()
+
+    _locks: FastRedlock
+
+    def extend(self, ttl: float | None = None) -> float:
+        """Set the ttl (s, default: as before) anew and return the new validity (s).
+
+        Blocks for one round. Raises LeaseLostError if a quorum does not have our key
+        any more (stop the work), or did not confirm in time (the error's `remaining`
+        says how long the old validity still stands). Never re-creates a lost key.
+        """
+        round = self._begin_extend(ttl)
+        try:
+            self._locks._run(round)
+        finally:
+            self._extending -= 1
+        return self._end_extend(round)
+
+    def release(self) -> ReleaseStatus:
+        """Delete our key on every master, and only ours; return how that ended.
+
+        Blocks for one round. A lease that is gone already is no error: GONE. UNKNOWN
+        may be tried again, and is sent by itself to masters that reconnect.
+        """
+        round = self._begin_release()
+        if round is None:
+            return ReleaseStatus.GONE
+        self._locks._run(round)
+        return self._end_release(round)
+
+    def __enter__(self) -> Lease:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._status is not None:
+            return  # the body released it
+        was_valid = self.is_valid
+        try:
+            status = self.release()
+        except FastRedlockError:
+            if error is None:
+                raise
+            return
+        if error is None and self._is_lost_at_exit(was_valid, status):
+            raise LeaseLostError(
+                self.resource,
+                "lost before the end of the with block: validity over, or taken",
+            )

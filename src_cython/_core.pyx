@@ -1,0 +1,54 @@
+# cython: language_level=3
+"""The engine under fastredlock: no policy, no public names.
+
+How a lock is taken, in the order of the files below. The caller's token and ttl become
+one RESP buffer (command), which goes to the socket of every master before any reply is
+read (link, master, engine); the driver polls with the GIL released until the round is
+closed (wait); bytes become replies and replies become votes (reply); votes and the
+time become a verdict and a validity (round).
+
+`command`, `reply`, `round` and `master` never see a clock or a descriptor: they are
+given bytes and `now_ns`. Functions that may run without the GIL are `noexcept` and
+return 0 or -errno; the driver turns that into a vote or an exception. Nothing here
+imports from fastredlock; the exceptions raised are OSError, ValueError, MemoryError
+and RuntimeError (a state that the code rules out).
+"""
+
+cimport cython
+from cpython.bytes cimport (
+    PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE,
+)
+from cpython.exc cimport PyErr_CheckSignals
+from cpython.pythread cimport (
+    PyThread_acquire_lock, PyThread_allocate_lock, PyThread_free_lock,
+    PyThread_get_thread_ident, PyThread_release_lock, PyThread_type_lock,
+    NOWAIT_LOCK, WAIT_LOCK,
+)
+from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
+from libc.errno cimport (
+    EAGAIN, ECONNREFUSED, EINPROGRESS, EINTR, ENAMETOOLONG, ENOMEM, errno,
+)
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.string cimport memcmp, memcpy, memset, strerror
+from posix.time cimport timespec
+
+from system cimport *
+
+from _thread import start_new_thread
+from enum import IntEnum
+
+from hiredis import ProtocolError, PushNotification, Reader, ReplyError
+
+include "types.pxi"     # the words
+include "clock.pyx"     # time, tokens, fork generation
+include "buffer.pyx"    # bytes to be sent
+include "command.pyx"   # what is asked, as RESP                          [pure]
+include "round.pyx"     # votes and time -> verdict and validity          [pure]
+include "reply.pyx"     # a reply -> a vote                               [pure]
+include "link.pyx"      # one descriptor: open, send, receive
+include "address.pyx"   # host names, addresses, unix paths
+include "handshake.pyx"  # what a new connection says first               [pure]
+include "master.pyx"    # one master: state, owed replies, back-off
+include "engine.pyx"    # the N masters: start, roll back, reopen
+include "wait.pyx"      # the blocking driver

@@ -1,0 +1,46 @@
+# Bytes to be sent: [start, end) of one growing allocation.
+
+cdef struct Buffer:
+    char *data
+    size_t start
+    size_t end
+    size_t capacity
+
+
+cdef enum:
+    BUFFER_FIRST_CAPACITY = 1024      # holds one command of the usual size
+    BUFFER_KEPT_CAPACITY = 65536      # a larger one is given back once it is empty
+
+
+cdef inline size_t buffer_length(Buffer *self) noexcept nogil:
+    return self.end - self.start
+
+
+cdef int buffer_append(Buffer *self, const char *data, size_t size) noexcept nogil:
+    cdef size_t capacity
+    cdef char *grown
+    if self.end + size > self.capacity:
+        capacity = max(self.capacity * 2, <size_t>BUFFER_FIRST_CAPACITY)
+        while capacity < self.end + size:
+            capacity *= 2
+        grown = <char *>realloc(self.data, capacity)
+        if grown == NULL:
+            return -ENOMEM
+        self.data = grown
+        self.capacity = capacity
+    memcpy(self.data + self.end, data, size)
+    self.end += size
+    return 0
+
+
+cdef void buffer_consume(Buffer *self, size_t size) noexcept nogil:
+    self.start += size
+    if self.start == self.end:
+        self.start = self.end = 0
+        if self.capacity > BUFFER_KEPT_CAPACITY:
+            buffer_free(self)
+
+
+cdef void buffer_free(Buffer *self) noexcept nogil:
+    free(self.data)
+    memset(self, 0, sizeof(Buffer))

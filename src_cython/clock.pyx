@@ -1,0 +1,61 @@
+# Time, tokens and the fork generation: the three things taken from the kernel.
+
+
+cdef int64_t clock_ns() noexcept nogil:
+    # CLOCK_BOOTTIME goes on while the machine sleeps, as the servers' ttl does;
+    # CLOCK_MONOTONIC would make a lease look alive after a suspend. clock_gettime
+    # cannot fail for these clocks (clock_gettime(2)).
+    cdef timespec now
+    clock_gettime(FASTREDLOCK_CLOCK, &now)
+    return <int64_t>now.tv_sec * NS_PER_S + now.tv_nsec
+
+
+def now_ns():
+    """Read the clock of all decisions: int64 ns, monotonic, goes on during suspend."""
+    return clock_ns()
+
+
+cdef enum:
+    TOKEN_BYTES = 20
+
+cdef const char *HEX = b"0123456789abcdef"
+
+
+def draw_token():
+    """Draw 20 bytes from the kernel, in hex: 40 bytes that no one can guess or repeat.
+
+    They are never taken from a pool of ours: a pool is copied by fork and by a
+    snapshot of the machine, and two holders with one token delete each other's lock.
+    """
+    cdef uint8_t drawn[TOKEN_BYTES]
+    cdef char text[2 * TOKEN_BYTES]
+    cdef int i
+    # getrandom(2): up to 256 bytes are never cut short by a signal once the pool is up.
+    while getrandom(drawn, TOKEN_BYTES, 0) != TOKEN_BYTES:
+        if errno != EINTR:
+            raise OSError(errno, "getrandom")
+        PyErr_CheckSignals()
+    for i in range(TOKEN_BYTES):
+        text[2 * i] = HEX[drawn[i] >> 4]
+        text[2 * i + 1] = HEX[drawn[i] & 15]
+    return PyBytes_FromStringAndSize(text, 2 * TOKEN_BYTES)
+
+
+# Counts the forks between the first process and this one. An engine remembers the
+# generation it was made or reset in: a difference means that its sockets are the
+# parent's. Cheaper than getpid(2) in every round, and it sees a fork made by C code.
+cdef uint32_t current_generation = 0
+
+
+cdef void generation_on_fork() noexcept nogil:
+    global current_generation
+    current_generation += 1
+
+
+def fork_generation():
+    """Count the forks between the first process and this one."""
+    return current_generation
+
+
+if pthread_atfork(NULL, NULL, generation_on_fork) != 0:
+    raise MemoryError("pthread_atfork")

@@ -1,0 +1,125 @@
+# What is asked of a master, as RESP: pure, bytes in and bytes out.
+#
+# The key is the resource and the value is the token, without prefix: whatever other
+# client follows the Redlock page excludes us, and we exclude it.
+
+@cython.final
+cdef class Script:
+    """One Lua script: its source, and the EVALSHA head that is sent instead."""
+
+    cdef readonly bytes source
+    cdef readonly bytes sha1
+    cdef bytes evalsha     # "EVALSHA <sha1> 1", without the array header
+
+    def __init__(self, bytes source not None, bytes sha1 not None):
+        if len(sha1) != 40:
+            raise ValueError("sha1 must be 40 hex digits")
+        self.source = source
+        self.sha1 = sha1
+        self.evalsha = b"$7\r\nEVALSHA\r\n$40\r\n" + sha1 + b"\r\n$1\r\n1\r\n"
+
+
+cdef int append_bytes(Buffer *out, bytes text) noexcept:
+    return buffer_append(out, PyBytes_AS_STRING(text), <size_t>PyBytes_GET_SIZE(text))
+
+
+cdef int decimal_digits(uint64_t value, char *text) noexcept nogil:
+    # Writes value's digits at text (20 at the most) and returns how many.
+    cdef char reversed_digits[20]
+    cdef int count = 0, i
+    while True:
+        reversed_digits[count] = <char>(48 + <int>(value % 10))   # '0'
+        count += 1
+        value //= 10
+        if value == 0:
+            break
+    for i in range(count):
+        text[i] = reversed_digits[count - 1 - i]
+    return count
+
+
+cdef int append_bulk(Buffer *out, const char *data, size_t size) noexcept nogil:
+    # "$<size>\r\n<data>\r\n"
+    cdef char head[24]
+    cdef int count, error
+    head[0] = c'$'
+    count = 1 + decimal_digits(size, head + 1)
+    head[count] = c'\r'
+    head[count + 1] = c'\n'
+    error = buffer_append(out, head, count + 2)
+    error = error or buffer_append(out, data, size)
+    return error or buffer_append(out, b"\r\n", 2)
+
+
+cdef int append_bulk_bytes(Buffer *out, bytes data) noexcept:
+    return append_bulk(out, PyBytes_AS_STRING(data), <size_t>PyBytes_GET_SIZE(data))
+
+
+cdef int append_number(Buffer *out, uint64_t value) noexcept nogil:
+    cdef char text[20]
+    return append_bulk(out, text, <size_t>decimal_digits(value, text))
+
+
+cdef int command_acquire(
+    Buffer *out, bytes resource, bytes token, int64_t ttl_ms
+) noexcept:
+    cdef int error = buffer_append(out, b"*6\r\n$3\r\nSET\r\n", 13)
+    error = error or append_bulk_bytes(out, resource)
+    error = error or append_bulk_bytes(out, token)
+    error = error or buffer_append(out, b"$2\r\nNX\r\n$2\r\nPX\r\n", 16)
+    return error or append_number(out, <uint64_t>ttl_ms)
+
+
+cdef int command_script(
+    Buffer *out, Script script, bint by_source, bytes resource, bytes token,
+    int64_t ttl_ms,
+) noexcept:
+    # EVAL, with the source, is the answer to NOSCRIPT: it runs the script and loads it.
+    # ttl_ms is left out where it is 0: the script takes no ttl.
+    cdef int error
+    error = buffer_append(out, b"*6\r\n" if ttl_ms else b"*5\r\n", 4)
+    if by_source:
+        error = error or buffer_append(out, b"$4\r\nEVAL\r\n", 10)
+        error = error or append_bulk_bytes(out, script.source)
+        error = error or buffer_append(out, b"$1\r\n1\r\n", 7)
+    else:
+        error = error or append_bytes(out, script.evalsha)
+    error = error or append_bulk_bytes(out, resource)
+    error = error or append_bulk_bytes(out, token)
+    if ttl_ms:
+        error = error or append_number(out, <uint64_t>ttl_ms)
+    return error
+
+
+cdef bytes command_encode(tuple words):
+    # Any other command; for the handshake, where nobody counts nanoseconds.
+    return b"".join(
+        [b"*%d\r\n" % len(words)] + [b"$%d\r\n%b\r\n" % (len(w), w) for w in words]
+    )
+
+
+def encode_acquire(bytes resource not None, bytes token not None, int64_t ttl_ms):
+    """Encode `SET resource token NX PX ttl_ms`."""
+    cdef Buffer out
+    memset(&out, 0, sizeof(Buffer))
+    try:
+        if command_acquire(&out, resource, token, ttl_ms) != 0:
+            raise MemoryError
+        return out.data[:out.end]
+    finally:
+        buffer_free(&out)
+
+
+def encode_script(
+    Script script not None, bint by_source, bytes resource not None,
+    bytes token not None, int64_t ttl_ms,
+):
+    """Encode `EVALSHA sha1 1 resource token [ttl_ms]`, or EVAL where by_source."""
+    cdef Buffer out
+    memset(&out, 0, sizeof(Buffer))
+    try:
+        if command_script(&out, script, by_source, resource, token, ttl_ms) != 0:
+            raise MemoryError
+        return out.data[:out.end]
+    finally:
+        buffer_free(&out)

@@ -1,0 +1,228 @@
+# The N masters: start a round on all of them, roll a lost one back, reopen the lost.
+#
+# The engine moves no bytes and waits for nothing: it queues commands on connections
+# and entries in FIFOs. A driver (wait, or an event loop) does the rest.
+
+@cython.final
+cdef class Engine:
+    """The connections to N masters, shared by everybody in this process."""
+
+    cdef readonly Counters counters
+    cdef readonly bint is_closed
+    cdef readonly uint32_t generation      # of the process that opened the connections
+    cdef readonly int64_t round_trip_ns    # smoothed time of a round, 0 before any
+    cdef list masters
+    cdef Link *links[MAX_MASTERS]
+    cdef pollfd polled[MAX_MASTERS]
+    cdef int master_count
+    cdef int quorum
+    cdef Scripts scripts
+    cdef Buffer command                    # the one being queued
+    cdef int64_t connect_timeout_ns
+    cdef int64_t polled_at_ns              # when the sockets were last looked at
+    cdef PyThread_type_lock mutex          # guards all of the above but the first three
+    cdef unsigned long owner               # thread that holds it...
+    cdef int depth                         # ...and how often
+
+    def __cinit__(self):
+        self.mutex = PyThread_allocate_lock()
+        if self.mutex == NULL:
+            raise MemoryError
+
+    def __init__(
+        self, endpoints, Scripts scripts not None, int64_t connect_timeout_ns,
+        bytes client_name=b"fastredlock", uint64_t jitter_seed=0,
+    ):
+        cdef Master master
+        if self.masters is not None:
+            raise RuntimeError("an engine is initialised once")
+        if not 0 < len(endpoints) <= MAX_MASTERS:
+            raise ValueError(f"1 to {MAX_MASTERS} masters, not {len(endpoints)}")
+        jitter_seed = jitter_seed or <uint64_t>int(draw_token()[:16], 16)
+        self.counters = Counters()
+        self.scripts = scripts
+        self.connect_timeout_ns = connect_timeout_ns
+        self.generation = current_generation
+        self.masters = [
+            Master(i, endpoint, client_name, scripts, self.counters,
+                   connect_timeout_ns, jitter_seed + <uint64_t>i * 0x9E3779B9)
+            for i, endpoint in enumerate(endpoints)
+        ]
+        for master in self.masters:
+            self.links[master.index] = &master.link
+        self.master_count = len(self.masters)
+        self.quorum = self.master_count // 2 + 1
+
+    def __dealloc__(self):
+        buffer_free(&self.command)
+        if self.mutex != NULL:
+            PyThread_free_lock(self.mutex)
+
+    @property
+    def master_names(self):
+        """The masters' names in configured order, without user or password."""
+        return tuple([(<Master>master).name for master in self.masters])
+
+    @property
+    def states(self):
+        """Where each connection stands: (MasterState, reason it is not READY)."""
+        return tuple([
+            (MasterState((<Master>master).state_code), (<Master>master).reason)
+            for master in self.masters
+        ])
+
+    @property
+    def late_us(self):
+        """Per master: the time of its last reply that missed its deadline, else 0."""
+        return tuple([(<Master>master).late_us for master in self.masters])
+
+    def new_round(self, int operation, bytes resource not None, bytes token not None,
+                  Terms terms not None):
+        """Make a round of this engine's masters; nothing is sent yet."""
+        cdef Round round = Round(operation, resource, token, terms, self.master_count)
+        round.connect_within_ns = min(self.connect_timeout_ns, terms.timeout_ns)
+        return round
+
+    def new_release(self, Round lease not None, Terms terms not None):
+        """Make the round that releases what an ACQUIRE round took."""
+        cdef Round release = self.new_round(
+            OPERATION_RELEASE, lease.resource, lease.token, terms
+        )
+        release.may_hold = lease.may_hold
+        return release
+
+    def new_adopted(self, bytes resource not None, bytes token not None,
+                    Terms terms not None):
+        """Make an ACQUIRE round for a key that another process took."""
+        cdef Round adopted = self.new_round(OPERATION_ACQUIRE, resource, token, terms)
+        adopted.may_hold = (<uint64_t>1 << self.master_count) - 1
+        return adopted
+
+
+cdef int engine_ready_count(Engine self) noexcept:
+    cdef int count = 0
+    for master in self.masters:
+        count += (<Master>master).state_code == MASTER_READY
+    return count
+
+
+cdef int engine_opening_count(Engine self) noexcept:
+    cdef int count = 0, state
+    for master in self.masters:
+        state = (<Master>master).state_code
+        count += state == MASTER_CONNECTING or state == MASTER_HANDSHAKE
+    return count
+
+
+cdef int engine_open_due(Engine self, bint is_urgent, int64_t now_ns) except -1:
+    # Begin to connect to every master that is not connected and whose time has come;
+    # where a quorum is missing, back-off gives way to a short spacing.
+    cdef Master master
+    for master in self.masters:
+        if master.state_code == MASTER_CLOSED or (
+            master.state_code == MASTER_BACKOFF and (
+                master.retry_at_ns <= now_ns
+                or is_urgent and master.lost_at_ns + BACKOFF_URGENT_NS <= now_ns
+            )
+        ):
+            master_open(master, now_ns)
+    return 0
+
+
+cdef int engine_queue(
+    Engine self, Round round, uint64_t masters, int64_t now_ns
+) except -1:
+    # Queue the round's command for the given set of masters; t0 is now_ns.
+    cdef Master master
+    cdef int error
+    round_open(round, now_ns)
+    self.command.start = self.command.end = 0
+    error = command_of_round(&self.command, round, self.scripts, False)
+    if error != 0:
+        raise MemoryError
+    for master in self.masters:
+        if not (masters >> master.index) & 1:
+            continue
+        if master.state_code == MASTER_READY:
+            master_send(master, round, &self.command, False, now_ns)
+            continue
+        if round.operation_code == OPERATION_RELEASE:
+            master_carry(master, round, now_ns)
+        if round.verdict_code == VERDICT_OPEN:
+            round_on_vote(
+                round, master.index, VOTE_FAILED, master.reason, False, now_ns
+            )
+    return 0
+
+
+cdef int engine_start(Engine self, Round round, int64_t now_ns) except -1:
+    self.counters.rounds += 1
+    return engine_queue(self, round, <uint64_t>-1, now_ns)
+
+
+cdef int engine_roll_back(Engine self, Round round, int64_t now_ns) except -1:
+    # Queue the release behind the SETs, to every master that did not refuse. Nobody
+    # waits for its replies: each pops its entry when it comes.
+    cdef Round release
+    if (
+        round.operation_code != OPERATION_ACQUIRE
+        or round.is_rolled_back or not round.may_hold
+    ):
+        return 0
+    round.is_rolled_back = True
+    self.counters.rolled_back += 1
+    release = self.new_release(round, round.terms)
+    return engine_queue(self, release, release.may_hold, now_ns)
+
+
+cdef int engine_on_closed(Engine self, Round round, int64_t now_ns) except -1:
+    cdef int verdict
+    round_confirm(round, now_ns)
+    verdict = round.verdict_code
+    if verdict == VERDICT_WON:
+        self.counters.won += 1
+    elif verdict == VERDICT_TAKEN:
+        self.counters.taken += 1
+    elif verdict == VERDICT_UNREACHABLE:
+        self.counters.unreachable += 1
+    else:
+        self.counters.too_late += 1
+    if verdict != VERDICT_UNREACHABLE:
+        engine_learn_round_trip(self, round.closed_ns - round.opened_ns)
+    if verdict != VERDICT_WON:
+        engine_roll_back(self, round, now_ns)
+    return 0
+
+
+cdef void engine_learn_round_trip(Engine self, int64_t took_ns) noexcept:
+    if self.round_trip_ns == 0:
+        self.round_trip_ns = took_ns
+    else:      # an eighth of the news, as TCP smooths its round trips (RFC 6298)
+        self.round_trip_ns += (took_ns - self.round_trip_ns) // 8
+
+
+cdef int engine_check_time(Engine self, int64_t now_ns) except -1:
+    # Only masters that were polled and had nothing to say can be overdue.
+    cdef Master master
+    for master in self.masters:
+        if master.link.is_polled and not master.link.is_ready:
+            master_check_time(master, now_ns)
+    return 0
+
+
+cdef int engine_forget_connections(Engine self) except -1:
+    # close(2) all and start anew: after a fork, and at the end. What the connections
+    # owed is nobody's any more; a forked child has none of its parent's leases.
+    cdef Master master
+    for master in self.masters:
+        link_close(&master.link)
+        if master.addresses is not None:
+            address_end_look_up(master.addresses)
+        master.feed = master.gets = master.handshake = master.addresses = None
+        while master.owed_count:
+            Py_DECREF(<object>owed_pop(master).round)
+        master.carried = []
+        master.failures = 0
+        master_set_state(master, MASTER_CLOSED)
+        master.reason = "closed" if self.is_closed else "not connected yet"
+    return 0

@@ -1,0 +1,78 @@
+# What a new connection says first: pure, replies in and bytes out.
+#
+# HELLO goes alone, because its answer decides how the rest is spoken: a server before
+# Redis 6 has no HELLO, and gets AUTH and RESP2. The rest is one write: AUTH (only
+# there), SELECT, CLIENT SETNAME, SCRIPT LOAD. The last two may fail: a server whose
+# ACL forbids them still locks, scripts are then loaded by EVAL when first needed.
+
+@cython.final
+cdef class Handshake:
+    """The first commands of one connection, and what their answers mean."""
+
+    cdef bytes username
+    cdef bytes password          # None: no AUTH
+    cdef int db
+    cdef bytes client_name
+    cdef tuple scripts
+    cdef list awaited            # (command name, whether its failure ends it), in order
+    cdef readonly bint is_done
+    cdef readonly str failure    # why the connection cannot be used, or None
+
+    def __init__(
+        self, bytes username, bytes password, int db, bytes client_name not None,
+        tuple scripts not None,
+    ):
+        self.username = username
+        self.password = password
+        self.db = db
+        self.client_name = client_name
+        self.scripts = scripts
+        self.awaited = []
+
+    def start(self):
+        """Return the first bytes to send."""
+        words = (b"HELLO", b"3")
+        if self.password is not None:
+            words += (b"AUTH", self.username or b"default", self.password)
+        self.awaited.append(("HELLO", True))
+        return command_encode(words)
+
+    def on_reply(self, reply):
+        """Take one reply; return what to send next (b"" if nothing)."""
+        if not self.awaited:
+            self.failure = "a reply nobody asked for"
+            return b""
+        name, is_required = self.awaited.pop(0)
+        if name == "HELLO":
+            return self._on_hello(reply)
+        if is_required and reply_is_error(reply):
+            self.failure = f"{name}: {reply_text(reply)}"
+        self.is_done = not self.awaited and self.failure is None
+        return b""
+
+    def _on_hello(self, reply):
+        if isinstance(reply, (dict, list)):
+            return self._introduce(is_authenticated=True)
+        if reply_is_error(reply) and str(reply).startswith(
+            ("ERR unknown command", "NOPROTO", "NOPERM")
+        ):
+            return self._introduce(is_authenticated=False)
+        self.failure = f"HELLO: {reply_text(reply)}"
+        return b""
+
+    def _introduce(self, is_authenticated):
+        commands = []
+        if not is_authenticated and self.password is not None:
+            user = () if self.username is None else (self.username,)
+            commands.append(("AUTH", True, (b"AUTH", *user, self.password)))
+        if self.db:
+            commands.append(("SELECT", True, (b"SELECT", b"%d" % self.db)))
+        commands.append(
+            ("CLIENT SETNAME", False, (b"CLIENT", b"SETNAME", self.client_name))
+        )
+        commands += [
+            ("SCRIPT LOAD", False, (b"SCRIPT", b"LOAD", (<Script>script).source))
+            for script in self.scripts
+        ]
+        self.awaited = [(name, is_required) for name, is_required, _ in commands]
+        return b"".join([command_encode(words) for _, _, words in commands])

@@ -1,0 +1,126 @@
+# One descriptor: open, send, receive. Runs without the GIL; returns 0 or -errno.
+
+cdef enum:
+    LINK_CLOSED = 0
+    LINK_RESOLVING = 1     # fd is the read end of the resolver's pipe
+    LINK_CONNECTING = 2    # connect(2) under way: writable when it is decided
+    LINK_OPEN = 3
+
+cdef enum:
+    INCOMING_CAPACITY = 16384
+
+cdef struct Link:
+    int fd
+    int phase
+    Buffer outgoing
+    char *incoming         # INCOMING_CAPACITY bytes, overwritten by every receive
+    size_t received        # bytes in incoming that nobody has taken yet
+    int error              # 0, or the -errno that ended the connection
+    bint is_at_end         # the peer closed
+    bint is_polled         # the last poll looked at it...
+    bint is_ready          # ...and said that something happened
+    bint is_parsing        # its replies are being taken out: hands off
+
+
+cdef int link_init(Link *self) noexcept nogil:
+    memset(self, 0, sizeof(Link))
+    self.fd = -1
+    self.incoming = <char *>malloc(INCOMING_CAPACITY)
+    return 0 if self.incoming != NULL else -ENOMEM
+
+
+cdef void link_close(Link *self) noexcept nogil:
+    # close(2), never shutdown(2): after a fork the socket is the parent's too.
+    if self.fd >= 0:
+        close(self.fd)
+    self.fd = -1
+    self.phase = LINK_CLOSED
+    self.received = 0
+    self.error = 0
+    self.is_at_end = self.is_polled = self.is_ready = False
+    buffer_free(&self.outgoing)
+
+
+cdef void link_set(int fd, int level, int name, int value) noexcept nogil:
+    # Every option is a help, none a condition: a kernel without it still locks.
+    setsockopt(fd, level, name, &value, sizeof(int))
+
+
+cdef int link_open(Link *self, const sockaddr *address, socklen_t size) noexcept nogil:
+    cdef int family = address.sa_family
+    cdef int fd = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)
+    cdef int error
+    if fd < 0:
+        return -errno
+    if family != AF_UNIX:
+        link_set(fd, IPPROTO_TCP, TCP_NODELAY, 1)
+        # A middlebox forgets an idle flow after minutes: probe it after 30 s, and let
+        # neither unanswered probes nor unacknowledged data stand for over 10 s.
+        link_set(fd, SOL_SOCKET, SO_KEEPALIVE, 1)
+        link_set(fd, IPPROTO_TCP, TCP_KEEPIDLE, 30)
+        link_set(fd, IPPROTO_TCP, TCP_KEEPINTVL, 3)
+        link_set(fd, IPPROTO_TCP, TCP_KEEPCNT, 3)
+        link_set(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 10000)
+    if connect(fd, address, size) != 0 and errno != EINPROGRESS and errno != EINTR:
+        error = errno
+        close(fd)
+        return -error
+    self.fd = fd
+    self.phase = LINK_CONNECTING
+    return 0
+
+
+cdef int link_finish_connect(Link *self) noexcept nogil:
+    # -EINPROGRESS: not decided yet.
+    cdef int error = 0
+    cdef socklen_t size = sizeof(int)
+    cdef sockaddr_storage ours, theirs
+    cdef socklen_t ours_size = sizeof(sockaddr_storage)
+    cdef socklen_t theirs_size = sizeof(sockaddr_storage)
+    if getsockopt(self.fd, SOL_SOCKET, SO_ERROR, &error, &size) != 0:
+        return -errno
+    if error != 0:
+        return -error
+    memset(&ours, 0, sizeof(ours))
+    memset(&theirs, 0, sizeof(theirs))
+    if getpeername(self.fd, <sockaddr *>&theirs, &theirs_size) != 0:
+        return -EINPROGRESS
+    if getsockname(self.fd, <sockaddr *>&ours, &ours_size) != 0:
+        return -errno
+    # A loopback port in the ephemeral range on which nobody listens can be connected
+    # to itself (TCP simultaneous open): it would echo, and keep the server's port.
+    if theirs.ss_family != AF_UNIX and ours_size == theirs_size and (
+        memcmp(&ours, &theirs, ours_size) == 0
+    ):
+        return -ECONNREFUSED
+    self.phase = LINK_OPEN
+    return 0
+
+
+cdef void link_send(Link *self) noexcept nogil:
+    # Hands over what the socket takes; the rest goes when it is writable again.
+    cdef ssize_t sent
+    while buffer_length(&self.outgoing) > 0:
+        sent = send(
+            self.fd, self.outgoing.data + self.outgoing.start,
+            buffer_length(&self.outgoing), MSG_NOSIGNAL | MSG_DONTWAIT,
+        )
+        if sent >= 0:
+            buffer_consume(&self.outgoing, <size_t>sent)
+        elif errno == EAGAIN:
+            return
+        elif errno != EINTR:
+            self.error = -errno
+            return
+
+
+cdef void link_receive(Link *self) noexcept nogil:
+    # One read, into an empty buffer. What is left in the socket is seen by the next
+    # poll; a second read to find EAGAIN would cost a call in every round.
+    cdef ssize_t size = recv(self.fd, self.incoming, INCOMING_CAPACITY, MSG_DONTWAIT)
+    if size > 0:
+        self.received = <size_t>size
+    elif size == 0:
+        self.is_at_end = True
+    elif errno != EAGAIN and errno != EINTR:
+        self.error = -errno

@@ -1,0 +1,469 @@
+# One master: where its connection stands, and which replies it owes.
+#
+# Theory of operation. The states and what leads from one to the next:
+#
+#   CLOSED, BACKOFF --open--> CONNECTING --connected--> HANDSHAKE --done--> READY
+#   any but CLOSED  --lost--> BACKOFF        any --close--> CLOSED
+#
+# Every command sent on a READY connection leaves one entry in `owed`, a FIFO; every
+# reply pops the oldest. So a reply is never read as another command's, however late it
+# comes: the entry knows its round. A reply with no entry, or bytes that are not RESP,
+# end the connection, for nothing read after them can be trusted.
+#
+# Unknown is not failed. When a connection is lost, the acquires it owes become FAILED
+# votes whose keys may stand all the same; the releases it owes, and those asked for
+# while it is away, are `carried`: sent on the next connection before anything else,
+# while their keys can still live.
+#
+# Events take bytes and `now_ns`; the driver moves the bytes.
+
+cdef struct Owed:
+    PyObject *round          # owned
+    int64_t overdue_ns       # from when on the connection counts as dead
+    bint is_repeated         # sent again by its source, after NOSCRIPT
+
+
+cdef enum:
+    OVERDUE_AT_LEAST_NS = 1_000_000_000
+    BACKOFF_FIRST_NS = 50_000_000
+    BACKOFF_CAP_NS = 1_000_000_000
+    BACKOFF_URGENT_NS = 20_000_000     # the spacing when a quorum is missing
+    UNPARSED_LIMIT = 1048576           # bytes; our longest reply has under 1 KiB
+
+
+@cython.final
+cdef class Counters:
+    """What happened since the engine was made."""
+
+    cdef readonly int64_t rounds, won, taken, unreachable, too_late
+    cdef readonly int64_t rolled_back, late_replies, repeated_scripts
+    cdef readonly int64_t connects, losses
+
+
+@cython.final
+cdef class Scripts:
+    """The scripts of the three operations that need one."""
+
+    cdef readonly Script extend, release, inspect
+
+    def __init__(self, Script extend not None, Script release not None,
+                 Script inspect not None):
+        self.extend = extend
+        self.release = release
+        self.inspect = inspect
+
+
+cdef int command_of_round(
+    Buffer *out, Round round, Scripts scripts, bint by_source
+) noexcept:
+    if round.operation_code == OPERATION_ACQUIRE:
+        return command_acquire(out, round.resource, round.token, round.terms.ttl_ms)
+    if round.operation_code == OPERATION_EXTEND:
+        return command_script(
+            out, scripts.extend, by_source, round.resource, round.token,
+            round.terms.ttl_ms,
+        )
+    return command_script(
+        out,
+        scripts.release if round.operation_code == OPERATION_RELEASE
+        else scripts.inspect,
+        by_source, round.resource, round.token, 0,
+    )
+
+
+@cython.final
+cdef class Master:
+    """One master's settings, connection and debts."""
+
+    cdef readonly str name           # for messages: without user or password
+    cdef readonly int index
+    cdef readonly str reason         # why it takes no command now, or ""
+    cdef object settings             # an Endpoint
+    cdef bytes client_name
+    cdef Scripts scripts
+    cdef Counters counters
+    cdef int state_code
+    cdef Link link
+    cdef AddressList addresses
+    cdef Handshake handshake
+    cdef object feed, gets           # of this connection's hiredis.Reader
+    cdef Owed *owed                  # a ring of owed_capacity, a power of two
+    cdef uint32_t owed_first, owed_count, owed_capacity
+    cdef list carried                # releases to be sent on the next connection
+    cdef int failures                # connections in a row that came to nothing
+    cdef bint is_proven              # this connection has answered a round
+    cdef int64_t ready_at_ns
+    cdef int64_t lost_at_ns
+    cdef int64_t retry_at_ns
+    cdef int64_t give_up_at_ns       # of connect(2) or handshake
+    cdef int64_t connect_timeout_ns
+    cdef size_t unparsed             # bytes fed since the last whole reply
+    cdef uint64_t jitter
+    cdef readonly int64_t late_us    # the last reply that missed its round's deadline
+
+    def __cinit__(self):
+        if link_init(&self.link) != 0:
+            raise MemoryError
+        self.owed_capacity = 16
+        self.owed = <Owed *>malloc(self.owed_capacity * sizeof(Owed))
+        if self.owed == NULL:
+            raise MemoryError
+
+    def __init__(
+        self, int index, settings, bytes client_name, Scripts scripts,
+        Counters counters, int64_t connect_timeout_ns, uint64_t jitter_seed,
+    ):
+        self.index = index
+        self.settings = settings
+        self.name = settings.name
+        self.client_name = client_name
+        self.scripts = scripts
+        self.counters = counters
+        self.connect_timeout_ns = connect_timeout_ns
+        self.jitter = jitter_seed | 1
+        self.carried = []
+        self.reason = "not connected yet"
+
+    def __dealloc__(self):
+        while self.owed_count:
+            Py_DECREF(<object>owed_pop(self).round)
+        free(self.owed)
+        link_close(&self.link)
+        free(self.link.incoming)
+
+
+cdef int master_set_state(Master self, int state) except -1:
+    # The gate: the only place that changes the state.
+    cdef int old = self.state_code
+    cdef bint is_legal
+    if state == MASTER_CONNECTING:
+        is_legal = old == MASTER_CLOSED or old == MASTER_BACKOFF
+    elif state == MASTER_HANDSHAKE:
+        is_legal = old == MASTER_CONNECTING
+    elif state == MASTER_READY:
+        is_legal = old == MASTER_HANDSHAKE
+    elif state == MASTER_BACKOFF:
+        is_legal = old != MASTER_CLOSED
+    else:
+        is_legal = state == MASTER_CLOSED
+    if not is_legal:
+        raise RuntimeError(f"master state {old} -> {state}")
+    self.state_code = state
+    return 0
+
+
+# --- debts --------------------------------------------------------------------------
+
+cdef Owed owed_pop(Master self) noexcept:
+    cdef Owed oldest = self.owed[self.owed_first]
+    self.owed_first = (self.owed_first + 1) & (self.owed_capacity - 1)
+    self.owed_count -= 1
+    return oldest
+
+
+cdef int owed_push(Master self, Round round, bint is_repeated, int64_t now_ns) except -1:
+    cdef uint32_t i
+    cdef Owed *grown
+    cdef Owed *entry
+    if self.owed_count == self.owed_capacity:
+        grown = <Owed *>malloc(2 * self.owed_capacity * sizeof(Owed))
+        if grown == NULL:
+            raise MemoryError
+        for i in range(self.owed_count):
+            grown[i] = self.owed[(self.owed_first + i) & (self.owed_capacity - 1)]
+        free(self.owed)
+        self.owed = grown
+        self.owed_first = 0
+        self.owed_capacity *= 2
+    entry = &self.owed[(self.owed_first + self.owed_count) & (self.owed_capacity - 1)]
+    Py_INCREF(round)
+    entry.round = <PyObject *>round
+    entry.overdue_ns = now_ns + max(
+        <int64_t>OVERDUE_AT_LEAST_NS, 2 * round.terms.timeout_ns
+    )
+    entry.is_repeated = is_repeated
+    self.owed_count += 1
+    return 0
+
+
+cdef int master_send(
+    Master self, Round round, Buffer *command, bint is_repeated, int64_t now_ns
+) except -1:
+    # The debt first: bytes without an entry would shift every later reply.
+    owed_push(self, round, is_repeated, now_ns)
+    if buffer_append(
+        &self.link.outgoing, command.data + command.start, buffer_length(command)
+    ) != 0:
+        self.owed_count -= 1
+        Py_DECREF(round)
+        raise MemoryError
+    round_on_sent(round, self.index)
+    return 0
+
+
+cdef int master_send_again(
+    Master self, Round round, bint by_source, int64_t now_ns
+) except -1:
+    cdef Buffer command
+    memset(&command, 0, sizeof(Buffer))
+    try:
+        if command_of_round(&command, round, self.scripts, by_source) != 0:
+            raise MemoryError
+        master_send(self, round, &command, by_source, now_ns)
+    finally:
+        buffer_free(&command)
+    return 0
+
+
+cdef int master_carry(Master self, Round release, int64_t now_ns) except -1:
+    # Keeps a release for the next connection where its key may stand here. The key
+    # cannot live longer than a ttl from the release on.
+    if not (release.may_hold >> self.index) & 1:
+        return 0
+    if len(self.carried) & 63 == 63:
+        self.carried = [r for r in self.carried if master_key_can_live(<Round>r, now_ns)]
+    if master_key_can_live(release, now_ns):
+        self.carried.append(release)
+    return 0
+
+
+cdef bint master_key_can_live(Round release, int64_t now_ns) noexcept:
+    return now_ns < release.opened_ns + release.terms.ttl_ms * NS_PER_MS
+
+
+# --- events -------------------------------------------------------------------------
+
+cdef int master_on_connected(Master self, int64_t now_ns) except -1:
+    cdef bytes hello
+    reader = reply_reader()
+    self.feed = reader.feed
+    self.gets = reader.gets
+    self.unparsed = 0
+    self.is_proven = False
+    self.handshake = Handshake(
+        encoded(self.settings.username), encoded(self.settings.password),
+        self.settings.db,
+        self.client_name,
+        (self.scripts.extend, self.scripts.release, self.scripts.inspect),
+    )
+    master_set_state(self, MASTER_HANDSHAKE)
+    self.reason = "handshake under way"
+    self.give_up_at_ns = now_ns + self.connect_timeout_ns
+    hello = self.handshake.start()
+    return master_write(self, hello)
+
+
+cdef bytes encoded(str text):
+    return None if text is None else text.encode("utf-8", "surrogateescape")
+
+
+cdef int master_write(Master self, bytes data) except -1:
+    if append_bytes(&self.link.outgoing, data) != 0:
+        raise MemoryError
+    return 0
+
+
+cdef int master_on_bytes(Master self, bytes data, int64_t now_ns) except -1:
+    """Take received bytes: every whole reply in them pops its entry."""
+    self.link.is_parsing = True
+    try:
+        self.feed(data)
+        self.unparsed += <size_t>PyBytes_GET_SIZE(data)
+        while self.state_code >= MASTER_HANDSHAKE and self.state_code != MASTER_BACKOFF:
+            reply = self.gets()
+            if reply is INCOMPLETE:
+                break
+            self.unparsed = 0
+            if type(reply) is not PushNotification:
+                master_on_reply(self, reply, now_ns)
+    except ProtocolError as error:
+        master_on_lost(self, f"speaks something else than RESP: {error}", now_ns)
+    finally:
+        self.link.is_parsing = False
+    if self.unparsed > UNPARSED_LIMIT:
+        master_on_lost(self, "a reply of over 1 MiB, which no command asked for", now_ns)
+    return 0
+
+
+cdef int master_on_reply(Master self, object reply, int64_t now_ns) except -1:
+    cdef Owed entry
+    cdef Round round
+    cdef int vote
+    if self.state_code == MASTER_HANDSHAKE:
+        return master_on_handshake_reply(self, reply, now_ns)
+    if self.owed_count == 0:
+        return master_on_lost(self, "sent a reply nobody asked for", now_ns)
+    entry = owed_pop(self)
+    round = <Round>entry.round
+    Py_DECREF(round)
+    self.is_proven = True
+    self.failures = 0
+    vote = vote_of(round.operation_code, reply)
+    if vote == VOTE_FAILED:
+        return master_on_failed_reply(self, round, reply, entry.is_repeated, now_ns)
+    if round.verdict_code != VERDICT_OPEN:
+        master_count_late(self, round, now_ns)
+    said = reply if round.operation_code == OPERATION_INSPECT else None
+    return round_on_vote(round, self.index, vote, said, True, now_ns)
+
+
+cdef int master_on_failed_reply(
+    Master self, Round round, object reply, bint is_repeated, int64_t now_ns
+) except -1:
+    cdef bint is_error = reply_is_error(reply)
+    if is_error and not is_repeated and str(reply).startswith("NOSCRIPT"):
+        self.counters.repeated_scripts += 1
+        return master_send_again(self, round, True, now_ns)
+    # An error reply says that the command did nothing. Another unknown reply does not.
+    return round_on_vote(
+        round, self.index, VOTE_FAILED, reply_text(reply), is_error, now_ns
+    )
+
+
+cdef void master_count_late(Master self, Round round, int64_t now_ns) noexcept:
+    self.counters.late_replies += 1
+    if now_ns - round.opened_ns > round.terms.timeout_ns:
+        self.late_us = (now_ns - round.opened_ns) // 1000
+
+
+cdef int master_on_handshake_reply(Master self, object reply, int64_t now_ns) except -1:
+    cdef bytes answer = self.handshake.on_reply(reply)
+    if self.handshake.failure is not None:
+        return master_on_lost(self, self.handshake.failure, now_ns)
+    master_write(self, answer)
+    if self.handshake.is_done:
+        self.handshake = None
+        master_set_state(self, MASTER_READY)
+        self.reason = ""
+        self.ready_at_ns = now_ns
+        self.counters.connects += 1
+        carried = self.carried
+        self.carried = []
+        for release in carried:
+            if master_key_can_live(<Round>release, now_ns):
+                master_send_again(self, <Round>release, False, now_ns)
+    return 0
+
+
+cdef int master_on_lost(Master self, str reason, int64_t now_ns) except -1:
+    """End the connection: what it owes fails, or is carried to the next one."""
+    cdef Round round
+    cdef bint is_proven = self.is_proven or (
+        self.state_code == MASTER_READY
+        and now_ns - self.ready_at_ns > OVERDUE_AT_LEAST_NS
+    )
+    link_close(&self.link)
+    self.feed = self.gets = self.handshake = self.addresses = None
+    master_set_state(self, MASTER_BACKOFF)
+    self.reason = reason
+    self.counters.losses += 1
+    self.lost_at_ns = now_ns
+    self.unparsed = 0
+    self.is_proven = False
+    if is_proven:      # it worked until now: try again in the very next round
+        self.failures = 0
+        self.retry_at_ns = now_ns
+    else:
+        self.failures += 1
+        self.retry_at_ns = now_ns + master_backoff_ns(self)
+    while self.owed_count:
+        round = <Round>owed_pop(self).round
+        Py_DECREF(round)
+        if round.operation_code == OPERATION_RELEASE:
+            master_carry(self, round, now_ns)
+        if round.verdict_code == VERDICT_OPEN:
+            round_on_vote(round, self.index, VOTE_FAILED, reason, False, now_ns)
+    return 0
+
+
+cdef int64_t master_backoff_ns(Master self) noexcept:
+    # Doubles up to the cap; the upper half is drawn, so that clients spread.
+    cdef int64_t longest = min(
+        <int64_t>BACKOFF_FIRST_NS << min(self.failures - 1, 10),
+        <int64_t>BACKOFF_CAP_NS,
+    )
+    self.jitter ^= self.jitter << 13      # xorshift64, Marsaglia 2003
+    self.jitter ^= self.jitter >> 7
+    self.jitter ^= self.jitter << 17
+    return longest // 2 + <int64_t>(self.jitter % <uint64_t>(longest // 2))
+
+
+cdef int master_check_time(Master self, int64_t now_ns) except -1:
+    """Give up what takes too long; asked only after all that came has been read."""
+    if self.state_code == MASTER_READY:
+        if self.owed_count and self.owed[self.owed_first].overdue_ns < now_ns:
+            master_on_lost(self, "owed a reply for too long", now_ns)
+    elif self.state_code == MASTER_HANDSHAKE:
+        if now_ns >= self.give_up_at_ns:
+            master_on_lost(self, "no answer to the handshake", now_ns)
+    elif self.state_code == MASTER_CONNECTING and now_ns >= self.give_up_at_ns:
+        master_on_address_failed(self, "connect timed out", now_ns)
+    return 0
+
+
+# --- opening ------------------------------------------------------------------------
+
+cdef int master_open(Master self, int64_t now_ns) except -1:
+    """Begin to connect; nothing here waits."""
+    cdef int fd
+    cdef bytes host
+    master_set_state(self, MASTER_CONNECTING)
+    self.reason = "connecting"
+    self.give_up_at_ns = now_ns + self.connect_timeout_ns
+    self.addresses = AddressList()
+    try:
+        if address_is_unix(self.addresses, self.settings.path):
+            return master_try_address(self, now_ns)
+        host = self.settings.host.encode("ascii" if self.settings.host.isascii() else "idna")
+        if address_is_literal(self.addresses, host, self.settings.port):
+            return master_try_address(self, now_ns)
+        fd = address_begin_look_up(self.addresses, host, self.settings.port)
+    except (OSError, RuntimeError, UnicodeError) as error:
+        return master_on_lost(self, f"{type(error).__name__}: {error}", now_ns)
+    if fd < 0:
+        return master_on_lost(self, error_text(fd), now_ns)
+    self.link.fd = fd
+    self.link.phase = LINK_RESOLVING
+    return 0
+
+
+cdef int master_on_resolved(Master self, int64_t now_ns) except -1:
+    link_close(&self.link)
+    if self.addresses.gai_error != 0:
+        text = (<bytes>gai_strerror(self.addresses.gai_error)).decode("utf-8", "replace")
+        return master_on_lost(self, f"name look-up: {text}", now_ns)
+    return master_try_address(self, now_ns)
+
+
+cdef int master_try_address(Master self, int64_t now_ns) except -1:
+    cdef Address *address
+    cdef int error
+    if self.addresses.next >= self.addresses.count:
+        return master_on_lost(self, "the name has no address", now_ns)
+    address = &self.addresses.addresses[self.addresses.next]
+    self.addresses.next += 1
+    self.give_up_at_ns = now_ns + self.connect_timeout_ns // self.addresses.count
+    error = link_open(&self.link, <sockaddr *>&address.storage, address.size)
+    if error != 0:
+        return master_on_address_failed(self, error_text(error), now_ns)
+    return 0
+
+
+cdef int master_on_address_failed(Master self, str reason, int64_t now_ns) except -1:
+    if self.addresses.next < self.addresses.count:
+        link_close(&self.link)
+        return master_try_address(self, now_ns)
+    return master_on_lost(self, reason, now_ns)
+
+
+cdef int master_on_connect_event(Master self, int64_t now_ns) except -1:
+    cdef int error = link_finish_connect(&self.link)
+    if error == -EINPROGRESS:
+        return 0
+    if error != 0:
+        return master_on_address_failed(self, error_text(error), now_ns)
+    return master_on_connected(self, now_ns)
+
+
+cdef str error_text(int error):
+    return (<bytes>strerror(-error)).decode("utf-8", "replace").lower()

@@ -1,0 +1,59 @@
+# A reply -> a vote: the closed table. What is not in it is a failed vote with its text.
+#
+#   operation        reply        vote
+#   ACQUIRE          OK           GRANTED
+#   ACQUIRE          nil          TAKEN      the key exists: NX refused
+#   EXTEND, RELEASE  1            GRANTED    the script found our token
+#   EXTEND, RELEASE  0            TAKEN      gone, or another's token
+#   INSPECT          [nil, ms]    GRANTED    nobody holds it there
+#   INSPECT          [token, ms]  TAKEN
+#   any              error        FAILED     NOSCRIPT is repeated first, by the master
+#   any              else         FAILED     and nobody knows what it did
+
+# The sentinel of "no whole reply yet": None is an answer (nil) to SET NX.
+cdef object INCOMPLETE = object()
+
+cdef enum:
+    SHOWN_REPLY_LENGTH = 80
+
+
+cdef object reply_reader():
+    return Reader(notEnoughData=INCOMPLETE)
+
+
+cdef int vote_of(int operation, object reply) noexcept:
+    if operation == OPERATION_ACQUIRE:
+        if type(reply) is bytes and <bytes>reply == b"OK":
+            return VOTE_GRANTED
+        if reply is None:
+            return VOTE_TAKEN
+    elif operation == OPERATION_EXTEND or operation == OPERATION_RELEASE:
+        if type(reply) is int:
+            if reply == 1:
+                return VOTE_GRANTED
+            if reply == 0:
+                return VOTE_TAKEN
+    elif type(reply) is list and len(<list>reply) == 2:
+        if (<list>reply)[0] is None:
+            return VOTE_GRANTED
+        if type((<list>reply)[0]) is bytes and type((<list>reply)[1]) is int:
+            return VOTE_TAKEN
+    return VOTE_FAILED
+
+
+cdef bint reply_is_error(object reply) noexcept:
+    return isinstance(reply, ReplyError)
+
+
+cdef str reply_text(object reply):
+    # What is shown of a reply that is not in the table. An error is the server's own
+    # text. Of anything else only the kind: it may hold somebody's token.
+    if isinstance(reply, ReplyError):
+        return str(reply)[:SHOWN_REPLY_LENGTH]
+    return f"unexpected reply of type {type(reply).__name__}"
+
+
+def vote_of_reply(int operation, reply):
+    """Look a parsed reply up in the table: (Vote, text or None)."""
+    vote = Vote(vote_of(operation, reply))
+    return vote, reply_text(reply) if vote is Vote.FAILED else None

@@ -1,0 +1,259 @@
+# THE STATE MACHINE of a round: votes and the time become a verdict and a validity.
+#
+# Theory of operation. A round asks every master the same thing once and is open from
+# the first write until its verdict. Each master has one cell, PENDING at first. While
+# the round is open a cell takes one answer and the tally is judged after each:
+#
+#   granted >= quorum                     WON, or TOO_LATE if no validity is left
+#   granted + pending < quorum            lost; it cannot be won any more:
+#     granted + taken + pending < quorum    UNREACHABLE  too few could answer
+#     otherwise                             TAKEN        they could, too few granted
+#   deadline                              every PENDING becomes SILENT, judged again
+#   anything else                         OPEN
+#
+# The quorum is of the configured masters, never of the reachable ones. The slowest
+# master is not waited for, except by INSPECT, which closes when all have answered.
+#
+# A verdict never changes, with one exception: `round_confirm` turns WON into TOO_LATE
+# when the validity ran out before the caller could be told (a paused process). After
+# the verdict, answers that come late are still counted in their cell, where that is
+# PENDING, SILENT or FAILED: a lease gains a vote, a report becomes truer, and no
+# decision depends on it. A second answer in any other cell is an illegal event.
+#
+# `may_hold` is the set of masters on which the key may stand because of this round: a
+# SET was sent, and nothing heard since says that it was refused. It is what a
+# roll-back must reach, and a lost connection does not clear it: unknown is not failed.
+# A release inherits the set and clears what is confirmed; what is left when a connection
+# is lost is carried to the next one.
+
+@cython.final
+@cython.freelist(16)
+cdef class Terms:
+    """The times of a round: fixed before it, shared by all rounds alike."""
+
+    cdef readonly int64_t ttl_ms
+    cdef readonly int64_t drift_ns
+    cdef readonly int64_t timeout_ns
+
+    def __init__(self, int64_t ttl_ms, int64_t drift_ns, int64_t timeout_ns):
+        if ttl_ms < 0 or drift_ns < 0 or timeout_ns < 0:
+            raise ValueError("a negative time")
+        self.ttl_ms = ttl_ms
+        self.drift_ns = drift_ns
+        self.timeout_ns = timeout_ns
+
+
+cdef struct VoteCell:
+    uint32_t answered_us     # since the round was opened; saturates after 71 minutes
+    uint8_t vote
+
+
+@cython.final
+@cython.freelist(64)
+cdef class Round:
+    """One question to all masters, its votes, and what they come to."""
+
+    cdef readonly bytes resource
+    cdef readonly bytes token
+    cdef readonly Terms terms
+    cdef readonly int64_t opened_ns      # t0, read just before the first write
+    cdef readonly int64_t closed_ns
+    cdef readonly uint64_t may_hold
+    cdef public int64_t connect_within_ns    # what the attempt may wait for connections
+    cdef public int attempt                  # which of its acquire, from 1
+    cdef list said                       # per master: error text or detail, or None
+    cdef VoteCell *cells
+    cdef uint8_t counts[5]               # by vote
+    cdef uint8_t operation_code
+    cdef uint8_t verdict_code
+    cdef uint8_t master_count
+    cdef uint8_t quorum
+    cdef readonly bint is_opened
+    cdef bint is_rolled_back
+
+    def __cinit__(
+        self, int operation, bytes resource not None, bytes token not None,
+        Terms terms not None, int master_count,
+    ):
+        if not (0 < master_count <= MAX_MASTERS and 0 <= operation <= OPERATION_INSPECT):
+            raise ValueError("master_count or operation out of range")
+        self.cells = <VoteCell *>calloc(master_count, sizeof(VoteCell))
+        if self.cells == NULL:
+            raise MemoryError
+        self.operation_code = operation
+        self.resource = resource
+        self.token = token
+        self.terms = terms
+        self.master_count = master_count
+        self.quorum = master_count // 2 + 1
+        self.counts[VOTE_PENDING] = master_count
+
+    def __dealloc__(self):
+        free(self.cells)
+
+    @property
+    def operation(self):
+        """What is asked."""
+        return Operation(self.operation_code)
+
+    @property
+    def verdict(self):
+        """How the round ended, or OPEN."""
+        return Verdict(self.verdict_code)
+
+    @property
+    def is_won(self):
+        """Whether a quorum granted and validity was left when the round closed."""
+        return self.verdict_code == VERDICT_WON
+
+    @property
+    def deadline_ns(self):
+        """When the round stops waiting."""
+        return self.opened_ns + self.terms.timeout_ns
+
+    @property
+    def valid_until_ns(self):
+        """The end of the validity if the round is won: t0 + ttl - drift."""
+        return round_valid_until_ns(self)
+
+    def votes(self):
+        """List (Vote, text or detail or None, ms until it came or None) per master."""
+        return [
+            (
+                Vote(self.cells[i].vote),
+                None if self.said is None else self.said[i],
+                self.cells[i].answered_us / 1e3 if self.cells[i].answered_us else None,
+            )
+            for i in range(self.master_count)
+        ]
+
+    def open(self, int64_t now_ns):
+        """Begin: now_ns is t0."""
+        round_open(self, now_ns)
+
+    def on_sent(self, int master):
+        """Note that the command was handed to this master's connection."""
+        round_check_master(self, master)
+        round_on_sent(self, master)
+
+    def on_vote(self, int master, int vote, said, bint is_definite, int64_t now_ns):
+        """Take a master's answer; is_definite: it came from the master itself."""
+        round_check_master(self, master)
+        round_on_vote(self, master, vote, said, is_definite, now_ns)
+
+    def on_deadline(self, int64_t now_ns):
+        """Stop waiting."""
+        round_on_deadline(self, now_ns)
+
+    def confirm(self, int64_t now_ns):
+        """Check the validity again, just before the caller is told."""
+        round_confirm(self, now_ns)
+
+
+cdef int round_check_master(Round self, int master) except -1:
+    if not 0 <= master < self.master_count:
+        raise ValueError("no such master")
+    return 0
+
+
+cdef inline int64_t round_valid_until_ns(Round self) noexcept:
+    # https://redis.io/docs/latest/develop/use/patterns/distributed-locks/, step 3
+    return self.opened_ns + self.terms.ttl_ms * NS_PER_MS - self.terms.drift_ns
+
+
+cdef int round_open(Round self, int64_t now_ns) except -1:
+    if self.is_opened:
+        raise RuntimeError("a round is opened once")
+    self.is_opened = True
+    self.opened_ns = now_ns
+    return 0
+
+
+cdef void round_on_sent(Round self, int master) noexcept:
+    if self.operation_code == OPERATION_ACQUIRE:
+        self.may_hold |= <uint64_t>1 << master
+
+
+cdef int round_on_vote(
+    Round self, int master, int vote, object said, bint is_definite, int64_t now_ns
+) except -1:
+    cdef VoteCell *cell = &self.cells[master]
+    if not self.is_opened or not VOTE_GRANTED <= vote <= VOTE_FAILED:
+        raise RuntimeError("a vote for a round that is not open, or not an answer")
+    if cell.vote != VOTE_PENDING and (
+        self.verdict_code == VERDICT_OPEN
+        or cell.vote == VOTE_GRANTED or cell.vote == VOTE_TAKEN
+    ):
+        raise RuntimeError("a second vote of one master")
+    self.counts[cell.vote] -= 1
+    self.counts[vote] += 1
+    cell.vote = vote
+    if is_definite:
+        cell.answered_us = <uint32_t>min(
+            max((now_ns - self.opened_ns) // 1000, <int64_t>1), <int64_t>0xFFFFFFFF
+        )
+        if vote != VOTE_GRANTED or self.operation_code != OPERATION_ACQUIRE:
+            self.may_hold &= ~(<uint64_t>1 << master)
+    if said is not None or self.said is not None:
+        round_note(self, master, said)
+    if self.verdict_code == VERDICT_OPEN:
+        round_judge(self, now_ns)
+    return 0
+
+
+cdef int round_note(Round self, int master, object said) except -1:
+    if self.said is None:
+        self.said = [None] * self.master_count
+    self.said[master] = said
+    return 0
+
+
+cdef int round_on_deadline(Round self, int64_t now_ns) except -1:
+    cdef int i
+    if not self.is_opened:
+        raise RuntimeError("a deadline for a round that is not open")
+    if self.verdict_code != VERDICT_OPEN:
+        return 0
+    for i in range(self.master_count):
+        if self.cells[i].vote == VOTE_PENDING:
+            self.cells[i].vote = VOTE_SILENT
+    self.counts[VOTE_SILENT] += self.counts[VOTE_PENDING]
+    self.counts[VOTE_PENDING] = 0
+    round_judge(self, now_ns)
+    return 0
+
+
+cdef void round_judge(Round self, int64_t now_ns) noexcept:
+    cdef int granted = self.counts[VOTE_GRANTED]
+    cdef int pending = self.counts[VOTE_PENDING]
+    cdef int answering = granted + self.counts[VOTE_TAKEN] + pending
+    if self.operation_code == OPERATION_INSPECT:
+        if pending == 0:
+            round_close(
+                self,
+                VERDICT_WON if answering >= self.quorum else VERDICT_UNREACHABLE,
+                now_ns,
+            )
+    elif granted >= self.quorum:
+        round_close(self, VERDICT_WON, now_ns)
+        round_confirm(self, now_ns)
+    elif granted + pending < self.quorum:
+        round_close(
+            self,
+            VERDICT_TAKEN if answering >= self.quorum else VERDICT_UNREACHABLE,
+            now_ns,
+        )
+
+
+cdef inline void round_close(Round self, int verdict, int64_t now_ns) noexcept:
+    # The gate: the only place that gives a verdict.
+    self.verdict_code = verdict
+    self.closed_ns = now_ns
+
+
+cdef void round_confirm(Round self, int64_t now_ns) noexcept:
+    # A release has no validity: it counts whenever it is confirmed.
+    if self.verdict_code != VERDICT_WON or self.operation_code > OPERATION_EXTEND:
+        return
+    if round_valid_until_ns(self) <= now_ns:
+        self.verdict_code = VERDICT_TOO_LATE

@@ -1,0 +1,128 @@
+"""The POSIX and Linux calls that Cython's own libc and posix modules leave out."""
+
+from libc.stdint cimport uint16_t, uint32_t
+from posix.time cimport timespec
+from posix.types cimport pid_t
+
+
+cdef extern from "<time.h>" nogil:
+    int clock_gettime(int clock, timespec *now)
+    enum: CLOCK_MONOTONIC
+
+cdef extern from *:
+    """
+    #ifdef CLOCK_BOOTTIME
+    #define FASTREDLOCK_CLOCK CLOCK_BOOTTIME
+    #else
+    #define FASTREDLOCK_CLOCK CLOCK_MONOTONIC
+    #endif
+    #ifndef TCP_USER_TIMEOUT
+    #define TCP_USER_TIMEOUT 18
+    #endif
+    """
+    enum: FASTREDLOCK_CLOCK
+
+cdef extern from "<sys/random.h>" nogil:
+    ssize_t getrandom(void *data, size_t size, unsigned int flags)
+
+cdef extern from "<pthread.h>" nogil:
+    int pthread_atfork(void (*prepare)() noexcept nogil,
+                       void (*parent)() noexcept nogil,
+                       void (*child)() noexcept nogil)
+
+cdef extern from "<unistd.h>" nogil:
+    int close(int fd)
+    pid_t getpid()
+    ssize_t write(int fd, const void *data, size_t size)
+    int pipe2(int *fds, int flags)
+
+cdef extern from "<fcntl.h>" nogil:
+    enum: O_CLOEXEC
+    enum: O_NONBLOCK
+
+cdef extern from "<signal.h>" nogil:
+    ctypedef struct sigset_t:
+        pass
+
+cdef extern from "<poll.h>" nogil:
+    struct pollfd:
+        int fd
+        short events
+        short revents
+    enum: POLLIN
+    enum: POLLOUT
+    enum: POLLERR
+    enum: POLLHUP
+    enum: POLLNVAL
+    int ppoll(pollfd *fds, unsigned long count, const timespec *timeout,
+              const sigset_t *mask)
+
+cdef extern from "<sys/socket.h>" nogil:
+    ctypedef unsigned int socklen_t
+    struct sockaddr:
+        unsigned short sa_family
+    struct sockaddr_storage:
+        unsigned short ss_family
+    enum: AF_INET
+    enum: AF_INET6
+    enum: AF_UNIX
+    enum: AF_UNSPEC
+    enum: SOCK_STREAM
+    enum: SOCK_NONBLOCK
+    enum: SOCK_CLOEXEC
+    enum: SOL_SOCKET
+    enum: SO_ERROR
+    enum: SO_KEEPALIVE
+    enum: MSG_NOSIGNAL
+    enum: MSG_DONTWAIT
+    int socket(int family, int kind, int protocol)
+    int connect(int fd, const sockaddr *address, socklen_t size)
+    int getsockname(int fd, sockaddr *address, socklen_t *size)
+    int getpeername(int fd, sockaddr *address, socklen_t *size)
+    int setsockopt(int fd, int level, int name, const void *value, socklen_t size)
+    int getsockopt(int fd, int level, int name, void *value, socklen_t *size)
+    ssize_t send(int fd, const void *data, size_t size, int flags)
+    ssize_t recv(int fd, void *data, size_t size, int flags)
+
+cdef extern from "<netinet/in.h>" nogil:
+    enum: IPPROTO_TCP
+    uint16_t htons(uint16_t value)
+    struct in_addr:
+        uint32_t s_addr
+    struct in6_addr:
+        pass
+    struct sockaddr_in:
+        unsigned short sin_family
+        uint16_t sin_port
+        in_addr sin_addr
+    struct sockaddr_in6:
+        unsigned short sin6_family
+        uint16_t sin6_port
+        in6_addr sin6_addr
+
+cdef extern from "<netinet/tcp.h>" nogil:
+    enum: TCP_NODELAY
+    enum: TCP_KEEPIDLE
+    enum: TCP_KEEPINTVL
+    enum: TCP_KEEPCNT
+    enum: TCP_USER_TIMEOUT
+
+cdef extern from "<sys/un.h>" nogil:
+    struct sockaddr_un:
+        unsigned short sun_family
+        char sun_path[108]
+
+cdef extern from "<arpa/inet.h>" nogil:
+    int inet_pton(int family, const char *text, void *address)
+
+cdef extern from "<netdb.h>" nogil:
+    struct addrinfo:
+        int ai_family
+        int ai_socktype
+        socklen_t ai_addrlen
+        sockaddr *ai_addr
+        addrinfo *ai_next
+    int getaddrinfo(const char *host, const char *service, const addrinfo *hints,
+                    addrinfo **found)
+    void freeaddrinfo(addrinfo *found)
+    const char *gai_strerror(int code)

@@ -1,0 +1,74 @@
+# The words of the core: what is done, what a master said, how a round ended, how a
+# connection stands. The C names serve the core, the IntEnums everyone else; both are
+# spelled once, here.
+
+cdef enum:
+    MAX_MASTERS = 64            # a set of masters is one uint64
+    NS_PER_MS = 1_000_000
+    NS_PER_S = 1_000_000_000
+
+cdef enum:
+    OPERATION_ACQUIRE = 0
+    OPERATION_EXTEND = 1
+    OPERATION_RELEASE = 2
+    OPERATION_INSPECT = 3
+
+cdef enum:
+    VOTE_PENDING = 0
+    VOTE_GRANTED = 1
+    VOTE_TAKEN = 2
+    VOTE_FAILED = 3
+    VOTE_SILENT = 4
+
+cdef enum:
+    VERDICT_OPEN = 0
+    VERDICT_WON = 1
+    VERDICT_TAKEN = 2
+    VERDICT_UNREACHABLE = 3
+    VERDICT_TOO_LATE = 4
+
+cdef enum:
+    MASTER_CLOSED = 0
+    MASTER_CONNECTING = 1
+    MASTER_HANDSHAKE = 2
+    MASTER_READY = 3
+    MASTER_BACKOFF = 4
+
+
+class Operation(IntEnum):
+    """What a round asks of every master."""
+
+    ACQUIRE = OPERATION_ACQUIRE
+    EXTEND = OPERATION_EXTEND
+    RELEASE = OPERATION_RELEASE
+    INSPECT = OPERATION_INSPECT
+
+
+class Vote(IntEnum):
+    """What one master said in one round."""
+
+    PENDING = VOTE_PENDING    # not heard yet; it may still come
+    GRANTED = VOTE_GRANTED    # did what was asked
+    TAKEN = VOTE_TAKEN        # answered no: the key is another's, or gone
+    FAILED = VOTE_FAILED      # not connected, connection lost, or an error reply
+    SILENT = VOTE_SILENT      # no answer before the deadline; it may still come
+
+
+class Verdict(IntEnum):
+    """How a round ended."""
+
+    OPEN = VERDICT_OPEN
+    WON = VERDICT_WON                  # a quorum granted, and validity is left
+    TAKEN = VERDICT_TAKEN              # a quorum could answer, too few granted
+    UNREACHABLE = VERDICT_UNREACHABLE  # fewer than a quorum could answer
+    TOO_LATE = VERDICT_TOO_LATE        # a quorum granted, but no validity is left
+
+
+class MasterState(IntEnum):
+    """Where the connection to one master stands."""
+
+    CLOSED = MASTER_CLOSED            # never tried, or closed by us
+    CONNECTING = MASTER_CONNECTING    # name look-up or connect(2) under way
+    HANDSHAKE = MASTER_HANDSHAKE      # HELLO, AUTH, SELECT, SCRIPT LOAD under way
+    READY = MASTER_READY              # takes commands
+    BACKOFF = MASTER_BACKOFF          # failed; waits before it is tried again

