@@ -33,6 +33,8 @@ setup(
         include_path=["src_cython"],
         build_dir="build/cython",
         compiler_directives={
+            "auto_pickle": False,  # a socket cannot be pickled
+            "autotestdict": False,
             "language_level": 3,
             "embedsignature": True,
             "embedsignature.format": "clinic",

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 
 from bench._floor import floor_program
-from bench._peers import FLOOR
+from bench._peers import CONTROL, FLOOR
 from bench._servers import port_of
 
 _ROOT = Path(__file__).parent.parent
@@ -34,7 +34,7 @@ class Contestant:
     """A contestant's process, idle between blocks; a context manager.
 
     Args:
-        name: One of `bench._peers.CONTESTANTS`.
+        name: One of `bench._peers.CONTESTANTS`, or `CONTROL`.
         urls: The masters, `redis://127.0.0.1:<port>/0` each.
         prefix: A command to run it under, such as a tracer with its options.
 
@@ -105,6 +105,6 @@ class Contestant:
 def _command(name: str, urls: Sequence[str]) -> list[str]:
     # Fixed width, so that no contestant has a shorter key; own keys per process.
     key = f"bench:{os.getpid():07d}:{os.urandom(4).hex()}"
-    if name == FLOOR:
+    if name in (FLOOR, CONTROL):
         return [str(floor_program()), key, *(str(port_of(url)) for url in urls)]
     return [sys.executable, "-m", "bench._worker", name, key, *urls]

@@ -1,4 +1,4 @@
-"""Compile `floor.c` on demand, outside the source tree, once per version of the file."""
+"""Compile `floor.c` on demand, outside the source tree, once per version of it."""
 
 from __future__ import annotations
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import datetime
-import importlib.metadata
 import os
 import platform
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,7 +20,7 @@ def machine_line(server: str) -> str:
     return ", ".join(
         (
             _cpu_model(),
-            f"{os.cpu_count()} cores",
+            _cores(),
             f"{platform.system()} {platform.release()}",
             f"{platform.python_implementation()} {platform.python_version()}",
             server,
@@ -32,19 +32,18 @@ def machine_line(server: str) -> str:
 def versions_line(contestants: Sequence[str]) -> str:
     """Return the version of every contestant's library, and of what is below them."""
     found = {
-        "redis-py" if name == "redis" else name: version_of(name) for name in _UNDERNEATH
+        "redis-py" if name == "redis" else name: version_of(name)
+        for name in _UNDERNEATH
     }
     found |= {name: version_of(name) for name in contestants if name != FLOOR}
     return ", ".join(f"{name} {version or '?'}" for name, version in found.items())
 
 
-def is_installed(distribution: str) -> bool:
-    """Tell whether a distribution is installed here."""
-    try:
-        importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return False
-    return True
+def _cores() -> str:
+    """Return the number of cores, and how many of them we may use when not all."""
+    total = os.cpu_count() or 1
+    usable = len(os.sched_getaffinity(0)) if sys.platform == "linux" else total
+    return f"{total} cores" if usable == total else f"{usable} of {total} cores"
 
 
 def _cpu_model() -> str:

@@ -128,6 +128,7 @@ PEERS: dict[str, type[Peer]] = {
     "pottery": PotteryPeer,
 }
 FLOOR = "floor"
+CONTROL = "control"  # a second floor: how far it is from the first is the run's noise
 CONTESTANTS = (FLOOR, *PEERS)  # the order of play: what is compared closest is adjacent
 
 # name: what the reader of a table sees

@@ -10,7 +10,7 @@ from statistics import median
 from typing import Any
 
 from bench._contestant import Block
-from bench._peers import FLOOR
+from bench._peers import CONTROL, FLOOR
 from bench._syscalls import SyscallCount
 
 OURS = "fastredlock"
@@ -52,6 +52,21 @@ class Report:
         """Write it as JSON."""
         path.write_text(json.dumps(asdict(self), indent=2) + "\n")
 
+    @property
+    def contestants(self) -> list[Row]:
+        """The rows to show: without the control."""
+        return [row for row in self.rows if row.contestant != CONTROL]
+
+    @property
+    def noise(self) -> str:
+        """How far the second floor was from the first, or nothing without a floor."""
+        found = [
+            f"{row.p50_to_floor:.2f}x at N = {row.masters}"
+            for row in self.rows
+            if row.contestant == CONTROL and row.p50_to_floor
+        ]
+        return f"Noise: a second floor took {', '.join(found)}." if found else ""
+
     @classmethod
     def load(cls, path: Path) -> Report:
         """Read what `save` wrote."""
@@ -66,9 +81,7 @@ def rows_of(
     syscalls: Mapping[str, SyscallCount],
 ) -> list[Row]:
     """Reduce the rounds, one `Block` per contestant in each, to one row each."""
-    return [
-        _row(masters, name, rounds, syscalls.get(name)) for name in rounds[0]
-    ]  # fmt: skip
+    return [_row(masters, name, rounds, syscalls.get(name)) for name in rounds[0]]
 
 
 def _row(
@@ -98,7 +111,8 @@ def _ratio(
 ) -> float | None:
     if base not in rounds[0]:
         return None
-    return median(
+    ratios: list[float] = [
         getattr(played[name], figure) / getattr(played[base], figure)
         for played in rounds
-    )
+    ]
+    return median(ratios)

@@ -45,12 +45,10 @@ def find_tracer() -> Tracer:
     """Return the first tracer that is installed and allowed here, tried out."""
     reasons = []
     for tracer in (_PERF, _STRACE):
-        try:
-            _traced_count(tracer, ["true"])
-        except (OSError, ValueError, subprocess.SubprocessError) as error:
-            reasons.append(f"{tracer.command[0]}: {_one_line(error)}")
-        else:
+        reason = _refusal(tracer)
+        if not reason:
             return tracer
+        reasons.append(f"{tracer.command[0]}: {reason}")
     return Tracer(None, reason="; ".join(reasons))
 
 
@@ -78,18 +76,19 @@ def _count_blocks(
         return tracer.parse(output.read_text()), own
 
 
-def _traced_count(tracer: Tracer, command: Sequence[str]) -> int:
+def _refusal(tracer: Tracer) -> str:
+    """Try a tracer on a program that does nothing; return why it fails, or nothing."""
     if not shutil.which(tracer.command[0]):
-        raise FileNotFoundError("not on PATH")
+        return "not on PATH"
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder, "counts")
-        subprocess.run(
-            [*tracer.command, str(output), *tracer.tail, *command],
-            check=True,
-            capture_output=True,
-            timeout=30,
-        )
-        return tracer.parse(output.read_text())
+        command = [*tracer.command, str(output), *tracer.tail, "true"]
+        try:
+            subprocess.run(command, check=True, capture_output=True, timeout=30)
+            tracer.parse(output.read_text())
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            return (str(error).splitlines() or [type(error).__name__])[0]
+    return ""
 
 
 def _parse_perf(text: str) -> int:
@@ -107,16 +106,13 @@ def _parse_strace(text: str) -> int:
     """
     rows = [line.split() for line in text.splitlines()]
     calls = [
-        int(row[3]) for row in rows if len(row) in (5, 6) and row[3].isdigit()
-        and row[-1] != "total"
-    ]  # fmt: skip
+        int(row[3])
+        for row in rows
+        if len(row) in (5, 6) and row[3].isdigit() and row[-1] != "total"
+    ]
     if not calls:
         raise ValueError("no counts in its output")
     return sum(calls)
-
-
-def _one_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 _PERF = Tracer(

@@ -23,11 +23,11 @@ _HEADINGS = (
 
 def text_of(report: Report) -> str:
     """Return the report for a terminal: aligned columns, a blank line between the N."""
-    cells = [_HEADINGS, *(_cells(row) for row in report.rows)]
+    cells = [_HEADINGS, *(_cells(row) for row in report.contestants)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = [_aligned(_HEADINGS, widths)]
     masters = 0
-    for row in report.rows:
+    for row in report.contestants:
         if row.masters != masters:
             lines.append("")
         masters = row.masters
@@ -41,7 +41,7 @@ def markdown_of(report: Report) -> str:
         "| " + " | ".join(_HEADINGS) + " |",
         "|--:|:--|" + "--:|" * (len(_HEADINGS) - 2),
     ]
-    lines += ["| " + " | ".join(_cells(row)) + " |" for row in report.rows]
+    lines += ["| " + " | ".join(_cells(row)) + " |" for row in report.contestants]
     return "\n".join([*lines, "", *(f"- {line}" for line in _captions(report))])
 
 
@@ -61,7 +61,7 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 
 def _times(ratio: float | None) -> str:
-    return "-" if ratio is None else f"{ratio:.2f}×" if ratio < 10 else f"{ratio:.1f}×"
+    return "-" if ratio is None else f"{ratio:.2f}x" if ratio < 10 else f"{ratio:.1f}x"
 
 
 def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
@@ -73,10 +73,12 @@ def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def _captions(report: Report) -> list[str]:
-    return [
+    lines = [
         report.method,
+        report.noise,
         report.syscall_method,
         f"Machine: {report.machine}.",
         f"Versions: {report.versions}.",
         *report.notes,
     ]
+    return [line for line in lines if line]

@@ -1,6 +1,6 @@
-"""One Python contestant in a process of its own: `python -m bench._worker NAME KEY URL...`
+"""One Python contestant in a process of its own.
 
-It speaks the floor's protocol (floor.c): prints `ready`, then answers every line
+`python -m bench._worker NAME KEY URL...` speaks the floor's protocol (floor.c): prints `ready`, then answers every line
 `run PAIRS` with one line of JSON, and ends with its standard input.  The garbage
 collector is left on, as in the services that the libraries are made for.
 """

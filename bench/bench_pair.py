@@ -15,7 +15,7 @@ from pathlib import Path
 
 from bench._contestant import Block, Contestant
 from bench._machine import machine_line, versions_line
-from bench._peers import CONTESTANTS, FLOOR, version_of
+from bench._peers import CONTESTANTS, CONTROL, FLOOR, version_of
 from bench._results import Report, Row, rows_of
 from bench._servers import local_masters, server_version
 from bench._syscalls import SyscallCount, Tracer, count_syscalls, find_tracer
@@ -49,7 +49,7 @@ def _measure(options: argparse.Namespace) -> Report:
     for masters in options.masters:
         with local_masters(masters) as urls:
             server = server_version(urls[0])
-            rounds = _play(players, urls, options.pairs, options.blocks)
+            rounds = _play(_with_control(players), urls, options.pairs, options.blocks)
             counts = _count(tracer, players, urls, options.syscall_pairs)
         rows += rows_of(masters, rounds, counts)
     return Report(
@@ -78,6 +78,11 @@ def _players(only: Sequence[str] | None) -> tuple[list[str], list[str]]:
         [name for name in CONTESTANTS if name not in missing],
         [f"{name} is not installed and did not play." for name in missing],
     )
+
+
+def _with_control(players: Sequence[str]) -> list[str]:
+    """Add the second floor, as far from the first as can be: last in every round."""
+    return [*players, CONTROL] if FLOOR in players else [*players]
 
 
 def _play(

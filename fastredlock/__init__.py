@@ -1,10 +1,10 @@
 """Distributed locks over independent Redis masters (Redlock), fast and strict.
 
-    from fastredlock import FastRedlock
+from fastredlock import FastRedlock
 
-    locks = FastRedlock(["redis://a:6379", "redis://b:6379", "redis://c:6379"])
-    with locks.lock("orders:42", ttl=5, timeout=2) as lease:
-        ...  # at most one holder, as long as lease.is_valid
+locks = FastRedlock(["redis://a:6379", "redis://b:6379", "redis://c:6379"])
+with locks.lock("orders:42", ttl=5, timeout=2) as lease:
+    ...  # at most one holder, as long as lease.is_valid
 """
 
 from ._core import Vote

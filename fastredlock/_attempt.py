@@ -8,9 +8,8 @@ generator sees no clock and no socket: the times it needs stand in the closed ro
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from random import random
 
-from ._core import Engine, Operation, Round, Terms, Verdict
+from ._core import Engine, Operation, Round, Terms, Verdict, draw_fraction
 from .errors import QuorumUnreachableError, ValidityExhaustedError
 from .retry import Retry
 from .votes import votes_of
@@ -61,7 +60,9 @@ def attempts(
             if is_over:
                 return
             unreachable = 0
-            delay = retry.after_taken(tries, engine.round_trip_ns / 1e9, random())
+            delay = retry.after_taken(
+                tries, engine.round_trip_ns / 1e9, draw_fraction()
+            )
         elif verdict is Verdict.UNREACHABLE:
             unreachable += 1
             if is_over or unreachable >= retry.unreachable_tries:
@@ -70,7 +71,7 @@ def attempts(
                 raise QuorumUnreachableError(
                     resource, votes, tries, elapsed_ns / 1e9, hint
                 )
-            delay = retry.after_unreachable(random())
+            delay = retry.after_unreachable(draw_fraction())
         else:
             votes = votes_of(engine, round)
             raise ValidityExhaustedError(resource, votes, tries, elapsed_ns / 1e9)

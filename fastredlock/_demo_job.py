@@ -63,7 +63,7 @@ class Outcome:
     """Count what one worker did in one job; `merged` adds up several workers'."""
 
     leases: int = 0
-    waited: int = 0  # leases that others held at the first try
+    taken: int = 0  # rounds that found it taken
     expired: int = 0  # leases over before the write, which then was not done
     failures: int = 0  # acquires that raised
     failure: str = ""  # the last one's message
@@ -100,7 +100,7 @@ def merged(outcomes: Iterable[Outcome]) -> Outcome:
     total = Outcome()
     for each in outcomes:
         total.leases += each.leases
-        total.waited += each.waited
+        total.taken += each.taken
         total.expired += each.expired
         total.failures += each.failures
         total.failure = each.failure or total.failure

@@ -76,9 +76,11 @@ def _votes(scene: Scene) -> Table:
 
 
 def _remarks(outcome: Outcome) -> list[Text]:
-    remarks = []
+    remarks = [
+        f"{outcome.leases:,} leases; {outcome.taken:,} more tries found the lock taken"
+    ]
     if any(tally.counts["PENDING"] for tally in outcome.masters.values()):
-        remarks.append("pending: the others had decided before this master answered")
+        remarks.append("pending: a quorum had decided before this master answered")
     if outcome.expired:
         remarks.append(f"{outcome.expired:,} leases ended too early to write")
     if outcome.failures:

@@ -79,6 +79,7 @@ def work_with_lock(job: Job, counters: Counters) -> Outcome:
                 outcome.expired += 1
             give_back(lease, outcome)
         outcome.seconds = time.monotonic() - started
+        outcome.taken = locks.stats().taken
     return outcome
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from time import sleep
 from types import TracebackType
+from typing import NoReturn
 
 from ._attempt import attempts
 from ._core import (
@@ -96,7 +97,7 @@ class FastRedlock:
         validity up. Whatever leaves this call by exception is rolled back first.
         """
         taken = self._take(resource, ttl, timeout)
-        return taken if type(taken) is Lease else None
+        return taken if isinstance(taken, Lease) else None
 
     def lock(
         self,
@@ -135,11 +136,11 @@ class FastRedlock:
         round: Round | None = None
         try:
             for step in steps:
-                if type(step) is float:
-                    sleep(step)
-                else:
+                if isinstance(step, Round):
                     round = step
-                    self._run(round)
+                    self._run(step)
+                else:
+                    sleep(step)
             if round is None:
                 raise InternalError("an acquire without a round")
             if round.is_won:
@@ -155,7 +156,7 @@ class FastRedlock:
     ) -> Lease:
         began_ns = now_ns()
         taken = self._take(resource, ttl, timeout)
-        if type(taken) is Lease:
+        if isinstance(taken, Lease):
             return taken
         raise ResourceTakenError(
             self._settings.resource if resource is None else resource,
@@ -174,7 +175,8 @@ class FastRedlock:
         Does no I/O. It can be released and extended (by `ttl`, s); nothing is known of
         its validity before the first extend, so `remaining()` is 0.0 until then.
         """
-        terms = self._settings.default_terms if ttl is None else self._settings.terms(ttl)
+        settings = self._settings
+        terms = settings.default_terms if ttl is None else settings.terms(ttl)
         key = encode_resource(resource)
         round = self._engine.new_adopted(key, encode_token(token), terms)
         return Lease(self, resource, round, 0)
@@ -236,6 +238,12 @@ class FastRedlock:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a FastRedlock cannot be pickled: make one in each process, and pass "
+            "lease.token to adopt() there"
+        )
 
     def __repr__(self) -> str:
         return f"<FastRedlock {', '.join(self._engine.master_names)}>"

@@ -27,7 +27,7 @@ class ConfigurationError(FastRedlockError, ValueError):
 
 
 class InternalError(FastRedlockError):
-    """Report a state that the code rules out: a bug of fastredlock, please report it."""
+    """Report a state that the code rules out: our bug, please report it."""
 
 
 class AcquireError(FastRedlockError):

@@ -86,7 +86,8 @@ class BaseLease:
         """
         if self._generation != self._locks._fork_generation():
             return 0.0  # a forked child has none of its parent's leases
-        return max(0, self._valid_until_ns - self._locks._now_ns()) / 1e9
+        left_ns: int = self._valid_until_ns - self._locks._now_ns()
+        return left_ns / 1e9 if left_ns > 0 else 0.0
 
     @property
     def is_valid(self) -> bool:

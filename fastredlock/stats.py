@@ -30,7 +30,5 @@ class Stats(NamedTuple):
     def of(cls, engine: Engine) -> Stats:
         """Read the counters of an engine."""
         counters = engine.counters
-        return cls(
-            *(getattr(counters, name) for name in cls._fields[:-1]),
-            round_trip=engine.round_trip_ns / 1e9,
-        )
+        counted = {name: getattr(counters, name) for name in cls._fields[:-1]}
+        return cls(**counted, round_trip=engine.round_trip_ns / 1e9)

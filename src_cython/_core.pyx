@@ -14,31 +14,7 @@ imports from fastredlock; the exceptions raised are OSError, ValueError, MemoryE
 and RuntimeError (a state that the code rules out).
 """
 
-cimport cython
-from cpython.bytes cimport (
-    PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE,
-)
-from cpython.exc cimport PyErr_CheckSignals
-from cpython.pythread cimport (
-    PyThread_acquire_lock, PyThread_allocate_lock, PyThread_free_lock,
-    PyThread_get_thread_ident, PyThread_release_lock, PyThread_type_lock,
-    NOWAIT_LOCK, WAIT_LOCK,
-)
-from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
-from libc.errno cimport (
-    EAGAIN, ECONNREFUSED, EINPROGRESS, EINTR, ENAMETOOLONG, ENOMEM, errno,
-)
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free, malloc, realloc
-from libc.string cimport memcmp, memcpy, memset, strerror
-from posix.time cimport timespec
-
 from system cimport *
-
-from _thread import start_new_thread
-from enum import IntEnum
-
-from hiredis import ProtocolError, PushNotification, Reader, ReplyError
 
 include "types.pxi"     # the words
 include "clock.pyx"     # time, tokens, fork generation

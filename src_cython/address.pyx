@@ -5,6 +5,14 @@
 # own, at every (re)connect: a server may have moved. The thread tells that it is done
 # by closing the write end of a pipe, whose read end is polled like any socket.
 
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING
+from libc.errno cimport ENAMETOOLONG, errno
+from libc.stdint cimport uint16_t
+from libc.string cimport memcpy, memset
+
+from _thread import start_new_thread
+
 cdef enum:
     MAX_ADDRESSES = 8      # per name; each gets its share of the connect timeout
 
@@ -63,7 +71,7 @@ cdef bint address_is_unix(AddressList self, str path) except -1:
     if not path:
         return False
     encoded = path.encode("utf-8", "surrogateescape")
-    if len(encoded) >= sizeof(unix.sun_path):
+    if len(encoded) >= <Py_ssize_t>sizeof(unix.sun_path):
         raise OSError(ENAMETOOLONG, "unix socket path")
     unix.sun_family = AF_UNIX
     memcpy(unix.sun_path, PyBytes_AS_STRING(encoded), len(encoded))

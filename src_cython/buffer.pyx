@@ -1,5 +1,9 @@
 # Bytes to be sent: [start, end) of one growing allocation.
 
+from libc.errno cimport ENOMEM
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcpy, memset
+
 cdef struct Buffer:
     char *data
     size_t start

@@ -1,5 +1,10 @@
 # Time, tokens and the fork generation: the three things taken from the kernel.
 
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.exc cimport PyErr_CheckSignals
+from libc.errno cimport EINTR, errno
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from posix.time cimport timespec
 
 cdef int64_t clock_ns() noexcept nogil:
     # CLOCK_BOOTTIME goes on while the machine sleeps, as the servers' ttl does;
@@ -59,3 +64,13 @@ def fork_generation():
 
 if pthread_atfork(NULL, NULL, generation_on_fork) != 0:
     raise MemoryError("pthread_atfork")
+
+
+def draw_fraction():
+    """Draw a float in [0, 1) from the kernel: a forked child must draw another."""
+    cdef uint64_t drawn = 0
+    while getrandom(&drawn, sizeof(drawn), 0) != sizeof(drawn):
+        if errno != EINTR:
+            raise OSError(errno, "getrandom")
+        PyErr_CheckSignals()
+    return (drawn >> 11) * (1.0 / (<uint64_t>1 << 53))

@@ -3,6 +3,12 @@
 # The key is the resource and the value is the token, without prefix: whatever other
 # client follows the Redlock page excludes us, and we exclude it.
 
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from libc.stdint cimport int64_t, uint64_t
+from libc.string cimport memset
+
+
 @cython.final
 cdef class Script:
     """One Lua script: its source, and the EVALSHA head that is sent instead."""

@@ -3,6 +3,14 @@
 # The engine moves no bytes and waits for nothing: it queues commands on connections
 # and entries in FIFOs. A driver (wait, or an event loop) does the rest.
 
+cimport cython
+from cpython.pythread cimport (
+    PyThread_allocate_lock, PyThread_free_lock, PyThread_type_lock,
+)
+from cpython.ref cimport Py_DECREF
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+
+
 @cython.final
 cdef class Engine:
     """The connections to N masters, shared by everybody in this process."""

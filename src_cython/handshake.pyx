@@ -5,6 +5,9 @@
 # there), SELECT, CLIENT SETNAME, SCRIPT LOAD. The last two may fail: a server whose
 # ACL forbids them still locks, scripts are then loaded by EVAL when first needed.
 
+cimport cython
+
+
 @cython.final
 cdef class Handshake:
     """The first commands of one connection, and what their answers mean."""

@@ -1,5 +1,9 @@
 # One descriptor: open, send, receive. Runs without the GIL; returns 0 or -errno.
 
+from libc.errno cimport EAGAIN, ECONNREFUSED, EINPROGRESS, EINTR, ENOMEM, errno
+from libc.stdlib cimport malloc
+from libc.string cimport memcmp, memset
+
 cdef enum:
     LINK_CLOSED = 0
     LINK_RESOLVING = 1     # fd is the read end of the resolver's pipe

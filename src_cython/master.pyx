@@ -17,6 +17,16 @@
 #
 # Events take bytes and `now_ns`; the driver moves the bytes.
 
+cimport cython
+from cpython.bytes cimport PyBytes_GET_SIZE
+from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
+from libc.errno cimport EINPROGRESS
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memset, strerror
+
+from hiredis import ProtocolError, PushNotification
+
 cdef struct Owed:
     PyObject *round          # owned
     int64_t overdue_ns       # from when on the connection counts as dead
@@ -161,7 +171,9 @@ cdef Owed owed_pop(Master self) noexcept:
     return oldest
 
 
-cdef int owed_push(Master self, Round round, bint is_repeated, int64_t now_ns) except -1:
+cdef int owed_push(
+    Master self, Round round, bint is_repeated, int64_t now_ns
+) except -1:
     cdef uint32_t i
     cdef Owed *grown
     cdef Owed *entry
@@ -221,7 +233,9 @@ cdef int master_carry(Master self, Round release, int64_t now_ns) except -1:
     if not (release.may_hold >> self.index) & 1:
         return 0
     if len(self.carried) & 63 == 63:
-        self.carried = [r for r in self.carried if master_key_can_live(<Round>r, now_ns)]
+        self.carried = [
+            old for old in self.carried if master_key_can_live(<Round>old, now_ns)
+        ]
     if master_key_can_live(release, now_ns):
         self.carried.append(release)
     return 0
@@ -281,7 +295,7 @@ cdef int master_on_bytes(Master self, bytes data, int64_t now_ns) except -1:
     finally:
         self.link.is_parsing = False
     if self.unparsed > UNPARSED_LIMIT:
-        master_on_lost(self, "a reply of over 1 MiB, which no command asked for", now_ns)
+        master_on_lost(self, "a reply of over 1 MiB: not to our commands", now_ns)
     return 0
 
 
@@ -414,7 +428,9 @@ cdef int master_open(Master self, int64_t now_ns) except -1:
     try:
         if address_is_unix(self.addresses, self.settings.path):
             return master_try_address(self, now_ns)
-        host = self.settings.host.encode("ascii" if self.settings.host.isascii() else "idna")
+        host = self.settings.host.encode(
+            "ascii" if self.settings.host.isascii() else "idna"
+        )
         if address_is_literal(self.addresses, host, self.settings.port):
             return master_try_address(self, now_ns)
         fd = address_begin_look_up(self.addresses, host, self.settings.port)
@@ -430,8 +446,9 @@ cdef int master_open(Master self, int64_t now_ns) except -1:
 cdef int master_on_resolved(Master self, int64_t now_ns) except -1:
     link_close(&self.link)
     if self.addresses.gai_error != 0:
-        text = (<bytes>gai_strerror(self.addresses.gai_error)).decode("utf-8", "replace")
-        return master_on_lost(self, f"name look-up: {text}", now_ns)
+        told = <bytes>gai_strerror(self.addresses.gai_error)
+        reason = f"name look-up: {told.decode('utf-8', 'replace').lower()}"
+        return master_on_lost(self, reason, now_ns)
     return master_try_address(self, now_ns)
 
 

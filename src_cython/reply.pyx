@@ -10,6 +10,8 @@
 #   any              error        FAILED     NOSCRIPT is repeated first, by the master
 #   any              else         FAILED     and nobody knows what it did
 
+from hiredis import Reader, ReplyError
+
 # The sentinel of "no whole reply yet": None is an answer (nil) to SET NX.
 cdef object INCOMPLETE = object()
 

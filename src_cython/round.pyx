@@ -23,8 +23,13 @@
 # `may_hold` is the set of masters on which the key may stand because of this round: a
 # SET was sent, and nothing heard since says that it was refused. It is what a
 # roll-back must reach, and a lost connection does not clear it: unknown is not failed.
-# A release inherits the set and clears what is confirmed; what is left when a connection
-# is lost is carried to the next one.
+# A release inherits the set and clears what is confirmed; what is left when a
+# connection is lost is carried to the next one.
+
+cimport cython
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free
+
 
 @cython.final
 @cython.freelist(16)
@@ -75,8 +80,10 @@ cdef class Round:
         self, int operation, bytes resource not None, bytes token not None,
         Terms terms not None, int master_count,
     ):
-        if not (0 < master_count <= MAX_MASTERS and 0 <= operation <= OPERATION_INSPECT):
-            raise ValueError("master_count or operation out of range")
+        if not 0 < master_count <= MAX_MASTERS:
+            raise ValueError("master_count out of range")
+        if not OPERATION_ACQUIRE <= operation <= OPERATION_INSPECT:
+            raise ValueError("no such operation")
         self.cells = <VoteCell *>calloc(master_count, sizeof(VoteCell))
         if self.cells == NULL:
             raise MemoryError

@@ -2,6 +2,8 @@
 # connection stands. The C names serve the core, the IntEnums everyone else; both are
 # spelled once, here.
 
+from enum import IntEnum
+
 cdef enum:
     MAX_MASTERS = 64            # a set of masters is one uint64
     NS_PER_MS = 1_000_000

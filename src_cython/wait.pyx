@@ -1,14 +1,24 @@
 # The blocking driver: moves the bytes, reads the clock, waits with the GIL released.
 #
-# A step is: send what is queued, poll, receive what is there (all without the GIL), then
-# parse and vote. Everything of a round is sent before anything of it is read, and no
-# Python object is made in between.
+# A step is: send what is queued, poll, receive what is there (all without the GIL),
+# then parse and vote. Everything of a round is sent before anything of it is read, and
+# no Python object is made in between.
 #
 # One thread at a time drives an engine; its mutex may be taken again by the thread that
 # has it, because a signal handler or a finalizer may take a lock in the middle of a
 # step. Such an inner step finds the bytes that the outer one has received and takes
 # them first, so the order of the replies stands; a master whose replies are being taken
 # out right now is left alone by it.
+
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.exc cimport PyErr_CheckSignals
+from cpython.pythread cimport (
+    NOWAIT_LOCK, WAIT_LOCK, PyThread_acquire_lock, PyThread_allocate_lock,
+    PyThread_get_thread_ident, PyThread_release_lock,
+)
+from libc.errno cimport EINTR, errno
+from libc.stdint cimport int64_t
+from posix.time cimport timespec
 
 cdef int engine_enter(Engine self) except -1:
     cdef unsigned long me = PyThread_get_thread_ident()
@@ -215,7 +225,7 @@ cdef int engine_prepare(Engine self, Round round) except -1:
     return 0
 
 
-def engine_run(Engine self not None, Round round not None):
+def engine_run(Engine engine not None, Round round not None):
     """Run a round until it is closed; a lost one is rolled back before this returns.
 
     Blocks, with the GIL released, up to `round.connect_within_ns` for connections and
@@ -223,67 +233,67 @@ def engine_run(Engine self not None, Round round not None):
     back and goes on.
     """
     cdef int64_t now_ns
-    engine_enter(self)
+    engine_enter(engine)
     try:
-        if self.is_closed:
+        if engine.is_closed:
             raise ValueError("closed")
         try:
-            engine_prepare(self, round)
-            engine_start(self, round, clock_ns())
+            engine_prepare(engine, round)
+            engine_start(engine, round, clock_ns())
             while round.verdict_code == VERDICT_OPEN:
-                engine_step(self, round.opened_ns + round.terms.timeout_ns)
+                engine_step(engine, round.opened_ns + round.terms.timeout_ns)
                 if round.verdict_code != VERDICT_OPEN:
                     break
                 now_ns = clock_ns()
                 if now_ns >= round.opened_ns + round.terms.timeout_ns:
                     round_on_deadline(round, now_ns)
-            engine_on_closed(self, round, clock_ns())
+            engine_on_closed(engine, round, clock_ns())
         except BaseException:
-            engine_roll_back(self, round, clock_ns())
+            engine_roll_back(engine, round, clock_ns())
             raise
         finally:
-            engine_flush(self)
+            engine_flush(engine)
     finally:
-        engine_leave(self)
+        engine_leave(engine)
 
 
-def engine_abandon(Engine self not None, Round round not None):
+def engine_abandon(Engine engine not None, Round round not None):
     """Roll back an ACQUIRE round whose caller will not get it; does not wait."""
-    engine_enter(self)
+    engine_enter(engine)
     try:
-        if not self.is_closed:
-            engine_roll_back(self, round, clock_ns())
-            engine_flush(self)
+        if not engine.is_closed:
+            engine_roll_back(engine, round, clock_ns())
+            engine_flush(engine)
     finally:
-        engine_leave(self)
+        engine_leave(engine)
 
 
-def engine_open(Engine self not None, int64_t timeout_ns):
+def engine_open(Engine engine not None, int64_t timeout_ns):
     """Connect to all masters at the same time; wait until all are decided."""
-    engine_enter(self)
+    engine_enter(engine)
     try:
-        if self.is_closed:
+        if engine.is_closed:
             raise ValueError("closed")
-        engine_connect(self, clock_ns() + timeout_ns, self.master_count, 0)
+        engine_connect(engine, clock_ns() + timeout_ns, engine.master_count, 0)
     finally:
-        engine_leave(self)
+        engine_leave(engine)
 
 
-def engine_close(Engine self not None, int64_t timeout_ns):
+def engine_close(Engine engine not None, int64_t timeout_ns):
     """Close all connections; wait up to timeout_ns for the releases they still owe."""
     cdef int64_t deadline_ns = clock_ns() + timeout_ns
-    engine_enter(self)
+    engine_enter(engine)
     try:
-        if self.is_closed:
+        if engine.is_closed:
             return
         try:
-            while engine_owes_replies(self) and clock_ns() < deadline_ns:
-                engine_step(self, deadline_ns)
+            while engine_owes_replies(engine) and clock_ns() < deadline_ns:
+                engine_step(engine, deadline_ns)
         finally:
-            self.is_closed = True
-            engine_forget_connections(self)
+            engine.is_closed = True
+            engine_forget_connections(engine)
     finally:
-        engine_leave(self)
+        engine_leave(engine)
 
 
 cdef bint engine_owes_replies(Engine self) noexcept:
