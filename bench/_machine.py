@@ -9,10 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench._peers import FLOOR, version_of
-
-# What decides a contestant's speed without being one.
-_UNDERNEATH = ("redis", "hiredis")
+from bench._peers import FLOOR, distribution_version, version_of
 
 
 def machine_line(server: str) -> str:
@@ -30,13 +27,10 @@ def machine_line(server: str) -> str:
 
 
 def versions_line(contestants: Sequence[str]) -> str:
-    """Return the version of every contestant's library, and of what is below them."""
-    found = {
-        "redis-py" if name == "redis" else name: version_of(name)
-        for name in _UNDERNEATH
-    }
-    found |= {name: version_of(name) for name in contestants if name != FLOOR}
-    return ", ".join(f"{name} {version or '?'}" for name, version in found.items())
+    """Return the version of every contestant's library, and of what parses for them."""
+    found = {name: version_of(name) for name in contestants if name != FLOOR}
+    found["hiredis"] = distribution_version("hiredis")
+    return ", ".join(f"{name} {version}" for name, version in found.items())
 
 
 def _cores() -> str:

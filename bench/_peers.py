@@ -10,6 +10,7 @@ does so of its own accord when hiredis is installed.  Libraries are imported by
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -139,12 +140,30 @@ LABELS = {
     "redlock-py": "redlock-py",
     "pottery": "pottery Redlock",
 }
-_DISTRIBUTIONS = {"redis-py": "redis"}
+# contestant: its module, its distribution
+_PACKAGES = {
+    "fastredlock": ("fastredlock", "fastredlock"),
+    "redis-py": ("redis", "redis"),
+    "redlock-py": ("redlock", "redlock-py"),
+    "pottery": ("pottery", "pottery"),
+}
 
 
-def version_of(contestant: str) -> str | None:
-    """Return the installed version of a contestant's library, None if there is none."""
+def is_installed(contestant: str) -> bool:
+    """Tell whether a contestant can play; the floor always can, it is compiled."""
+    if contestant == FLOOR:
+        return True
+    return importlib.util.find_spec(_PACKAGES[contestant][0]) is not None
+
+
+def version_of(contestant: str) -> str:
+    """Return the installed version of a contestant's library."""
+    return distribution_version(_PACKAGES[contestant][1])
+
+
+def distribution_version(name: str) -> str:
+    """Return the installed version of a distribution, "?" where there is none."""
     try:
-        return importlib.metadata.version(_DISTRIBUTIONS.get(contestant, contestant))
+        return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
-        return None
+        return "?"

@@ -1,8 +1,9 @@
-"""One Python contestant in a process of its own.
+"""One Python contestant in a process of its own: `python -m bench._worker NAME ...`
 
-`python -m bench._worker NAME KEY URL...` speaks the floor's protocol (floor.c): prints `ready`, then answers every line
-`run PAIRS` with one line of JSON, and ends with its standard input.  The garbage
-collector is left on, as in the services that the libraries are made for.
+The other arguments are the key and the masters' URLs.  It speaks the floor's protocol
+(floor.c): prints `ready`, then answers every line `run PAIRS` with one line of JSON,
+and ends with its standard input.  The garbage collector is left on, as in the services
+that the libraries are made for.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from bench._contestant import Block, Contestant
 from bench._machine import machine_line, versions_line
-from bench._peers import CONTESTANTS, CONTROL, FLOOR, version_of
+from bench._peers import CONTESTANTS, CONTROL, FLOOR, is_installed
 from bench._results import Report, Row, rows_of
 from bench._servers import local_masters, server_version
 from bench._syscalls import SyscallCount, Tracer, count_syscalls, find_tracer
@@ -73,7 +73,7 @@ def _players(only: Sequence[str] | None) -> tuple[list[str], list[str]]:
     """Return who plays, and a note for each who cannot and was not asked for."""
     if only:
         return [name for name in CONTESTANTS if name in only], []
-    missing = [n for n in CONTESTANTS if n != FLOOR and version_of(n) is None]
+    missing = [name for name in CONTESTANTS if not is_installed(name)]
     return (
         [name for name in CONTESTANTS if name not in missing],
         [f"{name} is not installed and did not play." for name in missing],

@@ -87,7 +87,6 @@ def work_alone(job: Job, counters: Counters) -> Outcome:
     """Acquire and release a lock that nobody else wants."""
     outcome = Outcome()
     with FastRedlock(job.masters, job.resource, ttl=job.ttl) as locks:
-        locks.connect()
         started = time.monotonic()
         while time.monotonic() < started + job.seconds and not stopping.is_set():
             lease = take(locks, _TRY_TIMEOUT, outcome)
@@ -162,15 +161,21 @@ def listen(jobs: SimpleQueue[Job | None], folder: str) -> None:
             jobs.put(Job.from_line(line))
     stopping.set()
     jobs.put(None)
-    shutil.rmtree(
-        folder, ignore_errors=True
-    )  # if the demo was killed, nobody else will
     time.sleep(_GRACE)
+    remove(folder)
     os._exit(1)
 
 
+def remove(folder: str) -> None:
+    """Remove the demo's folder: if it was killed, nobody else does.
+
+    Every worker does so at its end, when it will create no more files: the last wins.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+
+
 def main(number: str, folder: str) -> None:
-    """Do jobs until stdin ends; then `folder`, the whole demo's, is removed."""
+    """Do jobs until stdin ends; then remove `folder`, the whole demo's."""
     jobs: SimpleQueue[Job | None] = SimpleQueue()
     threading.Thread(target=listen, args=(jobs, folder), daemon=True).start()
     with open(1, "wb") as stdout:
@@ -178,3 +183,4 @@ def main(number: str, folder: str) -> None:
             outcome = WORKS[job.work](job, Counters(job.folder, number))
             stdout.write(outcome.to_line())
             stdout.flush()
+    remove(folder)

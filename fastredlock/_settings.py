@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from math import isfinite, isnan
+from math import isfinite
 from typing import TYPE_CHECKING
 
 from . import scripts
@@ -130,7 +130,7 @@ def timeout_to_ns(timeout: float | None) -> int | None:
     """Turn a caller's timeout (s) into ns; None and infinity wait without end."""
     if timeout is None:
         return None
-    if not is_number(timeout) or isnan(timeout) or timeout < 0:
+    if not is_number(timeout) or not timeout >= 0:  # NaN compares as False
         raise ConfigurationError(
             f"timeout={timeout!r}: allowed is None (no limit) or 0 s (one try) and more"
         )

@@ -255,6 +255,8 @@ class FastRedlock:
             engine_run(self._engine, round)
         except ValueError as error:
             raise FastRedlockError("this FastRedlock is closed") from error
+        except RuntimeError as error:
+            raise InternalError(f"please report this: {error}") from error
 
     def _new_extension(self, lease_round: Round, terms: Terms) -> Round:
         return self._engine.new_round(

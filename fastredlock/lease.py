@@ -26,6 +26,10 @@ class ReleaseStatus(Enum):
     UNKNOWN = "unknown"  # fewer than a quorum answered: it may stand until its ttl
 
 
+# Reading a member through its class costs more than the rest of a release in Python.
+RELEASED, GONE, UNKNOWN = ReleaseStatus
+
+
 class BaseLease:
     """Hold one grant; see `Lease`."""
 
@@ -147,26 +151,25 @@ class BaseLease:
 
     def _begin_release(self) -> Round | None:
         """Return the round to run, or None where there is nothing to release."""
-        if self._status not in (None, ReleaseStatus.UNKNOWN):
+        if self._status is not None and self._status is not UNKNOWN:
             return None
         if self._generation != self._locks._fork_generation():
             return None
         self._valid_until_ns = 0
-        self._status = ReleaseStatus.UNKNOWN  # until a quorum has confirmed it
+        self._status = UNKNOWN  # until a quorum has confirmed it
         engine = self._locks._engine
         release: Round = engine.new_release(self._round, self._longest_terms)
         return release
 
     def _end_release(self, round: Round) -> ReleaseStatus:
-        status = {
-            "WON": ReleaseStatus.RELEASED,
-            "TAKEN": ReleaseStatus.GONE,
-        }.get(round.verdict.name, ReleaseStatus.UNKNOWN)
-        self._status = status
-        return status
+        if round.is_won:
+            self._status = RELEASED
+        elif round.verdict.name == "TAKEN":
+            self._status = GONE
+        return self._status or UNKNOWN
 
     def _is_lost_at_exit(self, was_valid: bool, status: ReleaseStatus) -> bool:
-        return not was_valid or status is ReleaseStatus.GONE
+        return not was_valid or status is GONE
 
     def __repr__(self) -> str:
         state = "released" if self._status else f"{self.remaining():.3f} s left"
@@ -207,7 +210,7 @@ class Lease(BaseLease):
         """
         round = self._begin_release()
         if round is None:
-            return ReleaseStatus.GONE
+            return GONE
         self._locks._run(round)
         return self._end_release(round)
 

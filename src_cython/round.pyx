@@ -17,8 +17,10 @@
 # A verdict never changes, with one exception: `round_confirm` turns WON into TOO_LATE
 # when the validity ran out before the caller could be told (a paused process). After
 # the verdict, answers that come late are still counted in their cell, where that is
-# PENDING, SILENT or FAILED: a lease gains a vote, a report becomes truer, and no
-# decision depends on it. A second answer in any other cell is an illegal event.
+# PENDING, SILENT, or FAILED without an answer: a lease gains a vote, a report becomes
+# truer, and no decision depends on it. (A FAILED cell can gain an answer while the round
+# is open, too: a release that was carried to the next connection.) A second answer of
+# one master is an illegal event and changes nothing.
 #
 # `may_hold` is the set of masters on which the key may stand because of this round: a
 # SET was sent, and nothing heard since says that it was refused. It is what a
@@ -187,9 +189,8 @@ cdef int round_on_vote(
     cdef VoteCell *cell = &self.cells[master]
     if not self.is_opened or not VOTE_GRANTED <= vote <= VOTE_FAILED:
         raise RuntimeError("a vote for a round that is not open, or not an answer")
-    if cell.vote != VOTE_PENDING and (
-        self.verdict_code == VERDICT_OPEN
-        or cell.vote == VOTE_GRANTED or cell.vote == VOTE_TAKEN
+    if cell.vote == VOTE_GRANTED or cell.vote == VOTE_TAKEN or (
+        cell.vote == VOTE_FAILED and cell.answered_us
     ):
         raise RuntimeError("a second vote of one master")
     self.counts[cell.vote] -= 1

@@ -55,49 +55,81 @@ cdef int engine_adopt_fork(Engine self) except -1:
 cdef int links_exchange(
     Link **links, pollfd *polled, int count, int64_t deadline_ns
 ) noexcept nogil:
-    # Send, poll, receive. Returns 0 or -errno of the poll; what happened to a link
-    # stands in the link.
-    cdef int i, watched = 0, error = 0
+    # Send, look, poll, receive. Returns 0 or -errno of the poll; what happened to a
+    # link stands in the link.
+    if links_send(links, count) and links_look(links, count):
+        return 0
+    return links_poll(links, polled, count, deadline_ns)
+
+
+cdef bint links_send(Link **links, int count) noexcept nogil:
+    # Returns whether anything was sent.
+    cdef int i
+    cdef bint is_any_sent = False
+    cdef Link *link
+    for i in range(count):
+        link = links[i]
+        link.is_polled = link.is_ready = link.is_sent = False
+        if (
+            link.phase == LINK_OPEN and not link.is_parsing
+            and buffer_length(&link.outgoing) > 0
+        ):
+            link_send(link)
+            link.is_sent = is_any_sent = True
+    return is_any_sent
+
+
+cdef bint links_look(Link **links, int count) noexcept nogil:
+    # The servers written first have mostly answered when the last one has been written:
+    # look there before the poll. The last one cannot have, so it is not asked. (In
+    # bench/floor.c this saves 2 % of the time, and a system call in most rounds.)
+    # Returns whether there is anything to take.
+    cdef int i, last = count - 1
+    cdef bint is_any = False
+    while last > 0 and not links[last].is_sent:
+        last -= 1
+    for i in range(count):
+        if links[i].is_sent and i != last and links[i].error == 0:
+            link_receive(links[i])
+            is_any = is_any or links[i].received > 0 or links[i].is_at_end
+        is_any = is_any or links[i].error != 0
+    return is_any
+
+
+cdef int links_poll(
+    Link **links, pollfd *polled, int count, int64_t deadline_ns
+) noexcept nogil:
+    cdef int i, watched = 0
     cdef int64_t left_ns
     cdef timespec timeout
-    cdef bint is_broken = False
     cdef Link *link
     for i in range(count):
         link = links[i]
         link.is_polled = link.fd >= 0 and not link.is_parsing
-        link.is_ready = False
         if not link.is_polled:
             continue
-        if link.phase == LINK_OPEN:
-            link_send(link)
-            is_broken = is_broken or link.error != 0
         polled[watched].fd = link.fd
         polled[watched].events = POLLIN
         if link.phase == LINK_CONNECTING or buffer_length(&link.outgoing) > 0:
             polled[watched].events = POLLIN | POLLOUT
         polled[watched].revents = 0
         watched += 1
-    left_ns = deadline_ns - clock_ns()
-    if left_ns < 0 or is_broken:
-        left_ns = 0
+    left_ns = max(deadline_ns - clock_ns(), <int64_t>0)
     timeout.tv_sec = left_ns // NS_PER_S
     timeout.tv_nsec = left_ns % NS_PER_S
     if ppoll(polled, watched, &timeout, NULL) < 0:
-        error = -errno
+        watched = -errno
         for i in range(count):
             links[i].is_polled = False
-        return error
+        return watched
     watched = 0
     for i in range(count):
         link = links[i]
-        if not link.is_polled:
-            continue
-        link.is_ready = polled[watched].revents != 0 or link.error != 0
-        if link.phase == LINK_OPEN and (
-            polled[watched].revents & ~POLLOUT or link.error != 0
-        ):
-            link_receive(link)
-        watched += 1
+        if link.is_polled:
+            link.is_ready = polled[watched].revents != 0
+            if link.phase == LINK_OPEN and polled[watched].revents & ~POLLOUT:
+                link_receive(link)
+            watched += 1
     return 0
 
 
@@ -161,26 +193,14 @@ cdef int engine_take_left(Engine self) except -1:
     return 0
 
 
-cdef int engine_flush(Engine self) except -1:
+cdef void engine_flush(Engine self) noexcept:
     # Send what is queued and do not wait: the roll-back on its way out.
     cdef int i
-    cdef bint is_queued = False
     for i in range(self.master_count):
-        is_queued = is_queued or (
-            self.links[i].phase == LINK_OPEN and not self.links[i].is_parsing
-            and buffer_length(&self.links[i].outgoing) > 0
-        )
-    if is_queued:
-        with nogil:
-            links_flush(self.links, self.master_count)
-    return 0
-
-
-cdef void links_flush(Link **links, int count) noexcept nogil:
-    cdef int i
-    for i in range(count):
-        if links[i].phase == LINK_OPEN and not links[i].is_parsing:
-            link_send(links[i])
+        if buffer_length(&self.links[i].outgoing) > 0:
+            with nogil:
+                links_send(self.links, self.master_count)
+            return
 
 
 cdef int engine_connect(

@@ -199,8 +199,8 @@ def test_demo_names_the_master_when_one_of_the_users_masters_is_down(start):
     with LocalMasters(3) as masters:
         masters.stop(1)
         demo = start("--seconds", "1", "--masters", ",".join(masters.urls))
-        status, out, _ = demo.end()
-        assert status == 0
+        status, out, err = demo.end()
+        assert (status, err) == (0, "")
         assert re.search(rf"master 2 \(127.0.0.1:{masters.ports[1]}\S*\): ", out)
 
 
