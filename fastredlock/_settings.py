@@ -50,6 +50,9 @@ class Settings:
         new_token: Callable[[], bytes | str] | None,
     ) -> None:
         self.endpoints: tuple[Endpoint, ...] = parse_masters(masters)
+        for endpoint in self.endpoints:
+            if endpoint.tls is not None:  # never fall back to plain text
+                raise ConfigurationError(f"{endpoint.name}: TLS is not supported yet")
         self.resource = resource
         encode_resource(resource)
         if not isinstance(retry, Retry):

@@ -4,7 +4,8 @@ Theory of operation: how nothing is left behind.  The servers are children of th
 process, in the process group of one more child, the keeper: a small shell that waits
 for the end of its standard input, a socket whose other end, the leash, only this
 process holds.  `close()` shuts the leash; so does the kernel, however this process
-dies, SIGKILL included.  Then the keeper removes the folder and kills its group.
+dies, SIGKILL included.  Then the keeper removes the folder and kills its group.  It
+starts first: before the folder exists, and before the servers.
 PR_SET_PDEATHSIG would leave the folder behind, is Linux only, and fires when the
 *thread* that started the servers ends.
 """
@@ -73,7 +74,8 @@ class LocalMasters:
         if n < 1:
             raise ValueError(f"at least one master is needed, not {n}")
         program = _find_program(server)
-        folder, leash, self._keeper = _start_keeper()
+        folder = _new_folder_name()
+        leash, self._keeper = _start_keeper(folder)
         stems = [f"{folder}/{i}" for i in range(n)]
         self._servers = [_Server(program, stem, unix, options) for stem in stems]
         self._owner = os.getpid()
@@ -83,6 +85,7 @@ class LocalMasters:
         # A forked child that lives on must not hold the leash when this process dies.
         os.register_at_fork(after_in_child=leash.close)
         try:
+            os.mkdir(folder, 0o700)
             self._start_all()
         except BaseException:
             self.close()
@@ -239,19 +242,19 @@ def _any_port() -> int:
     return random.SystemRandom().choice(_PORTS)
 
 
-def _start_keeper() -> tuple[str, socket.socket, int]:
-    """Start the keeper of a new folder; return the folder, the leash, the pid."""
+def _new_folder_name() -> str:
     is_short = len(os.fsencode(tempfile.gettempdir())) <= _LONGEST_TMP
-    folder = tempfile.mkdtemp(prefix="redlock-", dir=None if is_short else "/tmp")
-    try:
-        leash, far_end = socket.socketpair()
-        with far_end:
-            stdin = (os.POSIX_SPAWN_DUP2, far_end.fileno(), 0)
-            argv = ["/bin/sh", "-c", _KEEPER, folder]
-            return folder, leash, _spawn(argv, stdin, os.devnull, 0)
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
+    tmp = tempfile.gettempdir() if is_short else "/tmp"
+    return f"{tmp}/redlock-{os.urandom(8).hex()}"
+
+
+def _start_keeper(folder: str) -> tuple[socket.socket, int]:
+    """Start the keeper of a folder that need not exist yet; return leash and pid."""
+    leash, far_end = socket.socketpair()
+    with far_end:
+        stdin = (os.POSIX_SPAWN_DUP2, far_end.fileno(), 0)
+        argv = ["/bin/sh", "-c", _KEEPER, folder]
+        return leash, _spawn(argv, stdin, os.devnull, 0)
 
 
 def _spawn(argv: list[str], stdin: tuple[object, ...], log: str, group: int) -> int:

@@ -18,9 +18,9 @@
 # when the validity ran out before the caller could be told (a paused process). After
 # the verdict, answers that come late are still counted in their cell, where that is
 # PENDING, SILENT, or FAILED without an answer: a lease gains a vote, a report becomes
-# truer, and no decision depends on it. (A FAILED cell can gain an answer while the round
-# is open, too: a release that was carried to the next connection.) A second answer of
-# one master is an illegal event and changes nothing.
+# truer, and no decision depends on it. (Such a FAILED cell can gain an answer while the
+# round is open, too: from a release that was carried to the next connection.) A second
+# answer of one master is an illegal event and changes nothing.
 #
 # `may_hold` is the set of masters on which the key may stand because of this round: a
 # SET was sent, and nothing heard since says that it was refused. It is what a

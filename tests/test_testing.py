@@ -28,9 +28,10 @@ _PONG = b"+PONG\r\n"
 
 # A parent for the tests that end one: it prints its servers' pids and its folder.
 _PARENT = """
-import os, sys, time
+import os, signal, sys, time
 from fastredlock.testing import LocalMasters
 
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup it is ignored
 masters = LocalMasters(2, unix=True)
 folder = os.path.dirname(masters.urls[0][len("unix://"):])
 print(masters.pid(0), masters.pid(1), folder, flush=True)

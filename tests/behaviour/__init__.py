@@ -1,0 +1,1 @@
+"""What a caller sees, against real masters. A package: its names clash with nobody's."""

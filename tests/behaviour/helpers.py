@@ -1,0 +1,124 @@
+"""What many behaviour tests need: waiting, reading keys, threads, forks, alarms."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from typing import Any, TypeVar
+
+import redis
+
+T = TypeVar("T")
+
+KEY = "orders:42"
+NOBODY: list[bytes | None] = [None] * 5  # the values of a key that no master has
+PATIENCE = 20.0  # s; for what takes milliseconds, on a machine that is loaded
+
+
+def wait_until(claim: Callable[[], object], within: float = PATIENCE) -> bool:
+    """Return whether the claim came true in time."""
+    return bool(settled(lambda: bool(claim()), True, within))
+
+
+def settled(read: Callable[[], T], wanted: T, within: float = PATIENCE) -> T:
+    """Read until it is as wanted, or time is up; return what was read last."""
+    deadline = time.monotonic() + within
+    while (found := read()) != wanted and time.monotonic() < deadline:
+        time.sleep(0.002)
+    return found
+
+
+def values(servers: Sequence[redis.Redis], key: str = KEY) -> list[bytes | None]:
+    """Return what each server stores under the key."""
+    return [server.get(key) for server in servers]
+
+
+def settled_values(
+    servers: Sequence[redis.Redis], wanted: Sequence[bytes | None], key: str = KEY
+) -> list[bytes | None]:
+    """Wait for what was sent to the slowest masters as well; return all values."""
+    return settled(lambda: values(servers, key), list(wanted))
+
+
+def set_all(servers: Sequence[redis.Redis], value: bytes, key: str = KEY) -> None:
+    """Let somebody else hold the key on these servers, without expiry."""
+    for server in servers:
+        server.set(key, value)
+
+
+@contextmanager
+def stopwatch() -> Iterator[Callable[[], float]]:
+    """Yield a function that returns the seconds since the start of the block."""
+    began = time.monotonic()
+    yield lambda: time.monotonic() - began
+
+
+def in_threads(bodies: Sequence[Callable[[], T]]) -> list[T]:
+    """Run all bodies at the same time; return their results, or raise."""
+    with ThreadPoolExecutor(len(bodies)) as pool:
+        return [future.result() for future in [pool.submit(body) for body in bodies]]
+
+
+@contextmanager
+def later(delay: float, work: Callable[[], T]) -> Iterator[None]:
+    """Do the work in another thread while the block runs, after a delay in s."""
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(lambda: (time.sleep(delay), work()))
+        yield
+        future.result()
+
+
+@contextmanager
+def alarm(delay: float, on_alarm: Callable[[], object]) -> Iterator[None]:
+    """Call on_alarm in a signal handler, `delay` s after the block was entered."""
+    old = signal.signal(signal.SIGALRM, lambda *_: on_alarm())
+    signal.setitimer(signal.ITIMER_REAL, delay)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, old)
+
+
+def interrupt() -> None:
+    """Do what Ctrl-C does."""
+    raise KeyboardInterrupt
+
+
+class Fork:
+    """Run work in a forked child of this process; `result()` is what it returned."""
+
+    def __init__(self, work: Callable[[], object]) -> None:
+        self._reader, writer = os.pipe()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # there are threads
+            self._pid = os.fork()
+        if self._pid == 0:
+            try:
+                told = {"result": work()}
+            except BaseException:
+                told = {"error": traceback.format_exc()}
+            with suppress(OSError):
+                os.write(writer, json.dumps(told, default=repr).encode())
+            os._exit(0)
+        os.close(writer)
+
+    def result(self) -> Any:
+        """Wait for the child; a child that hangs is killed."""
+        try:
+            if not select.select([self._reader], [], [], PATIENCE)[0]:
+                os.kill(self._pid, signal.SIGKILL)
+            told = json.loads(os.read(self._reader, 65536) or '{"error": "hung"}')
+        finally:
+            os.close(self._reader)
+            os.waitpid(self._pid, 0)
+        assert "error" not in told, told["error"]
+        return told["result"]

@@ -1,0 +1,61 @@
+"""What other processes do in the tests: `with worker(increment, urls, path) as it:`."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from subprocess import PIPE, Popen
+
+from fastredlock import FastRedlock
+
+
+def increment(urls: list[str], path: str, times: int) -> None:
+    """Read, pause, write: loses updates as soon as two processes overlap."""
+    counter = Path(path)
+    with FastRedlock(urls, ttl=10) as locks:
+        for _ in range(times):
+            with locks.lock("counter"):
+                value = int(counter.read_text())
+                time.sleep(0.001)
+                counter.write_text(str(value + 1))
+
+
+def take(urls: list[str], resource: str, ttl: float) -> None:
+    """Take a lock, tell the token, and hold it until standard input ends."""
+    with FastRedlock(urls) as locks:
+        lease = locks.acquire(resource, ttl=ttl, timeout=0)
+        print(lease.token.decode() if lease else "", flush=True)
+        sys.stdin.read()
+
+
+@contextmanager
+def worker(work: Callable[..., None], *arguments: object) -> Iterator[Popen[str]]:
+    """Run one of the functions above in a process of its own; end it at last."""
+    call = [work.__name__, json.dumps(arguments)]
+    process = Popen(
+        [sys.executable, "-m", "behaviour.workers", *call],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        stdin=PIPE,
+        stdout=PIPE,
+        text=True,
+    )
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def line_of(process: Popen[str]) -> str:
+    """Wait for the next line that a worker prints."""
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]](*json.loads(sys.argv[2]))

@@ -1,0 +1,78 @@
+"""Real masters, raw access to them, and the one place where a FastRedlock is made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+import redis
+
+from fastredlock import FastRedlock
+from fastredlock.testing import LocalMasters
+
+
+@pytest.fixture(scope="session")
+def shared_masters() -> Iterator[LocalMasters]:
+    """Five masters that no test stops or pauses; take `servers` or `urls` instead."""
+    with LocalMasters(5) as masters:
+        yield masters
+
+
+@pytest.fixture(scope="session")
+def shared_servers(shared_masters: LocalMasters) -> Iterator[list[redis.Redis]]:
+    """Raw access to the shared masters; take `servers` instead."""
+    with ExitStack() as opened:
+        yield [
+            opened.enter_context(redis.Redis.from_url(url, protocol=2))
+            for url in shared_masters.urls
+        ]
+
+
+@pytest.fixture
+def servers(shared_servers: list[redis.Redis]) -> list[redis.Redis]:
+    """Raw access to the five shared masters, emptied before each test."""
+    for server in shared_servers:
+        server.flushall()
+    return shared_servers
+
+
+@pytest.fixture
+def urls(shared_masters: LocalMasters, servers: list[redis.Redis]) -> list[str]:
+    """Name the five shared masters, emptied before each test."""
+    return shared_masters.urls
+
+
+@pytest.fixture
+def masters() -> Iterator[LocalMasters]:
+    """Start five masters for one test, which may stop, start and pause them."""
+    with LocalMasters(5) as masters:
+        yield masters
+
+
+@pytest.fixture
+def raw() -> Iterator[Callable[..., redis.Redis]]:
+    """Return a function from a URL to a redis-py client, closed after the test."""
+    with ExitStack() as opened:
+        yield lambda url, **options: opened.enter_context(
+            redis.Redis.from_url(url, protocol=2, **options)
+        )
+
+
+@pytest.fixture
+def make_locks() -> Iterator[Callable[..., FastRedlock]]:
+    """Return what makes a FastRedlock for a test and closes it after the test.
+
+    The only place that does: a driver for asyncio has to return an object with the
+    same names, each of which runs its coroutine on a loop, to run the same bodies.
+    """
+    with ExitStack() as made:
+        yield lambda masters, *args, **options: made.enter_context(
+            FastRedlock(masters, *args, **options)
+        )
+
+
+@pytest.fixture
+def locks(make_locks: Callable[..., FastRedlock], urls: list[str]) -> FastRedlock:
+    """Make a FastRedlock of the five shared masters."""
+    return make_locks(urls)
