@@ -20,8 +20,8 @@ class Act:
     do: Callable[[], None]
 
 
-def acts(masters: LocalMasters, scene: Scene) -> list[Act]:
-    """Return the trouble: one master stops, later another hangs."""
+def trouble(masters: LocalMasters, scene: Scene) -> list[Act]:
+    """Return what to do to them: one master stops, later another hangs."""
     return [
         Act(0.25, partial(_stop, masters, scene)),
         Act(0.50, partial(_pause, masters, scene)),
