@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from fastredlock._demo_job import Job, MasterTally, Outcome, Work, merged, percentile_us
+from fastredlock.demo.job import Job, MasterTally, Outcome, Work, merged, percentile_us
 from fastredlock.testing import LocalMasters
 
 _TIMEOUT = 60.0  # s; for what takes a second, on a machine that is loaded
@@ -182,7 +182,7 @@ def test_demo_says_so_and_ends_when_a_worker_dies(start):
     demo = start("--seconds", "60")
     demo.wait_for("without the lock")
     children = demo.children()
-    workers = [pid for pid, each in children.items() if "_demo_worker" in each]
+    workers = [pid for pid, each in children.items() if "demo.worker" in each]
     os.kill(workers[0], signal.SIGKILL)
     status, _, err = demo.end()
     assert status == 4

@@ -8,6 +8,7 @@ import pytest
 
 from fastredlock import (
     QuorumUnreachableError,
+    ReleaseStatus,
     Retry,
     Vote,
 )
@@ -19,9 +20,11 @@ from .helpers import (
     MakeLocks,
     Raw,
     failed_votes,
+    granted,
     later,
     pause,
     resume,
+    settled_values,
     stopwatch,
     values,
     wait_until,
@@ -108,3 +111,19 @@ def test_paused_master_when_it_owes_a_reply_for_long_then_is_reopened_and_cleane
     masters.resume(0)
     assert wait_until(lambda: locks.holders()[0].vote is Vote.GRANTED)
     assert values(servers) == NOBODY
+
+
+@pytest.mark.slow
+def test_paused_master_when_released_after_it_was_given_up_then_is_cleaned_as_well(
+    masters: LocalMasters, make_locks: MakeLocks, raw: Raw
+) -> None:
+    servers = [raw(url) for url in masters.urls]
+    locks = make_locks(masters.urls, ttl=60, round_timeout=0.1)
+    locks.connect()
+    masters.pause(0)
+    lease = granted(locks.acquire(KEY))
+    assert wait_until(lambda: locks.holders() and locks.stats().losses, within=10)
+    assert lease.release() is ReleaseStatus.RELEASED
+    masters.resume(0)
+    assert wait_until(lambda: locks.holders()[0].vote is Vote.GRANTED)
+    assert settled_values(servers, NOBODY) == NOBODY

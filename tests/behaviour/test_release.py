@@ -69,10 +69,11 @@ def test_release_when_the_lease_has_ended_then_is_gone(
 
 
 def test_release_when_another_took_the_keys_then_is_gone_and_leaves_them(
-    lease: Lease, servers: list[redis.Redis]
+    locks: FastRedlock, lease: Lease, servers: list[redis.Redis]
 ) -> None:
     set_all(servers, b"another")
     assert lease.release() is ReleaseStatus.GONE
+    locks.holders()  # answered after every release
     assert values(servers) == [b"another"] * 5
 
 
@@ -95,12 +96,13 @@ def test_release_when_three_masters_lost_the_key_then_is_gone_and_undone_on_the_
 
 
 def test_release_when_a_list_stands_at_the_resource_then_does_not_touch_it(
-    lease: Lease, servers: list[redis.Redis]
+    locks: FastRedlock, lease: Lease, servers: list[redis.Redis]
 ) -> None:
     for server in servers:
         server.delete(KEY)
         server.rpush(KEY, "work")
     assert lease.release() is not ReleaseStatus.RELEASED
+    locks.holders("else")  # answered after every release
     assert [server.lrange(KEY, 0, -1) for server in servers] == [[b"work"]] * 5
 
 

@@ -1,6 +1,6 @@
 """Run a phase of the demo: the one place where the demo waits.
 
-Signals are only noted, and looked at here, at every tick (`_demo_signals`).
+Signals are only noted, and looked at here, at every tick (`signals`).
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from ._demo_crew import Crew
-from ._demo_errors import DemoError, ExitStatus
-from ._demo_job import CounterFile, Job, merged
-from ._demo_scene import Phase, Progress, Scene
-from ._demo_signals import Signals
-from ._demo_trouble import Act
+from .crew import Crew
+from .errors import DemoError, ExitStatus
+from .job import CounterFile, Job, merged
+from .scene import Phase, Progress, Scene
+from .signals import Signals
+from .trouble import Act
 
 TTL = 2.0  # s; a key stays no longer than this, if the machine goes down
 _TICK = 0.05  # s between two looks at signals, counters and the screen

@@ -1,6 +1,6 @@
-"""Be one worker process of the demo; `_demo_crew` starts it and calls `main`.
+"""Be one worker process of the demo; `crew` starts it and calls `main`.
 
-It reads jobs from stdin and answers on stdout (`_demo_job`). It ends when its stdin
+It reads jobs from stdin and answers on stdout (`job`). It ends when its stdin
 does, so it never outlives the demo, not even one that was killed with SIGKILL.
 """
 
@@ -14,13 +14,13 @@ from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
 
-from . import (
+from .. import (
     AcquireError,
     ConfigurationError,
     FastRedlock,
     Lease,
 )
-from ._demo_job import CounterFile, Job, Outcome, Work
+from .job import CounterFile, Job, Outcome, Work
 
 _TRY_TIMEOUT = 0.5  # s; so soon a worker that waits for the lock sees it should end
 _GRACE = 1.0  # s; so long a worker may take to release and end once stdin is closed

@@ -1,6 +1,6 @@
 """Play the demo: a counter in a file, several processes, without and with the lock.
 
-Four steps, each one job for the workers (`_demo_job.Work`): check that the masters are
+Four steps, each one job for the workers (`job.Work`): check that the masters are
 there; increment without the lock; increment with it, while one of our own masters is
 stopped and another paused; measure one worker alone. Whatever ends the demo, it ends
 through the context managers of `_play`, which leave no process and no file.
@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
 
-from ._demo_crew import Crew
-from ._demo_errors import DemoError, ExitStatus
-from ._demo_job import Work
-from ._demo_scene import Condition, Phase, Scene
-from ._demo_signals import Signals
-from ._demo_stage import Stage, View
-from ._demo_trouble import repair, trouble
-from .testing import LocalMasters
+from ..testing import LocalMasters
+from .crew import Crew
+from .errors import DemoError, ExitStatus
+from .job import Work
+from .scene import Condition, Phase, Scene
+from .signals import Signals
+from .stage import Stage, View
+from .trouble import repair, trouble
 
 LOCAL_MASTERS = 5
 _CHECK_SECONDS = 3.0
@@ -75,7 +75,7 @@ def _play(options: Options, signals: Signals) -> int:
 
 def _open_view() -> View:
     try:
-        from ._demo_view import open_view  # the only module that needs rich
+        from .view import open_view  # the only module that needs rich
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "rich":
             raise

@@ -8,8 +8,8 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from ._demo_job import Outcome, Work, percentile_us
-from ._demo_scene import Phase, Scene
+from .job import Outcome, Work, percentile_us
+from .scene import Phase, Scene
 
 _VOTES = ("GRANTED", "TAKEN", "FAILED", "SILENT", "PENDING")
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from ._demo_scene import Condition, Scene
-from .testing import LocalMasters
+from ..testing import LocalMasters
+from .scene import Condition, Scene
 
 _STOPPED, _PAUSED = 1, 3  # which of the masters; three of five are left: a quorum
 

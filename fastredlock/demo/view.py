@@ -12,12 +12,12 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from ._demo_job import Work
-from ._demo_report import report
-from ._demo_scene import Condition, Event, Phase, Progress, Scene
+from .job import Work
+from .report import report
+from .scene import Condition, Event, Phase, Progress, Scene
 
 if TYPE_CHECKING:
-    from ._demo_stage import View
+    from .stage import View
 
 _BAR_WIDTH = 16
 _CONDITION_STYLES = {

@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass, field
 from enum import Enum
 
-from ._demo_job import Outcome, Work
+from .job import Outcome, Work
 
 
 class Condition(str, Enum):
