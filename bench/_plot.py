@@ -108,7 +108,7 @@ def _draw_scale(axes: Axes, rows: list[Row]) -> None:
 
 
 def _draw_words(figure: Figure, report: Report, height: float) -> None:
-    title = "Acquire + release of a free lock: dot and label: p50, line on to p99"
+    title = "Acquire + release of a free lock: dot and label = p50, line on to p99"
     figure.text(0.012, 1 - 0.26 / height, title, fontsize=11, fontweight="bold")
     figure.text(0.012, 0.09 / height, report.machine, fontsize=7, color=_MUTED)
     figure.tight_layout(rect=(0, 0.2 / height, 1, 1 - 0.34 / height))

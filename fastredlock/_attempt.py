@@ -25,7 +25,6 @@ def attempts(
     new_token: Callable[[], bytes],
     retry: Retry,
     timeout_ns: int | None,
-    connect_timeout_ns: int,
     began_ns: int,
 ) -> Iterator[Round | float]:
     """Yield rounds to run and delays to sleep, until one is won or time is up.
@@ -42,19 +41,14 @@ def attempts(
         # the key of the next.
         round = engine.new_round(ACQUIRE, key, new_token(), terms)
         round.attempt = tries
-        # One round timeout at least: a single try on a new client has to connect.
-        round.connect_within_ns = (
-            connect_timeout_ns
-            if left_ns is None
-            else min(connect_timeout_ns, max(left_ns, terms.timeout_ns))
-        )
+        round.left_ns = -1 if left_ns is None else left_ns
         yield round
         if round.is_won:
             return
         elapsed_ns = round.closed_ns - began_ns
         if timeout_ns is not None:
-            left_ns = timeout_ns - elapsed_ns
-        is_over = left_ns is not None and left_ns <= 0
+            left_ns = max(0, timeout_ns - elapsed_ns)
+        is_over = left_ns == 0
         verdict = round.verdict
         if verdict is Verdict.TAKEN:
             if is_over:

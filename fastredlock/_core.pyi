@@ -67,7 +67,7 @@ class Terms:
 
 @final
 class Round:
-    connect_within_ns: int
+    left_ns: int
     attempt: int
     def __new__(
         cls,

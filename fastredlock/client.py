@@ -130,7 +130,6 @@ class FastRedlock:
             settings.new_token,
             settings.retry,
             timeout_to_ns(timeout),
-            settings.connect_timeout_ns,
             now_ns(),
         )
         round: Round | None = None

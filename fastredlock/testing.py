@@ -18,7 +18,6 @@ import random
 import shutil
 import signal
 import socket
-import tempfile
 import time
 import weakref
 from collections.abc import Sequence
@@ -164,8 +163,7 @@ class _Server:
         self.program, self.options = program, options
         self.socket_path, self.log_path = f"{stem}.sock", f"{stem}.log"
         self.port = 0 if unix else _any_port()
-        self.pid = 0
-        self.is_paused = False
+        self.pid, self.is_paused = 0, False
 
     @property
     def url(self) -> str:
@@ -243,9 +241,9 @@ def _any_port() -> int:
 
 
 def _new_folder_name() -> str:
-    tmp = tempfile.gettempdir()
-    is_short = len(os.fsencode(tmp)) <= _LONGEST_TMP
-    return f"{tmp if is_short else '/tmp'}/redlock-{os.urandom(8).hex()}"
+    tmp = os.path.abspath(os.environ.get("TMPDIR", "/tmp"))  # tempfile leaves a file
+    fits = os.path.isdir(tmp) and len(os.fsencode(tmp)) <= _LONGEST_TMP
+    return f"{tmp if fits else '/tmp'}/redlock-{os.urandom(8).hex()}"
 
 
 def _start_keeper(folder: str) -> tuple[socket.socket, int]:

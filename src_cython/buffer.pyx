@@ -20,21 +20,33 @@ cdef inline size_t buffer_length(Buffer *self) noexcept nogil:
     return self.end - self.start
 
 
-cdef int buffer_append(Buffer *self, const char *data, size_t size) noexcept nogil:
+cdef int buffer_reserve(Buffer *self, size_t size) noexcept nogil:
     cdef size_t capacity
     cdef char *grown
-    if self.end + size > self.capacity:
-        capacity = max(self.capacity * 2, <size_t>BUFFER_FIRST_CAPACITY)
-        while capacity < self.end + size:
-            capacity *= 2
-        grown = <char *>realloc(self.data, capacity)
-        if grown == NULL:
-            return -ENOMEM
-        self.data = grown
-        self.capacity = capacity
+    if self.end + size <= self.capacity:
+        return 0
+    capacity = max(self.capacity * 2, <size_t>BUFFER_FIRST_CAPACITY)
+    while capacity < self.end + size:
+        capacity *= 2
+    grown = <char *>realloc(self.data, capacity)
+    if grown == NULL:
+        return -ENOMEM
+    self.data = grown
+    self.capacity = capacity
+    return 0
+
+
+cdef inline void buffer_put(Buffer *self, const char *data, size_t size) noexcept nogil:
+    # Into space that was reserved.
     memcpy(self.data + self.end, data, size)
     self.end += size
-    return 0
+
+
+cdef int buffer_append(Buffer *self, const char *data, size_t size) noexcept nogil:
+    cdef int error = buffer_reserve(self, size)
+    if error == 0:
+        buffer_put(self, data, size)
+    return error
 
 
 cdef void buffer_consume(Buffer *self, size_t size) noexcept nogil:

@@ -6,7 +6,7 @@
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint64_t
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
 
 @cython.final
@@ -25,8 +25,10 @@ cdef class Script:
         self.evalsha = b"$7\r\nEVALSHA\r\n$40\r\n" + sha1 + b"\r\n$1\r\n1\r\n"
 
 
-cdef int append_bytes(Buffer *out, bytes text) noexcept:
-    return buffer_append(out, PyBytes_AS_STRING(text), <size_t>PyBytes_GET_SIZE(text))
+# All that a command holds besides its resource, token and script: array and bulk heads,
+# fixed words, numbers. Reserved once; the pieces are then copied without a check.
+cdef enum:
+    COMMAND_OVERHEAD = 256
 
 
 cdef int decimal_digits(uint64_t value, char *text) noexcept nogil:
@@ -44,36 +46,45 @@ cdef int decimal_digits(uint64_t value, char *text) noexcept nogil:
     return count
 
 
-cdef int append_bulk(Buffer *out, const char *data, size_t size) noexcept nogil:
+cdef void put_bulk(Buffer *out, const char *data, size_t size) noexcept nogil:
     # "$<size>\r\n<data>\r\n"
-    cdef char head[24]
-    cdef int count, error
-    head[0] = c'$'
-    count = 1 + decimal_digits(size, head + 1)
-    head[count] = c'\r'
-    head[count + 1] = c'\n'
-    error = buffer_append(out, head, count + 2)
-    error = error or buffer_append(out, data, size)
-    return error or buffer_append(out, b"\r\n", 2)
+    cdef char *at = out.data + out.end
+    at[0] = c'$'
+    at += 1 + decimal_digits(size, at + 1)
+    at[0] = c'\r'
+    at[1] = c'\n'
+    memcpy(at + 2, data, size)
+    at += 2 + size
+    at[0] = c'\r'
+    at[1] = c'\n'
+    out.end = at + 2 - out.data
 
 
-cdef int append_bulk_bytes(Buffer *out, bytes data) noexcept:
-    return append_bulk(out, PyBytes_AS_STRING(data), <size_t>PyBytes_GET_SIZE(data))
+cdef void put_bulk_bytes(Buffer *out, bytes data) noexcept:
+    put_bulk(out, PyBytes_AS_STRING(data), <size_t>PyBytes_GET_SIZE(data))
 
 
-cdef int append_number(Buffer *out, uint64_t value) noexcept nogil:
+cdef void put_number(Buffer *out, uint64_t value) noexcept nogil:
     cdef char text[20]
-    return append_bulk(out, text, <size_t>decimal_digits(value, text))
+    put_bulk(out, text, <size_t>decimal_digits(value, text))
 
 
 cdef int command_acquire(
     Buffer *out, bytes resource, bytes token, int64_t ttl_ms
 ) noexcept:
-    cdef int error = buffer_append(out, b"*6\r\n$3\r\nSET\r\n", 13)
-    error = error or append_bulk_bytes(out, resource)
-    error = error or append_bulk_bytes(out, token)
-    error = error or buffer_append(out, b"$2\r\nNX\r\n$2\r\nPX\r\n", 16)
-    return error or append_number(out, <uint64_t>ttl_ms)
+    cdef int error = buffer_reserve(
+        out,
+        COMMAND_OVERHEAD
+        + <size_t>PyBytes_GET_SIZE(resource) + <size_t>PyBytes_GET_SIZE(token),
+    )
+    if error != 0:
+        return error
+    buffer_put(out, b"*6\r\n$3\r\nSET\r\n", 13)
+    put_bulk_bytes(out, resource)
+    put_bulk_bytes(out, token)
+    buffer_put(out, b"$2\r\nNX\r\n$2\r\nPX\r\n", 16)
+    put_number(out, <uint64_t>ttl_ms)
+    return 0
 
 
 cdef int command_script(
@@ -82,19 +93,28 @@ cdef int command_script(
 ) noexcept:
     # EVAL, with the source, is the answer to NOSCRIPT: it runs the script and loads it.
     # ttl_ms is left out where it is 0: the script takes no ttl.
-    cdef int error
-    error = buffer_append(out, b"*6\r\n" if ttl_ms else b"*5\r\n", 4)
+    cdef int error = buffer_reserve(
+        out,
+        COMMAND_OVERHEAD + <size_t>PyBytes_GET_SIZE(script.source)
+        + <size_t>PyBytes_GET_SIZE(resource) + <size_t>PyBytes_GET_SIZE(token),
+    )
+    if error != 0:
+        return error
+    buffer_put(out, b"*6\r\n" if ttl_ms else b"*5\r\n", 4)
     if by_source:
-        error = error or buffer_append(out, b"$4\r\nEVAL\r\n", 10)
-        error = error or append_bulk_bytes(out, script.source)
-        error = error or buffer_append(out, b"$1\r\n1\r\n", 7)
+        buffer_put(out, b"$4\r\nEVAL\r\n", 10)
+        put_bulk_bytes(out, script.source)
+        buffer_put(out, b"$1\r\n1\r\n", 7)
     else:
-        error = error or append_bytes(out, script.evalsha)
-    error = error or append_bulk_bytes(out, resource)
-    error = error or append_bulk_bytes(out, token)
+        buffer_put(
+            out, PyBytes_AS_STRING(script.evalsha),
+            <size_t>PyBytes_GET_SIZE(script.evalsha),
+        )
+    put_bulk_bytes(out, resource)
+    put_bulk_bytes(out, token)
     if ttl_ms:
-        error = error or append_number(out, <uint64_t>ttl_ms)
-    return error
+        put_number(out, <uint64_t>ttl_ms)
+    return 0
 
 
 cdef bytes command_encode(tuple words):

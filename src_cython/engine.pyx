@@ -24,6 +24,7 @@ cdef class Engine:
     cdef pollfd polled[MAX_MASTERS]
     cdef int master_count
     cdef int quorum
+    cdef int first                         # whom this round writes to and reads first
     cdef Scripts scripts
     cdef Buffer command                    # the one being queued
     cdef int64_t connect_timeout_ns
@@ -87,14 +88,12 @@ cdef class Engine:
     def new_round(self, int operation, bytes resource not None, bytes token not None,
                   Terms terms not None):
         """Make a round of this engine's masters; nothing is sent yet."""
-        cdef Round round = Round(operation, resource, token, terms, self.master_count)
-        round.connect_within_ns = min(self.connect_timeout_ns, terms.timeout_ns)
-        return round
+        return Round(operation, resource, token, terms, self.master_count)
 
     def new_release(self, Round lease not None, Terms terms not None):
         """Make the round that releases what an ACQUIRE round took."""
-        cdef Round release = self.new_round(
-            OPERATION_RELEASE, lease.resource, lease.token, terms
+        cdef Round release = Round(
+            OPERATION_RELEASE, lease.resource, lease.token, terms, self.master_count
         )
         release.may_hold = lease.may_hold
         return release
@@ -102,7 +101,9 @@ cdef class Engine:
     def new_adopted(self, bytes resource not None, bytes token not None,
                     Terms terms not None):
         """Make an ACQUIRE round for a key that another process took."""
-        cdef Round adopted = self.new_round(OPERATION_ACQUIRE, resource, token, terms)
+        cdef Round adopted = Round(
+            OPERATION_ACQUIRE, resource, token, terms, self.master_count
+        )
         adopted.may_hold = (<uint64_t>1 << self.master_count) - 1
         return adopted
 
@@ -165,6 +166,7 @@ cdef int engine_queue(
 
 cdef int engine_start(Engine self, Round round, int64_t now_ns) except -1:
     self.counters.rounds += 1
+    self.first = (self.first + 1) % self.master_count
     return engine_queue(self, round, <uint64_t>-1, now_ns)
 
 

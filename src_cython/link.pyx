@@ -21,7 +21,7 @@ cdef struct Link:
     size_t received        # bytes in incoming that nobody has taken yet
     int error              # 0, or the -errno that ended the connection
     bint is_at_end         # the peer closed
-    bint is_sent           # the last exchange wrote to it
+    bint is_unseen         # written to, and not looked at since
     bint is_polled         # the last poll looked at it...
     bint is_ready          # ...and said that something happened
     bint is_parsing        # its replies are being taken out: hands off
@@ -42,7 +42,7 @@ cdef void link_close(Link *self) noexcept nogil:
     self.phase = LINK_CLOSED
     self.received = 0
     self.error = 0
-    self.is_at_end = self.is_sent = self.is_polled = self.is_ready = False
+    self.is_at_end = self.is_unseen = self.is_polled = self.is_ready = False
     buffer_free(&self.outgoing)
 
 

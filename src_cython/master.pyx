@@ -18,7 +18,7 @@
 # Events take bytes and `now_ns`; the driver moves the bytes.
 
 cimport cython
-from cpython.bytes cimport PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 from libc.errno cimport EINPROGRESS
 from libc.stdint cimport int64_t, uint32_t, uint64_t
@@ -272,7 +272,9 @@ cdef bytes encoded(str text):
 
 
 cdef int master_write(Master self, bytes data) except -1:
-    if append_bytes(&self.link.outgoing, data) != 0:
+    if buffer_append(
+        &self.link.outgoing, PyBytes_AS_STRING(data), <size_t>PyBytes_GET_SIZE(data)
+    ) != 0:
         raise MemoryError
     return 0
 

@@ -66,7 +66,7 @@ cdef class Round:
     cdef readonly int64_t opened_ns      # t0, read just before the first write
     cdef readonly int64_t closed_ns
     cdef readonly uint64_t may_hold
-    cdef public int64_t connect_within_ns    # what the attempt may wait for connections
+    cdef public int64_t left_ns          # of the caller's timeout; < 0: no limit
     cdef public int attempt                  # which of its acquire, from 1
     cdef list said                       # per master: error text or detail, or None
     cdef VoteCell *cells
@@ -257,6 +257,13 @@ cdef inline void round_close(Round self, int verdict, int64_t now_ns) noexcept:
     # The gate: the only place that gives a verdict.
     self.verdict_code = verdict
     self.closed_ns = now_ns
+
+
+cdef int round_wanted(Round self) noexcept:
+    # How many more masters have to answer, at the least, before it can close.
+    if self.operation_code == OPERATION_INSPECT:
+        return self.counts[VOTE_PENDING]
+    return max(1, self.quorum - self.counts[VOTE_GRANTED])
 
 
 cdef void round_confirm(Round self, int64_t now_ns) noexcept:

@@ -53,58 +53,69 @@ cdef int engine_adopt_fork(Engine self) except -1:
 
 
 cdef int links_exchange(
-    Link **links, pollfd *polled, int count, int64_t deadline_ns
+    Link **links, pollfd *polled, int count, int first, int wanted, int64_t deadline_ns
 ) noexcept nogil:
-    # Send, look, poll, receive. Returns 0 or -errno of the poll; what happened to a
-    # link stands in the link.
-    if links_send(links, count) and links_look(links, count):
+    # Send, look, poll, receive, beginning with the link `first`, until `wanted` links
+    # have brought something. Returns 0 or -errno of the poll; what happened to a link
+    # stands in the link.
+    links_send(links, count, first)
+    if links_look(links, count, first, wanted):
         return 0
-    return links_poll(links, polled, count, deadline_ns)
+    return links_poll(links, polled, count, first, wanted, deadline_ns)
 
 
-cdef bint links_send(Link **links, int count) noexcept nogil:
-    # Returns whether anything was sent.
+cdef void links_send(Link **links, int count, int first) noexcept nogil:
     cdef int i
-    cdef bint is_any_sent = False
     cdef Link *link
-    for i in range(count):
-        link = links[i]
-        link.is_polled = link.is_ready = link.is_sent = False
+    for i in range(first, first + count):
+        link = links[i % count]
+        link.is_polled = link.is_ready = False
         if (
             link.phase == LINK_OPEN and not link.is_parsing
             and buffer_length(&link.outgoing) > 0
         ):
             link_send(link)
-            link.is_sent = is_any_sent = True
-    return is_any_sent
+            link.is_unseen = True
 
 
-cdef bint links_look(Link **links, int count) noexcept nogil:
+cdef bint links_look(Link **links, int count, int first, int wanted) noexcept nogil:
     # The servers written first have mostly answered when the last one has been written:
-    # look there before the poll. The last one cannot have, so it is not asked. (In
-    # bench/floor.c this saves 2 % of the time, and a system call in most rounds.)
+    # look there before the poll, once. The last one cannot have, so it is not asked.
+    # (In bench/floor.c this saves 2 % of the time, and mostly the poll.) Reading stops
+    # at the quorum: what the others answer is read together with their next replies,
+    # and `first` moves on with every round, so that each comes to its turn.
     # Returns whether there is anything to take.
-    cdef int i, last = count - 1
-    cdef bint is_any = False
-    while last > 0 and not links[last].is_sent:
-        last -= 1
-    for i in range(count):
-        if links[i].is_sent and i != last and links[i].error == 0:
-            link_receive(links[i])
-            is_any = is_any or links[i].received > 0 or links[i].is_at_end
-        is_any = is_any or links[i].error != 0
-    return is_any
+    cdef int i, found = 0
+    cdef bint is_broken = False
+    cdef Link *link
+    cdef Link *before = NULL      # looked at only when another one follows
+    for i in range(first, first + count):
+        link = links[i % count]
+        if not link.is_unseen or link.is_parsing:
+            continue
+        is_broken = is_broken or link.error != 0
+        if before != NULL:
+            before.is_unseen = False
+            link_receive(before)
+            found += before.received > 0
+            is_broken = is_broken or before.error != 0 or before.is_at_end
+            if found >= wanted:
+                return True
+        before = link
+    if before != NULL:
+        before.is_unseen = False
+    return is_broken or found > 0
 
 
 cdef int links_poll(
-    Link **links, pollfd *polled, int count, int64_t deadline_ns
+    Link **links, pollfd *polled, int count, int first, int wanted, int64_t deadline_ns
 ) noexcept nogil:
-    cdef int i, watched = 0
+    cdef int i, watched = 0, found = 0
     cdef int64_t left_ns
     cdef timespec timeout
     cdef Link *link
-    for i in range(count):
-        link = links[i]
+    for i in range(first, first + count):
+        link = links[i % count]
         link.is_polled = link.fd >= 0 and not link.is_parsing
         if not link.is_polled:
             continue
@@ -123,13 +134,18 @@ cdef int links_poll(
             links[i].is_polled = False
         return watched
     watched = 0
-    for i in range(count):
-        link = links[i]
-        if link.is_polled:
-            link.is_ready = polled[watched].revents != 0
-            if link.phase == LINK_OPEN and polled[watched].revents & ~POLLOUT:
-                link_receive(link)
-            watched += 1
+    for i in range(first, first + count):
+        link = links[i % count]
+        if not link.is_polled:
+            continue
+        link.is_ready = polled[watched].revents != 0
+        if (
+            link.phase == LINK_OPEN and found < wanted
+            and polled[watched].revents & ~POLLOUT
+        ):
+            link_receive(link)
+            found += link.received > 0
+        watched += 1
     return 0
 
 
@@ -162,13 +178,16 @@ cdef int engine_take_events(Engine self) except -1:
     return engine_check_time(self, now_ns)
 
 
-cdef int engine_step(Engine self, int64_t deadline_ns) except -1:
-    """Send, wait until something happens or the deadline, take what came."""
+cdef int engine_step(Engine self, int wanted, int64_t deadline_ns) except -1:
+    """Send, wait until something happens or the deadline, take what came.
+
+    Reads from as many masters as are `wanted` to answer, not from more.
+    """
     cdef int error
     engine_take_left(self)
     with nogil:
         error = links_exchange(
-            self.links, self.polled, self.master_count, deadline_ns
+            self.links, self.polled, self.master_count, self.first, wanted, deadline_ns
         )
     if error == 0:
         return engine_take_events(self)
@@ -199,7 +218,7 @@ cdef void engine_flush(Engine self) noexcept:
     for i in range(self.master_count):
         if buffer_length(&self.links[i].outgoing) > 0:
             with nogil:
-                links_send(self.links, self.master_count)
+                links_send(self.links, self.master_count, self.first)
             return
 
 
@@ -225,8 +244,16 @@ cdef int engine_connect(
             )
         if now_ns >= limit_ns:
             return 0
-        engine_step(self, limit_ns)
+        engine_step(self, self.master_count, limit_ns)
         now_ns = clock_ns()
+
+
+cdef int64_t engine_patience_ns(Engine self, Round round) noexcept:
+    # How long to wait for connections: inside the caller's timeout, but one round
+    # timeout at least, because a single try on a new client has to connect.
+    if round.left_ns < 0:
+        return self.connect_timeout_ns
+    return min(self.connect_timeout_ns, max(round.left_ns, round.terms.timeout_ns))
 
 
 cdef int engine_prepare(Engine self, Round round) except -1:
@@ -234,11 +261,11 @@ cdef int engine_prepare(Engine self, Round round) except -1:
     cdef int64_t now_ns = clock_ns()
     cdef int ready
     if now_ns - self.polled_at_ns > NS_PER_S:
-        engine_step(self, now_ns)      # idle: which of them have been cut meanwhile?
+        engine_step(self, self.master_count, now_ns)     # idle: has one been cut?
     ready = engine_ready_count(self)
     if ready < self.quorum:
         engine_connect(
-            self, now_ns + round.connect_within_ns, self.quorum, 10 * NS_PER_MS
+            self, now_ns + engine_patience_ns(self, round), self.quorum, 10 * NS_PER_MS
         )
     elif ready < self.master_count:
         engine_open_due(self, False, now_ns)
@@ -248,9 +275,9 @@ cdef int engine_prepare(Engine self, Round round) except -1:
 def engine_run(Engine engine not None, Round round not None):
     """Run a round until it is closed; a lost one is rolled back before this returns.
 
-    Blocks, with the GIL released, up to `round.connect_within_ns` for connections and
-    then up to the round's timeout. An exception of a signal handler rolls the round
-    back and goes on.
+    Blocks, with the GIL released, for connections where a quorum of them is missing
+    (as long as `round.left_ns` allows), then up to the round's timeout. An exception
+    of a signal handler rolls the round back and goes on.
     """
     cdef int64_t now_ns
     engine_enter(engine)
@@ -261,7 +288,10 @@ def engine_run(Engine engine not None, Round round not None):
             engine_prepare(engine, round)
             engine_start(engine, round, clock_ns())
             while round.verdict_code == VERDICT_OPEN:
-                engine_step(engine, round.opened_ns + round.terms.timeout_ns)
+                engine_step(
+                    engine, round_wanted(round),
+                    round.opened_ns + round.terms.timeout_ns,
+                )
                 if round.verdict_code != VERDICT_OPEN:
                     break
                 now_ns = clock_ns()
@@ -308,7 +338,7 @@ def engine_close(Engine engine not None, int64_t timeout_ns):
             return
         try:
             while engine_owes_replies(engine) and clock_ns() < deadline_ns:
-                engine_step(engine, deadline_ns)
+                engine_step(engine, engine.master_count, deadline_ns)
         finally:
             engine.is_closed = True
             engine_forget_connections(engine)

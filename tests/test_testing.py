@@ -400,8 +400,9 @@ def test_an_interrupt_while_the_servers_start_leaves_nothing(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(testing._Server, "is_up_on_its_port", interrupt)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt) as caught:
         LocalMasters(2, unix=True)
+    assert caught.tb is not None  # it keeps the half-made object alive
     assert seen[0].pid == 0
     assert not Path(seen[0].log_path).parent.exists()
 
@@ -451,6 +452,12 @@ def test_a_parent_that_forgets_to_close_leaves_nothing(end: str) -> None:
     with parent_that(end) as (parent, pids, folder):
         parent.wait(10)
     assert_nothing_is_left(pids, folder)
+
+
+def test_close_works_while_a_child_forked_by_c_code_holds_the_leash() -> None:
+    script = "os.dup(masters._sweep.peek()[2][1].fileno()); masters.close(); print(1)"
+    with parent_that(script + "; time.sleep(60)") as (_, pids, folder):
+        assert_nothing_is_left(pids, folder)
 
 
 def test_a_forked_child_that_lives_on_does_not_keep_a_killed_parents_servers() -> None:

@@ -1,0 +1,213 @@
+"""What the pure tests share: rounds without sockets, times without a clock.
+
+A vote is one letter: G granted, T taken, F failed with the connection (nobody knows
+what the master did), E failed by an error reply (it did nothing), S silent, P or .
+pending.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+
+from fastredlock import FastRedlock
+from fastredlock._core import (
+    Engine,
+    Operation,
+    Round,
+    Script,
+    Scripts,
+    Terms,
+    Verdict,
+    Vote,
+)
+from fastredlock._endpoint import Endpoint
+
+MS = 1_000_000  # ns
+S = 1_000_000_000  # ns
+T0 = 10**18  # when every round of these tests is opened: after any real clock
+TERMS = Terms(10_000, 102 * MS, 500 * MS)  # what a ttl of 10 s comes to
+TOKEN = b"the-token-nobody-may-see"
+VOTES = {"G": Vote.GRANTED, "T": Vote.TAKEN, "F": Vote.FAILED, "E": Vote.FAILED}
+
+
+def thorough(test: Callable[..., None]) -> Callable[..., None]:
+    """Try many examples; a failure prints how to repeat it.
+
+    There is no deadline: a loaded machine makes no example wrong.
+    """
+    tried = settings(deadline=None, max_examples=250, print_blob=True)(test)
+    marked: Callable[..., None] = pytest.mark.slow(tried)
+    return marked
+
+
+def new_round(
+    masters: int = 5,
+    operation: Operation = Operation.ACQUIRE,
+    terms: Terms = TERMS,
+) -> Round:
+    """Make an opened round whose command was sent to every master."""
+    round = Round(operation, b"orders:42", TOKEN, terms, masters)
+    round.open(T0)
+    for master in range(masters):
+        round.on_sent(master)
+    return round
+
+
+def cast(round: Round, votes: str, at_ns: int = T0 + MS) -> Round:
+    """Give the votes of master 0, 1, ... in this order; '.' is no answer."""
+    for master, letter in enumerate(votes):
+        if letter != ".":
+            said = {"F": "connection lost", "E": "LOADING"}.get(letter)
+            round.on_vote(master, VOTES[letter], said, letter != "F", at_ns)
+    return round
+
+
+def letters(round: Round) -> str:
+    """Return the votes so far, one letter per master."""
+    return "".join(
+        "E" if vote is Vote.FAILED and elapsed_ms is not None else vote.name[0]
+        for vote, _, elapsed_ms in round.votes()
+    )
+
+
+# --- histories of a round: what may happen, in any order -----------------------------
+
+
+class Event(NamedTuple):
+    """One thing that happens to a round: a letter of a vote, D deadline, C confirm."""
+
+    letter: str
+    master: int
+    at_ns: int
+
+
+class History(NamedTuple):
+    """A round's masters and all that happens to them, in order of time."""
+
+    masters: int
+    terms: Terms
+    events: list[Event]
+
+    @property
+    def quorum(self) -> int:
+        return self.masters // 2 + 1
+
+    @property
+    def valid_until_ns(self) -> int:
+        return T0 + self.terms.ttl_ms * MS - self.terms.drift_ns
+
+
+class Step(NamedTuple):
+    """One event, and the round as it stood before and after."""
+
+    before: Verdict
+    votes_before: str
+    event: Event
+    is_refused: bool
+    after: Verdict
+    votes_after: str
+    may_hold: int
+    closed_ns: int
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> History:
+    """Draw histories of 1 to 7 masters, with second votes and late ones."""
+    masters = draw(st.integers(1, 7))
+    terms = Terms(draw(st.integers(0, 30)), draw(st.integers(0, 3)) * MS, 20 * MS)
+    now_ns, events = T0, []
+    # One number per event: hypothesis draws these ten times faster than tuples.
+    numbers = st.integers(0, 20 * 7 * 4 - 1)
+    for number in draw(st.lists(numbers, min_size=masters, max_size=24)):
+        number, letter = divmod(number, 20)
+        gap, master = divmod(number, 7)
+        now_ns += (0, 1, MS, 5 * MS)[gap]
+        events.append(Event("GGGGGGGGTTTTFFFEECCD"[letter], master % masters, now_ns))
+    return History(masters, terms, events)
+
+
+def play(history: History, operation: Operation = Operation.ACQUIRE) -> Iterator[Step]:
+    """Let a history happen to a round, event by event."""
+    round = new_round(history.masters, operation, history.terms)
+    for event in history.events:
+        before, votes_before, is_refused = round.verdict, letters(round), False
+        try:
+            happen(round, event)
+        except RuntimeError:
+            is_refused = True
+        after = (round.verdict, letters(round), round.may_hold, round.closed_ns)
+        yield Step(before, votes_before, event, is_refused, *after)
+
+
+def happen(round: Round, event: Event) -> None:
+    """Let one event happen to a round."""
+    if event.letter == "D":
+        round.on_deadline(event.at_ns)
+    elif event.letter == "C":
+        round.confirm(event.at_ns)
+    else:
+        is_definite = event.letter != "F"
+        vote = VOTES[event.letter]
+        round.on_vote(event.master, vote, None, is_definite, event.at_ns)
+
+
+# --- an engine that is never connected, and locks whose answers are written down ------
+
+
+def new_scripts() -> Scripts:
+    """Make scripts that can be told apart in what is sent."""
+    return Scripts(
+        extend=Script(b"the extend script", b"e" * 40),
+        release=Script(b"the release script", b"d" * 40),
+        inspect=Script(b"the inspect script", b"1" * 40),
+    )
+
+
+def new_engine(masters: int = 3, connect_timeout_ns: int = S) -> Engine:
+    """Make an engine; nothing in these tests connects it."""
+    endpoints = [Endpoint(f"master{i}", 6379) for i in range(masters)]
+    return Engine(endpoints, new_scripts(), connect_timeout_ns)
+
+
+class ScriptedLocks(FastRedlock):
+    """A FastRedlock without servers: votes come from a list, the time from `now`.
+
+    Each answer is the votes of one round, one letter per master; a round takes
+    `took_ns`, one that the votes do not decide takes until its deadline.
+    """
+
+    def __init__(
+        self, *answers: str, masters: int = 3, took_ns: int = 3 * MS, **options: object
+    ) -> None:
+        ports = range(1, masters + 1)
+        super().__init__([("master", port) for port in ports], **options)  # type: ignore[arg-type]
+        self.answers = list(answers)
+        self.took_ns = took_ns
+        self.now = T0
+        self.generation = 0
+        self.rounds: list[Round] = []
+        self.meanwhile: Callable[[], object] | None = None
+
+    def _run(self, round: Round) -> None:
+        self.rounds.append(round)
+        round.open(self.now)
+        for master in range(len(self._engine.master_names)):
+            round.on_sent(master)
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile is not None:
+            meanwhile()
+        self.now += self.took_ns
+        cast(round, self.answers.pop(0), self.now)
+        if round.verdict is Verdict.OPEN:
+            self.now = max(self.now, round.deadline_ns)
+            round.on_deadline(self.now)
+        round.confirm(self.now)
+
+    def _now_ns(self) -> int:
+        return self.now
+
+    def _fork_generation(self) -> int:
+        return self.generation

