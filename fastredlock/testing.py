@@ -241,7 +241,8 @@ def _any_port() -> int:
 
 
 def _new_folder_name() -> str:
-    tmp = os.path.abspath(os.environ.get("TMPDIR", "/tmp"))  # tempfile leaves a file
+    # Not gettempdir(): it tests the folder with a file that a signal may leave there.
+    tmp = os.path.abspath(os.environ.get("TMPDIR", "/tmp"))
     fits = os.path.isdir(tmp) and len(os.fsencode(tmp)) <= _LONGEST_TMP
     return f"{tmp if fits else '/tmp'}/redlock-{os.urandom(8).hex()}"
 

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TypeAlias
 from urllib.parse import urlsplit
 
@@ -167,9 +168,17 @@ def test_a_long_tmpdir_does_not_make_a_socket_path_too_long(
 ) -> None:
     long_folder = tmp_path / ("x" * 100)
     long_folder.mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(long_folder))
+    monkeypatch.setenv("TMPDIR", str(long_folder))
     with LocalMasters(1, unix=True) as masters:
         assert ask(masters.urls[0]) == _PONG
+
+
+def test_masters_live_in_tmpdir(monkeypatch: pytest.MonkeyPatch) -> None:
+    with TemporaryDirectory(dir="/tmp") as short_folder:
+        monkeypatch.setenv("TMPDIR", short_folder)
+        with LocalMasters(1, unix=True) as masters:
+            assert str(folder_of(masters).parent) == short_folder
+        assert os.listdir(short_folder) == []
 
 
 # --- stop, start, pause, resume --------------------------------------------------

@@ -247,6 +247,18 @@ def test_later_round_has_what_the_earlier_ones_left_of_the_timeout() -> None:
     assert driven.next_round().connect_within_ns == 800 * MS
 
 
+@pytest.mark.parametrize(
+    ("connect_ns", "within_ns"), [(S, 500 * MS), (200 * MS, 200 * MS)]
+)
+@pytest.mark.parametrize("operation", list(Operation))
+def test_round_outside_an_attempt_waits_no_longer_for_connections_than_for_replies(
+    operation: Operation, connect_ns: int, within_ns: int
+) -> None:
+    engine = new_engine(connect_timeout_ns=connect_ns)
+    asked = engine.new_round(operation, b"r", b"t", TERMS)
+    assert asked.connect_within_ns == within_ns
+
+
 # BUG: what is left is taken before the delay and not after it, so the last try may wait
 # for connections past the end of the timeout, by up to the delay. DESIGN 3.10: "inside
 # the caller's timeout".
