@@ -133,6 +133,15 @@ class Handshake:
     def on_reply(self, reply: object) -> bytes: ...
 
 @final
+class TlsSession:
+    def __init__(self, context: Any, server_hostname: str) -> None: ...
+    @property
+    def is_established(self) -> bool: ...
+    def start(self) -> bytes: ...
+    def say(self, plain: bytes) -> bytes: ...
+    def receive(self, records: bytes) -> tuple[bytes, bytes]: ...
+
+@final
 class Counters:
     @property
     def rounds(self) -> int: ...
@@ -161,6 +170,7 @@ class Master:
         self,
         index: int,
         settings: object,
+        tls_context: object,
         client_name: bytes,
         scripts: Scripts,
         counters: Counters,
@@ -183,6 +193,7 @@ class Engine:
         endpoints: Sequence[object],
         scripts: Scripts,
         connect_timeout_ns: int,
+        tls_contexts: tuple[Any, ...] = (),
         client_name: bytes = b"fastredlock",
         jitter_seed: int = 0,
     ) -> None: ...

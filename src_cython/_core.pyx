@@ -25,6 +25,7 @@ include "reply.pyx"     # a reply -> a vote                               [pure]
 include "link.pyx"      # one descriptor: open, send, receive
 include "address.pyx"   # host names, addresses, unix paths
 include "handshake.pyx"  # what a new connection says first               [pure]
+include "tls.pyx"       # records in, plain text out, and back
 include "master.pyx"    # one master: state, owed replies, back-off
 include "engine.pyx"    # the N masters: start, roll back, reopen
 include "wait.pyx"      # the blocking driver

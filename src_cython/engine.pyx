@@ -39,7 +39,8 @@ cdef class Engine:
 
     def __init__(
         self, endpoints, Scripts scripts not None, int64_t connect_timeout_ns,
-        bytes client_name=b"fastredlock", uint64_t jitter_seed=0,
+        tuple tls_contexts=(), bytes client_name=b"fastredlock",
+        uint64_t jitter_seed=0,
     ):
         cdef Master master
         if self.masters is not None:
@@ -52,8 +53,11 @@ cdef class Engine:
         self.connect_timeout_ns = connect_timeout_ns
         self.generation = current_generation
         self.masters = [
-            Master(i, endpoint, client_name, scripts, self.counters,
-                   connect_timeout_ns, jitter_seed + <uint64_t>i * 0x9E3779B9)
+            Master(
+                i, endpoint, tls_contexts[i] if tls_contexts else None, client_name,
+                scripts, self.counters, connect_timeout_ns,
+                jitter_seed + <uint64_t>i * 0x9E3779B9,
+            )
             for i, endpoint in enumerate(endpoints)
         ]
         for master in self.masters:
@@ -226,7 +230,8 @@ cdef int engine_forget_connections(Engine self) except -1:
         link_close(&master.link)
         if master.addresses is not None:
             address_end_look_up(master.addresses)
-        master.feed = master.gets = master.handshake = master.addresses = None
+        master.feed = master.gets = master.handshake = None
+        master.addresses = master.tls = None
         while master.owed_count:
             Py_DECREF(<object>owed_pop(master).round)
         master.carried = []

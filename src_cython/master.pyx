@@ -89,6 +89,7 @@ cdef class Master:
     cdef readonly int index
     cdef readonly str reason         # why it takes no command now, or ""
     cdef object settings             # an Endpoint
+    cdef object tls_context          # an ssl.SSLContext, or None for plain text
     cdef bytes client_name
     cdef Scripts scripts
     cdef Counters counters
@@ -96,11 +97,13 @@ cdef class Master:
     cdef Link link
     cdef AddressList addresses
     cdef Handshake handshake
+    cdef TlsSession tls              # of this connection, or None
     cdef object feed, gets           # of this connection's hiredis.Reader
     cdef Owed *owed                  # a ring of owed_capacity, a power of two
     cdef uint32_t owed_first, owed_count, owed_capacity
     cdef list carried                # releases to be sent on the next connection
     cdef int failures                # connections in a row that came to nothing
+    cdef bint has_spoken             # this connection has received something
     cdef bint is_proven              # this connection has answered a round
     cdef int64_t ready_at_ns
     cdef int64_t lost_at_ns
@@ -120,11 +123,12 @@ cdef class Master:
             raise MemoryError
 
     def __init__(
-        self, int index, settings, bytes client_name, Scripts scripts,
+        self, int index, settings, tls_context, bytes client_name, Scripts scripts,
         Counters counters, int64_t connect_timeout_ns, uint64_t jitter_seed,
     ):
         self.index = index
         self.settings = settings
+        self.tls_context = tls_context
         self.name = settings.name
         self.client_name = client_name
         self.scripts = scripts
@@ -203,13 +207,13 @@ cdef int master_send(
 ) except -1:
     # The debt first: bytes without an entry would shift every later reply.
     owed_push(self, round, is_repeated, now_ns)
+    round_on_sent(round, self.index)
+    if self.tls is not None:
+        return master_say(self, command.data[command.start:command.end], now_ns)
     if buffer_append(
         &self.link.outgoing, command.data + command.start, buffer_length(command)
     ) != 0:
-        self.owed_count -= 1
-        Py_DECREF(round)
-        raise MemoryError
-    round_on_sent(round, self.index)
+        return master_on_lost(self, "out of memory", now_ns)
     return 0
 
 
@@ -248,7 +252,6 @@ cdef bint master_key_can_live(Round release, int64_t now_ns) noexcept:
 # --- events -------------------------------------------------------------------------
 
 cdef int master_on_connected(Master self, int64_t now_ns) except -1:
-    cdef bytes hello
     reader = reply_reader()
     self.feed = reader.feed
     self.gets = reader.gets
@@ -261,20 +264,50 @@ cdef int master_on_connected(Master self, int64_t now_ns) except -1:
         (self.scripts.extend, self.scripts.release, self.scripts.inspect),
     )
     master_set_state(self, MASTER_HANDSHAKE)
-    self.reason = "handshake under way"
+    self.reason = "no answer to the handshake yet"
+    self.has_spoken = False
     self.give_up_at_ns = now_ns + self.connect_timeout_ns
-    hello = self.handshake.start()
-    return master_write(self, hello)
+    try:
+        if self.tls_context is not None:
+            self.reason = "no answer to TLS yet: does the server speak it on this port?"
+            self.tls = TlsSession(self.tls_context, self.settings.host)
+            master_append(self, self.tls.start())
+    except (OSError, ValueError) as error:
+        return master_on_lost(self, tls_error_text(error), now_ns)
+    return master_say(self, self.handshake.start(), now_ns)
 
 
 cdef bytes encoded(str text):
     return None if text is None else text.encode("utf-8", "surrogateescape")
 
 
-cdef int master_write(Master self, bytes data) except -1:
+cdef int master_say(Master self, bytes plain, int64_t now_ns) except -1:
+    # Queue what we say, encrypted where the connection is.
+    if self.tls is None:
+        return master_append(self, plain)
+    try:
+        return master_append(self, self.tls.say(plain))
+    except OSError as error:
+        return master_on_lost(self, tls_error_text(error), now_ns)
+
+
+cdef int master_append(Master self, bytes data) except -1:
     if append_bytes(&self.link.outgoing, data) != 0:
         raise MemoryError
     return 0
+
+
+cdef int master_on_received(Master self, bytes data, int64_t now_ns) except -1:
+    """Take what the link received: plain text, or records of TLS."""
+    self.has_spoken = True
+    if self.tls is None:
+        return master_on_bytes(self, data, now_ns)
+    try:
+        plain, records = self.tls.receive(data)
+    except OSError as error:
+        return master_on_lost(self, tls_error_text(error), now_ns)
+    master_append(self, records)
+    return master_on_bytes(self, plain, now_ns)
 
 
 cdef int master_on_bytes(Master self, bytes data, int64_t now_ns) except -1:
@@ -291,12 +324,18 @@ cdef int master_on_bytes(Master self, bytes data, int64_t now_ns) except -1:
             if type(reply) is not PushNotification:
                 master_on_reply(self, reply, now_ns)
     except ProtocolError as error:
-        master_on_lost(self, f"speaks something else than RESP: {error}", now_ns)
+        master_on_lost(self, not_resp_text(data, error), now_ns)
     finally:
         self.link.is_parsing = False
     if self.unparsed > UNPARSED_LIMIT:
         master_on_lost(self, "a reply of over 1 MiB: not to our commands", now_ns)
     return 0
+
+
+cdef str not_resp_text(bytes data, object error):
+    if data[:1] == b"\x15":      # an alert record: RFC 8446, section 5.1
+        return "speaks TLS: use rediss:// for this master"
+    return f"speaks something else than RESP: {error}"
 
 
 cdef int master_on_reply(Master self, object reply, int64_t now_ns) except -1:
@@ -344,7 +383,7 @@ cdef int master_on_handshake_reply(Master self, object reply, int64_t now_ns) ex
     cdef bytes answer = self.handshake.on_reply(reply)
     if self.handshake.failure is not None:
         return master_on_lost(self, self.handshake.failure, now_ns)
-    master_write(self, answer)
+    master_say(self, answer, now_ns)
     if self.handshake.is_done:
         self.handshake = None
         master_set_state(self, MASTER_READY)
@@ -362,12 +401,14 @@ cdef int master_on_handshake_reply(Master self, object reply, int64_t now_ns) ex
 cdef int master_on_lost(Master self, str reason, int64_t now_ns) except -1:
     """End the connection: what it owes fails, or is carried to the next one."""
     cdef Round round
+    if self.state_code == MASTER_HANDSHAKE and not self.has_spoken and not self.tls:
+        reason += " (before it said anything: does this port want rediss://?)"
     cdef bint is_proven = self.is_proven or (
         self.state_code == MASTER_READY
         and now_ns - self.ready_at_ns > OVERDUE_AT_LEAST_NS
     )
     link_close(&self.link)
-    self.feed = self.gets = self.handshake = self.addresses = None
+    self.feed = self.gets = self.handshake = self.addresses = self.tls = None
     master_set_state(self, MASTER_BACKOFF)
     self.reason = reason
     self.counters.losses += 1
@@ -409,7 +450,7 @@ cdef int master_check_time(Master self, int64_t now_ns) except -1:
             master_on_lost(self, "owed a reply for too long", now_ns)
     elif self.state_code == MASTER_HANDSHAKE:
         if now_ns >= self.give_up_at_ns:
-            master_on_lost(self, "no answer to the handshake", now_ns)
+            master_on_lost(self, self.reason, now_ns)
     elif self.state_code == MASTER_CONNECTING and now_ns >= self.give_up_at_ns:
         master_on_address_failed(self, "connect timed out", now_ns)
     return 0
