@@ -85,6 +85,7 @@ class Settings:
             ),
             self.connect_timeout_ns,
             self.tls_contexts,
+            0 if self.max_ttl is None else positive_ns("max_ttl", self.max_ttl),
         )
 
     def terms(self, ttl: float) -> Terms:

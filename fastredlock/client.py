@@ -27,6 +27,7 @@ from .errors import (
     QuorumUnreachableError,
     ResourceTakenError,
 )
+from .health import MasterHealth, health_of
 from .lease import Lease
 from .retry import Retry
 from .stats import Stats
@@ -52,7 +53,7 @@ class FastRedlock:
     the first use. All threads of a process may share one instance, and should.
     """
 
-    __slots__ = ("__weakref__", "_engine", "_settings")
+    __slots__ = ("__weakref__", "_engine", "_settings", "_warned")
 
     def __init__(
         self,
@@ -79,6 +80,7 @@ class FastRedlock:
             new_token=new_token,
         )
         self._engine = self._settings.new_engine()
+        self._warned = 0  # how many of the engine's warnings have been logged
 
     # --- taking -----------------------------------------------------------------------
 
@@ -197,6 +199,10 @@ class FastRedlock:
         self._run(round)
         return holders_of(self._engine, round)
 
+    def health(self) -> tuple[MasterHealth, ...]:
+        """Return what is known of each master, in configured order; does not block."""
+        return health_of(self._engine)
+
     def stats(self) -> Stats:
         """Return the counters since this FastRedlock was made; does not block."""
         return Stats.of(self._engine)
@@ -214,6 +220,7 @@ class FastRedlock:
             engine_open(engine, self._settings.connect_timeout_ns)
         except ValueError as error:
             raise FastRedlockError("this FastRedlock is closed") from error
+        self._log_warnings()
         votes = connection_votes(engine)
         ready = [vote for vote in votes if vote.vote is Vote.GRANTED]
         if len(ready) < len(votes) // 2 + 1:
@@ -257,6 +264,15 @@ class FastRedlock:
             raise FastRedlockError("this FastRedlock is closed") from error
         except RuntimeError as error:
             raise InternalError(f"please report this: {error}") from error
+        if len(self._engine.warnings) > self._warned:
+            self._log_warnings()
+
+    def _log_warnings(self) -> None:
+        from logging import getLogger  # 8 ms: only for those who are warned
+
+        for name, text in self._engine.warnings[self._warned :]:
+            getLogger("fastredlock").warning("%s: %s", name, text)
+        self._warned = len(self._engine.warnings)
 
     def _new_extension(self, lease_round: Round, terms: Terms) -> Round:
         return self._engine.new_round(

@@ -28,7 +28,8 @@ from libc.string cimport memset, strerror
 from hiredis import ProtocolError, PushNotification
 
 cdef struct Owed:
-    PyObject *round          # owned
+    PyObject *round          # owned; NULL for a TIME, which belongs to no round
+    int64_t sent_ns
     int64_t overdue_ns       # from when on the connection counts as dead
     bint is_repeated         # sent again by its source, after NOSCRIPT
 
@@ -38,7 +39,8 @@ cdef enum:
     BACKOFF_FIRST_NS = 50_000_000
     BACKOFF_CAP_NS = 1_000_000_000
     BACKOFF_URGENT_NS = 20_000_000     # the spacing when a quorum is missing
-    UNPARSED_LIMIT = 1048576           # bytes; our longest reply has under 1 KiB
+    UNPARSED_LIMIT = 1048576           # bytes; our longest reply (INFO) has some 10 KiB
+    SAMPLES = 64                       # round trips remembered, a power of two
 
 
 @cython.final
@@ -88,6 +90,14 @@ cdef class Master:
     cdef readonly str name           # for messages: without user or password
     cdef readonly int index
     cdef readonly str reason         # why it takes no command now, or ""
+    cdef readonly str last_error     # why the last connection ended, or ""
+    cdef readonly Facts facts        # of the last server seen here
+    cdef readonly ServerClock clock
+    cdef bint is_news                # it has become READY: the engine looks at it once
+    cdef int64_t max_ttl_ns          # 0: no restart guard
+    cdef int64_t votes_from_ns       # restart guard: asked for no vote before
+    cdef uint32_t samples[SAMPLES]   # its last round trips in us
+    cdef uint32_t sample_count
     cdef object settings             # an Endpoint
     cdef object tls_context          # an ssl.SSLContext, or None for plain text
     cdef bytes client_name
@@ -124,7 +134,8 @@ cdef class Master:
 
     def __init__(
         self, int index, settings, tls_context, bytes client_name, Scripts scripts,
-        Counters counters, int64_t connect_timeout_ns, uint64_t jitter_seed,
+        Counters counters, int64_t connect_timeout_ns, int64_t max_ttl_ns,
+        uint64_t jitter_seed,
     ):
         self.index = index
         self.settings = settings
@@ -134,13 +145,17 @@ cdef class Master:
         self.scripts = scripts
         self.counters = counters
         self.connect_timeout_ns = connect_timeout_ns
+        self.max_ttl_ns = max_ttl_ns
         self.jitter = jitter_seed | 1
+        self.last_error = ""
+        self.facts = Facts(None)
+        self.clock = ServerClock()
         self.carried = []
         self.reason = "not connected yet"
 
     def __dealloc__(self):
         while self.owed_count:
-            Py_DECREF(<object>owed_pop(self).round)
+            owed_round(owed_pop(self))
         free(self.owed)
         link_close(&self.link)
         free(self.link.incoming)
@@ -175,6 +190,15 @@ cdef Owed owed_pop(Master self) noexcept:
     return oldest
 
 
+cdef Round owed_round(Owed entry):
+    # The entry's round, its reference taken over; None for a TIME.
+    if entry.round == NULL:
+        return None
+    round = <Round>entry.round
+    Py_DECREF(round)
+    return round
+
+
 cdef int owed_push(
     Master self, Round round, bint is_repeated, int64_t now_ns
 ) except -1:
@@ -192,11 +216,15 @@ cdef int owed_push(
         self.owed_first = 0
         self.owed_capacity *= 2
     entry = &self.owed[(self.owed_first + self.owed_count) & (self.owed_capacity - 1)]
-    Py_INCREF(round)
-    entry.round = <PyObject *>round
-    entry.overdue_ns = now_ns + max(
-        <int64_t>OVERDUE_AT_LEAST_NS, 2 * round.terms.timeout_ns
-    )
+    entry.round = NULL
+    entry.sent_ns = now_ns
+    entry.overdue_ns = now_ns + OVERDUE_AT_LEAST_NS
+    if round is not None:
+        Py_INCREF(round)
+        entry.round = <PyObject *>round
+        entry.overdue_ns = now_ns + max(
+            <int64_t>OVERDUE_AT_LEAST_NS, 2 * round.terms.timeout_ns
+        )
     entry.is_repeated = is_repeated
     self.owed_count += 1
     return 0
@@ -347,17 +375,38 @@ cdef int master_on_reply(Master self, object reply, int64_t now_ns) except -1:
     if self.owed_count == 0:
         return master_on_lost(self, "sent a reply nobody asked for", now_ns)
     entry = owed_pop(self)
-    round = <Round>entry.round
-    Py_DECREF(round)
+    round = owed_round(entry)
     self.is_proven = True
     self.failures = 0
+    if round is None:
+        return master_on_time(self, reply, entry.sent_ns, now_ns)
     vote = vote_of(round.operation_code, reply)
     if vote == VOTE_FAILED:
         return master_on_failed_reply(self, round, reply, entry.is_repeated, now_ns)
     if round.verdict_code != VERDICT_OPEN:
         master_count_late(self, round, now_ns)
+    elif round.operation_code != OPERATION_INSPECT:
+        self.samples[self.sample_count & (SAMPLES - 1)] = <uint32_t>min(
+            (now_ns - entry.sent_ns) // 1000, <int64_t>0xFFFFFFFF
+        )
+        self.sample_count += 1
     said = reply if round.operation_code == OPERATION_INSPECT else None
     return round_on_vote(round, self.index, vote, said, True, now_ns)
+
+
+cdef int master_ask_time(Master self, int64_t now_ns) except -1:
+    # Rides with a round's command, in the same write; its reply is nobody's vote.
+    self.clock.asked_at_ns = now_ns
+    owed_push(self, None, False, now_ns)
+    return master_say(self, b"*1\r\n$4\r\nTIME\r\n", now_ns)
+
+
+cdef int master_on_time(
+    Master self, object reply, int64_t sent_ns, int64_t now_ns
+) except -1:
+    if self.clock.on_time(reply, sent_ns, now_ns):
+        self.is_news = True
+    return 0
 
 
 cdef int master_on_failed_reply(
@@ -385,6 +434,10 @@ cdef int master_on_handshake_reply(Master self, object reply, int64_t now_ns) ex
         return master_on_lost(self, self.handshake.failure, now_ns)
     master_say(self, answer, now_ns)
     if self.handshake.is_done:
+        self.facts = self.handshake.facts
+        self.votes_from_ns = guard_until_ns(self.facts, self.max_ttl_ns, now_ns)
+        self.clock = ServerClock()
+        self.is_news = True
         self.handshake = None
         master_set_state(self, MASTER_READY)
         self.reason = ""
@@ -410,7 +463,7 @@ cdef int master_on_lost(Master self, str reason, int64_t now_ns) except -1:
     link_close(&self.link)
     self.feed = self.gets = self.handshake = self.addresses = self.tls = None
     master_set_state(self, MASTER_BACKOFF)
-    self.reason = reason
+    self.reason = self.last_error = reason
     self.counters.losses += 1
     self.lost_at_ns = now_ns
     self.unparsed = 0
@@ -422,8 +475,9 @@ cdef int master_on_lost(Master self, str reason, int64_t now_ns) except -1:
         self.failures += 1
         self.retry_at_ns = now_ns + master_backoff_ns(self)
     while self.owed_count:
-        round = <Round>owed_pop(self).round
-        Py_DECREF(round)
+        round = owed_round(owed_pop(self))
+        if round is None:
+            continue
         if round.operation_code == OPERATION_RELEASE:
             master_carry(self, round, now_ns)
         if round.verdict_code == VERDICT_OPEN:
