@@ -53,17 +53,13 @@ def _health(
     return MasterHealth(
         master=name,
         state=state,
-        version=_text(facts.version),
-        run_id=_text(facts.run_id),
-        role=_text(facts.role),
+        version=facts.version,
+        run_id=facts.run_id,
+        role=facts.role,
         uptime=facts.uptime_s,
-        policy=_text(facts.policy),
+        policy=facts.policy,
         round_trip=middle,
         clock_step=clock.step_ns / 1e9,
         last_error=error or None,
         warnings=warnings,
     )
-
-
-def _text(value: bytes | None) -> str | None:
-    return None if value is None else value.decode("utf-8", "replace")

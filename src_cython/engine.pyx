@@ -101,7 +101,7 @@ cdef class Engine:
                 (<Master>master).clock,
                 sorted([
                     (<Master>master).samples[i]
-                    for i in range(min((<Master>master).sample_count, <uint32_t>SAMPLES))
+                    for i in range(master_sample_count(<Master>master))
                 ]),
             )
             for master in self.masters

@@ -13,34 +13,34 @@ from libc.stdint cimport int64_t
 cdef class Facts:
     """What one server said in INFO; None where it did not."""
 
-    cdef readonly bytes run_id
+    cdef readonly str run_id
     cdef readonly object uptime_s      # int: whole seconds, rounded down
-    cdef readonly bytes version
-    cdef readonly bytes role
-    cdef readonly bytes mode           # standalone, cluster, sentinel
-    cdef readonly bytes policy         # maxmemory-policy
+    cdef readonly str version
+    cdef readonly str role
+    cdef readonly str mode             # standalone, cluster, sentinel
+    cdef readonly str policy           # maxmemory-policy
     cdef readonly bint has_memory_limit
 
     def __init__(self, info):
         said = {}
         if isinstance(info, bytes):
-            for line in (<bytes>info).split(b"\r\n"):
-                name, colon, value = line.partition(b":")
+            for line in info.decode("utf-8", "replace").split("\r\n"):
+                name, colon, value = line.partition(":")
                 if colon:
                     said[name] = value
-        self.run_id = said.get(b"run_id") or None
-        uptime = said.get(b"uptime_in_seconds", b"")
+        self.run_id = said.get("run_id") or None
+        uptime = said.get("uptime_in_seconds", "")
         self.uptime_s = int(uptime) if uptime.isdigit() else None
-        self.version = said.get(b"valkey_version") or said.get(b"redis_version")
-        self.role = said.get(b"role")
-        mode = said.get(b"redis_mode") or said.get(b"server_mode")
-        self.mode = b"cluster" if said.get(b"cluster_enabled") == b"1" else mode
-        self.policy = said.get(b"maxmemory_policy")
-        self.has_memory_limit = said.get(b"maxmemory", b"0") != b"0"
+        self.version = said.get("valkey_version") or said.get("redis_version")
+        self.role = said.get("role")
+        mode = said.get("redis_mode") or said.get("server_mode")
+        self.mode = "cluster" if said.get("cluster_enabled") == "1" else mode
+        self.policy = said.get("maxmemory_policy")
+        self.has_memory_limit = said.get("maxmemory", "0") != "0"
 
     def refusal(self):
         """Say why this server must not vote at all, or None."""
-        if self.role == b"active-replica":
+        if self.role == "active-replica":
             return (
                 "an active replica: it and its peer accept the same key at once, "
                 "so it gets no vote"
@@ -50,19 +50,18 @@ cdef class Facts:
     def warnings(self):
         """List what about this server can lose locks."""
         found = []
-        if self.role == b"slave" or self.role == b"replica":
+        if self.role == "slave" or self.role == "replica":
             found.append("is a replica: give the masters, independent of each other")
-        if self.mode == b"cluster":
+        if self.mode == "cluster":
             found.append(
                 "is a cluster node: its failover can lose locks; "
                 "give independent masters"
             )
-        if self.mode == b"sentinel":
+        if self.mode == "sentinel":
             found.append("is a Sentinel, not a master: it holds no keys")
-        if self.has_memory_limit and self.policy not in (None, b"noeviction"):
-            policy = str(self.policy, "ascii", "replace")
+        if self.has_memory_limit and self.policy not in (None, "noeviction"):
             found.append(
-                f"evicts keys with a ttl ({policy}): "
+                f"evicts keys with a ttl ({self.policy}): "
                 "an evicted lock is a free lock; set maxmemory-policy noeviction"
             )
         return found
@@ -83,7 +82,7 @@ cdef int64_t guard_until_ns(Facts facts, int64_t max_ttl_ns, int64_t now_ns) exc
 cdef str guard_text(Facts facts, int64_t ready_at_ns, int64_t until_ns, int64_t now_ns):
     left_s = (until_ns - now_ns) / 1e9
     if facts.uptime_s is None:
-        return f"may have been restarted (INFO tells no uptime), votes in {left_s:.1f} s"
+        return f"may be restarted (INFO tells no uptime), votes in {left_s:.1f} s"
     ago_s = facts.uptime_s + (now_ns - ready_at_ns) / 1e9
     return f"restarted {ago_s:.1f} s ago, votes again in {left_s:.1f} s"
 

@@ -422,6 +422,10 @@ cdef int master_on_failed_reply(
     )
 
 
+cdef int master_sample_count(Master self) noexcept:
+    return <int>min(self.sample_count, <uint32_t>SAMPLES)
+
+
 cdef void master_count_late(Master self, Round round, int64_t now_ns) noexcept:
     self.counters.late_replies += 1
     if now_ns - round.opened_ns > round.terms.timeout_ns:
