@@ -30,3 +30,4 @@ include "tls.pyx"       # records in, plain text out, and back
 include "master.pyx"    # one master: state, owed replies, back-off
 include "engine.pyx"    # the N masters: start, roll back, reopen
 include "wait.pyx"      # the blocking driver
+include "events.pyx"    # the same without sockets: simulator, fuzzer

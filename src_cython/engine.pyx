@@ -150,12 +150,7 @@ cdef int engine_open_due(Engine self, bint is_urgent, int64_t now_ns) except -1:
     # where a quorum is missing, back-off gives way to a short spacing.
     cdef Master master
     for master in self.masters:
-        if master.state_code == MASTER_CLOSED or (
-            master.state_code == MASTER_BACKOFF and (
-                master.retry_at_ns <= now_ns
-                or is_urgent and master.lost_at_ns + BACKOFF_URGENT_NS <= now_ns
-            )
-        ):
+        if master_is_due(master, is_urgent, now_ns):
             master_open(master, now_ns)
     return 0
 

@@ -516,13 +516,26 @@ cdef int master_check_time(Master self, int64_t now_ns) except -1:
 
 # --- opening ------------------------------------------------------------------------
 
+cdef bint master_is_due(Master self, bint is_urgent, int64_t now_ns) noexcept:
+    if self.state_code == MASTER_BACKOFF:
+        return self.retry_at_ns <= now_ns or (
+            is_urgent and self.lost_at_ns + BACKOFF_URGENT_NS <= now_ns
+        )
+    return self.state_code == MASTER_CLOSED
+
+
+cdef int master_begin_connect(Master self, int64_t now_ns) except -1:
+    master_set_state(self, MASTER_CONNECTING)
+    self.reason = "connecting"
+    self.give_up_at_ns = now_ns + self.connect_timeout_ns
+    return 0
+
+
 cdef int master_open(Master self, int64_t now_ns) except -1:
     """Begin to connect; nothing here waits."""
     cdef int fd
     cdef bytes host
-    master_set_state(self, MASTER_CONNECTING)
-    self.reason = "connecting"
-    self.give_up_at_ns = now_ns + self.connect_timeout_ns
+    master_begin_connect(self, now_ns)
     self.addresses = AddressList()
     try:
         if address_is_unix(self.addresses, self.settings.path):
@@ -566,7 +579,7 @@ cdef int master_try_address(Master self, int64_t now_ns) except -1:
 
 
 cdef int master_on_address_failed(Master self, str reason, int64_t now_ns) except -1:
-    if self.addresses.next < self.addresses.count:
+    if self.addresses is not None and self.addresses.next < self.addresses.count:
         link_close(&self.link)
         return master_try_address(self, now_ns)
     return master_on_lost(self, reason, now_ns)
