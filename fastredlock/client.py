@@ -98,8 +98,12 @@ class FastRedlock:
         row or when the timeout ends so, ValidityExhaustedError if a round used the
         validity up. Whatever leaves this call by exception is rolled back first.
         """
-        taken = self._take(resource, ttl, timeout)
-        return taken if isinstance(taken, Lease) else None
+        acquisition = Acquisition(self, resource)
+        try:
+            return acquisition.run(ttl, timeout)
+        except BaseException:
+            acquisition.undo()
+            raise
 
     def lock(
         self,
@@ -114,58 +118,6 @@ class FastRedlock:
         without the lock.
         """
         return Lock(self, resource, ttl, timeout)
-
-    def _take(
-        self, resource: str | bytes | None, ttl: float | None, timeout: float | None
-    ) -> Lease | Round:
-        """Return the lease, or the last round where others held it."""
-        settings = self._settings
-        if resource is None:
-            resource = settings.resource
-        key = encode_resource(resource)
-        terms = settings.default_terms if ttl is None else settings.terms(ttl)
-        steps = attempts(
-            self._engine,
-            resource,
-            key,
-            terms,
-            settings.new_token,
-            settings.retry,
-            timeout_to_ns(timeout),
-            settings.connect_timeout_ns,
-            now_ns(),
-        )
-        round: Round | None = None
-        try:
-            for step in steps:
-                if isinstance(step, Round):
-                    round = step
-                    self._run(step)
-                else:
-                    sleep(step)
-            if round is None:
-                raise InternalError("an acquire without a round")
-            if round.is_won:
-                return Lease(self, resource, round, round.valid_until_ns)
-            return round
-        except BaseException:
-            if round is not None:
-                engine_abandon(self._engine, round)
-            raise
-
-    def _take_or_raise(
-        self, resource: str | bytes | None, ttl: float | None, timeout: float | None
-    ) -> Lease:
-        began_ns = now_ns()
-        taken = self._take(resource, ttl, timeout)
-        if isinstance(taken, Lease):
-            return taken
-        raise ResourceTakenError(
-            self._settings.resource if resource is None else resource,
-            votes_of(self._engine, taken),
-            taken.attempt,
-            (taken.closed_ns - began_ns) / 1e9,
-        )
 
     # --- other questions --------------------------------------------------------------
 
@@ -283,6 +235,60 @@ class FastRedlock:
     _fork_generation = staticmethod(fork_generation)
 
 
+class Acquisition:
+    """One acquire under way; it knows its last round, so that it can be undone."""
+
+    __slots__ = ("_locks", "_resource", "began_ns", "round")
+
+    def __init__(self, locks: FastRedlock, resource: str | bytes | None) -> None:
+        self._locks = locks
+        self._resource = locks._settings.resource if resource is None else resource
+        self.began_ns = now_ns()
+        self.round: Round | None = None
+
+    def run(self, ttl: float | None, timeout: float | None) -> Lease | None:
+        """Drive the attempts: run each round, sleep each delay."""
+        locks, resource, settings = self._locks, self._resource, self._locks._settings
+        for step in attempts(
+            locks._engine,
+            resource,
+            encode_resource(resource),
+            settings.default_terms if ttl is None else settings.terms(ttl),
+            settings.new_token,
+            settings.retry,
+            timeout_to_ns(timeout),
+            settings.connect_timeout_ns,
+            self.began_ns,
+        ):
+            if isinstance(step, Round):
+                self.round = step
+                locks._run(step)
+            else:
+                sleep(step)
+        round = self.round
+        if round is None:
+            raise InternalError("an acquire without a round")
+        if not round.is_won:
+            return None
+        return Lease(locks, resource, round, round.valid_until_ns)
+
+    def undo(self) -> None:
+        """Roll back what may have been granted; does nothing twice, and no waiting."""
+        if self.round is not None:
+            engine_abandon(self._locks._engine, self.round)
+
+    def taken_error(self) -> ResourceTakenError:
+        """Return the error of an acquire that ended without a lease."""
+        if self.round is None:
+            raise InternalError("an acquire without a round")
+        return ResourceTakenError(
+            self._resource,
+            votes_of(self._locks._engine, self.round),
+            self.round.attempt,
+            (self.round.closed_ns - self.began_ns) / 1e9,
+        )
+
+
 class Lock:
     """Hold a resource for the length of a with block; made by `FastRedlock.lock`."""
 
@@ -306,10 +312,15 @@ class Lock:
             raise FastRedlockError(
                 "this lock() was entered before: call lock() again for another lease"
             )
-        self._lease = self._locks._take_or_raise(
-            self._resource, self._ttl, self._timeout
-        )
-        return self._lease
+        acquisition = Acquisition(self._locks, self._resource)
+        try:
+            self._lease = acquisition.run(self._ttl, self._timeout)
+            if self._lease is None:
+                raise acquisition.taken_error()
+            return self._lease
+        except BaseException:
+            acquisition.undo()
+            raise
 
     def __exit__(
         self,
