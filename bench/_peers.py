@@ -162,8 +162,8 @@ def version_of(contestant: str) -> str:
 
 
 def distribution_version(name: str) -> str:
-    """Return the installed version of a distribution, "?" where there is none."""
+    """Return the installed version of a distribution, or say that it is none."""
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
-        return "?"
+        return "(source tree)"

@@ -1,4 +1,7 @@
-"""Draw a report: one panel per N, a bar to the p50, a line on to the p99, log axis."""
+"""Draw a report: one panel per N, a dot at the p50, a line on to the p99.
+
+Dots, not bars: the axis is logarithmic, where a bar's length would mean nothing.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +21,14 @@ if TYPE_CHECKING:
 _INK = "#1f2933"
 _MUTED = "#5f6c7b"
 _GRID = "#e4e9ee"
-_COLOURS = {FLOOR: "#8795a6", OURS: "#d1495b"}
-_PEER = "#c3d0da"
+_COLOURS = {FLOOR: "#3e4c59", OURS: "#d1495b"}
+_PEER = "#a9b8c6"
 _ROW_HEIGHT = 0.27  # inches
 _SETTINGS: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
     "font.size": 9,
     "svg.hashsalt": "fastredlock",  # the same figures give the same file
+    "xtick.labelsize": 8,
     "text.color": _INK,
     "axes.labelcolor": _MUTED,
     "xtick.color": _MUTED,
@@ -76,21 +80,22 @@ def _draw_panel(axes: Axes, rows: list[Row]) -> None:
 
 def _draw_row(axes: Axes, place: int, row: Row) -> None:
     colour = _COLOURS.get(row.contestant, _PEER)
-    axes.barh(place, row.p50_us, height=0.66, color=colour)
-    axes.plot([row.p50_us, row.p99_us], [place, place], color=_MUTED, linewidth=1)
-    axes.plot([row.p99_us], [place], "|", color=_MUTED, markersize=6)
+    axes.plot([row.p50_us, row.p99_us], [place, place], color=colour, linewidth=2)
+    axes.plot([row.p99_us], [place], "|", color=colour, markersize=8, markeredgewidth=2)
+    axes.plot([row.p50_us], [place], "o", color=colour, markersize=8.5)
     axes.annotate(
         _label(row),
         (row.p99_us, place),
-        xytext=(7, 0),
+        xytext=(8, 0),
         textcoords="offset points",
-        va="center",
+        va="center_baseline",
         fontweight=_weight(row),
+        bbox={"facecolor": "white", "edgecolor": "none", "pad": 1},
     )
 
 
 def _draw_scale(axes: Axes, rows: list[Row]) -> None:
-    least = min(row.p50_us for row in rows) / 2
+    least = min(row.p50_us for row in rows) / 1.4
     most = max(row.p99_us for row in rows)
     axes.set_xscale("log")
     axes.set_xlim(least, most * (most / least) ** 0.3)  # 0.3: room for the last label
@@ -103,7 +108,7 @@ def _draw_scale(axes: Axes, rows: list[Row]) -> None:
 
 
 def _draw_words(figure: Figure, report: Report, height: float) -> None:
-    title = "Acquire + release of a free lock: bar to the p50, line on to the p99"
+    title = "Acquire + release of a free lock: dot and label: p50, line on to p99"
     figure.text(0.012, 1 - 0.26 / height, title, fontsize=11, fontweight="bold")
     figure.text(0.012, 0.09 / height, report.machine, fontsize=7, color=_MUTED)
     figure.tight_layout(rect=(0, 0.2 / height, 1, 1 - 0.34 / height))

@@ -26,7 +26,7 @@ _COUNT_TOLERANCE = 0.02
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the bench; return 0, or 2 when a contestant asked for cannot play."""
+    """Run the bench; return 0."""
     options = _parser().parse_args(arguments)
     report = Report.load(options.load) if options.load else _measure(options)
     print(markdown_of(report) if options.markdown else text_of(report))
@@ -131,21 +131,41 @@ def _count_notes(rows: Sequence[Row]) -> list[str]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m bench.bench_pair",
-        description=__doc__,
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        prog="python -m bench.bench_pair", description=__doc__
     )
     add = parser.add_argument
-    add("--pairs", type=_count_of, default=1000, help="pairs in a block")
-    add("--blocks", type=_count_of, default=11, help="blocks per contestant and N")
-    add("--masters", type=_counts_of, default=[1, 3, 5], metavar="N,N", help="the N")
-    add("--only", type=_names_of, metavar="NAME,NAME", help=", ".join(CONTESTANTS))
+    add(
+        "--pairs",
+        type=_count_of,
+        default=1000,
+        help="pairs in a block (default %(default)s)",
+    )
+    add(
+        "--blocks",
+        type=_count_of,
+        default=11,
+        help="blocks per contestant and N (default %(default)s)",
+    )
+    add(
+        "--masters",
+        type=_counts_of,
+        default=[1, 3, 5],
+        metavar="N,N",
+        help="numbers of masters (default 1,3,5)",
+    )
+    add(
+        "--only",
+        type=_names_of,
+        metavar="NAME,NAME",
+        help=f"some of {', '.join(CONTESTANTS)} (default: all that are installed)",
+    )
     add(
         "--syscall-pairs",
         type=int,
         default=1000,
         metavar="PAIRS",
-        help="pairs in the separate pass that counts system calls; 0 leaves it out",
+        help="pairs in the separate pass that counts system calls; 0 leaves it out "
+        "(default %(default)s)",
     )
     add("--markdown", action="store_true", help="print the table in Markdown")
     add("--json", type=Path, metavar="FILE", help="save the figures")
@@ -180,3 +200,5 @@ if __name__ == "__main__":
         sys.exit(main())
     except KeyboardInterrupt:
         sys.exit(130)
+    except (FileNotFoundError, RuntimeError) as error:  # no compiler, no server, ...
+        sys.exit(f"bench_pair: {error}")

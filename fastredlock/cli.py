@@ -51,8 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _demo(options: argparse.Namespace, prog: str) -> int:
-    from ._demo import Options, play  # only here: the rest needs none of it
-    from ._demo_errors import DemoError
+    from .demo.errors import DemoError
+    from .demo.story import Options, play  # only here: the rest needs none of it
 
     try:
         return play(

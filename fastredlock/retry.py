@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 from .errors import ConfigurationError
 
 LONGEST_DELAY = 0.25  # s; what a waiter loses at most when a lock is released
+LONGEST_MEAN_DELAY = 0.1  # s; ten tries a second are little work for a server
 SHORTEST_ROUND_TRIP = 1e-4  # s; so that a unix socket is not polled without pause
 GROWTH = 1.5  # the next delay is at most half of what has been waited so far
 UNREACHABLE_DELAY = 0.15  # s; a server that restarts needs about that long
@@ -16,8 +17,8 @@ class Retry:
     """Say how long an acquire waits between attempts; frozen, no counters inside.
 
     `delay` (s, default None): mean time between attempts. None means three round trips
-    as measured, then half as long again each time, never over 0.25 s: the first retry
-    is quick, and a crowd of waiters does not hold the servers busy.
+    as measured, then half as long again each time up to 0.1 s: the first retry is
+    quick, and a crowd of waiters does not keep the servers busy.
     `jitter` (0..1, default 0.75): the delay is drawn from `delay * (1 ± jitter)`;
     without it, clients that collided once would collide again.
     `unreachable_tries` (default 3): after so many rounds in a row that fewer than a
@@ -58,16 +59,17 @@ class Retry:
             return self._spread(self.delay, draw)
         first = 3 * max(round_trip, SHORTEST_ROUND_TRIP)
         grown = first * GROWTH ** min(attempts - 1, 40)
-        return min(self._spread(min(grown, LONGEST_DELAY), draw), LONGEST_DELAY)
+        return self._spread(min(grown, LONGEST_MEAN_DELAY), draw)
 
     def after_unreachable(self, draw: float) -> float:
         """Return the delay (s) after a round that too few masters could answer."""
         if self.delay is not None:
             return self._spread(self.delay, draw)
-        return min(self._spread(UNREACHABLE_DELAY, draw), LONGEST_DELAY)
+        return self._spread(UNREACHABLE_DELAY, draw)
 
     def _spread(self, mean: float, draw: float) -> float:
-        return mean * (1 + self.jitter * (2 * draw - 1))
+        longest = LONGEST_DELAY if self.delay is None else 2 * self.delay
+        return min(mean * (1 + self.jitter * (2 * draw - 1)), longest)
 
     def __setattr__(self, name: str, value: Any) -> NoReturn:
         raise AttributeError(f"Retry is frozen: make a new one to change {name}")

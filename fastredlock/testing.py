@@ -25,7 +25,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 _START_TIMEOUT = 20.0  # seconds; a server needs 10 ms, a loaded CI machine far more
-_POLL_INTERVAL = 0.001  # seconds
 _LONGEST_TMP = 70  # bytes; a unix socket path may have 103 (macOS) or 107 (Linux)
 
 # Below the ranges from which Linux and macOS draw the ports of outgoing connections:
@@ -94,7 +93,10 @@ class LocalMasters:
         self.ports = [each.port for each in self._servers if not unix]
 
     def start(self, i: int) -> None:
-        """Start master `i`, empty, if it has no process; block until it answers."""
+        """Start master `i`, empty, if it has no process; block until it answers.
+
+        If it got the SHUTDOWN command, `stop` it first: its process may still be there.
+        """
         server = self._server(i)
         if server.is_running():
             return
@@ -140,10 +142,8 @@ class LocalMasters:
         self.close()
 
     def _server(self, i: int) -> _Server:
-        if os.getpid() != self._owner:
-            raise RuntimeError("these LocalMasters belong to the parent process")
-        if not self._sweep.alive:
-            raise RuntimeError("these LocalMasters are closed")
+        if os.getpid() != self._owner or not self._sweep.alive:
+            raise RuntimeError("these LocalMasters are closed, or a parent process's")
         return self._servers[i]
 
     def _start_all(self) -> None:
@@ -185,8 +185,8 @@ class _Server:
     def is_up_on_its_port(self) -> bool:
         """Block until the server answers; return False if its port was taken.
 
-        We ask on the unix socket in our own folder, which it opens after the port:
-        on the port, somebody else's server would answer just as well.
+        We ask on the unix socket, which only ours opens, and after the port: on a
+        taken port, somebody else's server would answer just as well.
         """
         deadline = time.monotonic() + _START_TIMEOUT
         while time.monotonic() < deadline:
@@ -196,7 +196,7 @@ class _Server:
                 raise RuntimeError(self.failure("ended at once"))
             if _answers(self.socket_path):
                 return True
-            time.sleep(_POLL_INTERVAL)
+            time.sleep(0.001)
         self.stop()
         raise RuntimeError(self.failure(f"did not answer in {_START_TIMEOUT:g} s"))
 
@@ -243,9 +243,9 @@ def _any_port() -> int:
 
 
 def _new_folder_name() -> str:
-    is_short = len(os.fsencode(tempfile.gettempdir())) <= _LONGEST_TMP
-    tmp = tempfile.gettempdir() if is_short else "/tmp"
-    return f"{tmp}/redlock-{os.urandom(8).hex()}"
+    tmp = tempfile.gettempdir()
+    is_short = len(os.fsencode(tmp)) <= _LONGEST_TMP
+    return f"{tmp if is_short else '/tmp'}/redlock-{os.urandom(8).hex()}"
 
 
 def _start_keeper(folder: str) -> tuple[socket.socket, int]:

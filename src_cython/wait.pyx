@@ -208,9 +208,9 @@ cdef void engine_flush(Engine self) noexcept:
 cdef int engine_connect(
     Engine self, int64_t deadline_ns, int wanted, int64_t grace_ns
 ) except -1:
-    # Wait until `wanted` masters are READY, or cannot be, or the deadline. Those that
-    # are still on their way then get as long again as it took, at least grace_ns: they
-    # mostly arrive together, and a lease on all masters is worth more.
+    # Wait until `wanted` masters are READY, or a quorum cannot be, or the deadline.
+    # Those that are still on their way then get as long again as it took, at least
+    # grace_ns: they mostly arrive together, and a lease on all of them is worth more.
     cdef int64_t began_ns = clock_ns(), now_ns = began_ns, limit_ns = deadline_ns
     cdef int ready, opening
     cdef bint is_met = False
@@ -218,7 +218,7 @@ cdef int engine_connect(
     while True:
         ready = engine_ready_count(self)
         opening = engine_opening_count(self)
-        if opening == 0 or ready + opening < wanted:
+        if opening == 0 or ready + opening < self.quorum:
             return 0
         if ready >= wanted and not is_met:
             is_met = True

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from fastredlock._demo_job import Job, MasterTally, Outcome, Work, merged, percentile_us
+from fastredlock.demo.job import Job, MasterTally, Outcome, Work, merged, percentile_us
 from fastredlock.testing import LocalMasters
 
 _TIMEOUT = 60.0  # s; for what takes a second, on a machine that is loaded
@@ -144,10 +144,19 @@ def test_demo_loses_updates_only_without_the_lock_when_two_masters_fail(start):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("moment", ["processes", "first lease", "stopped", "resumed"])
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    ("number", "moment"),
+    [
+        (signal.SIGINT, "processes"),  # the title: nothing is started yet
+        (signal.SIGINT, "first lease"),
+        (signal.SIGINT, "paused"),
+        (signal.SIGINT, "resumed"),
+        (signal.SIGTERM, "paused"),
+        (signal.SIGHUP, "paused"),
+    ],
+)
 def test_demo_leaves_nothing_when_interrupted(start, number, moment):
-    demo = start("--seconds", "3")
+    demo = start("--seconds", "2")
     demo.wait_for(moment)
     children = demo.children()
     os.killpg(demo.process.pid, number)
@@ -173,7 +182,7 @@ def test_demo_says_so_and_ends_when_a_worker_dies(start):
     demo = start("--seconds", "60")
     demo.wait_for("without the lock")
     children = demo.children()
-    workers = [pid for pid, each in children.items() if "_demo_worker" in each]
+    workers = [pid for pid, each in children.items() if "demo.worker" in each]
     os.kill(workers[0], signal.SIGKILL)
     status, _, err = demo.end()
     assert status == 4
@@ -326,17 +335,27 @@ def test_outcome_is_the_same_when_it_has_been_sent():
         leases=3,
         failure="no",
         acquire_us=Counter({120: 2, 99: 1}),
-        masters={"a:1": MasterTally(Counter(GRANTED=3), "refused")},
+        masters=[MasterTally("a:1", Counter(GRANTED=3), Counter(refused=1))],
     )
     assert Outcome.from_line(outcome.to_line()) == outcome
 
 
 def test_merged_outcome_adds_up_when_workers_saw_the_same_master():
-    one = Outcome(leases=1, masters={"a": MasterTally(Counter(GRANTED=1))})
-    two = Outcome(leases=2, masters={"a": MasterTally(Counter(GRANTED=2), "late")})
+    one = Outcome(leases=1, masters=[MasterTally("a", Counter(GRANTED=1))])
+    two = Outcome(
+        leases=2, masters=[MasterTally("a", Counter(GRANTED=2), Counter(late=1))]
+    )
     both = merged([one, two])
     assert both.leases == 3
-    assert both.masters == {"a": MasterTally(Counter(GRANTED=3), "late")}
+    assert both.masters == [MasterTally("a", Counter(GRANTED=3), Counter(late=1))]
+
+
+def test_master_tally_tells_the_most_frequent_text():
+    tally = MasterTally("a")
+    for text in ("refused", "connecting", "refused", None):
+        tally.add("FAILED", text)
+    assert tally.counts == Counter(FAILED=4)
+    assert tally.usual_text() == "refused"
 
 
 def test_percentile_is_the_time_that_so_many_do_not_exceed():

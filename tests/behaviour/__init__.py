@@ -1,1 +1,1 @@
-"""What a caller sees, against real masters. A package: its names clash with nobody's."""
+"""What a caller sees, against real masters; a package, so that names never clash."""

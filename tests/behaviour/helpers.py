@@ -12,15 +12,28 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
+import pytest
 import redis
 
+from fastredlock import FastRedlock, Lease, MasterVote, QuorumUnreachableError, Vote
+from fastredlock.testing import LocalMasters
+
 T = TypeVar("T")
+Key = str | bytes
+MakeLocks = Callable[..., FastRedlock]  # fixture make_locks
+Raw = Callable[..., redis.Redis]  # fixture raw
 
 KEY = "orders:42"
 NOBODY: list[bytes | None] = [None] * 5  # the values of a key that no master has
 PATIENCE = 20.0  # s; for what takes milliseconds, on a machine that is loaded
+
+
+def granted(taken: Lease | None) -> Lease:
+    """Say that an acquire succeeded."""
+    assert taken is not None
+    return taken
 
 
 def wait_until(claim: Callable[[], object], within: float = PATIENCE) -> bool:
@@ -36,22 +49,67 @@ def settled(read: Callable[[], T], wanted: T, within: float = PATIENCE) -> T:
     return found
 
 
-def values(servers: Sequence[redis.Redis], key: str = KEY) -> list[bytes | None]:
+def values(servers: Sequence[redis.Redis], key: Key = KEY) -> list[bytes | None]:
     """Return what each server stores under the key."""
-    return [server.get(key) for server in servers]
+    return [cast("bytes | None", server.get(key)) for server in servers]
 
 
 def settled_values(
-    servers: Sequence[redis.Redis], wanted: Sequence[bytes | None], key: str = KEY
+    servers: Sequence[redis.Redis],
+    wanted: Sequence[bytes | None],
+    key: Key = KEY,
 ) -> list[bytes | None]:
     """Wait for what was sent to the slowest masters as well; return all values."""
     return settled(lambda: values(servers, key), list(wanted))
 
 
-def set_all(servers: Sequence[redis.Redis], value: bytes, key: str = KEY) -> None:
+def set_all(servers: Sequence[redis.Redis], value: bytes, key: Key = KEY) -> None:
     """Let somebody else hold the key on these servers, without expiry."""
     for server in servers:
         server.set(key, value)
+
+
+def open_files() -> int:
+    """Count the descriptors of this process."""
+    return len(os.listdir("/proc/self/fd"))
+
+
+def stop(masters: LocalMasters, count: int) -> None:
+    """Kill the first `count` masters."""
+    for i in range(count):
+        masters.stop(i)
+
+
+def start(masters: LocalMasters, count: int) -> None:
+    """Start the first `count` masters, empty."""
+    for i in range(count):
+        masters.start(i)
+
+
+def pause(masters: LocalMasters, count: int) -> None:
+    """Freeze the first `count` masters."""
+    for i in range(count):
+        masters.pause(i)
+
+
+def resume(masters: LocalMasters, count: int) -> None:
+    """Let the first `count` masters go on."""
+    for i in range(count):
+        masters.resume(i)
+
+
+def failed_votes(locks: FastRedlock) -> tuple[MasterVote, ...]:
+    """Try once, without a quorum; return what the error says for each master."""
+    with pytest.raises(QuorumUnreachableError) as raised:
+        locks.acquire(KEY, timeout=0)
+    return raised.value.votes
+
+
+def reason(locks: FastRedlock) -> str:
+    """Try once; return why the only master voted FAILED."""
+    (vote,) = failed_votes(locks)
+    assert vote.vote is Vote.FAILED
+    return vote.text or ""
 
 
 @contextmanager
@@ -68,10 +126,15 @@ def in_threads(bodies: Sequence[Callable[[], T]]) -> list[T]:
 
 
 @contextmanager
-def later(delay: float, work: Callable[[], T]) -> Iterator[None]:
+def later(delay: float, work: Callable[[], object]) -> Iterator[None]:
     """Do the work in another thread while the block runs, after a delay in s."""
+
+    def wait_and_work() -> None:
+        time.sleep(delay)
+        work()
+
     with ThreadPoolExecutor(1) as pool:
-        future = pool.submit(lambda: (time.sleep(delay), work()))
+        future = pool.submit(wait_and_work)
         yield
         future.result()
 

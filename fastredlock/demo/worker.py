@@ -1,6 +1,6 @@
-"""Be one worker process of the demo; `_demo_crew` starts it and calls `main`.
+"""Be one worker process of the demo; `crew` starts it and calls `main`.
 
-It reads jobs from stdin and answers on stdout (`_demo_job`). It ends when its stdin
+It reads jobs from stdin and answers on stdout (`job`). It ends when its stdin
 does, so it never outlives the demo, not even one that was killed with SIGKILL.
 """
 
@@ -10,18 +10,18 @@ import os
 import shutil
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
 
-from . import (
+from .. import (
     AcquireError,
     ConfigurationError,
     FastRedlock,
     Lease,
 )
-from ._demo_job import CounterFile, Job, MasterTally, Outcome, Work
+from .job import CounterFile, Job, Outcome, Work
 
-_CHECK_TIMEOUT = 3.0  # s; the masters have so long to let us in
 _TRY_TIMEOUT = 0.5  # s; so soon a worker that waits for the lock sees it should end
 _GRACE = 1.0  # s; so long a worker may take to release and end once stdin is closed
 _FAILURE_DELAY = 0.05  # s; masters that are gone come back no sooner for being asked
@@ -68,10 +68,7 @@ def work_with_lock(job: Job, counters: Counters) -> Outcome:
     outcome = Outcome()
     with FastRedlock(job.masters, job.resource, ttl=job.ttl) as locks:
         started = time.monotonic()
-        while time.monotonic() < started + job.seconds and not stopping.is_set():
-            lease = take(locks, _TRY_TIMEOUT, outcome)
-            if lease is None:
-                continue
+        while lease := take(locks, started + job.seconds, outcome):
             value = counters.read_and_pause(job.pause)
             if lease.is_valid:
                 counters.write(value + 1)
@@ -88,10 +85,7 @@ def work_alone(job: Job, counters: Counters) -> Outcome:
     outcome = Outcome()
     with FastRedlock(job.masters, job.resource, ttl=job.ttl) as locks:
         started = time.monotonic()
-        while time.monotonic() < started + job.seconds and not stopping.is_set():
-            lease = take(locks, _TRY_TIMEOUT, outcome)
-            if lease is None:
-                continue
+        while lease := take(locks, started + job.seconds, outcome):
             give_back(lease, outcome)
             if outcome.leases % _TALLY_EVERY == 0:
                 counters.tally(_TALLY_EVERY)
@@ -104,8 +98,8 @@ def check(job: Job, counters: Counters) -> Outcome:
     outcome = Outcome()
     try:
         with FastRedlock(job.masters, job.resource, ttl=job.ttl) as locks:
-            lease = take(locks, _CHECK_TIMEOUT, outcome)
-            if lease is not None:
+            if lease := try_to_take(locks, job.seconds, outcome):
+                outcome.leases += 1
                 give_back(lease, outcome)
     except ConfigurationError as error:
         outcome.misconfigured = True
@@ -113,21 +107,28 @@ def check(job: Job, counters: Counters) -> Outcome:
     return outcome
 
 
-def take(locks: FastRedlock, timeout: float, outcome: Outcome) -> Lease | None:
-    """Acquire the default resource and time it; None if taken or unreachable."""
+def take(locks: FastRedlock, deadline: float, outcome: Outcome) -> Lease | None:
+    """Acquire the default resource and time it; None if the deadline comes first."""
     started_ns = time.perf_counter_ns()
+    while time.monotonic() < deadline and not stopping.is_set():
+        if lease := try_to_take(locks, _TRY_TIMEOUT, outcome):
+            waited_us = (time.perf_counter_ns() - started_ns) // 1000
+            outcome.acquire_us[waited_us] += 1
+            outcome.leases += 1
+            return lease
+    return None
+
+
+def try_to_take(locks: FastRedlock, timeout: float, outcome: Outcome) -> Lease | None:
+    """Acquire the default resource; None if others held it or masters were missing."""
     try:
-        lease = locks.acquire(timeout=timeout)
+        return locks.acquire(timeout=timeout)
     except AcquireError as error:
         outcome.failures += 1
         outcome.failure = str(error)
         count_votes(error, outcome)
         stopping.wait(_FAILURE_DELAY)
         return None
-    if lease is not None:
-        outcome.acquire_us[(time.perf_counter_ns() - started_ns) // 1000] += 1
-        outcome.leases += 1
-    return lease
 
 
 def give_back(lease: Lease, outcome: Outcome) -> None:
@@ -140,10 +141,8 @@ def give_back(lease: Lease, outcome: Outcome) -> None:
 
 def count_votes(voted: Lease | AcquireError, outcome: Outcome) -> None:
     """Add the vote of every master to the outcome's tallies."""
-    for each in voted.votes:
-        tally = outcome.masters.setdefault(each.master, MasterTally())
-        tally.counts[each.vote.name] += 1
-        tally.text = each.text or tally.text
+    for index, each in enumerate(voted.votes):
+        outcome.tally(index, each.master).add(each.vote.name, each.text)
 
 
 WORKS = {
@@ -178,7 +177,7 @@ def main(number: str, folder: str) -> None:
     """Do jobs until stdin ends; then remove `folder`, the whole demo's."""
     jobs: SimpleQueue[Job | None] = SimpleQueue()
     threading.Thread(target=listen, args=(jobs, folder), daemon=True).start()
-    with open(1, "wb") as stdout:
+    with suppress(BrokenPipeError), open(1, "wb") as stdout:  # broken: demo was killed
         while (job := jobs.get()) is not None:
             outcome = WORKS[job.work](job, Counters(job.folder, number))
             stdout.write(outcome.to_line())

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from ._demo_errors import DemoError, ExitStatus
+from .errors import DemoError, ExitStatus
 
 
 @dataclass(slots=True)

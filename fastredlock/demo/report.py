@@ -8,8 +8,8 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from ._demo_job import Outcome, Work, percentile_us
-from ._demo_scene import Phase, Scene
+from .job import Outcome, Work, percentile_us
+from .scene import Phase, Scene
 
 _VOTES = ("GRANTED", "TAKEN", "FAILED", "SILENT", "PENDING")
 
@@ -28,9 +28,9 @@ def report(console: Console, scene: Scene) -> None:
 def _times(scene: Scene) -> Table:
     alone, locked = scene.phases[Work.ALONE], scene.phases[Work.WITH_LOCK]
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("how fast", min_width=46)
+    table.add_column("how fast", min_width=45)
     for name in ("p50", "p99", "per second"):
-        table.add_column(name, justify="right", min_width=9)
+        table.add_column(name, justify="right", min_width=8)
     table.add_row("one worker alone, nobody else wants the lock")
     _add_times(table, alone, "acquire")
     table.add_row()
@@ -57,21 +57,22 @@ def _percentiles(times_us: Counter[int]) -> list[str]:
 def _time(us: int | None) -> str:
     if us is None:
         return "-"
-    return f"{us} µs" if us < 1000 else f"{us / 1000:.1f} ms"
+    if us < 1000:
+        return f"{us} µs"
+    return f"{us / 1e3:.1f} ms" if us < 1_000_000 else f"{us / 1e6:.1f} s"
 
 
 def _votes(scene: Scene) -> Table:
     outcome = scene.phases[Work.WITH_LOCK].outcome
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("who voted what (with the lock)", min_width=26)
+    table.add_column("who voted what (with the lock)", max_width=31, overflow="fold")
     for name in _VOTES:
-        table.add_column(name.lower(), justify="right")
-    for number, master in enumerate(scene.masters, 1):
-        tally = outcome.masters[master]
+        table.add_column(name.lower(), justify="right", no_wrap=True)
+    for number, tally in enumerate(outcome.masters, 1):
         counts = [f"{tally.counts[name]:,}" for name in _VOTES]
-        table.add_row(f"{number}  {master}", *counts)
-        if tally.text:
-            table.add_row(Text(f"   last error: {tally.text}", style="yellow"))
+        table.add_row(f"{number}  {tally.master}", *counts)
+        if text := tally.usual_text():
+            table.add_row(Text(f"   {text}", style="yellow"))
     return table
 
 
@@ -79,7 +80,7 @@ def _remarks(outcome: Outcome) -> list[Text]:
     remarks = [
         f"{outcome.leases:,} leases; {outcome.taken:,} more tries found the lock taken"
     ]
-    if any(tally.counts["PENDING"] for tally in outcome.masters.values()):
+    if any(tally.counts["PENDING"] for tally in outcome.masters):
         remarks.append("pending: a quorum had decided before this master answered")
     if outcome.expired:
         remarks.append(f"{outcome.expired:,} leases ended too early to write")

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from ._demo_scene import Condition, Scene
-from .testing import LocalMasters
+from ..testing import LocalMasters
+from .scene import Condition, Scene
 
 _STOPPED, _PAUSED = 1, 3  # which of the masters; three of five are left: a quorum
 
@@ -20,8 +20,8 @@ class Act:
     do: Callable[[], None]
 
 
-def acts(masters: LocalMasters, scene: Scene) -> list[Act]:
-    """Return the trouble: one master stops, later another hangs."""
+def trouble(masters: LocalMasters, scene: Scene) -> list[Act]:
+    """Return what to do to them: one master stops, later another hangs."""
     return [
         Act(0.25, partial(_stop, masters, scene)),
         Act(0.50, partial(_pause, masters, scene)),

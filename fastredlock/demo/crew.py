@@ -1,6 +1,6 @@
 """Run the demo's worker processes: start them, hand out jobs, collect, end them.
 
-Every worker runs `_demo_worker.main` in a session of its own, so that a Ctrl-C in the
+Every worker runs `worker.main` in a session of its own, so that a Ctrl-C in the
 terminal reaches the demo alone, which then ends its workers in order. They end by
 themselves when their stdin closes, whatever became of the demo.
 """
@@ -14,13 +14,13 @@ import time
 from pathlib import Path
 from types import TracebackType
 
-from ._demo_errors import DemoError, ExitStatus
-from ._demo_job import Job, Outcome
+from .errors import DemoError, ExitStatus
+from .job import Job, Outcome
 
 _PROGRAM = """\
 import sys
 sys.path[:] = {path!r}
-from fastredlock._demo_worker import main
+from fastredlock.demo.worker import main
 main(*sys.argv[1:])
 """  # not `-m`, which would prefer a fastredlock in the working directory
 _GRACE = 2.0  # s; more than a worker gives itself, then it is killed

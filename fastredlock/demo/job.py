@@ -50,12 +50,26 @@ class Job:
         return cls(masters=masters, work=work, **values)
 
 
+_TEXTS_MAX = 20  # per master; a text can hold a number, and so be new every time
+
+
 @dataclass(slots=True)
 class MasterTally:
-    """Count what one master voted, `Vote` name by `Vote` name."""
+    """Count what one master voted, and with which texts."""
 
-    counts: Counter[str] = field(default_factory=Counter)
-    text: str = ""  # the last error this master gave, or ""
+    master: str
+    counts: Counter[str] = field(default_factory=Counter)  # by the names of `Vote`
+    texts: Counter[str] = field(default_factory=Counter)
+
+    def add(self, vote: str, text: str | None) -> None:
+        """Count one vote."""
+        self.counts[vote] += 1
+        if text and (text in self.texts or len(self.texts) < _TEXTS_MAX):
+            self.texts[text] += 1
+
+    def usual_text(self) -> str:
+        """Return the most frequent text; "" if there was none."""
+        return self.texts.most_common(1)[0][0] if self.texts else ""
 
 
 @dataclass(slots=True)
@@ -71,7 +85,13 @@ class Outcome:
     seconds: float = 0.0
     acquire_us: Counter[int] = field(default_factory=Counter)  # whole µs -> times seen
     release_us: Counter[int] = field(default_factory=Counter)
-    masters: dict[str, MasterTally] = field(default_factory=dict)
+    masters: list[MasterTally] = field(default_factory=list)  # as configured, or none
+
+    def tally(self, index: int, master: str) -> MasterTally:
+        """Return the tally of a master, new if it is the next one."""
+        if index == len(self.masters):
+            self.masters.append(MasterTally(master))
+        return self.masters[index]
 
     def to_line(self) -> bytes:
         """Return the outcome as one line of JSON."""
@@ -83,10 +103,10 @@ class Outcome:
         values = json.loads(line)
         for name in ("acquire_us", "release_us"):  # JSON has made the keys strings
             values[name] = Counter({int(us): n for us, n in values[name].items()})
-        values["masters"] = {
-            master: MasterTally(Counter(tally["counts"]), tally["text"])
-            for master, tally in values["masters"].items()
-        }
+        values["masters"] = [
+            MasterTally(each["master"], Counter(each["counts"]), Counter(each["texts"]))
+            for each in values["masters"]
+        ]
         return cls(**values)
 
 
@@ -96,7 +116,7 @@ def _fields(record: Any) -> dict[str, Any]:
 
 
 def merged(outcomes: Iterable[Outcome]) -> Outcome:
-    """Return the sum of `outcomes`; `seconds` is the longest, texts are the last."""
+    """Return the sum of `outcomes`; `seconds` is the longest, `failure` the last."""
     total = Outcome()
     for each in outcomes:
         total.leases += each.leases
@@ -108,10 +128,10 @@ def merged(outcomes: Iterable[Outcome]) -> Outcome:
         total.seconds = max(total.seconds, each.seconds)
         total.acquire_us += each.acquire_us
         total.release_us += each.release_us
-        for master, tally in each.masters.items():
-            into = total.masters.setdefault(master, MasterTally())
+        for index, tally in enumerate(each.masters):
+            into = total.tally(index, tally.master)
             into.counts += tally.counts
-            into.text = tally.text or into.text
+            into.texts += tally.texts
     return total
 
 

@@ -12,12 +12,12 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from ._demo_job import Work
-from ._demo_report import report
-from ._demo_scene import Condition, Event, Phase, Progress, Scene
+from .job import Work
+from .report import report
+from .scene import Condition, Event, Phase, Progress, Scene
 
 if TYPE_CHECKING:
-    from ._demo import View
+    from .stage import View
 
 _BAR_WIDTH = 16
 _CONDITION_STYLES = {
@@ -31,10 +31,17 @@ def open_view() -> View:
     """Return the view for stdout: redrawn on a terminal, else lines."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # "µ" in a C locale
-    console = Console(highlight=False)
-    if sys.stdout.isatty() and not console.is_dumb_terminal:
+    console = _Console(highlight=False)
+    if sys.stdout and sys.stdout.isatty() and not console.is_dumb_terminal:
         return LiveView(console)
     return LineView(console)
+
+
+class _Console(Console):
+    """Raise when the reader has gone, where rich would exit with our status 1."""
+
+    def on_broken_pipe(self) -> None:
+        raise  # the BrokenPipeError that rich is handling
 
 
 class LiveView:
@@ -122,7 +129,7 @@ def _phases(scene: Scene) -> Table:
     table.add_column("", min_width=16)
     table.add_column("", width=_BAR_WIDTH)
     for name in ("increments", "counter", "lost"):
-        table.add_column(name, justify="right", min_width=10)
+        table.add_column(name, justify="right", min_width=11)
     for phase in scene.phases.values():
         table.add_row(phase.work.value, _bar(phase), *_numbers(phase))
     return table

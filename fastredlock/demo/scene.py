@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass, field
 from enum import Enum
 
-from ._demo_job import Outcome, Work
+from .job import Outcome, Work
 
 
 class Condition(str, Enum):
@@ -56,12 +56,11 @@ class Event:
 
 @dataclass(slots=True)
 class Scene:
-    """Hold all of it; `masters` are named and ordered as in the engine's votes."""
+    """Hold all of it."""
 
     workers: int
     phases: dict[Work, Phase]
     conditions: list[Condition] | None  # of our masters; None: the user's, left alone
-    masters: list[str] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     started: float = field(default_factory=time.monotonic)
 

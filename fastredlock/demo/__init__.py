@@ -1,0 +1,1 @@
+"""`fastredlock demo`: lost updates without the lock, none with it; see `story`."""

@@ -1,0 +1,165 @@
+"""After a fork the parent goes on as before, and the child begins anew."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import redis
+
+from fastredlock import FastRedlock, Lease, LeaseLostError, ReleaseStatus
+from fastredlock.testing import LocalMasters
+
+from .helpers import (
+    KEY,
+    NOBODY,
+    Fork,
+    MakeLocks,
+    pause,
+    resume,
+    settled,
+    settled_values,
+    values,
+    wait_until,
+)
+
+
+@pytest.fixture
+def lease(locks: FastRedlock, servers: list[redis.Redis]) -> Lease:
+    """Hold KEY on all five masters."""
+    taken = locks.acquire(KEY, ttl=60)
+    assert taken
+    settled_values(servers, [taken.token] * 5)
+    return taken
+
+
+def test_lease_when_forked_then_is_not_valid_in_the_child(lease: Lease) -> None:
+    child = Fork(lambda: (lease.is_valid, lease.remaining()))
+    assert child.result() == [False, 0.0]
+    assert lease.is_valid
+
+
+def test_lease_when_the_child_releases_it_then_stays_with_the_parent(
+    lease: Lease, servers: list[redis.Redis]
+) -> None:
+    assert Fork(lambda: lease.release().name).result() == "GONE"
+    assert values(servers) == [lease.token] * 5
+    assert lease.release() is ReleaseStatus.RELEASED
+
+
+def test_lease_when_the_child_extends_it_then_raises_there_and_changes_nothing(
+    lease: Lease, servers: list[redis.Redis]
+) -> None:
+    def extend() -> str:
+        with pytest.raises(LeaseLostError) as raised:
+            lease.extend(1000)
+        return str(raised.value)
+
+    assert "not extended" in Fork(extend).result()
+    assert max(server.pttl(KEY) for server in servers) <= 60_000
+    assert lease.extend(100) > 90
+
+
+def test_with_block_when_the_child_leaves_it_then_the_parents_keys_stay(
+    locks: FastRedlock, servers: list[redis.Redis]
+) -> None:
+    def leave() -> None:
+        with pytest.raises(LeaseLostError):
+            lock.__exit__(None, None, None)
+
+    lock = locks.lock(KEY)
+    with lock as lease:
+        settled_values(servers, [lease.token] * 5)
+        Fork(leave).result()
+        assert values(servers) == [lease.token] * 5
+
+
+def test_child_when_it_locks_then_opens_its_own_connections(
+    locks: FastRedlock, lease: Lease, servers: list[redis.Redis]
+) -> None:
+    def addresses() -> set[str]:
+        clients = servers[0].client_list()
+        return {each["addr"] for each in clients if each["name"] == "fastredlock"}
+
+    def lock_in_child() -> list[str]:
+        with locks.lock("child"):
+            return sorted(addresses() - parents)
+
+    parents = addresses()
+    assert len(Fork(lock_in_child).result()) == 1
+    assert settled(addresses, parents) == parents
+
+
+def test_parent_when_a_child_has_locked_and_ended_then_its_sockets_still_work(
+    locks: FastRedlock, lease: Lease, servers: list[redis.Redis]
+) -> None:
+    def lock_often() -> int:
+        for i in range(50):
+            with locks.lock(f"child {i}"):
+                pass
+        locks.close()
+        return 50
+
+    assert Fork(lock_often).result() == 50
+    assert lease.extend(100) > 90
+    assert lease.release() is ReleaseStatus.RELEASED
+    assert (locks.stats().connects, locks.stats().losses) == (5, 0)
+    assert settled_values(servers, NOBODY) == NOBODY
+
+
+def test_parent_and_child_when_both_lock_at_once_then_exclude_each_other(
+    locks: FastRedlock, servers: list[redis.Redis]
+) -> None:
+    def count_up() -> None:
+        for _ in range(20):
+            with locks.lock(KEY):
+                value = int(servers[0].get("count") or 0)
+                servers[0].set("count", value + 1)
+
+    locks.connect()
+    children = [Fork(count_up), Fork(count_up)]
+    count_up()
+    for child in children:
+        child.result()
+    assert servers[0].get("count") == b"60"
+
+
+def test_child_when_it_drops_everything_then_the_parents_lease_stands(
+    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+) -> None:
+    held = [make_locks(urls)]
+    leases = [held[0].acquire(KEY)]
+
+    def drop() -> None:
+        leases.clear()
+        held.clear()
+
+    Fork(drop).result()
+    assert leases[0]
+    assert leases[0].release() is ReleaseStatus.RELEASED
+    assert held[0].stats().losses == 0
+
+
+def test_child_when_forked_in_the_middle_of_another_threads_round_then_can_lock(
+    masters: LocalMasters, make_locks: MakeLocks
+) -> None:
+    locks = make_locks(masters.urls, ttl=60, round_timeout=20)
+    locks.connect()
+    pause(masters, 3)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(locks.acquire, KEY)
+        assert wait_until(lambda: locks.stats().rounds == 1)
+        child = Fork(lambda: bool(locks.acquire("child", timeout=10)))
+        resume(masters, 3)
+        assert child.result() is True
+        assert waiting.result()
+
+
+def test_grandchild_when_it_locks_then_works_too(locks: FastRedlock) -> None:
+    locks.connect()
+
+    def have_a_child() -> object:
+        with locks.lock("child"):
+            return Fork(lambda: bool(locks.acquire("grandchild"))).result()
+
+    assert Fork(have_a_child).result() is True

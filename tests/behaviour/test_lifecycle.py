@@ -1,0 +1,235 @@
+"""Making, connecting, closing and entering; masters in every number."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+
+import pytest
+import redis
+
+from fastredlock import (
+    FastRedlock,
+    FastRedlockError,
+    LeaseLostError,
+    QuorumUnreachableError,
+    ReleaseStatus,
+    ResourceTakenError,
+)
+from fastredlock.testing import LocalMasters
+
+from .helpers import (
+    KEY,
+    NOBODY,
+    MakeLocks,
+    granted,
+    open_files,
+    settled,
+    settled_values,
+    stop,
+    stopwatch,
+)
+
+
+def connections(server: redis.Redis) -> int:
+    """Count the connections of all FastRedlocks to a server."""
+    return [each["name"] for each in server.client_list()].count("fastredlock")
+
+
+def test_connect_when_all_run_then_opens_one_connection_to_each(
+    locks: FastRedlock, servers: list[redis.Redis]
+) -> None:
+    before = [connections(server) for server in servers]
+    locks.connect()
+    assert [connections(server) for server in servers] == [n + 1 for n in before]
+    assert locks.stats().connects == 5
+    assert locks.acquire(KEY)
+    assert locks.stats().connects == 5
+
+
+def test_connect_when_a_minority_is_stopped_then_opens_the_others(
+    masters: LocalMasters, make_locks: MakeLocks
+) -> None:
+    masters.stop(0)
+    masters.stop(1)
+    locks = make_locks(masters.urls)
+    locks.connect()
+    assert locks.stats().connects == 3
+
+
+def test_connect_when_a_majority_is_stopped_then_raises_with_their_reason(
+    masters: LocalMasters, make_locks: MakeLocks
+) -> None:
+    stop(masters, 3)
+    with pytest.raises(QuorumUnreachableError) as raised:
+        make_locks(masters.urls).connect()
+    assert [vote.text for vote in raised.value.votes[:3]] == ["connection refused"] * 3
+
+
+def test_connect_when_a_master_is_mute_then_waits_connect_timeout_at_most(
+    masters: LocalMasters, make_locks: MakeLocks
+) -> None:
+    masters.pause(0)
+    locks = make_locks(masters.urls, connect_timeout=0.2)
+    with stopwatch() as elapsed:
+        locks.connect()
+    assert 0.15 < elapsed() < 3
+    assert locks.stats().connects == 4
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        FastRedlock.acquire,
+        FastRedlock.connect,
+        FastRedlock.holders,
+        lambda locks: locks.lock().__enter__(),
+        lambda locks: locks.adopt(KEY, "token").release(),
+        lambda locks: locks.adopt(KEY, "token").extend(),
+    ],
+    ids=["acquire", "connect", "holders", "lock", "release", "extend"],
+)
+def test_closed_when_used_then_says_that_it_is_closed(
+    locks: FastRedlock, call: Callable[[FastRedlock], object]
+) -> None:
+    assert locks.acquire(KEY)
+    locks.close()
+    with pytest.raises(FastRedlockError, match="this FastRedlock is closed"):
+        call(locks)
+
+
+def test_close_when_done_then_leaves_no_connection_and_no_descriptor(
+    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+) -> None:
+    files, before = open_files(), [connections(server) for server in servers]
+    locks = make_locks(urls)
+    locks.connect()
+    assert open_files() == files + 5
+    locks.close()
+    locks.close()
+    assert open_files() == files
+    assert (
+        settled(lambda: [connections(server) for server in servers], before) == before
+    )
+
+
+def test_close_when_a_lease_is_held_then_leaves_its_keys(
+    locks: FastRedlock, servers: list[redis.Redis]
+) -> None:
+    lease = granted(locks.acquire(KEY))
+    locks.close()
+    assert settled_values(servers, [lease.token] * 5) == [lease.token] * 5
+
+
+def test_close_when_a_round_was_just_lost_then_its_release_still_arrives(
+    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+) -> None:
+    for server in servers[:3]:
+        server.set(KEY, "another")
+    with FastRedlock(urls) as locks:
+        assert locks.acquire(KEY, timeout=0) is None
+    assert settled_values(servers[3:], NOBODY[3:]) == NOBODY[3:]
+
+
+def test_with_fast_redlock_when_left_then_is_closed(urls: list[str]) -> None:
+    with FastRedlock(urls) as locks:
+        assert locks.acquire(KEY)
+    with pytest.raises(FastRedlockError, match="closed"):
+        locks.acquire(KEY)
+
+
+def test_dropped_when_never_closed_then_its_descriptors_are_closed(
+    urls: list[str],
+) -> None:
+    files = open_files()
+    locks = FastRedlock(urls)
+    locks.connect()
+    assert open_files() == files + 5
+    del locks
+    assert open_files() == files
+
+
+def test_with_lock_when_left_then_is_released(
+    locks: FastRedlock, servers: list[redis.Redis]
+) -> None:
+    with locks.lock(KEY) as lease:
+        assert lease.is_valid
+    assert settled_values(servers, NOBODY) == NOBODY
+
+
+def test_with_lock_when_the_body_raises_then_is_released_and_that_error_stands(
+    locks: FastRedlock, servers: list[redis.Redis]
+) -> None:
+    with pytest.raises(ZeroDivisionError), locks.lock(KEY):
+        raise ZeroDivisionError
+    assert settled_values(servers, NOBODY) == NOBODY
+
+
+def test_with_lock_when_the_body_released_it_then_leaves_quietly(
+    locks: FastRedlock,
+) -> None:
+    with locks.lock(KEY) as lease:
+        assert lease.release() is ReleaseStatus.RELEASED
+
+
+def test_with_lease_when_left_then_is_released(
+    locks: FastRedlock, servers: list[redis.Redis]
+) -> None:
+    lease = granted(locks.acquire(KEY))
+    with lease as same:
+        assert same is lease
+    assert settled_values(servers, NOBODY) == NOBODY
+
+
+def test_with_lease_when_it_was_lost_in_it_then_raises_on_leaving(
+    locks: FastRedlock, servers: list[redis.Redis]
+) -> None:
+    lease = granted(locks.acquire(KEY))
+    settled_values(servers, [lease.token] * 5)
+    with pytest.raises(LeaseLostError), lease:
+        assert all(server.delete(KEY) for server in servers)
+
+
+def test_lock_when_entered_again_inside_itself_then_raises_and_keeps_the_first(
+    locks: FastRedlock,
+) -> None:
+    lock = locks.lock(KEY)
+    with lock as lease:
+        with pytest.raises(FastRedlockError, match="entered before"), lock:
+            pass
+        assert lease.is_valid
+        assert lease.release() is ReleaseStatus.RELEASED
+
+
+def test_lock_when_entered_again_after_it_was_left_then_raises(
+    locks: FastRedlock, servers: list[redis.Redis]
+) -> None:
+    lock = locks.lock(KEY)
+    with lock:
+        pass
+    with pytest.raises(FastRedlockError, match="entered before"):
+        lock.__enter__()
+    assert settled_values(servers, NOBODY) == NOBODY
+
+
+def test_lock_when_it_was_taken_then_may_be_entered_again(locks: FastRedlock) -> None:
+    lock = locks.lock(KEY, timeout=0)
+    with locks.lock(KEY), pytest.raises(ResourceTakenError):
+        lock.__enter__()
+    with lock as lease:
+        assert lease.is_valid
+
+
+def test_pickle_when_tried_then_says_what_to_do_instead(locks: FastRedlock) -> None:
+    with pytest.raises(TypeError, match="make one in each process"):
+        pickle.dumps(locks)
+
+
+def test_error_when_pickled_then_says_the_same(
+    locks: FastRedlock,
+) -> None:
+    with locks.lock(KEY), pytest.raises(ResourceTakenError) as raised:
+        locks.lock(KEY, timeout=0).__enter__()
+    copied = pickle.loads(pickle.dumps(raised.value))
+    assert str(copied) == str(raised.value)
+    assert copied.votes == raised.value.votes

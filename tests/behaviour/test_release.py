@@ -1,0 +1,193 @@
+"""What a release does to the keys, and how it says that it ended."""
+
+from __future__ import annotations
+
+import pytest
+import redis
+
+from fastredlock import FastRedlock, Lease, ReleaseStatus
+from fastredlock.testing import LocalMasters
+
+from .helpers import (
+    KEY,
+    NOBODY,
+    MakeLocks,
+    Raw,
+    granted,
+    in_threads,
+    pause,
+    resume,
+    set_all,
+    settled_values,
+    stop,
+    values,
+    wait_until,
+)
+
+
+@pytest.fixture
+def lease(locks: FastRedlock, servers: list[redis.Redis]) -> Lease:
+    """Hold KEY on all five masters for 10 s."""
+    taken = locks.acquire(KEY, ttl=10)
+    assert taken
+    settled_values(servers, [taken.token] * 5)
+    return taken
+
+
+def test_release_when_held_then_is_released_and_gone_from_every_master(
+    lease: Lease, servers: list[redis.Redis]
+) -> None:
+    assert lease.release() is ReleaseStatus.RELEASED
+    assert settled_values(servers, NOBODY) == NOBODY
+    assert (lease.remaining(), lease.is_valid) == (0.0, False)
+
+
+def test_release_when_done_then_the_next_acquire_succeeds_at_once(
+    locks: FastRedlock, lease: Lease
+) -> None:
+    lease.release()
+    assert locks.acquire(KEY, timeout=0)
+
+
+def test_release_when_done_twice_then_is_gone_and_spares_the_next_holder(
+    locks: FastRedlock, lease: Lease, servers: list[redis.Redis]
+) -> None:
+    assert lease.release() is ReleaseStatus.RELEASED
+    heir = granted(locks.acquire(KEY, timeout=0))
+    assert lease.release() is ReleaseStatus.GONE
+    assert settled_values(servers, [heir.token] * 5) == [heir.token] * 5
+    assert heir.release() is ReleaseStatus.RELEASED
+
+
+@pytest.mark.slow
+def test_release_when_the_lease_has_ended_then_is_gone(
+    locks: FastRedlock, servers: list[redis.Redis]
+) -> None:
+    lease = granted(locks.acquire(KEY, ttl=0.3))
+    assert settled_values(servers, NOBODY) == NOBODY
+    assert lease.release() is ReleaseStatus.GONE
+
+
+def test_release_when_another_took_the_keys_then_is_gone_and_leaves_them(
+    locks: FastRedlock, lease: Lease, servers: list[redis.Redis]
+) -> None:
+    set_all(servers, b"another")
+    assert lease.release() is ReleaseStatus.GONE
+    locks.holders()  # answered after every release
+    assert values(servers) == [b"another"] * 5
+
+
+def test_release_when_two_masters_lost_the_key_then_is_still_released(
+    lease: Lease, servers: list[redis.Redis]
+) -> None:
+    set_all(servers[:2], b"another")
+    wanted = [b"another"] * 2 + [None] * 3
+    assert lease.release() is ReleaseStatus.RELEASED
+    assert settled_values(servers, wanted) == wanted
+
+
+def test_release_when_three_masters_lost_the_key_then_is_gone_and_undone_on_the_rest(
+    lease: Lease, servers: list[redis.Redis]
+) -> None:
+    set_all(servers[:3], b"another")
+    wanted = [b"another"] * 3 + [None] * 2
+    assert lease.release() is ReleaseStatus.GONE
+    assert settled_values(servers, wanted) == wanted
+
+
+def test_release_when_a_list_stands_at_the_resource_then_does_not_touch_it(
+    locks: FastRedlock, lease: Lease, servers: list[redis.Redis]
+) -> None:
+    for server in servers:
+        server.delete(KEY)
+        server.rpush(KEY, "work")
+    assert lease.release() is not ReleaseStatus.RELEASED
+    locks.holders("else")  # answered after every release
+    assert [server.lrange(KEY, 0, -1) for server in servers] == [[b"work"]] * 5
+
+
+def test_release_when_scripts_were_flushed_everywhere_then_works_in_one_call(
+    locks: FastRedlock, lease: Lease, servers: list[redis.Redis]
+) -> None:
+    for server in servers:
+        server.script_flush()
+    assert lease.release() is ReleaseStatus.RELEASED
+    assert locks.stats().rounds == 2
+    locks.holders()  # reads NOSCRIPT from the slowest, and waits for what follows
+    assert values(servers) == NOBODY
+    assert locks.stats().repeated_scripts >= 5
+
+
+def test_release_when_another_thread_does_it_then_is_released(lease: Lease) -> None:
+    assert in_threads([lease.release]) == [ReleaseStatus.RELEASED]
+
+
+def test_release_when_many_threads_do_it_then_one_of_them_has_released_it(
+    lease: Lease,
+) -> None:
+    statuses = in_threads([lease.release] * 4)
+    assert statuses.count(ReleaseStatus.RELEASED) == 1
+
+
+def test_release_when_two_of_five_are_stopped_then_is_released(
+    masters: LocalMasters, make_locks: MakeLocks
+) -> None:
+    lease = granted(make_locks(masters.urls).acquire(KEY))
+    masters.stop(0)
+    masters.stop(1)
+    assert lease.release() is ReleaseStatus.RELEASED
+
+
+def test_release_when_three_of_five_are_stopped_then_is_unknown_and_ends_validity(
+    masters: LocalMasters, make_locks: MakeLocks, raw: Raw
+) -> None:
+    lease = granted(make_locks(masters.urls).acquire(KEY))
+    stop(masters, 3)
+    assert lease.release() is ReleaseStatus.UNKNOWN
+    assert not lease.is_valid
+    servers = [raw(url) for url in masters.urls[3:]]
+    assert settled_values(servers, NOBODY[3:]) == NOBODY[3:]
+
+
+def test_release_when_three_of_five_are_paused_then_reaches_them_when_they_go_on(
+    masters: LocalMasters, make_locks: MakeLocks, raw: Raw
+) -> None:
+    servers = [raw(url) for url in masters.urls]
+    lease = granted(make_locks(masters.urls, ttl=60, round_timeout=0.1).acquire(KEY))
+    settled_values(servers, [lease.token] * 5)
+    pause(masters, 3)
+    assert lease.release() is ReleaseStatus.UNKNOWN
+    resume(masters, 3)
+    assert settled_values(servers, NOBODY) == NOBODY
+
+
+def test_release_when_it_was_unknown_then_can_be_asked_again(
+    masters: LocalMasters, make_locks: MakeLocks
+) -> None:
+    lease = granted(make_locks(masters.urls, ttl=60, round_timeout=0.1).acquire(KEY))
+    pause(masters, 3)
+    assert lease.release() is ReleaseStatus.UNKNOWN
+    resume(masters, 3)
+    # The first release was still queued, so the second one finds nothing.
+    again = (ReleaseStatus.RELEASED, ReleaseStatus.GONE)
+    assert wait_until(lambda: lease.release() in again)
+
+
+def test_release_when_connections_were_cut_then_is_sent_again_on_the_next_ones(
+    locks: FastRedlock, lease: Lease, servers: list[redis.Redis]
+) -> None:
+    for server in servers[:2]:
+        server.client_kill_filter(_type="normal", skipme=True)
+    assert lease.release() is ReleaseStatus.RELEASED
+    # Other traffic reopens them.
+    assert wait_until(lambda: locks.holders() and values(servers) == NOBODY)
+
+
+def test_release_when_every_connection_was_cut_before_then_still_frees_all_keys(
+    locks: FastRedlock, lease: Lease, servers: list[redis.Redis]
+) -> None:
+    for server in servers:
+        server.client_kill_filter(_type="normal", skipme=True)
+    status = lease.release()
+    assert wait_until(lambda: locks.holders() and values(servers) == NOBODY)
+    assert status is not ReleaseStatus.GONE

@@ -1,0 +1,179 @@
+"""Signals inside acquire: an interrupted one leaves no key, another one goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import pytest
+import redis
+
+import fastredlock
+from fastredlock import FastRedlock, ReleaseStatus, Retry
+from fastredlock.testing import LocalMasters
+
+from .helpers import (
+    KEY,
+    NOBODY,
+    MakeLocks,
+    Raw,
+    alarm,
+    granted,
+    interrupt,
+    later,
+    pause,
+    resume,
+    set_all,
+    settled_values,
+)
+
+PACKAGE = os.path.dirname(fastredlock.__file__)
+
+
+@pytest.mark.slow
+def test_interrupt_when_a_round_is_open_then_leaves_no_key_anywhere(
+    masters: LocalMasters, make_locks: MakeLocks, raw: Raw
+) -> None:
+    servers = [raw(url) for url in masters.urls]
+    locks = make_locks(masters.urls, ttl=60, round_timeout=20)
+    locks.connect()
+    pause(masters, 3)
+    for delay_ms in range(1, 31):
+        with alarm(delay_ms / 1000, interrupt), pytest.raises(KeyboardInterrupt):
+            locks.acquire(KEY)
+    assert settled_values(servers[3:], NOBODY[3:]) == NOBODY[3:]
+    resume(masters, 3)
+    assert settled_values(servers, NOBODY) == NOBODY
+    assert locks.acquire(KEY, timeout=10)
+
+
+def test_interrupt_when_others_hold_it_then_leaves_their_keys_and_none_of_ours(
+    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+) -> None:
+    set_all(servers[:3], b"another")
+    locks = make_locks(urls, retry=Retry(delay=60))
+    locks.connect()
+    with alarm(0.1, interrupt), pytest.raises(KeyboardInterrupt):
+        locks.acquire(KEY)
+    wanted = [b"another"] * 3 + [None] * 2
+    assert settled_values(servers, wanted) == wanted
+
+
+def test_interrupt_when_connections_are_being_opened_then_leaves_no_key(
+    masters: LocalMasters, make_locks: MakeLocks, raw: Raw
+) -> None:
+    servers = [raw(url) for url in masters.urls]
+    pause(masters, 3)
+    locks = make_locks(masters.urls, ttl=600, connect_timeout=20)
+    with alarm(0.05, interrupt), pytest.raises(KeyboardInterrupt):
+        locks.acquire(KEY)
+    resume(masters, 3)
+    assert locks.acquire("next", timeout=10)
+    assert settled_values(servers, NOBODY) == NOBODY
+
+
+def test_sigint_when_it_comes_from_outside_then_leaves_no_key(
+    masters: LocalMasters, make_locks: MakeLocks, raw: Raw
+) -> None:
+    locks = make_locks(masters.urls, ttl=60, round_timeout=20)
+    locks.connect()
+    pause(masters, 3)
+    send = lambda: os.kill(os.getpid(), signal.SIGINT)  # noqa: E731
+    with pytest.raises(KeyboardInterrupt), later(0.05, send):
+        locks.acquire(KEY)
+    servers = [raw(url) for url in masters.urls[3:]]
+    assert settled_values(servers, NOBODY[3:]) == NOBODY[3:]
+
+
+def test_lock_when_the_signal_handler_returns_then_acquire_goes_on(
+    masters: LocalMasters, make_locks: MakeLocks
+) -> None:
+    locks = make_locks(masters.urls, ttl=60, round_timeout=20)
+    locks.connect()
+    pause(masters, 3)
+    rung = []
+    with alarm(0.02, lambda: rung.append(1)), later(0.1, lambda: resume(masters, 3)):
+        lease = granted(locks.acquire(KEY))
+    assert rung
+    assert lease.release() is ReleaseStatus.RELEASED
+
+
+def test_lock_when_the_signal_handler_takes_another_then_both_are_held(
+    masters: LocalMasters, make_locks: MakeLocks
+) -> None:
+    locks = make_locks(masters.urls, ttl=60, round_timeout=20)
+    locks.connect()
+    pause(masters, 3)
+    inner = []
+    with (
+        alarm(0.02, lambda: inner.append(granted(locks.acquire("in the handler")))),
+        later(0.1, lambda: resume(masters, 3)),
+    ):
+        outer = granted(locks.acquire(KEY))
+    assert inner[0].release() is ReleaseStatus.RELEASED
+    assert outer.release() is ReleaseStatus.RELEASED
+
+
+def delete_all(servers: list[redis.Redis]) -> int:
+    """Count the keys that are left, and delete them."""
+    return sum(server.delete(KEY) for server in servers)
+
+
+class InterruptAtLine:
+    """Raise KeyboardInterrupt at the n-th line that the package runs."""
+
+    def __init__(self, n: int) -> None:
+        self.left = n
+        self.where = ""
+
+    def __call__(self, frame: FrameType, event: str, _: Any) -> Any:
+        if not frame.f_code.co_filename.startswith(PACKAGE):
+            return None
+        if event == "line":
+            self.left -= 1
+            if self.left == 0:
+                self.where = f"{frame.f_code.co_name}:{frame.f_lineno}"
+                raise KeyboardInterrupt
+        return self
+
+    def interrupts(self, call: Callable[[], object]) -> bool:
+        before = sys.gettrace()
+        sys.settrace(self)
+        try:
+            call()
+        except KeyboardInterrupt:
+            return True
+        finally:
+            sys.settrace(before)
+        return False
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "take",
+    [
+        lambda locks: locks.acquire(KEY),
+        lambda locks: locks.lock(KEY).__enter__(),
+    ],
+    ids=["acquire", "lock"],
+)
+def test_interrupt_when_it_comes_at_any_line_then_leaves_no_key(
+    locks: FastRedlock,
+    servers: list[redis.Redis],
+    take: Callable[[FastRedlock], object],
+) -> None:
+    locks.connect()
+    left_at = []
+    for n in range(1, 1000):
+        at = InterruptAtLine(n)
+        if not at.interrupts(lambda: take(locks)):
+            break
+        locks.holders(KEY)  # answered after the roll-back
+        if delete_all(servers):
+            left_at.append(at.where)
+    assert n > 10
+    assert left_at == []

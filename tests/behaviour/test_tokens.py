@@ -1,0 +1,94 @@
+"""The value stored on the masters: fresh for every round, and shown to nobody."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import re
+
+import pytest
+import redis
+
+from fastredlock import FastRedlock, ReleaseStatus, ResourceTakenError
+
+from .helpers import KEY, Fork, MakeLocks, granted, set_all, settled_values, values
+
+
+def test_token_when_drawn_then_is_40_hex_digits(locks: FastRedlock) -> None:
+    lease = granted(locks.acquire(KEY))
+    assert re.fullmatch(rb"[0-9a-f]{40}", lease.token)
+
+
+def test_tokens_when_many_are_taken_then_are_all_different(locks: FastRedlock) -> None:
+    leases = [locks.acquire(f"r{i}") for i in range(100)]
+    assert len({lease.token for lease in leases if lease}) == 100
+
+
+def test_tokens_when_drawn_on_both_sides_of_a_fork_then_are_different(
+    locks: FastRedlock,
+) -> None:
+    def draw(side: str) -> list[str]:
+        leases = [locks.acquire(f"{side} {i}") for i in range(5)]
+        return [lease.token.decode() for lease in leases if lease]
+
+    drawn = [*draw("before"), *Fork(lambda: draw("child")).result(), *draw("parent")]
+    assert len(set(drawn)) == 15
+
+
+def test_new_token_when_rounds_are_repeated_then_is_called_for_each(
+    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+) -> None:
+    numbers = itertools.count()
+    locks = make_locks(urls, new_token=lambda: f"token {next(numbers)}")
+    set_all(servers, b"another")
+    assert locks.acquire(KEY, timeout=0.1) is None
+    assert next(numbers) == locks.stats().rounds > 1
+
+
+@pytest.mark.parametrize(
+    "token", ["grüße", "grüße".encode(), b"\x00\r\n\xff", "x" * 70_000]
+)
+def test_new_token_when_given_then_is_what_is_stored(
+    make_locks: MakeLocks,
+    urls: list[str],
+    servers: list[redis.Redis],
+    token: str | bytes,
+) -> None:
+    stored = token.encode() if isinstance(token, str) else token
+    lease = granted(make_locks(urls, new_token=lambda: token).acquire(KEY))
+    assert lease.token == stored
+    assert settled_values(servers, [stored] * 5) == [stored] * 5
+    assert lease.release() is ReleaseStatus.RELEASED
+
+
+def test_new_token_when_it_raises_then_acquire_raises_that(
+    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+) -> None:
+    def new_token() -> bytes:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        make_locks(urls, new_token=new_token).acquire(KEY)
+    assert values(servers) == [None] * 5
+
+
+def test_token_when_anything_is_shown_or_logged_then_is_not_in_it(
+    make_locks: MakeLocks, urls: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    locks = make_locks(urls, new_token=lambda: "sesame")
+    with locks.lock(KEY) as lease:
+        with pytest.raises(ResourceTakenError) as raised, locks.lock(KEY, timeout=0):
+            pass
+        shown = [
+            lease,
+            lease.votes,
+            raised.value,
+            locks.holders(KEY),
+            locks,
+            locks.stats(),
+        ]
+        shown.append(locks.adopt(KEY, "sesame"))
+    told = [*map(repr, shown), *map(str, shown), caplog.text]
+    assert "orders:42" in told[0]
+    assert "sesame" not in "\n".join(told)
