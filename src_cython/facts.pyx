@@ -14,7 +14,7 @@ cdef class Facts:
     """What one server said in INFO; None where it did not."""
 
     cdef readonly str run_id
-    cdef readonly object uptime_s      # int: whole seconds, rounded down
+    cdef readonly object uptime_s      # int: whole seconds
     cdef readonly str version
     cdef readonly str role
     cdef readonly str mode             # standalone, cluster, sentinel
@@ -29,8 +29,8 @@ cdef class Facts:
                 if colon:
                     said[name] = value
         self.run_id = said.get("run_id") or None
-        uptime = said.get("uptime_in_seconds", "")
-        self.uptime_s = int(uptime) if uptime.isdigit() else None
+        uptime = said.get("uptime_in_seconds", "")[:20]
+        self.uptime_s = int(uptime) if uptime.isdecimal() else None
         self.version = said.get("valkey_version") or said.get("redis_version")
         self.role = said.get("role")
         mode = said.get("redis_mode") or said.get("server_mode")
@@ -69,8 +69,9 @@ cdef class Facts:
 
 cdef int64_t guard_until_ns(Facts facts, int64_t max_ttl_ns, int64_t now_ns) except -1:
     # From when on a server may vote that was asked for its uptime at now_ns. Uptime is
-    # in whole seconds, rounded down, so the true end is never later than this. Without
-    # an uptime the server may have been restarted just now.
+    # the difference of two clock readings cut to whole seconds (genRedisInfoString in
+    # server.c), so it is up to 1 s too high or too low: hence the second on top.
+    # Without an uptime the server may have been restarted just now.
     cdef int64_t uptime_ns = 0
     if max_ttl_ns == 0:
         return 0
@@ -112,10 +113,10 @@ cdef class ServerClock:
         if now_ns - sent_ns > <int64_t>CLOCK_NEAR_NS:
             return False
         try:
-            seconds, micros = int(reply[0]), int(reply[1])
-        except (TypeError, ValueError):
+            offset_ns = int(reply[0]) * NS_PER_S + int(reply[1]) * 1000
+        except (TypeError, ValueError, OverflowError):
             return False
-        offset_ns = seconds * NS_PER_S + micros * 1000 - (sent_ns + now_ns) // 2
+        offset_ns -= (sent_ns + now_ns) // 2
         step_ns = offset_ns - self.offset_ns
         is_first = self.sampled_at_ns == 0
         # 1 % of the time between: the drift that the algorithm allows for anyway.
