@@ -437,6 +437,8 @@ cdef int master_on_handshake_reply(Master self, object reply, int64_t now_ns) ex
     if self.handshake.failure is not None:
         return master_on_lost(self, self.handshake.failure, now_ns)
     master_say(self, answer, now_ns)
+    if self.state_code != MASTER_HANDSHAKE:      # TLS refused to take it
+        return 0
     if self.handshake.is_done:
         self.facts = self.handshake.facts
         self.votes_from_ns = guard_until_ns(self.facts, self.max_ttl_ns, now_ns)
