@@ -19,6 +19,7 @@ from .errors import (
     ResourceTakenError,
     ValidityExhaustedError,
 )
+from .health import MasterHealth
 from .lease import Lease, ReleaseStatus
 from .retry import Retry
 from .stats import Stats
@@ -34,6 +35,7 @@ __all__ = [
     "InternalError",
     "Lease",
     "LeaseLostError",
+    "MasterHealth",
     "MasterVote",
     "QuorumUnreachableError",
     "ReleaseStatus",

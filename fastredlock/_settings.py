@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from math import isfinite
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from . import scripts
 from ._core import Engine, Script, Scripts, Terms, draw_token
@@ -34,6 +34,7 @@ class Settings:
         "resource",
         "retry",
         "round_timeout_ns",
+        "tls_contexts",
     )
 
     def __init__(
@@ -50,9 +51,7 @@ class Settings:
         new_token: Callable[[], bytes | str] | None,
     ) -> None:
         self.endpoints: tuple[Endpoint, ...] = parse_masters(masters)
-        for endpoint in self.endpoints:
-            if endpoint.tls is not None:  # never fall back to plain text
-                raise ConfigurationError(f"{endpoint.name}: TLS is not supported yet")
+        self.tls_contexts = tls_contexts(self.endpoints)
         self.resource = resource
         encode_resource(resource)
         if not isinstance(retry, Retry):
@@ -85,6 +84,8 @@ class Settings:
                 inspect=Script(scripts.INSPECT, scripts.INSPECT_SHA1),
             ),
             self.connect_timeout_ns,
+            self.tls_contexts,
+            0 if self.max_ttl is None else positive_ns("max_ttl", self.max_ttl),
         )
 
     def terms(self, ttl: float) -> Terms:
@@ -107,6 +108,18 @@ class Settings:
             share_ns = ttl_ms * 1_000_000 // ROUND_SHARE
             timeout_ns = max(share_ns, SHORTEST_ROUND_TIMEOUT_NS)
         return Terms(ttl_ms, drift_ns, timeout_ns)
+
+
+def tls_contexts(endpoints: tuple[Endpoint, ...]) -> tuple[Any, ...]:
+    """Return an ssl.SSLContext (or None) per endpoint; () where none has TLS."""
+    if all(endpoint.tls is None for endpoint in endpoints):
+        return ()
+    from ._tls import context_of  # imports ssl: only for those who use it
+
+    return tuple(
+        None if endpoint.tls is None else context_of(endpoint.name, endpoint.tls)
+        for endpoint in endpoints
+    )
 
 
 def encode_resource(resource: str | bytes) -> bytes:

@@ -3,34 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from time import sleep
 from types import TracebackType
 from typing import NoReturn
 
-from ._attempt import attempts
+from ._acquisition import Acquisition, Lock
 from ._core import (
     Operation,
     Round,
     Terms,
     Vote,
-    engine_abandon,
     engine_close,
     engine_open,
     engine_run,
     fork_generation,
     now_ns,
 )
-from ._settings import Settings, encode_resource, encode_token, timeout_to_ns
+from ._settings import Settings, encode_resource, encode_token
 from .errors import (
     FastRedlockError,
     InternalError,
     QuorumUnreachableError,
-    ResourceTakenError,
 )
+from .health import MasterHealth, health_of
 from .lease import Lease
 from .retry import Retry
 from .stats import Stats
-from .votes import MasterVote, connection_votes, holders_of, votes_of
+from .votes import MasterVote, connection_votes, holders_of
 
 EXTEND = int(Operation.EXTEND)
 INSPECT = int(Operation.INSPECT)
@@ -52,7 +50,7 @@ class FastRedlock:
     the first use. All threads of a process may share one instance, and should.
     """
 
-    __slots__ = ("__weakref__", "_engine", "_settings")
+    __slots__ = ("__weakref__", "_engine", "_settings", "_warned")
 
     def __init__(
         self,
@@ -79,6 +77,7 @@ class FastRedlock:
             new_token=new_token,
         )
         self._engine = self._settings.new_engine()
+        self._warned = 0  # how many of the engine's warnings have been logged
 
     # --- taking -----------------------------------------------------------------------
 
@@ -96,8 +95,12 @@ class FastRedlock:
         row or when the timeout ends so, ValidityExhaustedError if a round used the
         validity up. Whatever leaves this call by exception is rolled back first.
         """
-        taken = self._take(resource, ttl, timeout)
-        return taken if isinstance(taken, Lease) else None
+        acquisition = Acquisition(self, resource)
+        try:
+            return acquisition.run(ttl, timeout)
+        except BaseException:
+            acquisition.undo()
+            raise
 
     def lock(
         self,
@@ -112,57 +115,6 @@ class FastRedlock:
         without the lock.
         """
         return Lock(self, resource, ttl, timeout)
-
-    def _take(
-        self, resource: str | bytes | None, ttl: float | None, timeout: float | None
-    ) -> Lease | Round:
-        """Return the lease, or the last round where others held it."""
-        settings = self._settings
-        if resource is None:
-            resource = settings.resource
-        key = encode_resource(resource)
-        terms = settings.default_terms if ttl is None else settings.terms(ttl)
-        steps = attempts(
-            self._engine,
-            resource,
-            key,
-            terms,
-            settings.new_token,
-            settings.retry,
-            timeout_to_ns(timeout),
-            now_ns(),
-        )
-        round: Round | None = None
-        try:
-            for step in steps:
-                if isinstance(step, Round):
-                    round = step
-                    self._run(step)
-                else:
-                    sleep(step)
-            if round is None:
-                raise InternalError("an acquire without a round")
-            if round.is_won:
-                return Lease(self, resource, round, round.valid_until_ns)
-            return round
-        except BaseException:
-            if round is not None:
-                engine_abandon(self._engine, round)
-            raise
-
-    def _take_or_raise(
-        self, resource: str | bytes | None, ttl: float | None, timeout: float | None
-    ) -> Lease:
-        began_ns = now_ns()
-        taken = self._take(resource, ttl, timeout)
-        if isinstance(taken, Lease):
-            return taken
-        raise ResourceTakenError(
-            self._settings.resource if resource is None else resource,
-            votes_of(self._engine, taken),
-            taken.attempt,
-            (taken.closed_ns - began_ns) / 1e9,
-        )
 
     # --- other questions --------------------------------------------------------------
 
@@ -196,6 +148,10 @@ class FastRedlock:
         self._run(round)
         return holders_of(self._engine, round)
 
+    def health(self) -> tuple[MasterHealth, ...]:
+        """Return what is known of each master, in configured order; does not block."""
+        return health_of(self._engine)
+
     def stats(self) -> Stats:
         """Return the counters since this FastRedlock was made; does not block."""
         return Stats.of(self._engine)
@@ -213,6 +169,7 @@ class FastRedlock:
             engine_open(engine, self._settings.connect_timeout_ns)
         except ValueError as error:
             raise FastRedlockError("this FastRedlock is closed") from error
+        self._log_warnings()
         votes = connection_votes(engine)
         ready = [vote for vote in votes if vote.vote is Vote.GRANTED]
         if len(ready) < len(votes) // 2 + 1:
@@ -256,6 +213,15 @@ class FastRedlock:
             raise FastRedlockError("this FastRedlock is closed") from error
         except RuntimeError as error:
             raise InternalError(f"please report this: {error}") from error
+        if len(self._engine.warnings) > self._warned:
+            self._log_warnings()
+
+    def _log_warnings(self) -> None:
+        from logging import getLogger  # 8 ms: only for those who are warned
+
+        for name, text in self._engine.warnings[self._warned :]:
+            getLogger("fastredlock").warning("%s: %s", name, text)
+        self._warned = len(self._engine.warnings)
 
     def _new_extension(self, lease_round: Round, terms: Terms) -> Round:
         return self._engine.new_round(
@@ -264,41 +230,3 @@ class FastRedlock:
 
     _now_ns = staticmethod(now_ns)
     _fork_generation = staticmethod(fork_generation)
-
-
-class Lock:
-    """Hold a resource for the length of a with block; made by `FastRedlock.lock`."""
-
-    __slots__ = ("_lease", "_locks", "_resource", "_timeout", "_ttl")
-
-    def __init__(
-        self,
-        locks: FastRedlock,
-        resource: str | bytes | None,
-        ttl: float | None,
-        timeout: float | None,
-    ) -> None:
-        self._locks = locks
-        self._resource = resource
-        self._ttl = ttl
-        self._timeout = timeout
-        self._lease: Lease | None = None
-
-    def __enter__(self) -> Lease:
-        if self._lease is not None:
-            raise FastRedlockError(
-                "this lock() was entered before: call lock() again for another lease"
-            )
-        self._lease = self._locks._take_or_raise(
-            self._resource, self._ttl, self._timeout
-        )
-        return self._lease
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if self._lease is not None:
-            self._lease.__exit__(kind, error, traceback)

@@ -24,7 +24,10 @@ include "round.pyx"     # votes and time -> verdict and validity          [pure]
 include "reply.pyx"     # a reply -> a vote                               [pure]
 include "link.pyx"      # one descriptor: open, send, receive
 include "address.pyx"   # host names, addresses, unix paths
+include "facts.pyx"     # what a server says of itself                   [pure]
 include "handshake.pyx"  # what a new connection says first               [pure]
+include "tls.pyx"       # records in, plain text out, and back
 include "master.pyx"    # one master: state, owed replies, back-off
 include "engine.pyx"    # the N masters: start, roll back, reopen
 include "wait.pyx"      # the blocking driver
+include "events.pyx"    # the same without sockets: simulator, fuzzer

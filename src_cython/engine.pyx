@@ -7,7 +7,6 @@ cimport cython
 from cpython.pythread cimport (
     PyThread_allocate_lock, PyThread_free_lock, PyThread_type_lock,
 )
-from cpython.ref cimport Py_DECREF
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 
@@ -19,6 +18,7 @@ cdef class Engine:
     cdef readonly bint is_closed
     cdef readonly uint32_t generation      # of the process that opened the connections
     cdef readonly int64_t round_trip_ns    # smoothed time of a round, 0 before any
+    cdef readonly list warnings            # (master's name, text), each once
     cdef list masters
     cdef Link *links[MAX_MASTERS]
     cdef pollfd polled[MAX_MASTERS]
@@ -40,6 +40,7 @@ cdef class Engine:
 
     def __init__(
         self, endpoints, Scripts scripts not None, int64_t connect_timeout_ns,
+        tuple tls_contexts=(), int64_t max_ttl_ns=0,
         bytes client_name=b"fastredlock", uint64_t jitter_seed=0,
     ):
         cdef Master master
@@ -49,12 +50,16 @@ cdef class Engine:
             raise ValueError(f"1 to {MAX_MASTERS} masters, not {len(endpoints)}")
         jitter_seed = jitter_seed or <uint64_t>int(draw_token()[:16], 16)
         self.counters = Counters()
+        self.warnings = []
         self.scripts = scripts
         self.connect_timeout_ns = connect_timeout_ns
         self.generation = current_generation
         self.masters = [
-            Master(i, endpoint, client_name, scripts, self.counters,
-                   connect_timeout_ns, jitter_seed + <uint64_t>i * 0x9E3779B9)
+            Master(
+                i, endpoint, tls_contexts[i] if tls_contexts else None, client_name,
+                scripts, self.counters, connect_timeout_ns, max_ttl_ns,
+                jitter_seed + <uint64_t>i * 0x9E3779B9,
+            )
             for i, endpoint in enumerate(endpoints)
         ]
         for master in self.masters:
@@ -84,6 +89,24 @@ cdef class Engine:
     def late_us(self):
         """Per master: the time of its last reply that missed its deadline, else 0."""
         return tuple([(<Master>master).late_us for master in self.masters])
+
+    def health(self):
+        """Per master: (name, MasterState, reason or last error, Facts, ServerClock,
+        its last round trips in us, sorted)."""
+        return tuple([
+            (
+                (<Master>master).name,
+                MasterState((<Master>master).state_code),
+                (<Master>master).reason or (<Master>master).last_error,
+                (<Master>master).facts,
+                (<Master>master).clock,
+                sorted([
+                    (<Master>master).samples[i]
+                    for i in range(master_sample_count(<Master>master))
+                ]),
+            )
+            for master in self.masters
+        ])
 
     def new_round(self, int operation, bytes resource not None, bytes token not None,
                   Terms terms not None):
@@ -128,12 +151,7 @@ cdef int engine_open_due(Engine self, bint is_urgent, int64_t now_ns) except -1:
     # where a quorum is missing, back-off gives way to a short spacing.
     cdef Master master
     for master in self.masters:
-        if master.state_code == MASTER_CLOSED or (
-            master.state_code == MASTER_BACKOFF and (
-                master.retry_at_ns <= now_ns
-                or is_urgent and master.lost_at_ns + BACKOFF_URGENT_NS <= now_ns
-            )
-        ):
+        if master_is_due(master, is_urgent, now_ns):
             master_open(master, now_ns)
     return 0
 
@@ -153,7 +171,14 @@ cdef int engine_queue(
         if not (masters >> master.index) & 1:
             continue
         if master.state_code == MASTER_READY:
+            if now_ns < master.votes_from_ns and (
+                round.operation_code == OPERATION_ACQUIRE
+            ):
+                engine_withhold(master, round, now_ns)
+                continue
             master_send(master, round, &self.command, False, now_ns)
+            if now_ns - master.clock.asked_at_ns > <int64_t>CLOCK_EVERY_NS:
+                master_ask_time(master, now_ns)
             continue
         if round.operation_code == OPERATION_RELEASE:
             master_carry(master, round, now_ns)
@@ -161,6 +186,45 @@ cdef int engine_queue(
             round_on_vote(
                 round, master.index, VOTE_FAILED, master.reason, False, now_ns
             )
+    return 0
+
+
+cdef int engine_withhold(Master master, Round round, int64_t now_ns) except -1:
+    # The restart guard: this master may have forgotten its votes, so it gets none.
+    if round.verdict_code != VERDICT_OPEN:
+        return 0
+    text = guard_text(
+        master.facts, master.ready_at_ns, master.votes_from_ns, now_ns
+    )
+    return round_on_vote(round, master.index, VOTE_FAILED, text, False, now_ns)
+
+
+cdef int engine_on_news(Engine self, Master master, int64_t now_ns) except -1:
+    # A master has become READY, or its clock jumped: look at it once.
+    cdef Master other
+    master.is_news = False
+    if master.clock.step_ns:
+        step_s = master.clock.step_ns / 1e9
+        engine_warn(self, master, f"its clock jumped by {step_s:+.3f} s")
+    for text in master.facts.warnings():
+        engine_warn(self, master, text)
+    refusal = master.facts.refusal()
+    for other in self.masters:
+        if (
+            other is not master and other.state_code == MASTER_READY
+            and master.facts.run_id is not None
+            and other.facts.run_id == master.facts.run_id
+        ):
+            refusal = f"is the same server as {other.name}: one server has one vote"
+    if refusal is not None and master.state_code == MASTER_READY:
+        engine_warn(self, master, refusal)
+        return master_on_lost(master, refusal, now_ns)
+    return 0
+
+
+cdef int engine_warn(Engine self, Master master, str text) except -1:
+    if (master.name, text) not in self.warnings:
+        self.warnings.append((master.name, text))
     return 0
 
 
@@ -228,9 +292,10 @@ cdef int engine_forget_connections(Engine self) except -1:
         link_close(&master.link)
         if master.addresses is not None:
             address_end_look_up(master.addresses)
-        master.feed = master.gets = master.handshake = master.addresses = None
+        master.feed = master.gets = master.handshake = None
+        master.addresses = master.tls = None
         while master.owed_count:
-            Py_DECREF(<object>owed_pop(master).round)
+            owed_round(owed_pop(master))
         master.carried = []
         master.failures = 0
         master_set_state(master, MASTER_CLOSED)

@@ -2,8 +2,9 @@
 #
 # HELLO goes alone, because its answer decides how the rest is spoken: a server before
 # Redis 6 has no HELLO, and gets AUTH and RESP2. The rest is one write: AUTH (only
-# there), SELECT, CLIENT SETNAME, SCRIPT LOAD. The last two may fail: a server whose
-# ACL forbids them still locks, scripts are then loaded by EVAL when first needed.
+# there), SELECT, CLIENT SETNAME, INFO, SCRIPT LOAD. The last three may fail: a server
+# whose ACL forbids them still locks; scripts are then loaded by EVAL when first needed,
+# and nothing is known of the server (facts).
 
 cimport cython
 
@@ -18,6 +19,7 @@ cdef class Handshake:
     cdef bytes client_name
     cdef tuple scripts
     cdef list awaited            # (command name, whether its failure ends it), in order
+    cdef readonly Facts facts
     cdef readonly bint is_done
     cdef readonly str failure    # why the connection cannot be used, or None
 
@@ -31,6 +33,7 @@ cdef class Handshake:
         self.client_name = client_name
         self.scripts = scripts
         self.awaited = []
+        self.facts = Facts(None)
 
     def start(self):
         """Return the first bytes to send."""
@@ -48,7 +51,9 @@ cdef class Handshake:
         name, is_required = self.awaited.pop(0)
         if name == "HELLO":
             return self._on_hello(reply)
-        if is_required and reply_is_error(reply):
+        if name == "INFO":
+            self.facts = Facts(reply)
+        elif is_required and reply_is_error(reply):
             self.failure = f"{name}: {reply_text(reply)}"
         self.is_done = not self.awaited and self.failure is None
         return b""
@@ -73,6 +78,7 @@ cdef class Handshake:
         commands.append(
             ("CLIENT SETNAME", False, (b"CLIENT", b"SETNAME", self.client_name))
         )
+        commands.append(("INFO", False, (b"INFO",)))
         commands += [
             ("SCRIPT LOAD", False, (b"SCRIPT", b"LOAD", (<Script>script).source))
             for script in self.scripts

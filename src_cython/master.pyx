@@ -28,7 +28,8 @@ from libc.string cimport memset, strerror
 from hiredis import ProtocolError, PushNotification
 
 cdef struct Owed:
-    PyObject *round          # owned
+    PyObject *round          # owned; NULL for a TIME, which belongs to no round
+    int64_t sent_ns
     int64_t overdue_ns       # from when on the connection counts as dead
     bint is_repeated         # sent again by its source, after NOSCRIPT
 
@@ -38,7 +39,8 @@ cdef enum:
     BACKOFF_FIRST_NS = 50_000_000
     BACKOFF_CAP_NS = 1_000_000_000
     BACKOFF_URGENT_NS = 20_000_000     # the spacing when a quorum is missing
-    UNPARSED_LIMIT = 1048576           # bytes; our longest reply has under 1 KiB
+    UNPARSED_LIMIT = 1048576           # bytes; our longest reply (INFO) has some 10 KiB
+    SAMPLES = 64                       # round trips remembered, a power of two
 
 
 @cython.final
@@ -88,7 +90,16 @@ cdef class Master:
     cdef readonly str name           # for messages: without user or password
     cdef readonly int index
     cdef readonly str reason         # why it takes no command now, or ""
+    cdef readonly str last_error     # why the last connection ended, or ""
+    cdef readonly Facts facts        # of the last server seen here
+    cdef readonly ServerClock clock
+    cdef bint is_news                # it has become READY: the engine looks at it once
+    cdef int64_t max_ttl_ns          # 0: no restart guard
+    cdef int64_t votes_from_ns       # restart guard: asked for no vote before
+    cdef uint32_t samples[SAMPLES]   # its last round trips in us
+    cdef uint32_t sample_count
     cdef object settings             # an Endpoint
+    cdef object tls_context          # an ssl.SSLContext, or None for plain text
     cdef bytes client_name
     cdef Scripts scripts
     cdef Counters counters
@@ -96,11 +107,13 @@ cdef class Master:
     cdef Link link
     cdef AddressList addresses
     cdef Handshake handshake
+    cdef TlsSession tls              # of this connection, or None
     cdef object feed, gets           # of this connection's hiredis.Reader
     cdef Owed *owed                  # a ring of owed_capacity, a power of two
     cdef uint32_t owed_first, owed_count, owed_capacity
     cdef list carried                # releases to be sent on the next connection
     cdef int failures                # connections in a row that came to nothing
+    cdef bint has_spoken             # this connection has received something
     cdef bint is_proven              # this connection has answered a round
     cdef int64_t ready_at_ns
     cdef int64_t lost_at_ns
@@ -120,23 +133,29 @@ cdef class Master:
             raise MemoryError
 
     def __init__(
-        self, int index, settings, bytes client_name, Scripts scripts,
-        Counters counters, int64_t connect_timeout_ns, uint64_t jitter_seed,
+        self, int index, settings, tls_context, bytes client_name, Scripts scripts,
+        Counters counters, int64_t connect_timeout_ns, int64_t max_ttl_ns,
+        uint64_t jitter_seed,
     ):
         self.index = index
         self.settings = settings
+        self.tls_context = tls_context
         self.name = settings.name
         self.client_name = client_name
         self.scripts = scripts
         self.counters = counters
         self.connect_timeout_ns = connect_timeout_ns
+        self.max_ttl_ns = max_ttl_ns
         self.jitter = jitter_seed | 1
+        self.last_error = ""
+        self.facts = Facts(None)
+        self.clock = ServerClock()
         self.carried = []
         self.reason = "not connected yet"
 
     def __dealloc__(self):
         while self.owed_count:
-            Py_DECREF(<object>owed_pop(self).round)
+            owed_round(owed_pop(self))
         free(self.owed)
         link_close(&self.link)
         free(self.link.incoming)
@@ -171,6 +190,15 @@ cdef Owed owed_pop(Master self) noexcept:
     return oldest
 
 
+cdef Round owed_round(Owed entry):
+    # The entry's round, its reference taken over; None for a TIME.
+    if entry.round == NULL:
+        return None
+    round = <Round>entry.round
+    Py_DECREF(round)
+    return round
+
+
 cdef int owed_push(
     Master self, Round round, bint is_repeated, int64_t now_ns
 ) except -1:
@@ -188,11 +216,15 @@ cdef int owed_push(
         self.owed_first = 0
         self.owed_capacity *= 2
     entry = &self.owed[(self.owed_first + self.owed_count) & (self.owed_capacity - 1)]
-    Py_INCREF(round)
-    entry.round = <PyObject *>round
-    entry.overdue_ns = now_ns + max(
-        <int64_t>OVERDUE_AT_LEAST_NS, 2 * round.terms.timeout_ns
-    )
+    entry.round = NULL
+    entry.sent_ns = now_ns
+    entry.overdue_ns = now_ns + OVERDUE_AT_LEAST_NS
+    if round is not None:
+        Py_INCREF(round)
+        entry.round = <PyObject *>round
+        entry.overdue_ns = now_ns + max(
+            <int64_t>OVERDUE_AT_LEAST_NS, 2 * round.terms.timeout_ns
+        )
     entry.is_repeated = is_repeated
     self.owed_count += 1
     return 0
@@ -203,13 +235,13 @@ cdef int master_send(
 ) except -1:
     # The debt first: bytes without an entry would shift every later reply.
     owed_push(self, round, is_repeated, now_ns)
+    round_on_sent(round, self.index)
+    if self.tls is not None:
+        return master_say(self, command.data[command.start:command.end], now_ns)
     if buffer_append(
         &self.link.outgoing, command.data + command.start, buffer_length(command)
     ) != 0:
-        self.owed_count -= 1
-        Py_DECREF(round)
-        raise MemoryError
-    round_on_sent(round, self.index)
+        return master_on_lost(self, "out of memory", now_ns)
     return 0
 
 
@@ -248,7 +280,6 @@ cdef bint master_key_can_live(Round release, int64_t now_ns) noexcept:
 # --- events -------------------------------------------------------------------------
 
 cdef int master_on_connected(Master self, int64_t now_ns) except -1:
-    cdef bytes hello
     reader = reply_reader()
     self.feed = reader.feed
     self.gets = reader.gets
@@ -261,22 +292,52 @@ cdef int master_on_connected(Master self, int64_t now_ns) except -1:
         (self.scripts.extend, self.scripts.release, self.scripts.inspect),
     )
     master_set_state(self, MASTER_HANDSHAKE)
-    self.reason = "handshake under way"
+    self.reason = "no answer to the handshake yet"
+    self.has_spoken = False
     self.give_up_at_ns = now_ns + self.connect_timeout_ns
-    hello = self.handshake.start()
-    return master_write(self, hello)
+    try:
+        if self.tls_context is not None:
+            self.reason = "no answer to TLS yet: does the server speak it on this port?"
+            self.tls = TlsSession(self.tls_context, self.settings.host)
+            master_append(self, self.tls.start())
+    except (OSError, ValueError) as error:
+        return master_on_lost(self, tls_error_text(error), now_ns)
+    return master_say(self, self.handshake.start(), now_ns)
 
 
 cdef bytes encoded(str text):
     return None if text is None else text.encode("utf-8", "surrogateescape")
 
 
-cdef int master_write(Master self, bytes data) except -1:
+cdef int master_say(Master self, bytes plain, int64_t now_ns) except -1:
+    # Queue what we say, encrypted where the connection is.
+    if self.tls is None:
+        return master_append(self, plain)
+    try:
+        return master_append(self, self.tls.say(plain))
+    except OSError as error:
+        return master_on_lost(self, tls_error_text(error), now_ns)
+
+
+cdef int master_append(Master self, bytes data) except -1:
     if buffer_append(
         &self.link.outgoing, PyBytes_AS_STRING(data), <size_t>PyBytes_GET_SIZE(data)
     ) != 0:
         raise MemoryError
     return 0
+
+
+cdef int master_on_received(Master self, bytes data, int64_t now_ns) except -1:
+    """Take what the link received: plain text, or records of TLS."""
+    self.has_spoken = True
+    if self.tls is None:
+        return master_on_bytes(self, data, now_ns)
+    try:
+        plain, records = self.tls.receive(data)
+    except OSError as error:
+        return master_on_lost(self, tls_error_text(error), now_ns)
+    master_append(self, records)
+    return master_on_bytes(self, plain, now_ns)
 
 
 cdef int master_on_bytes(Master self, bytes data, int64_t now_ns) except -1:
@@ -293,12 +354,18 @@ cdef int master_on_bytes(Master self, bytes data, int64_t now_ns) except -1:
             if type(reply) is not PushNotification:
                 master_on_reply(self, reply, now_ns)
     except ProtocolError as error:
-        master_on_lost(self, f"speaks something else than RESP: {error}", now_ns)
+        master_on_lost(self, not_resp_text(data, error), now_ns)
     finally:
         self.link.is_parsing = False
     if self.unparsed > UNPARSED_LIMIT:
         master_on_lost(self, "a reply of over 1 MiB: not to our commands", now_ns)
     return 0
+
+
+cdef str not_resp_text(bytes data, object error):
+    if data[:1] == b"\x15":      # an alert record: RFC 8446, section 5.1
+        return "speaks TLS: use rediss:// for this master"
+    return f"speaks something else than RESP: {error}"
 
 
 cdef int master_on_reply(Master self, object reply, int64_t now_ns) except -1:
@@ -310,17 +377,38 @@ cdef int master_on_reply(Master self, object reply, int64_t now_ns) except -1:
     if self.owed_count == 0:
         return master_on_lost(self, "sent a reply nobody asked for", now_ns)
     entry = owed_pop(self)
-    round = <Round>entry.round
-    Py_DECREF(round)
+    round = owed_round(entry)
     self.is_proven = True
     self.failures = 0
+    if round is None:
+        return master_on_time(self, reply, entry.sent_ns, now_ns)
     vote = vote_of(round.operation_code, reply)
     if vote == VOTE_FAILED:
         return master_on_failed_reply(self, round, reply, entry.is_repeated, now_ns)
     if round.verdict_code != VERDICT_OPEN:
         master_count_late(self, round, now_ns)
+    elif round.operation_code != OPERATION_INSPECT:
+        self.samples[self.sample_count & (SAMPLES - 1)] = <uint32_t>min(
+            (now_ns - entry.sent_ns) // 1000, <int64_t>0xFFFFFFFF
+        )
+        self.sample_count += 1
     said = reply if round.operation_code == OPERATION_INSPECT else None
     return round_on_vote(round, self.index, vote, said, True, now_ns)
+
+
+cdef int master_ask_time(Master self, int64_t now_ns) except -1:
+    # Rides with a round's command, in the same write; its reply is nobody's vote.
+    self.clock.asked_at_ns = now_ns
+    owed_push(self, None, False, now_ns)
+    return master_say(self, b"*1\r\n$4\r\nTIME\r\n", now_ns)
+
+
+cdef int master_on_time(
+    Master self, object reply, int64_t sent_ns, int64_t now_ns
+) except -1:
+    if self.clock.on_time(reply, sent_ns, now_ns):
+        self.is_news = True
+    return 0
 
 
 cdef int master_on_failed_reply(
@@ -336,6 +424,10 @@ cdef int master_on_failed_reply(
     )
 
 
+cdef int master_sample_count(Master self) noexcept:
+    return <int>min(self.sample_count, <uint32_t>SAMPLES)
+
+
 cdef void master_count_late(Master self, Round round, int64_t now_ns) noexcept:
     self.counters.late_replies += 1
     if now_ns - round.opened_ns > round.terms.timeout_ns:
@@ -346,8 +438,14 @@ cdef int master_on_handshake_reply(Master self, object reply, int64_t now_ns) ex
     cdef bytes answer = self.handshake.on_reply(reply)
     if self.handshake.failure is not None:
         return master_on_lost(self, self.handshake.failure, now_ns)
-    master_write(self, answer)
+    master_say(self, answer, now_ns)
+    if self.state_code != MASTER_HANDSHAKE:      # TLS refused to take it
+        return 0
     if self.handshake.is_done:
+        self.facts = self.handshake.facts
+        self.votes_from_ns = guard_until_ns(self.facts, self.max_ttl_ns, now_ns)
+        self.clock = ServerClock()
+        self.is_news = True
         self.handshake = None
         master_set_state(self, MASTER_READY)
         self.reason = ""
@@ -364,14 +462,16 @@ cdef int master_on_handshake_reply(Master self, object reply, int64_t now_ns) ex
 cdef int master_on_lost(Master self, str reason, int64_t now_ns) except -1:
     """End the connection: what it owes fails, or is carried to the next one."""
     cdef Round round
+    if self.state_code == MASTER_HANDSHAKE and not self.has_spoken and not self.tls:
+        reason += " (before it said anything: does this port want rediss://?)"
     cdef bint is_proven = self.is_proven or (
         self.state_code == MASTER_READY
         and now_ns - self.ready_at_ns > OVERDUE_AT_LEAST_NS
     )
     link_close(&self.link)
-    self.feed = self.gets = self.handshake = self.addresses = None
+    self.feed = self.gets = self.handshake = self.addresses = self.tls = None
     master_set_state(self, MASTER_BACKOFF)
-    self.reason = reason
+    self.reason = self.last_error = reason
     self.counters.losses += 1
     self.lost_at_ns = now_ns
     self.unparsed = 0
@@ -383,8 +483,9 @@ cdef int master_on_lost(Master self, str reason, int64_t now_ns) except -1:
         self.failures += 1
         self.retry_at_ns = now_ns + master_backoff_ns(self)
     while self.owed_count:
-        round = <Round>owed_pop(self).round
-        Py_DECREF(round)
+        round = owed_round(owed_pop(self))
+        if round is None:
+            continue
         if round.operation_code == OPERATION_RELEASE:
             master_carry(self, round, now_ns)
         if round.verdict_code == VERDICT_OPEN:
@@ -411,7 +512,7 @@ cdef int master_check_time(Master self, int64_t now_ns) except -1:
             master_on_lost(self, "owed a reply for too long", now_ns)
     elif self.state_code == MASTER_HANDSHAKE:
         if now_ns >= self.give_up_at_ns:
-            master_on_lost(self, "no answer to the handshake", now_ns)
+            master_on_lost(self, self.reason, now_ns)
     elif self.state_code == MASTER_CONNECTING and now_ns >= self.give_up_at_ns:
         master_on_address_failed(self, "connect timed out", now_ns)
     return 0
@@ -419,13 +520,26 @@ cdef int master_check_time(Master self, int64_t now_ns) except -1:
 
 # --- opening ------------------------------------------------------------------------
 
+cdef bint master_is_due(Master self, bint is_urgent, int64_t now_ns) noexcept:
+    if self.state_code == MASTER_BACKOFF:
+        return self.retry_at_ns <= now_ns or (
+            is_urgent and self.lost_at_ns + BACKOFF_URGENT_NS <= now_ns
+        )
+    return self.state_code == MASTER_CLOSED
+
+
+cdef int master_begin_connect(Master self, int64_t now_ns) except -1:
+    master_set_state(self, MASTER_CONNECTING)
+    self.reason = "connecting"
+    self.give_up_at_ns = now_ns + self.connect_timeout_ns
+    return 0
+
+
 cdef int master_open(Master self, int64_t now_ns) except -1:
     """Begin to connect; nothing here waits."""
     cdef int fd
     cdef bytes host
-    master_set_state(self, MASTER_CONNECTING)
-    self.reason = "connecting"
-    self.give_up_at_ns = now_ns + self.connect_timeout_ns
+    master_begin_connect(self, now_ns)
     self.addresses = AddressList()
     try:
         if address_is_unix(self.addresses, self.settings.path):
@@ -469,7 +583,7 @@ cdef int master_try_address(Master self, int64_t now_ns) except -1:
 
 
 cdef int master_on_address_failed(Master self, str reason, int64_t now_ns) except -1:
-    if self.addresses.next < self.addresses.count:
+    if self.addresses is not None and self.addresses.next < self.addresses.count:
         link_close(&self.link)
         return master_try_address(self, now_ns)
     return master_on_lost(self, reason, now_ns)

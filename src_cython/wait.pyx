@@ -164,7 +164,9 @@ cdef int engine_take_events(Engine self) except -1:
             if link.received:
                 data = PyBytes_FromStringAndSize(link.incoming, link.received)
                 link.received = 0
-                master_on_bytes(master, data, now_ns)
+                master_on_received(master, data, now_ns)
+                if master.is_news:
+                    engine_on_news(self, master, now_ns)
             if link.error != 0:
                 master_on_lost(master, error_text(link.error), now_ns)
             elif link.is_at_end:

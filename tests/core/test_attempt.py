@@ -28,9 +28,7 @@ def tokens() -> Iterator[bytes]:
 class Driven:
     """The generator, with what a driver does to its steps, and the time it takes."""
 
-    def __init__(
-        self, timeout_ns: int | None, retry: Retry = STEADY, connect_ns: int = S
-    ) -> None:
+    def __init__(self, timeout_ns: int | None, retry: Retry = STEADY) -> None:
         self.engine = new_engine()
         self.now_ns = T0
         self.rounds: list[Round] = []
@@ -43,7 +41,6 @@ class Driven:
             tokens().__next__,
             retry,
             timeout_ns,
-            connect_ns,
             T0,
         )
 
@@ -214,49 +211,29 @@ def test_quorum_without_validity_raises_at_once(timeout_ns: int | None) -> None:
     assert driven.delays == []
 
 
-# ---- what a round may wait for connections
+# ---- what is left of the timeout, which bounds the wait for connections
 
 
-@pytest.mark.parametrize(
-    ("timeout_ns", "connect_ns", "within_ns"),
-    [
-        (None, 1 * S, 1 * S),
-        (10 * S, 1 * S, 1 * S),
-        (700 * MS, 1 * S, 700 * MS),
-        (0, 1 * S, 500 * MS),  # the round timeout: a single try has to connect
-        (100 * MS, 1 * S, 500 * MS),
-        (0, 200 * MS, 200 * MS),
-    ],
-)
-def test_first_round_waits_for_connections_inside_the_timeout(
-    timeout_ns: int | None, connect_ns: int, within_ns: int
-) -> None:
-    driven = Driven(timeout_ns, connect_ns=connect_ns)
-    assert driven.next_round().connect_within_ns == within_ns
+@pytest.mark.parametrize("timeout_ns", [0, 1, 700 * MS, 10 * S])
+def test_first_round_has_the_whole_timeout_left(timeout_ns: int) -> None:
+    assert Driven(timeout_ns).next_round().left_ns == timeout_ns
 
 
-def test_later_round_without_a_timeout_has_the_whole_connect_timeout() -> None:
+def test_rounds_without_a_timeout_have_no_limit() -> None:
     driven = Driven(None)
-    driven.run(UNREACHABLE, took_ns=5 * S)
-    assert driven.next_round().connect_within_ns == S
+    assert driven.run(UNREACHABLE, took_ns=5 * S).left_ns < 0
+    assert driven.next_round().left_ns < 0
+
+
+def test_round_outside_an_attempt_has_no_time_left_for_connections() -> None:
+    for operation in Operation:
+        assert new_engine().new_round(operation, b"r", b"t", TERMS).left_ns == 0
 
 
 def test_later_round_has_what_the_earlier_ones_left_of_the_timeout() -> None:
     driven = Driven(2 * S, Retry(delay=0))
     driven.run(UNREACHABLE, took_ns=1200 * MS)
-    assert driven.next_round().connect_within_ns == 800 * MS
-
-
-@pytest.mark.parametrize(
-    ("connect_ns", "within_ns"), [(S, 500 * MS), (200 * MS, 200 * MS)]
-)
-@pytest.mark.parametrize("operation", list(Operation))
-def test_round_outside_an_attempt_waits_no_longer_for_connections_than_for_replies(
-    operation: Operation, connect_ns: int, within_ns: int
-) -> None:
-    engine = new_engine(connect_timeout_ns=connect_ns)
-    asked = engine.new_round(operation, b"r", b"t", TERMS)
-    assert asked.connect_within_ns == within_ns
+    assert driven.next_round().left_ns == 800 * MS
 
 
 # BUG: what is left is taken before the delay and not after it, so the last try may wait
@@ -265,7 +242,7 @@ def test_round_outside_an_attempt_waits_no_longer_for_connections_than_for_repli
 def test_later_round_has_what_the_delay_left_of_the_timeout() -> None:
     driven = Driven(2 * S, Retry(delay=1, jitter=0))
     driven.run(UNREACHABLE, took_ns=200 * MS)
-    assert driven.next_round().connect_within_ns == 800 * MS
+    assert driven.next_round().left_ns == 800 * MS
 
 
 # ---- the delays

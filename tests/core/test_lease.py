@@ -264,6 +264,20 @@ def test_extension_that_is_interrupted_leaves_the_old_validity() -> None:
     assert lease.extend(60) == seconds(60 * S - 602 * MS)
 
 
+def test_extension_that_is_interrupted_does_not_bind_the_next_one() -> None:
+    locks = ScriptedLocks("GG.", "GG.", took_ns=0)
+    lease = taken(locks)
+
+    def interrupt() -> NoReturn:
+        raise KeyboardInterrupt
+
+    locks.meanwhile = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        lease.extend(2)
+    assert lease.remaining() == seconds(1_978 * MS)  # a master may have it by now
+    assert lease.extend(60) == seconds(60 * S - 602 * MS)
+
+
 # ---- extensions of several threads
 
 

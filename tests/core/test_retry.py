@@ -45,6 +45,15 @@ def test_delay_that_is_given_is_the_middle_of_its_range(
     assert retry.after_taken(attempts, 1.0, 0.5) == delay
 
 
+@pytest.mark.parametrize(("draw", "factor"), [(0, 0.5), (0.5, 1), (1, 1.5)])
+def test_delay_that_is_given_is_spread_to_both_sides(
+    draw: float, factor: float
+) -> None:
+    retry = Retry(delay=2, jitter=0.5)
+    assert retry.after_taken(1, 0.001, draw) == 2 * factor
+    assert retry.after_unreachable(draw) == 2 * factor
+
+
 @thorough
 @given(attempts, round_trips, fractions)
 def test_delay_does_not_shrink_from_attempt_to_attempt(

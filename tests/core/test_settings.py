@@ -315,6 +315,11 @@ def test_ttl_that_is_allowed_leaves_validity_after_drift(
     assert terms.ttl_ms * MS > terms.drift_ns >= 2 * MS
 
 
+def test_ttl_that_drift_eats_to_the_last_nanosecond_is_refused() -> None:
+    settings = new_settings(drift_factor=0.5)
+    assert "ttl=0.004: allowed is 0.005" in refusal_of(lambda: settings.terms(0.004))
+
+
 # ---- timeouts and resources
 
 

@@ -1,0 +1,113 @@
+"""One acquire under way, and the with block around one."""
+
+from __future__ import annotations
+
+from time import sleep
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from ._attempt import attempts
+from ._core import Round, engine_abandon, now_ns
+from ._settings import encode_resource, timeout_to_ns
+from .errors import FastRedlockError, InternalError, ResourceTakenError
+from .lease import Lease
+from .votes import votes_of
+
+if TYPE_CHECKING:
+    from .client import FastRedlock
+
+
+class Acquisition:
+    """One acquire under way; it knows its last round, so that it can be undone."""
+
+    __slots__ = ("_locks", "_resource", "began_ns", "round")
+
+    def __init__(self, locks: FastRedlock, resource: str | bytes | None) -> None:
+        self._locks = locks
+        self._resource = locks._settings.resource if resource is None else resource
+        self.began_ns = now_ns()
+        self.round: Round | None = None
+
+    def run(self, ttl: float | None, timeout: float | None) -> Lease | None:
+        """Drive the attempts: run each round, sleep each delay."""
+        locks, resource, settings = self._locks, self._resource, self._locks._settings
+        for step in attempts(
+            locks._engine,
+            resource,
+            encode_resource(resource),
+            settings.default_terms if ttl is None else settings.terms(ttl),
+            settings.new_token,
+            settings.retry,
+            timeout_to_ns(timeout),
+            self.began_ns,
+        ):
+            if isinstance(step, Round):
+                self.round = step
+                locks._run(step)
+            else:
+                sleep(step)
+        round = self.round
+        if round is None:
+            raise InternalError("an acquire without a round")
+        if not round.is_won:
+            return None
+        return Lease(locks, resource, round, round.valid_until_ns)
+
+    def undo(self) -> None:
+        """Roll back what may have been granted; does nothing twice, and no waiting."""
+        if self.round is not None:
+            engine_abandon(self._locks._engine, self.round)
+
+    def taken_error(self) -> ResourceTakenError:
+        """Return the error of an acquire that ended without a lease."""
+        if self.round is None:
+            raise InternalError("an acquire without a round")
+        return ResourceTakenError(
+            self._resource,
+            votes_of(self._locks._engine, self.round),
+            self.round.attempt,
+            (self.round.closed_ns - self.began_ns) / 1e9,
+        )
+
+
+class Lock:
+    """Hold a resource for the length of a with block; made by `FastRedlock.lock`."""
+
+    __slots__ = ("_lease", "_locks", "_resource", "_timeout", "_ttl")
+
+    def __init__(
+        self,
+        locks: FastRedlock,
+        resource: str | bytes | None,
+        ttl: float | None,
+        timeout: float | None,
+    ) -> None:
+        self._locks = locks
+        self._resource = resource
+        self._ttl = ttl
+        self._timeout = timeout
+        self._lease: Lease | None = None
+
+    def __enter__(self) -> Lease:
+        if self._lease is not None:
+            raise FastRedlockError(
+                "this lock() was entered before: call lock() again for another lease"
+            )
+        acquisition = Acquisition(self._locks, self._resource)
+        try:
+            self._lease = acquisition.run(self._ttl, self._timeout)
+            if self._lease is None:
+                raise acquisition.taken_error()
+            return self._lease
+        except BaseException:
+            acquisition.undo()
+            raise
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._lease is not None:
+            self._lease.__exit__(kind, error, traceback)

@@ -1,0 +1,70 @@
+# The engine's events without sockets or a clock: for the simulator and the fuzzer.
+#
+# The same functions that the blocking driver calls, given bytes and `now_ns` by hand.
+# Nothing here decides anything.
+
+from libc.stdint cimport int64_t
+
+
+cdef Master engine_master(Engine engine, int index):
+    if not 0 <= index < engine.master_count:
+        raise ValueError("no such master")
+    return <Master>engine.masters[index]
+
+
+def engine_due(Engine engine not None, bint is_urgent, int64_t now_ns):
+    """Move every master whose time has come to CONNECTING; list their indexes."""
+    cdef Master master
+    due = []
+    for master in engine.masters:
+        if master_is_due(master, is_urgent, now_ns):
+            master_begin_connect(master, now_ns)
+            due.append(master.index)
+    return due
+
+
+def engine_on_connected(Engine engine not None, int index, int64_t now_ns):
+    """A CONNECTING master's connection is open: it begins its handshake."""
+    master_on_connected(engine_master(engine, index), now_ns)
+
+
+def engine_on_bytes(Engine engine not None, int index, bytes data, int64_t now_ns):
+    """Take what a master sent."""
+    cdef Master master = engine_master(engine, index)
+    master_on_received(master, data, now_ns)
+    if master.is_news:
+        engine_on_news(engine, master, now_ns)
+
+
+def engine_on_lost(Engine engine not None, int index, str reason, int64_t now_ns):
+    """A connection, open or on its way, is gone."""
+    master_on_lost(engine_master(engine, index), reason, now_ns)
+
+
+def engine_on_time(Engine engine not None, int64_t now_ns):
+    """Give up what takes too long; everything that has come has been taken before."""
+    for master in engine.masters:
+        master_check_time(<Master>master, now_ns)
+
+
+def engine_take_outgoing(Engine engine not None, int index):
+    """Return and forget what is to be sent to a master."""
+    cdef Link *link = &engine_master(engine, index).link
+    cdef bytes data = link.outgoing.data[link.outgoing.start:link.outgoing.end]
+    buffer_consume(&link.outgoing, buffer_length(&link.outgoing))
+    return data
+
+
+def engine_begin(Engine engine not None, Round round not None, int64_t now_ns):
+    """Queue a round's command for every master; now_ns is its t0."""
+    engine_start(engine, round, now_ns)
+
+
+def engine_end(Engine engine not None, Round round not None, int64_t now_ns):
+    """Confirm a closed round; a lost one is rolled back."""
+    engine_on_closed(engine, round, now_ns)
+
+
+def engine_undo(Engine engine not None, Round round not None, int64_t now_ns):
+    """Roll back an ACQUIRE round that its caller gave up."""
+    engine_roll_back(engine, round, now_ns)

@@ -1,0 +1,129 @@
+# What a server says of itself at connect: pure, the bytes of INFO in, facts out.
+#
+# Three uses. Safety: a master that restarted without its data has forgotten its votes,
+# so with a `max_ttl` it gets none until every lease from before has ended (the "delayed
+# restart" of the Redlock page); and two masters that are one server have one vote, not
+# two. Advice: set-ups that lose locks are reported once. Health: what people ask first.
+
+cimport cython
+from libc.stdint cimport int64_t
+
+
+@cython.final
+cdef class Facts:
+    """What one server said in INFO; None where it did not."""
+
+    cdef readonly str run_id
+    cdef readonly object uptime_s      # int: whole seconds
+    cdef readonly str version
+    cdef readonly str role
+    cdef readonly str mode             # standalone, cluster, sentinel
+    cdef readonly str policy           # maxmemory-policy
+    cdef readonly bint has_memory_limit
+
+    def __init__(self, info):
+        said = {}
+        if isinstance(info, bytes):
+            for line in info.decode("utf-8", "replace").split("\r\n"):
+                name, colon, value = line.partition(":")
+                if colon:
+                    said[name] = value
+        self.run_id = said.get("run_id") or None
+        uptime = said.get("uptime_in_seconds", "")[:20]
+        self.uptime_s = int(uptime) if uptime.isdecimal() else None
+        self.version = said.get("valkey_version") or said.get("redis_version")
+        self.role = said.get("role")
+        mode = said.get("redis_mode") or said.get("server_mode")
+        self.mode = "cluster" if said.get("cluster_enabled") == "1" else mode
+        self.policy = said.get("maxmemory_policy")
+        self.has_memory_limit = said.get("maxmemory", "0") != "0"
+
+    def refusal(self):
+        """Say why this server must not vote at all, or None."""
+        if self.role == "active-replica":
+            return (
+                "an active replica: it and its peer accept the same key at once, "
+                "so it gets no vote"
+            )
+        return None
+
+    def warnings(self):
+        """List what about this server can lose locks."""
+        found = []
+        if self.role == "slave" or self.role == "replica":
+            found.append("is a replica: give the masters, independent of each other")
+        if self.mode == "cluster":
+            found.append(
+                "is a cluster node: its failover can lose locks; "
+                "give independent masters"
+            )
+        if self.mode == "sentinel":
+            found.append("is a Sentinel, not a master: it holds no keys")
+        if self.has_memory_limit and self.policy not in (None, "noeviction"):
+            found.append(
+                f"evicts keys with a ttl ({self.policy}): "
+                "an evicted lock is a free lock; set maxmemory-policy noeviction"
+            )
+        return found
+
+
+cdef int64_t guard_until_ns(Facts facts, int64_t max_ttl_ns, int64_t now_ns) except -1:
+    # From when on a server may vote that was asked for its uptime at now_ns. Uptime is
+    # the difference of two clock readings cut to whole seconds (genRedisInfoString in
+    # server.c), so it is up to 1 s too high or too low: hence the second on top.
+    # Without an uptime the server may have been restarted just now.
+    cdef int64_t uptime_ns = 0
+    if max_ttl_ns == 0:
+        return 0
+    if facts.uptime_s is not None:
+        uptime_ns = min(<int64_t>facts.uptime_s, <int64_t>1_000_000_000) * NS_PER_S
+    return max(<int64_t>0, now_ns + max_ttl_ns + NS_PER_S - uptime_ns)
+
+
+cdef str guard_text(Facts facts, int64_t ready_at_ns, int64_t until_ns, int64_t now_ns):
+    left_s = (until_ns - now_ns) / 1e9
+    if facts.uptime_s is None:
+        return f"may be restarted (INFO tells no uptime), votes in {left_s:.1f} s"
+    ago_s = facts.uptime_s + (now_ns - ready_at_ns) / 1e9
+    return f"restarted {ago_s:.1f} s ago, votes again in {left_s:.1f} s"
+
+
+cdef enum:
+    CLOCK_EVERY_NS = 5_000_000_000
+    CLOCK_NEAR_NS = 100_000_000        # a reply read later tells too little
+
+
+@cython.final
+cdef class ServerClock:
+    """A server's wall clock against ours: notices when it jumps.
+
+    Redis expires keys by its wall clock: a jump forward frees locks early.
+    """
+
+    cdef int64_t asked_at_ns
+    cdef int64_t offset_ns             # server - ours, at the last sample
+    cdef int64_t sampled_at_ns
+    cdef readonly int64_t step_ns      # the last jump seen, 0 before any
+
+    def on_time(self, reply, int64_t sent_ns, int64_t now_ns):
+        """Take a reply to TIME; return whether it shows a jump."""
+        cdef int64_t offset_ns, step_ns
+        if type(reply) is not list or len(reply) != 2:
+            return False
+        if now_ns - sent_ns > <int64_t>CLOCK_NEAR_NS:
+            return False
+        try:
+            offset_ns = int(reply[0]) * NS_PER_S + int(reply[1]) * 1000
+        except (TypeError, ValueError, OverflowError):
+            return False
+        offset_ns -= (sent_ns + now_ns) // 2
+        step_ns = offset_ns - self.offset_ns
+        is_first = self.sampled_at_ns == 0
+        # 1 % of the time between: the drift that the algorithm allows for anyway.
+        allowed_ns = CLOCK_NEAR_NS // 2 + (now_ns - self.sampled_at_ns) // 100
+        self.offset_ns = offset_ns
+        self.sampled_at_ns = now_ns
+        if is_first or -allowed_ns <= step_ns <= allowed_ns:
+            return False
+        self.step_ns = step_ns
+        return True

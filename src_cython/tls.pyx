@@ -1,0 +1,68 @@
+# TLS for one master: an SSLObject between two memory buffers, no socket.
+#
+# What the master says goes in as plain text and comes out as records for the link;
+# what the link received goes in as records and comes out as plain text for the reader.
+# So everything else (one write per master, polling without the GIL, owed replies) is as
+# it is without TLS.
+
+cimport cython
+
+
+@cython.final
+cdef class TlsSession:
+    """The TLS of one connection."""
+
+    cdef object session         # ssl.SSLObject
+    cdef object incoming, outgoing      # ssl.MemoryBIO
+    cdef readonly bint is_established
+    cdef list held_back         # plain text said before the handshake was done
+
+    def __init__(self, context, server_hostname):
+        from ssl import MemoryBIO
+
+        self.incoming = MemoryBIO()
+        self.outgoing = MemoryBIO()
+        self.session = context.wrap_bio(
+            self.incoming, self.outgoing, server_hostname=server_hostname
+        )
+        self.held_back = []
+
+    def start(self):
+        """Begin the handshake; return the first records to send."""
+        return self.receive(b"")[1]
+
+    def say(self, bytes plain not None):
+        """Encrypt; return the records to send, b"" before the handshake is done."""
+        if not self.is_established:
+            self.held_back.append(plain)
+            return b""
+        self.session.write(plain)
+        return self.outgoing.read()
+
+    def receive(self, bytes records not None):
+        """Decrypt; return (plain text, records to send). Raises ssl.SSLError."""
+        from ssl import SSLWantReadError
+
+        self.incoming.write(records)
+        plain = []
+        try:
+            if not self.is_established:
+                self.session.do_handshake()
+                self.is_established = True
+                for said in self.held_back:
+                    self.session.write(said)
+                self.held_back = []
+            while data := self.session.read(65536):
+                plain.append(data)
+        except SSLWantReadError:
+            pass
+        return b"".join(plain), self.outgoing.read()
+
+
+cdef str tls_error_text(object error):
+    # The library's own reason, and what it mostly means.
+    reason = getattr(error, "verify_message", "") or getattr(error, "reason", None)
+    text = f"TLS: {reason or error}".replace("_", " ").lower().replace("tls:", "TLS:")
+    if "wrong version" in text or "record layer" in text:
+        text += " (does the server speak TLS on this port?)"
+    return text

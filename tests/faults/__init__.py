@@ -1,0 +1,1 @@
+"""What the engine does when servers, networks and callers misbehave."""

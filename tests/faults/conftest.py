@@ -1,0 +1,44 @@
+"""Five masters behind five proxies, and what the fault tests read on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+import redis
+from fake_server import FakeServer
+from proxy import Proxy
+
+from fastredlock import FastRedlock
+from fastredlock.testing import LocalMasters
+
+
+@pytest.fixture
+def proxies(
+    shared_masters: LocalMasters, servers: list[redis.Redis]
+) -> Iterator[list[Proxy]]:
+    """Stand a proxy before each of the five shared masters, emptied before."""
+    with ExitStack() as opened:
+        yield [opened.enter_context(Proxy(url)) for url in shared_masters.urls]
+
+
+@pytest.fixture
+def proxied(
+    proxies: list[Proxy], make_locks: Callable[..., FastRedlock]
+) -> Callable[..., FastRedlock]:
+    """Return what makes a FastRedlock of the five proxies, connected to all."""
+
+    def make(**options: object) -> FastRedlock:
+        locks = make_locks([proxy.url for proxy in proxies], **options)
+        locks.connect()
+        return locks
+
+    return make
+
+
+@pytest.fixture
+def make_fake() -> Iterator[Callable[..., FakeServer]]:
+    """Return what starts a FakeServer for a test."""
+    with ExitStack() as opened:
+        yield lambda answers=None: opened.enter_context(FakeServer(answers))

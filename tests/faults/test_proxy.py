@@ -1,0 +1,217 @@
+"""Each fault of the proxy, and each answer of the fake server, against a real one."""
+
+from __future__ import annotations
+
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from urllib.parse import urlsplit
+
+import pytest
+import redis
+from fake_server import FakeServer
+from proxy import PATIENCE, Proxy, swallowed_syn
+
+from fastredlock import scripts
+from fastredlock.testing import LocalMasters
+
+
+@pytest.fixture
+def proxy(shared_masters: LocalMasters, servers: list[redis.Redis]) -> Iterator[Proxy]:
+    with Proxy(shared_masters.urls[0]) as proxy:
+        yield proxy
+
+
+@contextmanager
+def connected(url: str) -> Iterator[socket.socket]:
+    with socket.create_connection(("127.0.0.1", urlsplit(url).port or 0)) as opened:
+        opened.settimeout(PATIENCE)
+        yield opened
+
+
+def is_mute(connection: socket.socket) -> bool:
+    return not select.select([connection], [], [], 0)[0]
+
+
+def test_bytes_when_nothing_is_set_then_pass_both_ways(proxy: Proxy) -> None:
+    with connected(proxy.url) as client:
+        client.sendall(b"PING\r\n")
+        assert client.recv(64) == b"+PONG\r\n"
+        assert (proxy.sent_up, proxy.sent_down) == (b"PING\r\n", b"+PONG\r\n")
+
+
+def test_delay_when_set_then_the_reply_takes_twice_as_long(proxy: Proxy) -> None:
+    proxy.set(delay=0.03)
+    with connected(proxy.url) as client:
+        began = time.monotonic()
+        client.sendall(b"PING\r\n")
+        assert client.recv(64) == b"+PONG\r\n"
+        assert time.monotonic() - began >= 0.06
+
+
+def test_hold_when_replies_are_held_then_they_come_after_it_ends(proxy: Proxy) -> None:
+    proxy.set(holds_down=True)
+    with connected(proxy.url) as client:
+        client.sendall(b"PING\r\n")
+        proxy.until(lambda it: it.came_down == b"+PONG\r\n")
+        assert is_mute(client)
+        proxy.heal()
+        assert client.recv(64) == b"+PONG\r\n"
+
+
+def test_hold_when_commands_are_held_then_the_server_has_not_executed(
+    proxy: Proxy, servers: list[redis.Redis]
+) -> None:
+    proxy.set(holds_up=True)
+    with connected(proxy.url) as client:
+        client.sendall(b"SET held 1\r\n")
+        proxy.until(lambda it: it.connections == 1)
+        assert servers[0].get("held") is None
+        proxy.heal()
+        assert client.recv(64) == b"+OK\r\n"
+
+
+def test_drop_when_set_then_the_server_executes_and_nobody_hears(
+    proxy: Proxy, servers: list[redis.Redis]
+) -> None:
+    proxy.set(drops_replies=True)
+    with connected(proxy.url) as client:
+        client.sendall(b"SET dropped 1\r\n")
+        proxy.until(lambda it: it.came_down == b"+OK\r\n")
+        proxy.heal()
+        client.sendall(b"PING\r\n")
+        assert client.recv(64) == b"+PONG\r\n"
+        assert servers[0].get("dropped") == b"1"
+
+
+def test_swallow_when_set_then_the_server_never_hears(
+    proxy: Proxy, servers: list[redis.Redis]
+) -> None:
+    proxy.set(swallows=True)
+    with connected(proxy.url) as client:
+        client.sendall(b"SET swallowed 1\r\n")
+        proxy.until(lambda it: it.connections == 1)
+        assert is_mute(client)
+        assert servers[0].get("swallowed") is None
+        assert proxy.sent_up == b""
+
+
+@pytest.mark.parametrize("unix", [False, True], ids=["tcp", "unix"])
+def test_slice_when_set_then_the_bytes_come_one_by_one(
+    shared_masters: LocalMasters, tmp_path_factory: pytest.TempPathFactory, unix: bool
+) -> None:
+    path = str(tmp_path_factory.mktemp("p") / "s") if unix else ""
+    family = socket.AF_UNIX if unix else socket.AF_INET
+    with Proxy(shared_masters.urls[0], path) as proxy, socket.socket(family) as client:
+        client.settimeout(PATIENCE)
+        client.connect(path or ("127.0.0.1", urlsplit(proxy.url).port))
+        proxy.set(slice_size=1)
+        client.sendall(b"PING\r\n")
+        came = [client.recv(64)]
+        while not b"".join(came).endswith(b"\n"):
+            came.append(client.recv(64))
+        assert b"".join(came) == b"+PONG\r\n"
+        if unix:
+            assert {len(part) for part in came} == {1}
+
+
+def test_reset_when_done_then_the_client_gets_a_rst(proxy: Proxy) -> None:
+    with connected(proxy.url) as client:
+        client.sendall(b"PING\r\n")
+        assert client.recv(64) == b"+PONG\r\n"
+        proxy.reset()
+        with pytest.raises(ConnectionResetError):
+            client.recv(64)
+
+
+def test_cut_when_it_resets_then_so_many_bytes_came_before(proxy: Proxy) -> None:
+    with connected(proxy.url) as client:
+        proxy.set(cut_down_after=3, at_cut="hold")
+        client.sendall(b"PING\r\n")
+        assert client.recv(64) == b"+PO"
+        proxy.reset()
+        with pytest.raises(ConnectionResetError):
+            client.recv(64)
+
+
+def test_half_close_when_done_then_only_the_replies_end(
+    proxy: Proxy, servers: list[redis.Redis]
+) -> None:
+    with connected(proxy.url) as client:
+        client.sendall(b"PING\r\n")
+        assert client.recv(64) == b"+PONG\r\n"
+        proxy.half_close()
+        assert client.recv(64) == b""
+        client.sendall(b"SET half 1\r\n")
+        proxy.until(lambda it: it.came_down.endswith(b"+OK\r\n"))
+        assert servers[0].get("half") == b"1"
+
+
+def test_inject_when_done_then_the_client_reads_it(proxy: Proxy) -> None:
+    with connected(proxy.url) as client:
+        client.sendall(b"PING\r\n")
+        assert client.recv(64) == b"+PONG\r\n"
+        proxy.inject(b"+OK\r\n")
+        assert client.recv(64) == b"+OK\r\n"
+
+
+def test_refuse_when_done_then_connecting_fails_until_it_listens(proxy: Proxy) -> None:
+    proxy.refuse()
+    with pytest.raises(ConnectionRefusedError), connected(proxy.url):
+        pass
+    proxy.listen()
+    with connected(proxy.url) as client:
+        client.sendall(b"PING\r\n")
+        assert client.recv(64) == b"+PONG\r\n"
+
+
+def test_accept_when_it_closes_then_the_client_reads_the_end(proxy: Proxy) -> None:
+    proxy.set(closes_accepted=True)
+    with connected(proxy.url) as client:
+        assert client.recv(64) == b""
+
+
+def test_syn_when_swallowed_then_connecting_gets_no_answer() -> None:
+    with swallowed_syn() as url, socket.socket() as client:
+        client.settimeout(0.1)
+        with pytest.raises(TimeoutError):
+            client.connect(("127.0.0.1", urlsplit(url).port))
+
+
+COMMANDS = {
+    "set": (b"SET", b"k", b"v", b"NX", b"PX", b"1000"),
+    "release": (b"EVALSHA", scripts.RELEASE_SHA1, b"1", b"k", b"v"),
+    "load": (b"SCRIPT", b"LOAD", scripts.RELEASE),
+    "name": (b"CLIENT", b"SETNAME", b"x"),
+    "select": (b"SELECT", b"0"),
+}
+
+
+def reply_to(url: str, name: str) -> bytes:
+    words = COMMANDS[name]
+    with connected(url) as client:
+        said = b"*%d\r\n" % len(words)
+        client.sendall(said + b"".join(b"$%d\r\n%b\r\n" % (len(w), w) for w in words))
+        return client.recv(4096)
+
+
+def test_fake_server_when_asked_then_answers_as_a_real_one(
+    shared_masters: LocalMasters,
+    servers: list[redis.Redis],
+    make_fake: Callable[..., FakeServer],
+) -> None:
+    fake, real = make_fake(), shared_masters.urls[0]
+    for name in ("select", "name", "load", "set", "release"):
+        assert (name, reply_to(fake.url, name)) == (name, reply_to(real, name))
+
+
+def test_proxy_when_closed_then_its_thread_is_gone(
+    shared_masters: LocalMasters,
+) -> None:
+    before = threading.active_count()
+    with Proxy(shared_masters.urls[0]) as proxy, connected(proxy.url):
+        pass
+    assert threading.active_count() == before

@@ -1,0 +1,118 @@
+"""What a server says of itself: pure, INFO in, facts out."""
+
+from __future__ import annotations
+
+import pytest
+
+from fastredlock._core import Facts, ServerClock
+
+from .wire import MS, S
+
+
+def test_facts_when_info_is_whole_then_hold_what_it_said() -> None:
+    facts = Facts(
+        b"# Server\r\nredis_version:7.0.15\r\nredis_mode:standalone\r\n"
+        b"run_id:abc\r\nuptime_in_seconds:17\r\n# Replication\r\nrole:master\r\n"
+        b"maxmemory:0\r\nmaxmemory_policy:noeviction\r\ncluster_enabled:0\r\n"
+    )
+    assert facts.run_id == "abc"
+    assert facts.uptime_s == 17
+    assert facts.version == "7.0.15"
+    assert (facts.role, facts.mode) == ("master", "standalone")
+    assert facts.policy == "noeviction"
+    assert facts.warnings() == []
+    assert facts.refusal() is None
+
+
+@pytest.mark.parametrize(
+    "reply", [None, b"", b"\xff\xfe:\r\n", 17, [b"run_id:abc"], Exception("NOPERM")]
+)
+def test_facts_when_info_tells_nothing_then_are_none(reply: object) -> None:
+    facts = Facts(reply)
+    assert (facts.run_id, facts.uptime_s, facts.version) == (None, None, None)
+    assert (facts.role, facts.mode, facts.policy) == (None, None, None)
+    assert (facts.warnings(), facts.refusal()) == ([], None)
+
+
+@pytest.mark.parametrize("uptime", [b"", b"-1", b"1.5", b"soon", b"\xc2\xb2"])
+def test_facts_when_uptime_is_no_whole_number_then_is_none(uptime: bytes) -> None:
+    assert Facts(b"uptime_in_seconds:" + uptime + b"\r\n").uptime_s is None
+
+
+def test_facts_when_uptime_is_absurd_then_is_cut() -> None:
+    assert Facts(b"uptime_in_seconds:" + b"9" * 5000).uptime_s == 10**20 - 1
+
+
+def test_facts_when_the_server_is_valkey_then_version_is_its_own() -> None:
+    facts = Facts(b"redis_version:7.2.4\r\nvalkey_version:8.1.0\r\nserver_mode:x\r\n")
+    assert (facts.version, facts.mode) == ("8.1.0", "x")
+
+
+@pytest.mark.parametrize(
+    ("said", "text"),
+    [
+        (b"role:slave\r\n", "is a replica"),
+        (b"role:replica\r\n", "is a replica"),
+        (b"cluster_enabled:1\r\n", "is a cluster node"),
+        (b"redis_mode:cluster\r\n", "is a cluster node"),
+        (b"redis_mode:sentinel\r\n", "is a Sentinel"),
+        (b"maxmemory:9\r\nmaxmemory_policy:volatile-lru\r\n", "(volatile-lru)"),
+        (b"maxmemory:9\r\nmaxmemory_policy:allkeys-lfu\r\n", "(allkeys-lfu)"),
+    ],
+)
+def test_warnings_when_a_server_can_lose_locks_then_say_how(
+    said: bytes, text: str
+) -> None:
+    (warning,) = Facts(said).warnings()
+    assert text in warning
+
+
+def test_warnings_when_an_evicting_policy_has_no_limit_then_are_none() -> None:
+    said = b"maxmemory:0\r\nmaxmemory_policy:volatile-lru\r\n"
+    assert Facts(said).warnings() == []
+
+
+def test_refusal_when_role_is_active_replica_then_says_why() -> None:
+    assert "accept the same key at once" in str(Facts(b"role:active-replica").refusal())
+
+
+def clock_reply(ns: int) -> list[bytes]:
+    return [b"%d" % (ns // S), b"%d" % (ns % S // 1000)]
+
+
+def test_clock_when_both_go_on_alike_then_sees_no_jump() -> None:
+    clock = ServerClock()
+    for at_ns in range(1_000 * S, 2_000 * S, 5 * S):
+        assert not clock.on_time(clock_reply(at_ns + 7 * S), at_ns, at_ns + MS)
+    assert clock.step_ns == 0
+
+
+def test_clock_when_it_drifts_by_less_than_a_hundredth_then_sees_no_jump() -> None:
+    clock = ServerClock()
+    for at_ns in range(1_000 * S, 2_000 * S, 5 * S):
+        drifted_ns = at_ns + at_ns // 200
+        assert not clock.on_time(clock_reply(drifted_ns), at_ns, at_ns + MS)
+
+
+@pytest.mark.parametrize("step_ns", [3 * S, -3 * S, 200 * MS])
+def test_clock_when_it_jumps_then_tells_the_step_once(step_ns: int) -> None:
+    clock = ServerClock()
+    clock.on_time(clock_reply(1_000 * S), 1_000 * S, 1_000 * S)
+    assert clock.on_time(clock_reply(1_005 * S + step_ns), 1_005 * S, 1_005 * S)
+    assert clock.step_ns == step_ns
+    assert not clock.on_time(clock_reply(1_010 * S + step_ns), 1_010 * S, 1_010 * S)
+
+
+def test_clock_when_the_reply_took_long_then_is_not_judged() -> None:
+    clock = ServerClock()
+    clock.on_time(clock_reply(1_000 * S), 1_000 * S, 1_000 * S)
+    assert not clock.on_time(clock_reply(1_009 * S), 1_005 * S, 1_006 * S)
+    assert clock.step_ns == 0
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [None, b"12", [], [b"1"], [b"a", b"b"], [None, None], [b"9" * 30, b"0"]],
+)
+def test_clock_when_the_reply_is_no_time_then_is_ignored(reply: object) -> None:
+    assert not ServerClock().on_time(reply, S, S)

@@ -1,0 +1,172 @@
+"""The delayed restart of the Redlock page, by the client: no other client has it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+import redis
+from behaviour.helpers import MakeLocks, granted, set_all, wait_until
+
+from fastredlock import Retry, Vote
+from fastredlock._core import (
+    Operation,
+    Verdict,
+    engine_on_bytes,
+    engine_on_lost,
+)
+from fastredlock.testing import LocalMasters
+
+from .wire import START_NS, S, begin, info, make_ready, new_engine, said_of
+
+MAX_TTL = 1.0  # s; so that servers are old enough after 2 s
+
+
+# --- the rule, in virtual time --------------------------------------------------------
+
+
+def test_guard_when_a_master_is_young_then_its_vote_says_since_and_until_when() -> None:
+    engine = make_ready(new_engine(max_ttl_ns=10 * S), [info(uptime_in_seconds=3)])
+    round = begin(engine, START_NS + S // 5)
+    assert said_of(round) == (
+        Vote.FAILED,
+        "restarted 3.2 s ago, votes again in 7.8 s",
+    )
+    assert round.verdict is Verdict.UNREACHABLE
+    assert round.may_hold == 0
+
+
+@pytest.mark.parametrize(
+    ("uptime", "after_ns", "votes"),
+    [
+        (0, 11 * S - 1, False),
+        (0, 11 * S, True),
+        (10, S - 1, False),
+        (10, S, True),
+        (11, 0, True),
+        (10**15, 0, True),
+    ],
+)
+def test_guard_when_uptime_passes_max_ttl_and_a_second_then_the_master_votes(
+    uptime: int, after_ns: int, votes: bool
+) -> None:
+    engine = make_ready(new_engine(max_ttl_ns=10 * S), [info(uptime_in_seconds=uptime)])
+    round = begin(engine, START_NS + after_ns)
+    assert said_of(round)[0] is (Vote.PENDING if votes else Vote.FAILED)
+
+
+def test_guard_when_info_tells_no_uptime_then_it_waits_from_the_connect_on() -> None:
+    engine = make_ready(new_engine(max_ttl_ns=10 * S), [b"-NOPERM no INFO\r\n"])
+    assert said_of(begin(engine, START_NS + S)) == (
+        Vote.FAILED,
+        "may be restarted (INFO tells no uptime), votes in 10.0 s",
+    )
+    assert said_of(begin(engine, START_NS + 11 * S))[0] is Vote.PENDING
+
+
+def test_guard_when_a_master_reconnects_unharmed_then_it_votes_at_once() -> None:
+    engine = make_ready(new_engine(max_ttl_ns=10 * S), [info(uptime_in_seconds=99)])
+    engine_on_lost(engine, 0, "cut", START_NS + S)
+    make_ready(engine, [info(uptime_in_seconds=101)], START_NS + 2 * S)
+    assert said_of(begin(engine, START_NS + 2 * S))[0] is Vote.PENDING
+
+
+def test_guard_when_a_master_restarts_then_it_loses_its_vote() -> None:
+    engine = make_ready(new_engine(max_ttl_ns=10 * S), [info(uptime_in_seconds=99)])
+    engine_on_lost(engine, 0, "cut", START_NS + S)
+    make_ready(engine, [info(uptime_in_seconds=0)], START_NS + 2 * S)
+    assert said_of(begin(engine, START_NS + 2 * S))[0] is Vote.FAILED
+
+
+@pytest.mark.parametrize("operation", [Operation.EXTEND, Operation.RELEASE])
+def test_guard_when_a_lease_is_extended_or_released_then_the_master_is_asked(
+    operation: Operation,
+) -> None:
+    # Neither can create a key: a restarted master answers 0 by itself.
+    engine = make_ready(new_engine(max_ttl_ns=10 * S), [info(uptime_in_seconds=0)])
+    round = begin(engine, START_NS, operation)
+    engine_on_bytes(engine, 0, b":0\r\n", START_NS)
+    assert said_of(round)[0] is Vote.TAKEN
+
+
+def test_guard_when_not_set_then_a_young_master_votes() -> None:
+    engine = make_ready(new_engine(), [info(uptime_in_seconds=0)])
+    assert said_of(begin(engine, START_NS))[0] is Vote.PENDING
+
+
+# --- the five-server example of the Redlock page, on real servers ---------------------
+
+
+@pytest.fixture(scope="module")
+def old_masters() -> Iterator[LocalMasters]:
+    """Five masters that are up for longer than the guard asks for."""
+    with LocalMasters(5) as masters:
+        time.sleep(MAX_TTL + 1.1)
+        yield masters
+
+
+@pytest.fixture
+def raw_servers(old_masters: LocalMasters) -> Iterator[list[redis.Redis]]:
+    servers = [redis.Redis.from_url(url, protocol=2) for url in old_masters.urls]
+    yield servers
+    for server in servers:
+        server.flushall()
+        server.close()
+
+
+def lose_one_of_three_votes(
+    make_locks: MakeLocks, masters: LocalMasters, servers: list[redis.Redis], key: str
+) -> object:
+    """Let A hold masters 0-2 of 5, then restart master 0 empty."""
+    set_all(servers[3:], b"somebody", key)
+    lease = granted(make_locks(masters.urls, ttl=MAX_TTL).acquire(key, timeout=0))
+    for server in servers[3:]:
+        server.delete(key)
+    masters.stop(0)
+    masters.start(0)
+    return lease
+
+
+@pytest.mark.slow
+def test_exclusion_when_a_master_restarts_empty_and_nobody_guards_then_is_violated(
+    make_locks: MakeLocks, old_masters: LocalMasters, raw_servers: list[redis.Redis]
+) -> None:
+    other = make_locks(old_masters.urls, ttl=MAX_TTL, retry=Retry(delay=0.01))
+    other.connect()
+    lease = lose_one_of_three_votes(make_locks, old_masters, raw_servers, "page")
+    stolen = granted(other.acquire("page", timeout=0.5))
+    assert lease.is_valid  # type: ignore[attr-defined]
+    assert stolen.is_valid  # both at once: what the Redlock page warns of
+
+
+@pytest.mark.slow
+def test_exclusion_when_a_master_restarts_empty_and_all_guard_then_is_kept(
+    make_locks: MakeLocks, old_masters: LocalMasters, raw_servers: list[redis.Redis]
+) -> None:
+    # Master 0 is young from the test before: it counts as down, four are left.
+    retry = Retry(delay=0.01, unreachable_tries=1000)
+    other = make_locks(old_masters.urls, max_ttl=MAX_TTL, ttl=MAX_TTL, retry=retry)
+    other.connect()
+    lease = lose_one_of_three_votes(make_locks, old_masters, raw_servers, "kept")
+    taken = granted(other.acquire("kept", timeout=10))
+    assert not lease.is_valid  # type: ignore[attr-defined]
+    assert taken.is_valid
+    assert "restarted" in str(taken.votes[0].text)
+
+
+@pytest.mark.slow
+def test_guard_when_the_restarted_master_is_old_enough_then_it_votes_again(
+    make_locks: MakeLocks, old_masters: LocalMasters
+) -> None:
+    old_masters.stop(0)
+    old_masters.start(0)
+    locks = make_locks(old_masters.urls, max_ttl=0.1, ttl=0.1, round_timeout=0.05)
+
+    def votes_again() -> bool:
+        lease = granted(locks.acquire("again", timeout=5))
+        lease.release()
+        return lease.votes[0].vote is not Vote.FAILED
+
+    assert not votes_again()
+    assert wait_until(votes_again)

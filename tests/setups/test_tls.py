@@ -1,0 +1,391 @@
+"""rediss:// against real servers, with certificates made here."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+from behaviour.fakes import Stranger
+from behaviour.helpers import (
+    KEY,
+    Fork,
+    MakeLocks,
+    granted,
+    reason,
+    stopwatch,
+)
+
+from fastredlock import ConfigurationError, FastRedlock, ReleaseStatus
+from fastredlock._core import Engine, MasterState, TlsSession, draw_token
+from fastredlock._endpoint import Endpoint
+
+from .pipe import Pipe
+from .tls import Certificates, tls_master
+from .wire import SCRIPTS, S, info, make_ready
+
+SPEAKS = "does the server speak"
+ROUND = 0.3  # s; the round timeout of these tests
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return Certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="module")
+def tls_ports(certificates: Certificates) -> Iterator[list[int]]:
+    """Three masters that speak TLS, and ask for no client certificate."""
+    with ExitStack() as opened:
+        yield [opened.enter_context(tls_master(certificates))[1] for _ in range(3)]
+
+
+@pytest.fixture
+def options(certificates: Certificates) -> str:
+    """What a URL needs to trust our CA."""
+    return f"?ssl_ca_certs={certificates.authority}"
+
+
+def url(port: int, options: str = "", login: str = "", host: str = "127.0.0.1") -> str:
+    return f"rediss://{login}{host}:{port}/0{options}"
+
+
+# --- it locks -------------------------------------------------------------------------
+
+
+def test_lease_when_all_masters_speak_tls_then_is_taken_extended_and_released(
+    make_locks: MakeLocks, tls_ports: list[int], options: str
+) -> None:
+    locks = make_locks([url(port, options) for port in tls_ports])
+    other = make_locks([url(port, options) for port in tls_ports])
+    lease = granted(locks.acquire(KEY, timeout=0))
+    assert other.acquire(KEY, timeout=0) is None
+    assert lease.extend(20) > 15
+    assert lease.release() is ReleaseStatus.RELEASED
+    assert granted(other.acquire(KEY, timeout=0)).release() is ReleaseStatus.RELEASED
+
+
+def test_rounds_when_there_are_many_over_tls_then_all_are_won(
+    make_locks: MakeLocks, tls_ports: list[int], options: str
+) -> None:
+    locks = make_locks([url(port, options) for port in tls_ports])
+    for _ in range(200):
+        assert granted(locks.acquire(KEY)).release() is ReleaseStatus.RELEASED
+    assert locks.stats().won >= 200
+
+
+def test_lease_when_plain_and_tls_masters_are_mixed_then_is_taken(
+    make_locks: MakeLocks, tls_ports: list[int], options: str, urls: list[str]
+) -> None:
+    locks = make_locks([url(tls_ports[0], options), urls[0], urls[1]])
+    lease = granted(locks.acquire(KEY, timeout=0))
+    locks.holders(KEY)
+    assert [vote.vote.name for vote in lease.votes] == ["GRANTED"] * 3
+    lease.release()
+
+
+@pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
+def test_tls_when_the_server_has_one_version_then_it_is_spoken(
+    make_locks: MakeLocks, certificates: Certificates, options: str, version: str
+) -> None:
+    with tls_master(certificates, "--tls-protocols", version) as (_, port):
+        granted(make_locks([url(port, options)]).acquire(KEY, timeout=0)).release()
+
+
+def test_connection_when_a_tls_master_restarts_then_is_opened_again(
+    make_locks: MakeLocks, certificates: Certificates, options: str
+) -> None:
+    with tls_master(certificates) as (masters, port):
+        locks = make_locks([url(port, options)])
+        granted(locks.acquire(KEY, timeout=0))
+        masters.stop(0)
+        masters.start(0)
+        assert granted(locks.acquire(KEY, timeout=10)).release()
+
+
+def test_fork_when_connections_speak_tls_then_the_child_opens_its_own(
+    make_locks: MakeLocks, tls_ports: list[int], options: str
+) -> None:
+    locks = make_locks([url(port, options) for port in tls_ports])
+    lease = granted(locks.acquire(KEY, timeout=0))
+
+    def in_child() -> str:
+        return granted(locks.acquire("other", timeout=5)).release().name
+
+    assert Fork(in_child).result() == "RELEASED"
+    assert lease.extend() > 0  # the parent's conversation goes on undisturbed
+    assert lease.release() is ReleaseStatus.RELEASED
+    assert locks.stats().connects == 3
+
+
+# --- whom it trusts -------------------------------------------------------------------
+
+
+def test_certificate_when_only_the_system_cas_are_trusted_then_is_refused(
+    make_locks: MakeLocks, tls_ports: list[int]
+) -> None:
+    told = reason(make_locks([url(tls_ports[0])]))
+    assert told.startswith("TLS:")
+    assert "certificate" in told
+
+
+def test_certificate_when_it_is_for_another_name_then_is_refused(
+    make_locks: MakeLocks, tls_ports: list[int], options: str
+) -> None:
+    told = reason(make_locks([url(tls_ports[0], options, host="localhost")]))
+    assert "hostname mismatch" in told
+    assert "localhost" in told
+
+
+@pytest.mark.parametrize("said", ["&ssl_check_hostname=false", "&ssl_cert_reqs=none"])
+def test_certificate_when_checks_are_waived_by_name_then_is_accepted(
+    make_locks: MakeLocks, tls_ports: list[int], options: str, said: str
+) -> None:
+    locks = make_locks([url(tls_ports[0], options + said, host="localhost")])
+    assert granted(locks.acquire(KEY, timeout=0)).release() is ReleaseStatus.RELEASED
+
+
+def test_certificate_when_cert_reqs_is_none_then_needs_no_ca(
+    make_locks: MakeLocks, tls_ports: list[int]
+) -> None:
+    locks = make_locks([url(tls_ports[0], "?ssl_cert_reqs=none")])
+    assert granted(locks.acquire(KEY, timeout=0)).release() is ReleaseStatus.RELEASED
+
+
+def test_client_when_the_server_wants_a_certificate_then_shows_the_one_it_has(
+    make_locks: MakeLocks, certificates: Certificates, options: str
+) -> None:
+    chain, key = certificates.client
+    shown = f"{options}&ssl_certfile={chain}&ssl_keyfile={key}"
+    with tls_master(certificates, wants_client=True) as (_, port):
+        granted(make_locks([url(port, shown)]).acquire(KEY, timeout=0)).release()
+        told = reason(make_locks([url(port, options)]))
+    assert "certificate required" in told
+
+
+# --- the wrong protocol on a port -----------------------------------------------------
+
+
+@pytest.mark.slow
+def test_plain_server_when_behind_rediss_then_fails_in_the_round_and_says_why(
+    make_locks: MakeLocks, urls: list[str], options: str
+) -> None:
+    plain = urls[0].replace("redis://", "rediss://") + options
+    with stopwatch() as elapsed:
+        told = reason(make_locks([plain], round_timeout=ROUND))
+    assert SPEAKS in told
+    assert elapsed() < ROUND + 1.0
+
+
+def test_plain_server_when_it_answers_at_once_then_the_vote_says_why(
+    make_locks: MakeLocks, options: str
+) -> None:
+    with Stranger(b"-ERR unknown command\r\n") as stranger:
+        told = reason(make_locks([url(stranger.address[1], options)]))
+    assert told.startswith("TLS: wrong version number")
+    assert SPEAKS in told
+
+
+def test_plain_server_when_it_is_a_minority_then_the_others_grant_at_once(
+    make_locks: MakeLocks, tls_ports: list[int], urls: list[str], options: str
+) -> None:
+    plain = urls[0].replace("redis://", "rediss://") + options
+    locks = make_locks([plain, *(url(port, options) for port in tls_ports[:2])])
+    lease = granted(locks.acquire(KEY, timeout=0))
+    assert SPEAKS in str(lease.votes[0].text)
+    lease.release()
+
+
+def test_tls_server_when_behind_redis_then_fails_in_the_round_and_says_why(
+    make_locks: MakeLocks, tls_ports: list[int]
+) -> None:
+    with stopwatch() as elapsed:
+        plain = make_locks([("127.0.0.1", tls_ports[0])], round_timeout=ROUND)
+        told = reason(plain)
+    assert "rediss://" in told
+    assert elapsed() < ROUND + 1.0
+
+
+def test_tls_server_when_it_sends_an_alert_then_the_vote_names_rediss(
+    make_locks: MakeLocks,
+) -> None:
+    with Stranger(b"\x15\x03\x03\x00\x02\x02\x46") as stranger:
+        told = reason(make_locks([stranger.address]))
+    assert told == "speaks TLS: use rediss:// for this master"
+
+
+@pytest.mark.slow
+def test_tls_when_the_server_never_answers_then_the_vote_says_so(
+    make_locks: MakeLocks, options: str
+) -> None:
+    with Stranger(None) as mute, stopwatch() as elapsed:
+        locks = make_locks([url(mute.address[1], options)], round_timeout=ROUND)
+        assert reason(locks).startswith("no answer to TLS yet")
+    assert elapsed() < ROUND + 1.0
+
+
+# --- passwords ------------------------------------------------------------------------
+
+
+def test_password_when_a_tls_login_fails_then_is_in_no_text(
+    make_locks: MakeLocks, certificates: Certificates, options: str
+) -> None:
+    with tls_master(certificates, "--requirepass", "right") as (_, port):
+        good = make_locks([url(port, options, ":right@")])
+        granted(good.acquire(KEY, timeout=0)).release()
+        bad = make_locks([url(port, options, ":hunter2@")])
+        told = [
+            reason(bad),
+            repr(bad),
+            str(bad.health()),
+            repr(bad._settings.endpoints),
+        ]
+    assert "WRONGPASS" in told[0]
+    assert not [text for text in told if "hunter2" in text]
+
+
+def test_key_password_when_it_is_wrong_or_missing_then_is_in_no_text(
+    make_locks: MakeLocks, certificates: Certificates, options: str
+) -> None:
+    from cryptography.hazmat.primitives import serialization as written
+
+    chain, key = certificates.client
+    locked = key.with_name("locked.key")
+    plain = written.load_pem_private_key(key.read_bytes(), None)
+    locked.write_bytes(
+        plain.private_bytes(
+            written.Encoding.PEM,
+            written.PrivateFormat.PKCS8,
+            written.BestAvailableEncryption(b"sesame"),
+        )
+    )
+    client = f"{options}&ssl_certfile={chain}&ssl_keyfile={locked}"
+    make_locks([url(1, client + "&ssl_password=sesame")])
+    for wrong, text in [("&ssl_password=hunter2", "TLS files"), ("", "is encrypted")]:
+        with pytest.raises(ConfigurationError, match=text) as raised:
+            make_locks([url(1, client + wrong)])
+        assert "hunter2" not in str(raised.value)
+
+
+@pytest.mark.parametrize("said", ["?ssl_ca_certs=/no/such", "?ssl_certfile=/no/such"])
+def test_file_when_it_does_not_exist_then_is_refused_before_any_io(said: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"127\.0\.0\.1:1: TLS files: "):
+        FastRedlock([url(1, said)])
+
+
+# --- slices ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("piece", [1, 2, 3, 5, 17])
+def test_conversation_when_cut_into_pieces_then_rounds_are_won(
+    make_locks: MakeLocks, tls_ports: list[int], options: str, piece: int
+) -> None:
+    with Pipe(("127.0.0.1", tls_ports[0]), piece) as pipe:
+        locks = make_locks([url(pipe.address[1], options)], ttl=60)
+        for _ in range(3):
+            lease = granted(locks.acquire(KEY, timeout=5))
+            assert lease.extend() > 0
+            assert lease.release() is ReleaseStatus.RELEASED
+        assert locks.stats().connects == 1
+        locks.close()
+    assert pipe.bytes_to_client > 1000
+
+
+class Peer:
+    """The server's side of a TlsSession, in memory."""
+
+    def __init__(self, certificates: Certificates) -> None:
+        self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        context = certificates.server_context(wants_client=False)
+        self.session = context.wrap_bio(self.incoming, self.outgoing, server_side=True)
+        self.is_established = False
+
+    def answer(self, records: bytes) -> bytes:
+        """Take the client's records; return ours, the handshake's first."""
+        self.incoming.write(records)
+        try:
+            if not self.is_established:
+                self.session.do_handshake()
+                self.is_established = True
+        except ssl.SSLWantReadError:
+            pass
+        return self.outgoing.read()
+
+
+def new_session(certificates: Certificates) -> TlsSession:
+    context = ssl.create_default_context(cafile=str(certificates.authority))
+    return TlsSession(context, "127.0.0.1")
+
+
+def received(session: TlsSession, data: bytes, cut: int, peer: Peer) -> bytes:
+    """Feed data in two slices; let the peer have what is said in between."""
+    plain, pieces = b"", [data[:cut], data[cut:]]
+    for piece in pieces:
+        text, records = session.receive(piece)
+        plain += text
+        if records:
+            pieces.append(peer.answer(records))  # session tickets, in TLS 1.3
+    return plain
+
+
+def test_records_when_cut_in_two_at_every_byte_then_the_plain_text_is_whole(
+    certificates: Certificates,
+) -> None:
+    session, peer = new_session(certificates), Peer(certificates)
+    flight = peer.answer(session.start())
+    assert session.say(b"*1\r\n$4\r\nPING\r\n") == b""  # held back
+    assert received(session, flight, len(flight) // 2, peer) == b""
+    assert session.is_established
+    text = b"+OK\r\n" + draw_token() * 20
+    for cut in range(len(text)):
+        peer.session.write(text)
+        assert received(session, peer.outgoing.read(), cut, peer) == text
+    assert b"PING" in peer.session.read(100)
+
+
+@pytest.mark.slow
+def test_handshake_when_cut_in_two_at_every_tenth_byte_then_is_established(
+    certificates: Certificates,
+) -> None:
+    length = len(Peer(certificates).answer(new_session(certificates).start()))
+    for cut in range(0, length, 10):
+        session, peer = new_session(certificates), Peer(certificates)
+        received(session, peer.answer(session.start()), cut, peer)
+        assert session.is_established
+        assert peer.is_established
+
+
+class BrokenContext:
+    """A context whose sessions read plain text, and fail at the second write."""
+
+    def wrap_bio(self, incoming: ssl.MemoryBIO, *_: object, **__: object) -> object:
+        self.incoming, self.writes = incoming, 0
+        return self
+
+    def do_handshake(self) -> None:
+        pass
+
+    def read(self, size: int) -> bytes:
+        return self.incoming.read(size)
+
+    def write(self, data: bytes) -> None:
+        self.writes += 1
+        if self.writes == 2:
+            raise OSError("bad write")
+
+
+def test_handshake_when_tls_refuses_to_write_then_the_connection_is_lost() -> None:
+    endpoint = Endpoint("127.0.0.1", 7001)
+    engine = Engine([endpoint], SCRIPTS, S, (BrokenContext(),))
+    make_ready(engine, [info()])
+    assert engine.states == ((MasterState.BACKOFF, "TLS: bad write"),)
+
+
+def test_session_when_the_peer_says_garbage_then_raises_an_os_error(
+    certificates: Certificates,
+) -> None:
+    session = new_session(certificates)
+    session.start()
+    with pytest.raises(OSError, match=r"(?i)wrong version|record"):
+        session.receive(b"HTTP/1.1 400 Bad Request\r\n")

@@ -1,0 +1,208 @@
+"""Masters that are not N independent masters: found at connect, told once."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from behaviour.helpers import KEY, MakeLocks, Raw, granted, wait_until
+
+from fastredlock import FastRedlock, QuorumUnreachableError, Retry, Vote
+from fastredlock._core import engine_on_bytes
+from fastredlock.testing import LocalMasters, _find_program
+
+from .fakes import fake_server
+from .wire import START_NS, S, begin, bulk, info, make_ready, new_engine, said_of
+
+IMPATIENT = Retry(delay=0.01)
+
+
+def warnings_of(caplog: pytest.LogCaptureFixture, locks: FastRedlock) -> list[str]:
+    """Use the masters several times; return what logger `fastredlock` was told."""
+    with caplog.at_level(logging.WARNING):
+        locks.connect()
+        for _ in range(3):
+            if lease := locks.acquire(KEY, timeout=0):
+                lease.release()
+    assert {record.name for record in caplog.records} <= {"fastredlock"}
+    return [record.getMessage() for record in caplog.records]
+
+
+def has_ipv6() -> bool:
+    try:
+        with socket.create_server(("::1", 0), family=socket.AF_INET6):
+            return True
+    except OSError:
+        return False
+
+
+def unix_path(masters: LocalMasters, raw: Raw) -> str:
+    return str(raw(masters.urls[0]).config_get("unixsocket")["unixsocket"])
+
+
+# --- one server under several names ---------------------------------------------------
+
+
+@pytest.mark.parametrize("alias", ["localhost", "[::1]", "unix"])
+def test_server_when_given_twice_under_two_names_then_has_one_vote(
+    make_locks: MakeLocks, raw: Raw, caplog: pytest.LogCaptureFixture, alias: str
+) -> None:
+    if alias == "[::1]" and not has_ipv6():
+        pytest.skip("this machine has no IPv6 on its loopback")
+    binds = ("--bind", "127.0.0.1", *(["::1"] if has_ipv6() else []))
+    with LocalMasters(1, options=binds) as masters:
+        url = masters.urls[0]
+        second = url.replace("127.0.0.1", alias)
+        if alias == "unix":
+            second = f"unix://{unix_path(masters, raw)}"
+        locks = make_locks([url, second, url.replace("127.0.0.1", "127.0.0.2")])
+        with pytest.raises(QuorumUnreachableError, match="one server has one vote"):
+            warnings_of(caplog, locks)
+        told = [record.getMessage() for record in caplog.records]
+        assert len([text for text in told if "is the same server as" in text]) == 1
+        assert raw(url).dbsize() == 0  # the one vote was rolled back
+
+
+def test_server_when_two_of_three_are_the_same_then_the_third_is_needed(
+    make_locks: MakeLocks, caplog: pytest.LogCaptureFixture
+) -> None:
+    with LocalMasters(2) as masters:
+        twice = masters.urls[0].replace("127.0.0.1", "localhost")
+        locks = make_locks([*masters.urls, twice])
+        (told,) = warnings_of(caplog, locks)
+        assert "is the same server as" in told
+        votes = granted(locks.acquire(KEY, timeout=0)).votes
+        assert [vote.vote for vote in votes].count(Vote.GRANTED) == 2
+
+
+def test_server_when_its_double_goes_away_then_the_other_name_gets_the_vote() -> None:
+    said = info(run_id="same", uptime_in_seconds=9)
+    engine = make_ready(new_engine(2), [said, said])
+    assert engine.states[0][1] == ""
+    assert "is the same server as 127.0.0.1:7001" in engine.states[1][1]
+    assert [name for name, _ in engine.warnings] == ["127.0.0.1:7002"]
+    for after_s in range(1, 9):
+        make_ready(engine, [said, said], START_NS + after_s * S)
+    assert len(engine.warnings) == 1
+
+
+# --- servers that are no masters of their own -----------------------------------------
+
+
+def test_replica_when_given_as_a_master_then_is_told_once_and_never_grants(
+    make_locks: MakeLocks, masters: LocalMasters, caplog: pytest.LogCaptureFixture
+) -> None:
+    leader = ("--replicaof", "127.0.0.1", str(masters.ports[4]))
+    with LocalMasters(1, options=leader) as replica:
+        locks = make_locks([*masters.urls[:2], *replica.urls])
+        (told,) = warnings_of(caplog, locks)
+        assert "is a replica: give the masters" in told
+        lease = granted(locks.acquire(KEY, timeout=0))
+        assert wait_until(lambda: lease.votes[2].vote is Vote.FAILED)
+        assert "READONLY" in str(lease.votes[2].text)
+
+
+def test_cluster_node_when_given_as_a_master_then_is_told_once(
+    make_locks: MakeLocks, urls: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    with LocalMasters(1, options=("--cluster-enabled", "yes")) as node:
+        (told,) = warnings_of(caplog, make_locks([*urls[:2], *node.urls]))
+    assert "is a cluster node" in told
+
+
+def is_listening(address: tuple[str, int]) -> bool:
+    with suppress(ConnectionRefusedError), socket.create_connection(address):
+        return True
+    return False
+
+
+@contextmanager
+def sentinel(folder: Path) -> Iterator[tuple[str, int]]:
+    """Run a Sentinel that watches nothing, on a port that was free just now."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    config = folder / "sentinel.conf"
+    config.write_text(f"port {port}\nbind 127.0.0.1\n")
+    argv = [_find_program(None), str(config), "--sentinel"]
+    with subprocess.Popen(argv, stdout=subprocess.DEVNULL) as process:
+        try:
+            assert wait_until(lambda: is_listening(("127.0.0.1", port)))
+            yield "127.0.0.1", port
+        finally:
+            process.kill()
+
+
+def test_sentinel_when_given_as_a_master_then_is_told_once_and_never_grants(
+    make_locks: MakeLocks,
+    urls: list[str],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with sentinel(tmp_path) as address:
+        locks = make_locks([*urls[:2], address])
+        (told,) = warnings_of(caplog, locks)
+        assert "is a Sentinel, not a master" in told
+        lease = granted(locks.acquire(KEY, timeout=0))
+        locks.holders(KEY)
+        assert "unknown command" in str(lease.votes[2].text)
+
+
+def test_active_replica_when_given_as_a_master_then_gets_no_vote_and_is_told_once(
+    make_locks: MakeLocks, urls: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    with fake_server(role="active-replica") as keydb:
+        locks = make_locks([*urls[:2], keydb.address])
+        (told,) = warnings_of(caplog, locks)
+        assert "so it gets no vote" in told
+        assert granted(locks.acquire(KEY, timeout=0)).votes[2].vote is Vote.FAILED
+        assert b"SET" not in keydb.commands
+        locks.close()
+
+
+# --- masters that can lose keys -------------------------------------------------------
+
+
+def test_eviction_when_it_can_hit_locks_then_is_told_once(
+    make_locks: MakeLocks, urls: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    options = ("--maxmemory", "100mb", "--maxmemory-policy", "volatile-lru")
+    with LocalMasters(1, options=options) as cache:
+        locks = make_locks([*urls[:2], *cache.urls])
+        (told,) = warnings_of(caplog, locks)
+        assert "evicts keys with a ttl (volatile-lru)" in told
+        assert locks.health()[2].warnings == (told.partition(": ")[2],)
+
+
+def test_warning_when_two_clients_of_one_process_see_it_then_each_tells_it_once(
+    make_locks: MakeLocks, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = ("--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
+    with LocalMasters(1, options=options) as cache:
+        warnings_of(caplog, make_locks(cache.urls))
+        assert len(warnings_of(caplog, make_locks(cache.urls))) == 2
+
+
+def test_good_setup_when_used_then_logs_nothing(
+    make_locks: MakeLocks, urls: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    assert warnings_of(caplog, make_locks(urls)) == []
+
+
+# --- a clock that jumps ---------------------------------------------------------------
+
+
+def test_clock_when_a_server_jumps_between_two_rounds_then_is_told_once() -> None:
+    engine = make_ready(new_engine(), [info(run_id="a")])
+    clock_s = 1_700_000_000
+    for at_s in range(0, 60, 6):
+        clock_s += 6 + (3 if at_s == 30 else 0)
+        round = begin(engine, START_NS + at_s * S)
+        time_reply = b"*2\r\n" + bulk(b"%d" % clock_s) + bulk(b"0")
+        engine_on_bytes(engine, 0, b"+OK\r\n" + time_reply, START_NS + at_s * S)
+        assert said_of(round)[0] is Vote.GRANTED
+    assert list(engine.warnings) == [("127.0.0.1:7001", "its clock jumped by +3.000 s")]

@@ -1,0 +1,71 @@
+"""Certificates made on the spot, and servers that speak TLS with them."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import trustme
+
+from fastredlock.testing import LocalMasters, _any_port
+
+from .pipe import Pipe
+
+
+class Certificates:
+    """A CA, a server's certificate for 127.0.0.1, and a client's; as files."""
+
+    def __init__(self, folder: Path) -> None:
+        ca = trustme.CA()
+        self.authority = folder / "ca.pem"
+        ca.cert_pem.write_to_path(self.authority)
+        self.server = self._issue(ca, folder / "server", "127.0.0.1")
+        self.client = self._issue(ca, folder / "client", "client@example.org")
+
+    def _issue(self, ca: trustme.CA, stem: Path, name: str) -> tuple[Path, Path]:
+        issued = ca.issue_cert(name)
+        chain, key = stem.with_suffix(".crt"), stem.with_suffix(".key")
+        issued.cert_chain_pems[0].write_to_path(chain)
+        issued.private_key_pem.write_to_path(key)
+        return chain, key
+
+    def server_context(self, wants_client: bool) -> ssl.SSLContext:
+        """Return what a TLS-ending proxy needs, where the server has no TLS."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(*self.server)
+        if wants_client:
+            context.load_verify_locations(self.authority)
+            context.verify_mode = ssl.CERT_REQUIRED
+        return context
+
+
+@contextmanager
+def tls_master(
+    certificates: Certificates, *options: str, wants_client: bool = False
+) -> Iterator[tuple[LocalMasters, int]]:
+    """Run one real server; yield it and the port on which it speaks TLS.
+
+    A server built without TLS gets a proxy in front that speaks it.
+    """
+    port = _any_port()
+    chain, key = map(str, certificates.server)
+    tls_options = (
+        *("--tls-port", str(port), "--tls-cert-file", chain, "--tls-key-file", key),
+        *("--tls-ca-cert-file", str(certificates.authority)),
+        *("--tls-auth-clients", "yes" if wants_client else "no"),
+    )
+    with ExitStack() as opened:
+        try:
+            masters = opened.enter_context(
+                LocalMasters(1, options=(*tls_options, *options))
+            )
+        except RuntimeError as error:
+            if "Bad directive" not in str(error):
+                raise
+            masters = opened.enter_context(LocalMasters(1, options=options))
+            context = certificates.server_context(wants_client)
+            target = ("127.0.0.1", masters.ports[0])
+            port = opened.enter_context(Pipe(target, tls=context)).address[1]
+        yield masters, port

@@ -1,0 +1,81 @@
+"""The engine driven by hand: bytes and `now_ns` in, no socket and no clock."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fastredlock import scripts
+from fastredlock._core import (
+    Engine,
+    Operation,
+    Round,
+    Script,
+    Scripts,
+    Terms,
+    Vote,
+    engine_begin,
+    engine_due,
+    engine_on_bytes,
+    engine_on_connected,
+    engine_take_outgoing,
+)
+from fastredlock._endpoint import Endpoint
+
+MS = 1_000_000
+S = 1_000_000_000
+START_NS = 1_000 * S
+SCRIPTS = Scripts(
+    Script(scripts.EXTEND, scripts.EXTEND_SHA1),
+    Script(scripts.RELEASE, scripts.RELEASE_SHA1),
+    Script(scripts.INSPECT, scripts.INSPECT_SHA1),
+)
+TERMS = Terms(ttl_ms=10_000, drift_ns=102 * MS, timeout_ns=500 * MS)
+HELLO = b"%1\r\n+server\r\n+redis\r\n"
+
+
+def new_engine(count: int = 1, max_ttl_ns: int = 0) -> Engine:
+    """Make an engine of `count` masters that exist on paper alone."""
+    endpoints = [Endpoint("127.0.0.1", 7001 + i) for i in range(count)]
+    return Engine(endpoints, SCRIPTS, S, (), max_ttl_ns, jitter_seed=1)
+
+
+def info(**said: object) -> bytes:
+    """Encode the reply to INFO; every server of a test has its own run_id."""
+    lines = "".join(f"{name}:{value}\r\n" for name, value in said.items())
+    return bulk(lines.encode())
+
+
+def bulk(data: bytes) -> bytes:
+    return b"$%d\r\n%b\r\n" % (len(data), data)
+
+
+def handshake_replies(info_reply: bytes) -> bytes:
+    """Encode what a server answers to a whole handshake."""
+    return HELLO + b"+OK\r\n" + info_reply + bulk(b"0" * 40) * 3
+
+
+def make_ready(
+    engine: Engine, infos: Sequence[bytes], now_ns: int = START_NS
+) -> Engine:
+    """Connect every master that is due; each answers INFO with its entry."""
+    for i in engine_due(engine, True, now_ns):
+        engine_on_connected(engine, i, now_ns)
+        engine_take_outgoing(engine, i)
+        engine_on_bytes(engine, i, handshake_replies(infos[i]), now_ns)
+        engine_take_outgoing(engine, i)
+    return engine
+
+
+def begin(
+    engine: Engine, now_ns: int, operation: Operation = Operation.ACQUIRE
+) -> Round:
+    """Start a round; its commands stand in the outgoing buffers."""
+    round = engine.new_round(int(operation), b"key", b"token-%d" % now_ns, TERMS)
+    engine_begin(engine, round, now_ns)
+    return round
+
+
+def said_of(round: Round, master: int = 0) -> tuple[Vote, str | None]:
+    """Return one master's vote and what it says about it."""
+    vote, text, _ = round.votes()[master]
+    return vote, text

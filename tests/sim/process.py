@@ -1,0 +1,273 @@
+"""A client machine: the shipped engine, its clock and its connections.
+
+`run` and what it calls mirror the blocking driver (src_cython/wait.pyx: engine_run,
+engine_prepare, engine_connect, engine_step), line by line and no more: whatever is
+decided is decided by the engine. Where that file changes, this one must. What yields:
+
+    CHECKPOINT           between two lines; a pause or an exception may strike there
+    (WAIT, deadline_ns)  poll(2), to a time of this machine's clock
+    (SLEEP, ns)          sleep
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from fastredlock import scripts
+from fastredlock._core import (
+    Engine,
+    MasterState,
+    Operation,
+    Round,
+    Script,
+    Scripts,
+    Terms,
+    Verdict,
+    engine_begin,
+    engine_due,
+    engine_end,
+    engine_on_bytes,
+    engine_on_connected,
+    engine_on_lost,
+    engine_on_time,
+    engine_take_outgoing,
+    engine_undo,
+)
+from fastredlock._settings import Settings
+
+from .network import Connection, Path
+from .world import MS, Clock, S, World
+
+if TYPE_CHECKING:
+    from .judge import Judge
+    from .server import Server
+    from .worker import Worker
+
+CHECKPOINT = ("checkpoint", 0)
+WAIT, SLEEP, MUTEX = "wait", "sleep", "mutex"
+Steps = Iterator[tuple[str, int]]
+
+
+class Process:
+    """One client process; its workers are its threads (or, sharing, its tasks)."""
+
+    def __init__(
+        self, world: World, index: int, settings: Settings, clock: Clock,
+        servers: list[Server], paths: list[Path], judge: Judge, is_sharing: bool,
+    ) -> None:  # fmt: skip
+        self.world = world
+        self.index = index
+        self.clock = clock
+        self.servers = servers
+        self.paths = paths
+        self.judge = judge
+        self.is_sharing = is_sharing  # rounds of several workers are open together
+        self.is_crashed = False
+        self.paused_until_ns = 0
+        self.workers: list[Worker] = []
+        self.connections: list[Connection | None] = [None] * len(servers)
+        self.polled_at_ns = 0
+        self.is_entered = False
+        self.losses = 0
+        self.tokens = 0
+        self._settings = settings
+        self._engine = Engine(
+            settings.endpoints,
+            Scripts(
+                extend=Script(scripts.EXTEND, scripts.EXTEND_SHA1),
+                release=Script(scripts.RELEASE, scripts.RELEASE_SHA1),
+                inspect=Script(scripts.INSPECT, scripts.INSPECT_SHA1),
+            ),
+            settings.connect_timeout_ns,
+            (),
+            0 if settings.max_ttl is None else int(settings.max_ttl * 1e9),
+            b"fastredlock",
+            world.random.randrange(1, 1 << 64),
+        )
+
+    # --- what a lease asks of its FastRedlock -----------------------------------------
+
+    def _now_ns(self) -> int:
+        return self.clock.read(self.world.now_ns)
+
+    def _fork_generation(self) -> int:
+        return 0
+
+    def _new_extension(self, lease_round: Round, terms: Terms) -> Round:
+        return self._engine.new_round(
+            int(Operation.EXTEND), lease_round.resource, lease_round.token, terms
+        )
+
+    def new_token(self) -> bytes:
+        """Return a token that says whose it is."""
+        self.tokens += 1
+        return b"p%d-%d" % (self.index, self.tokens)
+
+    # --- the mirror of wait.pyx -------------------------------------------------------
+
+    def run(self, round: Round) -> Steps:
+        """Run a round until it is closed; a lost one is rolled back."""
+        while self.is_entered and not self.is_sharing:
+            yield MUTEX, 0
+        self.is_entered = True
+        self.judge.on_round(self, round)
+        try:
+            try:
+                yield from self._prepare(round)
+                yield CHECKPOINT
+                engine_begin(self._engine, round, self._now_ns())
+                yield CHECKPOINT
+                while round.verdict is Verdict.OPEN:
+                    yield from self._step(round.deadline_ns)
+                    if round.verdict is not Verdict.OPEN:
+                        break
+                    now_ns = self._now_ns()
+                    if now_ns >= round.deadline_ns:
+                        round.on_deadline(now_ns)
+                yield CHECKPOINT
+                engine_end(self._engine, round, self._now_ns())
+            except BaseException:
+                engine_undo(self._engine, round, self._now_ns())
+                raise
+            finally:
+                self._flush()
+        finally:
+            self.is_entered = False
+            self._wake(MUTEX)
+        self.judge.on_closed(self, round)
+
+    def undo(self, round: Round) -> None:
+        """Roll back a round whose caller will not get it (engine_abandon)."""
+        engine_undo(self._engine, round, self._now_ns())
+        self._flush()
+
+    def _prepare(self, round: Round) -> Steps:
+        now_ns = self._now_ns()
+        if now_ns - self.polled_at_ns > S:
+            yield from self._step(now_ns)
+        ready, count = self.ready_count(), len(self.servers)
+        if ready < count // 2 + 1:
+            yield from self._connect(now_ns + round.connect_within_ns, count // 2 + 1)
+        elif ready < count:
+            self._open_due(False, now_ns)
+
+    def _connect(self, deadline_ns: int, wanted: int) -> Steps:
+        began_ns = now_ns = self._now_ns()
+        limit_ns, is_met = deadline_ns, False
+        self._open_due(True, now_ns)
+        while True:
+            states = [state for state, _ in self._engine.states]
+            ready = states.count(MasterState.READY)
+            opening = states.count(MasterState.CONNECTING) + states.count(
+                MasterState.HANDSHAKE
+            )
+            if opening == 0 or ready + opening < wanted:
+                return
+            if ready >= wanted and not is_met:
+                is_met = True
+                limit_ns = min(deadline_ns, now_ns + max(now_ns - began_ns, 10 * MS))
+            if now_ns >= limit_ns:
+                return
+            yield from self._step(limit_ns)
+            now_ns = self._now_ns()
+
+    def _step(self, deadline_ns: int) -> Steps:
+        self._flush()
+        if not self.is_readable():
+            yield WAIT, deadline_ns
+        self._take_events()
+
+    def _take_events(self) -> None:
+        engine, now_ns = self._engine, self._now_ns()
+        self.polled_at_ns = now_ns
+        for index, connection in enumerate(self.connections):
+            if connection is None or not connection.is_readable:
+                continue
+            if connection.is_open and not connection.is_told:
+                connection.is_told = True
+                engine_on_connected(engine, index, now_ns)
+            if connection.inbox:
+                data, heard = connection.receive()
+                engine_on_bytes(engine, index, data, now_ns)
+                self.judge.on_heard(self, index, heard)
+            self._close_lost()
+            if connection.error and self.connections[index] is connection:
+                engine_on_lost(engine, index, connection.error, now_ns)
+                self._close_lost()
+        engine_on_time(engine, now_ns)
+        self._close_lost()
+        if self.is_sharing:
+            self._wake(WAIT)  # the rounds of others may be closed by now
+
+    def _open_due(self, is_urgent: bool, now_ns: int) -> None:
+        for index in engine_due(self._engine, is_urgent, now_ns):
+            self.connections[index] = Connection(
+                self.paths[index], self, self.servers[index]
+            )
+
+    def _flush(self) -> None:
+        if self.is_crashed:
+            return
+        for index, connection in enumerate(self.connections):
+            if connection is not None and connection.is_told:
+                data = engine_take_outgoing(self._engine, index)
+                if data:
+                    connection.send(data)
+
+    def _close_lost(self) -> None:
+        # The engine closes a descriptor itself; here its connection is another object.
+        if self.losses == self._engine.counters.losses:
+            return
+        self.losses = self._engine.counters.losses
+        for index, (state, _) in enumerate(self._engine.states):
+            connection = self.connections[index]
+            if state is MasterState.BACKOFF and connection is not None:
+                connection.give_up()
+                self.connections[index] = None
+
+    # --- what the world asks ----------------------------------------------------------
+
+    def ready_count(self) -> int:
+        """Count the masters that take commands."""
+        return sum(state is MasterState.READY for state, _ in self._engine.states)
+
+    def is_readable(self) -> bool:
+        """Whether poll(2) would return at once."""
+        return any(c is not None and c.is_readable for c in self.connections)
+
+    def on_readable(self, connection: Connection) -> None:
+        """Wake whoever polls, if this connection is still one of ours."""
+        if connection in self.connections:
+            self._wake(WAIT)
+
+    def _wake(self, kind: str) -> None:
+        for worker in self.workers:
+            if worker.awaits == kind:
+                worker.wake_soon()
+
+    def pause(self, for_ns: int) -> None:
+        """Stop the process for a while: its clock and its kernel go on."""
+        self.world.tell(f"process {self.index} pauses for {for_ns / 1e6:.0f} ms")
+        self.paused_until_ns = max(self.paused_until_ns, self.world.now_ns + for_ns)
+
+    def crash(self) -> None:
+        """End the process: its kernel closes its connections."""
+        self.world.tell(f"process {self.index} crashes")
+        self.is_crashed = True
+        for connection in self.connections:
+            if connection is not None:
+                connection.give_up()
+        self.connections = [None] * len(self.servers)
+        for worker in self.workers:
+            worker.end()
+
+
+def new_settings(count: int, **options: Any) -> Settings:
+    """Make the shipped settings for so many masters that no socket will ever reach."""
+    masters = [(f"m{index}", 6379) for index in range(count)]
+    defaults = {
+        "ttl": 1.0, "drift_factor": 0.01, "round_timeout": None, "max_ttl": None,
+        "connect_timeout": 0.3, "new_token": None,
+    }  # fmt: skip
+    return Settings(masters, "r", **{**defaults, **options})

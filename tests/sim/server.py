@@ -1,0 +1,187 @@
+"""A model Redis: keys with a ttl by its own wall clock, and the commands we send.
+
+What it imitates is checked against a real server in test_model.py. It answers whole
+commands in the order they came; a paused one answers later, a restarted one is another
+process with another run_id, without its scripts, and without its keys if they are lost.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha1
+from typing import TYPE_CHECKING
+
+from hiredis import Reader
+
+from fastredlock import scripts
+
+from .world import MS, Clock, S, World
+
+if TYPE_CHECKING:
+    from .judge import Judge
+    from .network import Connection
+
+OK, NIL, ONE, ZERO = b"+OK\r\n", b"$-1\r\n", b":1\r\n", b":0\r\n"
+NOSCRIPT = b"-NOSCRIPT No matching script. Please use EVAL.\r\n"
+WRITES_REFUSED = b"-MISCONF Redis is configured to save RDB snapshots\r\n"
+SETS_REFUSED = b"-OOM command not allowed when used memory > 'maxmemory'.\r\n"
+INCOMPLETE = object()
+
+
+def bulk(data: bytes) -> bytes:
+    """Encode a bulk string."""
+    return b"$%d\r\n%b\r\n" % (len(data), data)
+
+
+class Server:
+    """One master as its clients see it."""
+
+    def __init__(self, world: World, index: int, clock: Clock, judge: Judge) -> None:
+        self.world = world
+        self.index = index
+        self.clock = clock
+        self.judge = judge
+        self.keys: dict[bytes, tuple[bytes, int]] = {}  # token, expires at (wall ms)
+        self.is_old = False  # before Redis 6: no HELLO
+        self.is_down = False
+        self.is_compare_broken = False  # release deletes whatever is there
+        self.refuses = b""  # an error reply to SET, and to scripts where MISCONF
+        self.paused_until_ns = 0
+        self.connections: list[Connection] = []
+        self._waiting: list[tuple[Connection, bytes]] = []
+        self._starts = 0
+        self.start()
+
+    def wall_ms(self) -> int:
+        """Read the wall clock, by which keys expire."""
+        return self.clock.read(self.world.now_ns) // MS
+
+    def start(self) -> None:
+        """Begin a process: new run_id, no scripts."""
+        self._starts += 1
+        self.run_id = f"{self.index:020x}{self._starts:020x}"
+        self.started_s = self.wall_ms() // 1000
+        self.loaded: set[bytes] = set()
+        self.is_down = False
+
+    def stop(self, is_losing: bool) -> None:
+        """End the process, with its connections; with its keys where is_losing."""
+        self.world.tell(f"server {self.index} stops, loses keys: {is_losing}")
+        self.is_down = True
+        self._waiting.clear()
+        for connection in self.connections:
+            connection.cut(0, 0)
+        self.connections.clear()
+        if is_losing:
+            self.keys.clear()
+
+    def pause(self, for_ns: int) -> None:
+        """Stop the process for a while (SIGSTOP): nothing is lost, all is late."""
+        self.world.tell(f"server {self.index} pauses for {for_ns / 1e6:.0f} ms")
+        self.paused_until_ns = max(self.paused_until_ns, self.world.now_ns + for_ns)
+        self.world.at(self.paused_until_ns, self._catch_up)
+
+    def _catch_up(self) -> None:
+        if self.world.now_ns < self.paused_until_ns or self.is_down:
+            return
+        waiting, self._waiting = self._waiting, []
+        for connection, data in waiting:
+            self.on_bytes(connection, data)
+
+    def on_bytes(self, connection: Connection, data: bytes) -> None:
+        """Take bytes, answer every whole command in them."""
+        if self.is_down:
+            return
+        if self.world.now_ns < self.paused_until_ns:
+            self._waiting.append((connection, data))
+            return
+        reader = connection.reader
+        reader.feed(data)
+        while (words := reader.gets()) is not INCOMPLETE:
+            self.judge.on_command(connection, words)
+            reply = self.execute(words)
+            self.judge.on_executed(connection, words, reply)
+            connection.answer(words, reply)
+
+    def new_reader(self) -> Reader:
+        """Return a parser for one connection's commands."""
+        return Reader(notEnoughData=INCOMPLETE)
+
+    def token_at(self, key: bytes) -> bytes | None:
+        """Return whose key stands, if one does."""
+        entry = self.keys.get(key)
+        if entry is None:
+            return None
+        if self.wall_ms() > entry[1]:  # redis/src/db.c, keyIsExpired: now > when
+            del self.keys[key]
+            return None
+        return entry[0]
+
+    def execute(self, words: list[bytes]) -> bytes:
+        """Do one command; return its reply."""
+        name = words[0]
+        if name == b"SET":
+            return self._set(*words[1:])
+        if name in (b"EVALSHA", b"EVAL"):
+            return self._script(words)
+        if name == b"HELLO":
+            if self.is_old:
+                return b"-ERR unknown command 'HELLO'\r\n"
+            return b"%2\r\n+server\r\n+redis\r\n+proto\r\n:3\r\n"
+        if name == b"INFO":
+            return bulk(self._info().encode())
+        if name == b"TIME":
+            micros = self.clock.read(self.world.now_ns) // 1000
+            seconds, rest = b"%d" % (micros // 1_000_000), b"%d" % (micros % 1_000_000)
+            return b"*2\r\n" + bulk(seconds) + bulk(rest)
+        if name == b"SCRIPT" and words[1] == b"LOAD":
+            return bulk(self._load(words[2]))
+        if name in (b"AUTH", b"SELECT", b"CLIENT"):
+            return OK
+        return b"-ERR unknown command\r\n"
+
+    def _set(self, key: bytes, token: bytes, nx: bytes, px: bytes, ttl: bytes) -> bytes:
+        if (nx, px) != (b"NX", b"PX"):
+            return b"-ERR syntax error\r\n"
+        if self.refuses:
+            return self.refuses
+        if self.token_at(key) is not None:
+            return NIL
+        self.keys[key] = (token, self.wall_ms() + int(ttl))
+        return OK
+
+    def _load(self, source: bytes) -> bytes:
+        digest = sha1(source).hexdigest().encode()
+        self.loaded.add(digest)
+        return digest
+
+    def _script(self, words: list[bytes]) -> bytes:
+        digest = self._load(words[1]) if words[0] == b"EVAL" else words[1]
+        if digest not in self.loaded:
+            return NOSCRIPT
+        key, token = words[3], words[4]
+        standing = self.token_at(key)
+        if digest == scripts.INSPECT_SHA1:
+            if standing is None:
+                return b"*2\r\n" + NIL + b":-2\r\n"
+            left_ms = self.keys[key][1] - self.wall_ms()
+            return b"*2\r\n" + bulk(standing) + b":%d\r\n" % left_ms
+        if standing is None or (
+            standing != token
+            and not (self.is_compare_broken and digest == scripts.RELEASE_SHA1)
+        ):
+            return ZERO
+        if self.refuses == WRITES_REFUSED:
+            return WRITES_REFUSED
+        if digest == scripts.RELEASE_SHA1:
+            del self.keys[key]
+        elif digest == scripts.EXTEND_SHA1:
+            self.keys[key] = (token, self.wall_ms() + int(words[5]))
+        return ONE
+
+    def _info(self) -> str:
+        # redis/src/server.c: uptime is the wall clock minus the wall clock at the start
+        uptime_s = max(0, self.clock.read(self.world.now_ns) // S - self.started_s)
+        return (
+            f"redis_version:7.2.0\r\nredis_mode:standalone\r\nrun_id:{self.run_id}\r\n"
+            f"uptime_in_seconds:{uptime_s}\r\nrole:master\r\n"
+        )
