@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from . import scripts
 from ._core import Engine, Script, Scripts, Terms, draw_token
 from .errors import ConfigurationError
-from .retry import Retry
+from .retry import Retry, is_number
 from .url import parse_masters
 
 if TYPE_CHECKING:
     from ._endpoint import Endpoint
 
 LONGEST_TTL = 1_000_000_000  # s, 31 years: nanoseconds stay far inside int64
+NS_PER_MS = 1_000_000
 FIXED_DRIFT_NS = 2_000_000  # a server expires keys at whole milliseconds (Redlock page)
 ROUND_SHARE = 20  # a round may take 1/20 of the ttl (Redlock page: 5-50 ms of 10 s)
 SHORTEST_ROUND_TIMEOUT_NS = 5_000_000  # below that, a busy scheduler is a dead server
@@ -73,6 +73,8 @@ class Settings:
             raise ConfigurationError(f"new_token={new_token!r}: allowed is a callable")
         self.new_token = draw_token if new_token is None else checked(new_token)
         self.default_terms = self.terms(ttl)
+        if len(self.endpoints) % 2 == 0:
+            warn_even(len(self.endpoints))
 
     def new_engine(self) -> Engine:
         """Make the engine for these masters; nothing is connected yet."""
@@ -89,15 +91,14 @@ class Settings:
         )
 
     def terms(self, ttl: float) -> Terms:
-        """Turn a ttl (s) into the times of a round.
-
-        Drift is `ttl * drift_factor + 2 ms`, as on the Redlock page.
-        """
+        """Turn a ttl (s) into the times of a round."""
         longest = LONGEST_TTL if self.max_ttl is None else self.max_ttl
-        ttl_ms = round(ttl * 1000) if is_number(ttl) and isfinite(ttl) else 0
-        drift_ns = int(ttl_ms * 1_000_000 * self.drift_factor) + FIXED_DRIFT_NS
-        if ttl_ms * 1_000_000 <= drift_ns or ttl > longest:
-            shortest_ms = int(FIXED_DRIFT_NS / 1e6 / (1 - self.drift_factor)) + 1
+        ttl_ms = round(ttl * 1000) if is_number(ttl) and 0 < ttl <= longest else 0
+        drift_ns = self.drift_ns(ttl_ms)
+        if ttl_ms * NS_PER_MS <= drift_ns:
+            shortest_ms = 1
+            while shortest_ms * NS_PER_MS <= self.drift_ns(shortest_ms):
+                shortest_ms += 1
             by = "" if self.max_ttl is None else " (max_ttl)"
             raise ConfigurationError(
                 f"ttl={ttl!r}: allowed is {shortest_ms / 1000} to {longest} s{by}; "
@@ -105,9 +106,13 @@ class Settings:
             )
         timeout_ns = self.round_timeout_ns
         if timeout_ns is None:
-            share_ns = ttl_ms * 1_000_000 // ROUND_SHARE
+            share_ns = ttl_ms * NS_PER_MS // ROUND_SHARE
             timeout_ns = max(share_ns, SHORTEST_ROUND_TIMEOUT_NS)
         return Terms(ttl_ms, drift_ns, timeout_ns)
+
+    def drift_ns(self, ttl_ms: int) -> int:
+        """Return what the clocks may differ in a ttl, as on the Redlock page."""
+        return int(ttl_ms * NS_PER_MS * self.drift_factor) + FIXED_DRIFT_NS
 
 
 def tls_contexts(endpoints: tuple[Endpoint, ...]) -> tuple[Any, ...]:
@@ -119,6 +124,18 @@ def tls_contexts(endpoints: tuple[Endpoint, ...]) -> tuple[Any, ...]:
     return tuple(
         None if endpoint.tls is None else context_of(endpoint.name, endpoint.tls)
         for endpoint in endpoints
+    )
+
+
+def warn_even(count: int) -> None:
+    """Log that one master of an even number is of no use."""
+    from logging import getLogger  # 8 ms: only for those who are warned
+
+    getLogger("fastredlock").warning(
+        "%d masters survive the loss of %d, as %d would: use an odd number",
+        count,
+        (count - 1) // 2,
+        count - 1,
     )
 
 
@@ -162,11 +179,6 @@ def positive_ns(name: str, seconds: float) -> int:
     return max(1, int(seconds * 1_000_000_000))
 
 
-def is_number(value: object) -> bool:
-    """Whether a value is a plain number of seconds; True and False are not."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
 def checked(new_token: Callable[[], bytes | str]) -> Callable[[], bytes]:
     """Wrap a caller's new_token: its result becomes bytes, or a clear error."""
 
@@ -179,7 +191,10 @@ def checked(new_token: Callable[[], bytes | str]) -> Callable[[], bytes]:
 def encode_token(token: bytes | str) -> bytes:
     """Return a token's bytes; the message of a bad one does not show it."""
     if isinstance(token, str):
-        token = token.encode()
+        try:
+            token = token.encode()
+        except UnicodeEncodeError:
+            raise ConfigurationError("token: not valid Unicode; give bytes") from None
     if not isinstance(token, bytes) or not token:
         raise ConfigurationError(
             f"token of type {type(token).__name__}: allowed is str or bytes, not empty"

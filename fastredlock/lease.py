@@ -10,7 +10,7 @@ from enum import Enum
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from .errors import FastRedlockError, LeaseLostError
+from .errors import LeaseLostError
 from .votes import MasterVote, votes_of
 
 if TYPE_CHECKING:
@@ -125,8 +125,10 @@ class BaseLease:
         return round
 
     def _end_extend(self, round: Round) -> float:
-        """Take the outcome; the caller has counted the extension as ended."""
+        """Take the outcome, while the extension still counts as under way."""
         verdict = round.verdict.name
+        if self._status is not None:
+            raise LeaseLostError(self.resource, "not extended: it was released")
         is_in_time = self._is_adopted() or round.closed_ns < self._valid_until_ns
         if verdict == "WON" and is_in_time:
             self._valid_until_ns = self._bound_ns
@@ -198,9 +200,9 @@ class Lease(BaseLease):
         round = self._begin_extend(ttl)
         try:
             self._locks._run(round)
+            return self._end_extend(round)
         finally:
             self._extending -= 1
-        return self._end_extend(round)
 
     def release(self) -> ReleaseStatus:
         """Delete our key on every master, and only ours; return how that ended.
@@ -228,10 +230,10 @@ class Lease(BaseLease):
         was_valid = self.is_valid
         try:
             status = self.release()
-        except FastRedlockError:
+        except Exception:
             if error is None:
                 raise
-            return
+            return  # the body's error says more
         if error is None and self._is_lost_at_exit(was_valid, status):
             raise LeaseLostError(
                 self.resource,

@@ -13,6 +13,11 @@ GROWTH = 1.5  # the next delay is at most half of what has been waited so far
 UNREACHABLE_DELAY = 0.15  # s; a server that restarts needs about that long
 
 
+def is_number(value: object) -> bool:
+    """Whether a value is a plain number of seconds; True and False are not."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
 class Retry:
     """Say how long an acquire waits between attempts; frozen, no counters inside.
 
@@ -38,11 +43,11 @@ class Retry:
         jitter: float = 0.75,
         unreachable_tries: int = 3,
     ) -> None:
-        if delay is not None and not 0 <= delay <= 3600:
+        if delay is not None and not (is_number(delay) and 0 <= delay <= 3600):
             raise ConfigurationError(f"delay={delay!r}: allowed is None or 0 to 3600 s")
-        if not 0 <= jitter <= 1:
+        if not (is_number(jitter) and 0 <= jitter <= 1):
             raise ConfigurationError(f"jitter={jitter!r}: allowed is 0 to 1")
-        if isinstance(unreachable_tries, float) or not unreachable_tries >= 1:
+        if not (type(unreachable_tries) is int and unreachable_tries >= 1):
             raise ConfigurationError(
                 f"unreachable_tries={unreachable_tries!r}: allowed is 1 or more"
             )

@@ -92,14 +92,14 @@ def hash_of(token: bytes | None) -> str | None:
 def describe_votes(votes: Iterable[MasterVote]) -> str:
     """Say the counts, then what each master said."""
     votes = tuple(votes)
-    counts: dict[str, int] = {"granted": 0}
-    for vote in votes:
-        word = vote.vote.name.lower()
-        counts[word] = counts.get(word, 0) + 1
-    granted = counts.pop("granted")
-    others = "".join(f", {count} {word}" for word, count in counts.items())
+    words = [vote.vote.name.lower() for vote in votes]
+    others = "".join(
+        f", {words.count(word)} {word}"
+        for word in ("taken", "failed", "silent", "pending")
+        if word in words
+    )
     said = "; ".join(str(vote) for vote in votes)
-    return f"{granted} of {len(votes)} granted{others} [{said}]"
+    return f"{words.count('granted')} of {len(votes)} granted{others} [{said}]"
 
 
 def printable(resource: str | bytes) -> str:

@@ -127,7 +127,7 @@ cdef class Engine:
         cdef Round adopted = Round(
             OPERATION_ACQUIRE, resource, token, terms, self.master_count
         )
-        adopted.may_hold = (<uint64_t>1 << self.master_count) - 1
+        adopted.may_hold = ~<uint64_t>0 >> (MAX_MASTERS - self.master_count)
         return adopted
 
 

@@ -292,7 +292,7 @@ cdef int master_on_connected(Master self, int64_t now_ns) except -1:
         (self.scripts.extend, self.scripts.release, self.scripts.inspect),
     )
     master_set_state(self, MASTER_HANDSHAKE)
-    self.reason = "no answer to the handshake yet"
+    self.reason = self.last_error or "no answer to the handshake yet"
     self.has_spoken = False
     self.give_up_at_ns = now_ns + self.connect_timeout_ns
     try:
@@ -430,7 +430,8 @@ cdef int master_sample_count(Master self) noexcept:
 
 cdef void master_count_late(Master self, Round round, int64_t now_ns) noexcept:
     self.counters.late_replies += 1
-    if now_ns - round.opened_ns > round.terms.timeout_ns:
+    # Only where the round waited for it in vain: others were just not read before.
+    if round.cells[self.index].vote == VOTE_SILENT:
         self.late_us = (now_ns - round.opened_ns) // 1000
 
 
@@ -530,7 +531,7 @@ cdef bint master_is_due(Master self, bint is_urgent, int64_t now_ns) noexcept:
 
 cdef int master_begin_connect(Master self, int64_t now_ns) except -1:
     master_set_state(self, MASTER_CONNECTING)
-    self.reason = "connecting"
+    self.reason = self.last_error or "connecting"
     self.give_up_at_ns = now_ns + self.connect_timeout_ns
     return 0
 

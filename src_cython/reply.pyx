@@ -36,10 +36,11 @@ cdef int vote_of(int operation, object reply) noexcept:
             if reply == 0:
                 return VOTE_TAKEN
     elif type(reply) is list and len(<list>reply) == 2:
-        if (<list>reply)[0] is None:
-            return VOTE_GRANTED
-        if type((<list>reply)[0]) is bytes and type((<list>reply)[1]) is int:
-            return VOTE_TAKEN
+        if type((<list>reply)[1]) is int:
+            if (<list>reply)[0] is None:
+                return VOTE_GRANTED
+            if type((<list>reply)[0]) is bytes:
+                return VOTE_TAKEN
     return VOTE_FAILED
 
 
@@ -51,7 +52,8 @@ cdef str reply_text(object reply):
     # What is shown of a reply that is not in the table. An error is the server's own
     # text. Of anything else only the kind: it may hold somebody's token.
     if isinstance(reply, ReplyError):
-        return str(reply)[:SHOWN_REPLY_LENGTH]
+        # "ERR unknown command ..., with args beginning with: ..." repeats what we sent.
+        return str(reply).partition(", with args")[0][:SHOWN_REPLY_LENGTH]
     return f"unexpected reply of type {type(reply).__name__}"
 
 
