@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from time import sleep
 from types import TracebackType
-from typing import TYPE_CHECKING
 
 from ._attempt import attempts
 from ._core import Round, engine_abandon, now_ns
@@ -13,6 +12,7 @@ from .errors import FastRedlockError, InternalError, ResourceTakenError
 from .lease import Lease
 from .votes import votes_of
 
+TYPE_CHECKING = False  # as typing's, whose import would be a third of ours
 if TYPE_CHECKING:
     from .client import FastRedlock
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
 
 from . import scripts
 from ._core import Engine, Script, Scripts, Terms, draw_token
 from .errors import ConfigurationError
 from .retry import Retry, is_number
-from .url import parse_masters
 
+TYPE_CHECKING = False  # as typing's, whose import would be a third of ours
 if TYPE_CHECKING:
+    from typing import Any
+
     from ._endpoint import Endpoint
 
 LONGEST_TTL = 1_000_000_000  # s, 31 years: nanoseconds stay far inside int64
@@ -50,6 +51,8 @@ class Settings:
         max_ttl: float | None,
         new_token: Callable[[], bytes | str] | None,
     ) -> None:
+        from .url import parse_masters  # 4 ms of 25: when the first client is made
+
         self.endpoints: tuple[Endpoint, ...] = parse_masters(masters)
         self.tls_contexts = tls_contexts(self.endpoints)
         self.resource = resource

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import NoReturn
 
 from ._acquisition import Acquisition, Lock
 from ._core import (
@@ -29,6 +28,10 @@ from .lease import Lease
 from .retry import Retry
 from .stats import Stats
 from .votes import MasterVote, connection_votes, holders_of
+
+TYPE_CHECKING = False  # as typing's, whose import would be a third of ours
+if TYPE_CHECKING:
+    from typing import NoReturn
 
 EXTEND = int(Operation.EXTEND)
 INSPECT = int(Operation.INSPECT)

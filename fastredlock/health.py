@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections import namedtuple
 
+TYPE_CHECKING = False  # as typing's, whose import would be a third of ours
 if TYPE_CHECKING:
     from ._core import Engine, Facts, MasterState, ServerClock
 
 
-class MasterHealth(NamedTuple):
+class MasterHealth(
+    namedtuple(
+        "MasterHealth",
+        "master state version run_id role uptime policy round_trip clock_step "
+        "last_error warnings",
+    )
+):
     """Hold what is known of one master; None where the server did not tell.
 
     `state` of the connection; `version`, `run_id`, `role` and `policy`
@@ -17,6 +24,8 @@ class MasterHealth(NamedTuple):
     jump of its clock that was seen, 0.0 if none; `last_error`: why it is not connected,
     or why its last connection ended; `warnings`: what about it can lose locks.
     """
+
+    __slots__ = ()
 
     master: str
     state: MasterState

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from enum import Enum
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
 
 from .errors import LeaseLostError
 from .votes import MasterVote, votes_of
 
+TYPE_CHECKING = False  # as typing's, whose import would be a third of ours
 if TYPE_CHECKING:
+    from typing import Any
+
     from ._core import Round, Terms
     from .client import FastRedlock
 

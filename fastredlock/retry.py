@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
-
 from .errors import ConfigurationError
+
+TYPE_CHECKING = False  # as typing's, whose import would be a third of ours
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
 
 LONGEST_DELAY = 0.25  # s; what a waiter loses at most when a lock is released
 LONGEST_MEAN_DELAY = 0.1  # s; ten tries a second are little work for a server

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections import namedtuple
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
 
+TYPE_CHECKING = False  # as typing's, whose import would be a third of ours
 if TYPE_CHECKING:
     from ._core import Engine, Round, Vote
 
 
-class MasterVote(NamedTuple):
+class MasterVote(
+    namedtuple(
+        "MasterVote",
+        "master vote text elapsed_ms token_hash remaining_ms",
+        defaults=[None, None, None, None],
+    )
+):
     """Hold what one master said in one round.
 
     `master` is its name without user or password; `text` the error reply or the reason
@@ -20,12 +27,14 @@ class MasterVote(NamedTuple):
     there, -1 for a key without expiry).
     """
 
+    __slots__ = ()
+
     master: str
     vote: Vote
-    text: str | None = None
-    elapsed_ms: float | None = None
-    token_hash: str | None = None
-    remaining_ms: int | None = None
+    text: str | None
+    elapsed_ms: float | None
+    token_hash: str | None
+    remaining_ms: int | None
 
     def __str__(self) -> str:
         after = "" if self.elapsed_ms is None else f" in {self.elapsed_ms:.1f} ms"

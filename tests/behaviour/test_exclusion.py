@@ -14,7 +14,6 @@ from fastredlock.testing import LocalMasters
 
 from .helpers import (
     KEY,
-    PATIENCE,
     MakeLocks,
     granted,
     in_threads,
@@ -30,7 +29,7 @@ def run_incrementers(urls: list[str], counter: Path, count: int, times: int) -> 
     with ExitStack() as running:
         calls = [worker(increment, urls, str(counter), times) for _ in range(count)]
         for process in [running.enter_context(call) for call in calls]:
-            assert process.wait(3 * PATIENCE) == 0
+            assert process.wait(60) == 0
     return int(counter.read_text())
 
 
@@ -42,18 +41,17 @@ def test_processes_when_they_increment_under_the_lock_then_lose_nothing(
 
 
 @pytest.mark.slow
-def test_processes_when_masters_stop_pause_and_return_then_lose_nothing(
+def test_processes_when_a_master_stops_and_others_pause_then_lose_nothing(
     masters: LocalMasters, tmp_path: Path
 ) -> None:
+    # The stopped one stays away: one that came back empty would have forgotten its
+    # votes, which Redlock allows only after the longest ttl.
     def trouble() -> None:
-        for break_it, mend_it in [
-            (masters.stop, masters.start),
-            (masters.pause, masters.resume),
-        ]:
-            break_it(1)
-            time.sleep(0.2)
-            mend_it(1)
+        masters.stop(1)
+        for i in (2, 3, 2, 3):
+            masters.pause(i)
             time.sleep(0.1)
+            masters.resume(i)
 
     with later(0.3, trouble):
         assert run_incrementers(masters.urls, tmp_path / "counter", 3, 50) == 150

@@ -16,6 +16,7 @@ from .helpers import (
     MakeLocks,
     granted,
     in_threads,
+    pause,
     set_all,
     settled_values,
     stop,
@@ -169,6 +170,18 @@ def test_extend_when_three_of_five_are_stopped_then_says_how_long_it_still_stand
         lease.extend(100)
     assert 10 < e.value.remaining < 30
     assert 10 < lease.remaining() <= e.value.remaining
+
+
+@pytest.mark.slow
+def test_extend_when_shorter_and_unconfirmed_then_no_more_than_that_is_promised(
+    masters: LocalMasters, make_locks: MakeLocks
+) -> None:
+    locks = make_locks(masters.urls, ttl=60, round_timeout=0.1)
+    lease = granted(locks.acquire(KEY))
+    pause(masters, 3)
+    with pytest.raises(LeaseLostError):
+        lease.extend(5)
+    assert 0 < lease.remaining() < 5
 
 
 def test_extend_when_many_threads_do_it_at_once_then_promises_no_more_than_the_keys(

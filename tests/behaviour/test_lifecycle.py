@@ -15,6 +15,7 @@ from fastredlock import (
     QuorumUnreachableError,
     ReleaseStatus,
     ResourceTakenError,
+    Vote,
 )
 from fastredlock.testing import LocalMasters
 
@@ -64,6 +65,15 @@ def test_connect_when_a_majority_is_stopped_then_raises_with_their_reason(
     with pytest.raises(QuorumUnreachableError) as raised:
         make_locks(masters.urls).connect()
     assert [vote.text for vote in raised.value.votes[:3]] == ["connection refused"] * 3
+
+
+def test_connect_when_a_majority_is_stopped_then_does_not_blame_the_others(
+    masters: LocalMasters, make_locks: MakeLocks
+) -> None:
+    stop(masters, 3)
+    with pytest.raises(QuorumUnreachableError) as raised:
+        make_locks(masters.urls).connect()
+    assert [vote.vote for vote in raised.value.votes[3:]] == [Vote.GRANTED] * 2
 
 
 def test_connect_when_a_master_is_mute_then_waits_connect_timeout_at_most(
@@ -129,6 +139,19 @@ def test_close_when_a_round_was_just_lost_then_its_release_still_arrives(
     with FastRedlock(urls) as locks:
         assert locks.acquire(KEY, timeout=0) is None
     assert settled_values(servers[3:], NOBODY[3:]) == NOBODY[3:]
+
+
+def test_close_when_scripts_were_flushed_then_every_release_still_arrives(
+    urls: list[str], servers: list[redis.Redis]
+) -> None:
+    for i in range(5):
+        with FastRedlock(urls) as locks:
+            lease = granted(locks.acquire(f"r{i}"))
+            for server in servers:
+                server.script_flush()
+            lease.release()
+    sizes = [0] * 5
+    assert settled(lambda: [server.dbsize() for server in servers], sizes) == sizes
 
 
 def test_with_fast_redlock_when_left_then_is_closed(urls: list[str]) -> None:

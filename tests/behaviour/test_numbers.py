@@ -13,6 +13,7 @@ from .helpers import (
     NOBODY,
     MakeLocks,
     open_files,
+    settled,
     settled_values,
     start,
     stop,
@@ -33,11 +34,13 @@ def test_masters_when_all_run_then_any_number_of_them_locks(
 def test_masters_when_one_more_than_the_quorum_allows_stops_then_none_locks(
     masters: LocalMasters, make_locks: MakeLocks, count: int, stopped: int
 ) -> None:
+    locks = make_locks(masters.urls[:count])
+    locks.connect()
     stop(masters, stopped)
-    assert make_locks(masters.urls[:count]).acquire(KEY, timeout=0)
+    assert locks.acquire(KEY, timeout=0)
     masters.stop(stopped)
     with pytest.raises(QuorumUnreachableError):
-        make_locks(masters.urls[:count]).acquire("more", timeout=0)
+        locks.acquire("more", timeout=0)
 
 
 @pytest.mark.parametrize(
@@ -81,5 +84,9 @@ def test_descriptors_when_masters_came_and_went_then_are_as_many_as_before(
             with locks.lock(KEY, timeout=0):
                 pass
         start(masters, 2)
-    locks.connect()
-    assert open_files() == files
+
+    def files_when_reconnected() -> int:
+        locks.connect()
+        return open_files()
+
+    assert settled(files_when_reconnected, files) == files

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 
 import pytest
 import redis
@@ -61,6 +62,25 @@ def test_acquire_when_three_of_five_are_stopped_then_raises_with_their_reason(
     votes = failed_votes(make_locks(masters.urls))
     refused = (Vote.FAILED, "connection refused")
     assert [(vote.vote, vote.text) for vote in votes[:3]] == [refused] * 3
+
+
+def test_acquire_when_the_last_three_are_stopped_then_all_three_are_named(
+    masters: LocalMasters, make_locks: MakeLocks
+) -> None:
+    for i in (2, 3, 4):
+        masters.stop(i)
+    votes = failed_votes(make_locks(masters.urls))
+    refused = (Vote.FAILED, "connection refused")
+    assert [(vote.vote, vote.text) for vote in votes[2:]] == [refused] * 3
+
+
+def test_acquire_when_the_last_three_are_stopped_then_the_others_are_not_blamed(
+    masters: LocalMasters, make_locks: MakeLocks
+) -> None:
+    for i in (2, 3, 4):
+        masters.stop(i)
+    votes = failed_votes(make_locks(masters.urls))
+    assert Vote.FAILED not in [vote.vote for vote in votes[:2]]
 
 
 def test_acquire_when_three_of_five_are_stopped_then_leaves_no_key_on_the_others(
@@ -129,6 +149,17 @@ def test_acquire_when_all_refuse_and_timeout_is_zero_then_raises_after_one_try(
         make_locks(masters.urls).acquire(KEY, timeout=0)
     assert elapsed() < 0.4
     assert raised.value.attempts == 1
+
+
+@pytest.mark.slow
+def test_connections_when_cut_while_idle_then_a_single_try_still_succeeds(
+    locks: FastRedlock, servers: list[redis.Redis]
+) -> None:
+    locks.connect()
+    for server in servers:
+        server.client_kill_filter(_type="normal", skipme=True)
+    time.sleep(1.1)  # idle connections are looked at before they are used
+    assert locks.acquire(KEY, timeout=0)
 
 
 @pytest.mark.slow

@@ -52,15 +52,28 @@ def test_acquire_when_the_holder_releases_then_gets_it_soon(
 
 
 @pytest.mark.slow
+def test_waiter_when_the_lock_changes_hands_often_then_loses_little_each_time(
+    make_locks: MakeLocks, urls: list[str]
+) -> None:
+    holder, waiter = make_locks(urls), make_locks(urls)
+    with stopwatch() as elapsed:
+        for _ in range(10):
+            lease = granted(holder.acquire(KEY))
+            with later(0.005, lease.release):
+                granted(waiter.acquire(KEY)).release()
+    assert elapsed() < 1.2  # a fixed delay of 0.2 s would make it 2 s
+
+
+@pytest.mark.slow
 def test_acquire_when_the_timeout_ends_in_a_delay_then_tries_at_the_end_of_it(
     make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
 ) -> None:
     locks = make_locks(urls, retry=Retry(delay=60))
     set_all(servers, b"another")
-    with later(0.1, lambda: servers[0].delete(KEY) and servers[1].delete(KEY)):
-        assert locks.acquire(KEY, timeout=0.5) is None
-    with later(0.1, lambda: [server.delete(KEY) for server in servers]):
+    free = later(0.1, lambda: [server.delete(KEY) for server in servers])
+    with stopwatch() as elapsed, free:
         assert locks.acquire(KEY, timeout=0.5)
+    assert 0.4 < elapsed() < 5
 
 
 @pytest.mark.slow

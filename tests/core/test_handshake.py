@@ -9,6 +9,7 @@ from fastredlock._core import Handshake, Script
 SCRIPTS = tuple(Script(source, b"a" * 40) for source in (b"one", b"two", b"three"))
 INTRODUCTION = [
     [b"CLIENT", b"SETNAME", b"fastredlock"],
+    [b"INFO"],
     [b"SCRIPT", b"LOAD", b"one"],
     [b"SCRIPT", b"LOAD", b"two"],
     [b"SCRIPT", b"LOAD", b"three"],
@@ -105,7 +106,7 @@ def test_server_without_hello_gets_auth_first(
 def test_old_server_is_ready_after_all_its_answers() -> None:
     handshake = new_handshake(None, b"pw", 2)
     introduced(handshake, OLD_SERVER)
-    for reply in (b"OK", b"OK", b"OK", b"sha", b"sha"):
+    for reply in (b"OK", b"OK", b"OK", b"info", b"sha", b"sha"):
         handshake.on_reply(reply)
         assert not handshake.is_done
     assert handshake.on_reply(b"sha") == b""
@@ -162,16 +163,16 @@ def test_refused_select_is_not_forgiven_by_the_answers_behind_it() -> None:
     assert not handshake.is_done
 
 
-@pytest.mark.parametrize("failing", range(4))
+@pytest.mark.parametrize("failing", range(5))
 def test_refused_name_or_script_is_tolerated(failing: int) -> None:
     handshake = new_handshake()
     introduced(handshake)
-    for i in range(4):
+    for i in range(5):
         handshake.on_reply(ReplyError("NOPERM no") if i == failing else b"OK")
     assert (handshake.is_done, handshake.failure) == (True, None)
 
 
-@pytest.mark.parametrize("answered", [0, 5])
+@pytest.mark.parametrize("answered", [0, 6])
 def test_reply_nobody_asked_for_ends_the_handshake(answered: int) -> None:
     handshake = new_handshake()
     if answered:

@@ -31,15 +31,16 @@ ARROWS: dict[str, set[str]] = {
     "_clients": {"errors"},
     "_endpoint": {"errors"},
     "url": {"errors", "_clients", "_endpoint"},
-    "_settings": {"_core", "errors", "retry", "scripts", "url"},
+    "health": {"_core"},
+    "_tls": {"_endpoint", "errors"},
+    "_settings": {"_core", "_endpoint", "_tls", "errors", "retry", "scripts", "url"},
     "_attempt": {"_core", "lease", "retry", *BASE},
-    "client": {
-        *("_attempt", "_core", "_settings", "errors", "lease", "retry", "stats"),
-        "votes",
+    "_acquisition": {
+        *("_attempt", "_core", "_settings", "errors", "lease", "votes"),
     },
-    "asyncio": {
-        *("_attempt", "_core", "_settings", "errors", "lease", "retry", "stats"),
-        "votes",
+    "client": {
+        *("_acquisition", "_core", "_settings", "errors", "health", "lease", "retry"),
+        *("stats", "votes"),
     },
     "testing": set(),
 }
