@@ -225,25 +225,24 @@ cdef void engine_flush(Engine self) noexcept:
 
 
 cdef int engine_connect(
-    Engine self, int64_t deadline_ns, int wanted, int64_t grace_ns
+    Engine self, int64_t deadline_ns, int64_t grace_ns
 ) except -1:
-    # Wait until `wanted` masters are READY, or a quorum cannot be, or the deadline.
-    # Those that are still on their way then get as long again as it took, at least
-    # grace_ns: they mostly arrive together, and a lease on all of them is worth more.
+    # Wait until a quorum is READY, or cannot be, or the deadline. Those that are still
+    # on their way then get as long again as it took, at least grace_ns: they mostly
+    # arrive together, a lease on all of them is worth more, and an error that names
+    # those that do not come is worth more, too.
     cdef int64_t began_ns = clock_ns(), now_ns = began_ns, limit_ns = deadline_ns
     cdef int ready, opening
-    cdef bint is_met = False
+    cdef bint is_decided = False
     engine_open_due(self, True, now_ns)
     while True:
         ready = engine_ready_count(self)
         opening = engine_opening_count(self)
-        if opening == 0 or ready + opening < self.quorum:
+        if opening == 0:
             return 0
-        if ready >= wanted and not is_met:
-            is_met = True
-            limit_ns = min(
-                deadline_ns, now_ns + max(now_ns - began_ns, grace_ns)
-            )
+        if not is_decided and (ready >= self.quorum or ready + opening < self.quorum):
+            is_decided = True
+            limit_ns = min(deadline_ns, now_ns + max(now_ns - began_ns, grace_ns))
         if now_ns >= limit_ns:
             return 0
         engine_step(self, self.master_count, limit_ns)
@@ -267,7 +266,7 @@ cdef int engine_prepare(Engine self, Round round) except -1:
     ready = engine_ready_count(self)
     if ready < self.quorum:
         engine_connect(
-            self, now_ns + engine_patience_ns(self, round), self.quorum, 10 * NS_PER_MS
+            self, now_ns + engine_patience_ns(self, round), 10 * NS_PER_MS
         )
     elif ready < self.master_count:
         engine_open_due(self, False, now_ns)
@@ -326,7 +325,7 @@ def engine_open(Engine engine not None, int64_t timeout_ns):
     try:
         if engine.is_closed:
             raise ValueError("closed")
-        engine_connect(engine, clock_ns() + timeout_ns, engine.master_count, 0)
+        engine_connect(engine, clock_ns() + timeout_ns, timeout_ns)
     finally:
         engine_leave(engine)
 
