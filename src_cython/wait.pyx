@@ -83,7 +83,7 @@ cdef bint links_look(Link **links, int count, int first, int wanted) noexcept no
     # look there before the poll, once. The last one cannot have, so it is not asked.
     # (In bench/floor.c this saves 2 % of the time, and mostly the poll.) Reading stops
     # at the quorum: what the others answer is read together with their next replies,
-    # and `first` moves on with every round, so that each comes to its turn.
+    # and `first` moves on now and then, so that each comes to its turn.
     # Returns whether there is anything to take.
     cdef int i, found = 0
     cdef bint is_broken = False

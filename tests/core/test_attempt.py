@@ -236,9 +236,8 @@ def test_later_round_has_what_the_earlier_ones_left_of_the_timeout() -> None:
     assert driven.next_round().left_ns == 800 * MS
 
 
-# BUG: what is left is taken before the delay and not after it, so the last try may wait
-# for connections past the end of the timeout, by up to the delay. DESIGN 3.10: "inside
-# the caller's timeout".
+# What was left before the delay let the last try wait for connections past the end of
+# the timeout. DESIGN 3.10: "inside the caller's timeout".
 def test_later_round_has_what_the_delay_left_of_the_timeout() -> None:
     driven = Driven(2 * S, Retry(delay=1, jitter=0))
     driven.run(UNREACHABLE, took_ns=200 * MS)

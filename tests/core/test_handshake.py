@@ -194,7 +194,7 @@ def test_password_is_in_no_failure_and_no_repr(error: ReplyError) -> None:
     assert "hunter2" not in f"{handshake.failure} {handshake!r}"
 
 
-# BUG: a server without HELLO and AUTH (a proxy, or rename-command AUTH "") answers
+# A server without HELLO and AUTH (a proxy, or rename-command AUTH "") answers
 # "ERR unknown command `AUTH`, with args beginning with: `<password>`, ". Seen with
 # redis 6.2.14. The failure becomes the text of a vote. DESIGN 2: passwords are in no
 # message.

@@ -319,9 +319,8 @@ def test_lease_that_was_released_stays_so_when_an_extension_ends() -> None:
     assert not lease.is_valid
 
 
-# BUG: `extend` counts itself as ended before it reads the outcome. An extension that
-# begins in between resets the bound, and the first one's grant of 10 s is then taken
-# for a grant of 60 s that no master has given yet.
+# If `extend` counted itself as ended before it read its outcome, one that begins in
+# between would reset the bound, and a grant of 10 s be taken for one of 60 s.
 def test_extension_never_counts_for_another_that_is_not_confirmed() -> None:
     locks = ScriptedLocks("GG.", "GG.", took_ns=0)
     grant = taken(locks)._round
@@ -499,7 +498,7 @@ def test_with_block_left_after_close_raises_that_it_is_closed() -> None:
         locks.meanwhile = close
 
 
-# BUG for OSError (ppoll, out of memory): it replaces the body's error. STYLE 8.
+# STYLE 8; an OSError (ppoll, out of memory) once replaced the body's error.
 @pytest.mark.parametrize("failure", [FastRedlockError("closed"), OSError("ppoll")])
 def test_error_of_the_body_wins_over_a_release_that_fails(failure: Exception) -> None:
     locks = ScriptedLocks("GG.", "GG.")
@@ -570,8 +569,8 @@ def test_adopted_extension_without_a_quorum_proves_nothing() -> None:
     assert lease.extend() == seconds(VALIDITY_NS)
 
 
-# BUG: an adopted lease is told by a validity of 0, and a release sets it to 0 too; an
-# extension under way in another thread then makes a released lease valid again.
+# An adopted lease is told by a validity of 0, and a release sets it to 0 too; an
+# extension under way in another thread once made a released lease valid again.
 def test_adopted_lease_that_was_released_stays_so_when_an_extension_ends() -> None:
     locks = ScriptedLocks("GG.", "GG.")
     lease = locks.adopt("orders:42", b"a token")
@@ -581,8 +580,8 @@ def test_adopted_lease_that_was_released_stays_so_when_an_extension_ends() -> No
     assert not lease.is_valid
 
 
-# BUG: <uint64_t>1 << 64 is undefined, and 0 here: with 64 masters an adopted key is
-# owed by none, so its release is not carried to masters that reconnect.
+# With 64 masters `1 << 64` is undefined in C: an adopted key was once owed by none, and
+# its release not carried to masters that reconnect.
 @pytest.mark.parametrize("masters", [1, 5, 63, 64])
 def test_adopted_key_may_stand_on_every_master(masters: int) -> None:
     lease = ScriptedLocks(masters=masters).adopt("orders:42", b"a token")

@@ -90,7 +90,7 @@ def test_error_reply_of_any_text_is_never_a_grant_and_never_taken(
     assert vote_of_reply(operation, ReplyError(text)) == (Vote.FAILED, text[:80])
 
 
-# BUG: a server without SET (rename-command SET "") quotes the arguments, and with them
+# A server without SET (rename-command SET "") quotes the arguments, and with them
 # the token: "ERR unknown command `SET`, with args beginning with: `r`, `<token>`, ...".
 # Seen with redis 6.2.14. DESIGN 2: tokens are in no message.
 def test_error_reply_that_quotes_our_arguments_does_not_show_the_token() -> None:
@@ -156,7 +156,7 @@ def test_answer_to_another_operation_is_a_failed_vote(operation: Operation) -> N
         assert (vote is Vote.FAILED) == (operation not in operations)
 
 
-# BUG: the table says [nil, ms]; the second is not looked at where the first is nil.
+# The table says [nil, ms]: a nil alone does not make it.
 def test_inspect_with_a_nil_token_and_no_time_is_a_failed_vote() -> None:
     vote, _ = vote_of_reply(INSPECT, [None, b"x"])
     assert vote is Vote.FAILED

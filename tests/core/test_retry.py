@@ -170,7 +170,7 @@ def test_retry_at_the_end_of_its_range_is_taken(options: dict[str, Any]) -> None
     assert all(getattr(Retry(**options), name) == options[name] for name in options)
 
 
-# BUG: a TypeError of the comparison, not a ConfigurationError that names the option.
+# Not a TypeError of the comparison, which would not name the option.
 @pytest.mark.parametrize("name", ["delay", "jitter", "unreachable_tries"])
 def test_retry_of_something_else_than_a_number_is_refused(name: str) -> None:
     options: dict[str, Any] = {name: "1"}
