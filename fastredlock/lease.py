@@ -60,7 +60,7 @@ class BaseLease:
         self._terms: Terms = round.terms
         self._longest_terms: Terms = round.terms
         self._valid_until_ns = valid_until_ns
-        self._generation = locks._fork_generation()
+        self._generation = locks._engine.generation
         self._extending = 0
         self._bound_ns = 0
         self._status: ReleaseStatus | None = None
