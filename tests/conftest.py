@@ -74,5 +74,7 @@ def make_locks() -> Iterator[Callable[..., FastRedlock]]:
 
 @pytest.fixture
 def locks(make_locks: Callable[..., FastRedlock], urls: list[str]) -> FastRedlock:
-    """Make a FastRedlock of the five shared masters."""
-    return make_locks(urls)
+    """Make a FastRedlock that is connected to the five shared masters."""
+    locks = make_locks(urls)
+    locks.connect()
+    return locks

@@ -32,6 +32,12 @@ NOBODY: list[bytes | None] = [None] * 5  # the values of a key that no master ha
 PATIENCE = 8.0
 
 
+def connected(locks: FastRedlock) -> FastRedlock:
+    """Wait for all masters: without, a first acquire goes on once a quorum is ready."""
+    locks.connect()
+    return locks
+
+
 def granted(taken: Lease | None) -> Lease:
     """Say that an acquire succeeded."""
     assert taken is not None

@@ -15,6 +15,7 @@ from fastredlock.testing import LocalMasters
 from .helpers import (
     KEY,
     MakeLocks,
+    connected,
     granted,
     in_threads,
     later,
@@ -111,7 +112,7 @@ def test_resource_when_given_as_bytes_then_is_the_same_as_its_text(
 def test_default_resource_when_none_is_named_then_is_the_one_locked(
     make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
 ) -> None:
-    lease = granted(make_locks(urls, "nightly", ttl=7).acquire())
+    lease = granted(connected(make_locks(urls, "nightly", ttl=7)).acquire())
     assert (lease.resource, lease.ttl) == ("nightly", 7)
     assert settled_values(servers, [lease.token] * 5, "nightly") == [lease.token] * 5
 

@@ -16,6 +16,7 @@ from .helpers import (
     NOBODY,
     MakeLocks,
     Raw,
+    connected,
     granted,
     later,
     pause,
@@ -134,8 +135,7 @@ def test_with_block_when_the_body_raises_and_the_lease_is_lost_then_the_body_win
 def test_acquire_when_a_quorum_grants_after_the_validity_then_raises_and_undoes_it(
     masters: LocalMasters, make_locks: MakeLocks, raw: Raw
 ) -> None:
-    locks = make_locks(masters.urls, ttl=0.3, round_timeout=20)
-    locks.connect()
+    locks = connected(make_locks(masters.urls, ttl=0.3, round_timeout=20))
     pause(masters, 3)
     go_on = later(0.5, lambda: resume(masters, 3))
     with go_on, pytest.raises(ValidityExhaustedError) as raised:

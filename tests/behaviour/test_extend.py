@@ -14,6 +14,7 @@ from .helpers import (
     KEY,
     NOBODY,
     MakeLocks,
+    connected,
     granted,
     in_threads,
     pause,
@@ -28,9 +29,8 @@ from .helpers import (
 @pytest.fixture
 def lease(locks: FastRedlock, servers: list[redis.Redis]) -> Lease:
     """Hold KEY on all five masters for 10 s."""
-    taken = locks.acquire(KEY, ttl=10)
-    assert taken
-    settled_values(servers, [taken.token] * 5)
+    taken = granted(locks.acquire(KEY, ttl=10))
+    assert settled_values(servers, [taken.token] * 5) == [taken.token] * 5
     return taken
 
 
@@ -155,7 +155,7 @@ def test_extend_when_scripts_were_flushed_everywhere_then_works_in_one_call(
 def test_extend_when_two_of_five_are_stopped_then_works(
     masters: LocalMasters, make_locks: MakeLocks
 ) -> None:
-    lease = granted(make_locks(masters.urls).acquire(KEY))
+    lease = granted(connected(make_locks(masters.urls)).acquire(KEY))
     masters.stop(0)
     masters.stop(1)
     assert lease.extend(100) > 90
@@ -164,7 +164,7 @@ def test_extend_when_two_of_five_are_stopped_then_works(
 def test_extend_when_three_of_five_are_stopped_then_says_how_long_it_still_stands(
     masters: LocalMasters, make_locks: MakeLocks
 ) -> None:
-    lease = granted(make_locks(masters.urls).acquire(KEY, ttl=30))
+    lease = granted(connected(make_locks(masters.urls)).acquire(KEY, ttl=30))
     stop(masters, 3)
     with pytest.raises(LeaseLostError, match="not confirmed by a quorum, valid") as e:
         lease.extend(100)
@@ -176,7 +176,7 @@ def test_extend_when_three_of_five_are_stopped_then_says_how_long_it_still_stand
 def test_extend_when_shorter_and_unconfirmed_then_no_more_than_that_is_promised(
     masters: LocalMasters, make_locks: MakeLocks
 ) -> None:
-    locks = make_locks(masters.urls, ttl=60, round_timeout=0.1)
+    locks = connected(make_locks(masters.urls, ttl=60, round_timeout=0.1))
     lease = granted(locks.acquire(KEY))
     pause(masters, 3)
     with pytest.raises(LeaseLostError):

@@ -15,6 +15,8 @@ from .helpers import (
     NOBODY,
     Fork,
     MakeLocks,
+    connected,
+    granted,
     pause,
     resume,
     settled,
@@ -27,9 +29,8 @@ from .helpers import (
 @pytest.fixture
 def lease(locks: FastRedlock, servers: list[redis.Redis]) -> Lease:
     """Hold KEY on all five masters."""
-    taken = locks.acquire(KEY, ttl=60)
-    assert taken
-    settled_values(servers, [taken.token] * 5)
+    taken = granted(locks.acquire(KEY, ttl=60))
+    assert settled_values(servers, [taken.token] * 5) == [taken.token] * 5
     return taken
 
 
@@ -116,7 +117,6 @@ def test_parent_and_child_when_both_lock_at_once_then_exclude_each_other(
                 value = int(servers[0].get("count") or 0)
                 servers[0].set("count", value + 1)
 
-    locks.connect()
     children = [Fork(count_up), Fork(count_up)]
     count_up()
     for child in children:
@@ -143,8 +143,7 @@ def test_child_when_it_drops_everything_then_the_parents_lease_stands(
 def test_child_when_forked_in_the_middle_of_another_threads_round_then_can_lock(
     masters: LocalMasters, make_locks: MakeLocks
 ) -> None:
-    locks = make_locks(masters.urls, ttl=60, round_timeout=20)
-    locks.connect()
+    locks = connected(make_locks(masters.urls, ttl=60, round_timeout=20))
     pause(masters, 3)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(locks.acquire, KEY)
@@ -156,7 +155,6 @@ def test_child_when_forked_in_the_middle_of_another_threads_round_then_can_lock(
 
 
 def test_grandchild_when_it_locks_then_works_too(locks: FastRedlock) -> None:
-    locks.connect()
 
     def have_a_child() -> object:
         with locks.lock("child"):

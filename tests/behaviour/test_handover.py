@@ -14,6 +14,7 @@ from .helpers import (
     KEY,
     NOBODY,
     MakeLocks,
+    connected,
     granted,
     in_threads,
     set_all,
@@ -119,7 +120,7 @@ def test_holders_when_split_then_tell_each_master_apart_in_configured_order(
 def test_holders_when_no_resource_is_named_then_are_those_of_the_default(
     make_locks: MakeLocks, urls: list[str]
 ) -> None:
-    locks = make_locks(urls, "nightly")
+    locks = connected(make_locks(urls, "nightly"))
     assert locks.acquire("nightly")
     assert [vote.vote for vote in locks.holders()] == [Vote.TAKEN] * 5
 
@@ -127,7 +128,7 @@ def test_holders_when_no_resource_is_named_then_are_those_of_the_default(
 def test_holders_when_masters_are_down_then_say_why_for_each(
     masters: LocalMasters, make_locks: MakeLocks
 ) -> None:
-    locks = make_locks(masters.urls)
+    locks = connected(make_locks(masters.urls))
     assert locks.acquire(KEY)
     stop(masters, 4)
     locks.holders(KEY)  # finds the connections cut
@@ -164,8 +165,7 @@ def test_stats_when_things_happen_then_count_them(
 def test_stats_when_masters_are_down_then_count_losses_and_unreachable_rounds(
     masters: LocalMasters, make_locks: MakeLocks
 ) -> None:
-    locks = make_locks(masters.urls)
-    locks.connect()
+    locks = connected(make_locks(masters.urls))
     stop(masters, 5)
     assert [vote.vote for vote in locks.holders()] == [Vote.FAILED] * 5
     assert locks.stats().unreachable == 1

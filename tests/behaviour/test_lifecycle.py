@@ -23,6 +23,7 @@ from .helpers import (
     KEY,
     NOBODY,
     MakeLocks,
+    connected,
     granted,
     open_files,
     settled,
@@ -38,9 +39,10 @@ def connections(server: redis.Redis) -> int:
 
 
 def test_connect_when_all_run_then_opens_one_connection_to_each(
-    locks: FastRedlock, servers: list[redis.Redis]
+    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
 ) -> None:
     before = [connections(server) for server in servers]
+    locks = make_locks(urls)
     locks.connect()
     assert [connections(server) for server in servers] == [n + 1 for n in before]
     assert locks.stats().connects == 5
@@ -53,8 +55,7 @@ def test_connect_when_a_minority_is_stopped_then_opens_the_others(
 ) -> None:
     masters.stop(0)
     masters.stop(1)
-    locks = make_locks(masters.urls)
-    locks.connect()
+    locks = connected(make_locks(masters.urls))
     assert locks.stats().connects == 3
 
 
@@ -112,8 +113,7 @@ def test_close_when_done_then_leaves_no_connection_and_no_descriptor(
     make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
 ) -> None:
     files, before = open_files(), [connections(server) for server in servers]
-    locks = make_locks(urls)
-    locks.connect()
+    locks = connected(make_locks(urls))
     assert open_files() == files + 5
     locks.close()
     locks.close()

@@ -16,7 +16,7 @@ from fastredlock import (
 )
 from fastredlock.testing import LocalMasters
 
-from .helpers import KEY, MakeLocks, Raw, granted, reason, settled_values
+from .helpers import KEY, MakeLocks, Raw, connected, granted, reason, settled_values
 
 SECRET = "pa55-word"
 # What a server before Redis 6 says to HELLO is said by every server without HELLO.
@@ -158,7 +158,7 @@ def test_db_when_given_then_the_key_is_there_and_not_in_db_0(
     make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis], raw: Raw
 ) -> None:
     there = [raw(url.replace("/0", "/3")) for url in urls]
-    locks = make_locks([url.replace("/0", "/3") for url in urls])
+    locks = connected(make_locks([url.replace("/0", "/3") for url in urls]))
     lease = granted(locks.acquire(KEY, timeout=0))
     assert settled_values(there, [lease.token] * 5) == [lease.token] * 5
     assert [server.dbsize() for server in servers] == [0] * 5
@@ -205,8 +205,9 @@ def test_ipv6_when_named_by_url_then_locks(make_locks: MakeLocks) -> None:
 def test_host_name_when_localhost_then_is_looked_up_and_locks(
     make_locks: MakeLocks, urls: list[str]
 ) -> None:
-    locks = make_locks([url.replace("127.0.0.1", "localhost") for url in urls])
-    locks.connect()
+    locks = connected(
+        make_locks([url.replace("127.0.0.1", "localhost") for url in urls])
+    )
     assert_works(locks)
 
 
@@ -224,7 +225,7 @@ def test_masters_when_given_in_every_form_then_lock(
     ports = [int(url.split(":")[2].split("/")[0]) for url in urls]
     pair = ("127.0.0.1", ports[1])
     settings = {"host": "127.0.0.1", "port": ports[2], "socket_timeout": 3}
-    locks = make_locks([urls[0], pair, settings, *servers[3:]])
+    locks = connected(make_locks([urls[0], pair, settings, *servers[3:]]))
     lease = granted(locks.acquire(KEY, timeout=0))
     assert settled_values(servers, [lease.token] * 5) == [lease.token] * 5
 

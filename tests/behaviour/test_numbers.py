@@ -12,6 +12,7 @@ from .helpers import (
     KEY,
     NOBODY,
     MakeLocks,
+    connected,
     open_files,
     settled,
     settled_values,
@@ -24,7 +25,7 @@ from .helpers import (
 def test_masters_when_all_run_then_any_number_of_them_locks(
     make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis], count: int
 ) -> None:
-    with make_locks(urls[:count]).lock(KEY) as lease:
+    with connected(make_locks(urls[:count])).lock(KEY) as lease:
         wanted = [lease.token] * count + [None] * (5 - count)
         assert settled_values(servers, wanted) == wanted
     assert settled_values(servers, NOBODY) == NOBODY
@@ -34,8 +35,7 @@ def test_masters_when_all_run_then_any_number_of_them_locks(
 def test_masters_when_one_more_than_the_quorum_allows_stops_then_none_locks(
     masters: LocalMasters, make_locks: MakeLocks, count: int, stopped: int
 ) -> None:
-    locks = make_locks(masters.urls[:count])
-    locks.connect()
+    locks = connected(make_locks(masters.urls[:count]))
     stop(masters, stopped)
     assert locks.acquire(KEY, timeout=0)
     masters.stop(stopped)
@@ -61,7 +61,6 @@ def test_masters_when_their_number_is_even_then_one_warning_is_logged(
 def test_descriptors_when_500_pairs_are_done_then_are_as_many_as_before(
     locks: FastRedlock, servers: list[redis.Redis]
 ) -> None:
-    locks.connect()
     files = open_files()
     for _ in range(500):
         with locks.lock(KEY):
@@ -75,8 +74,9 @@ def test_descriptors_when_500_pairs_are_done_then_are_as_many_as_before(
 def test_descriptors_when_masters_came_and_went_then_are_as_many_as_before(
     masters: LocalMasters, make_locks: MakeLocks
 ) -> None:
-    locks = make_locks([url.replace("127.0.0.1", "localhost") for url in masters.urls])
-    locks.connect()
+    locks = connected(
+        make_locks([url.replace("127.0.0.1", "localhost") for url in masters.urls])
+    )
     files = open_files()
     for _ in range(5):
         stop(masters, 2)

@@ -22,6 +22,7 @@ from .helpers import (
     NOBODY,
     MakeLocks,
     Raw,
+    connected,
     failed_votes,
     granted,
     later,
@@ -48,8 +49,7 @@ def test_acquire_when_a_minority_is_stopped_then_is_granted_with_their_reason(
 def test_acquire_when_a_minority_stops_between_two_then_is_granted(
     masters: LocalMasters, make_locks: MakeLocks, count: int
 ) -> None:
-    locks = make_locks(masters.urls)
-    assert locks.acquire("before", timeout=0)
+    locks = connected(make_locks(masters.urls))
     stop(masters, count)
     lease = granted(locks.acquire(KEY, timeout=0))
     assert Vote.GRANTED not in [vote.vote for vote in lease.votes[:count]]
@@ -96,8 +96,7 @@ def test_acquire_when_three_stop_between_two_then_leaves_no_key_on_the_others(
     masters: LocalMasters, make_locks: MakeLocks, raw: Raw
 ) -> None:
     servers = [raw(url) for url in masters.urls[3:]]
-    locks = make_locks(masters.urls)
-    locks.connect()
+    locks = connected(make_locks(masters.urls))
     stop(masters, 3)
     failed_votes(locks)
     assert settled_values(servers, NOBODY[3:]) == NOBODY[3:]
@@ -121,8 +120,7 @@ def test_message_when_servers_are_stopped_then_does_not_blame_the_round_timeout(
     masters: LocalMasters, make_locks: MakeLocks
 ) -> None:
     # The two that run answer at once; nobody reads that before the next attempt.
-    locks = make_locks(masters.urls, ttl=2, retry=Retry(delay=0.2, jitter=0))
-    locks.connect()
+    locks = connected(make_locks(masters.urls, ttl=2, retry=Retry(delay=0.2, jitter=0)))
     stop(masters, 3)
     with pytest.raises(QuorumUnreachableError) as raised:
         locks.acquire(KEY)
@@ -155,7 +153,6 @@ def test_acquire_when_all_refuse_and_timeout_is_zero_then_raises_after_one_try(
 def test_connections_when_cut_while_idle_then_a_single_try_still_succeeds(
     locks: FastRedlock, servers: list[redis.Redis]
 ) -> None:
-    locks.connect()
     for server in servers:
         server.client_kill_filter(_type="normal", skipme=True)
     time.sleep(1.1)  # idle connections are looked at before they are used
@@ -187,8 +184,7 @@ def test_acquire_when_masters_return_inside_the_timeout_then_is_granted(
 def test_acquire_when_masters_restart_quickly_then_default_retry_outlasts_it(
     masters: LocalMasters, make_locks: MakeLocks
 ) -> None:
-    locks = make_locks(masters.urls)
-    locks.connect()
+    locks = connected(make_locks(masters.urls))
     stop(masters, 5)
     with later(0.02, lambda: start(masters, 5)):
         assert locks.acquire(KEY)
@@ -197,8 +193,7 @@ def test_acquire_when_masters_restart_quickly_then_default_retry_outlasts_it(
 def test_master_when_it_restarts_then_is_used_again_soon(
     masters: LocalMasters, make_locks: MakeLocks
 ) -> None:
-    locks = make_locks(masters.urls)
-    locks.connect()
+    locks = connected(make_locks(masters.urls))
     masters.stop(2)
     lease = granted(locks.acquire("while it is away", timeout=0))
     assert lease.votes[2].vote is Vote.FAILED
@@ -215,8 +210,7 @@ def test_master_when_it_restarts_then_is_used_again_soon(
 def test_acquire_when_the_quorum_needs_a_restarted_master_then_is_granted_at_once(
     masters: LocalMasters, make_locks: MakeLocks
 ) -> None:
-    locks = make_locks(masters.urls)
-    locks.connect()
+    locks = connected(make_locks(masters.urls))
     stop(masters, 3)
     failed_votes(locks)
     masters.start(0)
@@ -228,7 +222,6 @@ def test_acquire_when_the_quorum_needs_a_restarted_master_then_is_granted_at_onc
 def test_connections_when_servers_cut_them_then_the_next_acquire_reconnects(
     locks: FastRedlock, servers: list[redis.Redis]
 ) -> None:
-    locks.connect()
     for server in servers:
         server.client_kill_filter(_type="normal", skipme=True)
     lease = granted(locks.acquire(KEY, timeout=10))

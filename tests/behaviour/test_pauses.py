@@ -19,6 +19,7 @@ from .helpers import (
     NOBODY,
     MakeLocks,
     Raw,
+    connected,
     failed_votes,
     granted,
     later,
@@ -36,8 +37,7 @@ def test_message_when_replies_came_after_the_round_then_names_the_round_timeout(
     masters: LocalMasters, make_locks: MakeLocks
 ) -> None:
     retry = Retry(delay=0, unreachable_tries=10_000)
-    locks = make_locks(masters.urls, round_timeout=0.05, retry=retry)
-    locks.connect()
+    locks = connected(make_locks(masters.urls, round_timeout=0.05, retry=retry))
     pause(masters, 3)
     with later(0.2, lambda: resume(masters, 3)):
         assert locks.acquire("comes in a later round")
@@ -54,8 +54,7 @@ def test_message_when_replies_came_after_the_round_then_names_the_round_timeout(
 def test_pairs_when_connected_masters_are_paused_then_cost_no_waiting(
     masters: LocalMasters, make_locks: MakeLocks, count: int
 ) -> None:
-    locks = make_locks(masters.urls, ttl=20)  # a round would wait for 1 s
-    locks.connect()
+    locks = connected(make_locks(masters.urls, ttl=20))  # a round would wait for 1 s
     pause(masters, count)
     with stopwatch() as elapsed:
         for _ in range(20):
@@ -77,8 +76,7 @@ def test_first_acquire_when_a_minority_is_paused_then_does_not_wait_for_it(
 def test_acquire_when_a_majority_is_paused_then_names_the_silent_ones(
     masters: LocalMasters, make_locks: MakeLocks
 ) -> None:
-    locks = make_locks(masters.urls, round_timeout=0.05)
-    locks.connect()
+    locks = connected(make_locks(masters.urls, round_timeout=0.05))
     pause(masters, 3)
     votes = failed_votes(locks)
     assert [vote.vote for vote in votes[:3]] == [Vote.SILENT] * 3
@@ -102,8 +100,7 @@ def test_paused_master_when_it_owes_a_reply_for_long_then_is_reopened_and_cleane
     masters: LocalMasters, make_locks: MakeLocks, raw: Raw
 ) -> None:
     servers = [raw(url) for url in masters.urls]
-    locks = make_locks(masters.urls, ttl=60, round_timeout=0.1)
-    locks.connect()
+    locks = connected(make_locks(masters.urls, ttl=60, round_timeout=0.1))
     masters.pause(0)
     with locks.lock(KEY):
         pass
@@ -118,8 +115,7 @@ def test_paused_master_when_released_after_it_was_given_up_then_is_cleaned_as_we
     masters: LocalMasters, make_locks: MakeLocks, raw: Raw
 ) -> None:
     servers = [raw(url) for url in masters.urls]
-    locks = make_locks(masters.urls, ttl=60, round_timeout=0.1)
-    locks.connect()
+    locks = connected(make_locks(masters.urls, ttl=60, round_timeout=0.1))
     masters.pause(0)
     lease = granted(locks.acquire(KEY))
     assert wait_until(lambda: locks.holders() and locks.stats().losses, within=10)

@@ -13,6 +13,7 @@ from .helpers import (
     NOBODY,
     MakeLocks,
     Raw,
+    connected,
     granted,
     in_threads,
     pause,
@@ -28,9 +29,8 @@ from .helpers import (
 @pytest.fixture
 def lease(locks: FastRedlock, servers: list[redis.Redis]) -> Lease:
     """Hold KEY on all five masters for 10 s."""
-    taken = locks.acquire(KEY, ttl=10)
-    assert taken
-    settled_values(servers, [taken.token] * 5)
+    taken = granted(locks.acquire(KEY, ttl=10))
+    assert settled_values(servers, [taken.token] * 5) == [taken.token] * 5
     return taken
 
 
@@ -132,7 +132,7 @@ def test_release_when_many_threads_do_it_then_one_of_them_has_released_it(
 def test_release_when_two_of_five_are_stopped_then_is_released(
     masters: LocalMasters, make_locks: MakeLocks
 ) -> None:
-    lease = granted(make_locks(masters.urls).acquire(KEY))
+    lease = granted(connected(make_locks(masters.urls)).acquire(KEY))
     masters.stop(0)
     masters.stop(1)
     assert lease.release() is ReleaseStatus.RELEASED
@@ -141,7 +141,7 @@ def test_release_when_two_of_five_are_stopped_then_is_released(
 def test_release_when_three_of_five_are_stopped_then_is_unknown_and_ends_validity(
     masters: LocalMasters, make_locks: MakeLocks, raw: Raw
 ) -> None:
-    lease = granted(make_locks(masters.urls).acquire(KEY))
+    lease = granted(connected(make_locks(masters.urls)).acquire(KEY))
     stop(masters, 3)
     assert lease.release() is ReleaseStatus.UNKNOWN
     assert not lease.is_valid
@@ -153,7 +153,9 @@ def test_release_when_three_of_five_are_paused_then_reaches_them_when_they_go_on
     masters: LocalMasters, make_locks: MakeLocks, raw: Raw
 ) -> None:
     servers = [raw(url) for url in masters.urls]
-    lease = granted(make_locks(masters.urls, ttl=60, round_timeout=0.1).acquire(KEY))
+    lease = granted(
+        connected(make_locks(masters.urls, ttl=60, round_timeout=0.1)).acquire(KEY)
+    )
     settled_values(servers, [lease.token] * 5)
     pause(masters, 3)
     assert lease.release() is ReleaseStatus.UNKNOWN
@@ -164,8 +166,11 @@ def test_release_when_three_of_five_are_paused_then_reaches_them_when_they_go_on
 def test_release_when_it_was_unknown_then_can_be_asked_again(
     masters: LocalMasters, make_locks: MakeLocks
 ) -> None:
-    lease = granted(make_locks(masters.urls, ttl=60, round_timeout=0.1).acquire(KEY))
+    lease = granted(
+        connected(make_locks(masters.urls, ttl=60, round_timeout=0.1)).acquire(KEY)
+    )
     pause(masters, 3)
+    assert lease.release() is ReleaseStatus.UNKNOWN
     assert lease.release() is ReleaseStatus.UNKNOWN
     resume(masters, 3)
     # The first release was still queued, so the second one finds nothing.

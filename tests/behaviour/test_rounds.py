@@ -23,6 +23,7 @@ from .helpers import (
     NOBODY,
     MakeLocks,
     Raw,
+    connected,
     granted,
     set_all,
     settled_values,
@@ -88,7 +89,6 @@ def test_lost_rounds_when_watched_by_a_master_then_each_is_released_before_the_n
     locks: FastRedlock, servers: list[redis.Redis]
 ) -> None:
     set_all(servers[:3], b"another")
-    locks.connect()
     with servers[4].monitor() as monitor:
         assert locks.acquire(KEY, timeout=0.1) is None
         locks.holders("else")  # answered after the last release
@@ -103,8 +103,7 @@ def test_lost_rounds_when_watched_by_a_master_then_each_is_released_before_the_n
 def test_votes_when_a_master_is_slow_then_its_grant_counts_once_it_comes(
     masters: LocalMasters, make_locks: MakeLocks
 ) -> None:
-    locks = make_locks(masters.urls, ttl=60)
-    locks.connect()
+    locks = connected(make_locks(masters.urls, ttl=60))
     masters.pause(4)
     lease = granted(locks.acquire(KEY))
     assert lease.votes[4].vote is Vote.PENDING
@@ -129,8 +128,7 @@ def test_late_replies_when_the_next_round_runs_then_are_not_read_as_its_own(
     masters: LocalMasters, make_locks: MakeLocks, raw: Raw
 ) -> None:
     set_all([raw(url) for url in masters.urls], b"another")
-    locks = make_locks(masters.urls, ttl=60)
-    locks.connect()
+    locks = connected(make_locks(masters.urls, ttl=60))
     masters.pause(4)
     with locks.lock("answered late"):
         pass
@@ -143,8 +141,7 @@ def test_late_grant_when_its_round_was_lost_then_is_undone(
     masters: LocalMasters, make_locks: MakeLocks, raw: Raw
 ) -> None:
     servers = [raw(url) for url in masters.urls]
-    locks = make_locks(masters.urls, ttl=60)
-    locks.connect()
+    locks = connected(make_locks(masters.urls, ttl=60))
     set_all(servers[:3], b"another")
     masters.pause(4)
     assert locks.acquire(KEY, timeout=0) is None
@@ -158,8 +155,7 @@ def test_late_grant_when_its_round_was_lost_then_is_undone(
 def test_late_grant_when_the_lease_was_released_then_is_undone(
     masters: LocalMasters, make_locks: MakeLocks, raw: Raw
 ) -> None:
-    locks = make_locks(masters.urls, ttl=60)
-    locks.connect()
+    locks = connected(make_locks(masters.urls, ttl=60))
     masters.pause(4)
     with locks.lock(KEY):
         pass
@@ -203,7 +199,7 @@ def test_error_reply_when_a_minority_refuses_then_the_others_grant(
     make_locks: MakeLocks, urls: list[str]
 ) -> None:
     with LocalMasters(2, options=("--maxmemory", "100kb")) as full:
-        locks = make_locks([*urls[:3], *full.urls])
+        locks = connected(make_locks([*urls[:3], *full.urls]))
         lease = granted(locks.acquire(KEY, timeout=0))
         locks.holders(KEY)  # waits for the last replies
         votes = [vote.vote for vote in lease.votes]

@@ -22,6 +22,7 @@ from .helpers import (
     MakeLocks,
     Raw,
     alarm,
+    connected,
     granted,
     interrupt,
     later,
@@ -39,8 +40,7 @@ def test_interrupt_when_a_round_is_open_then_leaves_no_key_anywhere(
     masters: LocalMasters, make_locks: MakeLocks, raw: Raw
 ) -> None:
     servers = [raw(url) for url in masters.urls]
-    locks = make_locks(masters.urls, ttl=60, round_timeout=20)
-    locks.connect()
+    locks = connected(make_locks(masters.urls, ttl=60, round_timeout=20))
     pause(masters, 3)
     for delay_ms in range(1, 31):
         with alarm(delay_ms / 1000, interrupt), pytest.raises(KeyboardInterrupt):
@@ -55,8 +55,7 @@ def test_interrupt_when_others_hold_it_then_leaves_their_keys_and_none_of_ours(
     make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
 ) -> None:
     set_all(servers[:3], b"another")
-    locks = make_locks(urls, retry=Retry(delay=60))
-    locks.connect()
+    locks = connected(make_locks(urls, retry=Retry(delay=60)))
     with alarm(0.1, interrupt), pytest.raises(KeyboardInterrupt):
         locks.acquire(KEY)
     wanted = [b"another"] * 3 + [None] * 2
@@ -79,8 +78,7 @@ def test_interrupt_when_connections_are_being_opened_then_leaves_no_key(
 def test_sigint_when_it_comes_from_outside_then_leaves_no_key(
     masters: LocalMasters, make_locks: MakeLocks, raw: Raw
 ) -> None:
-    locks = make_locks(masters.urls, ttl=60, round_timeout=20)
-    locks.connect()
+    locks = connected(make_locks(masters.urls, ttl=60, round_timeout=20))
     pause(masters, 3)
     send = lambda: os.kill(os.getpid(), signal.SIGINT)  # noqa: E731
     with pytest.raises(KeyboardInterrupt), later(0.05, send):
@@ -92,8 +90,7 @@ def test_sigint_when_it_comes_from_outside_then_leaves_no_key(
 def test_lock_when_the_signal_handler_returns_then_acquire_goes_on(
     masters: LocalMasters, make_locks: MakeLocks
 ) -> None:
-    locks = make_locks(masters.urls, ttl=60, round_timeout=20)
-    locks.connect()
+    locks = connected(make_locks(masters.urls, ttl=60, round_timeout=20))
     pause(masters, 3)
     rung = []
     with alarm(0.02, lambda: rung.append(1)), later(0.1, lambda: resume(masters, 3)):
@@ -105,8 +102,7 @@ def test_lock_when_the_signal_handler_returns_then_acquire_goes_on(
 def test_lock_when_the_signal_handler_takes_another_then_both_are_held(
     masters: LocalMasters, make_locks: MakeLocks
 ) -> None:
-    locks = make_locks(masters.urls, ttl=60, round_timeout=20)
-    locks.connect()
+    locks = connected(make_locks(masters.urls, ttl=60, round_timeout=20))
     pause(masters, 3)
     inner = []
     with (
@@ -166,7 +162,6 @@ def test_interrupt_when_it_comes_at_any_line_then_leaves_no_key(
     servers: list[redis.Redis],
     take: Callable[[FastRedlock], object],
 ) -> None:
-    locks.connect()
     left_at = []
     for n in range(1, 1000):
         at = InterruptAtLine(n)

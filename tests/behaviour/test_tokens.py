@@ -11,7 +11,16 @@ import redis
 
 from fastredlock import FastRedlock, ReleaseStatus, ResourceTakenError
 
-from .helpers import KEY, Fork, MakeLocks, granted, set_all, settled_values, values
+from .helpers import (
+    KEY,
+    Fork,
+    MakeLocks,
+    connected,
+    granted,
+    set_all,
+    settled_values,
+    values,
+)
 
 
 def test_token_when_drawn_then_is_40_hex_digits(locks: FastRedlock) -> None:
@@ -55,7 +64,7 @@ def test_new_token_when_given_then_is_what_is_stored(
     token: str | bytes,
 ) -> None:
     stored = token.encode() if isinstance(token, str) else token
-    lease = granted(make_locks(urls, new_token=lambda: token).acquire(KEY))
+    lease = granted(connected(make_locks(urls, new_token=lambda: token)).acquire(KEY))
     assert lease.token == stored
     assert settled_values(servers, [stored] * 5) == [stored] * 5
     assert lease.release() is ReleaseStatus.RELEASED

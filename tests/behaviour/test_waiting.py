@@ -57,11 +57,11 @@ def test_waiter_when_the_lock_changes_hands_often_then_loses_little_each_time(
 ) -> None:
     holder, waiter = make_locks(urls), make_locks(urls)
     with stopwatch() as elapsed:
-        for _ in range(10):
+        for _ in range(20):
             lease = granted(holder.acquire(KEY))
             with later(0.005, lease.release):
                 granted(waiter.acquire(KEY)).release()
-    assert elapsed() < 1.2  # a fixed delay of 0.2 s would make it 2 s
+    assert elapsed() < 1.4  # a mean delay of 0.1 s would make it 2 s
 
 
 @pytest.mark.slow
@@ -126,7 +126,6 @@ def test_lock_when_taken_then_names_resource_counts_time_and_each_master(
     locks: FastRedlock, servers: list[redis.Redis], urls: list[str]
 ) -> None:
     set_all(servers, b"another")
-    locks.connect()
     with pytest.raises(ResourceTakenError) as raised, locks.lock(KEY, timeout=0):
         pass
     told = str(raised.value)

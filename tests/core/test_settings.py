@@ -145,12 +145,15 @@ def test_bad_masters_are_refused_with_what_is_allowed_before_an_engine_is_made(
     assert allowed in message
 
 
-@pytest.mark.parametrize("count", [2, 4])
+@pytest.mark.parametrize(("count", "survived"), [(2, 0), (4, 1), (6, 2)])
 def test_even_number_of_masters_logs_one_warning(
-    count: int, caplog: pytest.LogCaptureFixture
+    count: int, survived: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     FastRedlock([("master", port) for port in range(1, count + 1)])
     assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert caplog.messages[0].startswith(
+        f"{count} masters survive the loss of {survived}, as {count - 1} would"
+    )
 
 
 @pytest.mark.parametrize("count", [1, 3, 5])
