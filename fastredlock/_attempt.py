@@ -75,8 +75,11 @@ def attempts(
         else:
             votes = votes_of(engine, round)
             raise ValidityExhaustedError(resource, votes, tries, elapsed_ns / 1e9)
-        # Never past the end of the timeout: the last try is made at it, not before.
-        yield delay if left_ns is None else min(delay, left_ns / 1e9)
+        if left_ns is not None:
+            # Never past the end of the timeout: the last try is made at it, not before.
+            delay = min(delay, left_ns / 1e9)
+            left_ns -= int(delay * 1e9)  # slept, it is no time to connect any more
+        yield delay
 
 
 def round_timeout_hint(engine: Engine, terms: Terms) -> str:
