@@ -7,9 +7,14 @@
 #   granted >= quorum                     WON, or TOO_LATE if no validity is left
 #   granted + pending < quorum            lost; it cannot be won any more:
 #     granted + taken + pending < quorum    UNREACHABLE  too few could answer
-#     otherwise                             TAKEN        they could, too few granted
+#     granted + taken >= quorum             TAKEN        they did, too few granted
+#     otherwise           an ACQUIRE is     TAKEN        at once, to be rolled back;
+#                         others stay       OPEN         until a quorum has said it
 #   deadline                              every PENDING becomes SILENT, judged again
 #   anything else                         OPEN
+#
+# So GONE of a release is never said on the word of fewer than a quorum: where one said
+# no and another did not answer, the key may still stand on a majority.
 #
 # The quorum is of the configured masters, never of the reachable ones. The slowest
 # master is not waited for, except by INSPECT, which closes when all have answered.
@@ -234,23 +239,22 @@ cdef int round_on_deadline(Round self, int64_t now_ns) except -1:
 cdef void round_judge(Round self, int64_t now_ns) noexcept:
     cdef int granted = self.counts[VOTE_GRANTED]
     cdef int pending = self.counts[VOTE_PENDING]
-    cdef int answering = granted + self.counts[VOTE_TAKEN] + pending
+    cdef int answered = granted + self.counts[VOTE_TAKEN]
     if self.operation_code == OPERATION_INSPECT:
         if pending == 0:
             round_close(
                 self,
-                VERDICT_WON if answering >= self.quorum else VERDICT_UNREACHABLE,
+                VERDICT_WON if answered >= self.quorum else VERDICT_UNREACHABLE,
                 now_ns,
             )
     elif granted >= self.quorum:
         round_close(self, VERDICT_WON, now_ns)
         round_confirm(self, now_ns)
     elif granted + pending < self.quorum:
-        round_close(
-            self,
-            VERDICT_TAKEN if answering >= self.quorum else VERDICT_UNREACHABLE,
-            now_ns,
-        )
+        if answered + pending < self.quorum:
+            round_close(self, VERDICT_UNREACHABLE, now_ns)
+        elif answered >= self.quorum or self.operation_code == OPERATION_ACQUIRE:
+            round_close(self, VERDICT_TAKEN, now_ns)
 
 
 cdef inline void round_close(Round self, int verdict, int64_t now_ns) noexcept:
