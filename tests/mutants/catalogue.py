@@ -38,7 +38,7 @@ MUTANTS = (
             Edit(
                 "src_cython/clock.pyx",
                 "clock_gettime(FASTREDLOCK_CLOCK, &now)",
-                "clock_gettime(<clockid_t>0, &now)",
+                "clock_gettime(0, &now)",
             ),
         ),
         ("tests/setups/test_promises.py", "tests/behaviour/test_expiry.py"),
@@ -153,8 +153,7 @@ MUTANTS = (
                 "src_cython/master.pyx",
                 "    # The debt first: bytes without an entry would shift every later "
                 "reply.\n",
-                "    while self.owed_count and self.owed[self.owed_first].round != NULL "
-                "and (\n"
+                "    while self.owed_count and self.owed[self.owed_first].round and (\n"
                 "        (<Round>self.owed[self.owed_first].round).verdict_code\n"
                 "        != VERDICT_OPEN\n"
                 "    ):\n"

@@ -1,4 +1,4 @@
-"""That the mutants fit the source and the machinery works; the run itself is by hand."""
+"""That the mutants fit the source and the machinery works; the run is by hand."""
 
 from __future__ import annotations
 
