@@ -130,10 +130,15 @@ cdef class Engine:
         return adopted
 
 
-cdef int engine_ready_count(Engine self) noexcept:
+cdef int engine_asked_count(Engine self, int operation, int64_t now_ns) noexcept:
+    # How many masters a round would be sent to now. A READY one that the restart guard
+    # withholds is not among them: to wait for another one is worth while.
+    cdef Master master
     cdef int count = 0
     for master in self.masters:
-        count += (<Master>master).state_code == MASTER_READY
+        count += master.state_code == MASTER_READY and (
+            operation != OPERATION_ACQUIRE or now_ns >= master.votes_from_ns
+        )
     return count
 
 

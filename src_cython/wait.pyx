@@ -206,9 +206,9 @@ cdef void engine_flush(Engine self) noexcept:
 
 
 cdef int engine_connect(
-    Engine self, int64_t deadline_ns, int wanted, int64_t grace_ns
+    Engine self, int operation, int64_t deadline_ns, int wanted, int64_t grace_ns
 ) except -1:
-    # Wait until `wanted` masters are READY, or a quorum cannot be, or the deadline.
+    # Wait until `wanted` masters take the operation, or a quorum cannot be, or the deadline.
     # Those that are still on their way then get as long again as it took, at least
     # grace_ns: they mostly arrive together, and a lease on all of them is worth more.
     cdef int64_t began_ns = clock_ns(), now_ns = began_ns, limit_ns = deadline_ns
@@ -216,7 +216,7 @@ cdef int engine_connect(
     cdef bint is_met = False
     engine_open_due(self, True, now_ns)
     while True:
-        ready = engine_ready_count(self)
+        ready = engine_asked_count(self, operation, now_ns)
         opening = engine_opening_count(self)
         if opening == 0 or ready + opening < self.quorum:
             return 0
@@ -237,10 +237,11 @@ cdef int engine_prepare(Engine self, Round round) except -1:
     cdef int ready
     if now_ns - self.polled_at_ns > NS_PER_S:
         engine_step(self, now_ns)      # idle: which of them have been cut meanwhile?
-    ready = engine_ready_count(self)
+    ready = engine_asked_count(self, round.operation_code, now_ns)
     if ready < self.quorum:
         engine_connect(
-            self, now_ns + round.connect_within_ns, self.quorum, 10 * NS_PER_MS
+            self, round.operation_code, now_ns + round.connect_within_ns, self.quorum,
+            10 * NS_PER_MS,
         )
     elif ready < self.master_count:
         engine_open_due(self, False, now_ns)
@@ -296,7 +297,9 @@ def engine_open(Engine engine not None, int64_t timeout_ns):
     try:
         if engine.is_closed:
             raise ValueError("closed")
-        engine_connect(engine, clock_ns() + timeout_ns, engine.master_count, 0)
+        engine_connect(
+            engine, OPERATION_INSPECT, clock_ns() + timeout_ns, engine.master_count, 0
+        )
     finally:
         engine_leave(engine)
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from fastredlock import scripts
 from fastredlock._core import (
     Engine,
     MasterState,
@@ -23,6 +24,7 @@ from fastredlock._core import (
     Scripts,
     Terms,
     Verdict,
+    engine_asked,
     engine_begin,
     engine_due,
     engine_end,
@@ -34,7 +36,7 @@ from fastredlock._core import (
     engine_undo,
 )
 from fastredlock._settings import Settings
-from fastredlock import scripts
+from fastredlock.retry import Retry
 
 from .network import Connection, Path
 from .world import MS, S, Clock, World
@@ -146,19 +148,21 @@ class Process:
         now_ns = self._now_ns()
         if now_ns - self.polled_at_ns > S:
             yield from self._step(now_ns)
-        ready, count = self.ready_count(), len(self.servers)
-        if ready < count // 2 + 1:
-            yield from self._connect(now_ns + round.connect_within_ns, count // 2 + 1)
+        operation, count = int(round.operation), len(self.servers)
+        ready, quorum = engine_asked(self._engine, operation, now_ns), count // 2 + 1
+        if ready < quorum:
+            deadline_ns = now_ns + round.connect_within_ns
+            yield from self._connect(operation, deadline_ns, quorum)
         elif ready < count:
             self._open_due(False, now_ns)
 
-    def _connect(self, deadline_ns: int, wanted: int) -> Steps:
+    def _connect(self, operation: int, deadline_ns: int, wanted: int) -> Steps:
         began_ns = now_ns = self._now_ns()
         limit_ns, is_met = deadline_ns, False
         self._open_due(True, now_ns)
         while True:
             states = [state for state, _ in self._engine.states]
-            ready = states.count(MasterState.READY)
+            ready = engine_asked(self._engine, operation, now_ns)
             opening = states.count(MasterState.CONNECTING) + states.count(
                 MasterState.HANDSHAKE
             )
@@ -180,10 +184,11 @@ class Process:
 
     def _take_events(self) -> None:
         engine, now_ns = self._engine, self._now_ns()
-        self.polled_at_ns = now_ns
+        self.polled_at_ns, quiet = now_ns, -1
         for index, connection in enumerate(self.connections):
             if connection is None or not connection.is_readable:
                 continue
+            quiet &= ~(1 << index)
             if connection.is_open and not connection.is_told:
                 connection.is_told = True
                 engine_on_connected(engine, index, now_ns)
@@ -195,7 +200,7 @@ class Process:
             if connection.error and self.connections[index] is connection:
                 engine_on_lost(engine, index, connection.error, now_ns)
                 self._close_lost()
-        engine_on_time(engine, now_ns)
+        engine_on_time(engine, now_ns, quiet & (1 << 64) - 1)
         self._close_lost()
         if self.is_sharing:
             self._wake(WAIT)  # the rounds of others may be closed by now
@@ -268,6 +273,6 @@ def new_settings(count: int, **options: Any) -> Settings:
     masters = [(f"m{index}", 6379) for index in range(count)]
     defaults = {
         "ttl": 1.0, "drift_factor": 0.01, "round_timeout": None, "max_ttl": None,
-        "connect_timeout": 0.3, "new_token": None,
+        "connect_timeout": 0.3, "new_token": None, "retry": Retry(),
     }  # fmt: skip
     return Settings(masters, "r", **{**defaults, **options})

@@ -179,7 +179,7 @@ class Schedule:
                 pass
             yield SLEEP, 200 * MS
             if process.ready_count() == self.count:
-                yield SLEEP, 200 * MS
+                yield SLEEP, 1200 * MS  # what a slow path still has under way
                 return
         self.judge.fail(
             "I4", f"process {process.index} sees {process._engine.states}"
