@@ -345,7 +345,7 @@ cdef int master_on_bytes(Master self, bytes data, int64_t now_ns) except -1:
         self.feed(data)
         self.unparsed += <size_t>PyBytes_GET_SIZE(data)
         while self.state_code >= MASTER_HANDSHAKE and self.state_code != MASTER_BACKOFF:
-            reply = self.gets()
+            reply = master_next_reply(self)
             if reply is INCOMPLETE:
                 break
             self.unparsed = 0
@@ -358,6 +358,15 @@ cdef int master_on_bytes(Master self, bytes data, int64_t now_ns) except -1:
     if self.unparsed > UNPARSED_LIMIT:
         master_on_lost(self, "a reply of over 1 MiB: not to our commands", now_ns)
     return 0
+
+
+cdef object master_next_reply(Master self):
+    try:
+        return self.gets()
+    except (TypeError, ValueError, OverflowError, MemoryError) as error:
+        # hiredis makes Python objects at once: of a map with a list for a key, or of an
+        # array that announces 2^32 elements, it cannot.
+        raise ProtocolError(f"{type(error).__name__} in a reply") from error
 
 
 cdef str not_resp_text(bytes data, object error):
