@@ -76,7 +76,7 @@ MUTANTS = (
             Edit(
                 "src_cython/round.pyx",
                 "    elif granted >= self.quorum:\n",
-                "    elif granted > answering // 2:\n",
+                "    elif granted > (granted + self.counts[VOTE_TAKEN] + pending) // 2:\n",
             ),
         ),
         (*ROUND, *OUTAGES),

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from fastredlock import FastRedlock, LeaseLostError
+from fastredlock import FastRedlock, LeaseLostError, ReleaseStatus
 from fastredlock._core import (
     Engine,
     MasterState,
@@ -189,3 +189,18 @@ def test_extension_when_confirmed_after_the_validity_then_is_lost() -> None:
         lease._extending -= 1
         with pytest.raises(LeaseLostError, match="extended too late"):
             lease._end_extend(extension)
+
+
+def test_release_when_no_quorum_answered_then_can_be_tried_again() -> None:
+    with FastRedlock([("127.0.0.1", 1)], ttl=10) as locks:
+        taken = locks._engine.new_round(0, b"r", b"t", TERMS)
+        taken.open(now_ns())
+        lease = Lease(locks, "r", taken, now_ns() + S)
+        release = lease._begin_release()
+        assert release is not None
+        release.open(now_ns())
+        release.on_vote(0, int(Vote.FAILED), "cut", False, now_ns())
+        assert lease._end_release(release) is ReleaseStatus.UNKNOWN
+        again = lease._begin_release()
+        assert again is not None
+        assert again.token == taken.token
