@@ -29,7 +29,11 @@ class Mutant(NamedTuple):
 ROUND = ("tests/core/test_round.py", "tests/setups/test_promises.py", "tests/sim")
 OUTAGES = ("tests/behaviour/test_outages.py", "tests/behaviour/test_pauses.py")
 REPLIES = ("tests/setups/test_promises.py", "tests/sim", *OUTAGES)
-LEASE = ("tests/core/test_lease.py", "tests/behaviour/test_release.py", "tests/sim")
+LEASE = (
+    "tests/core/test_lease.py",
+    "tests/setups/test_promises.py",
+    "tests/behaviour/test_release.py",
+)
 
 MUTANTS = (
     Mutant(
@@ -76,7 +80,12 @@ MUTANTS = (
             Edit(
                 "src_cython/round.pyx",
                 "    elif granted >= self.quorum:\n",
-                "    elif granted > (granted + self.counts[VOTE_TAKEN] + pending) // 2:\n",
+                "    elif 2 * granted > self.master_count - self.counts[VOTE_FAILED]:\n",
+            ),
+            Edit(
+                "src_cython/round.pyx",
+                "    elif granted + pending < self.quorum:\n",
+                "    elif pending == 0:\n",
             ),
         ),
         (*ROUND, *OUTAGES),
