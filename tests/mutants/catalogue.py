@@ -80,7 +80,7 @@ MUTANTS = (
             Edit(
                 "src_cython/round.pyx",
                 "    elif granted >= self.quorum:\n",
-                "    elif 2 * granted > self.master_count - self.counts[VOTE_FAILED]:\n",
+                "    elif 2 * granted > self.master_count - self.counts[3]:\n",
             ),
             Edit(
                 "src_cython/round.pyx",
