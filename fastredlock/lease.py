@@ -10,6 +10,7 @@ from enum import Enum
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from ._core import engine_abandon
 from .errors import FastRedlockError, LeaseLostError
 from .votes import MasterVote, votes_of
 
@@ -58,8 +59,8 @@ class BaseLease:
         self._terms: Terms = round.terms
         self._longest_terms: Terms = round.terms
         self._valid_until_ns = valid_until_ns
-        self._generation = locks._fork_generation()
-        self._extending = 0
+        self._generation = round.generation
+        self._extending: set[object] = set()
         self._bound_ns = 0
         self._status: ReleaseStatus | None = None
 
@@ -98,7 +99,12 @@ class BaseLease:
         """Whether validity is left."""
         return self.remaining() > 0.0
 
-    def _begin_extend(self, ttl: float | None) -> Round:
+    def _begin_extend(self, ttl: float | None, extension: object) -> Round:
+        """Return the round to run; the caller takes `extension` out of _extending.
+
+        It does so whatever happens, so that object is the caller's own: an interrupt
+        in here must not leave one behind, which would bound all later ones.
+        """
         locks = self._locks
         terms = self._terms if ttl is None else locks._settings.terms(ttl)
         now_ns = locks._now_ns()
@@ -116,9 +122,9 @@ class BaseLease:
         self._terms = terms
         if terms.ttl_ms > self._longest_terms.ttl_ms:
             self._longest_terms = terms  # how long a key can live, confirmed or not
-        if self._extending == 0:
+        if not self._extending:
             self._bound_ns = bound_ns
-        self._extending += 1
+        self._extending.add(extension)
         self._bound_ns = min(self._bound_ns, bound_ns)
         if not self._is_adopted():
             self._valid_until_ns = min(self._valid_until_ns, self._bound_ns)
@@ -155,8 +161,11 @@ class BaseLease:
             return None
         if self._generation != self._locks._fork_generation():
             return None
-        self._valid_until_ns = 0
         self._status = UNKNOWN  # until a quorum has confirmed it
+        self._valid_until_ns = 0
+        return self._new_release()
+
+    def _new_release(self) -> Round:
         engine = self._locks._engine
         release: Round = engine.new_release(self._round, self._longest_terms)
         return release
@@ -195,11 +204,12 @@ class Lease(BaseLease):
         any more (stop the work), or did not confirm in time (the error's `remaining`
         says how long the old validity still stands). Never re-creates a lost key.
         """
-        round = self._begin_extend(ttl)
+        extension = object()
         try:
+            round = self._begin_extend(ttl, extension)
             self._locks._run(round)
         finally:
-            self._extending -= 1
+            self._extending.discard(extension)
         return self._end_extend(round)
 
     def release(self) -> ReleaseStatus:
@@ -208,11 +218,21 @@ class Lease(BaseLease):
         Blocks for one round. A lease that is gone already is no error: GONE. UNKNOWN
         may be tried again, and is sent by itself to masters that reconnect.
         """
-        round = self._begin_release()
-        if round is None:
-            return GONE
-        self._locks._run(round)
-        return self._end_release(round)
+        try:
+            round = self._begin_release()
+            if round is None:
+                return GONE
+            self._locks._run(round)
+            return self._end_release(round)
+        except BaseException:
+            self._abandon()
+            raise
+
+    def _abandon(self) -> None:
+        """Send the release of one that was interrupted; nobody waits for replies."""
+        if self._status is UNKNOWN:
+            self._valid_until_ns = 0
+            engine_abandon(self._locks._engine, self._new_release())
 
     def __enter__(self) -> Lease:
         return self
@@ -225,13 +245,18 @@ class Lease(BaseLease):
     ) -> None:
         if self._status is not None:
             return  # the body released it
-        was_valid = self.is_valid
         try:
+            was_valid = self.is_valid
             status = self.release()
         except FastRedlockError:
             if error is None:
                 raise
             return
+        except BaseException:
+            if self._status is None:  # interrupted before the release had begun
+                self._status = UNKNOWN
+                self._abandon()
+            raise
         if error is None and self._is_lost_at_exit(was_valid, status):
             raise LeaseLostError(
                 self.resource,

@@ -80,6 +80,7 @@ cdef class Round:
     cdef uint8_t verdict_code
     cdef uint8_t master_count
     cdef uint8_t quorum
+    cdef readonly uint32_t generation    # of the process that made it: not a child's
     cdef readonly bint is_opened
     cdef bint is_rolled_back
 
@@ -101,6 +102,7 @@ cdef class Round:
         self.master_count = master_count
         self.quorum = master_count // 2 + 1
         self.counts[VOTE_PENDING] = master_count
+        self.generation = current_generation
 
     def __dealloc__(self):
         free(self.cells)

@@ -263,6 +263,10 @@ def engine_run(Engine engine not None, Round round not None):
         try:
             engine_prepare(engine, round)
             engine_start(engine, round, clock_ns())
+            if round.verdict_code != VERDICT_OPEN:
+                # Nothing to wait for; but take what has come for others, or handshakes
+                # and repeated releases stand still while all rounds end like this one.
+                engine_step(engine, clock_ns())
             while round.verdict_code == VERDICT_OPEN:
                 engine_step(engine, round.opened_ns + round.terms.timeout_ns)
                 if round.verdict_code != VERDICT_OPEN:
@@ -281,10 +285,13 @@ def engine_run(Engine engine not None, Round round not None):
 
 
 def engine_abandon(Engine engine not None, Round round not None):
-    """Roll back an ACQUIRE round whose caller will not get it; does not wait."""
+    """Roll back an ACQUIRE round whose caller will not get it, or send a RELEASE round
+    whose caller will not hear of it; does not wait."""
     engine_enter(engine)
     try:
         if not engine.is_closed:
+            if round.operation_code == OPERATION_RELEASE and not round.is_opened:
+                engine_start(engine, round, clock_ns())
             engine_roll_back(engine, round, clock_ns())
             engine_flush(engine)
     finally:
