@@ -28,9 +28,13 @@ class Fault(NamedTuple):
 
 
 class Options(NamedTuple):
-    """`restarts_at_once`: a killed master is back, empty, before the leases of before
-    have ended. `flushes`: masters lose their keys. Both break what Redlock assumes;
-    the first is what fastredlock's `max_ttl` is for."""
+    """What the run does beyond pauses, kills with a delayed restart, and cuts.
+
+    `restarts_at_once`: killed masters are back, empty, before the leases of before have
+    ended, and every 6 s three are restarted one after the other. `flushes`: masters
+    lose their keys. Both break what Redlock assumes; the first is what fastredlock's
+    `max_ttl` is for.
+    """
 
     restarts_at_once: bool = False
     flushes: bool = False
@@ -40,7 +44,7 @@ def draw_schedule(seed: int, seconds: float, options: Options) -> list[Fault]:
     """Return the faults of a run in order; at most two masters are away at a time."""
     drawn = random.Random(seed)
     free_at = [0.0] * 5
-    faults = []
+    faults = _rolling_restarts(drawn, seconds) if options.restarts_at_once else []
     at = 0.3
     while at < seconds - 0.3:
         fault = _draw_fault(drawn, at, options)
@@ -51,7 +55,17 @@ def draw_schedule(seed: int, seconds: float, options: Options) -> list[Fault]:
             busy = GUARDED_FOR if fault.kind == "kill" else fault.length + 0.1
             free_at[fault.master] = at + (0.0 if is_brief else busy)
         at += drawn.uniform(0.02, 0.4)
-    return faults
+    return sorted(faults)
+
+
+def _rolling_restarts(drawn: random.Random, seconds: float) -> list[Fault]:
+    """Restart three masters as a hasty operator does: each as soon as one is back."""
+    starts = [1.0 + 6 * i for i in range(int((seconds + 3) // 6))]
+    return [
+        Fault(start + 0.05 * step, "kill", master, 0.01)
+        for start in starts
+        for step, master in enumerate(drawn.sample(range(5), 3))
+    ]
 
 
 def _draw_fault(drawn: random.Random, at: float, options: Options) -> Fault:

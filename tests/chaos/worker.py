@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import struct
@@ -52,7 +53,7 @@ class Worker:
         begin_ns = now_ns()
         valid_until_ns = begin_ns + int(held.validity * 1e9)
         value = self._counters[resource].read()
-        time.sleep(self._random.choice([0.001, 0.002, 0.005, 0.02, 0.2]))
+        time.sleep(self._random.choice([0.001, 0.005, 0.02, 0.2, 0.5]))
         if now_ns() + MARGIN * 1e9 < valid_until_ns:
             self._counters[resource].write(value + 1)
             self.updates += 1
@@ -83,7 +84,8 @@ def run(
     until_ns: int,
 ) -> None:
     """Contend until the clock says until_ns; the body of a process."""
-    warnings.simplefilter("ignore")  # a peer's
+    warnings.simplefilter("ignore")  # a peer's, as its log is
+    logging.disable()
     worker, draw = Worker(folder, number, seed), random.Random(f"{number}/{seed}")
     try_once = CLIENTS[client](urls, is_guarded)
     while now_ns() < until_ns:

@@ -8,9 +8,7 @@ from .leak import ALLOWED_GROWTH, growth
 
 
 @pytest.mark.slow
-def test_memory_when_many_rounds_are_run_then_stays_flat_and_no_descriptor_is_kept() -> (
-    None
-):
+def test_memory_when_many_rounds_are_run_then_stays_flat() -> None:
     before, after = growth(30_000)
     assert after.resident - before.resident < ALLOWED_GROWTH
     assert after.descriptors == before.descriptors

@@ -334,8 +334,8 @@ MUTANTS = (
         (
             Edit(
                 "src_cython/master.pyx",
-                "if is_error and not is_repeated and",
-                "if False and",
+                'str(reply).startswith("NOSCRIPT")',
+                "False",
             ),
         ),
         ("tests/behaviour/test_release.py", *REPLIES),
