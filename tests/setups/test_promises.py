@@ -183,10 +183,10 @@ def test_extension_when_confirmed_after_the_validity_then_is_lost() -> None:
         taken = locks._engine.new_round(0, b"r", b"t", TERMS)
         taken.open(now)
         lease = Lease(locks, "r", taken, now + S)
-        extension = lease._begin_extend(10)
+        extension = lease._begin_extend(10, object())
         extension.open(now)
         extension.on_vote(0, int(Vote.GRANTED), None, True, now + 2 * S)
-        lease._extending -= 1
+        lease._extending.clear()
         with pytest.raises(LeaseLostError, match="extended too late"):
             lease._end_extend(extension)
 
