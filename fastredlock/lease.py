@@ -44,6 +44,7 @@ class BaseLease:
         "_round",
         "_status",
         "_terms",
+        "_unanswered",
         "_valid_until_ns",
         "resource",
     )
@@ -62,6 +63,7 @@ class BaseLease:
         self._generation = round.generation
         self._extending: set[object] = set()
         self._bound_ns = 0
+        self._unanswered: tuple[Round, ...] = ()
         self._status: ReleaseStatus | None = None
 
     @property
@@ -120,6 +122,10 @@ class BaseLease:
         # lease ends with the earliest of all that are under way.
         bound_ns = now_ns + terms.ttl_ms * 1_000_000 - terms.drift_ns
         self._terms = terms
+        self._unanswered = (
+            *(old for old in self._unanswered if old.may_hold or not old.is_opened),
+            round,
+        )
         if terms.ttl_ms > self._longest_terms.ttl_ms:
             self._longest_terms = terms  # how long a key can live, confirmed or not
         if not self._extending:
@@ -135,7 +141,7 @@ class BaseLease:
         verdict = round.verdict.name
         is_in_time = self._is_adopted() or round.closed_ns < self._valid_until_ns
         if verdict == "WON" and is_in_time:
-            self._valid_until_ns = self._bound_ns
+            self._valid_until_ns = min(self._bound_ns, self._overtaken_ns(round))
             return self.remaining()
         votes = votes_of(self._locks._engine, round)
         if verdict == "TAKEN":
@@ -149,6 +155,33 @@ class BaseLease:
         else:
             reason = "extended too late: its validity was over"
         raise LeaseLostError(self.resource, reason, votes, self.remaining())
+
+    def _overtaken_ns(self, round: Round) -> int:
+        """Return until when an extension holds whatever of older ones still arrives.
+
+        A connection that was given up may deliver late what it was given, after what
+        its successor delivered: a shorter extension would then have the last word. It
+        counts where a quorum cannot be made of masters that owe no answer to one.
+        """
+        shorter = [
+            old
+            for old in self._unanswered
+            if old.may_hold and old.terms.ttl_ms < round.terms.ttl_ms
+        ]
+        if not shorter:
+            return self._bound_ns
+        owing = 0
+        for old in shorter:
+            owing |= old.may_hold
+        votes = round.votes()
+        firm = sum(
+            vote.name == "GRANTED" and not owing >> index & 1
+            for index, (vote, _, _) in enumerate(votes)
+        )
+        if firm > len(votes) // 2:
+            return self._bound_ns
+        terms = min((old.terms for old in shorter), key=lambda terms: terms.ttl_ms)
+        return round.opened_ns + terms.ttl_ms * 1_000_000 - terms.drift_ns
 
     def _is_adopted(self) -> bool:
         # Taken by another process: nothing is known of its validity. A quorum that

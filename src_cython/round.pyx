@@ -30,6 +30,8 @@
 # `may_hold` is the set of masters on which the key may stand because of this round: a
 # SET was sent, and nothing heard since says that it was refused. It is what a
 # roll-back must reach, and a lost connection does not clear it: unknown is not failed.
+# Of an EXTEND it is the set of masters that may still give the key this ttl, even after
+# they granted a later one on another connection: the lease asks.
 # A release inherits the set and clears what is confirmed; what is left when a
 # connection is lost is carried to the next one.
 
@@ -186,7 +188,7 @@ cdef int round_open(Round self, int64_t now_ns) except -1:
 
 
 cdef void round_on_sent(Round self, int master) noexcept:
-    if self.operation_code == OPERATION_ACQUIRE:
+    if self.operation_code <= OPERATION_EXTEND:
         self.may_hold |= <uint64_t>1 << master
 
 

@@ -2,12 +2,14 @@
 
 I1  No two leases on one resource are valid at the same true time. A lease is valid from
     the return of its acquire until its release is called or its own clock says so.
+    None is granted that is over already.
 I2  No reply is taken for the answer to another command: what a round was told by a
     master is what that master answered to that command, and all that was heard counts.
 I3  No key with the token of an acquire that failed, or of a lease that was released,
     stands on a reachable master once its release has been answered. A SET is executed
-    once at the most. Two keys are excused: one whose SET came out of a connection that
-    had been closed before (it lives for its ttl), one whose release was refused.
+    once at the most. Excused is a key whose SET came out of a connection that had been
+    closed before (it lives for its ttl), or whose release was refused; not looked at
+    are those of the calls that only make a client read what has come.
 I4  Nothing hangs: an acquire returns within its timeout and two round timeouts, and
     once the faults are over every client reconnects and takes the lock (schedule).
 I5  RELEASED or GONE is never said while the key stands on a quorum.
@@ -73,6 +75,7 @@ class Judge:
     def __init__(self, world: World) -> None:
         self.world = world
         self.servers: list[Server] = []
+        self.unseen: set[bytes] = set()  # keys that are not looked at
         self.is_naive = False  # a holder that never asks whether its lease is valid
         self.leases = 0
         self.rounds: list[tuple[Process, Round]] = []
@@ -136,6 +139,9 @@ class Judge:
     def on_closed(self, process: Process, round: Round) -> None:
         """A round has its verdict."""
         self._check_votes(process, round, is_over=False)
+        is_lease = round.operation in (Operation.ACQUIRE, Operation.EXTEND)
+        if is_lease and round.is_won and round.valid_until_ns <= process._now_ns():
+            self.fail("I1", f"{round.token.decode()} is granted without validity")
         if round.operation is Operation.ACQUIRE and round.verdict is not Verdict.WON:
             self.on_ended(process, round.token, "not won")
 
@@ -197,7 +203,7 @@ class Judge:
     def check_orphans(self) -> None:
         """Look for keys that nobody will release."""
         for server in self.servers:
-            for key in list(server.keys):
+            for key in [key for key in server.keys if key not in self.unseen]:
                 token = server.token_at(key)
                 if token is None or token not in self._ended:
                     continue
@@ -206,7 +212,8 @@ class Judge:
                     self._excused
                 ):
                     self.fail(
-                        "I3", f"{token.decode()}, {how}, stands on server {server.index}"
+                        "I3",
+                        f"{token.decode()}, {how}, stands on server {server.index}",
                     )
 
     # --- I4, I5 -----------------------------------------------------------------------

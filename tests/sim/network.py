@@ -88,7 +88,7 @@ class Connection:
     @property
     def is_readable(self) -> bool:
         """Whether poll(2) would say that something happened."""
-        return bool(self.inbox or self.error or self.is_open and not self.is_told)
+        return bool(self.inbox or self.error or (self.is_open and not self.is_told))
 
     def send(self, data: bytes) -> None:
         """Hand bytes to the kernel."""

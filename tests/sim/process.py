@@ -34,12 +34,13 @@ from fastredlock._core import (
     engine_on_time,
     engine_take_outgoing,
     engine_undo,
+    fork_generation,
 )
 from fastredlock._settings import Settings
 from fastredlock.retry import Retry
 
 from .network import Connection, Path
-from .world import MS, S, Clock, World
+from .world import MS, Clock, S, World
 
 if TYPE_CHECKING:
     from .judge import Judge
@@ -93,8 +94,7 @@ class Process:
     def _now_ns(self) -> int:
         return self.clock.read(self.world.now_ns)
 
-    def _fork_generation(self) -> int:
-        return 0
+    _fork_generation = staticmethod(fork_generation)
 
     def _new_extension(self, lease_round: Round, terms: Terms) -> Round:
         return self._engine.new_round(
@@ -120,6 +120,8 @@ class Process:
                 yield CHECKPOINT
                 engine_begin(self._engine, round, self._now_ns())
                 yield CHECKPOINT
+                if round.verdict is not Verdict.OPEN:
+                    yield from self._step(self._now_ns())
                 while round.verdict is Verdict.OPEN:
                     yield from self._step(round.deadline_ns)
                     if round.verdict is not Verdict.OPEN:
@@ -138,6 +140,11 @@ class Process:
             self.is_entered = False
             self._wake(MUTEX)
         self.judge.on_closed(self, round)
+
+    def begin(self, round: Round) -> None:
+        """Send a release whose caller will not hear of it (engine_abandon)."""
+        engine_begin(self._engine, round, self._now_ns())
+        self._flush()
 
     def undo(self, round: Round) -> None:
         """Roll back a round whose caller will not get it (engine_abandon)."""

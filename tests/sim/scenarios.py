@@ -14,7 +14,7 @@ from .network import Path
 from .process import SLEEP, Process, new_settings
 from .server import Server
 from .worker import Habits, SimLease, Worker
-from .world import EPOCH_NS, MS, S, Clock, World
+from .world import EPOCH_NS, MS, Clock, S, World
 
 NOTHING = Habits(resources=("r",), ttls_ms=(1000,))
 
@@ -39,9 +39,10 @@ class Stage:
     def process(self) -> Worker:
         """Add a client with one thread."""
         process = Process(
-            self.world, len(self.processes), new_settings(len(self.servers), **self.options),
-            Clock(S, 0), self.servers, [Path(self.world, 100_000) for _ in self.servers],
-            self.judge, is_sharing=False,
+            self.world, len(self.processes),
+            new_settings(len(self.servers), **self.options), Clock(S, 0), self.servers,
+            [Path(self.world, 100_000) for _ in self.servers], self.judge,
+            is_sharing=False,
         )  # fmt: skip
         self.processes.append(process)
         return Worker(process, NOTHING, 0)
@@ -197,3 +198,24 @@ def extend(stage: Stage, worker: Worker, lease: SimLease, ttl: float) -> None:
         yield SLEEP, 0
 
     stage.do(worker, steps())
+
+
+def extension_grows_after_a_shorter_one() -> Stage:
+    """Shorter, then longer, on connections that live: the longer one counts."""
+    stage = Stage(5)
+    a = stage.process()
+    stage.take(a, "A")
+    extend(stage, a, stage.leases["A"], 0.5)
+    extend(stage, a, stage.leases["A"], 10.0)
+    return stage
+
+
+def the_third_master_comes_later() -> Stage:
+    """One of three restarted just now and gets no vote; the other two suffice."""
+    stage = Stage(3, max_ttl=2.0)
+    a = stage.process()
+    stage.restart(0)
+    a.process.paths[2].delay_ns = 3 * MS
+    stage.leases["A"] = None
+    try_to_take(stage, a, "A")
+    return stage

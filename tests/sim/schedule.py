@@ -15,7 +15,7 @@ from .network import Path
 from .process import SLEEP, Process, new_settings
 from .server import Server
 from .worker import Habits, Worker
-from .world import EPOCH_NS, MS, S, Clock, World
+from .world import EPOCH_NS, MS, Clock, S, World
 
 SETTLE_NS = 60 * S
 DRIFT_PPM = 4_900  # each way: two clocks differ by 0.98 %, drift_factor is 1 %
@@ -44,7 +44,9 @@ class Schedule:
         self.count = draw.choice((1, 3, 3, 3, 5, 5, 2, 4))
         self.until_ns = draw.choice((1, 2, 2, 3, 3, 4, 8)) * S
         self.base_ns = draw.choice((50_000, 500_000, 5 * MS))
-        self.ttls_ms = draw.choice(((100, 400), (400, 2000), (300,), (200, 203, 3000), (1500, 6000)))
+        self.ttls_ms = draw.choice(
+            ((100, 400), (400, 2000), (300,), (200, 203, 3000), (1500, 6000))
+        )
         self.is_guarded = draw.random() < 0.25 and "restart" not in broken
         self.judge = Judge(self.world)
         self.judge.is_naive = "heed" in broken
@@ -52,7 +54,8 @@ class Schedule:
         self.judge.servers = self.servers
         is_sharing = draw.random() < 0.4
         self.processes = [
-            self._new_process(index, is_sharing) for index in range(draw.randrange(2, 5))
+            self._new_process(index, is_sharing)
+            for index in range(draw.randrange(2, 5))
         ]
         self.habits = Habits(
             resources=draw.choice((("r",), ("r",), ("r", "s"))),
@@ -171,19 +174,23 @@ class Schedule:
     def _reconnect(self, worker: Worker) -> Iterator[tuple[str, int]]:
         process = worker.process
         for _ in range(30):
-            try:
-                lease = yield from worker.acquire(f"own{process.index}", 300, 0)
-                if lease is not None:
-                    yield from lease.release()
-            except (QuorumUnreachableError, ValidityExhaustedError):
-                pass
-            yield SLEEP, 200 * MS
+            yield from self._use(worker)
             if process.ready_count() == self.count:
                 yield SLEEP, 1200 * MS  # what a slow path still has under way
+                yield from self._use(worker)  # ...is read, and answered
                 return
-        self.judge.fail(
-            "I4", f"process {process.index} sees {process._engine.states}"
-        )
+        self.judge.fail("I4", f"process {process.index} sees {process._engine.states}")
+
+    def _use(self, worker: Worker) -> Iterator[tuple[str, int]]:
+        try:
+            resource = f"own{worker.process.index}"
+            self.judge.unseen.add(resource.encode())
+            lease = yield from worker.acquire(resource, 300, 0)
+            if lease is not None:
+                yield from lease.release()
+        except (QuorumUnreachableError, ValidityExhaustedError):
+            pass
+        yield SLEEP, 200 * MS
 
     def _take(self, worker: Worker) -> Iterator[tuple[str, int]]:
         lease = yield from worker.acquire("r", max(self.ttls_ms), 2 * S)

@@ -14,7 +14,7 @@ from hiredis import Reader
 
 from fastredlock import scripts
 
-from .world import MS, S, Clock, World
+from .world import MS, Clock, S, World
 
 if TYPE_CHECKING:
     from .judge import Judge
@@ -165,8 +165,9 @@ class Server:
                 return b"*2\r\n" + NIL + b":-2\r\n"
             left_ms = self.keys[key][1] - self.wall_ms()
             return b"*2\r\n" + bulk(standing) + b":%d\r\n" % left_ms
-        if standing is None or standing != token and not (
-            self.is_compare_broken and digest == scripts.RELEASE_SHA1
+        if standing is None or (
+            standing != token
+            and not (self.is_compare_broken and digest == scripts.RELEASE_SHA1)
         ):
             return ZERO
         if self.refuses == WRITES_REFUSED:

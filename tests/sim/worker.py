@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastredlock._attempt import attempts
-from fastredlock._core import Round, fork_generation
+from fastredlock._core import Round
 from fastredlock.errors import (
     FastRedlockError,
     LeaseLostError,
@@ -23,8 +23,6 @@ from fastredlock.lease import BaseLease, ReleaseStatus
 
 from .process import CHECKPOINT, MUTEX, SLEEP, WAIT, Process
 from .world import MS, S
-
-assert fork_generation() == 0, "the simulator does not fork"
 
 
 class Cancelled(BaseException):
@@ -53,13 +51,14 @@ class SimLease(BaseLease):
     def extend(self, ttl: float | None = None) -> Iterator[Any]:
         """As Lease.extend."""
         process, judge = self._locks, self._locks.judge
-        round = self._begin_extend(ttl)
-        judge.on_validity(process, self)
+        extension = object()
         try:
             try:
+                round = self._begin_extend(ttl, extension)
+                judge.on_validity(process, self)
                 yield from process.run(round)
             finally:
-                self._extending -= 1
+                self._extending.discard(extension)
             return self._end_extend(round)
         finally:
             judge.on_validity(process, self)
@@ -67,11 +66,16 @@ class SimLease(BaseLease):
     def release(self) -> Iterator[Any]:
         """As Lease.release."""
         process, judge = self._locks, self._locks.judge
-        round = self._begin_release()
-        judge.on_release_called(process, self)
-        if round is None:
-            return ReleaseStatus.GONE
-        yield from process.run(round)
+        try:
+            round = self._begin_release()
+            judge.on_release_called(process, self)
+            if round is None:
+                return ReleaseStatus.GONE
+            yield from process.run(round)
+        except BaseException:
+            if self._status is ReleaseStatus.UNKNOWN:
+                process.begin(self._new_release())
+            raise
         status = self._end_release(round)
         judge.on_released(process, self, status)
         return status

@@ -32,9 +32,7 @@ class World:
     def at(self, when_ns: int, action: Callable[..., None], *arguments: Any) -> None:
         """Do something at a true time, not before now."""
         self._made += 1
-        heappush(
-            self._heap, (max(when_ns, self.now_ns), self._made, action, arguments)
-        )
+        heappush(self._heap, (max(when_ns, self.now_ns), self._made, action, arguments))
 
     def run(self, until_ns: int) -> None:
         """Let time pass up to a true time, and no further."""
@@ -52,7 +50,7 @@ class World:
             self.log.append(f"{self.now_ns / 1e9:12.6f}  {text}")
 
     def between(self, low: int, high: int) -> int:
-        """Draw an int from low..high - 1, small ones more often: times have no scale."""
+        """Draw an int from low..high - 1, small ones more often, as times are."""
         draw = self.random.random()
         return low + int((high - low) * draw * draw)
 
