@@ -6,7 +6,7 @@ from time import sleep
 from types import TracebackType
 
 from ._attempt import attempts
-from ._core import Round, engine_abandon, now_ns
+from ._core import Round, now_ns
 from ._settings import encode_resource, timeout_to_ns
 from .errors import FastRedlockError, InternalError, ResourceTakenError
 from .lease import Lease
@@ -56,7 +56,7 @@ class Acquisition:
     def undo(self) -> None:
         """Roll back what may have been granted; does nothing twice, and no waiting."""
         if self.round is not None:
-            engine_abandon(self._locks._engine, self.round)
+            self._locks._abandon(self.round)
 
     def taken_error(self) -> ResourceTakenError:
         """Return the error of an acquire that ended without a lease."""

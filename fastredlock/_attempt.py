@@ -69,10 +69,10 @@ def attempts(
         else:
             votes = votes_of(engine, round)
             raise ValidityExhaustedError(resource, votes, tries, elapsed_ns / 1e9)
-        # Never past the end of the timeout: the last try is made at it, not before.
         if left_ns is not None:
+            # Never past the end of the timeout: the last try is made at it, not before.
             delay = min(delay, left_ns / 1e9)
-            left_ns -= int(delay * 1e9)
+            left_ns -= int(delay * 1e9)  # slept, it is no time to connect any more
         yield delay
 
 

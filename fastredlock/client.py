@@ -11,6 +11,7 @@ from ._core import (
     Round,
     Terms,
     Vote,
+    engine_abandon,
     engine_close,
     engine_open,
     engine_run,
@@ -225,6 +226,9 @@ class FastRedlock:
         for name, text in self._engine.warnings[self._warned :]:
             getLogger("fastredlock").warning("%s: %s", name, text)
         self._warned = len(self._engine.warnings)
+
+    def _abandon(self, round: Round) -> None:
+        engine_abandon(self._engine, round)
 
     def _new_extension(self, lease_round: Round, terms: Terms) -> Round:
         return self._engine.new_round(

@@ -45,6 +45,7 @@ class BaseLease:
         "_round",
         "_status",
         "_terms",
+        "_unanswered",
         "_valid_until_ns",
         "resource",
     )
@@ -60,9 +61,10 @@ class BaseLease:
         self._terms: Terms = round.terms
         self._longest_terms: Terms = round.terms
         self._valid_until_ns = valid_until_ns
-        self._generation = locks._engine.generation
-        self._extending = 0
+        self._generation = round.generation
+        self._extending: set[object] = set()
         self._bound_ns = 0
+        self._unanswered: tuple[Round, ...] = ()
         self._status: ReleaseStatus | None = None
 
     @property
@@ -100,7 +102,12 @@ class BaseLease:
         """Whether validity is left."""
         return self.remaining() > 0.0
 
-    def _begin_extend(self, ttl: float | None) -> Round:
+    def _begin_extend(self, ttl: float | None, extension: object) -> Round:
+        """Return the round to run; the caller takes `extension` out of _extending.
+
+        It does so whatever happens, so that object is the caller's own: an interrupt
+        in here must not leave one behind, which would bound all later ones.
+        """
         locks = self._locks
         terms = self._terms if ttl is None else locks._settings.terms(ttl)
         now_ns = locks._now_ns()
@@ -116,11 +123,15 @@ class BaseLease:
         # lease ends with the earliest of all that are under way.
         bound_ns = now_ns + terms.ttl_ms * 1_000_000 - terms.drift_ns
         self._terms = terms
+        self._unanswered = (
+            *(old for old in self._unanswered if old.may_hold or not old.is_opened),
+            round,
+        )
         if terms.ttl_ms > self._longest_terms.ttl_ms:
             self._longest_terms = terms  # how long a key can live, confirmed or not
-        if self._extending == 0:
+        if not self._extending:
             self._bound_ns = bound_ns
-        self._extending += 1
+        self._extending.add(extension)
         self._bound_ns = min(self._bound_ns, bound_ns)
         if not self._is_adopted():
             self._valid_until_ns = min(self._valid_until_ns, self._bound_ns)
@@ -133,7 +144,7 @@ class BaseLease:
             raise LeaseLostError(self.resource, "not extended: it was released")
         is_in_time = self._is_adopted() or round.closed_ns < self._valid_until_ns
         if verdict == "WON" and is_in_time:
-            self._valid_until_ns = self._bound_ns
+            self._valid_until_ns = min(self._bound_ns, self._overtaken_ns(round))
             return self.remaining()
         votes = votes_of(self._locks._engine, round)
         if verdict == "TAKEN":
@@ -148,6 +159,33 @@ class BaseLease:
             reason = "extended too late: its validity was over"
         raise LeaseLostError(self.resource, reason, votes, self.remaining())
 
+    def _overtaken_ns(self, round: Round) -> int:
+        """Return until when an extension holds whatever of older ones still arrives.
+
+        A connection that was given up may deliver late what it was given, after what
+        its successor delivered: a shorter extension would then have the last word. It
+        counts where a quorum cannot be made of masters that owe no answer to one.
+        """
+        shorter = [
+            old
+            for old in self._unanswered
+            if old.may_hold and old.terms.ttl_ms < round.terms.ttl_ms
+        ]
+        if not shorter:
+            return self._bound_ns
+        owing = 0
+        for old in shorter:
+            owing |= old.may_hold
+        votes = round.votes()
+        firm = sum(
+            vote.name == "GRANTED" and not owing >> index & 1
+            for index, (vote, _, _) in enumerate(votes)
+        )
+        if firm > len(votes) // 2:
+            return self._bound_ns
+        terms = min((old.terms for old in shorter), key=lambda terms: terms.ttl_ms)
+        return round.opened_ns + terms.ttl_ms * 1_000_000 - terms.drift_ns
+
     def _is_adopted(self) -> bool:
         # Taken by another process: nothing is known of its validity. A quorum that
         # still has the token has had it all the time, so an extension is sound.
@@ -159,8 +197,11 @@ class BaseLease:
             return None
         if self._generation != self._locks._fork_generation():
             return None
-        self._valid_until_ns = 0
         self._status = UNKNOWN  # until a quorum has confirmed it
+        self._valid_until_ns = 0
+        return self._new_release()
+
+    def _new_release(self) -> Round:
         engine = self._locks._engine
         release: Round = engine.new_release(self._round, self._longest_terms)
         return release
@@ -199,12 +240,13 @@ class Lease(BaseLease):
         any more (stop the work), or did not confirm in time (the error's `remaining`
         says how long the old validity still stands). Never re-creates a lost key.
         """
-        round = self._begin_extend(ttl)
+        extension = object()
         try:
+            round = self._begin_extend(ttl, extension)
             self._locks._run(round)
             return self._end_extend(round)
         finally:
-            self._extending -= 1
+            self._extending.discard(extension)
 
     def release(self) -> ReleaseStatus:
         """Delete our key on every master, and only ours; return how that ended.
@@ -212,11 +254,21 @@ class Lease(BaseLease):
         Blocks for one round. A lease that is gone already is no error: GONE. UNKNOWN
         may be tried again, and is sent by itself to masters that reconnect.
         """
-        round = self._begin_release()
-        if round is None:
-            return GONE
-        self._locks._run(round)
-        return self._end_release(round)
+        try:
+            round = self._begin_release()
+            if round is None:
+                return GONE
+            self._locks._run(round)
+            return self._end_release(round)
+        except BaseException:
+            self._abandon()
+            raise
+
+    def _abandon(self) -> None:
+        """Send the release of one that was interrupted; nobody waits for replies."""
+        if self._status is UNKNOWN:
+            self._valid_until_ns = 0
+            self._locks._abandon(self._new_release())
 
     def __enter__(self) -> Lease:
         return self
@@ -229,13 +281,18 @@ class Lease(BaseLease):
     ) -> None:
         if self._status is not None:
             return  # the body released it
-        was_valid = self.is_valid
         try:
+            was_valid = self.is_valid
             status = self.release()
         except Exception:
             if error is None:
                 raise
             return  # the body's error says more
+        except BaseException:
+            if self._status is None:  # interrupted before the release had begun
+                self._status = UNKNOWN
+                self._abandon()
+            raise
         if error is None and self._is_lost_at_exit(was_valid, status):
             raise LeaseLostError(
                 self.resource,

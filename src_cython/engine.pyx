@@ -29,7 +29,7 @@ cdef class Engine:
     cdef int quorum
     cdef int first                         # whom this round writes to and reads first
     cdef Scripts scripts
-    cdef Buffer command                    # the one being queued
+    cdef Buffer command                    # kept for the next one to be queued
     cdef int64_t connect_timeout_ns
     cdef int64_t polled_at_ns              # when the sockets were last looked at
     cdef PyThread_type_lock mutex          # guards all of the above but the first three
@@ -134,10 +134,15 @@ cdef class Engine:
         return adopted
 
 
-cdef int engine_ready_count(Engine self) noexcept:
+cdef int engine_asked_count(Engine self, int operation, int64_t now_ns) noexcept:
+    # How many masters a round would be sent to now. A READY one that the restart guard
+    # withholds is not among them: to wait for another one is worth while.
+    cdef Master master
     cdef int count = 0
     for master in self.masters:
-        count += (<Master>master).state_code == MASTER_READY
+        count += master.state_code == MASTER_READY and (
+            operation != OPERATION_ACQUIRE or now_ns >= master.votes_from_ns
+        )
     return count
 
 
@@ -163,13 +168,26 @@ cdef int engine_queue(
     Engine self, Round round, uint64_t masters, int64_t now_ns
 ) except -1:
     # Queue the round's command for the given set of masters; t0 is now_ns.
-    cdef Master master
-    cdef int error
+    # The buffer is taken, not borrowed: making a vote may collect garbage, and a
+    # finalizer that takes a lock comes through here before this one is done.
+    cdef Buffer command = self.command
+    memset(&self.command, 0, sizeof(Buffer))
     round_open(round, now_ns)
-    self.command.start = self.command.end = 0
-    error = command_of_round(&self.command, round, self.scripts, False)
-    if error != 0:
-        raise MemoryError
+    try:
+        if command_of_round(&command, round, self.scripts, False) != 0:
+            raise MemoryError
+        engine_queue_on(self, round, masters, &command, now_ns)
+    finally:
+        buffer_free(&self.command)
+        buffer_consume(&command, buffer_length(&command))
+        self.command = command
+    return 0
+
+
+cdef int engine_queue_on(
+    Engine self, Round round, uint64_t masters, Buffer *command, int64_t now_ns
+) except -1:
+    cdef Master master
     for master in self.masters:
         if not (masters >> master.index) & 1:
             continue
@@ -179,8 +197,11 @@ cdef int engine_queue(
             ):
                 engine_withhold(master, round, now_ns)
                 continue
-            master_send(master, round, &self.command, False, now_ns)
-            if now_ns - master.clock.asked_at_ns > <int64_t>CLOCK_EVERY_NS:
+            master_send(master, round, command, False, now_ns)
+            if (
+                master.state_code == MASTER_READY
+                and now_ns - master.clock.asked_at_ns > <int64_t>CLOCK_EVERY_NS
+            ):
                 master_ask_time(master, now_ns)
             continue
         if round.operation_code == OPERATION_RELEASE:
@@ -245,6 +266,7 @@ cdef int engine_roll_back(Engine self, Round round, int64_t now_ns) except -1:
     if (
         round.operation_code != OPERATION_ACQUIRE
         or round.is_rolled_back or not round.may_hold
+        or round.generation != current_generation    # the parent's, who may hold it
     ):
         return 0
     round.is_rolled_back = True

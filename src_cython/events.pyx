@@ -3,7 +3,7 @@
 # The same functions that the blocking driver calls, given bytes and `now_ns` by hand.
 # Nothing here decides anything.
 
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint64_t
 
 
 cdef Master engine_master(Engine engine, int index):
@@ -41,10 +41,16 @@ def engine_on_lost(Engine engine not None, int index, str reason, int64_t now_ns
     master_on_lost(engine_master(engine, index), reason, now_ns)
 
 
-def engine_on_time(Engine engine not None, int64_t now_ns):
-    """Give up what takes too long; everything that has come has been taken before."""
+def engine_on_time(Engine engine not None, int64_t now_ns, uint64_t quiet=<uint64_t>-1):
+    """Give up what takes too long, among the masters that had nothing to say."""
     for master in engine.masters:
-        master_check_time(<Master>master, now_ns)
+        if (quiet >> (<Master>master).index) & 1:
+            master_check_time(<Master>master, now_ns)
+
+
+def engine_asked(Engine engine not None, int operation, int64_t now_ns):
+    """Count the masters that a round would be sent to now."""
+    return engine_asked_count(engine, operation, now_ns)
 
 
 def engine_take_outgoing(Engine engine not None, int index):

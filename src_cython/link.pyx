@@ -24,7 +24,7 @@ cdef struct Link:
     bint is_unseen         # written to, and not looked at since
     bint is_polled         # the last poll looked at it...
     bint is_ready          # ...and said that something happened
-    bint is_parsing        # its replies are being taken out: hands off
+    bint is_parsing        # bytes or debts are being taken out: hands off
 
 
 cdef int link_init(Link *self) noexcept nogil:

@@ -7,8 +7,9 @@
 #
 # Every command sent on a READY connection leaves one entry in `owed`, a FIFO; every
 # reply pops the oldest. So a reply is never read as another command's, however late it
-# comes: the entry knows its round. A reply with no entry, or bytes that are not RESP,
-# end the connection, for nothing read after them can be trusted.
+# comes: the entry knows its round. A reply with no entry, one that does not fit the
+# oldest entry's question, or bytes that are not RESP end the connection, for nothing
+# read after them can be trusted.
 #
 # Unknown is not failed. When a connection is lost, the acquires it owes become FAILED
 # votes whose keys may stand all the same; the releases it owes, and those asked for
@@ -298,10 +299,16 @@ cdef int master_on_connected(Master self, int64_t now_ns) except -1:
     try:
         if self.tls_context is not None:
             self.reason = "no answer to TLS yet: does the server speak it on this port?"
+            self.link.is_parsing = True
             self.tls = TlsSession(self.tls_context, self.settings.host)
             master_append(self, self.tls.start())
     except (OSError, ValueError) as error:
         return master_on_lost(self, tls_error_text(error), now_ns)
+    except BaseException:
+        master_on_lost(self, "interrupted", now_ns)
+        raise
+    finally:
+        self.link.is_parsing = False
     return master_say(self, self.handshake.start(), now_ns)
 
 
@@ -313,10 +320,29 @@ cdef int master_say(Master self, bytes plain, int64_t now_ns) except -1:
     # Queue what we say, encrypted where the connection is.
     if self.tls is None:
         return master_append(self, plain)
+    self.tls.unsaid.append(plain)
+    if self.link.is_parsing:      # who is at it encrypts this as well, in its turn
+        return 0
+    return master_encrypt(self, now_ns)
+
+
+cdef int master_encrypt(Master self, int64_t now_ns) except -1:
+    # ssl runs Python code, in which a signal handler may take a lock or raise. The
+    # first finds the master busy, and its command waits in `unsaid`, in the order of
+    # the debts. After the second nobody knows what was encrypted: a debt without its
+    # bytes would shift every later reply.
+    self.link.is_parsing = True
     try:
-        return master_append(self, self.tls.say(plain))
+        while self.tls is not None and self.tls.unsaid and self.tls.is_established:
+            master_append(self, self.tls.say(self.tls.unsaid.pop(0)))
     except OSError as error:
         return master_on_lost(self, tls_error_text(error), now_ns)
+    except BaseException:
+        master_on_lost(self, "interrupted", now_ns)
+        raise
+    finally:
+        self.link.is_parsing = False
+    return 0
 
 
 cdef int master_append(Master self, bytes data) except -1:
@@ -332,12 +358,19 @@ cdef int master_on_received(Master self, bytes data, int64_t now_ns) except -1:
     self.has_spoken = True
     if self.tls is None:
         return master_on_bytes(self, data, now_ns)
+    self.link.is_parsing = True
     try:
         plain, records = self.tls.receive(data)
     except OSError as error:
         return master_on_lost(self, tls_error_text(error), now_ns)
+    except BaseException:
+        master_on_lost(self, "interrupted", now_ns)
+        raise
+    finally:
+        self.link.is_parsing = False
     master_append(self, records)
-    return master_on_bytes(self, plain, now_ns)
+    master_on_bytes(self, plain, now_ns)
+    return 0 if self.tls is None else master_encrypt(self, now_ns)
 
 
 cdef int master_on_bytes(Master self, bytes data, int64_t now_ns) except -1:
@@ -347,7 +380,7 @@ cdef int master_on_bytes(Master self, bytes data, int64_t now_ns) except -1:
         self.feed(data)
         self.unparsed += <size_t>PyBytes_GET_SIZE(data)
         while self.state_code >= MASTER_HANDSHAKE and self.state_code != MASTER_BACKOFF:
-            reply = self.gets()
+            reply = master_next_reply(self)
             if reply is INCOMPLETE:
                 break
             self.unparsed = 0
@@ -355,11 +388,24 @@ cdef int master_on_bytes(Master self, bytes data, int64_t now_ns) except -1:
                 master_on_reply(self, reply, now_ns)
     except ProtocolError as error:
         master_on_lost(self, not_resp_text(data, error), now_ns)
+    except BaseException:      # out of memory: which replies were taken?
+        if self.state_code == MASTER_HANDSHAKE or self.state_code == MASTER_READY:
+            master_on_lost(self, "interrupted", now_ns)
+        raise
     finally:
         self.link.is_parsing = False
     if self.unparsed > UNPARSED_LIMIT:
         master_on_lost(self, "a reply of over 1 MiB: not to our commands", now_ns)
     return 0
+
+
+cdef object master_next_reply(Master self):
+    try:
+        return self.gets()
+    except (TypeError, ValueError, OverflowError, MemoryError) as error:
+        # hiredis makes Python objects at once: of a map with a list for a key, or of an
+        # array that announces 2^32 elements, it cannot.
+        raise ProtocolError(f"{type(error).__name__} in a reply") from error
 
 
 cdef str not_resp_text(bytes data, object error):
@@ -378,11 +424,13 @@ cdef int master_on_reply(Master self, object reply, int64_t now_ns) except -1:
         return master_on_lost(self, "sent a reply nobody asked for", now_ns)
     entry = owed_pop(self)
     round = owed_round(entry)
-    self.is_proven = True
-    self.failures = 0
     if round is None:
         return master_on_time(self, reply, entry.sent_ns, now_ns)
     vote = vote_of(round.operation_code, reply)
+    if vote == VOTE_FAILED and not reply_is_error(reply):
+        return master_on_strange_reply(self, round, reply, now_ns)
+    self.is_proven = True
+    self.failures = 0
     if vote == VOTE_FAILED:
         return master_on_failed_reply(self, round, reply, entry.is_repeated, now_ns)
     if round.verdict_code != VERDICT_OPEN:
@@ -406,21 +454,37 @@ cdef int master_ask_time(Master self, int64_t now_ns) except -1:
 cdef int master_on_time(
     Master self, object reply, int64_t sent_ns, int64_t now_ns
 ) except -1:
+    if type(reply) is not list and not reply_is_error(reply):
+        return master_on_lost(self, strange_text(reply), now_ns)
     if self.clock.on_time(reply, sent_ns, now_ns):
         self.is_news = True
     return 0
 
 
+cdef int master_on_strange_reply(
+    Master self, Round round, object reply, int64_t now_ns
+) except -1:
+    # No server answers so to what we asked: it is the answer to something else, and
+    # each reply behind it would be read as the one before.
+    round_on_vote(round, self.index, VOTE_FAILED, reply_text(reply), False, now_ns)
+    if round.operation_code == OPERATION_RELEASE:
+        master_carry(self, round, now_ns)
+    return master_on_lost(self, strange_text(reply), now_ns)
+
+
+cdef str strange_text(object reply):
+    return f"sent a reply that fits no question: {reply_text(reply)}"
+
+
 cdef int master_on_failed_reply(
     Master self, Round round, object reply, bint is_repeated, int64_t now_ns
 ) except -1:
-    cdef bint is_error = reply_is_error(reply)
-    if is_error and not is_repeated and str(reply).startswith("NOSCRIPT"):
+    if not is_repeated and str(reply).startswith("NOSCRIPT"):
         self.counters.repeated_scripts += 1
         return master_send_again(self, round, True, now_ns)
-    # An error reply says that the command did nothing. Another unknown reply does not.
+    # An error reply says that the command did nothing: it is as definite as a no.
     return round_on_vote(
-        round, self.index, VOTE_FAILED, reply_text(reply), is_error, now_ns
+        round, self.index, VOTE_FAILED, reply_text(reply), True, now_ns
     )
 
 
@@ -463,6 +527,7 @@ cdef int master_on_handshake_reply(Master self, object reply, int64_t now_ns) ex
 cdef int master_on_lost(Master self, str reason, int64_t now_ns) except -1:
     """End the connection: what it owes fails, or is carried to the next one."""
     cdef Round round
+    cdef bint was_parsing = self.link.is_parsing
     if self.state_code == MASTER_HANDSHAKE and not self.has_spoken and not self.tls:
         reason += " (before it said anything: does this port want rediss://?)"
     cdef bint is_proven = self.is_proven or (
@@ -483,14 +548,20 @@ cdef int master_on_lost(Master self, str reason, int64_t now_ns) except -1:
     else:
         self.failures += 1
         self.retry_at_ns = now_ns + master_backoff_ns(self)
-    while self.owed_count:
-        round = owed_round(owed_pop(self))
-        if round is None:
-            continue
-        if round.operation_code == OPERATION_RELEASE:
-            master_carry(self, round, now_ns)
-        if round.verdict_code == VERDICT_OPEN:
-            round_on_vote(round, self.index, VOTE_FAILED, reason, False, now_ns)
+    # Hands off until all is settled: a finalizer in between that reconnected would put
+    # new debts behind the old ones.
+    self.link.is_parsing = True
+    try:
+        while self.owed_count:
+            round = owed_round(owed_pop(self))
+            if round is None:
+                continue
+            if round.operation_code == OPERATION_RELEASE:
+                master_carry(self, round, now_ns)
+            if round.verdict_code == VERDICT_OPEN:
+                round_on_vote(round, self.index, VOTE_FAILED, reason, False, now_ns)
+    finally:
+        self.link.is_parsing = was_parsing
     return 0
 
 
@@ -522,6 +593,8 @@ cdef int master_check_time(Master self, int64_t now_ns) except -1:
 # --- opening ------------------------------------------------------------------------
 
 cdef bint master_is_due(Master self, bint is_urgent, int64_t now_ns) noexcept:
+    if self.link.is_parsing:
+        return False
     if self.state_code == MASTER_BACKOFF:
         return self.retry_at_ns <= now_ns or (
             is_urgent and self.lost_at_ns + BACKOFF_URGENT_NS <= now_ns
@@ -553,6 +626,9 @@ cdef int master_open(Master self, int64_t now_ns) except -1:
         fd = address_begin_look_up(self.addresses, host, self.settings.port)
     except (OSError, RuntimeError, UnicodeError) as error:
         return master_on_lost(self, f"{type(error).__name__}: {error}", now_ns)
+    except BaseException:      # the codec of a name in Unicode runs Python code
+        master_on_lost(self, "interrupted", now_ns)
+        raise
     if fd < 0:
         return master_on_lost(self, error_text(fd), now_ns)
     self.link.fd = fd

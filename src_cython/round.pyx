@@ -7,9 +7,14 @@
 #   granted >= quorum                     WON, or TOO_LATE if no validity is left
 #   granted + pending < quorum            lost; it cannot be won any more:
 #     granted + taken + pending < quorum    UNREACHABLE  too few could answer
-#     otherwise                             TAKEN        they could, too few granted
+#     granted + taken >= quorum             TAKEN        they did, too few granted
+#     otherwise           an ACQUIRE is     TAKEN        at once, to be rolled back;
+#                         others stay       OPEN         until a quorum has said it
 #   deadline                              every PENDING becomes SILENT, judged again
 #   anything else                         OPEN
+#
+# So GONE of a release is never said on the word of fewer than a quorum: where one said
+# no and another did not answer, the key may still stand on a majority.
 #
 # The quorum is of the configured masters, never of the reachable ones. The slowest
 # master is not waited for, except by INSPECT, which closes when all have answered.
@@ -25,6 +30,8 @@
 # `may_hold` is the set of masters on which the key may stand because of this round: a
 # SET was sent, and nothing heard since says that it was refused. It is what a
 # roll-back must reach, and a lost connection does not clear it: unknown is not failed.
+# Of an EXTEND it is the set of masters that may still give the key this ttl, even after
+# they granted a later one on another connection: the lease asks.
 # A release inherits the set and clears what is confirmed; what is left when a
 # connection is lost is carried to the next one.
 
@@ -75,6 +82,7 @@ cdef class Round:
     cdef uint8_t verdict_code
     cdef uint8_t master_count
     cdef uint8_t quorum
+    cdef readonly uint32_t generation    # of the process that made it: not a child's
     cdef readonly bint is_opened
     cdef bint is_rolled_back
 
@@ -96,6 +104,7 @@ cdef class Round:
         self.master_count = master_count
         self.quorum = master_count // 2 + 1
         self.counts[VOTE_PENDING] = master_count
+        self.generation = current_generation
 
     def __dealloc__(self):
         free(self.cells)
@@ -179,7 +188,7 @@ cdef int round_open(Round self, int64_t now_ns) except -1:
 
 
 cdef void round_on_sent(Round self, int master) noexcept:
-    if self.operation_code == OPERATION_ACQUIRE:
+    if self.operation_code <= OPERATION_EXTEND:
         self.may_hold |= <uint64_t>1 << master
 
 
@@ -200,13 +209,21 @@ cdef int round_on_vote(
         cell.answered_us = <uint32_t>min(
             max((now_ns - self.opened_ns) // 1000, <int64_t>1), <int64_t>0xFFFFFFFF
         )
-        if vote != VOTE_GRANTED or self.operation_code != OPERATION_ACQUIRE:
+        if round_is_settled(self, vote):
             self.may_hold &= ~(<uint64_t>1 << master)
     if said is not None or self.said is not None:
         round_note(self, master, said)
     if self.verdict_code == VERDICT_OPEN:
         round_judge(self, now_ns)
     return 0
+
+
+cdef bint round_is_settled(Round self, int vote) noexcept:
+    # Whether the master cannot hold our key any more because of this round. A release
+    # that was refused by an error has deleted nothing.
+    if self.operation_code == OPERATION_ACQUIRE:
+        return vote != VOTE_GRANTED
+    return vote != VOTE_FAILED or self.operation_code == OPERATION_EXTEND
 
 
 cdef int round_note(Round self, int master, object said) except -1:
@@ -234,23 +251,22 @@ cdef int round_on_deadline(Round self, int64_t now_ns) except -1:
 cdef void round_judge(Round self, int64_t now_ns) noexcept:
     cdef int granted = self.counts[VOTE_GRANTED]
     cdef int pending = self.counts[VOTE_PENDING]
-    cdef int answering = granted + self.counts[VOTE_TAKEN] + pending
+    cdef int answered = granted + self.counts[VOTE_TAKEN]
     if self.operation_code == OPERATION_INSPECT:
         if pending == 0:
             round_close(
                 self,
-                VERDICT_WON if answering >= self.quorum else VERDICT_UNREACHABLE,
+                VERDICT_WON if answered >= self.quorum else VERDICT_UNREACHABLE,
                 now_ns,
             )
     elif granted >= self.quorum:
         round_close(self, VERDICT_WON, now_ns)
         round_confirm(self, now_ns)
     elif granted + pending < self.quorum:
-        round_close(
-            self,
-            VERDICT_TAKEN if answering >= self.quorum else VERDICT_UNREACHABLE,
-            now_ns,
-        )
+        if answered + pending < self.quorum:
+            round_close(self, VERDICT_UNREACHABLE, now_ns)
+        elif answered >= self.quorum or self.operation_code == OPERATION_ACQUIRE:
+            round_close(self, VERDICT_TAKEN, now_ns)
 
 
 cdef inline void round_close(Round self, int verdict, int64_t now_ns) noexcept:

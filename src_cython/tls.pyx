@@ -15,7 +15,7 @@ cdef class TlsSession:
     cdef object session         # ssl.SSLObject
     cdef object incoming, outgoing      # ssl.MemoryBIO
     cdef readonly bint is_established
-    cdef list held_back         # plain text said before the handshake was done
+    cdef readonly list unsaid   # plain text that waits to be encrypted
 
     def __init__(self, context, server_hostname):
         from ssl import MemoryBIO
@@ -25,7 +25,7 @@ cdef class TlsSession:
         self.session = context.wrap_bio(
             self.incoming, self.outgoing, server_hostname=server_hostname
         )
-        self.held_back = []
+        self.unsaid = []
 
     def start(self):
         """Begin the handshake; return the first records to send."""
@@ -34,7 +34,7 @@ cdef class TlsSession:
     def say(self, bytes plain not None):
         """Encrypt; return the records to send, b"" before the handshake is done."""
         if not self.is_established:
-            self.held_back.append(plain)
+            self.unsaid.append(plain)
             return b""
         self.session.write(plain)
         return self.outgoing.read()
@@ -49,9 +49,8 @@ cdef class TlsSession:
             if not self.is_established:
                 self.session.do_handshake()
                 self.is_established = True
-                for said in self.held_back:
-                    self.session.write(said)
-                self.held_back = []
+                while self.unsaid:
+                    self.session.write(self.unsaid.pop(0))
             while data := self.session.read(65536):
                 plain.append(data)
         except SSLWantReadError:

@@ -225,18 +225,18 @@ cdef void engine_flush(Engine self) noexcept:
 
 
 cdef int engine_connect(
-    Engine self, int64_t deadline_ns, int64_t grace_ns
+    Engine self, int operation, int64_t deadline_ns, int64_t grace_ns
 ) except -1:
-    # Wait until a quorum is READY, or cannot be, or the deadline. Those that are still
-    # on their way then get as long again as it took, at least grace_ns: they mostly
-    # arrive together, a lease on all of them is worth more, and an error that names
-    # those that do not come is worth more, too.
+    # Wait until a quorum takes the operation, or cannot, or the deadline. Those that
+    # are still on their way then get as long again as it took, at least grace_ns: they
+    # mostly arrive together, a lease on all of them is worth more, and an error that
+    # names those that do not come is worth more, too.
     cdef int64_t began_ns = clock_ns(), now_ns = began_ns, limit_ns = deadline_ns
     cdef int ready, opening
     cdef bint is_decided = False
     engine_open_due(self, True, now_ns)
     while True:
-        ready = engine_ready_count(self)
+        ready = engine_asked_count(self, operation, now_ns)
         opening = engine_opening_count(self)
         if opening == 0:
             return 0
@@ -263,10 +263,11 @@ cdef int engine_prepare(Engine self, Round round) except -1:
     cdef int ready
     if now_ns - self.polled_at_ns > NS_PER_S:
         engine_step(self, self.master_count, now_ns)     # idle: has one been cut?
-    ready = engine_ready_count(self)
+    ready = engine_asked_count(self, round.operation_code, now_ns)
     if ready < self.quorum:
         engine_connect(
-            self, now_ns + engine_patience_ns(self, round), 10 * NS_PER_MS
+            self, round.operation_code, now_ns + engine_patience_ns(self, round),
+            10 * NS_PER_MS,
         )
     elif ready < self.master_count:
         engine_open_due(self, False, now_ns)
@@ -288,6 +289,10 @@ def engine_run(Engine engine not None, Round round not None):
         try:
             engine_prepare(engine, round)
             engine_start(engine, round, clock_ns())
+            if round.verdict_code != VERDICT_OPEN:
+                # Nothing to wait for; but take what has come for others, or handshakes
+                # and repeated releases stand still while all rounds end like this one.
+                engine_step(engine, engine.master_count, clock_ns())
             while round.verdict_code == VERDICT_OPEN:
                 engine_step(
                     engine, round_wanted(round),
@@ -309,10 +314,13 @@ def engine_run(Engine engine not None, Round round not None):
 
 
 def engine_abandon(Engine engine not None, Round round not None):
-    """Roll back an ACQUIRE round whose caller will not get it; does not wait."""
+    """Roll back an ACQUIRE round whose caller will not get it, or send a RELEASE round
+    whose caller will not hear of it; does not wait."""
     engine_enter(engine)
     try:
         if not engine.is_closed:
+            if round.operation_code == OPERATION_RELEASE and not round.is_opened:
+                engine_start(engine, round, clock_ns())
             engine_roll_back(engine, round, clock_ns())
             engine_flush(engine)
     finally:
@@ -325,7 +333,7 @@ def engine_open(Engine engine not None, int64_t timeout_ns):
     try:
         if engine.is_closed:
             raise ValueError("closed")
-        engine_connect(engine, clock_ns() + timeout_ns, timeout_ns)
+        engine_connect(engine, OPERATION_INSPECT, clock_ns() + timeout_ns, timeout_ns)
     finally:
         engine_leave(engine)
 

@@ -47,7 +47,8 @@ class FakeServer:
     """Answer commands from a table; a context manager.
 
     `answers` go before the defaults: by command name, bytes or a function of the
-    command's words. b"" as an answer closes the connection, None stays mute.
+    command's words. b"" as an answer closes the connection; after None it
+    reads on, and says nothing any more.
     """
 
     def __init__(self, answers: Mapping[bytes, Answer] | None = None) -> None:
@@ -57,6 +58,7 @@ class FakeServer:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._stop, self._stopped = socket.socketpair()
         self._unread: dict[socket.socket, bytes] = {}
+        self._mute: set[socket.socket] = set()
         self._thread = threading.Thread(target=self._serve, daemon=True)
 
     @property
@@ -99,9 +101,13 @@ class FakeServer:
         self.commands.append(words)
         answer = self.answers.get(words[0].upper(), b"-ERR unknown command\r\n")
         said = answer(words) if callable(answer) else answer
+        if said is None:
+            self._mute.add(connection)
+        if connection in self._mute:
+            return True
         if said:
             connection.sendall(said)
-        elif said is not None:
+        else:
             del self._unread[connection]
             connection.close()
             return False

@@ -32,9 +32,10 @@ class Faults:
     `delay` (s) is added to every chunk in both directions. `holds_up`, `holds_down`:
     chunks wait until it is False again. `swallows`: what the client says is read and
     thrown away. `drops_replies`: the server has executed, the client never hears of
-    it. `slice_size`: at most so many bytes to the client at a time, the next ones when
-    it has read those (unix sockets) or has them in its buffer (TCP). `cut_down_after`:
-    so many more bytes of replies pass, then `at_cut` is done: "hold", "reset",
+    it. (A connection that lost bytes so stays mute after `heal`: TCP has no gaps, what
+    comes behind a loss never arrives.) `slice_size`: at most so many bytes to the
+    client at a time, the next ones when it has read those (unix sockets) or has them in
+    its buffer (TCP). `cut_down_after`: so many more bytes of replies pass, then `at_cut` is done: "hold", "reset",
     "close" or "half-close". `closes_accepted`: whoever connects is closed at once.
     """
 
@@ -58,6 +59,8 @@ class _Flow:
     up: list[tuple[float, bytes]] = field(default_factory=list)
     down: list[tuple[float, bytes]] = field(default_factory=list)
     is_half_closed: bool = False
+    has_lost_up: bool = False
+    has_lost_down: bool = False
 
 
 class Proxy:
@@ -76,6 +79,7 @@ class Proxy:
         self.faults = Faults()
         self.connections = 0  # accepted so far
         self.sent_up = b""  # what the server was given, of all connections
+        self.swallowed = b""  # what the server was not given
         self.came_down = b""  # what the server said, forwarded or not
         self.sent_down = b""  # what the client was given
         self._flows: list[_Flow] = []
@@ -223,11 +227,15 @@ class Proxy:
         if not data:
             self._end(flow, with_rst=False)
         elif source is flow.client:
-            if not self.faults.swallows:
+            flow.has_lost_up = flow.has_lost_up or self.faults.swallows
+            if flow.has_lost_up:
+                self.swallowed += data
+            else:
                 flow.up.append((time.monotonic() + self.faults.delay, data))
         else:
             self.came_down += data
-            if not self.faults.drops_replies:
+            flow.has_lost_down = flow.has_lost_down or self.faults.drops_replies
+            if not flow.has_lost_down:
                 flow.down.append((time.monotonic() + self.faults.delay, data))
 
     def _pump(self) -> float | None:

@@ -89,7 +89,7 @@ def test_lease_when_plain_and_tls_masters_are_mixed_then_is_taken(
 def test_tls_when_the_server_has_one_version_then_it_is_spoken(
     make_locks: MakeLocks, certificates: Certificates, options: str, version: str
 ) -> None:
-    with tls_master(certificates, "--tls-protocols", version) as (_, port):
+    with tls_master(certificates, version=version) as (_, port):
         granted(make_locks([url(port, options)]).acquire(KEY, timeout=0)).release()
 
 

@@ -31,10 +31,15 @@ class Certificates:
         issued.private_key_pem.write_to_path(key)
         return chain, key
 
-    def server_context(self, wants_client: bool) -> ssl.SSLContext:
+    def server_context(
+        self, wants_client: bool, version: str | None = None
+    ) -> ssl.SSLContext:
         """Return what a TLS-ending proxy needs, where the server has no TLS."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(*self.server)
+        if version is not None:
+            only = ssl.TLSVersion[version.replace(".", "_")]
+            context.minimum_version = context.maximum_version = only
         if wants_client:
             context.load_verify_locations(self.authority)
             context.verify_mode = ssl.CERT_REQUIRED
@@ -43,7 +48,10 @@ class Certificates:
 
 @contextmanager
 def tls_master(
-    certificates: Certificates, *options: str, wants_client: bool = False
+    certificates: Certificates,
+    *options: str,
+    wants_client: bool = False,
+    version: str | None = None,
 ) -> Iterator[tuple[LocalMasters, int]]:
     """Run one real server; yield it and the port on which it speaks TLS.
 
@@ -55,6 +63,7 @@ def tls_master(
         *("--tls-port", str(port), "--tls-cert-file", chain, "--tls-key-file", key),
         *("--tls-ca-cert-file", str(certificates.authority)),
         *("--tls-auth-clients", "yes" if wants_client else "no"),
+        *(() if version is None else ("--tls-protocols", version)),
     )
     with ExitStack() as opened:
         try:
@@ -65,7 +74,7 @@ def tls_master(
             if "Bad directive" not in str(error):
                 raise
             masters = opened.enter_context(LocalMasters(1, options=options))
-            context = certificates.server_context(wants_client)
+            context = certificates.server_context(wants_client, version)
             target = ("127.0.0.1", masters.ports[0])
             port = opened.enter_context(Pipe(target, tls=context)).address[1]
         yield masters, port

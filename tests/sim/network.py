@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .world import MS, World
+from .world import World
 
 if TYPE_CHECKING:
     from .process import Process
@@ -45,7 +45,7 @@ class Pipe:
         """Cut what is sent into pieces; return when each arrives."""
         if not self.path.is_slicing:
             return [(self._next_ns(), data)]
-        size = 1 if self.world.chance(0.1) else self.world.random.randrange(2, 64)
+        size = 1 if self.world.chance(0.03) else self.world.random.randrange(2, 99)
         cuts = range(0, len(data), size)
         return [(self._next_ns(), data[at : at + size]) for at in cuts]
 
@@ -76,6 +76,7 @@ class Connection:
         self.is_open = False  # connect(2) succeeded
         self.is_told = False  # ...and the client knows
         self.is_given_up = False  # the client has closed it
+        self.is_cut = False
         self.inbox: list[bytes] = []
         self.error = ""
         self.answered = self.taken = 0  # bytes
@@ -91,6 +92,8 @@ class Connection:
 
     def send(self, data: bytes) -> None:
         """Hand bytes to the kernel."""
+        if self.is_cut:
+            return
         for when_ns, piece in self.up.pieces(data):
             self.world.at(when_ns, self._on_up, piece)
 
@@ -108,6 +111,8 @@ class Connection:
     def give_up(self) -> None:
         """Close it: what was sent goes on its way, or does not."""
         self.is_given_up = True
+        if self.is_cut:
+            return
         if self.world.chance(0.5):
             self.up.may_deliver = 0
         self.down.may_deliver = 0
@@ -115,7 +120,10 @@ class Connection:
     # --- what happens to it -----------------------------------------------------------
 
     def cut(self, up_bytes: int, down_bytes: int) -> None:
-        """Reset it; of what is under way so many bytes still arrive."""
+        """Reset it, once; of what is under way so many bytes still arrive."""
+        if self.is_cut:
+            return
+        self.is_cut = True
         self.up.may_deliver, self.down.may_deliver = up_bytes, down_bytes
         self.world.at(self.path.arrival_ns(), self._on_error, "connection reset")
 
@@ -153,6 +161,3 @@ class Connection:
         if data and not self.is_given_up:
             self.inbox.append(data)
             self.process.on_readable(self)
-
-
-SLOW_NS = (50 * MS, 500 * MS)

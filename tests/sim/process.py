@@ -24,6 +24,7 @@ from fastredlock._core import (
     Scripts,
     Terms,
     Verdict,
+    engine_asked,
     engine_begin,
     engine_due,
     engine_end,
@@ -33,8 +34,10 @@ from fastredlock._core import (
     engine_on_time,
     engine_take_outgoing,
     engine_undo,
+    fork_generation,
 )
 from fastredlock._settings import Settings
+from fastredlock.retry import Retry
 
 from .network import Connection, Path
 from .world import MS, Clock, S, World
@@ -91,8 +94,7 @@ class Process:
     def _now_ns(self) -> int:
         return self.clock.read(self.world.now_ns)
 
-    def _fork_generation(self) -> int:
-        return 0
+    _fork_generation = staticmethod(fork_generation)
 
     def _new_extension(self, lease_round: Round, terms: Terms) -> Round:
         return self._engine.new_round(
@@ -118,6 +120,8 @@ class Process:
                 yield CHECKPOINT
                 engine_begin(self._engine, round, self._now_ns())
                 yield CHECKPOINT
+                if round.verdict is not Verdict.OPEN:
+                    yield from self._step(self._now_ns())
                 while round.verdict is Verdict.OPEN:
                     yield from self._step(round.deadline_ns)
                     if round.verdict is not Verdict.OPEN:
@@ -137,6 +141,11 @@ class Process:
             self._wake(MUTEX)
         self.judge.on_closed(self, round)
 
+    def begin(self, round: Round) -> None:
+        """Send a release whose caller will not hear of it (engine_abandon)."""
+        engine_begin(self._engine, round, self._now_ns())
+        self._flush()
+
     def undo(self, round: Round) -> None:
         """Roll back a round whose caller will not get it (engine_abandon)."""
         engine_undo(self._engine, round, self._now_ns())
@@ -146,26 +155,35 @@ class Process:
         now_ns = self._now_ns()
         if now_ns - self.polled_at_ns > S:
             yield from self._step(now_ns)
-        ready, count = self.ready_count(), len(self.servers)
-        if ready < count // 2 + 1:
-            yield from self._connect(now_ns + round.connect_within_ns, count // 2 + 1)
+        operation, count = int(round.operation), len(self.servers)
+        ready, quorum = engine_asked(self._engine, operation, now_ns), count // 2 + 1
+        if ready < quorum:
+            deadline_ns = now_ns + self._patience_ns(round)
+            yield from self._connect(operation, deadline_ns, quorum)
         elif ready < count:
             self._open_due(False, now_ns)
 
-    def _connect(self, deadline_ns: int, wanted: int) -> Steps:
+    def _patience_ns(self, round: Round) -> int:
+        longest = self._settings.connect_timeout_ns
+        if round.left_ns < 0:
+            return longest
+        return min(longest, max(round.left_ns, round.terms.timeout_ns))
+
+    def _connect(self, operation: int, deadline_ns: int, quorum: int) -> Steps:
         began_ns = now_ns = self._now_ns()
-        limit_ns, is_met = deadline_ns, False
+        limit_ns, is_decided = deadline_ns, False
         self._open_due(True, now_ns)
         while True:
             states = [state for state, _ in self._engine.states]
-            ready = states.count(MasterState.READY)
+            ready = engine_asked(self._engine, operation, now_ns)
             opening = states.count(MasterState.CONNECTING) + states.count(
                 MasterState.HANDSHAKE
             )
-            if opening == 0 or ready + opening < wanted:
+            if opening == 0:
                 return
-            if ready >= wanted and not is_met:
-                is_met = True
+            is_known = ready >= quorum or ready + opening < quorum
+            if is_known and not is_decided:
+                is_decided = True
                 limit_ns = min(deadline_ns, now_ns + max(now_ns - began_ns, 10 * MS))
             if now_ns >= limit_ns:
                 return
@@ -180,10 +198,11 @@ class Process:
 
     def _take_events(self) -> None:
         engine, now_ns = self._engine, self._now_ns()
-        self.polled_at_ns = now_ns
+        self.polled_at_ns, quiet = now_ns, -1
         for index, connection in enumerate(self.connections):
             if connection is None or not connection.is_readable:
                 continue
+            quiet &= ~(1 << index)
             if connection.is_open and not connection.is_told:
                 connection.is_told = True
                 engine_on_connected(engine, index, now_ns)
@@ -195,7 +214,7 @@ class Process:
             if connection.error and self.connections[index] is connection:
                 engine_on_lost(engine, index, connection.error, now_ns)
                 self._close_lost()
-        engine_on_time(engine, now_ns)
+        engine_on_time(engine, now_ns, quiet & (1 << 64) - 1)
         self._close_lost()
         if self.is_sharing:
             self._wake(WAIT)  # the rounds of others may be closed by now
@@ -268,6 +287,6 @@ def new_settings(count: int, **options: Any) -> Settings:
     masters = [(f"m{index}", 6379) for index in range(count)]
     defaults = {
         "ttl": 1.0, "drift_factor": 0.01, "round_timeout": None, "max_ttl": None,
-        "connect_timeout": 0.3, "new_token": None,
+        "connect_timeout": 0.3, "new_token": None, "retry": Retry(),
     }  # fmt: skip
     return Settings(masters, "r", **{**defaults, **options})

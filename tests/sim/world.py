@@ -50,7 +50,7 @@ class World:
             self.log.append(f"{self.now_ns / 1e9:12.6f}  {text}")
 
     def between(self, low: int, high: int) -> int:
-        """Draw an int from low..high - 1, small ones more often: times have no scale."""
+        """Draw an int from low..high - 1, small ones more often, as times are."""
         draw = self.random.random()
         return low + int((high - low) * draw * draw)
 

@@ -1,0 +1,149 @@
+"""Callers that fail: interrupted, collected, forked, signalled, in any place."""
+
+from __future__ import annotations
+
+import linecache
+import sys
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+import pytest
+import redis
+from behaviour.helpers import NOBODY, granted, settled, values
+
+import fastredlock
+from fastredlock import FastRedlock, Lease, LeaseLostError, ReleaseStatus
+
+KEY = "orders:42"
+PACKAGE = fastredlock.__path__[0]
+
+
+def soon(
+    servers: list[redis.Redis], wanted: list[bytes | None], key: str = KEY
+) -> list[bytes | None]:
+    """Wait for the slowest master, for far less than a ttl; return the values."""
+    return settled(lambda: values(servers, key), wanted, within=1)
+
+
+class Injector:
+    """Raise KeyboardInterrupt at the k-th traced event in this package (and ssl)."""
+
+    def __init__(self, k: int) -> None:
+        self.left = k
+        self.where = ""
+
+    def trace(self, frame: FrameType, event: str, _: Any) -> Any:
+        name = frame.f_code.co_filename
+        if not name.startswith(PACKAGE) and not name.endswith("/ssl.py"):
+            return None
+        frame.f_trace_opcodes = True
+        # What is raised at a return is raised in the caller: past every handler here.
+        # In the clean-up itself no signal is looked at before its one call (ceval.c
+        # looks at the start of a function, at a jump back and after a call).
+        line = linecache.getline(name, frame.f_lineno)
+        if event in ("call", "line", "opcode") and ".discard(" not in line:
+            self.left -= 1
+            if self.left == 0:
+                self.where = f"{frame.f_code.co_qualname}:{frame.f_lineno} {event}"
+                raise KeyboardInterrupt
+        return self.trace
+
+
+def interrupted_at(k: int, work: Callable[[], object]) -> tuple[str, object]:
+    """Do the work, interrupted at its k-th event; tell where ("": not) and result."""
+    injector = Injector(k)
+    result: object = None
+    sys.settrace(injector.trace)
+    try:
+        result = work()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        sys.settrace(None)
+    return injector.where, result
+
+
+def every_interrupt(work: Callable[[], object], step: int = 1) -> Iterator[str]:
+    """Do the work again and again, interrupted one event later each time."""
+    k = 1
+    while True:
+        where, _ = interrupted_at(k, work)
+        if not where:
+            assert k > 50, "nothing was traced"
+            return
+        yield where
+        k += step
+
+
+@pytest.mark.slow
+def test_acquire_when_interrupted_at_any_opcode_then_leaves_no_key(
+    locks: FastRedlock, servers: list[redis.Redis]
+) -> None:
+    for where in every_interrupt(lambda: granted(locks.acquire(KEY, ttl=60)).release()):
+        if where.startswith("Lease.release") or where.startswith("BaseLease._"):
+            break  # the lease was returned: that is the next test
+        assert (where, soon(servers, NOBODY)) == (where, NOBODY)
+
+
+@pytest.mark.slow
+def test_acquire_when_others_hold_it_and_interrupted_then_theirs_stands(
+    locks: FastRedlock, servers: list[redis.Redis]
+) -> None:
+    for server in servers[:3]:
+        server.set(KEY, b"theirs")
+    expected = [b"theirs"] * 3 + [None] * 2
+    for where in every_interrupt(lambda: locks.acquire(KEY, timeout=0), step=7):
+        found = soon(servers, expected)
+        assert (where, found) == (where, expected)
+
+
+@pytest.mark.slow
+def test_release_when_interrupted_at_any_opcode_then_is_done_or_can_be_done(
+    locks: FastRedlock, servers: list[redis.Redis]
+) -> None:
+    lease: Lease = granted(locks.acquire(KEY, ttl=60))
+
+    def release() -> None:
+        lease.release()
+
+    k = 1
+    while True:
+        where, _ = interrupted_at(k, release)
+        if not where:
+            return
+        if lease.is_valid:  # it had not begun: whoever holds it still does
+            assert lease.release() is ReleaseStatus.RELEASED
+        found = soon(servers, NOBODY)
+        assert (where, found) == (where, NOBODY)
+        lease = granted(locks.acquire(KEY, ttl=60))
+        k += 1
+
+
+@pytest.mark.slow
+def test_extend_when_interrupted_at_any_opcode_then_the_next_one_extends(
+    locks: FastRedlock, servers: list[redis.Redis]
+) -> None:
+    k = 1
+    while True:
+        lease = granted(locks.acquire(KEY, ttl=20))
+        where, _ = interrupted_at(k, lambda lease=lease: lease.extend(30))
+        assert lease.remaining() <= 30
+        assert (where, lease.extend(60) > 50) == (where, True)
+        assert lease.release() is ReleaseStatus.RELEASED
+        found = soon(servers, NOBODY)
+        assert (where, found) == (where, NOBODY)
+        if not where:
+            return
+        k += 1
+
+
+def test_lease_when_it_is_gone_then_says_so_after_an_interrupted_extend(
+    locks: FastRedlock, servers: list[redis.Redis]
+) -> None:
+    lease = granted(locks.acquire(KEY, ttl=60))
+    interrupted_at(5, lease.extend)
+    for server in servers:
+        server.delete(KEY)
+    with pytest.raises(LeaseLostError):
+        lease.extend()

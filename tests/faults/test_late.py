@@ -1,0 +1,216 @@
+"""Replies that come late, in pieces, twice or never: none is read as another's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import redis
+from behaviour.helpers import NOBODY, granted, settled_values, stopwatch, values
+from fake_server import FakeServer
+from proxy import Proxy
+
+from fastredlock import FastRedlock, QuorumUnreachableError, ReleaseStatus, Vote
+from fastredlock import _core as core
+from fastredlock.testing import LocalMasters
+
+MakeLocks = Callable[..., FastRedlock]
+
+KEY = "orders:42"
+MS = 1_000_000
+QUICK = {"round_timeout": 0.1, "connect_timeout": 0.5}
+
+
+# --- in pieces ------------------------------------------------------------------------
+
+
+def recorded(url: str, make_locks: MakeLocks) -> bytes:
+    """Return what a real server says to a handshake, a SET and a release."""
+    with Proxy(url) as proxy:
+        locks = make_locks([proxy.url])
+        assert granted(locks.acquire(KEY)).release() is ReleaseStatus.RELEASED
+        locks.close()
+        return proxy.sent_down
+
+
+def replies_of(conversation: bytes) -> tuple[bytes, bytes]:
+    """Split it: the handshake, then +OK (SET), two bulks in an array (TIME), :1."""
+    start = conversation.rindex(b"+OK\r\n*2\r\n")
+    return conversation[:start], conversation[start:]
+
+
+def replayed(pieces: list[bytes], make_locks: MakeLocks) -> tuple[str, str]:
+    """Feed the engine the pieces, without a socket; return both verdicts."""
+    engine = make_locks(["redis://127.0.0.1:1/0"])._engine
+    terms = core.Terms(10_000, 2 * MS, 100 * MS)
+    acquire = engine.new_round(int(core.Operation.ACQUIRE), b"k", b"t", terms)
+    release = engine.new_release(acquire, terms)
+    core.engine_due(engine, True, 10_000 * MS)
+    core.engine_on_connected(engine, 0, 10_000 * MS)
+    for piece in pieces:
+        core.engine_on_bytes(engine, 0, piece, 10_001 * MS)
+        if engine.states[0][0].name == "READY" and not acquire.is_opened:
+            core.engine_begin(engine, acquire, 10_001 * MS)
+            release = engine.new_release(acquire, terms)
+        elif acquire.is_won and not release.is_opened:
+            core.engine_begin(engine, release, 10_001 * MS)
+    return acquire.verdict.name, release.verdict.name
+
+
+@pytest.mark.slow
+def test_replies_when_cut_at_every_byte_then_each_goes_to_its_command(
+    shared_masters: LocalMasters, servers: list[redis.Redis], make_locks: MakeLocks
+) -> None:
+    handshake, rest = replies_of(recorded(shared_masters.urls[0], make_locks))
+    first, last = rest[:-4], rest[-4:]
+    cuts = [[handshake[:k], handshake[k:], first, last] for k in range(len(handshake))]
+    cuts += [[handshake, first[:k], first[k:], last] for k in range(len(first))]
+    cuts += [[handshake, first, last[:k], last[k:]] for k in range(len(last))]
+    for pieces in cuts:
+        assert replayed(pieces, make_locks) == ("WON", "WON"), pieces
+    drip = [bytes([byte]) for byte in handshake + rest]
+    assert replayed(drip, make_locks) == ("WON", "WON")
+
+
+def test_replies_when_they_come_byte_by_byte_then_the_driver_reads_them(
+    shared_masters: LocalMasters,
+    servers: list[redis.Redis],
+    make_locks: MakeLocks,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    path = str(tmp_path_factory.mktemp("drip") / "s")
+    with Proxy(shared_masters.urls[0], path) as proxy:
+        locks = make_locks([proxy.url])
+        locks.connect()
+        proxy.set(slice_size=1)
+        lease = granted(locks.acquire(KEY, timeout=0))
+        assert lease.extend() > 0
+        assert lease.release() is ReleaseStatus.RELEASED
+
+
+# --- one too many ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("extra", [b"+OK\r\n", b":1\r\n", b"$-1\r\n", b"_\r\n"])
+def test_reply_when_there_is_one_too_many_then_no_later_one_is_taken_for_another(
+    make_fake: Callable[..., FakeServer], make_locks: MakeLocks, extra: bytes
+) -> None:
+    fake = make_fake()
+    locks = make_locks([fake.url], **QUICK)
+    assert granted(locks.acquire(KEY)).release() is ReleaseStatus.RELEASED
+    fake.answers[b"EVALSHA"] = b":0\r\n" + extra  # our key had gone; and a stray one
+    lease = granted(locks.acquire(KEY, timeout=0))
+    assert lease.release() is ReleaseStatus.GONE
+    fake.answers[b"EVALSHA"] = b":0\r\n"
+    fake.answers[b"SET"] = b"-ERR no\r\n"
+    with pytest.raises(QuorumUnreachableError):
+        locks.acquire(KEY, timeout=0)
+    fake.answers[b"SET"] = b"+OK\r\n"
+    fake.answers[b"EVALSHA"] = b":1\r\n"
+    lease = granted(locks.acquire(KEY, timeout=1))
+    assert lease.release() is ReleaseStatus.RELEASED
+    assert fake.connections > 1
+
+
+@pytest.mark.parametrize("name", [b"SET", b"EVALSHA", b"TIME"])
+def test_connection_when_a_reply_fits_no_question_then_is_given_up(
+    make_fake: Callable[..., FakeServer], make_locks: MakeLocks, name: bytes
+) -> None:
+    # Read on, it would answer every command with the reply of the one before.
+    fake = make_fake({name: b"+STRANGE\r\n"})
+    locks = make_locks([fake.url], **QUICK)
+    locks.connect()
+    try:
+        lease = locks.acquire(KEY, timeout=0)
+    except QuorumUnreachableError:
+        lease = None
+    if lease is not None:
+        lease.release()
+    fake.answers.update({name: b"*0\r\n" if name == b"TIME" else b":1\r\n"})
+    fake.answers[b"SET"] = b"+OK\r\n"
+    assert granted(locks.acquire(KEY, timeout=2)).release() is ReleaseStatus.RELEASED
+    assert fake.connections >= 2
+    assert "fits no question" in (locks.health()[0].last_error or "")
+
+
+# --- late and lost --------------------------------------------------------------------
+
+
+def test_replies_when_held_past_the_deadline_then_count_for_their_own_rounds(
+    proxies: list[Proxy],
+    proxied: Callable[..., FastRedlock],
+    servers: list[redis.Redis],
+) -> None:
+    locks = proxied(**QUICK)
+    for server in servers[:2]:
+        server.set("taken", b"theirs")
+    for proxy in proxies:
+        proxy.set(holds_down=True)
+    for resource in ("taken", "free"):
+        with pytest.raises(QuorumUnreachableError) as raised:
+            locks.acquire(resource, timeout=0)
+        assert {vote.vote for vote in raised.value.votes} == {Vote.SILENT}
+    for proxy in proxies:
+        proxy.heal()
+    # The late OK of "free" stands before the answer to this one in every stream.
+    for server in servers:
+        server.set("now", b"theirs")
+    assert locks.acquire("now", timeout=0) is None
+    assert settled_values(servers, NOBODY, "free") == NOBODY
+    assert values(servers, "taken") == [b"theirs"] * 2 + [None] * 3
+
+
+def test_orphan_when_replies_were_held_then_the_next_try_does_not_meet_it(
+    proxies: list[Proxy], proxied: Callable[..., FastRedlock]
+) -> None:
+    locks = proxied(**QUICK)
+    for proxy in proxies:
+        proxy.set(holds_down=True)
+    with pytest.raises(QuorumUnreachableError):
+        locks.acquire(KEY, timeout=0)
+    for proxy in proxies:
+        proxy.heal()
+    lease = granted(locks.acquire(KEY, timeout=0))
+    assert lease.release() is ReleaseStatus.RELEASED
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cut", range(5))
+def test_orphan_when_the_connection_is_reset_in_the_reply_then_is_released_on_the_next(
+    proxies: list[Proxy],
+    proxied: Callable[..., FastRedlock],
+    servers: list[redis.Redis],
+    cut: int,
+) -> None:
+    locks = proxied(**QUICK)
+    for proxy in proxies[:3]:
+        proxy.set(cut_down_after=cut, at_cut="reset")
+    with pytest.raises(QuorumUnreachableError):
+        locks.acquire(KEY, ttl=60, timeout=0)
+    for proxy in proxies[:3]:
+        proxy.heal()
+    # The retry meets no key of our own: its release goes before it.
+    with stopwatch() as elapsed:
+        lease = granted(locks.acquire(KEY, ttl=60, timeout=5))
+    assert elapsed() < 1.0
+    assert lease.release() is ReleaseStatus.RELEASED
+    assert settled_values(servers, NOBODY, KEY) == NOBODY
+
+
+def test_release_when_its_reply_is_lost_then_is_sent_again_on_the_next_connection(
+    proxies: list[Proxy],
+    proxied: Callable[..., FastRedlock],
+    servers: list[redis.Redis],
+) -> None:
+    locks = proxied(**QUICK)
+    lease = granted(locks.acquire(KEY, ttl=60))
+    wanted: list[bytes | None] = [lease.token] * 5
+    assert settled_values(servers, wanted, KEY) == wanted
+    for proxy in proxies[:3]:
+        proxy.set(swallows=True)
+    assert lease.release() is ReleaseStatus.UNKNOWN
+    for proxy in proxies[:3]:
+        proxy.heal()
+        proxy.reset()
+    granted(locks.acquire("another", timeout=2))
+    assert settled_values(servers, NOBODY, KEY) == NOBODY

@@ -1,0 +1,76 @@
+"""Run tests under AddressSanitizer and UndefinedBehaviorSanitizer of gcc.
+
+    python -m tests.fuzz.sanitized [PYTEST ARGUMENT ...]
+
+Builds the extension with them in a temporary copy of the source. CPython never gives
+all of its memory back, so leaks are not looked for here: tests.fuzz.leak does that.
+Exit code: pytest's, or 1 if a sanitizer had something to say.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+ROOT = Path(__file__).resolve().parents[2]
+COPIED = (
+    *("fastredlock", "src_cython", "tests"),
+    *("setup.py", "pyproject.toml", "README.md", "LICENSE"),
+)
+DEFAULT = ("tests/setups", "tests/fuzz", "tests/core", "tests/behaviour", "tests/sim")
+
+
+def main() -> int:
+    with TemporaryDirectory(prefix="sanitized-") as name:
+        folder = Path(name)
+        for each in COPIED:
+            copy(ROOT / each, folder / each)
+        environment = {**os.environ, "FASTREDLOCK_SANITIZE": "1"}
+        build = [sys.executable, "setup.py", "-q", "build_ext", "--inplace", "--force"]
+        subprocess.run(build, cwd=folder, env=environment, check=True)
+        tests = sys.argv[1:] or [each for each in DEFAULT if (ROOT / each).exists()]
+        return run(folder, tests)
+
+
+def copy(source: Path, target: Path) -> None:
+    if source.is_dir():
+        ignored = shutil.ignore_patterns("__pycache__", "_core*.so")
+        shutil.copytree(source, target, ignore=ignored)
+    else:
+        shutil.copy2(source, target)
+
+
+def run(folder: Path, tests: list[str]) -> int:
+    environment = {
+        **os.environ,
+        "LD_PRELOAD": f"{library('libasan.so')} {library('libubsan.so')}",
+        # A reply may announce 2^32 elements: malloc then says no, and so shall ASan.
+        "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1:"
+        f"log_path={folder / 'report'}",
+        "UBSAN_OPTIONS": f"print_stacktrace=1:log_path={folder / 'report'}",
+        "PYTHONMALLOC": "malloc",  # else freed objects stay in CPython's arenas
+        "PYTHONPATH": str(folder),
+    }
+    options = ("-q", "-p", "no:cacheprovider", "-p", "no:faulthandler")
+    argv = [sys.executable, "-m", "pytest", *options, *tests]
+    code = subprocess.run(argv, cwd=folder, env=environment).returncode
+    reports = sorted(folder.glob("report*"))
+    for report in reports:
+        print(report.name, report.read_text(errors="replace")[:4000], sep="\n")
+    print(f"sanitizers: {len(reports)} reports")
+    return code or (1 if reports else 0)
+
+
+def library(name: str) -> str:
+    asked = ["gcc", f"-print-file-name={name}"]
+    return subprocess.run(
+        asked, check=True, capture_output=True, text=True
+    ).stdout.strip()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

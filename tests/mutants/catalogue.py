@@ -1,0 +1,376 @@
+"""The mutants: mistakes that lock libraries were made with, to be put into our source.
+
+`hazards.md` and `peers.md` say whose they were. Each edit replaces a text that stands
+in its file exactly once; where it does not any more, the mutant is stale and has to be
+written anew, and tests/mutants/test_mutants.py says so.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Edit(NamedTuple):
+    """Replace `old`, which the file has once, by `new`."""
+
+    file: str
+    old: str
+    new: str
+
+
+class Mutant(NamedTuple):
+    """One mistake; `tests`: where it should be caught, the likeliest first."""
+
+    name: str
+    edits: tuple[Edit, ...]
+    tests: tuple[str, ...]
+
+
+ROUND = ("tests/core/test_round.py", "tests/setups/test_promises.py", "tests/sim")
+OUTAGES = ("tests/behaviour/test_outages.py", "tests/behaviour/test_pauses.py")
+REPLIES = ("tests/setups/test_promises.py", "tests/sim", *OUTAGES)
+LEASE = (
+    "tests/core/test_lease.py",
+    "tests/setups/test_promises.py",
+    "tests/behaviour/test_release.py",
+)
+
+MUTANTS = (
+    Mutant(
+        "wall clock instead of monotonic",
+        (
+            Edit(
+                "src_cython/clock.pyx",
+                "clock_gettime(FASTREDLOCK_CLOCK, &now)",
+                "clock_gettime(0, &now)",
+            ),
+        ),
+        ("tests/setups/test_promises.py", "tests/behaviour/test_expiry.py"),
+    ),
+    Mutant(
+        "no validity check",
+        (
+            Edit(
+                "src_cython/round.pyx",
+                "    if round_valid_until_ns(self) <= now_ns:",
+                "    if False and round_valid_until_ns(self) <= now_ns:",
+            ),
+        ),
+        ROUND,
+    ),
+    Mutant(
+        "validity not checked again before the return",
+        (Edit("src_cython/engine.pyx", "    round_confirm(round, now_ns)\n", ""),),
+        ("tests/setups/test_promises.py", "tests/core", "tests/sim"),
+    ),
+    Mutant(
+        "no drift taken off the validity",
+        (
+            Edit(
+                "src_cython/round.pyx",
+                "self.terms.ttl_ms * NS_PER_MS - self.terms.drift_ns",
+                "self.terms.ttl_ms * NS_PER_MS",
+            ),
+        ),
+        ROUND,
+    ),
+    Mutant(
+        "quorum of the reachable",
+        (
+            Edit(
+                "src_cython/round.pyx",
+                "    elif granted >= self.quorum:\n",
+                "    elif 2 * granted > self.master_count - self.counts[3]:\n",
+            ),
+            Edit(
+                "src_cython/round.pyx",
+                "    elif granted + pending < self.quorum:\n",
+                "    elif pending == 0:\n",
+            ),
+        ),
+        (*ROUND, *OUTAGES),
+    ),
+    Mutant(
+        "SET without NX",
+        (
+            Edit(
+                "src_cython/command.pyx",
+                r'b"*6\r\n$3\r\nSET\r\n"',
+                r'b"*5\r\n$3\r\nSET\r\n"',
+            ),
+            Edit(
+                "src_cython/command.pyx",
+                r'b"$2\r\nNX\r\n$2\r\nPX\r\n", 16',
+                r'b"$2\r\nPX\r\n", 8',
+            ),
+        ),
+        ("tests/core/test_command.py", "tests/behaviour/test_exclusion.py"),
+    ),
+    Mutant(
+        "DEL without token check",
+        (
+            Edit(
+                "fastredlock/scripts.py",
+                "b'if redis.call(\"get\",KEYS[1])==ARGV[1] then '\n"
+                "    b'return redis.call(\"del\",KEYS[1]) else return 0 end'\n",
+                "b'return redis.call(\"del\",KEYS[1])'\n",
+            ),
+            Edit(
+                "fastredlock/scripts.py",
+                'RELEASE_SHA1 = b"79b954ef3863314d4ff2324b4a520053b6dcc018"',
+                "import hashlib\n"
+                "RELEASE_SHA1 = hashlib.sha1(RELEASE).hexdigest().encode()",
+            ),
+        ),
+        ("tests/behaviour/test_release.py", "tests/behaviour/test_expiry.py"),
+    ),
+    Mutant(
+        "extend re-creates a lost key",
+        (
+            Edit(
+                "fastredlock/scripts.py",
+                "b'return redis.call(\"pexpire\",KEYS[1],ARGV[2]) else return 0 end'\n",
+                "b'return redis.call(\"pexpire\",KEYS[1],ARGV[2]) else return '\n"
+                '    b\'redis.call("set",KEYS[1],ARGV[1],"NX","PX",ARGV[2]) \'\n'
+                "    b'and 1 or 0 end'\n",
+            ),
+            Edit(
+                "fastredlock/scripts.py",
+                'EXTEND_SHA1 = b"03be00070a274ed8e4d6ec301dc2dfa5556fc90c"',
+                "import hashlib\n"
+                "EXTEND_SHA1 = hashlib.sha1(EXTEND).hexdigest().encode()",
+            ),
+        ),
+        ("tests/behaviour/test_extend.py",),
+    ),
+    Mutant(
+        "extend counts after the validity is over",
+        (
+            Edit(
+                "fastredlock/lease.py",
+                "is_in_time = self._is_adopted() or "
+                "round.closed_ns < self._valid_until_ns",
+                "is_in_time = True",
+            ),
+        ),
+        ("tests/core/test_lease.py", "tests/setups/test_promises.py"),
+    ),
+    Mutant(
+        "connection reused after a timeout without counting",
+        (
+            Edit(
+                "src_cython/master.pyx",
+                "    # The debt first: bytes without an entry would shift every later "
+                "reply.\n",
+                "    while self.owed_count and self.owed[self.owed_first].round and (\n"
+                "        (<Round>self.owed[self.owed_first].round).verdict_code\n"
+                "        != VERDICT_OPEN\n"
+                "    ):\n"
+                "        owed_round(owed_pop(self))\n",
+            ),
+        ),
+        REPLIES,
+    ),
+    Mutant(
+        "late reply voted to the newest entry",
+        (
+            Edit(
+                "src_cython/master.pyx",
+                "    cdef Owed oldest = self.owed[self.owed_first]\n"
+                "    self.owed_first = (self.owed_first + 1) & "
+                "(self.owed_capacity - 1)\n"
+                "    self.owed_count -= 1\n",
+                "    self.owed_count -= 1\n"
+                "    cdef Owed oldest = self.owed[\n"
+                "        (self.owed_first + self.owed_count) & "
+                "(self.owed_capacity - 1)]\n",
+            ),
+        ),
+        REPLIES,
+    ),
+    Mutant(
+        "overdue connection never given up",
+        (
+            Edit(
+                "src_cython/master.pyx",
+                "self.owed[self.owed_first].overdue_ns < now_ns:",
+                "self.owed[self.owed_first].overdue_ns < 0:",
+            ),
+        ),
+        REPLIES,
+    ),
+    Mutant(
+        "token forgotten before the release is confirmed",
+        (
+            Edit(
+                "fastredlock/lease.py",
+                "if self._status is not None and self._status is not UNKNOWN:",
+                "if self._status is not None:",
+            ),
+        ),
+        LEASE,
+    ),
+    Mutant(
+        "release of a lost connection forgotten",
+        (
+            Edit(
+                "src_cython/master.pyx",
+                "            master_carry(self, round, now_ns)\n",
+                "            pass\n",
+            ),
+        ),
+        REPLIES,
+    ),
+    Mutant(
+        "no roll-back",
+        (
+            Edit(
+                "src_cython/engine.pyx",
+                "or round.is_rolled_back or not round.may_hold",
+                "or True",
+            ),
+        ),
+        REPLIES,
+    ),
+    Mutant(
+        "no roll-back where a master did not answer",
+        (
+            Edit(
+                "src_cython/engine.pyx",
+                "return engine_queue(self, release, release.may_hold, now_ns)",
+                "for i in range(self.master_count):\n"
+                "        if round.cells[i].vote != VOTE_GRANTED:\n"
+                "            release.may_hold &= ~(<uint64_t>1 << i)\n"
+                "    return engine_queue(self, release, release.may_hold, now_ns)",
+            ),
+        ),
+        REPLIES,
+    ),
+    Mutant(
+        "release on another connection",
+        (
+            Edit(
+                "src_cython/engine.pyx",
+                "        if master.state_code == MASTER_READY:\n"
+                "            if now_ns < master.votes_from_ns",
+                "        if round.operation_code == OPERATION_RELEASE and "
+                "master.owed_count:\n"
+                '            master_on_lost(master, "released elsewhere", now_ns)\n'
+                "        if master.state_code == MASTER_READY:\n"
+                "            if now_ns < master.votes_from_ns",
+            ),
+        ),
+        REPLIES,
+    ),
+    Mutant(
+        "retry re-uses the token",
+        (
+            Edit(
+                "fastredlock/_attempt.py",
+                "    while True:\n",
+                "    token = new_token()\n    while True:\n",
+            ),
+            Edit(
+                "fastredlock/_attempt.py",
+                "(ACQUIRE, key, new_token(), terms)",
+                "(ACQUIRE, key, token, terms)",
+            ),
+        ),
+        ("tests/core/test_attempt.py", "tests/behaviour/test_tokens.py"),
+    ),
+    Mutant(
+        "interrupted round not rolled back",
+        (
+            Edit(
+                "src_cython/wait.pyx",
+                "            engine_roll_back(engine, round, clock_ns())\n"
+                "            raise\n",
+                "            raise\n",
+            ),
+            Edit(
+                "fastredlock/client.py",
+                "            self._locks._abandon(self.round)",
+                "            pass",
+            ),
+        ),
+        ("tests/behaviour/test_signals.py",),
+    ),
+    Mutant(
+        "forked child speaks on its parent's connections",
+        (
+            Edit(
+                "src_cython/wait.pyx",
+                "    if self.generation != current_generation:\n",
+                "    if False:\n",
+            ),
+        ),
+        ("tests/behaviour/test_fork.py",),
+    ),
+    Mutant(
+        "lease valid in a forked child",
+        (
+            Edit(
+                "fastredlock/lease.py",
+                "            return 0.0  # a forked child has none of its parent's "
+                "leases",
+                "            pass",
+            ),
+        ),
+        ("tests/behaviour/test_fork.py", "tests/core/test_lease.py"),
+    ),
+    Mutant(
+        "error reply counted as taken",
+        (
+            Edit(
+                "src_cython/reply.pyx",
+                "            return VOTE_TAKEN\n    return VOTE_FAILED\n",
+                "            return VOTE_TAKEN\n    return VOTE_TAKEN\n",
+            ),
+        ),
+        ("tests/core/test_reply.py", "tests/setups/test_promises.py"),
+    ),
+    Mutant(
+        "NOSCRIPT not repeated",
+        (
+            Edit(
+                "src_cython/master.pyx",
+                'str(reply).startswith("NOSCRIPT")',
+                "False",
+            ),
+        ),
+        ("tests/behaviour/test_release.py", *REPLIES),
+    ),
+    Mutant(
+        "restart guard ignored",
+        (
+            Edit(
+                "src_cython/engine.pyx",
+                "if now_ns < master.votes_from_ns and (",
+                "if False and (",
+            ),
+        ),
+        ("tests/setups/test_restart_guard.py",),
+    ),
+    Mutant(
+        "one server with two names has two votes",
+        (
+            Edit(
+                "src_cython/engine.pyx",
+                "other.facts.run_id == master.facts.run_id",
+                "False",
+            ),
+        ),
+        ("tests/setups/test_wrong_setups.py",),
+    ),
+    Mutant(
+        "host name of a certificate not checked",
+        (
+            Edit(
+                "fastredlock/_tls.py",
+                "context.check_hostname = tls.check_hostname",
+                "context.check_hostname = False",
+            ),
+        ),
+        ("tests/setups/test_tls.py",),
+    ),
+)

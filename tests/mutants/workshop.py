@@ -1,0 +1,126 @@
+"""A private copy of the package: patched, built and tested in a temporary folder."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from .catalogue import Edit, Mutant
+
+ROOT = Path(__file__).resolve().parents[2]
+COPIED = ("fastredlock", "src_cython", "tests", "bench", "setup.py", "pyproject.toml")
+LONGEST_RUN = 240.0  # s; a suite that hangs has noticed, too
+
+
+class Outcome(NamedTuple):
+    """What the suite said: `caught_by` is a test, or None where nothing failed."""
+
+    caught_by: str | None
+    seconds: float
+
+
+class Workshop:
+    """Hold the copy; every mutant starts from the source as it is."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.left_out: list[str] = []  # tests that fail without any mistake
+        for name in COPIED:
+            if (ROOT / name).is_dir():
+                ignored = shutil.ignore_patterns("__pycache__", "*.html")
+                shutil.copytree(ROOT / name, folder / name, ignore=ignored)
+            elif (ROOT / name).exists():
+                shutil.copy2(ROOT / name, folder / name)
+
+    def try_out(self, mutant: Mutant) -> Outcome:
+        """Put the mistake in, build, run its tests, and take it out again."""
+        paths = [self.folder / edit.file for edit in mutant.edits]
+        before = {path: path.read_text() for path in paths}
+        for edit in mutant.edits:
+            self._apply(edit)
+        try:
+            self.build({edit.file for edit in mutant.edits})
+            return self.confirmed(mutant.tests)
+        finally:
+            for path, source in before.items():
+                path.write_text(source)
+
+    def _apply(self, edit: Edit) -> None:
+        path = self.folder / edit.file
+        path.write_text(patched(path.read_text(), edit))
+
+    def build(self, touched: set[str]) -> None:
+        """Build the extension, where a part of it was touched."""
+        if not any(file.startswith("src_cython/") for file in touched):
+            self._restore_extension()
+            return
+        done = self._run("setup.py", "-q", "build_ext", "--inplace", "--force")
+        if done.returncode:
+            raise RuntimeError(f"the mutant does not build:\n{done.stdout[-3000:]}")
+
+    def _restore_extension(self) -> None:
+        for built in (ROOT / "fastredlock").glob("_core*.so"):
+            shutil.copy2(built, self.folder / "fastredlock" / built.name)
+
+    def leave_out_failing(self, tests: Sequence[str]) -> None:
+        """Run the tests without any mistake; those that fail prove nothing later."""
+        self.left_out = self._failing(tests)
+
+    def confirmed(self, tests: Sequence[str]) -> Outcome:
+        """Return the first test that fails twice: once may be chance."""
+        began, chance = time.monotonic(), list(self.left_out)
+        while failing := self._failing(tests, "-x", *deselected(chance)):
+            if "::" not in failing[0] or self._failing(failing):
+                seconds = time.monotonic() - began
+                return Outcome(failing[0].rpartition("/")[2], seconds)
+            chance += failing
+        return Outcome(None, time.monotonic() - began)
+
+    def _failing(self, tests: Sequence[str], *more: str) -> list[str]:
+        """Run tests as far as they exist; name those that fail, or how it ended."""
+        there = [test for test in tests if (self.folder / test.split("::")[0]).exists()]
+        if not there:
+            return []
+        options = ("-q", "--no-header", "-p", "no:cacheprovider", "--tb=no", "-rfE")
+        try:
+            done = self._run("-m", "pytest", *options, *more, *there)
+        except subprocess.TimeoutExpired:
+            return [f"no end after {LONGEST_RUN:.0f} s"]
+        if done.returncode == 0:
+            return []
+        named = re.findall(r"^(?:FAILED|ERROR) ([^\n]+?)(?: - .*)?$", done.stdout, re.M)
+        # No name: a crash of the interpreter, or pytest itself at a loss.
+        return named or [f"exit code {done.returncode}"]
+
+    def _run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "PYTHONPATH": str(self.folder)}
+        environment["FASTREDLOCK_DEBUG"] = "1"  # -O0: built in less time
+        return subprocess.run(
+            [sys.executable, *arguments],
+            cwd=self.folder,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=LONGEST_RUN,
+        )
+
+
+def deselected(tests: Sequence[str]) -> list[str]:
+    """Return the options that leave these tests out."""
+    return [f"--deselect={test}" for test in tests]
+
+
+def patched(source: str, edit: Edit) -> str:
+    """Return the source with the mistake in it; ValueError if it does not fit."""
+    if source.count(edit.old) != 1:
+        found = source.count(edit.old)
+        raise ValueError(f"{edit.file} has {found} times, not once: {edit.old!r}")
+    return source.replace(edit.old, edit.new)

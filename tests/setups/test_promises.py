@@ -1,0 +1,206 @@
+"""What the engine owes its callers, reply by reply: no socket, no clock, no server."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from fastredlock import FastRedlock, LeaseLostError, ReleaseStatus
+from fastredlock._core import (
+    Engine,
+    MasterState,
+    Operation,
+    Verdict,
+    Vote,
+    engine_due,
+    engine_end,
+    engine_on_bytes,
+    engine_on_connected,
+    engine_on_lost,
+    engine_on_time,
+    engine_take_outgoing,
+    now_ns,
+    vote_of_reply,
+)
+from fastredlock.lease import Lease
+
+from .wire import (
+    HELLO,
+    MS,
+    START_NS,
+    TERMS,
+    S,
+    begin,
+    handshake_replies,
+    info,
+    make_ready,
+    new_engine,
+    said_of,
+)
+
+T0 = START_NS + S
+TIME_REPLY = b"*2\r\n$1\r\n1\r\n$1\r\n1\r\n"  # TIME rides with the first round
+
+
+def ready_engine(count: int) -> Engine:
+    said = [info(run_id=f"id{i}", uptime_in_seconds=99) for i in range(count)]
+    return make_ready(new_engine(count), said)
+
+
+def without_time(data: bytes) -> bytes:
+    """Leave out the TIME that rides along: it has nothing to do with locks."""
+    return data.replace(b"*1\r\n$4\r\nTIME\r\n", b"")
+
+
+def reconnect(engine: Engine, at_ns: int) -> bytes:
+    """Connect the only master again; return what it is told after the handshake."""
+    for i in engine_due(engine, True, at_ns):
+        engine_on_connected(engine, i, at_ns)
+        engine_on_bytes(engine, i, HELLO, at_ns)
+        engine_take_outgoing(engine, i)
+        rest = handshake_replies(info(run_id="id0")).removeprefix(HELLO)
+        engine_on_bytes(engine, i, rest, at_ns)
+    return engine_take_outgoing(engine, 0)
+
+
+def test_clock_when_read_then_is_the_one_that_no_operator_can_set() -> None:
+    before = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+    assert before <= now_ns() <= time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+
+def test_round_when_validity_is_over_before_the_return_then_is_too_late() -> None:
+    engine = ready_engine(1)
+    round = begin(engine, T0)
+    engine_on_bytes(engine, 0, b"+OK\r\n", T0 + MS)
+    assert round.is_won
+    engine_end(engine, round, T0 + 9_898 * MS)  # 10 s less 102 ms of drift
+    assert round.verdict is Verdict.TOO_LATE
+    assert b"EVALSHA" in engine_take_outgoing(engine, 0)
+
+
+def test_round_when_a_minority_is_connected_and_grants_then_is_unreachable() -> None:
+    engine = ready_engine(3)
+    engine_on_lost(engine, 1, "cut", START_NS)
+    engine_on_lost(engine, 2, "cut", START_NS)
+    round = begin(engine, T0)
+    assert round.verdict is Verdict.UNREACHABLE
+
+
+def test_round_when_reachable_majority_grants_but_not_of_all_then_is_not_won() -> None:
+    engine = ready_engine(5)
+    for i in (2, 3, 4):
+        engine_on_lost(engine, i, "cut", START_NS)
+    round = begin(engine, T0)
+    for i in (0, 1):
+        if round.verdict is Verdict.OPEN:
+            engine_on_bytes(engine, i, b"+OK\r\n", T0 + MS)
+    assert not round.is_won
+
+
+def test_reply_when_it_comes_late_then_is_not_the_next_rounds_vote() -> None:
+    engine = ready_engine(1)
+    first = begin(engine, T0)
+    first.on_deadline(T0 + S)
+    engine_end(engine, first, T0 + S)  # queues its release
+    second = begin(engine, T0 + S + MS)
+    replies = (b"+OK\r\n", TIME_REPLY, b":1\r\n", b"$-1\r\n")
+    engine_on_bytes(engine, 0, b"".join(replies), T0 + S + 2 * MS)
+    assert said_of(first)[0] is Vote.GRANTED
+    assert said_of(second)[0] is Vote.TAKEN
+    assert engine.states[0][0] is MasterState.READY
+
+
+def test_release_of_a_lost_round_goes_behind_its_set_on_the_same_connection() -> None:
+    engine = ready_engine(1)
+    round = begin(engine, T0)
+    round.on_deadline(T0 + S)
+    engine_end(engine, round, T0 + S)
+    assert engine.states[0][0] is MasterState.READY
+    said = without_time(engine_take_outgoing(engine, 0))
+    assert 0 <= said.find(b"SET") < said.find(b"EVALSHA")
+    assert said.count(round.token) == 2
+
+
+def test_lost_round_is_rolled_back_where_it_was_granted_and_where_unanswered() -> None:
+    engine = ready_engine(3)
+    round = begin(engine, T0)
+    for i in range(3):
+        engine_take_outgoing(engine, i)
+    engine_on_bytes(engine, 0, b"+OK\r\n", T0 + MS)
+    engine_on_bytes(engine, 1, b"$-1\r\n", T0 + MS)
+    round.on_deadline(T0 + S)
+    engine_end(engine, round, T0 + S)
+    told = [b"EVALSHA" in engine_take_outgoing(engine, i) for i in range(3)]
+    assert told == [True, False, True]  # the one that refused holds another's key
+
+
+def test_release_when_its_connection_is_lost_then_goes_first_on_the_next_one() -> None:
+    engine = ready_engine(1)
+    round = begin(engine, T0)
+    round.on_deadline(T0 + S)
+    engine_end(engine, round, T0 + S)
+    engine_on_lost(engine, 0, "cut", T0 + S)
+    engine_take_outgoing(engine, 0)
+    said = reconnect(engine, T0 + 2 * S)
+    assert round.token in said
+    assert b"EVALSHA" in said
+
+
+def test_connection_when_a_reply_is_overdue_then_is_given_up() -> None:
+    engine = ready_engine(1)
+    begin(engine, T0)
+    engine_on_time(engine, T0 + S - MS)
+    assert engine.states[0][0] is MasterState.READY
+    engine_on_time(engine, T0 + S + MS)
+    assert engine.states[0] == (MasterState.BACKOFF, "owed a reply for too long")
+
+
+@pytest.mark.parametrize("operation", Operation)
+def test_vote_when_the_reply_is_of_no_kind_that_is_known_then_is_failed(
+    operation: Operation,
+) -> None:
+    for reply in (b"maybe", 2, -1, [], [b"a"], {}, True, 1.0, b"", b"OKAY"):
+        assert vote_of_reply(int(operation), reply)[0] is Vote.FAILED
+
+
+def test_noscript_when_answered_then_the_script_is_sent_by_its_text() -> None:
+    engine = ready_engine(1)
+    round = begin(engine, T0, Operation.RELEASE)
+    engine_take_outgoing(engine, 0)
+    engine_on_bytes(engine, 0, b"-NOSCRIPT No matching script.\r\n", T0 + MS)
+    assert round.verdict is Verdict.OPEN
+    assert b"EVAL\r\n" in engine_take_outgoing(engine, 0)
+    again = TIME_REPLY + b"-NOSCRIPT No matching script.\r\n"
+    engine_on_bytes(engine, 0, again, T0 + MS)
+    assert round.verdict is Verdict.UNREACHABLE
+
+
+def test_extension_when_confirmed_after_the_validity_then_is_lost() -> None:
+    # No connection is needed: the rounds are opened and answered by hand.
+    with FastRedlock([("127.0.0.1", 1)], ttl=10) as locks:
+        now = now_ns()
+        taken = locks._engine.new_round(0, b"r", b"t", TERMS)
+        taken.open(now)
+        lease = Lease(locks, "r", taken, now + S)
+        extension = lease._begin_extend(10, object())
+        extension.open(now)
+        extension.on_vote(0, int(Vote.GRANTED), None, True, now + 2 * S)
+        lease._extending.clear()
+        with pytest.raises(LeaseLostError, match="extended too late"):
+            lease._end_extend(extension)
+
+
+def test_release_when_no_quorum_answered_then_can_be_tried_again() -> None:
+    with FastRedlock([("127.0.0.1", 1)], ttl=10) as locks:
+        taken = locks._engine.new_round(0, b"r", b"t", TERMS)
+        taken.open(now_ns())
+        lease = Lease(locks, "r", taken, now_ns() + S)
+        release = lease._begin_release()
+        assert release is not None
+        release.open(now_ns())
+        release.on_vote(0, int(Vote.FAILED), "cut", False, now_ns())
+        assert lease._end_release(release) is ReleaseStatus.UNKNOWN
+        again = lease._begin_release()
+        assert again is not None
+        assert again.token == taken.token

@@ -1,0 +1,221 @@
+"""Small stories written by hand: one assumption each, broken and kept.
+
+A scenario is a world with nothing drawn: fixed delays, no faults but the one it tells.
+Each returns what the judge says: "" where the promise held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from .judge import Judge, Violation
+from .network import Path
+from .process import SLEEP, Process, new_settings
+from .server import Server
+from .worker import Habits, SimLease, Worker
+from .world import EPOCH_NS, MS, Clock, S, World
+
+NOTHING = Habits(resources=("r",), ttls_ms=(1000,))
+
+
+class Stage:
+    """So many servers, and processes that do what the scenario says."""
+
+    def __init__(self, count: int, **options: Any) -> None:
+        self.world = World(1)
+        self.judge = Judge(self.world)
+        self.options = options
+        self.servers = []
+        self.processes: list[Process] = []
+        self.leases: dict[str, SimLease | None] = {}
+        for index in range(count):
+            clock = Clock(EPOCH_NS, 0)
+            server = Server(self.world, index, clock, self.judge)
+            server.started_s -= 1_000_000
+            self.servers.append(server)
+        self.judge.servers = self.servers
+
+    def process(self) -> Worker:
+        """Add a client with one thread."""
+        process = Process(
+            self.world, len(self.processes),
+            new_settings(len(self.servers), **self.options), Clock(S, 0), self.servers,
+            [Path(self.world, 100_000) for _ in self.servers], self.judge,
+            is_sharing=False,
+        )  # fmt: skip
+        self.processes.append(process)
+        return Worker(process, NOTHING, 0)
+
+    def take(self, worker: Worker, name: str, ttl_ms: int = 1000) -> None:
+        """Let a worker make one try, to its end; its lease goes by this name."""
+
+        def steps() -> Iterator[tuple[str, int]]:
+            self.leases[name] = yield from worker.acquire("r", ttl_ms, 0)
+
+        self.do(worker, steps())
+
+    def do(self, worker: Worker, steps: Iterator[tuple[str, int]]) -> None:
+        """Let a worker do these steps to their end."""
+        worker.start(steps)
+        while not worker.is_done:
+            self.world.run(self.world.now_ns + MS)
+
+    def cut_off(self, worker: Worker, *indexes: int, for_ns: int = S) -> None:
+        """Let a worker's process lose the way to these servers."""
+        for index in indexes:
+            path = worker.process.paths[index]
+            path.hole_until_ns = self.world.now_ns + for_ns
+
+    def restart(self, index: int) -> None:
+        """Restart a server without its keys, at once."""
+        self.servers[index].stop(is_losing=True)
+        self.servers[index].start()
+
+
+def said_by(scenario: Callable[..., None], *arguments: Any) -> str:
+    """Play a scenario; return the violation, or ""."""
+    try:
+        scenario(*arguments)
+    except Violation as found:
+        return str(found)
+    return ""
+
+
+def five_servers_one_restarts(max_ttl: float | None) -> Stage:
+    """The example of the Redlock page, "Performance, crash recovery and fsync".
+
+    A takes the lock on servers 0, 1, 2 of five. Server 2 restarts, and has forgotten.
+    B, which does not reach 0 and 1, gets 2, 3, 4.
+    """
+    stage = Stage(5, max_ttl=max_ttl)
+    a, b = stage.process(), stage.process()
+    stage.take(a, "warm-up")
+    stage.do(a, stage.leases["warm-up"].release())
+    stage.cut_off(a, 3, 4)
+    stage.take(a, "A")
+    stage.restart(2)
+    stage.cut_off(b, 0, 1)
+    try_to_take(stage, b, "B")
+    return stage
+
+
+def try_to_take(stage: Stage, worker: Worker, name: str) -> None:
+    """As take; an error is no lease."""
+
+    def steps() -> Iterator[tuple[str, int]]:
+        stage.leases[name] = None
+        try:
+            stage.leases[name] = yield from worker.acquire("r", 1000, 0)
+        except Exception as error:
+            if isinstance(error, Violation):
+                raise
+            stage.world.tell(f"{name}: {error}")
+
+    stage.do(worker, steps())
+
+
+def three_clocks_jump(by_ns: int) -> None:
+    """A wall clock set forward expires keys early: two of three suffice."""
+    stage = Stage(3)
+    a, b = stage.process(), stage.process()
+    stage.take(a, "A")
+    for server in stage.servers[:2]:
+        server.clock.origin_ns += by_ns
+    try_to_take(stage, b, "B")
+
+
+def clocks_drift(rate_ppm: int) -> None:
+    """Servers run fast by so much; B tries until it gets the lock."""
+    stage = Stage(3)
+    for server in stage.servers:
+        server.clock.rate_ppm = rate_ppm
+    a, b = stage.process(), stage.process()
+    stage.take(a, "A", 10_000)
+    stage.leases["B"] = None
+    while stage.leases["B"] is None:
+        try_to_take(stage, b, "B")
+        stage.world.run(stage.world.now_ns + MS)
+
+
+def holder_pauses(is_naive: bool) -> None:
+    """A is stopped past its validity; who asks the lease afterwards is told."""
+    stage = Stage(3)
+    stage.judge.is_naive = is_naive
+    a, b = stage.process(), stage.process()
+    stage.take(a, "A")
+    a.process.pause(2 * S)
+    stage.world.run(stage.world.now_ns + 1100 * MS)
+    try_to_take(stage, b, "B")
+    if stage.leases["B"] is None or stage.leases["A"].is_valid:
+        raise RuntimeError("A pauses, its keys expire, and B takes the lock")
+
+
+def two_keys_are_evicted(count: int) -> None:
+    """Servers under memory pressure drop keys that have a ttl."""
+    stage = Stage(3)
+    a, b = stage.process(), stage.process()
+    stage.take(a, "A")
+    for server in stage.servers[:count]:
+        server.keys.clear()
+    try_to_take(stage, b, "B")
+
+
+def an_old_extension_arrives_late() -> Stage:
+    """A short extension comes out of a connection that was closed long ago.
+
+    One server. A extends by 2 s; the bytes are stuck on their way. A closes that
+    connection after 1 s, opens another, extends by 10 s and is told so. Then the old
+    bytes arrive, and the key has 2 s again. B takes the lock when it is gone.
+    """
+    stage = Stage(1)
+    a, b = stage.process(), stage.process()
+    stage.take(a, "A", 10_000)
+    lease = stage.leases["A"]
+    old = a.process.connections[0]
+    old.up.hole_until_ns = stage.world.now_ns + 1600 * MS
+    extend(stage, a, lease, 2.0)
+    stage.world.run(stage.world.now_ns + 1150 * MS)
+    extend(stage, a, lease, 10.0)  # finds out that the connection is dead
+    old.up.may_deliver = None  # what it had sent is still under way
+    extend(stage, a, lease, 10.0)
+    stage.world.run(stage.world.now_ns + 3 * S)
+    try_to_take(stage, b, "B")
+    return stage
+
+
+def extend(stage: Stage, worker: Worker, lease: SimLease, ttl: float) -> None:
+    """Extend; an error changes nothing but what the lease says."""
+
+    def steps() -> Iterator[tuple[str, int]]:
+        try:
+            left = yield from lease.extend(ttl)
+            stage.world.tell(f"extended: {left:.3f} s")
+        except Exception as error:
+            if isinstance(error, Violation):
+                raise
+            stage.world.tell(str(error))
+        yield SLEEP, 0
+
+    stage.do(worker, steps())
+
+
+def extension_grows_after_a_shorter_one() -> Stage:
+    """Shorter, then longer, on connections that live: the longer one counts."""
+    stage = Stage(5)
+    a = stage.process()
+    stage.take(a, "A")
+    extend(stage, a, stage.leases["A"], 0.5)
+    extend(stage, a, stage.leases["A"], 10.0)
+    return stage
+
+
+def the_third_master_comes_later() -> Stage:
+    """One of three restarted just now and gets no vote; the other two suffice."""
+    stage = Stage(3, max_ttl=2.0)
+    a = stage.process()
+    stage.restart(0)
+    a.process.paths[2].delay_ns = 3 * MS
+    stage.leases["A"] = None
+    try_to_take(stage, a, "A")
+    return stage

@@ -1,0 +1,200 @@
+"""One seed, one run: who takes part, what goes wrong, and how it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from fastredlock import _attempt
+from fastredlock.errors import QuorumUnreachableError, ValidityExhaustedError
+from fastredlock.lease import ReleaseStatus
+
+from .faults import DECLARED, Nemesis
+from .judge import Judge, Violation
+from .network import Path
+from .process import SLEEP, Process, new_settings
+from .server import Server
+from .worker import Habits, Worker
+from .world import EPOCH_NS, MS, Clock, S, World
+
+SETTLE_NS = 60 * S
+DRIFT_PPM = 4_900  # each way: two clocks differ by 0.98 %, drift_factor is 1 %
+
+
+class Outcome(NamedTuple):
+    """What a run came to; equal for equal seeds."""
+
+    seed: int
+    digest: int
+    events: int
+    rounds: int
+    leases: int
+    strikes: int
+    violation: str  # or ""
+
+
+class Schedule:
+    """Draw a world from a seed and run it, some assumptions broken on purpose."""
+
+    def __init__(self, seed: int, broken: frozenset[str] = frozenset()) -> None:
+        self.seed = seed
+        self.broken = broken
+        self.world = World(seed)
+        draw = self.world.random
+        self.count = draw.choice((1, 3, 3, 3, 5, 5, 2, 4))
+        self.until_ns = draw.choice((1, 2, 2, 3, 3, 4, 8)) * S
+        self.base_ns = draw.choice((50_000, 500_000, 5 * MS))
+        self.ttls_ms = draw.choice(
+            ((100, 400), (400, 2000), (300,), (200, 203, 3000), (1500, 6000))
+        )
+        self.is_guarded = draw.random() < 0.25 and "restart" not in broken
+        self.judge = Judge(self.world)
+        self.judge.is_naive = "heed" in broken
+        self.servers = [self._new_server(index) for index in range(self.count)]
+        self.judge.servers = self.servers
+        is_sharing = draw.random() < 0.4
+        self.processes = [
+            self._new_process(index, is_sharing)
+            for index in range(draw.randrange(2, 5))
+        ]
+        self.habits = Habits(
+            resources=draw.choice((("r",), ("r",), ("r", "s"))),
+            ttls_ms=self.ttls_ms,
+            longest_think_ns=draw.choice((5 * MS, 50 * MS, 500 * MS)),
+            cancels=draw.choice((0, 0.1, 0.5)),
+            extends=draw.choice((0, 0.3, 0.8)),
+            leaves=draw.choice((0, 0.2)),
+            pauses=draw.choice((0, 0.001, 0.02)),
+        )
+        self.nemesis = Nemesis(
+            self.world, self.servers, self.processes, self._faults(),
+            draw.choice((200 * MS, S, 4 * S)), self.until_ns,
+        )  # fmt: skip
+
+    def _new_server(self, index: int) -> Server:
+        draw = self.world.random
+        worst = 80_000 if "drift" in self.broken else DRIFT_PPM
+        rate_ppm = draw.choice((-worst, 0, worst, draw.randrange(-worst, worst)))
+        clock = Clock(EPOCH_NS + draw.randrange(S), rate_ppm)
+        server = Server(self.world, index, clock, self.judge)
+        server.started_s -= 1_000_000
+        server.is_old = draw.random() < 0.1
+        server.is_compare_broken = "compare" in self.broken
+        return server
+
+    def _new_process(self, index: int, is_sharing: bool) -> Process:
+        draw = self.world.random
+        clock = Clock(
+            draw.randrange(1, 1 << 50), draw.choice((-DRIFT_PPM, 0, DRIFT_PPM))
+        )
+        max_ttl = max(self.ttls_ms) / 1000 if self.is_guarded else None
+        round_timeout = draw.choice((None, None, 0.05))
+        settings = new_settings(
+            self.count, max_ttl=max_ttl, round_timeout=round_timeout,
+            ttl=self.ttls_ms[0] / 1000, retry=_attempt.Retry(unreachable_tries=3),
+        )  # fmt: skip
+        paths = [
+            Path(self.world, self.world.between(self.base_ns, 3 * self.base_ns))
+            for _ in self.servers
+        ]
+        return Process(
+            self.world, index, settings, clock, self.servers, paths, self.judge,
+            is_sharing,
+        )  # fmt: skip
+
+    def _faults(self) -> tuple[str, ...]:
+        draw = self.world.random
+        faults = [f for f in DECLARED if draw.random() < draw.choice((0.1, 0.5))]
+        if self.is_guarded or "restart" in self.broken:
+            faults.append("restart_losing")
+        faults += [f for f in ("jump", "evict") if f in self.broken]
+        if "heed" in self.broken:
+            faults.append("pause_process")
+        return tuple(faults)
+
+    # --- the run ----------------------------------------------------------------------
+
+    def run(self) -> Outcome:
+        """Run it to its end or to the first violation."""
+        original = _attempt.draw_fraction
+        _attempt.draw_fraction = self.world.random.random  # the only other chance
+        violation = ""
+        try:
+            self._run()
+        except Violation as found:
+            violation = str(found)
+        except Exception as error:  # the engine rules it out: a finding like the others
+            violation = f"crash: {type(error).__name__}: {error}"
+            if self.world.log is not None:
+                raise
+        finally:
+            _attempt.draw_fraction = original
+        return Outcome(
+            self.seed, self.world.digest, self.world.events, len(self.judge.rounds),
+            self.judge.leases, self.nemesis.strikes, violation,
+        )  # fmt: skip
+
+    def _run(self) -> None:
+        for process in self.processes:
+            for _ in range(self.world.random.choice((1, 1, 2))):
+                worker = Worker(process, self.habits, self.until_ns)
+                worker.start(worker.live())
+        self.world.run(self.until_ns)
+        self.nemesis.heal()
+        self._finish("the workers")
+        if not self.broken:
+            self._settle()
+        self.judge.check_all_votes()
+
+    def _finish(self, who: str) -> None:
+        # I4: everybody comes to an end.
+        limit_ns = self.world.now_ns + SETTLE_NS
+        workers = [w for p in self.processes for w in p.workers]
+        while not all(worker.is_done for worker in workers):
+            if self.world.now_ns > limit_ns:
+                self.judge.fail("I4", f"{who} have not come to an end")
+            self.world.run(self.world.now_ns + 100 * MS)
+
+    def _settle(self) -> None:
+        # After the faults: everybody reconnects, no key is left behind, all can lock.
+        healthy = Habits(resources=("r",), ttls_ms=self.ttls_ms)
+        alive = [process for process in self.processes if not process.is_crashed]
+        for process in alive:
+            process.workers.clear()
+            worker = Worker(process, healthy, 0)
+            worker.start(self._reconnect(worker))
+        self._finish("those who reconnect")
+        self.judge.check_orphans()
+        longest_ns = max(self.ttls_ms) * MS * 2 + 2 * S
+        self.world.run(self.world.now_ns + longest_ns)
+        for process in alive:
+            process.workers[0].start(self._take(process.workers[0]))
+            self._finish("those who take the lock")
+
+    def _reconnect(self, worker: Worker) -> Iterator[tuple[str, int]]:
+        process = worker.process
+        for _ in range(30):
+            yield from self._use(worker)
+            if process.ready_count() == self.count:
+                yield SLEEP, 1200 * MS  # what a slow path still has under way
+                yield from self._use(worker)  # ...is read, and answered
+                return
+        self.judge.fail("I4", f"process {process.index} sees {process._engine.states}")
+
+    def _use(self, worker: Worker) -> Iterator[tuple[str, int]]:
+        try:
+            resource = f"own{worker.process.index}"
+            self.judge.unseen.add(resource.encode())
+            lease = yield from worker.acquire(resource, 300, 0)
+            if lease is not None:
+                yield from lease.release()
+        except (QuorumUnreachableError, ValidityExhaustedError):
+            pass
+        yield SLEEP, 200 * MS
+
+    def _take(self, worker: Worker) -> Iterator[tuple[str, int]]:
+        lease = yield from worker.acquire("r", max(self.ttls_ms), 2 * S)
+        if lease is None:
+            self.judge.fail("I4", "nobody holds r, and it was not acquired")
+        elif (status := (yield from lease.release())) is not ReleaseStatus.RELEASED:
+            self.judge.fail("I4", f"all is well, and a release says {status.name}")

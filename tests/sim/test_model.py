@@ -1,0 +1,53 @@
+"""The model server against a real one, byte by byte, in what we send."""
+
+from __future__ import annotations
+
+import socket
+from urllib.parse import urlsplit
+
+from fastredlock import scripts
+
+from .judge import Judge
+from .server import Server
+from .world import EPOCH_NS, Clock, World
+
+KEY, OURS, THEIRS = b"sim:model", b"ours", b"theirs"
+SET = (b"SET", KEY, OURS, b"NX", b"PX", b"60000")
+UNKNOWN = (b"EVALSHA", b"0" * 40, b"1", KEY, OURS)
+
+
+def script(sha1: bytes, token: bytes, *ttl: bytes) -> tuple[bytes, ...]:
+    return (b"EVALSHA", sha1, b"1", KEY, token, *ttl)
+
+
+COMMANDS = (
+    *(UNKNOWN, SET, SET, (b"SET", KEY, THEIRS, b"NX", b"PX", b"60000")),
+    *((b"SCRIPT", b"LOAD", text) for text in (scripts.EXTEND, scripts.INSPECT)),
+    (b"EVAL", scripts.RELEASE, b"1", KEY, THEIRS),
+    script(scripts.EXTEND_SHA1, THEIRS, b"5000"),
+    script(scripts.EXTEND_SHA1, OURS, b"5000"),
+    script(scripts.RELEASE_SHA1, THEIRS),
+    script(scripts.RELEASE_SHA1, OURS),
+    script(scripts.RELEASE_SHA1, OURS),
+    script(scripts.EXTEND_SHA1, OURS, b"5000"),
+    script(scripts.INSPECT_SHA1, b"-"),
+    (b"SELECT", b"0"),
+    (b"CLIENT", b"SETNAME", b"model"),
+)
+
+
+def encoded(words: tuple[bytes, ...]) -> bytes:
+    bulks = b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in words)
+    return b"*%d\r\n" % len(words) + bulks
+
+
+def test_model_server_when_asked_what_we_ask_then_answers_as_a_real_one(
+    urls: list[str],
+) -> None:
+    world = World(1)
+    model = Server(world, 0, Clock(EPOCH_NS, 0), Judge(world))
+    where = urlsplit(urls[0])
+    with socket.create_connection((where.hostname, where.port), 5) as real:
+        for words in COMMANDS:
+            real.sendall(encoded(words))
+            assert model.execute(list(words)) == real.recv(65536), words

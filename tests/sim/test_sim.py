@@ -1,0 +1,125 @@
+"""The simulator as a test: faults break no promise, broken assumptions do."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .faults import ASSUMPTIONS
+from .scenarios import (
+    an_old_extension_arrives_late,
+    clocks_drift,
+    extension_grows_after_a_shorter_one,
+    five_servers_one_restarts,
+    holder_pauses,
+    said_by,
+    the_third_master_comes_later,
+    three_clocks_jump,
+    two_keys_are_evicted,
+)
+from .schedule import Schedule
+from .world import S
+
+ROOT = Path(__file__).parents[2]
+SCHEDULES_PER_CORE = 2000  # or what 25 s are enough for: some hundred on a busy machine
+SECONDS = 25
+SEEDS_TO_SEARCH = 400
+
+
+@pytest.mark.slow
+def test_schedules_when_faults_are_within_the_assumptions_then_keep_all_promises() -> (
+    None
+):
+    halves = [
+        subprocess.Popen(
+            [
+                *(sys.executable, "-m", "tests.sim", "--first", str(first)),
+                *("--schedules", str(SCHEDULES_PER_CORE), "--seconds", str(SECONDS)),
+            ],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for first in (1, 1 + SCHEDULES_PER_CORE)
+    ]
+    for half in halves:
+        said, _ = half.communicate()
+        assert half.returncode == 0, said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("assumption", ASSUMPTIONS)
+def test_schedules_when_an_assumption_is_broken_then_find_a_violation(
+    assumption: str,
+) -> None:
+    broken = frozenset({assumption})
+    for seed in range(1, SEEDS_TO_SEARCH):
+        violation = Schedule(seed, broken).run().violation
+        if violation:
+            assert violation.startswith("I1")
+            return
+    pytest.fail(f"{SEEDS_TO_SEARCH} seeds without a violation: the judge is blind")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [7, 21, 49, 285])
+def test_schedule_when_run_again_then_is_the_same_event_by_event(seed: int) -> None:
+    first, second = Schedule(seed), Schedule(seed)
+    first.world.log, second.world.log = [], []
+    assert first.run() == second.run()
+    assert first.world.log == second.world.log
+
+
+def test_schedules_when_seeds_differ_then_differ() -> None:
+    assert Schedule(3).run().digest != Schedule(4).run().digest
+
+
+@pytest.mark.parametrize(
+    ("scenario", "arguments"),
+    [
+        (five_servers_one_restarts, (None,)),
+        (three_clocks_jump, (S,)),
+        (clocks_drift, (30_000,)),
+        (holder_pauses, (True,)),
+        (two_keys_are_evicted, (2,)),
+    ],
+)
+def test_scenario_when_its_assumption_is_broken_then_two_hold_the_lock(
+    scenario: Callable[..., Any], arguments: tuple[Any, ...]
+) -> None:
+    assert said_by(scenario, *arguments).startswith("I1")
+
+
+@pytest.mark.parametrize(
+    ("scenario", "arguments"),
+    [
+        (five_servers_one_restarts, (2.0,)),
+        (three_clocks_jump, (-S,)),
+        (clocks_drift, (9_900,)),
+        (holder_pauses, (False,)),
+        (two_keys_are_evicted, (1,)),
+        (an_old_extension_arrives_late, ()),
+    ],
+)
+def test_scenario_when_its_assumption_holds_then_one_holds_the_lock(
+    scenario: Callable[..., Any], arguments: tuple[Any, ...]
+) -> None:
+    assert said_by(scenario, *arguments) == ""
+
+
+def test_withheld_master_when_another_is_on_its_way_then_that_one_is_waited_for() -> (
+    None
+):
+    # Seed 2030 of the first simulator: the attempt ended without any I/O.
+    assert the_third_master_comes_later().leases["A"] is not None
+
+
+def test_extension_when_a_shorter_one_was_answered_then_counts_in_full() -> None:
+    lease = extension_grows_after_a_shorter_one().leases["A"]
+    assert lease is not None
+    assert lease.remaining() > 9

@@ -1,0 +1,243 @@
+"""What a client's threads do: acquire, hold, extend, release, give up, be interrupted.
+
+The acquire is `Acquisition.run` of fastredlock/client.py with the shipped generator of
+attempts; the lease is the shipped BaseLease. A worker is a generator that the world
+resumes; at each of its yields it may find its process paused, or an exception thrown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from fastredlock._attempt import attempts
+from fastredlock._core import Round
+from fastredlock.errors import (
+    FastRedlockError,
+    LeaseLostError,
+    QuorumUnreachableError,
+    ValidityExhaustedError,
+)
+from fastredlock.lease import BaseLease, ReleaseStatus
+
+from .process import CHECKPOINT, MUTEX, SLEEP, WAIT, Process
+from .world import MS, S
+
+
+class Cancelled(BaseException):
+    """What KeyboardInterrupt and CancelledError are to the code under test."""
+
+
+@dataclass(frozen=True)
+class Habits:
+    """How the workers of a schedule behave."""
+
+    resources: tuple[str, ...]
+    ttls_ms: tuple[int, ...]
+    longest_think_ns: int = 50 * MS
+    cancels: float = 0.0  # probabilities, per call
+    extends: float = 0.0
+    leaves: float = 0.0  # a lease is not released
+    pauses: float = 0.0  # per checkpoint
+    longest_pause_ns: int = 3 * S
+
+
+class SimLease(BaseLease):
+    """The shipped lease with a driver that is a generator; see fastredlock/lease.py."""
+
+    __slots__ = ()
+
+    def extend(self, ttl: float | None = None) -> Iterator[Any]:
+        """As Lease.extend."""
+        process, judge = self._locks, self._locks.judge
+        extension = object()
+        try:
+            try:
+                round = self._begin_extend(ttl, extension)
+                judge.on_validity(process, self)
+                yield from process.run(round)
+            finally:
+                self._extending.discard(extension)
+            return self._end_extend(round)
+        finally:
+            judge.on_validity(process, self)
+
+    def release(self) -> Iterator[Any]:
+        """As Lease.release."""
+        process, judge = self._locks, self._locks.judge
+        try:
+            round = self._begin_release()
+            judge.on_release_called(process, self)
+            if round is None:
+                return ReleaseStatus.GONE
+            yield from process.run(round)
+        except BaseException:
+            if self._status is ReleaseStatus.UNKNOWN:
+                process.begin(self._new_release())
+            raise
+        status = self._end_release(round)
+        judge.on_released(process, self, status)
+        return status
+
+
+class Worker:
+    """One thread of a process."""
+
+    def __init__(self, process: Process, habits: Habits, until_ns: int) -> None:
+        self.process = process
+        self.world = process.world
+        self.habits = habits
+        self.until_ns = until_ns
+        self.awaits = ""
+        self.is_done = False
+        self._turn = 0  # which wake-up is the valid one
+        self._cancel_in = -1  # so many yields from now
+        self._steps: Iterator[tuple[str, int]] = iter(())
+        process.workers.append(self)
+
+    def start(self, steps: Iterator[tuple[str, int]]) -> None:
+        """Begin to do these steps."""
+        self._steps = steps
+        self.is_done = False
+        self.wake_soon()
+
+    def end(self) -> None:
+        """Never run again."""
+        self.is_done = True
+        self._turn += 1
+        self.awaits = ""
+
+    def wake_soon(self) -> None:
+        """Go on as soon as the scheduler lets it."""
+        self.awaits = ""
+        self._wake_at(self.world.now_ns + self.world.between(0, 100_000))
+
+    def _wake_at(self, when_ns: int) -> None:
+        self._turn += 1
+        self.world.at(when_ns, self._resume, self._turn)
+
+    def _resume(self, turn: int) -> None:
+        if turn != self._turn:
+            return
+        process, world = self.process, self.world
+        if world.now_ns < process.paused_until_ns:
+            self._wake_at(process.paused_until_ns)
+            return
+        self.awaits = ""
+        while True:
+            self._cancel_in -= 1
+            try:
+                if self._cancel_in == 0:
+                    kind, ns = self._steps.throw(Cancelled())  # type: ignore[attr-defined]
+                else:
+                    kind, ns = next(self._steps)
+            except StopIteration:
+                self.end()
+                return
+            if kind != CHECKPOINT[0]:
+                break
+            if world.chance(self.habits.pauses):
+                process.pause(world.between(MS, self.habits.longest_pause_ns))
+                self._wake_at(process.paused_until_ns)
+                return
+        if kind == SLEEP:
+            self._wake_at(world.now_ns + ns)
+            return
+        self.awaits = kind
+        if kind == WAIT:
+            self._wake_at(max(world.now_ns, process.clock.true_at(ns)))
+        elif kind != MUTEX:
+            raise RuntimeError(f"no such step: {kind}")
+
+    # --- calls ------------------------------------------------------------------------
+
+    def acquire(
+        self, resource: str, ttl_ms: int, timeout_ns: int | None
+    ) -> Iterator[Any]:
+        """As FastRedlock.acquire."""
+        process, judge, round = self.process, self.process.judge, None
+        settings, began_ns = process._settings, process._now_ns()
+        terms, called_ns = settings.terms(ttl_ms / 1000), self.world.now_ns
+        pauses_before, is_undisturbed = process.paused_until_ns, True
+        try:
+            for step in attempts(
+                process._engine, resource, resource.encode(), terms,
+                process.new_token, settings.retry, timeout_ns,
+                settings.connect_timeout_ns, began_ns,
+            ):  # fmt: skip
+                if isinstance(step, Round):
+                    round = step
+                    yield from process.run(step)
+                else:
+                    yield SLEEP, int(step * 1e9)
+            yield CHECKPOINT
+            if round is None or not round.is_won:
+                return None
+            lease = SimLease(process, resource, round, round.valid_until_ns)
+            judge.on_validity(process, lease)
+            return lease
+        except BaseException as error:
+            if round is not None:
+                process.undo(round)
+                judge.on_ended(process, round.token, "cancelled or failed")
+            is_undisturbed = is_undisturbed and isinstance(error, FastRedlockError)
+            raise
+        finally:
+            is_undisturbed = is_undisturbed and pauses_before == process.paused_until_ns
+            if is_undisturbed and timeout_ns is not None:
+                limit_ns = timeout_ns + 2 * terms.timeout_ns
+                judge.on_returned(process, self.world.now_ns - called_ns, limit_ns)
+
+    def live(self) -> Iterator[tuple[str, int]]:
+        """Take and give back, until the time is over."""
+        habits, world = self.habits, self.world
+        while world.now_ns < self.until_ns:
+            yield SLEEP, world.between(0, habits.longest_think_ns)
+            ttl_ms = world.random.choice(habits.ttls_ms)
+            timeout_ns = world.random.choice((0, 0, 200 * MS, S))
+            self._expect_cancel(60)
+            try:
+                lease = yield from self.acquire(
+                    world.random.choice(habits.resources), ttl_ms, timeout_ns
+                )
+            except (Cancelled, QuorumUnreachableError, ValidityExhaustedError):
+                continue
+            finally:
+                self._cancel_in = -1
+            if lease is not None:
+                yield from self._hold(lease)
+
+    def _hold(self, lease: SimLease) -> Iterator[tuple[str, int]]:
+        habits, world = self.habits, self.world
+        while True:
+            share = world.random.choice((20, 4, 2, 1))
+            yield SLEEP, world.between(0, int(lease.ttl * 1e9) * 3 // 2 // share)
+            if not world.chance(habits.extends):
+                break
+            self._expect_cancel(20)
+            try:
+                yield from lease.extend(world.random.choice(habits.ttls_ms) / 1000)
+            except LeaseLostError:
+                if not lease.is_valid:
+                    break
+            except Cancelled:
+                pass
+            finally:
+                self._cancel_in = -1
+        if world.chance(habits.leaves):
+            return
+        for _ in range(2):
+            self._expect_cancel(20)
+            try:
+                if (yield from lease.release()) is not ReleaseStatus.UNKNOWN:
+                    return
+            except Cancelled:
+                pass
+            finally:
+                self._cancel_in = -1
+            yield SLEEP, world.between(0, 50 * MS)
+
+    def _expect_cancel(self, within: int) -> None:
+        if self.world.chance(self.habits.cancels):
+            self._cancel_in = self.world.random.randrange(2, within)
