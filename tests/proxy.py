@@ -34,8 +34,9 @@ class Faults:
     thrown away. `drops_replies`: the server has executed, the client never hears of
     it. (A connection that lost bytes so stays mute after `heal`: TCP has no gaps, what
     comes behind a loss never arrives.) `slice_size`: at most so many bytes to the
-    client at a time, the next ones when it has read those (unix sockets) or has them in
-    its buffer (TCP). `cut_down_after`: so many more bytes of replies pass, then `at_cut` is done: "hold", "reset",
+    client at a time, the next ones when it has read those (unix sockets) or has
+    them in its buffer (TCP). `cut_down_after`:
+    so many more bytes of replies pass, then `at_cut` is done: "hold", "reset",
     "close" or "half-close". `closes_accepted`: whoever connects is closed at once.
     """
 

@@ -151,17 +151,21 @@ def later(delay: float, work: Callable[[], object]) -> Iterator[None]:
 def alarm(delay: float, on_alarm: Callable[[], object]) -> Iterator[None]:
     """Call on_alarm in a signal handler, `delay` s after the block was entered."""
     old = signal.signal(signal.SIGALRM, lambda *_: on_alarm())
-    signal.setitimer(signal.ITIMER_REAL, delay)
     try:
+        signal.setitimer(signal.ITIMER_REAL, delay)
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, old)
 
 
+class Interrupt(BaseException):
+    """Do to acquire what KeyboardInterrupt does, but never to pytest."""
+
+
 def interrupt() -> None:
-    """Do what Ctrl-C does."""
-    raise KeyboardInterrupt
+    """Raise it: for an alarm, inside `pytest.raises(Interrupt)`."""
+    raise Interrupt
 
 
 class Fork:

@@ -19,6 +19,7 @@ from fastredlock.testing import LocalMasters
 from .helpers import (
     KEY,
     NOBODY,
+    Interrupt,
     MakeLocks,
     Raw,
     alarm,
@@ -43,7 +44,7 @@ def test_interrupt_when_a_round_is_open_then_leaves_no_key_anywhere(
     locks = connected(make_locks(masters.urls, ttl=60, round_timeout=20))
     pause(masters, 3)
     for delay_ms in range(1, 31):
-        with alarm(delay_ms / 1000, interrupt), pytest.raises(KeyboardInterrupt):
+        with pytest.raises(Interrupt), alarm(delay_ms / 1000, interrupt):
             locks.acquire(KEY)
     assert settled_values(servers[3:], NOBODY[3:]) == NOBODY[3:]
     resume(masters, 3)
@@ -56,7 +57,7 @@ def test_interrupt_when_others_hold_it_then_leaves_their_keys_and_none_of_ours(
 ) -> None:
     set_all(servers[:3], b"another")
     locks = connected(make_locks(urls, retry=Retry(delay=60)))
-    with alarm(0.1, interrupt), pytest.raises(KeyboardInterrupt):
+    with pytest.raises(Interrupt), alarm(0.1, interrupt):
         locks.acquire(KEY)
     wanted = [b"another"] * 3 + [None] * 2
     assert settled_values(servers, wanted) == wanted
@@ -68,7 +69,7 @@ def test_interrupt_when_connections_are_being_opened_then_leaves_no_key(
     servers = [raw(url) for url in masters.urls]
     pause(masters, 3)
     locks = make_locks(masters.urls, ttl=600, connect_timeout=20)
-    with alarm(0.05, interrupt), pytest.raises(KeyboardInterrupt):
+    with pytest.raises(Interrupt), alarm(0.05, interrupt):
         locks.acquire(KEY)
     resume(masters, 3)
     assert locks.acquire("next", timeout=10)
@@ -93,7 +94,7 @@ def test_lock_when_the_signal_handler_returns_then_acquire_goes_on(
     locks = connected(make_locks(masters.urls, ttl=60, round_timeout=20))
     pause(masters, 3)
     rung = []
-    with alarm(0.02, lambda: rung.append(1)), later(0.1, lambda: resume(masters, 3)):
+    with later(0.1, lambda: resume(masters, 3)), alarm(0.02, lambda: rung.append(1)):
         lease = granted(locks.acquire(KEY))
     assert rung
     assert lease.release() is ReleaseStatus.RELEASED
@@ -106,8 +107,8 @@ def test_lock_when_the_signal_handler_takes_another_then_both_are_held(
     pause(masters, 3)
     inner = []
     with (
-        alarm(0.02, lambda: inner.append(granted(locks.acquire("in the handler")))),
         later(0.1, lambda: resume(masters, 3)),
+        alarm(0.02, lambda: inner.append(granted(locks.acquire("in the handler")))),
     ):
         outer = granted(locks.acquire(KEY))
     assert inner[0].release() is ReleaseStatus.RELEASED

@@ -288,7 +288,7 @@ MUTANTS = (
                 "            raise\n",
             ),
             Edit(
-                "fastredlock/client.py",
+                "fastredlock/_acquisition.py",
                 "            self._locks._abandon(self.round)",
                 "            pass",
             ),

@@ -164,7 +164,7 @@ class Worker:
             for step in attempts(
                 process._engine, resource, resource.encode(), terms,
                 process.new_token, settings.retry, timeout_ns,
-                settings.connect_timeout_ns, began_ns,
+                began_ns,
             ):  # fmt: skip
                 if isinstance(step, Round):
                     round = step
