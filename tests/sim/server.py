@@ -91,7 +91,7 @@ class Server:
         """Take bytes, answer every whole command in them."""
         if self.is_down:
             return
-        if self.world.now_ns < self.paused_until_ns:
+        if self.world.now_ns < self.paused_until_ns or self._waiting:
             self._waiting.append((connection, data))
             return
         reader = connection.reader
