@@ -31,6 +31,8 @@ from .helpers import (
     resume,
     set_all,
     settled_values,
+    values,
+    wait_until,
 )
 
 PACKAGE = os.path.dirname(fastredlock.__file__)
@@ -41,14 +43,16 @@ def test_interrupt_when_a_round_is_open_then_leaves_no_key_anywhere(
     masters: LocalMasters, make_locks: MakeLocks, raw: Raw
 ) -> None:
     servers = [raw(url) for url in masters.urls]
-    locks = connected(make_locks(masters.urls, ttl=60, round_timeout=20))
+    locks = connected(make_locks(masters.urls, ttl=60, round_timeout=3))
     pause(masters, 3)
     for delay_ms in range(1, 31):
         with pytest.raises(Interrupt), alarm(delay_ms / 1000, interrupt):
             locks.acquire(KEY)
     assert settled_values(servers[3:], NOBODY[3:]) == NOBODY[3:]
     resume(masters, 3)
-    assert settled_values(servers, NOBODY) == NOBODY
+    # An alarm just before the poll is seen after the round: a connection may be lost
+    # by then, and what it owes goes out on the next one, with other traffic.
+    assert wait_until(lambda: locks.holders() and values(servers) == NOBODY)
     assert locks.acquire(KEY, timeout=10)
 
 
@@ -79,7 +83,7 @@ def test_interrupt_when_connections_are_being_opened_then_leaves_no_key(
 def test_sigint_when_it_comes_from_outside_then_leaves_no_key(
     masters: LocalMasters, make_locks: MakeLocks, raw: Raw
 ) -> None:
-    locks = connected(make_locks(masters.urls, ttl=60, round_timeout=20))
+    locks = connected(make_locks(masters.urls, ttl=60, round_timeout=3))
     pause(masters, 3)
     send = lambda: os.kill(os.getpid(), signal.SIGINT)  # noqa: E731
     with pytest.raises(KeyboardInterrupt), later(0.05, send):
@@ -91,7 +95,7 @@ def test_sigint_when_it_comes_from_outside_then_leaves_no_key(
 def test_lock_when_the_signal_handler_returns_then_acquire_goes_on(
     masters: LocalMasters, make_locks: MakeLocks
 ) -> None:
-    locks = connected(make_locks(masters.urls, ttl=60, round_timeout=20))
+    locks = connected(make_locks(masters.urls, ttl=60, round_timeout=3))
     pause(masters, 3)
     rung = []
     with later(0.1, lambda: resume(masters, 3)), alarm(0.02, lambda: rung.append(1)):
@@ -103,7 +107,7 @@ def test_lock_when_the_signal_handler_returns_then_acquire_goes_on(
 def test_lock_when_the_signal_handler_takes_another_then_both_are_held(
     masters: LocalMasters, make_locks: MakeLocks
 ) -> None:
-    locks = connected(make_locks(masters.urls, ttl=60, round_timeout=20))
+    locks = connected(make_locks(masters.urls, ttl=60, round_timeout=3))
     pause(masters, 3)
     inner = []
     with (
