@@ -29,8 +29,7 @@ class Retry:
     `jitter` (0..1, default 0.75): the delay is drawn from `delay * (1 ± jitter)`;
     without it, clients that collided once would collide again.
     `unreachable_tries` (default 3): after so many rounds in a row that fewer than a
-    quorum could answer, acquire raises; with the delay between them that outlasts a
-    quick restart of the servers.
+    quorum could answer, acquire raises.
     """
 
     __slots__ = ("delay", "jitter", "unreachable_tries")

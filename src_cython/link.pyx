@@ -1,6 +1,7 @@
 # One descriptor: open, send, receive. Runs without the GIL; returns 0 or -errno.
 
 from libc.errno cimport EAGAIN, ECONNREFUSED, EINPROGRESS, EINTR, ENOMEM, errno
+from libc.stdint cimport uint32_t
 from libc.stdlib cimport malloc
 from libc.string cimport memcmp, memset
 
@@ -19,12 +20,24 @@ cdef struct Link:
     Buffer outgoing
     char *incoming         # INCOMING_CAPACITY bytes, overwritten by every receive
     size_t received        # bytes in incoming that nobody has taken yet
+    uint32_t owed          # replies that the master owes
     int error              # 0, or the -errno that ended the connection
     bint is_at_end         # the peer closed
     bint is_unseen         # written to, and not looked at since
     bint is_polled         # the last poll looked at it...
     bint is_ready          # ...and said that something happened
     bint is_parsing        # bytes or debts are being taken out: hands off
+
+
+cdef bint link_is_caught_up(Link *self) noexcept nogil:
+    # Whether what was received seems to hold the reply to the last command: all but a
+    # few of our replies are one line. A guess, to know when to stop reading; a wrong
+    # one costs a system call.
+    cdef size_t i
+    cdef uint32_t lines = 0
+    for i in range(self.received):
+        lines += self.incoming[i] == c'\n'
+    return lines > 0 and lines >= self.owed
 
 
 cdef int link_init(Link *self) noexcept nogil:

@@ -188,6 +188,7 @@ cdef Owed owed_pop(Master self) noexcept:
     cdef Owed oldest = self.owed[self.owed_first]
     self.owed_first = (self.owed_first + 1) & (self.owed_capacity - 1)
     self.owed_count -= 1
+    self.link.owed = self.owed_count
     return oldest
 
 
@@ -228,6 +229,7 @@ cdef int owed_push(
         )
     entry.is_repeated = is_repeated
     self.owed_count += 1
+    self.link.owed = self.owed_count
     return 0
 
 

@@ -86,25 +86,26 @@ cdef bint links_look(Link **links, int count, int first, int wanted) noexcept no
     # and `first` moves on now and then, so that each comes to its turn.
     # Returns whether there is anything to take.
     cdef int i, found = 0
-    cdef bint is_broken = False
+    cdef bint is_any = False
     cdef Link *link
     cdef Link *before = NULL      # looked at only when another one follows
     for i in range(first, first + count):
         link = links[i % count]
         if not link.is_unseen or link.is_parsing:
             continue
-        is_broken = is_broken or link.error != 0
+        is_any = is_any or link.error != 0
         if before != NULL:
             before.is_unseen = False
             link_receive(before)
-            found += before.received > 0
-            is_broken = is_broken or before.error != 0 or before.is_at_end
+            is_any = is_any or before.received > 0
+            found += link_is_caught_up(before)
+            is_any = is_any or before.error != 0 or before.is_at_end
             if found >= wanted:
                 return True
         before = link
     if before != NULL:
         before.is_unseen = False
-    return is_broken or found > 0
+    return is_any
 
 
 cdef int links_poll(
@@ -144,7 +145,7 @@ cdef int links_poll(
             and polled[watched].revents & ~POLLOUT
         ):
             link_receive(link)
-            found += link.received > 0
+            found += link_is_caught_up(link)
         watched += 1
     return 0
 

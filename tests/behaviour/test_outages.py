@@ -180,16 +180,6 @@ def test_acquire_when_masters_return_inside_the_timeout_then_is_granted(
         assert locks.acquire(KEY, timeout=20)
 
 
-@pytest.mark.slow
-def test_acquire_when_masters_restart_quickly_then_default_retry_outlasts_it(
-    masters: LocalMasters, make_locks: MakeLocks
-) -> None:
-    locks = connected(make_locks(masters.urls))
-    stop(masters, 5)
-    with later(0.02, lambda: start(masters, 5)):
-        assert locks.acquire(KEY)
-
-
 def test_master_when_it_restarts_then_is_used_again_soon(
     masters: LocalMasters, make_locks: MakeLocks
 ) -> None:
@@ -207,6 +197,7 @@ def test_master_when_it_restarts_then_is_used_again_soon(
     assert wait_until(is_back, within=5)
 
 
+@pytest.mark.slow
 def test_acquire_when_the_quorum_needs_a_restarted_master_then_is_granted_at_once(
     masters: LocalMasters, make_locks: MakeLocks
 ) -> None:
