@@ -16,7 +16,7 @@ from hiredis import Reader, ReplyError
 cdef object INCOMPLETE = object()
 
 cdef enum:
-    SHOWN_REPLY_LENGTH = 80
+    SHOWN_REPLY_LENGTH = 200     # a script error of Redis 6 has its cause at its end
 
 
 cdef object reply_reader():

@@ -79,7 +79,7 @@ def test_error_reply_is_a_failed_vote_with_its_text(
     operation: Operation, text: str
 ) -> None:
     vote = vote_of_reply(operation, reply_of(b"-%b\r\n" % text.encode()))
-    assert vote == (Vote.FAILED, text[:80])
+    assert vote == (Vote.FAILED, text[:200])
 
 
 @thorough
@@ -87,7 +87,7 @@ def test_error_reply_is_a_failed_vote_with_its_text(
 def test_error_reply_of_any_text_is_never_a_grant_and_never_taken(
     operation: Operation, text: str
 ) -> None:
-    assert vote_of_reply(operation, ReplyError(text)) == (Vote.FAILED, text[:80])
+    assert vote_of_reply(operation, ReplyError(text)) == (Vote.FAILED, text[:200])
 
 
 # A server without SET (rename-command SET "") quotes the arguments, and with them
@@ -187,4 +187,4 @@ def test_text_of_an_unexpected_reply_never_shows_what_it_holds(
 
 
 def test_long_error_text_is_cut() -> None:
-    assert vote_of_reply(ACQUIRE, ReplyError("x" * 500)) == (Vote.FAILED, "x" * 80)
+    assert vote_of_reply(ACQUIRE, ReplyError("x" * 500)) == (Vote.FAILED, "x" * 200)
