@@ -24,7 +24,7 @@ class MasterVote(
     of the round to this answer, None without one. The last two are filled by
     `holders()` alone: `token_hash` (first 16 hex digits of the token's SHA-256, None
     if nobody holds the resource there) and `remaining_ms` (until the key expires
-    there, -1 for a key without expiry).
+    there, -1 for a key without expiry, -2 for none).
     """
 
     __slots__ = ()
