@@ -278,6 +278,7 @@ cdef int engine_prepare(Engine self, Round round) except -1:
 def engine_run(Engine engine not None, Round round not None):
     """Run a round until it is closed; a lost one is rolled back before this returns.
 
+    Returns how many warnings the engine has by now.
     Blocks, with the GIL released, for connections where a quorum of them is missing
     (as long as `round.left_ns` allows), then up to the round's timeout. An exception
     of a signal handler rolls the round back and goes on.
@@ -310,6 +311,7 @@ def engine_run(Engine engine not None, Round round not None):
             raise
         finally:
             engine_flush(engine)
+        return len(engine.warnings)
     finally:
         engine_leave(engine)
 
