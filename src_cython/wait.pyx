@@ -92,29 +92,25 @@ cdef bint links_look(Link **links, int count, int first, int wanted) noexcept no
     # turn. (In bench/floor.c a look saves 2 % of the time, and mostly the poll.)
     # Returns whether there is anything to take.
     cdef int i, found = 0
-    cdef bint is_any = False
+    cdef bint is_any = False, is_looking = True
     cdef Link *link
     cdef Link *before = NULL      # looked at only when another one follows
     for i in range(first, first + count):
         link = links[i % count]
         if not link.is_unseen or link.is_parsing:
             continue
+        link.is_unseen = False
         is_any = is_any or link.error != 0
-        if 1 < link.owed < BEHIND_LIMIT:
+        if not is_looking or 1 < link.owed < BEHIND_LIMIT:
             continue
         if before != NULL:
-            before.is_unseen = False
             link_receive(before)
-            is_any = is_any or before.received > 0
             found += link_is_caught_up(before)
-            is_any = is_any or before.error != 0 or before.is_at_end
-            if found >= wanted:
-                return True
-            if before.received == 0:
-                return is_any
+            is_any = (
+                is_any or before.received > 0 or before.error != 0 or before.is_at_end
+            )
+            is_looking = before.received > 0 and found < wanted
         before = link
-    if before != NULL:
-        before.is_unseen = False
     return is_any
 
 
