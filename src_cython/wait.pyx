@@ -264,12 +264,36 @@ cdef int64_t engine_patience_ns(Engine self, Round round) noexcept:
     return min(self.connect_timeout_ns, max(round.left_ns, round.terms.timeout_ns))
 
 
+cdef int engine_look_again(Engine self, int64_t now_ns) except -1:
+    # A stream's end stands behind the late replies in it, which nobody has read yet: so
+    # poll until there is nothing more. Twice will do, and a flood is left to itself.
+    cdef int _i, i
+    for _i in range(4):
+        for i in range(self.master_count):
+            self.links[i].is_unseen = False      # no look before the poll: ask them all
+        engine_step(self, self.master_count, now_ns)
+        if links_are_quiet(self.links, self.master_count):
+            return 0
+    return 0
+
+
+cdef bint links_are_quiet(Link **links, int count) noexcept nogil:
+    # Whether the last poll asked every open connection, and none had anything to say.
+    cdef int i
+    for i in range(count):
+        if links[i].phase == LINK_OPEN and (
+            not links[i].is_polled or links[i].is_ready
+        ):
+            return False
+    return True
+
+
 cdef int engine_prepare(Engine self, Round round) except -1:
     # Connections first, t0 after them. A healthy engine passes with two comparisons.
     cdef int64_t now_ns = clock_ns()
     cdef int ready
     if now_ns - self.polled_at_ns > NS_PER_S:
-        engine_step(self, self.master_count, now_ns)     # idle: has one been cut?
+        engine_look_again(self, now_ns)     # idle: has one been cut?
     ready = engine_asked_count(self, round.operation_code, now_ns)
     if ready < self.quorum:
         engine_connect(

@@ -47,6 +47,24 @@ def test_idle_connection_when_it_was_cut_then_the_first_round_finds_new_ones(
 
 
 @pytest.mark.slow
+def test_idle_connection_when_it_was_cut_behind_unread_replies_then_is_found_out(
+    proxies: list[Proxy], proxied: Callable[..., FastRedlock]
+) -> None:
+    locks = proxied(**QUICK)
+    for proxy in proxies:
+        proxy.set(holds_down=True)
+    with pytest.raises(QuorumUnreachableError):
+        locks.acquire("late", timeout=0)
+    for proxy in proxies:
+        proxy.heal()
+    time.sleep(1.1)  # as above; the late replies stand before the end of each stream
+    for proxy in proxies:
+        proxy.reset()
+    lease = granted(locks.acquire(KEY, timeout=0))
+    assert lease.release() is ReleaseStatus.RELEASED
+
+
+@pytest.mark.slow
 def test_idle_connection_when_a_middlebox_forgot_it_then_acquire_outlasts_it(
     proxies: list[Proxy], proxied: Callable[..., FastRedlock]
 ) -> None:

@@ -154,7 +154,7 @@ class Process:
     def _prepare(self, round: Round) -> Steps:
         now_ns = self._now_ns()
         if now_ns - self.polled_at_ns > S:
-            yield from self._step(now_ns)
+            yield from self._step(now_ns)  # once: it takes a stream to its end
         operation, count = int(round.operation), len(self.servers)
         ready, quorum = engine_asked(self._engine, operation, now_ns), count // 2 + 1
         if ready < quorum:
