@@ -140,18 +140,24 @@ def test_child_when_it_drops_everything_then_the_parents_lease_stands(
     assert held[0].stats().losses == 0
 
 
+@pytest.mark.parametrize("is_main", [True, False], ids=["main", "other"])
 def test_child_when_forked_in_the_middle_of_another_threads_round_then_can_lock(
-    masters: LocalMasters, make_locks: MakeLocks
+    masters: LocalMasters, make_locks: MakeLocks, is_main: bool
 ) -> None:
     locks = connected(make_locks(masters.urls, ttl=60, round_timeout=20))
     pause(masters, 3)
-    with ThreadPoolExecutor(1) as pool:
+
+    def fork() -> Fork:
+        return Fork(lambda: bool(locks.acquire("child", timeout=10)))
+
+    with ThreadPoolExecutor(2) as pool:
         waiting = pool.submit(locks.acquire, KEY)
         assert wait_until(lambda: locks.stats().rounds == 1)
-        child = Fork(lambda: bool(locks.acquire("child", timeout=10)))
+        child = fork() if is_main else pool.submit(fork).result()
         resume(masters, 3)
         assert child.result() is True
-        assert waiting.result()
+        assert granted(waiting.result()).release() is ReleaseStatus.RELEASED
+    assert locks.stats().losses == 0
 
 
 def test_grandchild_when_it_locks_then_works_too(locks: FastRedlock) -> None:
