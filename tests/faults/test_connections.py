@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import time
 from collections.abc import Callable
+from contextlib import ExitStack, suppress
 
 import pytest
 import redis
@@ -14,6 +17,44 @@ from fastredlock import FastRedlock, QuorumUnreachableError, ReleaseStatus
 from fastredlock.testing import LocalMasters
 
 from .helpers import QUICK, SLACK, take_and_release
+
+# what a middlebox that forgets idle flows is met with: link.pyx says why
+SOCKET_OPTIONS = {
+    "no delay": (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+    "keepalive": (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    "first probe after": (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30),
+    "next probe after": (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 3),
+    "probes": (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+    "unacknowledged for": (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 10_000),
+}
+
+
+def sockets() -> dict[str, int]:
+    """List the sockets of this process, by inode: a number is soon used again."""
+    found = {}
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):
+            found[os.readlink(f"/proc/self/fd/{name}")] = int(name)
+    return {link: fd for link, fd in found.items() if link.startswith("socket:")}
+
+
+def test_sockets_when_opened_then_probe_their_peers_and_give_up_mute_ones(
+    make_locks: MakeLocks, urls: list[str]
+) -> None:
+    before = sockets()
+    locks = make_locks(urls)
+    locks.connect()
+    opened = [fd for link, fd in sockets().items() if link not in before]
+    assert len(opened) == 5
+    wanted = {name: value for name, (_, _, value) in SOCKET_OPTIONS.items()}
+    with ExitStack() as closing:
+        for fd in opened:
+            ours = closing.enter_context(socket.socket(fileno=os.dup(fd)))
+            found = {
+                name: ours.getsockopt(level, option)
+                for name, (level, option, _) in SOCKET_OPTIONS.items()
+            }
+            assert found == wanted
 
 
 def test_address_when_another_server_stands_behind_the_name_then_is_found(
