@@ -130,6 +130,17 @@ def test_certificate_when_only_the_system_cas_are_trusted_then_is_refused(
     assert "certificate" in told
 
 
+def test_certificate_when_a_system_ca_signed_it_then_is_accepted(
+    make_locks: MakeLocks,
+    tls_ports: list[int],
+    certificates: Certificates,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificates.authority))
+    locks = make_locks([url(tls_ports[0])])
+    assert granted(locks.acquire(KEY, timeout=0)).release() is ReleaseStatus.RELEASED
+
+
 def test_certificate_when_it_is_for_another_name_then_is_refused(
     make_locks: MakeLocks, tls_ports: list[int], options: str
 ) -> None:
