@@ -122,6 +122,7 @@ cdef class Master:
     cdef int64_t give_up_at_ns       # of connect(2) or handshake
     cdef int64_t connect_timeout_ns
     cdef size_t unparsed             # bytes fed since the last whole reply
+    cdef int scan                    # of reply_is_giant
     cdef uint64_t jitter
     cdef readonly int64_t late_us    # the last reply that missed its round's deadline
 
@@ -294,6 +295,7 @@ cdef int master_on_connected(Master self, int64_t now_ns) except -1:
     self.feed = reader.feed
     self.gets = reader.gets
     self.unparsed = 0
+    self.scan = SCAN_LINE_START
     self.is_proven = False
     self.handshake = Handshake(
         encoded(self.settings.username), encoded(self.settings.password),
@@ -384,6 +386,12 @@ cdef int master_on_received(Master self, bytes data, int64_t now_ns) except -1:
 
 cdef int master_on_bytes(Master self, bytes data, int64_t now_ns) except -1:
     """Take received bytes: every whole reply in them pops its entry."""
+    if reply_is_giant(
+        &self.scan, PyBytes_AS_STRING(data), <size_t>PyBytes_GET_SIZE(data)
+    ):
+        return master_on_lost(
+            self, "announces a million elements: no reply to our commands", now_ns
+        )
     # No reply is shorter than a line, so as many replies as lines are all there is: it
     # saves to ask the reader, after the last one, whether there is another.
     cdef int most = -1

@@ -19,6 +19,31 @@ cdef enum:
     SHOWN_REPLY_LENGTH = 200     # a script error of Redis 6 has its cause at its end
 
 
+# Where the scan for headers is: in one with so many digits, or in one of these.
+cdef enum:
+    LONGEST_COUNT = 6            # digits of an array's or map's length
+    SCAN_LINE_START = 100
+    SCAN_ELSEWHERE = 101
+
+
+cdef bint reply_is_giant(int *scan, const char *data, size_t size) noexcept:
+    # Whether an array or a map of a million elements is announced: no reply to our
+    # commands is one. hiredis makes the whole list at once: of 10^9 elements it has
+    # 8 GB, which takes seconds to give back. (Within a bulk string it would be a false
+    # alarm: nobody's token has a line that begins so.)
+    cdef size_t i
+    for i in range(size):
+        if data[i] == c'\n':
+            scan[0] = SCAN_LINE_START
+        elif scan[0] == SCAN_LINE_START:
+            scan[0] = 0 if data[i] in b"*%~>|" else SCAN_ELSEWHERE
+        elif scan[0] <= LONGEST_COUNT and c'0' <= data[i] <= c'9':
+            scan[0] += 1
+            if scan[0] > LONGEST_COUNT:
+                return True
+    return False
+
+
 cdef object reply_reader():
     return Reader(notEnoughData=INCOMPLETE)
 

@@ -94,7 +94,8 @@ class Process:
     # --- what a lease asks of its FastRedlock -----------------------------------------
 
     def _now_ns(self) -> int:
-        return self.clock.read(self.world.now_ns)
+        clock, true_ns = self.clock, self.world.now_ns
+        return clock.origin_ns + true_ns + true_ns * clock.rate_ppm // 1_000_000
 
     _fork_generation = staticmethod(fork_generation)
 
@@ -163,6 +164,7 @@ class Process:
         for index, connection in enumerate(self.connections):
             if connection is None or not connection.is_readable:
                 continue
+            connection.is_readable = False
             quiet &= ~(1 << index)
             if connection.is_open and not connection.is_told:
                 connection.is_told = True
@@ -218,7 +220,10 @@ class Process:
 
     def is_readable(self) -> bool:
         """Whether poll(2) would return at once."""
-        return any(c is not None and c.is_readable for c in self.connections)
+        for connection in self.connections:  # any() takes three times as long
+            if connection is not None and connection.is_readable:
+                return True
+        return False
 
     def on_readable(self, connection: Connection) -> None:
         """Wake whoever polls, if this connection is still one of ours."""
