@@ -11,7 +11,7 @@ from types import TracebackType
 
 from ._extensions import Extensions, extensions_of
 from .errors import LeaseLostError
-from .votes import MasterVote, votes_of
+from .votes import MasterVote, Resource, votes_of
 
 TYPE_CHECKING = False  # as typing's, whose import would be a third of ours
 if TYPE_CHECKING:
@@ -46,10 +46,10 @@ class BaseLease:
         "resource",
     )
 
-    resource: str | bytes
+    resource: Resource
 
     def __init__(
-        self, locks: Any, resource: str | bytes, round: Round, valid_until_ns: int
+        self, locks: Any, resource: Resource, round: Round, valid_until_ns: int
     ) -> None:
         self._locks = locks
         self.resource = resource
