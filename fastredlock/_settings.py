@@ -20,6 +20,18 @@ NS_PER_MS = 1_000_000
 FIXED_DRIFT_NS = 2_000_000  # a server expires keys at whole milliseconds (Redlock page)
 ROUND_SHARE = 20  # a round may take 1/20 of the ttl (Redlock page: 5-50 ms of 10 s)
 SHORTEST_ROUND_TIMEOUT_NS = 5_000_000  # below that, a busy scheduler is a dead server
+DEFAULT_TTL_MS = 10_000
+
+
+class NoExpiry(float):
+    """The ttl of a key that stays until it is released; see `NO_EXPIRY`."""
+
+    __slots__ = ()
+
+
+# For replacing libraries that write keys without expiry: the holder's crash blocks
+# everybody until a person deletes the key. So it has a name, and infinity is refused.
+NO_EXPIRY = NoExpiry("inf")
 
 
 class Settings:
@@ -95,6 +107,8 @@ class Settings:
 
     def terms(self, ttl: float) -> Terms:
         """Turn a ttl (s) into the times of a round."""
+        if isinstance(ttl, NoExpiry) and self.max_ttl is None:
+            return self._terms_without_expiry()
         longest = LONGEST_TTL if self.max_ttl is None else self.max_ttl
         ttl_ms = round(ttl * 1000) if is_number(ttl) and 0 < ttl <= longest else 0
         drift_ns = self.drift_ns(ttl_ms)
@@ -107,11 +121,18 @@ class Settings:
                 f"ttl={ttl!r}: allowed is {shortest_ms / 1000} to {longest} s{by}; "
                 f"drift takes off {self.drift_factor:.2%} and 2 ms"
             )
-        timeout_ns = self.round_timeout_ns
-        if timeout_ns is None:
-            share_ns = ttl_ms * NS_PER_MS // ROUND_SHARE
-            timeout_ns = max(share_ns, SHORTEST_ROUND_TIMEOUT_NS)
-        return Terms(ttl_ms, drift_ns, timeout_ns)
+        return Terms(ttl_ms, drift_ns, self._timeout_ns(ttl_ms))
+
+    def _terms_without_expiry(self) -> Terms:
+        ttl_ms = LONGEST_TTL * 1000
+        timeout_ns = self._timeout_ns(DEFAULT_TTL_MS)
+        return Terms(ttl_ms, self.drift_ns(ttl_ms), timeout_ns, False)
+
+    def _timeout_ns(self, ttl_ms: int) -> int:
+        if self.round_timeout_ns is not None:
+            return self.round_timeout_ns
+        share_ns = ttl_ms * NS_PER_MS // ROUND_SHARE
+        return max(share_ns, SHORTEST_ROUND_TIMEOUT_NS)
 
     def drift_ns(self, ttl_ms: int) -> int:
         """Return what the clocks may differ in a ttl, as on the Redlock page."""

@@ -44,11 +44,12 @@ class FastRedlock:
 
     `masters`: an iterable of URLs, `(host, port)` pairs, dicts of redis-py keyword
     arguments or redis-py clients (their settings are copied). `resource`: the default
-    for `acquire()` and `lock()`. Times are seconds: `ttl` of the keys; `round_timeout`
-    for one question to all masters (default 5 % of the ttl, at least 5 ms);
-    `connect_timeout` for one connection; `max_ttl` the longest ttl allowed. `retry`:
-    delays between attempts. `drift_factor`: what the clocks may differ. `new_token`:
-    called once per round for the value to store (default: 20 random bytes in hex).
+    for `acquire()` and `lock()`. Times are seconds: `ttl` of the keys (`NO_EXPIRY`:
+    they stay until released, even if the holder dies); `round_timeout` for one question
+    to all masters (default 5 % of the ttl, at least 5 ms); `connect_timeout` for one
+    connection; `max_ttl` the longest ttl allowed. `retry`: delays between attempts.
+    `drift_factor`: what the clocks may differ. `new_token`: called once per round for
+    the value to store (default: 20 random bytes in hex).
 
     Raises ConfigurationError for bad values, before any I/O. Nothing is connected until
     the first use. All threads of a process may share one instance, and should.

@@ -70,7 +70,10 @@ cdef int command_of_round(
     Buffer *out, Round round, Scripts scripts, bint by_source
 ) noexcept:
     if round.operation_code == OPERATION_ACQUIRE:
-        return command_acquire(out, round.resource, round.token, round.terms.ttl_ms)
+        return command_acquire(
+            out, round.resource, round.token,
+            round.terms.ttl_ms if round.terms.has_expiry else 0,
+        )
     if round.operation_code == OPERATION_EXTEND:
         return command_script(
             out, scripts.extend, by_source, round.resource, round.token,
