@@ -222,6 +222,12 @@ def test_ttl_of_max_ttl_is_taken() -> None:
     assert new_settings(max_ttl=10).terms(10).ttl_ms == 10_000
 
 
+@pytest.mark.parametrize("script", ["return 1", 1, bytearray(b"return 1")])
+def test_release_script_that_is_not_bytes_is_refused(script: Any) -> None:
+    message = refusal_of(lambda: FastRedlock(MASTERS, release_script=script))
+    assert message == f"release_script={script!r}: allowed is None or bytes"
+
+
 def test_no_expiry_counts_on_the_longest_ttl_and_waits_as_for_the_default() -> None:
     terms = new_settings().terms(NO_EXPIRY)
     assert (terms.ttl_ms, terms.timeout_ns) == (10**12, 500 * MS)
