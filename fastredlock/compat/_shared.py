@@ -2,8 +2,8 @@
 
 The replaced libraries are handed redis-py clients, and a new lock object for every use
 costs them nothing. So a FastRedlock, which has connections of its own, is kept as long
-as one of the clients lives whose settings it copied; where masters are named by text
-alone, as long as somebody uses it.
+as one of the clients' pools lives whose settings it copied; where masters are named by
+text alone, as long as somebody uses it.
 """
 
 from __future__ import annotations
@@ -45,16 +45,19 @@ def shared_locks(
         return _new_locks(make, masters, drift_factor)
     if locks is None:
         locks = _known[key] = _new_locks(make, masters, drift_factor)
-        for reference, master in zip(references, masters, strict=True):
-            if reference is not master:
-                _kept.setdefault(master, []).append(locks)
+        for reference in references:
+            if isinstance(reference, ref):
+                _kept.setdefault(reference(), []).append(locks)
     return locks
 
 
 def _reference(master: object) -> object:
-    """Return what stands for a master in a key and does not keep a client alive."""
+    """Return what stands for a master in a key and does not keep a client alive.
+
+    A client's pool has the settings and lives longer: some make a client per use of it.
+    """
     try:
-        return ref(master)
+        return ref(getattr(master, "connection_pool", master))
     except TypeError:  # text
         return master
 
