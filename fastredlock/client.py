@@ -217,12 +217,12 @@ class FastRedlock:
 
     def _run(self, round: Round) -> None:
         try:
-            engine_run(self._engine, round)
+            warnings = engine_run(self._engine, round)
         except ValueError as error:
             raise FastRedlockError("this FastRedlock is closed") from error
         except RuntimeError as error:
             raise InternalError(f"please report this: {error}") from error
-        if len(self._engine.warnings) > self._warned:
+        if warnings > self._warned:
             self._log_warnings()
 
     def _log_warnings(self) -> None:

@@ -24,7 +24,7 @@ from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 from libc.errno cimport EINPROGRESS
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memset, strerror
+from libc.string cimport memchr, memset, strerror
 
 from hiredis import ProtocolError, PushNotification
 
@@ -380,6 +380,11 @@ cdef int master_on_received(Master self, bytes data, int64_t now_ns) except -1:
 
 cdef int master_on_bytes(Master self, bytes data, int64_t now_ns) except -1:
     """Take received bytes: every whole reply in them pops its entry."""
+    # No reply is shorter than a line, so as many replies as lines are all there is: it
+    # saves to ask the reader, after the last one, whether there is another.
+    cdef int most = -1
+    if self.unparsed == 0 and self.state_code == MASTER_READY:
+        most = line_count(data)
     self.link.is_parsing = True
     try:
         self.feed(data)
@@ -391,6 +396,9 @@ cdef int master_on_bytes(Master self, bytes data, int64_t now_ns) except -1:
             self.unparsed = 0
             if type(reply) is not PushNotification:
                 master_on_reply(self, reply, now_ns)
+            most -= 1
+            if most == 0:
+                break
     except ProtocolError as error:
         master_on_lost(self, not_resp_text(data, error), now_ns)
     except BaseException:      # out of memory: which replies were taken?
@@ -402,6 +410,20 @@ cdef int master_on_bytes(Master self, bytes data, int64_t now_ns) except -1:
     if self.unparsed > UNPARSED_LIMIT:
         master_on_lost(self, "a reply of over 1 MiB: not to our commands", now_ns)
     return 0
+
+
+cdef int line_count(bytes data) noexcept:
+    # -1 where the last line is not whole.
+    cdef const char *at = PyBytes_AS_STRING(data)
+    cdef const char *end = at + PyBytes_GET_SIZE(data)
+    cdef int count = 0
+    while at < end:
+        at = <const char *>memchr(at, c'\n', end - at)
+        if at == NULL:
+            return -1
+        at += 1
+        count += 1
+    return count
 
 
 cdef object master_next_reply(Master self):

@@ -183,10 +183,10 @@ def test_extension_when_confirmed_after_the_validity_then_is_lost() -> None:
         taken = locks._engine.new_round(0, b"r", b"t", TERMS)
         taken.open(now)
         lease = Lease(locks, "r", taken, now + S)
-        extension = lease._begin_extend(10, object())
+        extension = lease._begin_extend(10, lease)
         extension.open(now)
         extension.on_vote(0, int(Vote.GRANTED), None, True, now + 2 * S)
-        lease._extending.clear()
+        lease._leave_extend(lease)
         with pytest.raises(LeaseLostError, match="extended too late"):
             lease._end_extend(extension)
 

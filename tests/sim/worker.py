@@ -58,7 +58,7 @@ class SimLease(BaseLease):
                 judge.on_validity(process, self)
                 yield from process.run(round)
             finally:
-                self._extending.discard(extension)
+                self._leave_extend(extension)
             return self._end_extend(round)
         finally:
             judge.on_validity(process, self)
