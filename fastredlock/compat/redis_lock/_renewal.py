@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import threading
 import weakref
-from logging import getLogger
 from typing import Any
 
 from redis.exceptions import RedisError
 
 from ._errors import NotAcquired
-
-log = getLogger("redis_lock.refresh.thread")
+from ._loggers import logger_for_refresh_thread as log
 
 HASTE = 10  # a renewal that failed is tried again after so small a part of the interval
 
