@@ -20,6 +20,7 @@ from ._redis_py import (
     out_of_time,
     redis_error,
     unanswered,
+    unanswered_releases,
     unconfirmed,
 )
 from ._shared import token_source
@@ -67,15 +68,19 @@ def prolong(lease: Lease, ttl: float) -> bool:
 
 
 def give_back(lease: Lease) -> bool:
-    """Release; return False if it was lost before. Raises if it is not confirmed."""
+    """Release; return False if it was lost before.
+
+    Raises if it is not confirmed. It may then be called again.
+    """
     was_valid = lease.is_valid
-    for attempt in tries():
+    for _ in tries():
         status = lease.release()
         if status is RELEASED:
             return True
         if status is GONE:
-            # What was valid, and is gone after a try without an answer, we released.
-            return was_valid and attempt > 1
+            return lease in unanswered_releases
+        if was_valid:
+            unanswered_releases.add(lease)
     raise unconfirmed(lease.resource)
 
 

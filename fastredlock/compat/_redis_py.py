@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from os import urandom
 from typing import Any
+from weakref import WeakSet
 
 from redis import exceptions
 
@@ -27,6 +28,10 @@ from .. import (
 # idle is replaced at once, a server that restarts needs about that long.
 PAUSES = (0.0, 0.0, 0.15)
 PATIENCE = 5.0  # s; what redis-py waits for a reply where its client names no time
+
+# Leases that were valid when their release was sent, and nobody answered: one that is
+# gone at the next try was released by the one before.
+unanswered_releases: WeakSet[Any] = WeakSet()
 
 _ERRORS: dict[str, type[exceptions.RedisError]] = {
     "NOAUTH": exceptions.AuthenticationError,
@@ -62,8 +67,17 @@ def new_locks(clients: Sequence[Any], **options: Any) -> FastRedlock:
 
 
 def encoded(client: Any, value: object) -> bytes:
-    """Return the bytes that the client would send for a name or a token."""
+    """Return a value's bytes in the client's encoding."""
     return bytes(client.connection_pool.get_encoder().encode(value))
+
+
+def key_of(client: Any, name: object) -> bytes:
+    """Return the bytes that a blocking client sends for a name.
+
+    Where hiredis is installed, and we need it, it packs the commands of those clients:
+    text goes out as UTF-8 whatever their encoding. An awaitable client encodes it.
+    """
+    return name.encode() if isinstance(name, str) else encoded(client, name)
 
 
 def draw_token() -> bytes:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from redis.exceptions import LockError, LockNotOwnedError, RedisError
 
 from ... import NO_EXPIRY, ConfigurationError, MasterVote
-from .._redis_py import clients_of, encoded, times_left_ms
+from .._redis_py import clients_of, key_of, times_left_ms
 
 NOT_RAISED = "Lock was unlocked or no longer owned when exiting context manager. (%s)"
 _HOOKS = {
@@ -20,6 +20,11 @@ _HOOKS = {
     "LUA_EXTEND_SCRIPT": "do_extend",
     "LUA_REACQUIRE_SCRIPT": "do_reacquire",
 }
+
+
+def is_ours(thing: Any) -> bool:
+    """Tell whether a class or a function is from here, not from a user's subclass."""
+    return bool(thing.__module__.startswith(__package__ or "fastredlock"))
 
 
 class _ThreadLocal(threading.local):
@@ -93,15 +98,16 @@ class BaseLock:
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         for script, hook in _HOOKS.items():
-            if script in vars(cls) and getattr(cls, hook).__module__.startswith(
-                __package__ or "fastredlock"
-            ):
+            if script in vars(cls) and is_ours(getattr(cls, hook)):
                 raise TypeError(f"{script} is not what runs: override {hook}() as well")
 
     def register_scripts(self) -> None:
-        """Make the scripts that hooks of a subclass may call; does no I/O."""
+        """Make the scripts that hooks of a subclass may call; does no I/O.
+
+        They keep alive the client that they were made with, so only then.
+        """
         cls = type(self)
-        if "lua_release" not in vars(cls):
+        if not is_ours(cls) and "lua_release" not in vars(cls):
             client = self._clients[0]
             cls.lua_release = client.register_script(cls.LUA_RELEASE_SCRIPT)
             cls.lua_extend = client.register_script(cls.LUA_EXTEND_SCRIPT)
@@ -132,7 +138,7 @@ class BaseLock:
     # --- arithmetic -------------------------------------------------------------------
 
     def _key(self) -> bytes:
-        return encoded(self._clients[0], self.name)
+        return key_of(self._clients[0], self.name)
 
     def _ttl(self) -> float:
         # In whole milliseconds, cut off as redis-py does it.

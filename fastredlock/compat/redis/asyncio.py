@@ -36,6 +36,7 @@ from .._redis_py import (
     patient_options,
     redis_error,
     unanswered,
+    unanswered_releases,
     unconfirmed,
 )
 from .._shared import shared_locks, token_source
@@ -158,7 +159,7 @@ class Lock(BaseLock):
 
     async def do_release(self, expected_token: bytes) -> None:
         lease = self._lease_of(expected_token) or self._adopted(expected_token)
-        was_valid, is_doubtful = lease.is_valid, False
+        was_valid = lease.is_valid
         for pause in PAUSES:
             if pause:
                 await sleep(pause)
@@ -166,11 +167,11 @@ class Lock(BaseLock):
             if status is RELEASED:
                 return
             if status is GONE:
-                # What was valid, and is gone after a try without answer, we released.
-                if was_valid and is_doubtful:
+                if lease in unanswered_releases:
                     return
                 raise self._not_owned("release")
-            is_doubtful = True
+            if was_valid:
+                unanswered_releases.add(lease)
         raise unconfirmed(lease.resource)
 
     def extend(
@@ -216,6 +217,9 @@ class Lock(BaseLock):
             if answered(failure.votes) or not failure.votes:
                 raise self._not_owned(what) from failure
         raise redis_error(failure) from failure
+
+    def _key(self) -> bytes:
+        return encoded(self._clients[0], self.name)
 
     async def _ask(self) -> tuple[MasterVote, ...]:
         for pause in PAUSES:

@@ -14,7 +14,7 @@ from redis.exceptions import RedisError
 
 from ... import NO_EXPIRY, Lease, MasterVote, QuorumUnreachableError
 from .._calls import ask, give_back, prolong, take, tries
-from .._redis_py import encoded, is_held, times_left_ms
+from .._redis_py import is_held, times_left_ms
 from .._shared import shared_locks
 from ._errors import (
     AlreadyAcquired,
@@ -80,7 +80,7 @@ class Lock:
         self._lock_renewal_thread = None
         self.blocking = blocking
         self._locks = shared_locks(releasing_with(int(signal_expire)), [redis_client])
-        self._key = encoded(redis_client, self._name)
+        self._key = self._name.encode()
         self._lease: Lease | None = None
         self._pid = getpid()
 
@@ -100,7 +100,7 @@ class Lock:
 
     @property
     def _token(self) -> bytes:
-        return encoded(self._client, self._id)
+        return self._id.encode()
 
     def get_owner_id(self) -> str | None:
         """Return the id of whoever holds the lock, None if nobody does."""
