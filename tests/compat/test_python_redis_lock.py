@@ -528,6 +528,7 @@ def test_lock_that_was_lost_while_renewed_can_be_acquired_again(
 
 
 @their_thread_may_die
+@pytest.mark.slow
 def test_renewal_goes_on_after_an_error(
     better: ModuleType, masters: LocalMasters
 ) -> None:
@@ -566,6 +567,7 @@ def test_timeout_of_half_a_second_is_half_a_second(
     assert answers == [False]
 
 
+@pytest.mark.slow
 def test_lost_race_does_not_begin_the_timeout_anew(
     better: ModuleType, client: redis.Redis, server: redis.Redis
 ) -> None:
@@ -645,6 +647,7 @@ def test_forked_child_does_not_hold_what_its_parent_holds(
 # --- servers and clients ------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_server_that_is_down_is_a_connection_error(
     module: ModuleType, masters: LocalMasters
 ) -> None:

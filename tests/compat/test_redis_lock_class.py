@@ -309,6 +309,7 @@ def test_token_that_is_handed_over_releases_and_extends(
     assert server.get(KEY) is None
 
 
+@pytest.mark.slow
 def test_release_that_failed_can_be_tried_again(
     better_blocking: Flavour, masters: LocalMasters
 ) -> None:
@@ -572,6 +573,7 @@ def one_master() -> Iterator[LocalMasters]:
         yield masters
 
 
+@pytest.mark.slow
 def test_server_that_is_down_is_a_connection_error(
     flavour: Flavour, one_master: LocalMasters
 ) -> None:
@@ -583,6 +585,7 @@ def test_server_that_is_down_is_a_connection_error(
     assert lock.local.token is None
 
 
+@pytest.mark.slow
 def test_server_that_does_not_answer_is_a_timeout_error(
     flavour: Flavour, one_master: LocalMasters
 ) -> None:
@@ -781,6 +784,7 @@ def test_lock_of_a_list_of_clients_is_held_by_a_majority(
     assert wait_until(lambda: [server.get(KEY) for server in servers] == [None] * 5)
 
 
+@pytest.mark.slow
 def test_lock_of_a_list_of_clients_does_without_a_minority(
     masters: LocalMasters,
 ) -> None:
