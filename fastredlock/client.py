@@ -13,7 +13,6 @@ from ._core import (
     Vote,
     engine_abandon,
     engine_close,
-    engine_open,
     engine_run,
     fork_generation,
     now_ns,
@@ -174,11 +173,7 @@ class FastRedlock:
         QuorumUnreachableError if fewer than a quorum is ready.
         """
         engine, began_ns = self._engine, now_ns()
-        try:
-            engine_open(engine, self._settings.connect_timeout_ns)
-        except ValueError as error:
-            raise FastRedlockError("this FastRedlock is closed") from error
-        self._log_warnings()
+        self._run(engine.new_connecting())
         votes = connection_votes(engine)
         ready = [vote for vote in votes if vote.vote is Vote.GRANTED]
         if len(ready) < len(votes) // 2 + 1:

@@ -97,7 +97,7 @@ class BaseLease:
         return self.remaining() > 0.0
 
     def _begin_extend(self, ttl: float | None, extension: object) -> Round:
-        """Return the round to run; the caller calls `_leave_extend(extension)`.
+        """Return the round to run; the caller takes `extension` out of under_way.
 
         It does so whatever happens, so that object is the caller's own: an interrupt
         in here must not leave one behind, which would bound all later ones.
@@ -116,10 +116,6 @@ class BaseLease:
         if not self._is_adopted():
             self._valid_until_ns = min(self._valid_until_ns, bound_ns)
         return round
-
-    def _leave_extend(self, extension: object) -> None:
-        if self._extensions is not None:
-            self._extensions.under_way.discard(extension)
 
     def _end_extend(self, round: Round) -> float:
         """Take the outcome, while the extension still counts as under way."""
@@ -199,12 +195,13 @@ class Lease(BaseLease):
         says how long the old validity still stands). Never re-creates a lost key.
         """
         extension = object()
+        under_way = extensions_of(self).under_way
         try:
             round = self._begin_extend(ttl, extension)
             self._locks._run(round)
             return self._end_extend(round)
         finally:
-            self._leave_extend(extension)
+            under_way.discard(extension)
 
     def release(self) -> ReleaseStatus:
         """Delete our key on every master, and only ours; return how that ended.

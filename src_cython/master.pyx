@@ -195,6 +195,13 @@ cdef Owed owed_pop(Master self) noexcept:
     return oldest
 
 
+cdef Round owed_at(Master self, uint32_t index):
+    # The round of an entry, counted from the oldest; None for a TIME.
+    cdef PyObject *round
+    round = self.owed[(self.owed_first + index) & (self.owed_capacity - 1)].round
+    return None if round == NULL else <Round>round
+
+
 cdef Round owed_round(Owed entry):
     # The entry's round, its reference taken over; None for a TIME.
     if entry.round == NULL:
@@ -615,6 +622,36 @@ cdef int master_check_time(Master self, int64_t now_ns) except -1:
     elif self.state_code == MASTER_CONNECTING and now_ns >= self.give_up_at_ns:
         master_on_address_failed(self, "connect timed out", now_ns)
     return 0
+
+
+cdef int master_expire_rounds(Master self, int64_t now_ns) except -1:
+    # A round that is still open has a PENDING vote, so one of its masters owes it.
+    cdef uint32_t i
+    cdef Round round
+    for i in range(self.owed_count):
+        round = owed_at(self, i)
+        if (
+            round is not None and round.verdict_code == VERDICT_OPEN
+            and now_ns >= round.opened_ns + round.terms.timeout_ns
+        ):
+            round_on_deadline(round, now_ns)
+    return 0
+
+
+cdef int64_t master_next_ns(Master self, int64_t now_ns) noexcept:
+    # When something is due here; a thing that is overdue by now counts from now on.
+    cdef uint32_t i
+    cdef int64_t next_ns = NEVER_NS
+    cdef Round round
+    if self.state_code == MASTER_CONNECTING or self.state_code == MASTER_HANDSHAKE:
+        return max(self.give_up_at_ns, now_ns + NS_PER_MS)
+    if self.owed_count:
+        next_ns = max(self.owed[self.owed_first].overdue_ns, now_ns + NS_PER_MS)
+    for i in range(self.owed_count):
+        round = owed_at(self, i)
+        if round is not None and round.verdict_code == VERDICT_OPEN:
+            next_ns = min(next_ns, round.opened_ns + round.terms.timeout_ns)
+    return next_ns
 
 
 # --- opening ------------------------------------------------------------------------

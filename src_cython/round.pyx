@@ -34,6 +34,9 @@
 # they granted a later one on another connection: the lease asks.
 # A release inherits the set and clears what is confirmed; what is left when a
 # connection is lost is carried to the next one.
+#
+# A round that somebody waits for puts itself into `inbox` when it closes; the engine
+# finishes it from there (confirmed, or rolled back) and wakes the waiter.
 
 cimport cython
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
@@ -81,6 +84,10 @@ cdef class Round:
     cdef readonly uint64_t may_hold
     cdef public int64_t left_ns          # of the caller's timeout; < 0: no limit
     cdef public int attempt                  # which of its acquire, from 1
+    cdef bint is_submitted               # given to the engine
+    cdef readonly bint is_finished       # closed, and confirmed or rolled back
+    cdef list inbox                      # where it goes when it closes, or None
+    cdef object waiter                   # who is woken then, or None
     cdef list said                       # per master: error text or detail, or None
     cdef VoteCell *cells
     cdef uint8_t counts[5]               # by vote
@@ -90,6 +97,7 @@ cdef class Round:
     cdef uint8_t quorum
     cdef readonly uint32_t generation    # of the process that made it: not a child's
     cdef readonly bint is_opened
+    cdef bint is_connecting              # asks nothing: waits for connections alone
     cdef bint is_rolled_back
 
     def __cinit__(
@@ -221,6 +229,14 @@ cdef int round_on_vote(
         round_note(self, master, said)
     if self.verdict_code == VERDICT_OPEN:
         round_judge(self, now_ns)
+        round_tell(self)
+    return 0
+
+
+cdef int round_tell(Round self) except -1:
+    if self.verdict_code != VERDICT_OPEN and self.inbox is not None:
+        self.inbox.append(self)
+        self.inbox = None
     return 0
 
 
@@ -251,7 +267,7 @@ cdef int round_on_deadline(Round self, int64_t now_ns) except -1:
     self.counts[VOTE_SILENT] += self.counts[VOTE_PENDING]
     self.counts[VOTE_PENDING] = 0
     round_judge(self, now_ns)
-    return 0
+    return round_tell(self)
 
 
 cdef void round_judge(Round self, int64_t now_ns) noexcept:

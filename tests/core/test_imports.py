@@ -28,7 +28,8 @@ ARROWS: dict[str, set[str]] = {
     "votes": {"_core"},  # its enums, and only inside a function
     "errors": {"votes"},
     "retry": {"errors"},
-    "lease": BASE,
+    "_extensions": set(),
+    "lease": {"_extensions", *BASE},
     "_clients": {"errors"},
     "_endpoint": {"errors"},
     "url": {"errors", "_clients", "_endpoint"},

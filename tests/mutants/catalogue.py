@@ -282,10 +282,10 @@ MUTANTS = (
         "interrupted round not rolled back",
         (
             Edit(
-                "src_cython/wait.pyx",
-                "            engine_roll_back(engine, round, clock_ns())\n"
-                "            raise\n",
-                "            raise\n",
+                "src_cython/threads.pyx",
+                "    except BaseException:\n"
+                "        engine_abandon(engine, round)\n",
+                "    except BaseException:\n",
             ),
             Edit(
                 "fastredlock/_acquisition.py",
@@ -299,9 +299,9 @@ MUTANTS = (
         "forked child speaks on its parent's connections",
         (
             Edit(
-                "src_cython/wait.pyx",
-                "    if self.generation != current_generation:\n",
-                "    if False:\n",
+                "src_cython/threads.pyx",
+                "    if self.generation == current_generation:\n",
+                "    if True:\n",
             ),
         ),
         ("tests/behaviour/test_fork.py",),

@@ -13,6 +13,7 @@ from typing import Any
 
 from fastredlock._attempt import attempts
 from fastredlock._core import Round
+from fastredlock._extensions import extensions_of
 from fastredlock.errors import (
     FastRedlockError,
     LeaseLostError,
@@ -52,13 +53,14 @@ class SimLease(BaseLease):
         """As Lease.extend."""
         process, judge = self._locks, self._locks.judge
         extension = object()
+        under_way = extensions_of(self).under_way
         try:
             try:
                 round = self._begin_extend(ttl, extension)
                 judge.on_validity(process, self)
                 yield from process.run(round)
             finally:
-                self._leave_extend(extension)
+                under_way.discard(extension)
             return self._end_extend(round)
         finally:
             judge.on_validity(process, self)
