@@ -43,11 +43,14 @@ class FastRedlock:
 
     `masters`: an iterable of URLs, `(host, port)` pairs, dicts of redis-py keyword
     arguments or redis-py clients (their settings are copied). `resource`: the default
-    for `acquire()` and `lock()`. Times are seconds: `ttl` of the keys; `round_timeout`
-    for one question to all masters (default 5 % of the ttl, at least 5 ms);
-    `connect_timeout` for one connection; `max_ttl` the longest ttl allowed. `retry`:
-    delays between attempts. `drift_factor`: what the clocks may differ. `new_token`:
-    called once per round for the value to store (default: 20 random bytes in hex).
+    for `acquire()` and `lock()`. Times are seconds: `ttl` of the keys (`NO_EXPIRY`:
+    they stay until released, even if the holder dies); `round_timeout` for one question
+    to all masters (default 5 % of the ttl, at least 5 ms); `connect_timeout` for one
+    connection; `max_ttl` the longest ttl allowed. `retry`: delays between attempts.
+    `drift_factor`: what the clocks may differ. `new_token`: called once per round for
+    the value to store (default: 20 random bytes in hex). `release_script`: Lua to run
+    instead of ours, for those who must tell waiters in the same step: it must compare
+    ARGV[1] with what is stored under KEYS[1], and return 1 if it deleted that, else 0.
 
     Raises ConfigurationError for bad values, before any I/O. Nothing is connected until
     the first use. All threads of a process may share one instance, and should.
@@ -67,6 +70,7 @@ class FastRedlock:
         connect_timeout: float = 1.0,
         max_ttl: float | None = None,
         new_token: Callable[[], bytes | str] | None = None,
+        release_script: bytes | None = None,
     ) -> None:
         self._settings = Settings(
             masters,
@@ -78,6 +82,7 @@ class FastRedlock:
             connect_timeout=connect_timeout,
             max_ttl=max_ttl,
             new_token=new_token,
+            release_script=release_script,
         )
         self._engine = self._settings.new_engine()
         self._warned = 0  # how many of the engine's warnings have been logged

@@ -84,6 +84,7 @@ cdef void put_number(Buffer *out, uint64_t value) noexcept nogil:
 cdef int command_acquire(
     Buffer *out, bytes resource, bytes token, int64_t ttl_ms
 ) noexcept:
+    # ttl_ms is 0 for a key without expiry.
     cdef int error = buffer_reserve(
         out,
         COMMAND_OVERHEAD
@@ -91,6 +92,12 @@ cdef int command_acquire(
     )
     if error != 0:
         return error
+    if ttl_ms == 0:
+        buffer_put(out, b"*4\r\n$3\r\nSET\r\n", 13)
+        put_bulk_bytes(out, resource)
+        put_bulk_bytes(out, token)
+        buffer_put(out, b"$2\r\nNX\r\n", 8)
+        return 0
     buffer_put(out, b"*6\r\n$3\r\nSET\r\n", 13)
     put_bulk_bytes(out, resource)
     put_bulk_bytes(out, token)
@@ -169,7 +176,7 @@ cdef bytes command_encode(tuple words):
 
 
 def encode_acquire(bytes resource not None, bytes token not None, int64_t ttl_ms):
-    """Encode `SET resource token NX PX ttl_ms`."""
+    """Encode `SET resource token NX [PX ttl_ms]`."""
     cdef Buffer out
     memset(&out, 0, sizeof(Buffer))
     try:

@@ -84,7 +84,10 @@ cdef int command_of_round(
     if round.keys is not None:
         return command_of_all(out, round, scripts, by_source)
     if round.operation_code == OPERATION_ACQUIRE:
-        return command_acquire(out, round.resource, round.token, round.terms.ttl_ms)
+        return command_acquire(
+            out, round.resource, round.token,
+            round.terms.ttl_ms if round.terms.has_expiry else 0,
+        )
     if round.operation_code == OPERATION_EXTEND:
         return command_script(
             out, scripts.extend, by_source, round.resource, round.token,

@@ -50,18 +50,24 @@ from libc.stdlib cimport calloc, free
 @cython.final
 @cython.freelist(16)
 cdef class Terms:
-    """The times of a round: fixed before it, shared by all rounds alike."""
+    """The times of a round: fixed before it, shared by all rounds alike.
+
+    Without expiry the SET has no PX, and ttl_ms is how long we count on the key.
+    """
 
     cdef readonly int64_t ttl_ms
     cdef readonly int64_t drift_ns
     cdef readonly int64_t timeout_ns
+    cdef readonly bint has_expiry
 
-    def __init__(self, int64_t ttl_ms, int64_t drift_ns, int64_t timeout_ns):
+    def __init__(self, int64_t ttl_ms, int64_t drift_ns, int64_t timeout_ns,
+                 bint has_expiry=True):
         if ttl_ms < 0 or drift_ns < 0 or timeout_ns < 0:
             raise ValueError("a negative time")
         self.ttl_ms = ttl_ms
         self.drift_ns = drift_ns
         self.timeout_ns = timeout_ns
+        self.has_expiry = has_expiry
 
 
 cdef struct VoteCell:

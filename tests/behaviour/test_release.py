@@ -34,6 +34,21 @@ def test_release_when_held_then_is_released_and_gone_from_every_master(
     assert (lease.remaining(), lease.is_valid) == (0.0, False)
 
 
+TELLING = (
+    b'if redis.call("get",KEYS[1])~=ARGV[1] then return 0 end '
+    b'redis.call("lpush","told:"..KEYS[1],1) return redis.call("del",KEYS[1])'
+)
+
+
+def test_release_script_when_given_then_runs_in_the_place_of_ours(
+    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+) -> None:
+    lease = granted(connected(make_locks(urls, release_script=TELLING)).acquire(KEY))
+    assert lease.release() is ReleaseStatus.RELEASED
+    assert settled_values(servers, NOBODY) == NOBODY
+    assert [server.llen(f"told:{KEY}") for server in servers] == [1] * 5
+
+
 def test_release_when_done_then_the_next_acquire_succeeds_at_once(
     locks: FastRedlock, lease: Lease
 ) -> None:

@@ -43,6 +43,12 @@ def test_acquire_is_set_nx_px_with_the_bare_resource_and_token() -> None:
     )
 
 
+def test_acquire_without_a_ttl_has_no_px() -> None:
+    assert encode_acquire(b"orders:42", b"token", 0) == (
+        b"*4\r\n$3\r\nSET\r\n$9\r\norders:42\r\n$5\r\ntoken\r\n$2\r\nNX\r\n"
+    )
+
+
 def test_script_is_asked_for_by_its_sha1() -> None:
     assert encode_script(SCRIPT, False, b"r", b"token", 0) == (
         b"*5\r\n$7\r\nEVALSHA\r\n$40\r\n" + SHA1 + b"\r\n$1\r\n1\r\n"

@@ -1,0 +1,1 @@
+"""One module per replaced library, named as it: change the import and nothing else."""

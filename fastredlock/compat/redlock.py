@@ -1,0 +1,172 @@
+"""redlock-py 1.0.8 on fastredlock: `from fastredlock.compat.redlock import Redlock`.
+
+Same keys, same 22 letters and digits for a token, times in ms, `False` for a lock that
+others hold. Other than the library, it returns a lock that a quorum granted although
+another server is down, draws a fresh token from the kernel for every try, does not
+sleep after the last one, and measures with a clock that nobody sets.
+"""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from collections.abc import Iterable
+from logging import getLogger
+from os import urandom
+from string import ascii_letters, digits
+from time import sleep
+from typing import Any, Literal
+
+from .. import (
+    FastRedlock,
+    Lease,
+    QuorumUnreachableError,
+    ReleaseStatus,
+    ValidityExhaustedError,
+)
+from ._shared import shared_locks, token_source
+
+__all__ = ["CannotObtainLock", "Lock", "MultipleRedlockException", "Redlock"]
+
+UNKNOWN = ReleaseStatus.UNKNOWN
+DEFAULT_TTL = 10  # s; what adopt() assumes of a lock that it knows nothing of
+
+KEY_LENGTH = 22
+_CHARACTERS = (ascii_letters + digits).encode()
+# A random byte is one of 62 characters; the last 8 of 256 are left out, to be fair.
+_OF_BYTE = bytes(_CHARACTERS[byte % 62] for byte in range(256))
+_UNFAIR = bytes(range(4 * 62, 256))
+
+Lock = namedtuple("Lock", ("validity", "resource", "key"))  # ms, as given, bytes
+
+
+class CannotObtainLock(Exception):  # noqa: N818 - its name
+    """Report that there are too few servers to form a quorum."""
+
+
+class MultipleRedlockException(Exception):  # noqa: N818 - its name
+    """Hold the errors of several servers, in `errors`; never raised here.
+
+    The library raises it, and leaves the keys behind, where a quorum granted and
+    another server failed: that is a lock.
+    """
+
+    def __init__(self, errors: Iterable[Exception], *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.errors = errors
+
+    def __str__(self) -> str:
+        return " :: ".join([str(error) for error in self.errors])
+
+    def __repr__(self) -> str:
+        return self.__str__()
+
+
+class Redlock:
+    """Take locks on a majority of servers; see redlock-py for how it is used.
+
+    `connection_list`: redis-py URLs, dicts of its arguments, or clients, whose settings
+    are copied; raises Warning for one that cannot be. `retry_count` tries in all,
+    `retry_delay` s between them.
+    """
+
+    default_retry_count = 3
+    default_retry_delay = 0.2
+    clock_drift_factor = 0.01
+    unlock_script = """
+    if redis.call("get",KEYS[1]) == ARGV[1] then
+        return redis.call("del",KEYS[1])
+    else
+        return 0
+    end"""
+
+    def __init__(
+        self,
+        connection_list: Iterable[object],
+        retry_count: int | None = None,
+        retry_delay: float | None = None,
+    ) -> None:
+        self.servers = list(connection_list)
+        self.quorum = len(self.servers) // 2 + 1
+        if not self.servers:
+            raise CannotObtainLock("Failed to connect to the majority of redis servers")
+        self.retry_count = retry_count or self.default_retry_count
+        self.retry_delay = retry_delay or self.default_retry_delay
+        try:
+            self._locks = shared_locks(
+                FastRedlock, self.servers, drift_factor=self.clock_drift_factor
+            )
+        except ValueError as error:
+            raise Warning(str(error)) from error
+
+    def lock(self, resource: Any, ttl: int) -> Lock | Literal[False]:
+        """Return a Lock for `ttl` ms, or False if there is none after all tries."""
+        _check_ttl(ttl)
+        if ttl - ttl * self.clock_drift_factor <= 2:
+            return False  # drift takes off all of it
+        for tried in range(self.retry_count):
+            if tried:
+                sleep(self.retry_delay)
+            lease = self._try(resource, ttl)
+            if lease is None:
+                continue
+            validity = int(lease.remaining() * 1000)
+            if validity > 0:
+                return Lock(validity, resource, lease.token)
+            lease.release()
+        return False
+
+    def unlock(self, lock: Any) -> None:
+        """Release what has this `resource` and `key`; what is gone is no error."""
+        # How long a server that is away now is sent the release when it comes back.
+        longest = 2 * getattr(lock, "validity", 0) / 1000
+        ttl = longest if longest > DEFAULT_TTL else None
+        lease = self._locks.adopt(_name(lock.resource), lock.key, ttl=ttl)
+        if lease.release() is UNKNOWN:
+            _warn("%r: fewer than a quorum confirmed the unlock", lock.resource)
+
+    def lock_instance(
+        self, server: object, resource: Any, val: bytes | str, ttl: int
+    ) -> Literal[True] | None:
+        """Take the lock on one server alone, over a connection made for this call."""
+        _check_ttl(ttl)
+        with FastRedlock([server], new_token=lambda: val) as alone:
+            lease = alone.acquire(_name(resource), ttl=ttl / 1000, timeout=0)
+        return None if lease is None else True
+
+    def unlock_instance(self, server: object, resource: Any, val: bytes | str) -> None:
+        """Release the lock on one server alone, over a connection made for this call.
+
+        Logs what went wrong, and raises nothing.
+        """
+        with FastRedlock([server]) as alone:
+            if alone.adopt(_name(resource), val).release() is UNKNOWN:
+                _warn("%r: the unlock was not confirmed by %r", resource, alone)
+
+    def get_unique_id(self) -> bytes:
+        """Draw the key of a lock, 22 letters and digits; called once per try."""
+        key = b""
+        while len(key) < KEY_LENGTH:
+            key = urandom(4 * KEY_LENGTH).translate(_OF_BYTE, _UNFAIR)[:KEY_LENGTH]
+        return key
+
+    def _try(self, resource: Any, ttl: int) -> Lease | None:
+        token_source.set(self.get_unique_id)
+        try:
+            return self._locks.acquire(_name(resource), ttl=ttl / 1000, timeout=0)
+        except (QuorumUnreachableError, ValidityExhaustedError) as error:
+            _warn("%s", error)
+            return None
+
+
+def _check_ttl(ttl: object) -> None:
+    if not isinstance(ttl, int):
+        raise ValueError(f"ttl {ttl} is not an integer")
+
+
+def _name(resource: Any) -> str | bytes:
+    """Return the name of a key; redis-py takes numbers as well."""
+    return str(resource) if type(resource) in (int, float) else resource
+
+
+def _warn(text: str, *values: object) -> None:
+    getLogger("fastredlock").warning(text, *values)

@@ -1,0 +1,1 @@
+"""What replaces other libraries, beside them; a package, so that names never clash."""

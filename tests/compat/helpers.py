@@ -1,0 +1,214 @@
+"""Two libraries side by side: their surfaces compared, one of them in another process.
+
+`PAIR` of a test module is `(theirs, ours)`, two names of modules. `library(*PAIR)` is
+a fixture that gives one after the other; with `not_copied(*PAIR)`, theirs must fail.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from subprocess import PIPE, Popen
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+KEY = "orders:42"
+PATIENCE = 8.0  # s; for what takes milliseconds, on a machine that is loaded
+MANNERS = ("__enter__", "__exit__", "__aenter__", "__aexit__", "__call__")
+
+
+def load(name: str) -> ModuleType:
+    """Import a library, or skip the test where it is not installed."""
+    return pytest.importorskip(name, reason=f"{name} is in the extra `compat-test`")
+
+
+def library(theirs: str, ours: str) -> Any:
+    """Return a fixture: the test runs with their module, then with ours."""
+
+    @pytest.fixture(params=[theirs, ours], ids=["theirs", "ours"])
+    def module(request: pytest.FixtureRequest) -> ModuleType:
+        return load(request.param)
+
+    return module
+
+
+def not_copied(theirs: str, ours: str) -> Any:
+    """Return a fixture as `library`: theirs has to fail, it is a bug not copied."""
+    fails = pytest.mark.xfail(strict=True, reason="their bug, which is not copied")
+    params = [pytest.param(theirs, marks=fails), ours]
+
+    @pytest.fixture(params=params, ids=["theirs", "ours"])
+    def module(request: pytest.FixtureRequest) -> ModuleType:
+        return load(request.param)
+
+    return module
+
+
+# --- surfaces ---------------------------------------------------------------------
+
+
+def surface(module: ModuleType, names: list[str]) -> dict[str, str]:
+    """Describe public names of a module: signatures, values, bases of exceptions."""
+    described: dict[str, str] = {}
+    for name in names:
+        value = getattr(module, name, None)
+        described[name] = "missing" if value is None else signature_of(value)
+        if inspect.isclass(value):
+            described |= members_of(name, value)
+    return described
+
+
+def members_of(name: str, cls: type) -> dict[str, str]:
+    """Describe the public members of a class, and its bases if it is an exception."""
+    common = dir(Exception) if issubclass(cls, Exception) else dir(tuple)
+    members = {
+        f"{name}.{member}": signature_of(inspect.getattr_static(cls, member))
+        for member in dir(cls)
+        if member in MANNERS or not (member.startswith("_") or member in common)
+    }
+    if issubclass(cls, Exception):
+        members[f"{name}()"] = " < ".join(base.__name__ for base in cls.__mro__)
+    return members
+
+
+def signature_of(value: object) -> str:
+    """Describe a function by its parameters, anything else by its value."""
+    if isinstance(value, staticmethod | classmethod):
+        value = value.__func__
+    if not callable(value):
+        return type(value).__name__ if is_descriptor(value) else repr(value)
+    try:
+        signature = inspect.signature(value)
+    except ValueError:  # an exception without an __init__ of its own
+        return "(*args)"
+    plain = signature.replace(
+        parameters=[
+            each.replace(annotation=inspect.Parameter.empty)
+            for each in signature.parameters.values()
+        ],
+        return_annotation=inspect.Signature.empty,
+    )
+    return f"async {plain}" if inspect.iscoroutinefunction(value) else str(plain)
+
+
+def is_descriptor(value: object) -> bool:
+    return hasattr(type(value), "__get__")
+
+
+def differing(theirs: dict[str, str], ours: dict[str, str]) -> set[str]:
+    """Return what the two describe differently, as `name: theirs -> ours`."""
+    return {
+        f"{name}: {theirs.get(name, 'missing')} -> {ours.get(name, 'missing')}"
+        for name in theirs.keys() | ours.keys()
+        if theirs.get(name) != ours.get(name)
+    }
+
+
+def own_names(module: ModuleType) -> list[str]:
+    """List the public names that a module defines itself."""
+    return [
+        name
+        for name, value in vars(module).items()
+        if not name.startswith("_")
+        and getattr(value, "__module__", None) == module.__name__
+    ]
+
+
+# --- another process ------------------------------------------------------------------
+
+
+class Other:
+    """A lock in a process of its own; see `workers`, which says what it can be told."""
+
+    def __init__(self, process: Popen[str]) -> None:
+        self._process = process
+
+    def say(self, line: str) -> str:
+        """Have it do something; wait for its answer."""
+        self.tell(line)
+        return self.answer()
+
+    def tell(self, line: str) -> None:
+        """Have it do something, and do not wait."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{line}\n")
+        self._process.stdin.flush()
+
+    def answer(self) -> str:
+        """Wait for what it answers."""
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().strip()
+
+    def take(self) -> bool:
+        """Try once."""
+        return self.say("take") == "True"
+
+    def release(self) -> None:
+        """Release what it has."""
+        assert self.say("release") == "None"
+
+
+@contextmanager
+def other_process(kind: str, module: str, key: str, urls: list[str]) -> Iterator[Other]:
+    """Run a lock of this kind, of this module, in a process of its own."""
+    process = Popen(
+        [sys.executable, "-m", "compat.workers", kind, module, key, *urls],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        stdin=PIPE,
+        stdout=PIPE,
+        text=True,
+    )
+    with process:
+        try:
+            yield Other(process)
+        finally:
+            process.kill()
+
+
+def assert_exclude_each_other(here: Any, there: Other) -> None:
+    """Check that each gets the lock only while the other does not have it."""
+    assert there.take()
+    assert not here.take()
+    there.release()
+    assert here.take()
+    assert not there.take()
+    here.release()
+    assert there.take()
+    there.release()
+
+
+# --- others ---------------------------------------------------------------------------
+
+
+def wait_until(claim: Callable[[], object], within: float = PATIENCE) -> bool:
+    """Return whether the claim came true in time."""
+    deadline = time.monotonic() + within
+    while not claim():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.002)
+    return True
+
+
+@contextmanager
+def stopwatch() -> Iterator[Callable[[], float]]:
+    """Yield a function that returns the seconds since the start of the block."""
+    began = time.monotonic()
+    yield lambda: time.monotonic() - began
+
+
+def forbid_sockets(client: Any) -> Any:
+    """Return a redis-py client that fails as soon as its connections are used."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("a socket of the client was used")
+
+    client.connection_pool.get_connection = refuse
+    client.connection_pool.make_connection = refuse
+    return client

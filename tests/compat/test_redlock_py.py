@@ -1,0 +1,442 @@
+"""redlock-py 1.0.8 and what replaces it: one body for both."""
+
+from __future__ import annotations
+
+import pickle
+import random
+import re
+import subprocess
+import sys
+import time
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from fastredlock.testing import LocalMasters
+
+from . import workers
+from .helpers import (
+    KEY,
+    assert_exclude_each_other,
+    differing,
+    forbid_sockets,
+    library,
+    load,
+    not_copied,
+    other_process,
+    own_names,
+    stopwatch,
+    surface,
+    wait_until,
+)
+
+PAIR = ("redlock", "fastredlock.compat.redlock")
+OURS = PAIR[1]
+TTL = 10_000  # ms
+
+redlock = library(*PAIR)
+better = not_copied(*PAIR)
+
+# What differs in the surface, and why; the rest of what differs are the tests of
+# `better` and of `OURS` alone.
+DIFFERENCES: dict[str, str] = {}
+
+
+def impatient(urls: list[str]) -> list[redis.Redis]:
+    """Return clients that do not try again for seconds, as theirs would."""
+    return [redis.Redis.from_url(url, retry=Retry(NoBackoff(), 0)) for url in urls]
+
+
+def values(servers: list[redis.Redis], key: str = KEY) -> list[Any]:
+    return [server.get(key) for server in servers]
+
+
+def sets(server: redis.Redis) -> int:
+    """Count the SET commands of a server so far."""
+    stats: dict[str, Any] = server.info("commandstats")  # type: ignore[assignment]
+    return int(stats.get("cmdstat_set", {}).get("calls", 0))
+
+
+# --- surface --------------------------------------------------------------------------
+
+
+def test_surface_is_theirs() -> None:
+    theirs, ours = map(load, PAIR)
+    names = own_names(theirs)
+    assert sorted(ours.__all__) == sorted(names)
+    found = differing(surface(theirs, names), surface(ours, names))
+    assert found == DIFFERENCES.keys()
+
+
+def test_attributes_are_set_as_by_theirs(redlock: ModuleType, urls: list[str]) -> None:
+    manager = redlock.Redlock(urls)
+    assert len(manager.servers) == 5
+    assert (manager.quorum, manager.retry_count, manager.retry_delay) == (3, 3, 0.2)
+    manager = redlock.Redlock(urls[:4], retry_count=0, retry_delay=0)
+    assert (manager.quorum, manager.retry_count, manager.retry_delay) == (3, 3, 0.2)
+    manager = redlock.Redlock(urls, 7, 0.5)
+    assert (manager.retry_count, manager.retry_delay) == (7, 0.5)
+
+
+def test_lock_is_a_tuple_of_three_that_can_be_pickled(
+    redlock: ModuleType, urls: list[str]
+) -> None:
+    lock = redlock.Redlock(urls).lock(KEY, TTL)
+    validity, resource, key = lock
+    assert lock == redlock.Lock(validity, resource, key)
+    assert pickle.loads(pickle.dumps(lock)) == lock
+    assert type(validity) is int
+    assert 0 < validity <= TTL - TTL // 100 - 2
+    assert resource == KEY
+
+
+def test_multiple_errors_are_joined(redlock: ModuleType) -> None:
+    error = redlock.MultipleRedlockException([ValueError("a"), OSError("b")])
+    assert str(error) == repr(error) == "a :: b"
+    assert [str(one) for one in error.errors] == ["a", "b"]
+    assert error.args == ()
+
+
+def test_no_servers_are_too_few(redlock: ModuleType) -> None:
+    message = "^Failed to connect to the majority of redis servers$"
+    with pytest.raises(redlock.CannotObtainLock, match=message):
+        redlock.Redlock([])
+
+
+@pytest.mark.parametrize("bad", ["http://h", {"hots": "h"}])
+def test_connection_that_cannot_be_understood_raises_a_warning(
+    redlock: ModuleType, bad: object
+) -> None:
+    with pytest.raises(Warning, match=r"http|redis|hots"):
+        redlock.Redlock([bad])
+
+
+# --- wire -----------------------------------------------------------------------------
+
+
+def test_key_value_and_ttl_on_the_servers(
+    redlock: ModuleType, urls: list[str], servers: list[redis.Redis]
+) -> None:
+    lock = redlock.Redlock(urls).lock(KEY, TTL)
+    assert re.fullmatch(rb"[A-Za-z0-9]{22}", lock.key)
+    assert wait_until(lambda: values(servers) == [lock.key] * 5)
+    assert all(TTL - 2000 < server.pttl(KEY) <= TTL for server in servers)
+
+
+@pytest.mark.parametrize("resource", [b"\xff\x00", "ü", 42, 1.5])
+def test_resource_may_be_what_redis_py_takes(
+    redlock: ModuleType, urls: list[str], servers: list[redis.Redis], resource: Any
+) -> None:
+    manager = redlock.Redlock(urls)
+    lock = manager.lock(resource, TTL)
+    assert lock.resource == resource
+    assert wait_until(lambda: values(servers, resource) == [lock.key] * 5)
+    manager.unlock(lock)
+    assert wait_until(lambda: values(servers, resource) == [None] * 5)
+
+
+@pytest.mark.parametrize(("here", "there"), [PAIR, PAIR[::-1]])
+def test_old_and_new_processes_exclude_each_other(
+    here: str, there: str, urls: list[str]
+) -> None:
+    lock = workers.RedlockPy(load(here), KEY, urls)
+    load(there)
+    with other_process("redlock-py", there, KEY, urls) as other:
+        assert_exclude_each_other(lock, other)
+
+
+@pytest.mark.slow
+def test_counter_when_old_and_new_processes_share_it_then_loses_no_update(
+    urls: list[str], tmp_path: Any
+) -> None:
+    path = tmp_path / "counter"
+    path.write_text("0")
+    for module in PAIR:
+        load(module)
+    with (
+        other_process("redlock-py", PAIR[0], KEY, urls) as theirs,
+        other_process("redlock-py", PAIR[1], KEY, urls) as ours,
+    ):
+        for process in (theirs, ours):
+            process.tell(f"count {path} 20")
+        assert [theirs.answer(), ours.answer()] == ["None", "None"]
+    assert path.read_text() == "40"
+
+
+def test_lock_of_one_is_unlocked_by_the_other(
+    urls: list[str], servers: list[redis.Redis]
+) -> None:
+    theirs, ours = (load(module).Redlock(urls) for module in PAIR)
+    for taker, releaser in ((theirs, ours), (ours, theirs)):
+        releaser.unlock(taker.lock(KEY, TTL))
+        assert wait_until(lambda: values(servers) == [None] * 5)
+
+
+# --- behaviour ------------------------------------------------------------------------
+
+
+def test_lock_that_is_held_is_false_after_all_tries(
+    redlock: ModuleType, urls: list[str], servers: list[redis.Redis]
+) -> None:
+    assert redlock.Redlock(urls).lock(KEY, TTL)
+    second = redlock.Redlock(urls, retry_count=3, retry_delay=0.05)
+    before = sets(servers[0])
+    with stopwatch() as elapsed:
+        assert second.lock(KEY, TTL) is False
+        assert elapsed() >= 0.1
+    assert sets(servers[0]) - before == 3
+
+
+def test_lock_that_is_released_meanwhile_is_got_by_a_later_try(
+    redlock: ModuleType, urls: list[str], servers: list[redis.Redis]
+) -> None:
+    for server in servers:
+        server.set(KEY, "another's", px=100)
+    assert redlock.Redlock(urls, retry_count=40, retry_delay=0.05).lock(KEY, TTL)
+
+
+def test_lock_whose_ttl_is_over_is_free(redlock: ModuleType, urls: list[str]) -> None:
+    manager = redlock.Redlock(urls)
+    assert manager.lock(KEY, 50)
+    time.sleep(0.06)
+    assert manager.lock(KEY, TTL)
+
+
+def test_attributes_that_are_changed_later_count(
+    redlock: ModuleType, urls: list[str], servers: list[redis.Redis]
+) -> None:
+    manager = redlock.Redlock(urls)
+    assert manager.lock(KEY, TTL)
+    manager.retry_count, manager.retry_delay = 1, 0.001
+    before = sets(servers[0])
+    assert manager.lock(KEY, TTL) is False
+    assert sets(servers[0]) - before == 1
+
+
+def test_unlock_needs_resource_and_key_alone(
+    redlock: ModuleType, urls: list[str], servers: list[redis.Redis]
+) -> None:
+    manager = redlock.Redlock(urls)
+    lock = manager.lock(KEY, TTL)
+    redlock.Redlock(urls).unlock(SimpleNamespace(resource=KEY, key=lock.key.decode()))
+    assert wait_until(lambda: values(servers) == [None] * 5)
+    assert manager.unlock(redlock.Lock(0, KEY, lock.key)) is None
+
+
+def test_unlock_leaves_what_another_has(
+    redlock: ModuleType, urls: list[str], servers: list[redis.Redis]
+) -> None:
+    manager = redlock.Redlock(urls)
+    lock = manager.lock(KEY, TTL)
+    for server in servers:
+        server.set(KEY, "another's")
+    manager.unlock(lock)
+    assert values(servers) == [b"another's"] * 5
+
+
+def test_unlock_raises_nothing_when_all_servers_are_gone(
+    redlock: ModuleType, masters: LocalMasters
+) -> None:
+    manager = redlock.Redlock(impatient(masters.urls))
+    lock = manager.lock(KEY, TTL)
+    for i in range(5):
+        masters.stop(i)
+    assert manager.unlock(lock) is None
+
+
+def test_lock_is_false_when_a_majority_is_gone(
+    redlock: ModuleType, masters: LocalMasters
+) -> None:
+    manager = redlock.Redlock(impatient(masters.urls), 2, 0.01)
+    for i in range(3):
+        masters.stop(i)
+    assert manager.lock(KEY, TTL) is False
+
+
+@pytest.mark.parametrize("ttl", [1.5, 10_000.0])
+def test_ttl_that_is_no_int_is_refused(
+    redlock: ModuleType, urls: list[str], ttl: float
+) -> None:
+    with pytest.raises(ValueError, match=f"^ttl {ttl} is not an integer$"):
+        redlock.Redlock(urls).lock(KEY, ttl)
+
+
+@pytest.mark.parametrize("ttl", [-5, 0, 1, 2])
+def test_ttl_that_drift_takes_off_gives_no_lock(
+    redlock: ModuleType, urls: list[str], servers: list[redis.Redis], ttl: int
+) -> None:
+    assert redlock.Redlock(urls, 1, 0.001).lock(KEY, ttl) is False
+    assert wait_until(lambda: values(servers) == [None] * 5)
+
+
+def test_subclass_may_draw_the_keys(
+    redlock: ModuleType, urls: list[str], servers: list[redis.Redis]
+) -> None:
+    class Named(redlock.Redlock):  # type: ignore[misc, name-defined]
+        def get_unique_id(self) -> bytes:
+            return b"worker-7"
+
+    manager = Named(urls)
+    assert manager.lock(KEY, TTL).key == b"worker-7"
+    assert wait_until(lambda: values(servers) == [b"worker-7"] * 5)
+
+
+def test_one_server_can_be_locked_and_unlocked_alone(
+    redlock: ModuleType, urls: list[str], servers: list[redis.Redis]
+) -> None:
+    manager = redlock.Redlock(impatient(urls))
+    server, value = manager.servers[2], manager.get_unique_id()
+    assert manager.lock_instance(server, KEY, value, TTL) is True
+    assert values(servers) == [None, None, value, None, None]
+    assert manager.lock_instance(server, KEY, b"second", TTL) is None
+    assert manager.unlock_instance(server, KEY, b"second") is None
+    assert manager.unlock_instance(server, KEY, value) is None
+    assert values(servers) == [None] * 5
+    with pytest.raises(ValueError, match=r"ttl 1\.5 is not an integer"):
+        manager.lock_instance(server, KEY, value, 1.5)
+
+
+# --- bugs that are not copied ---------------------------------------------------------
+
+
+def test_quorum_is_a_lock_although_another_server_is_down(
+    better: ModuleType, masters: LocalMasters
+) -> None:
+    manager = better.Redlock(impatient(masters.urls))
+    masters.stop(4)
+    lock = manager.lock(KEY, TTL)  # theirs: raises, and leaves four keys behind
+    assert lock
+    manager.unlock(lock)
+    assert manager.lock(KEY, TTL)
+
+
+def test_no_delay_after_the_last_try(better: ModuleType, urls: list[str]) -> None:
+    manager = better.Redlock(urls, retry_count=1, retry_delay=0.5)
+    assert manager.lock(KEY, TTL)
+    with stopwatch() as elapsed:
+        assert manager.lock(KEY, TTL) is False
+        assert elapsed() < 0.4
+
+
+def test_every_try_has_a_key_of_its_own(
+    better: ModuleType, urls: list[str], servers: list[redis.Redis]
+) -> None:
+    drawn = []
+
+    class Watched(better.Redlock):  # type: ignore[misc, name-defined]
+        def get_unique_id(self) -> bytes:
+            drawn.append(super().get_unique_id())
+            return drawn[-1]
+
+    assert better.Redlock(urls).lock(KEY, TTL)
+    assert Watched(urls, retry_count=3, retry_delay=0.001).lock(KEY, TTL) is False
+    assert len(set(drawn)) == 3
+
+
+def test_key_cannot_be_predicted_from_the_seed_of_random(
+    better: ModuleType, urls: list[str]
+) -> None:
+    manager = better.Redlock(urls)
+    keys = []
+    for _ in range(2):
+        random.seed(7)
+        keys.append(manager.get_unique_id())
+    assert keys[0] != keys[1]
+
+
+def test_validity_when_the_wall_clock_is_set_back_then_is_not_longer_than_the_ttl(
+    better: ModuleType, urls: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = better.Redlock(urls)
+    hours = iter(range(100, 0, -1))
+    monkeypatch.setattr(time, "time", lambda: next(hours) * 3600.0)
+    assert manager.lock(KEY, TTL).validity < TTL
+
+
+def test_ttl_is_checked_under_optimisation_as_well(better: ModuleType) -> None:
+    code = (
+        f"import sys; sys.path[:0] = {sys.path!r}; from {better.__name__} import *\n"
+        "try: Redlock(['redis://localhost']).lock_instance(None, 'k', b'v', 1.5)\n"
+        "except ValueError: print('refused')"
+    )
+    told = subprocess.run(
+        [sys.executable, "-O", "-c", code], capture_output=True, text=True, check=False
+    )
+    assert told.stdout == "refused\n"
+
+
+# --- clients that are handed over -----------------------------------------------------
+
+
+def test_sockets_of_clients_are_never_used(urls: list[str]) -> None:
+    clients = [forbid_sockets(redis.Redis.from_url(url)) for url in urls]
+    manager = load(OURS).Redlock(clients)
+    lock = manager.lock(KEY, TTL)
+    manager.unlock(lock)
+    assert manager.lock_instance(clients[0], KEY, b"v", TTL)
+
+
+def test_clients_share_one_set_of_connections(
+    urls: list[str], servers: list[redis.Redis]
+) -> None:
+    clients = impatient(urls)
+    assert load(OURS).Redlock(clients).lock("first", TTL)
+    connected = servers[0].info("clients")["connected_clients"]  # type: ignore[index]
+    for i in range(5):
+        assert load(OURS).Redlock(clients).lock(f"second:{i}", TTL)
+    again = servers[0].info("clients")["connected_clients"]  # type: ignore[index]
+    assert again == connected
+
+
+@pytest.mark.parametrize("decode_responses", [False, True])
+def test_settings_of_clients_are_copied(
+    redlock: ModuleType, decode_responses: bool
+) -> None:
+    with LocalMasters(1, options=("--requirepass", "s3cret")) as masters:
+        options = {"password": "s3cret", "db": 3, "decode_responses": decode_responses}
+        client = redis.Redis(host="127.0.0.1", port=masters.ports[0], **options)
+        lock = redlock.Redlock([client]).lock(KEY, TTL)
+        stored = client.get(KEY)
+        assert stored == (lock.key.decode() if decode_responses else lock.key)
+        client.close()
+
+
+def test_unix_socket_of_a_client_is_copied(redlock: ModuleType) -> None:
+    with LocalMasters(1, unix=True) as masters:
+        client = redis.Redis.from_url(masters.urls[0])
+        manager = redlock.Redlock([client])
+        assert manager.lock(KEY, TTL).key == client.get(KEY)
+        client.close()
+
+
+def test_client_that_cannot_be_copied_is_named() -> None:
+    sentinel = pytest.importorskip("redis.sentinel").Sentinel([("h", 26379)])
+    ours = load(OURS)
+    with pytest.raises(Warning, match="Sentinel service 'orders' has no fixed address"):
+        ours.Redlock([sentinel.master_for("orders")])
+    pool = redis.ConnectionPool(connection_class=type("Own", (redis.Connection,), {}))
+    with pytest.raises(Warning, match=r"connection class .*Own is not redis-py's own"):
+        ours.Redlock([redis.Redis(connection_pool=pool)])
+    client = redis.Redis(credential_provider=object())  # type: ignore[arg-type]
+    with pytest.raises(Warning, match="credential_provider cannot be copied"):
+        ours.Redlock([client])
+
+
+def test_same_server_twice_is_refused() -> None:
+    with pytest.raises(Warning, match="are the same server"):
+        load(OURS).Redlock([{"host": "h", "db": 0}, {"host": "h", "db": 1}])
+
+
+def test_failed_try_is_logged_with_what_every_server_said(
+    masters: LocalMasters, caplog: pytest.LogCaptureFixture
+) -> None:
+    manager = load(OURS).Redlock(masters.urls, retry_count=1)
+    for i in range(3):
+        masters.stop(i)
+    assert manager.lock(KEY, TTL) is False
+    assert "fewer than a quorum of masters could answer" in caplog.text
+    assert f"127.0.0.1:{masters.ports[0]} FAILED" in caplog.text

@@ -1,0 +1,96 @@
+"""When connections are shared, and which timeouts of a client count."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from typing import Any
+
+import pytest
+import redis
+
+from fastredlock import ConfigurationError
+from fastredlock.compat._shared import shared_locks
+
+
+class Made:
+    """Stand for a FastRedlock: keep the options, and of the masters only copies."""
+
+    def __init__(self, masters: list[Any], **options: Any) -> None:
+        self.options = options
+        self.hosts = [
+            client.connection_pool.connection_kwargs["host"]
+            for client in masters
+            if isinstance(client, redis.Redis)
+        ]
+
+
+def made(*masters: object) -> Made:
+    return shared_locks(Made, masters)
+
+
+def test_same_clients_share_one_as_long_as_one_of_them_lives() -> None:
+    first, second = redis.Redis(host="a"), redis.Redis(host="b")
+    locks = weakref.ref(made(first, second))
+    gc.collect()
+    assert locks() is made(first, second)
+    assert made(first) is not locks()
+    del first, second
+    gc.collect()
+    assert locks() is None
+
+
+def test_other_clients_of_the_same_servers_have_their_own() -> None:
+    first, second = redis.Redis(host="a"), redis.Redis(host="a")
+    assert made(first) is not made(second)
+
+
+def test_client_where_another_was_in_memory_is_not_taken_for_it() -> None:
+    for host in ("a", "b", "c", "d"):
+        assert made(redis.Redis(host=host)).hosts == [host]
+
+
+def test_masters_named_by_text_are_shared_while_used() -> None:
+    locks = made("redis://a", "redis://b")
+    assert made("redis://a", "redis://b") is locks
+    forgotten = weakref.ref(locks)
+    del locks
+    gc.collect()
+    assert forgotten() is None
+
+
+def test_dicts_are_never_shared() -> None:
+    assert made({"host": "a"}) is not made({"host": "a"})
+
+
+def test_other_drift_is_another_one() -> None:
+    client = redis.Redis()
+    assert shared_locks(Made, [client], drift_factor=0.1) is not made(client)
+
+
+def test_client_that_cannot_be_copied_is_refused_every_time() -> None:
+    from fastredlock import FastRedlock
+
+    client = redis.Redis(credential_provider=object())  # type: ignore[arg-type]
+    for _ in range(2):
+        with pytest.raises(ConfigurationError, match="credential_provider"):
+            shared_locks(FastRedlock, [client])
+
+
+@pytest.mark.parametrize(
+    ("masters", "connect_timeout", "round_timeout"),
+    [
+        ([redis.Redis()], 1.0, None),
+        ([redis.Redis(socket_timeout=None, socket_connect_timeout=None)], 1.0, None),
+        ([redis.Redis(socket_timeout=0.1, socket_connect_timeout=0.2)], 0.2, 0.1),
+        ([{"socket_timeout": 30}, {"socket_timeout": 0.2}], 1.0, 0.2),
+        (["redis://h?socket_timeout=0.3", "redis://g"], 1.0, 0.3),
+        (["redis://h", ("h", 6379)], 1.0, None),
+    ],
+)
+def test_timeouts_that_are_shorter_than_ours_are_kept(
+    masters: list[object], connect_timeout: float, round_timeout: float | None
+) -> None:
+    options = made(*masters).options
+    assert options["connect_timeout"] == connect_timeout
+    assert options["round_timeout"] == round_timeout
