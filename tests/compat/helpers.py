@@ -10,13 +10,16 @@ import inspect
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from subprocess import PIPE, Popen
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
+
+T = TypeVar("T")
 
 KEY = "orders:42"
 PATIENCE = 8.0  # s; for what takes milliseconds, on a machine that is loaded
@@ -194,6 +197,12 @@ def wait_until(claim: Callable[[], object], within: float = PATIENCE) -> bool:
             return False
         time.sleep(0.002)
     return True
+
+
+def in_threads(bodies: Sequence[Callable[[], T]]) -> list[T]:
+    """Run all bodies at the same time; return their results, or raise."""
+    with ThreadPoolExecutor(len(bodies)) as pool:
+        return [future.result() for future in [pool.submit(body) for body in bodies]]
 
 
 @contextmanager

@@ -42,7 +42,24 @@ class RedlockPy:
         self._manager.unlock(self._lock)
 
 
-KINDS: dict[str, Any] = {"redlock-py": RedlockPy}
+class Pottery:
+    """pottery: one Redlock, with a redis-py client for each master."""
+
+    def __init__(self, module: ModuleType, key: str, urls: list[str]) -> None:
+        from redis import Redis
+
+        self._lock = module.Redlock(
+            key=key, masters=set(map(Redis.from_url, urls)), auto_release_time=TTL
+        )
+
+    def take(self) -> bool:
+        return bool(self._lock.acquire(blocking=False))
+
+    def release(self) -> None:
+        self._lock.release()
+
+
+KINDS: dict[str, Any] = {"redlock-py": RedlockPy, "pottery": Pottery}
 
 
 def count(lock: Held, path: Path, times: int) -> None:
