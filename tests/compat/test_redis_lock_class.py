@@ -72,7 +72,10 @@ def test_surface_differs_where_the_table_says_so() -> None:
         found = differing(
             surface(load(theirs), ["Lock"]), surface(load(ours), ["Lock"])
         )
-        assert {name.partition(":")[0] for name in found} == DIFFERENCES.keys()
+        names = {name.partition(":")[0] for name in found}
+        # Theirs puts its registered scripts there once one has been used.
+        names -= {"Lock.lua_release", "Lock.lua_extend", "Lock.lua_reacquire"}
+        assert names == DIFFERENCES.keys()
 
 
 # --- the wire -----------------------------------------------------------------------

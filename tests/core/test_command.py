@@ -158,7 +158,8 @@ def test_key_of_any_length_is_sent_whole(length: int) -> None:
 def test_acquire_is_read_by_a_server_as_it_was_meant(
     key: bytes, token: bytes, ttl_ms: int
 ) -> None:
-    meant = [b"SET", key, token, b"NX", b"PX", b"%d" % ttl_ms]
+    expiry = [b"PX", b"%d" % ttl_ms] if ttl_ms else []  # 0: a key that stays
+    meant = [b"SET", key, token, b"NX", *expiry]
     assert words_of(encode_acquire(key, token, ttl_ms)) == meant
 
 
