@@ -15,7 +15,8 @@ def extensions_of(lease: BaseLease) -> Extensions:
     appended is everybody's. (A lock would stay locked in a child forked meanwhile.)
     """
     if not lease._extensions:
-        lease._extensions.append(Extensions(lease._round.terms))
+        made = Extensions(lease._round.terms, lease._granted_until_ns)
+        lease._extensions.append(made)
     return lease._extensions[0]
 
 
@@ -25,58 +26,70 @@ class Extensions:
     From its first write on an extension may have reached a master, also where we never
     hear of it, and those of several threads may arrive in any order: the lease ends
     with the earliest of all that are under way.
+
+    Threads share this without a lock, in single steps that no other thread can divide.
+    A validity is a list of bounds, which holds until the earliest: those who begin an
+    extension add theirs to every list that counts now or may count soon, and nothing
+    is ever taken out of one.
     """
 
-    __slots__ = ("_bound_ns", "_unanswered", "longest_terms", "terms", "under_way")
+    __slots__ = ("_unanswered", "longest_terms", "terms", "under_way", "validity_ns")
 
-    def __init__(self, terms: Terms) -> None:
+    def __init__(self, terms: Terms, valid_until_ns: int) -> None:
         self.terms = terms  # last asked for
         self.longest_terms = terms  # how long a key can live, confirmed or not
-        self.under_way: set[object] = set()
-        self._bound_ns = 0
-        self._unanswered: tuple[Round, ...] = ()
+        self.validity_ns = [valid_until_ns]  # what counts now
+        self.under_way: dict[object, list[int]] = {}  # what counts if that one is won
+        self._unanswered: set[Round] = set()
 
-    def begin(self, round: Round, extension: object, now_ns: int) -> int:
-        """Count a round that is about to be run; return when the lease ends by it."""
+    def begin(self, round: Round, extension: object, now_ns: int) -> None:
+        """Count a round that is about to be run."""
         terms = round.terms
         bound_ns = now_ns + terms.ttl_ms * 1_000_000 - terms.drift_ns
         self.terms = terms
-        self._unanswered = (
-            *(old for old in self._unanswered if old.may_hold or not old.is_opened),
-            round,
-        )
         if terms.ttl_ms > self.longest_terms.ttl_ms:
             self.longest_terms = terms
-        if not self.under_way:
-            self._bound_ns = bound_ns
-        self.under_way.add(extension)
-        self._bound_ns = min(self._bound_ns, bound_ns)
-        return self._bound_ns
+        for old in tuple(self._unanswered):
+            if old.is_opened and not old.may_hold:
+                self._unanswered.discard(old)
+        self._unanswered.add(round)
+        # In the table before it looks at the others: of two, one sees the other. What
+        # counts comes last: who is not in the table any more has written that.
+        bounds = self.under_way[extension] = [bound_ns]
+        for others in tuple(self.under_way.values()):
+            if others is not bounds:
+                others.append(bound_ns)
+                bounds.append(others[0])
+        self.validity_ns.append(bound_ns)
 
-    def valid_until_ns(self, round: Round) -> int:
-        """Return until when a won round holds, whatever of others still arrives.
+    def win(self, round: Round, extension: object) -> None:
+        """Let a won round count, whatever of others still arrives.
 
         A connection that was given up may deliver late what it was given, after what
         its successor delivered: a shorter extension would then have the last word. It
         counts where a quorum cannot be made of masters that owe no answer to one.
         """
+        bounds = self.under_way[extension]
         shorter = [
             old
-            for old in self._unanswered
+            for old in tuple(self._unanswered)
             if old.may_hold and old.terms.ttl_ms < round.terms.ttl_ms
         ]
-        if not shorter:
-            return self._bound_ns
-        owing = 0
-        for old in shorter:
-            owing |= old.may_hold
-        votes = round.votes()
-        firm = sum(
-            vote.name == "GRANTED" and not owing >> index & 1
-            for index, (vote, _, _) in enumerate(votes)
-        )
-        if firm > len(votes) // 2:
-            return self._bound_ns
-        terms = min((old.terms for old in shorter), key=lambda terms: terms.ttl_ms)
-        by_shortest_ns = round.opened_ns + terms.ttl_ms * 1_000_000 - terms.drift_ns
-        return min(self._bound_ns, by_shortest_ns)
+        if shorter and not is_firm(round, shorter):
+            terms = min((old.terms for old in shorter), key=lambda terms: terms.ttl_ms)
+            ttl_ns = terms.ttl_ms * 1_000_000 - terms.drift_ns
+            bounds.append(round.opened_ns + ttl_ns)
+        self.validity_ns = bounds
+
+
+def is_firm(round: Round, shorter: list[Round]) -> bool:
+    """Return whether a quorum that granted it owes no answer to a shorter one."""
+    owing = 0
+    for old in shorter:
+        owing |= old.may_hold
+    votes = round.votes()
+    firm = sum(
+        vote.name == "GRANTED" and not owing >> index & 1
+        for index, (vote, _, _) in enumerate(votes)
+    )
+    return firm > len(votes) // 2

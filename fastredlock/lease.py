@@ -39,10 +39,10 @@ class BaseLease:
     __slots__ = (
         "__weakref__",
         "_extensions",
+        "_granted_until_ns",
         "_locks",
         "_round",
         "_status",
-        "_valid_until_ns",
         "resource",
     )
 
@@ -54,7 +54,7 @@ class BaseLease:
         self._locks = locks
         self.resource = resource
         self._round = round
-        self._valid_until_ns = valid_until_ns
+        self._granted_until_ns = valid_until_ns
         self._extensions: list[Extensions] = []  # none or one that counts
         self._status: ReleaseStatus | None = None
 
@@ -92,6 +92,14 @@ class BaseLease:
         return left_ns / 1e9 if left_ns > 0 else 0.0
 
     @property
+    def _valid_until_ns(self) -> int:
+        if self._status is not None:
+            return 0
+        if self._extensions:
+            return min(self._extensions[0].validity_ns)
+        return self._granted_until_ns
+
+    @property
     def is_valid(self) -> bool:
         """Whether validity is left."""
         return self.remaining() > 0.0
@@ -108,28 +116,24 @@ class BaseLease:
         now_ns = locks._now_ns()
         if self._status is not None:
             raise LeaseLostError(self.resource, "not extended: it was released")
-        if self._is_adopted():
-            self._valid_until_ns = 0
-        elif not self.is_valid:
+        if not (self._is_adopted() or self.is_valid):
             raise LeaseLostError(self.resource, "not extended: its validity is over")
         round: Round = locks._new_extension(self._round, terms)
-        bound_ns = extensions_of(self).begin(round, extension, now_ns)
-        if not self._is_adopted():
-            self._valid_until_ns = min(self._valid_until_ns, bound_ns)
+        extensions_of(self).begin(round, extension, now_ns)
         return round
 
-    def _end_extend(self, round: Round) -> float:
+    def _end_extend(self, round: Round, extension: object) -> float:
         """Take the outcome, while the extension still counts as under way."""
         verdict = round.verdict.name
         if self._status is not None:
             raise LeaseLostError(self.resource, "not extended: it was released")
         is_in_time = self._is_adopted() or round.closed_ns < self._valid_until_ns
         if verdict == "WON" and is_in_time:
-            self._valid_until_ns = extensions_of(self).valid_until_ns(round)
+            extensions_of(self).win(round, extension)
             return self.remaining()
         votes = votes_of(self._locks._engine, round)
         if verdict == "TAKEN":
-            self._valid_until_ns = 0
+            extensions_of(self).validity_ns = [0]
             reason = "lost: expired or taken by another"
         elif verdict == "UNREACHABLE":
             reason = (
@@ -152,7 +156,6 @@ class BaseLease:
         if self._round.generation != self._locks._fork_generation():
             return None
         self._status = UNKNOWN  # until a quorum has confirmed it
-        self._valid_until_ns = 0
         return self._new_release()
 
     def _new_release(self) -> Round:
@@ -199,9 +202,9 @@ class Lease(BaseLease):
         try:
             round = self._begin_extend(ttl, extension)
             self._locks._run(round)
-            return self._end_extend(round)
+            return self._end_extend(round, extension)
         finally:
-            under_way.discard(extension)
+            under_way.pop(extension, None)
 
     def release(self) -> ReleaseStatus:
         """Delete our key on every master, and only ours; return how that ended.
@@ -222,7 +225,6 @@ class Lease(BaseLease):
     def _abandon(self) -> None:
         """Send the release of one that was interrupted; nobody waits for replies."""
         if self._status is UNKNOWN:
-            self._valid_until_ns = 0
             self._locks._abandon(self._new_release())
 
     def __enter__(self) -> Lease:

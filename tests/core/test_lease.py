@@ -306,12 +306,12 @@ class SlowToHear(Lease):
 
     other: Round | None = None
 
-    def _end_extend(self, round: Round) -> float:
+    def _end_extend(self, round: Round, extension: object) -> float:
         if self.other is None:
             self.other = self._begin_extend(
                 60, object()
             )  # on its way; nobody has confirmed it
-        return super()._end_extend(round)
+        return super()._end_extend(round, extension)
 
 
 def test_lease_that_was_released_stays_so_when_an_extension_ends() -> None:

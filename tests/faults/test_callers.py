@@ -6,6 +6,7 @@ import linecache
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from types import FrameType
 from typing import Any
 
@@ -26,11 +27,16 @@ def soon(
     return settled(lambda: values(servers, key), wanted, within=1)
 
 
-class Injector:
-    """Raise KeyboardInterrupt at the k-th traced event in this package (and ssl)."""
+def interrupt() -> None:
+    raise KeyboardInterrupt
 
-    def __init__(self, k: int) -> None:
+
+class Injector:
+    """Do something at the k-th traced event in this package (and ssl)."""
+
+    def __init__(self, k: int, action: Callable[[], object]) -> None:
         self.left = k
+        self.action = action
         self.where = ""
 
     def trace(self, frame: FrameType, event: str, _: Any) -> Any:
@@ -41,34 +47,35 @@ class Injector:
         # What is raised at a return is raised in the caller: past every handler here.
         # In the clean-up itself no signal is looked at before its one call (ceval.c
         # looks at the start of a function, at a jump back and after a call).
-        line = linecache.getline(name, frame.f_lineno)
-        if event in ("call", "line", "opcode") and ".discard(" not in line:
+        line = linecache.getline(name, frame.f_lineno or 0)
+        if event in ("call", "line", "opcode") and ".pop(extension" not in line:
             self.left -= 1
             if self.left == 0:
                 self.where = f"{frame.f_code.co_qualname}:{frame.f_lineno} {event}"
-                raise KeyboardInterrupt
+                self.action()
         return self.trace
 
 
-def interrupted_at(k: int, work: Callable[[], object]) -> tuple[str, object]:
-    """Do the work, interrupted at its k-th event; tell where ("": not) and result."""
-    injector = Injector(k)
-    result: object = None
+def interrupted_at(
+    k: int, work: Callable[[], object], action: Callable[[], object] = interrupt
+) -> str:
+    """Do the work, with the action at its k-th event; tell where ("": it had fewer)."""
+    injector = Injector(k, action)
     sys.settrace(injector.trace)
     try:
-        result = work()
+        work()
     except KeyboardInterrupt:
         pass
     finally:
         sys.settrace(None)
-    return injector.where, result
+    return injector.where
 
 
 def every_interrupt(work: Callable[[], object], step: int = 1) -> Iterator[str]:
     """Do the work again and again, interrupted one event later each time."""
     k = 1
     while True:
-        where, _ = interrupted_at(k, work)
+        where = interrupted_at(k, work)
         if not where:
             assert k > 50, "nothing was traced"
             return
@@ -109,7 +116,7 @@ def test_release_when_interrupted_at_any_opcode_then_is_done_or_can_be_done(
 
     k = 1
     while True:
-        where, _ = interrupted_at(k, release)
+        where = interrupted_at(k, release)
         if not where:
             return
         if lease.is_valid:  # it had not begun: whoever holds it still does
@@ -127,7 +134,7 @@ def test_extend_when_interrupted_at_any_opcode_then_the_next_one_extends(
     k = 1
     while True:
         lease = granted(locks.acquire(KEY, ttl=20))
-        where, _ = interrupted_at(k, lambda lease=lease: lease.extend(30))
+        where = interrupted_at(k, lambda lease=lease: lease.extend(30))
         assert lease.remaining() <= 30
         assert (where, lease.extend(60) > 50) == (where, True)
         assert lease.release() is ReleaseStatus.RELEASED
@@ -144,6 +151,42 @@ def test_extend_when_interrupted_at_any_opcode_then_the_next_one_extends(
     thread.start()
     thread.join(PATIENCE)
     assert extended[0] > 50
+
+
+@pytest.mark.slow
+def test_extend_when_another_thread_begins_a_shorter_one_at_any_point_then_is_bound(
+    locks: FastRedlock,
+) -> None:
+    k, where = 1, "somewhere"
+    while where:
+        lease = granted(locks.acquire(KEY, ttl=20))
+        where = interrupted_at(
+            k,
+            lambda lease=lease: lease.extend(100),
+            # Its command may reach the masters after the other one's.
+            action=lambda lease=lease: lease._begin_extend(5, object()),
+        )
+        assert (where, lease.remaining() <= (5 if where else 100)) == (where, True)
+        assert lease.release() is ReleaseStatus.RELEASED
+        k += 1
+    assert k > 50
+
+
+@pytest.mark.slow
+def test_extend_when_another_thread_releases_at_any_point_then_is_not_valid(
+    locks: FastRedlock,
+) -> None:
+    k, where = 1, "somewhere"
+    while where:
+        lease = granted(locks.acquire(KEY, ttl=20))
+        with suppress(LeaseLostError):
+            where = interrupted_at(
+                k, lambda lease=lease: lease.extend(100), action=lease.release
+            )
+        assert (where, lease.is_valid) == (where, not where)
+        lease.release()
+        k += 1
+    assert k > 50
 
 
 def test_lease_when_it_is_gone_then_says_so_after_an_interrupted_extend(

@@ -25,8 +25,16 @@ from behaviour.helpers import (
 )
 from proxy import Proxy
 
-from fastredlock import FastRedlock, FastRedlockError, ReleaseStatus, Retry
+from fastredlock import (
+    FastRedlock,
+    FastRedlockError,
+    QuorumUnreachableError,
+    ReleaseStatus,
+    Retry,
+)
 from fastredlock.testing import LocalMasters
+
+from .helpers import SLACK
 
 
 @pytest.mark.slow
@@ -42,6 +50,23 @@ def test_threads_when_a_thousand_share_one_then_each_gets_its_lock(
 
     bodies = [lambda number=number: pair(number) for number in range(1000)]
     assert in_threads(bodies) == [ReleaseStatus.RELEASED] * 1000
+
+
+@pytest.mark.slow
+def test_threads_when_a_majority_is_mute_then_none_waits_for_the_rounds_of_others(
+    masters: LocalMasters, make_locks: MakeLocks
+) -> None:
+    locks = make_locks(masters.urls, round_timeout=0.1)
+    locks.connect()
+    pause(masters, 3)
+
+    def fail(number: int) -> float:
+        with stopwatch() as elapsed, pytest.raises(QuorumUnreachableError):
+            locks.acquire(f"r{number}", timeout=0.2)
+        return elapsed()
+
+    bodies = [lambda number=number: fail(number) for number in range(20)]
+    assert max(in_threads(bodies)) < 0.2 + 0.1 + SLACK
 
 
 class Waiter(threading.Thread):

@@ -198,7 +198,7 @@ def test_extension_when_confirmed_after_the_validity_then_is_lost() -> None:
         extension.open(now)
         extension.on_vote(0, int(Vote.GRANTED), None, True, now + 2 * S)
         with pytest.raises(LeaseLostError, match="extended too late"):
-            lease._end_extend(extension)
+            lease._end_extend(extension, lease)
 
 
 def test_release_when_no_quorum_answered_then_can_be_tried_again() -> None:

@@ -58,9 +58,9 @@ class SimLease(BaseLease):
                 round = self._begin_extend(ttl, extension)
                 judge.on_validity(process, self)
                 yield from process.run(round)
+                return self._end_extend(round, extension)
             finally:
-                under_way.discard(extension)
-            return self._end_extend(round)
+                under_way.pop(extension, None)
         finally:
             judge.on_validity(process, self)
 
