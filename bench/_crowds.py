@@ -122,7 +122,7 @@ CROWDS: dict[str, Crowd] = {
         new_driver=_uvloop_tasks,
     ),
     "threads": Crowd(
-        "fastredlock, threads",
+        "fastredlock, blocking",
         "thread",
         _THREADS,
         libraries=_OURS,
@@ -145,7 +145,7 @@ CROWDS: dict[str, Crowd] = {
         new_driver=_tasks(PotteryTasks),
     ),
     "redlock-py-threads": Crowd(
-        "redlock-py, threads",
+        "redlock-py",
         "thread",
         _THREADS,
         needs=("redlock",),
@@ -153,7 +153,7 @@ CROWDS: dict[str, Crowd] = {
         new_driver=_threads(RedlockPyThreads),
     ),
     "pottery-threads": Crowd(
-        "pottery Redlock, threads",
+        "pottery Redlock",
         "thread",
         _THREADS,
         needs=("pottery",),
@@ -172,6 +172,16 @@ def crowd_and_size(player: str) -> tuple[str, int]:
     """Take a player's name apart."""
     crowd, _, size = player.partition(":")
     return crowd, int(size)
+
+
+def present(players: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return those who can play, and a note for each crowd that cannot."""
+    needs = {player: CROWDS[crowd_and_size(player)[0]].missing() for player in players}
+    absent = {crowd_and_size(name)[0]: need for name, need in needs.items() if need}
+    return (
+        [player for player in players if not needs[player]],
+        [f"{CROWDS[c].label} did not play: no {need}." for c, need in absent.items()],
+    )
 
 
 def open_crowd(player: str, urls: Sequence[str], key: str) -> Driver:

@@ -10,14 +10,10 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 
-from bench._contestant import Block, Contestant
 from bench._crowd_results import (
-    CONTROL_PLAYER,
     CrowdReport,
     CrowdRow,
     Target,
@@ -26,13 +22,12 @@ from bench._crowd_results import (
     noise_of,
 )
 from bench._crowd_table import markdown_of, text_of
-from bench._crowds import CROWDS, Crowd, crowd_and_size, player_of
+from bench._crowds import CROWDS, crowd_and_size, player_of, present
 from bench._machine import distributions_line, machine_line
-from bench._peers import CONTROL
+from bench._match import Match
 from bench._servers import local_masters, server_version
 
 _TARGETS_AT = 5  # masters, or the largest N of a run without them
-_REST = 0.02  # s; replies and threads left over from the last block end in it
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -59,14 +54,20 @@ def _measure(options: argparse.Namespace) -> CrowdReport:
     for masters in options.masters:
         with local_masters(masters) as urls:
             server = server_version(urls[0])
-            match = Match(players, urls, options.seconds)
-            rounds = match.play(options.blocks)
+            with Match(players, urls, options.seconds) as match:
+                rounds = match.completed(
+                    [match.play() for _ in _progress(masters, options.blocks)]
+                )
         notes += [f"N = {masters}: {note}" for note in match.notes]
         rows += crowd_rows(masters, rounds)
         noise += filter(None, [noise_of(masters, rounds)])
         if masters == targets_at:
             targets = crowd_targets(masters, rounds)
-    libraries = {name for p in players for name in _crowd(p).libraries}
+    libraries = {
+        library
+        for player in players
+        for library in CROWDS[crowd_and_size(player)[0]].libraries
+    }
     return CrowdReport(
         machine=machine_line(server),
         versions=distributions_line(sorted(libraries)),
@@ -88,85 +89,15 @@ def _players(only: Sequence[str] | None) -> tuple[list[str], list[str]]:
     asked = only or [
         player_of(crowd, size) for crowd in CROWDS for size in CROWDS[crowd].sizes
     ]
-    missing = {name: _crowd(name).missing() for name in asked}
-    absent = {_crowd(name).label: need for name, need in missing.items() if need}
-    players = [name for name in asked if not missing[name]]
-    return (
-        sorted(players, key=lambda player: crowd_and_size(player)[1]),
-        [f"{label} did not play: no {need}." for label, need in absent.items()],
-    )
+    players, notes = present(asked)
+    return sorted(players, key=lambda player: crowd_and_size(player)[1]), notes
 
 
-class Match:
-    """The players over one set of masters, with a process each."""
-
-    def __init__(
-        self, players: Sequence[str], urls: Sequence[str], seconds: float
-    ) -> None:
-        self.notes: list[str] = []
-        self._players = players
-        self._urls = urls
-        self._seconds = seconds
-        self._processes: dict[str, Contestant] = {}
-        self._pairs: dict[str, int] = {}
-
-    def play(self, blocks: int) -> list[dict[str, Block]]:
-        """Return one dict per round, without those who failed in any of them."""
-        players = [*self._players]
-        if CONTROL_PLAYER in players:
-            players.append(CONTROL)  # as far from the first as can be
-        with ExitStack() as stack:
-            for name in players:
-                self._enter(name, stack)
-            rounds = [self._round() for _ in self._progress(blocks)]
-        return [{name: played[name] for name in self._processes} for played in rounds]
-
-    def _enter(self, name: str, stack: ExitStack) -> None:
-        player = CONTROL_PLAYER if name == CONTROL else name
-        try:
-            process = stack.enter_context(Contestant(player, self._urls))
-            self._pairs[name] = _pairs_for(process, player, self._seconds)
-        except (FileNotFoundError, RuntimeError) as error:
-            self.notes.append(f"{player} did not play: {error}.")
-            return
-        self._processes[name] = process
-
-    def _round(self) -> dict[str, Block]:
-        played: dict[str, Block] = {}
-        for name, process in [*self._processes.items()]:
-            pairs = self._pairs[name]
-            time.sleep(_REST)
-            try:
-                process.run(max(1, pairs // 20))  # caches are its own again
-                played[name] = process.run(pairs)
-            except RuntimeError as error:
-                self.notes.append(f"{name} is left out: {error}.")
-                del self._processes[name]
-        return played
-
-    def _progress(self, blocks: int) -> Iterator[int]:
-        count = len(self._processes)
-        for block in range(blocks):
-            print(
-                f"N = {len(self._urls)}: round {block + 1} of {blocks}, {count} "
-                "players ...",
-                file=sys.stderr,
-                flush=True,
-            )
-            yield block
-
-
-def _pairs_for(process: Contestant, player: str, seconds: float) -> int:
-    """Warm it up; return how many pairs it does in a block of that length."""
-    size = crowd_and_size(player)[1]
-    pairs = 2 * size
-    while (block := process.run(pairs)).pairs / block.pairs_per_s < seconds / 4:
-        pairs *= 4
-    return max(2, round(block.pairs_per_s * seconds / size)) * size
-
-
-def _crowd(player: str) -> Crowd:
-    return CROWDS[crowd_and_size(player)[0]]
+def _progress(masters: int, blocks: int) -> Iterator[int]:
+    for block in range(blocks):
+        text = f"N = {masters}: round {block + 1} of {blocks} ..."
+        print(text, file=sys.stderr, flush=True)
+        yield block
 
 
 def _parser() -> argparse.ArgumentParser:
