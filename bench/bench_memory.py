@@ -7,12 +7,11 @@ file descriptors changed.
 from __future__ import annotations
 
 import argparse
-import gc
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from bench._memory import open_fds, resident_bytes
 from bench._peers import FastRedlockPeer
 from bench._servers import local_masters
 
@@ -30,9 +29,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with local_masters(options.masters) as urls:
         peer.open(urls, "bench:memory")
         _run(peer, _WARM_UP_PAIRS)
-        rss_before, fds_before = _resident_bytes(), _open_fds()
+        rss_before, fds_before = resident_bytes(), open_fds()
         _run(peer, options.pairs)
-        rss_after, fds_after = _resident_bytes(), _open_fds()
+        rss_after, fds_after = resident_bytes(), open_fds()
         peer.close()
     growth = rss_after - rss_before
     print(
@@ -46,16 +45,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(peer: FastRedlockPeer, pairs: int) -> None:
     for _ in range(pairs):
         peer.pair()
-    gc.collect()  # what only awaits collection is no growth
-
-
-def _resident_bytes() -> int:
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
-
-
-def _open_fds() -> int:
-    return len(os.listdir("/proc/self/fd"))
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -9,6 +9,7 @@ speeds asked for were met.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -24,6 +25,7 @@ from bench._crowd_results import (
 from bench._crowd_table import markdown_of, text_of
 from bench._crowds import CROWDS, crowd_and_size, player_of, present
 from bench._machine import distributions_line, machine_line
+from bench._marked import fill
 from bench._match import Match
 from bench._servers import local_masters, server_version
 
@@ -41,7 +43,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from bench._crowd_plot import plot  # matplotlib is needed only here
 
         plot(report, options.plot)
+    if options.into:
+        fill(options.into, "throughput", _with_picture(report, options))
     return 0
+
+
+def _with_picture(report: CrowdReport, options: argparse.Namespace) -> str:
+    if not options.plot:
+        return markdown_of(report)
+    place = os.path.relpath(options.plot, options.into.parent)
+    return f"{markdown_of(report)}\n\n![Pairs per second by one process]({place})"
 
 
 def _measure(options: argparse.Namespace) -> CrowdReport:
@@ -138,6 +149,12 @@ def _parser() -> argparse.ArgumentParser:
     add("--markdown", action="store_true", help="print the table in Markdown")
     add("--json", type=Path, metavar="FILE", help="save the figures")
     add("--plot", type=Path, metavar="FILE", help="draw them, .svg or .png")
+    add(
+        "--into",
+        type=Path,
+        metavar="FILE",
+        help="write table and plot between the marks of a Markdown file",
+    )
     add("--load", type=Path, metavar="FILE", help="measure nothing, show a saved run")
     return parser
 

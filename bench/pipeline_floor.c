@@ -8,9 +8,9 @@
  *
  * IN_FLIGHT pairs are under way at a time, in IN_FLIGHT / BATCH batches. With one batch
  * the client has nothing to do while the masters work; with two it encodes one while
- * the other is under way. That is worth 0 to 8 % (N = 3 and 5, 2 cores, in alternation),
- * because the masters are the bottleneck: the bench has one batch in flight, which is
- * what acquire_each() and release_each() can do.
+ * the other is under way. That is worth 0 to 8 % (N = 3 and 5, 2 cores), because the
+ * masters are the bottleneck: the bench has one batch in flight, which is what
+ * acquire_each() and release_each() can do.
  *
  * Operations are numbered, and number o belongs to batch o % batches; a batch takes and
  * releases in turns. So TCP's order makes two numbers per master the whole FIFO: which
@@ -81,7 +81,7 @@ static struct batch *batch_of(long operation) {
 
 static enum kind kind_of(long operation) { return operation / batch_count & 1; }
 
-/* Send a master what was started, one send() per operation unless its socket is full. */
+/* Send a master what was started: one send() per operation, if its socket has room. */
 static void write_master(struct master *master) {
     while (master->writing < started) {
         struct commands *commands =
@@ -127,7 +127,7 @@ static void read_master(struct master *master) {
     memmove(master->buffer, reply, master->size);
 }
 
-/* Sleep until a master that owes a reply, or the rest of a write, is ready; serve it. */
+/* Sleep until a master can be read, or written to where a write is left; serve it. */
 static void wait_for_masters(void) {
     struct pollfd fds[MAX_MASTERS];
     for (int i = 0; i < count; i++) {
@@ -286,7 +286,7 @@ int main(int argc, char **argv) {
     fflush(stdout);
     while (fgets(line, sizeof line, stdin)) {
         long pairs = strncmp(line, "run ", 4) ? 0 : atol(line + 4);
-        if (pairs <= 0) { fprintf(stderr, "pipeline_floor: what is %s", line); return 2; }
+        if (pairs <= 0) { fprintf(stderr, "what is %s", line); return 2; }
         run_block(pairs);
     }
     for (int i = 0; i < count; i++) /* a close with unread replies would be a reset */

@@ -1,0 +1,18 @@
+"""Put the figures of a run where a document says that they belong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def fill(path: Path, name: str, text: str) -> None:
+    """Replace what stands between `<!-- name: begin -->` and `<!-- name: end -->`.
+
+    Raises RuntimeError where the document has no such place; it is unchanged then.
+    """
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    before, found, rest = path.read_text().partition(begin)
+    _, closed, after = rest.partition(end)
+    if not found or not closed:
+        raise RuntimeError(f"{path} has no {begin} ... {end}")
+    path.write_text(f"{before}{begin}\n\n{text.strip()}\n\n{end}{after}")
