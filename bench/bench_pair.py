@@ -7,10 +7,11 @@ in a process of its own, so that a noisy machine is noisy for all of them.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from bench._contestant import Block, Contestant
@@ -24,6 +25,11 @@ from bench._table import markdown_of, text_of
 _REST = 0.02  # s; replies and threads left over from the last block end in it
 _COUNT_PASSES = 5  # the median is shown
 _COUNT_TOLERANCE = 0.02
+_PLACES = {
+    "free": "",
+    "together": "; servers and client on one core",
+    "apart": "; servers on one core, client on another",
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -48,7 +54,7 @@ def _measure(options: argparse.Namespace) -> Report:
     rows: list[Row] = []
     server = ""
     for masters in options.masters:
-        with local_masters(masters) as urls:
+        with local_masters(masters) as urls, _place(options.place):
             server = server_version(urls[0])
             rounds = _play(_with_control(players), urls, options.pairs, options.blocks)
             counts = _count(tracer, players, urls, options.syscall_pairs)
@@ -58,7 +64,8 @@ def _measure(options: argparse.Namespace) -> Report:
         versions=versions_line(players),
         method=(
             f"Uncontended acquire + release; medians of {options.blocks} alternating "
-            f"blocks of {options.pairs} pairs; CPU of the client process alone."
+            f"blocks of {options.pairs} pairs; CPU of the client process alone"
+            f"{_PLACES[options.place]}."
         ),
         syscall_method=(
             f"System calls per pair counted with {tracer.name}."
@@ -68,6 +75,35 @@ def _measure(options: argparse.Namespace) -> Report:
         notes=notes + _count_notes(rows),
         rows=rows,
     )
+
+
+@contextmanager
+def _place(place: str) -> Iterator[None]:
+    """Say on which cores what starts from here on runs, the servers apart.
+
+    Left alone, the scheduler places a process once, and that placement changes a pair
+    by a factor of up to four: more than any client does.
+    """
+    cores = sorted(os.sched_getaffinity(0))
+    if place == "free":
+        yield
+        return
+    servers = {cores[-1]}
+    for child in _children():
+        os.sched_setaffinity(child, servers)
+    os.sched_setaffinity(0, servers if place == "together" else {cores[0]})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, cores)
+
+
+def _children() -> list[int]:
+    pid = os.getpid()
+    return [
+        int(child)
+        for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    ]
 
 
 def _players(only: Sequence[str] | None) -> tuple[list[str], list[str]]:
@@ -154,6 +190,13 @@ def _parser() -> argparse.ArgumentParser:
         type=_count_of,
         default=1000,
         help="pairs in a block (default %(default)s)",
+    )
+    add(
+        "--place",
+        choices=_PLACES,
+        default="free",
+        help="which cores: left to the scheduler, all on one, or the servers on one "
+        "and the client on another (default %(default)s)",
     )
     add(
         "--blocks",

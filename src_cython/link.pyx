@@ -29,6 +29,10 @@ cdef struct Link:
     bint is_parsing        # bytes or debts are being taken out: hands off
 
 
+cdef bint link_has_news(Link *self) noexcept nogil:
+    return self.received > 0 or self.error != 0 or self.is_at_end
+
+
 cdef bint link_is_caught_up(Link *self) noexcept nogil:
     # Whether what was received seems to hold the reply to the last command: all but a
     # few of our replies are one line. A guess, to know when to stop reading; a wrong
