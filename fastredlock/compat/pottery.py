@@ -37,9 +37,11 @@ from ._pottery import (
     seconds_of,
     tries,
 )
+from ._pottery_asyncio import AIORedlock
 from ._shared import token_source
 
 __all__ = [
+    "AIORedlock",
     "ExtendUnlockedLock",
     "PrimitiveError",
     "QuorumIsImpossible",
