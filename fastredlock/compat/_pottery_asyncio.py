@@ -23,6 +23,7 @@ from ._pottery import (
     tries,
 )
 from ._shared import token_source
+from ._shared_asyncio import try_once
 
 if TYPE_CHECKING:
     from ..asyncio import FastRedlock
@@ -77,12 +78,14 @@ class AIORedlock(Common):
         """
         seconds = seconds_of(blocking, timeout)
         locks = self._locks()
-        began = monotonic()
+        began, ttl = monotonic(), self.auto_release_time
         for tried, left in enumerate(tries(seconds)):
             token_source.set(new_uuid)
             try:
-                lease = await locks.acquire(
-                    self.key, ttl=self.auto_release_time, timeout=left
+                lease = await (
+                    locks.acquire(self.key, ttl=ttl, timeout=left)
+                    if tried
+                    else try_once(locks, self.key, ttl)
                 )
             except (QuorumUnreachableError, ValidityExhaustedError) as error:
                 self._failed(error, raise_on_redis_errors)

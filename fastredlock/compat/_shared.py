@@ -9,10 +9,13 @@ alone, as long as somebody uses it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any, TypeVar
 from urllib.parse import parse_qs, urlsplit
-from weakref import WeakKeyDictionary, WeakValueDictionary, ref
+from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary, ref
+
+from .. import FastRedlock, Lease, QuorumUnreachableError
 
 L = TypeVar("L")
 
@@ -25,6 +28,7 @@ token_source: ContextVar[Callable[[], bytes | str]] = ContextVar("token_source")
 LONGEST_CONNECT_TIMEOUT = 1.0
 LONGEST_ROUND_TIMEOUT = 0.5
 
+_asked_to_connect: WeakSet[Any] = WeakSet()
 _known: WeakValueDictionary[tuple[object, ...], Any] = WeakValueDictionary()
 _kept: WeakKeyDictionary[object, list[object]] = WeakKeyDictionary()
 
@@ -54,6 +58,29 @@ def shared_locks(
             if reference is not master:
                 _kept.setdefault(master, []).append(locks)
     return locks
+
+
+def try_once(locks: FastRedlock, name: str | bytes, ttl: float) -> Lease | None:
+    """Try once; the very first try waits for connections as long as it may.
+
+    One try of FastRedlock waits for them no longer than for a round, which is too short
+    for the first one with a ttl of some ms. Raises as `acquire` does.
+    """
+    try:
+        return locks.acquire(name, ttl=ttl, timeout=0)
+    except QuorumUnreachableError:
+        if not is_first_failure(locks):
+            raise
+    with suppress(QuorumUnreachableError):
+        locks.connect()
+    return locks.acquire(name, ttl=ttl, timeout=0)
+
+
+def is_first_failure(locks: object) -> bool:
+    """Return True the first time that it is asked about this FastRedlock."""
+    is_first = locks not in _asked_to_connect
+    _asked_to_connect.add(locks)
+    return is_first
 
 
 def _reference(master: object) -> object:

@@ -27,6 +27,7 @@ from ..asyncio import FastRedlock, Lease
 from ._aioredlock import Lock, LockAcquiringError, LockError, LockRuntimeError
 from ._aioredlock_connections import Sentinel, master_of, without_password
 from ._shared import key_name, new_locks, token_source
+from ._shared_asyncio import try_once
 
 __all__ = [
     "Aioredlock",
@@ -203,7 +204,7 @@ class Aioredlock:
                 await sleep(uniform(self.retry_delay_min, self.retry_delay_max))
             token_source.set(lambda: identifier or str(uuid4()))
             try:
-                granted = await self._redlock.acquire(name, ttl=ttl, timeout=0)
+                granted = await try_once(self._redlock, name, ttl)
                 if granted is not None:
                     return granted
                 failure = LockAcquiringError("Can not set lock")

@@ -23,7 +23,7 @@ from .. import (
     ReleaseStatus,
     ValidityExhaustedError,
 )
-from ._shared import key_name, shared_locks, token_source
+from ._shared import key_name, shared_locks, token_source, try_once
 
 __all__ = ["CannotObtainLock", "Lock", "MultipleRedlockException", "Redlock"]
 
@@ -152,7 +152,7 @@ class Redlock:
     def _try(self, resource: Any, ttl: int) -> Lease | None:
         token_source.set(self.get_unique_id)
         try:
-            return self._locks.acquire(key_name(resource), ttl=ttl / 1000, timeout=0)
+            return try_once(self._locks, key_name(resource), ttl / 1000)
         except (QuorumUnreachableError, ValidityExhaustedError) as error:
             _warn("%s", error)
             return None

@@ -11,6 +11,7 @@ import inspect
 import os
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -29,7 +30,9 @@ MANNERS = ("__enter__", "__exit__", "__aenter__", "__aexit__", "__call__")
 
 def load(name: str) -> ModuleType:
     """Import a library, or skip the test where it is not installed."""
-    return pytest.importorskip(name, reason=f"{name} is not installed")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # distutils, in aioredlock
+        return pytest.importorskip(name, reason=f"{name} is not installed")
 
 
 def library(theirs: str, ours: str) -> Any:

@@ -311,16 +311,17 @@ def test_extend_of_what_another_has_raises(
     assert lock.valid is False
 
 
+@pytest.mark.slow
 def test_lock_without_a_timeout_is_extended_until_it_is_released(
     aioredlock: Face, urls: list[str], servers: list[redis.Redis]
 ) -> None:
-    manager = aioredlock.manager(urls, internal_lock_timeout=0.3)
+    manager = aioredlock.manager(urls, internal_lock_timeout=1)
     lock = aioredlock.run(manager.lock(KEY))
     assert lock.lock_timeout is None
-    aioredlock.wait(0.8)
+    aioredlock.wait(1.6)
     assert wait_until(lambda: values(servers) == [lock.id.encode()] * 5)
     aioredlock.run(lock.release())
-    aioredlock.wait(0.4)
+    aioredlock.wait(0.8)
     assert values(servers) == [None] * 5
 
 
