@@ -8,6 +8,7 @@ with locks.lock("orders:42", ttl=5, timeout=2) as lease:
 """
 
 from ._core import Vote
+from ._settings import NO_EXPIRY
 from .client import FastRedlock
 from .errors import (
     AcquireError,
@@ -28,6 +29,7 @@ from .votes import MasterVote
 __version__ = "0.1.0"
 
 __all__ = [
+    "NO_EXPIRY",
     "AcquireError",
     "ConfigurationError",
     "FastRedlock",

@@ -41,11 +41,11 @@ class Acquisition:
             timeout_to_ns(timeout),
             self.began_ns,
         ):
-            if isinstance(step, Round):
+            if isinstance(step, float):
+                sleep(step)
+            else:
                 self.round = step
                 locks._run(step)
-            else:
-                sleep(step)
         round = self.round
         if round is None:
             raise InternalError("an acquire without a round")

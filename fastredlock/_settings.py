@@ -20,6 +20,18 @@ NS_PER_MS = 1_000_000
 FIXED_DRIFT_NS = 2_000_000  # a server expires keys at whole milliseconds (Redlock page)
 ROUND_SHARE = 20  # a round may take 1/20 of the ttl (Redlock page: 5-50 ms of 10 s)
 SHORTEST_ROUND_TIMEOUT_NS = 5_000_000  # below that, a busy scheduler is a dead server
+DEFAULT_TTL_MS = 10_000
+
+
+class NoExpiry(float):
+    """The ttl of a key that stays until it is released; see `NO_EXPIRY`."""
+
+    __slots__ = ()
+
+
+# For replacing libraries that write keys without expiry: the holder's crash blocks
+# everybody until a person deletes the key. So it has a name, and infinity is refused.
+NO_EXPIRY = NoExpiry("inf")
 
 
 class Settings:
@@ -32,6 +44,7 @@ class Settings:
         "endpoints",
         "max_ttl",
         "new_token",
+        "release_script",
         "resource",
         "retry",
         "round_timeout_ns",
@@ -50,6 +63,7 @@ class Settings:
         connect_timeout: float,
         max_ttl: float | None,
         new_token: Callable[[], bytes | str] | None,
+        release_script: bytes | None = None,
     ) -> None:
         from .url import parse_masters  # 4 ms of 25: when the first client is made
 
@@ -75,6 +89,11 @@ class Settings:
         if new_token is not None and not callable(new_token):
             raise ConfigurationError(f"new_token={new_token!r}: allowed is a callable")
         self.new_token = draw_token if new_token is None else checked(new_token)
+        if not (release_script is None or type(release_script) is bytes):
+            raise ConfigurationError(
+                f"release_script={release_script!r}: allowed is None or bytes"
+            )
+        self.release_script = release_script
         self.default_terms = self.terms(ttl)
         if len(self.endpoints) % 2 == 0:
             warn_even(len(self.endpoints))
@@ -85,16 +104,29 @@ class Settings:
             self.endpoints,
             Scripts(
                 extend=Script(scripts.EXTEND, scripts.EXTEND_SHA1),
-                release=Script(scripts.RELEASE, scripts.RELEASE_SHA1),
+                release=self._release(),
                 inspect=Script(scripts.INSPECT, scripts.INSPECT_SHA1),
+                acquire_all=Script(scripts.ACQUIRE_ALL, scripts.ACQUIRE_ALL_SHA1),
+                extend_all=Script(scripts.EXTEND_ALL, scripts.EXTEND_ALL_SHA1),
+                release_all=Script(scripts.RELEASE_ALL, scripts.RELEASE_ALL_SHA1),
             ),
             self.connect_timeout_ns,
             self.tls_contexts,
             0 if self.max_ttl is None else positive_ns("max_ttl", self.max_ttl),
         )
 
+    def _release(self) -> Script:
+        if self.release_script is None:
+            return Script(scripts.RELEASE, scripts.RELEASE_SHA1)
+        from hashlib import sha1  # costs a millisecond: only for those who give one
+
+        digest = sha1(self.release_script, usedforsecurity=False).hexdigest()
+        return Script(self.release_script, digest.encode())
+
     def terms(self, ttl: float) -> Terms:
         """Turn a ttl (s) into the times of a round."""
+        if isinstance(ttl, NoExpiry) and self.max_ttl is None:
+            return self._terms_without_expiry()
         longest = LONGEST_TTL if self.max_ttl is None else self.max_ttl
         ttl_ms = round(ttl * 1000) if is_number(ttl) and 0 < ttl <= longest else 0
         drift_ns = self.drift_ns(ttl_ms)
@@ -107,11 +139,18 @@ class Settings:
                 f"ttl={ttl!r}: allowed is {shortest_ms / 1000} to {longest} s{by}; "
                 f"drift takes off {self.drift_factor:.2%} and 2 ms"
             )
-        timeout_ns = self.round_timeout_ns
-        if timeout_ns is None:
-            share_ns = ttl_ms * NS_PER_MS // ROUND_SHARE
-            timeout_ns = max(share_ns, SHORTEST_ROUND_TIMEOUT_NS)
-        return Terms(ttl_ms, drift_ns, timeout_ns)
+        return Terms(ttl_ms, drift_ns, self._timeout_ns(ttl_ms))
+
+    def _terms_without_expiry(self) -> Terms:
+        ttl_ms = LONGEST_TTL * 1000
+        timeout_ns = self._timeout_ns(DEFAULT_TTL_MS)
+        return Terms(ttl_ms, self.drift_ns(ttl_ms), timeout_ns, False)
+
+    def _timeout_ns(self, ttl_ms: int) -> int:
+        if self.round_timeout_ns is not None:
+            return self.round_timeout_ns
+        share_ns = ttl_ms * NS_PER_MS // ROUND_SHARE
+        return max(share_ns, SHORTEST_ROUND_TIMEOUT_NS)
 
     def drift_ns(self, ttl_ms: int) -> int:
         """Return what the clocks may differ in a ttl, as on the Redlock page."""

@@ -13,7 +13,6 @@ from ._core import (
     Vote,
     engine_abandon,
     engine_close,
-    engine_open,
     engine_run,
     fork_generation,
     now_ns,
@@ -44,11 +43,14 @@ class FastRedlock:
 
     `masters`: an iterable of URLs, `(host, port)` pairs, dicts of redis-py keyword
     arguments or redis-py clients (their settings are copied). `resource`: the default
-    for `acquire()` and `lock()`. Times are seconds: `ttl` of the keys; `round_timeout`
-    for one question to all masters (default 5 % of the ttl, at least 5 ms);
-    `connect_timeout` for one connection; `max_ttl` the longest ttl allowed. `retry`:
-    delays between attempts. `drift_factor`: what the clocks may differ. `new_token`:
-    called once per round for the value to store (default: 20 random bytes in hex).
+    for `acquire()` and `lock()`. Times are seconds: `ttl` of the keys (`NO_EXPIRY`:
+    they stay until released, even if the holder dies); `round_timeout` for one question
+    to all masters (default 5 % of the ttl, at least 5 ms); `connect_timeout` for one
+    connection; `max_ttl` the longest ttl allowed. `retry`: delays between attempts.
+    `drift_factor`: what the clocks may differ. `new_token`: called once per round for
+    the value to store (default: 20 random bytes in hex). `release_script`: Lua to run
+    instead of ours, for those who must tell waiters in the same step: it must compare
+    ARGV[1] with what is stored under KEYS[1], and return 1 if it deleted that, else 0.
 
     Raises ConfigurationError for bad values, before any I/O. Nothing is connected until
     the first use. All threads of a process may share one instance, and should.
@@ -68,6 +70,7 @@ class FastRedlock:
         connect_timeout: float = 1.0,
         max_ttl: float | None = None,
         new_token: Callable[[], bytes | str] | None = None,
+        release_script: bytes | None = None,
     ) -> None:
         self._settings = Settings(
             masters,
@@ -79,6 +82,7 @@ class FastRedlock:
             connect_timeout=connect_timeout,
             max_ttl=max_ttl,
             new_token=new_token,
+            release_script=release_script,
         )
         self._engine = self._settings.new_engine()
         self._warned = 0  # how many of the engine's warnings have been logged
@@ -169,11 +173,7 @@ class FastRedlock:
         QuorumUnreachableError if fewer than a quorum is ready.
         """
         engine, began_ns = self._engine, now_ns()
-        try:
-            engine_open(engine, self._settings.connect_timeout_ns)
-        except ValueError as error:
-            raise FastRedlockError("this FastRedlock is closed") from error
-        self._log_warnings()
+        self._run(engine.new_connecting())
         votes = connection_votes(engine)
         ready = [vote for vote in votes if vote.vote is Vote.GRANTED]
         if len(ready) < len(votes) // 2 + 1:
@@ -212,12 +212,12 @@ class FastRedlock:
 
     def _run(self, round: Round) -> None:
         try:
-            engine_run(self._engine, round)
+            warnings = engine_run(self._engine, round)
         except ValueError as error:
             raise FastRedlockError("this FastRedlock is closed") from error
         except RuntimeError as error:
             raise InternalError(f"please report this: {error}") from error
-        if len(self._engine.warnings) > self._warned:
+        if warnings > self._warned:
             self._log_warnings()
 
     def _log_warnings(self) -> None:

@@ -9,14 +9,15 @@ from __future__ import annotations
 from enum import Enum
 from types import TracebackType
 
+from ._extensions import Extensions, extensions_of
 from .errors import LeaseLostError
-from .votes import MasterVote, votes_of
+from .votes import MasterVote, Resource, votes_of
 
 TYPE_CHECKING = False  # as typing's, whose import would be a third of ours
 if TYPE_CHECKING:
     from typing import Any
 
-    from ._core import Round, Terms
+    from ._core import Round
     from .client import FastRedlock
 
 
@@ -37,34 +38,24 @@ class BaseLease:
 
     __slots__ = (
         "__weakref__",
-        "_bound_ns",
-        "_extending",
-        "_generation",
+        "_extensions",
         "_locks",
-        "_longest_terms",
         "_round",
         "_status",
-        "_terms",
-        "_unanswered",
         "_valid_until_ns",
         "resource",
     )
 
-    resource: str | bytes
+    resource: Resource
 
     def __init__(
-        self, locks: Any, resource: str | bytes, round: Round, valid_until_ns: int
+        self, locks: Any, resource: Resource, round: Round, valid_until_ns: int
     ) -> None:
         self._locks = locks
         self.resource = resource
         self._round = round
-        self._terms: Terms = round.terms
-        self._longest_terms: Terms = round.terms
         self._valid_until_ns = valid_until_ns
-        self._generation = round.generation
-        self._extending: set[object] = set()
-        self._bound_ns = 0
-        self._unanswered: tuple[Round, ...] = ()
+        self._extensions: list[Extensions] = []  # none or one that counts
         self._status: ReleaseStatus | None = None
 
     @property
@@ -75,7 +66,10 @@ class BaseLease:
     @property
     def ttl(self) -> float:
         """The ttl (s) the masters were last asked for."""
-        return self._terms.ttl_ms / 1000
+        return self._asked().terms.ttl_ms / 1000
+
+    def _asked(self) -> Extensions | Round:
+        return self._extensions[0] if self._extensions else self._round
 
     @property
     def votes(self) -> tuple[MasterVote, ...]:
@@ -92,7 +86,7 @@ class BaseLease:
         round are taken off and the clock goes on during suspend. It is no fence: what
         you send after asking may arrive after it is over.
         """
-        if self._generation != self._locks._fork_generation():
+        if self._round.generation != self._locks._fork_generation():
             return 0.0  # a forked child has none of its parent's leases
         left_ns: int = self._valid_until_ns - self._locks._now_ns()
         return left_ns / 1e9 if left_ns > 0 else 0.0
@@ -103,13 +97,14 @@ class BaseLease:
         return self.remaining() > 0.0
 
     def _begin_extend(self, ttl: float | None, extension: object) -> Round:
-        """Return the round to run; the caller takes `extension` out of _extending.
+        """Return the round to run; the caller takes `extension` out of `under_way`.
 
         It does so whatever happens, so that object is the caller's own: an interrupt
-        in here must not leave one behind, which would bound all later ones.
+        in here must not leave one behind, which would bound all later ones. It does so
+        by one call into C: an interrupt would come before the first line of any other.
         """
         locks = self._locks
-        terms = self._terms if ttl is None else locks._settings.terms(ttl)
+        terms = self._asked().terms if ttl is None else locks._settings.terms(ttl)
         now_ns = locks._now_ns()
         if self._status is not None:
             raise LeaseLostError(self.resource, "not extended: it was released")
@@ -118,23 +113,9 @@ class BaseLease:
         elif not self.is_valid:
             raise LeaseLostError(self.resource, "not extended: its validity is over")
         round: Round = locks._new_extension(self._round, terms)
-        # From the first write on a master may have the new ttl, also where we never
-        # hear of it, and extensions of several threads may arrive in any order: the
-        # lease ends with the earliest of all that are under way.
-        bound_ns = now_ns + terms.ttl_ms * 1_000_000 - terms.drift_ns
-        self._terms = terms
-        self._unanswered = (
-            *(old for old in self._unanswered if old.may_hold or not old.is_opened),
-            round,
-        )
-        if terms.ttl_ms > self._longest_terms.ttl_ms:
-            self._longest_terms = terms  # how long a key can live, confirmed or not
-        if not self._extending:
-            self._bound_ns = bound_ns
-        self._extending.add(extension)
-        self._bound_ns = min(self._bound_ns, bound_ns)
+        bound_ns = extensions_of(self).begin(round, extension, now_ns)
         if not self._is_adopted():
-            self._valid_until_ns = min(self._valid_until_ns, self._bound_ns)
+            self._valid_until_ns = min(self._valid_until_ns, bound_ns)
         return round
 
     def _end_extend(self, round: Round) -> float:
@@ -144,7 +125,7 @@ class BaseLease:
             raise LeaseLostError(self.resource, "not extended: it was released")
         is_in_time = self._is_adopted() or round.closed_ns < self._valid_until_ns
         if verdict == "WON" and is_in_time:
-            self._valid_until_ns = min(self._bound_ns, self._overtaken_ns(round))
+            self._valid_until_ns = extensions_of(self).valid_until_ns(round)
             return self.remaining()
         votes = votes_of(self._locks._engine, round)
         if verdict == "TAKEN":
@@ -159,33 +140,6 @@ class BaseLease:
             reason = "extended too late: its validity was over"
         raise LeaseLostError(self.resource, reason, votes, self.remaining())
 
-    def _overtaken_ns(self, round: Round) -> int:
-        """Return until when an extension holds whatever of older ones still arrives.
-
-        A connection that was given up may deliver late what it was given, after what
-        its successor delivered: a shorter extension would then have the last word. It
-        counts where a quorum cannot be made of masters that owe no answer to one.
-        """
-        shorter = [
-            old
-            for old in self._unanswered
-            if old.may_hold and old.terms.ttl_ms < round.terms.ttl_ms
-        ]
-        if not shorter:
-            return self._bound_ns
-        owing = 0
-        for old in shorter:
-            owing |= old.may_hold
-        votes = round.votes()
-        firm = sum(
-            vote.name == "GRANTED" and not owing >> index & 1
-            for index, (vote, _, _) in enumerate(votes)
-        )
-        if firm > len(votes) // 2:
-            return self._bound_ns
-        terms = min((old.terms for old in shorter), key=lambda terms: terms.ttl_ms)
-        return round.opened_ns + terms.ttl_ms * 1_000_000 - terms.drift_ns
-
     def _is_adopted(self) -> bool:
         # Taken by another process: nothing is known of its validity. A quorum that
         # still has the token has had it all the time, so an extension is sound.
@@ -195,15 +149,16 @@ class BaseLease:
         """Return the round to run, or None where there is nothing to release."""
         if self._status is not None and self._status is not UNKNOWN:
             return None
-        if self._generation != self._locks._fork_generation():
+        if self._round.generation != self._locks._fork_generation():
             return None
         self._status = UNKNOWN  # until a quorum has confirmed it
         self._valid_until_ns = 0
         return self._new_release()
 
     def _new_release(self) -> Round:
-        engine = self._locks._engine
-        release: Round = engine.new_release(self._round, self._longest_terms)
+        made = self._extensions
+        terms = made[0].longest_terms if made else self._round.terms
+        release: Round = self._locks._engine.new_release(self._round, terms)
         return release
 
     def _end_release(self, round: Round) -> ReleaseStatus:
@@ -240,13 +195,13 @@ class Lease(BaseLease):
         any more (stop the work), or did not confirm in time (the error's `remaining`
         says how long the old validity still stands). Never re-creates a lost key.
         """
-        extension = object()
+        extension, under_way = object(), extensions_of(self).under_way
         try:
             round = self._begin_extend(ttl, extension)
             self._locks._run(round)
             return self._end_extend(round)
         finally:
-            self._extending.discard(extension)
+            under_way.discard(extension)
 
     def release(self) -> ReleaseStatus:
         """Delete our key on every master, and only ours; return how that ended.

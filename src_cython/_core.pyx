@@ -28,6 +28,9 @@ include "facts.pyx"     # what a server says of itself                   [pure]
 include "handshake.pyx"  # what a new connection says first               [pure]
 include "tls.pyx"       # records in, plain text out, and back
 include "master.pyx"    # one master: state, owed replies, back-off
+include "crowd.pyx"     # the threads that share an engine
 include "engine.pyx"    # the N masters: start, roll back, reopen
-include "wait.pyx"      # the blocking driver
+include "admission.pyx"  # rounds come in and go out; what is due            [pure]
+include "wait.pyx"      # bytes to and from the sockets, poll
+include "threads.pyx"   # blocking callers: one leads, the others wait
 include "events.pyx"    # the same without sockets: simulator, fuzzer

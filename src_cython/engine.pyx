@@ -4,9 +4,6 @@
 # and entries in FIFOs. A driver (wait, or an event loop) does the rest.
 
 cimport cython
-from cpython.pythread cimport (
-    PyThread_allocate_lock, PyThread_free_lock, PyThread_type_lock,
-)
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 cdef enum:
@@ -24,7 +21,7 @@ cdef class Engine:
     cdef readonly list warnings            # (master's name, text), each once
     cdef list masters
     cdef Link *links[MAX_MASTERS]
-    cdef pollfd polled[MAX_MASTERS]
+    cdef pollfd polled[MAX_MASTERS + 1]  # and the bell
     cdef int master_count
     cdef int quorum
     cdef int first                         # whom this round writes to and reads first
@@ -32,14 +29,17 @@ cdef class Engine:
     cdef Buffer command                    # kept for the next one to be queued
     cdef int64_t connect_timeout_ns
     cdef int64_t polled_at_ns              # when the sockets were last looked at
-    cdef PyThread_type_lock mutex          # guards all of the above but the first three
-    cdef unsigned long owner               # thread that holds it...
-    cdef int depth                         # ...and how often
+    cdef readonly int64_t next_ns          # nothing is due before
+    cdef list admissions                   # rounds that wait for connections
+    cdef list closed                       # rounds that have closed, to be finished
+    cdef list by_hand                      # simulator: masters to connect; else None
+    cdef Crowd crowd                       # the threads that share this engine
 
     def __cinit__(self):
-        self.mutex = PyThread_allocate_lock()
-        if self.mutex == NULL:
-            raise MemoryError
+        self.crowd = Crowd()
+        self.admissions = []
+        self.closed = []
+        self.next_ns = NEVER_NS
 
     def __init__(
         self, endpoints, Scripts scripts not None, int64_t connect_timeout_ns,
@@ -72,8 +72,6 @@ cdef class Engine:
 
     def __dealloc__(self):
         buffer_free(&self.command)
-        if self.mutex != NULL:
-            PyThread_free_lock(self.mutex)
 
     @property
     def master_names(self):
@@ -116,11 +114,40 @@ cdef class Engine:
         """Make a round of this engine's masters; nothing is sent yet."""
         return Round(operation, resource, token, terms, self.master_count)
 
+    def new_connecting(self):
+        """Make a round that asks nothing: it ends when all connections are decided."""
+        cdef Round round = Round(
+            OPERATION_INSPECT, b"-", b"-", Terms(0, 0, 0), self.master_count
+        )
+        round.is_connecting = True
+        round.left_ns = -1
+        return round
+
+    def new_round_of_all(self, int operation, tuple keys not None,
+                         bytes token not None, Terms terms not None):
+        """Make a round of several keys, sorted and distinct: of all or of none."""
+        cdef Round round
+        check_keys(keys)
+        if operation == OPERATION_INSPECT:
+            raise ValueError("keys are inspected one by one")
+        round = Round(operation, keys[0], token, terms, self.master_count)
+        round.keys = keys
+        return round
+
+    def new_extension(self, Round lease not None, Terms terms not None):
+        """Make the round that extends what an ACQUIRE round took."""
+        cdef Round extension = Round(
+            OPERATION_EXTEND, lease.resource, lease.token, terms, self.master_count
+        )
+        extension.keys = lease.keys
+        return extension
+
     def new_release(self, Round lease not None, Terms terms not None):
         """Make the round that releases what an ACQUIRE round took."""
         cdef Round release = Round(
             OPERATION_RELEASE, lease.resource, lease.token, terms, self.master_count
         )
+        release.keys = lease.keys
         release.may_hold = lease.may_hold
         return release
 
@@ -129,6 +156,15 @@ cdef class Engine:
         """Make an ACQUIRE round for a key that another process took."""
         cdef Round adopted = Round(
             OPERATION_ACQUIRE, resource, token, terms, self.master_count
+        )
+        adopted.may_hold = ~<uint64_t>0 >> (MAX_MASTERS - self.master_count)
+        return adopted
+
+    def new_adopted_of_all(self, tuple keys not None, bytes token not None,
+                           Terms terms not None):
+        """Make an ACQUIRE round for several keys that another process took."""
+        cdef Round adopted = self.new_round_of_all(
+            OPERATION_ACQUIRE, keys, token, terms
         )
         adopted.may_hold = ~<uint64_t>0 >> (MAX_MASTERS - self.master_count)
         return adopted
@@ -159,8 +195,14 @@ cdef int engine_open_due(Engine self, bint is_urgent, int64_t now_ns) except -1:
     # where a quorum is missing, back-off gives way to a short spacing.
     cdef Master master
     for master in self.masters:
-        if master_is_due(master, is_urgent, now_ns):
+        if not master_is_due(master, is_urgent, now_ns):
+            continue
+        if self.by_hand is not None:
+            master_begin_connect(master, now_ns)
+            self.by_hand.append(master.index)
+        else:
             master_open(master, now_ns)
+        engine_note_time(self, master.give_up_at_ns)
     return 0
 
 
@@ -173,6 +215,7 @@ cdef int engine_queue(
     cdef Buffer command = self.command
     memset(&self.command, 0, sizeof(Buffer))
     round_open(round, now_ns)
+    engine_note_time(self, now_ns + round.terms.timeout_ns)
     try:
         if command_of_round(&command, round, self.scripts, False) != 0:
             raise MemoryError
@@ -301,29 +344,25 @@ cdef void engine_learn_round_trip(Engine self, int64_t took_ns) noexcept:
         self.round_trip_ns += (took_ns - self.round_trip_ns) // 8
 
 
-cdef int engine_check_time(Engine self, int64_t now_ns) except -1:
-    # Only masters that were polled and had nothing to say can be overdue.
-    cdef Master master
-    for master in self.masters:
-        if master.link.is_polled and not master.link.is_ready:
-            master_check_time(master, now_ns)
-    return 0
-
-
-cdef int engine_forget_connections(Engine self) except -1:
+cdef int engine_forget_connections(Engine self, int64_t now_ns) except -1:
     # close(2) all and start anew: after a fork, and at the end. What the connections
     # owed is nobody's any more; a forked child has none of its parent's leases.
     cdef Master master
+    cdef Round round
     for master in self.masters:
         link_close(&master.link)
         if master.addresses is not None:
             address_end_look_up(master.addresses)
         master.feed = master.gets = master.handshake = None
         master.addresses = master.tls = None
-        while master.owed_count:
-            owed_round(owed_pop(master))
-        master.carried = []
-        master.failures = 0
         master_set_state(master, MASTER_CLOSED)
         master.reason = "closed" if self.is_closed else "not connected yet"
+        master.carried = []
+        master.failures = 0
+        while master.owed_count:
+            round = owed_round(owed_pop(master))
+            if round is not None and round.verdict_code == VERDICT_OPEN:
+                round_on_vote(
+                    round, master.index, VOTE_FAILED, master.reason, False, now_ns
+                )
     return 0

@@ -41,16 +41,40 @@ def engine_on_lost(Engine engine not None, int index, str reason, int64_t now_ns
     master_on_lost(engine_master(engine, index), reason, now_ns)
 
 
-def engine_on_time(Engine engine not None, int64_t now_ns, uint64_t quiet=<uint64_t>-1):
-    """Give up what takes too long, among the masters that had nothing to say."""
-    for master in engine.masters:
-        if (quiet >> (<Master>master).index) & 1:
-            master_check_time(<Master>master, now_ns)
+def engine_pass_time(
+    Engine engine not None, int64_t now_ns, uint64_t quiet=<uint64_t>-1
+):
+    """Do what is due, all that came having been read: end rounds and waits, give up
+    what takes too long among the masters that had nothing to say."""
+    engine_on_time(engine, now_ns, quiet)
+
+
+def engine_by_hand(Engine engine not None):
+    """Open no sockets from now on; return the list of masters (indexes) to connect."""
+    engine.by_hand = []
+    return engine.by_hand
+
+
+def engine_take_in(Engine engine not None, Round round not None, int64_t now_ns):
+    """Open a round, or let it wait for connections."""
+    engine_submit(engine, round, now_ns)
+
+
+def engine_let_out(Engine engine not None, int64_t now_ns):
+    """Open rounds whose wait is over, finish those that are closed."""
+    engine_admit(engine, now_ns)
+    engine_finish(engine, now_ns)
 
 
 def engine_asked(Engine engine not None, int operation, int64_t now_ns):
     """Count the masters that a round would be sent to now."""
     return engine_asked_count(engine, operation, now_ns)
+
+
+def engine_check_again(Engine engine not None, Round round not None, int64_t now_ns):
+    """Check a finished round's validity when its caller is told."""
+    if engine_is_overtaken(round, now_ns):
+        engine_withdraw(engine, round, now_ns)
 
 
 def engine_take_outgoing(Engine engine not None, int index):
@@ -72,5 +96,5 @@ def engine_end(Engine engine not None, Round round not None, int64_t now_ns):
 
 
 def engine_undo(Engine engine not None, Round round not None, int64_t now_ns):
-    """Roll back an ACQUIRE round that its caller gave up."""
-    engine_roll_back(engine, round, now_ns)
+    """Roll back an ACQUIRE round that its caller gave up, send a RELEASE."""
+    engine_withdraw(engine, round, now_ns)

@@ -24,7 +24,7 @@ from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 from libc.errno cimport EINPROGRESS
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memset, strerror
+from libc.string cimport memchr, memset, strerror
 
 from hiredis import ProtocolError, PushNotification
 
@@ -55,22 +55,39 @@ cdef class Counters:
 
 @cython.final
 cdef class Scripts:
-    """The scripts of the three operations that need one."""
+    """The scripts of the operations that need one."""
 
     cdef readonly Script extend, release, inspect
+    cdef readonly Script acquire_all, extend_all, release_all     # of several keys
 
     def __init__(self, Script extend not None, Script release not None,
-                 Script inspect not None):
+                 Script inspect not None, Script acquire_all not None,
+                 Script extend_all not None, Script release_all not None):
         self.extend = extend
         self.release = release
         self.inspect = inspect
+        self.acquire_all = acquire_all
+        self.extend_all = extend_all
+        self.release_all = release_all
+
+
+cdef tuple scripts_listed(Scripts self):
+    return (
+        self.extend, self.release, self.inspect,
+        self.acquire_all, self.extend_all, self.release_all,
+    )
 
 
 cdef int command_of_round(
     Buffer *out, Round round, Scripts scripts, bint by_source
 ) noexcept:
+    if round.keys is not None:
+        return command_of_all(out, round, scripts, by_source)
     if round.operation_code == OPERATION_ACQUIRE:
-        return command_acquire(out, round.resource, round.token, round.terms.ttl_ms)
+        return command_acquire(
+            out, round.resource, round.token,
+            round.terms.ttl_ms if round.terms.has_expiry else 0,
+        )
     if round.operation_code == OPERATION_EXTEND:
         return command_script(
             out, scripts.extend, by_source, round.resource, round.token,
@@ -81,6 +98,21 @@ cdef int command_of_round(
         scripts.release if round.operation_code == OPERATION_RELEASE
         else scripts.inspect,
         by_source, round.resource, round.token, 0,
+    )
+
+
+cdef int command_of_all(
+    Buffer *out, Round round, Scripts scripts, bint by_source
+) noexcept:
+    cdef Script script = scripts.release_all
+    cdef int64_t ttl_ms = 0
+    if round.operation_code != OPERATION_RELEASE:
+        ttl_ms = round.terms.ttl_ms
+        script = scripts.extend_all
+        if round.operation_code == OPERATION_ACQUIRE:
+            script = scripts.acquire_all
+    return command_script_of_all(
+        out, script, by_source, round.keys, round.token, ttl_ms
     )
 
 
@@ -122,6 +154,7 @@ cdef class Master:
     cdef int64_t give_up_at_ns       # of connect(2) or handshake
     cdef int64_t connect_timeout_ns
     cdef size_t unparsed             # bytes fed since the last whole reply
+    cdef int scan                    # of reply_is_giant
     cdef uint64_t jitter
     cdef readonly int64_t late_us    # the last reply that missed its round's deadline
 
@@ -190,6 +223,13 @@ cdef Owed owed_pop(Master self) noexcept:
     self.owed_count -= 1
     self.link.owed = self.owed_count
     return oldest
+
+
+cdef Round owed_at(Master self, uint32_t index):
+    # The round of an entry, counted from the oldest; None for a TIME.
+    cdef PyObject *round
+    round = self.owed[(self.owed_first + index) & (self.owed_capacity - 1)].round
+    return None if round == NULL else <Round>round
 
 
 cdef Round owed_round(Owed entry):
@@ -287,12 +327,13 @@ cdef int master_on_connected(Master self, int64_t now_ns) except -1:
     self.feed = reader.feed
     self.gets = reader.gets
     self.unparsed = 0
+    self.scan = SCAN_LINE_START
     self.is_proven = False
     self.handshake = Handshake(
         encoded(self.settings.username), encoded(self.settings.password),
         self.settings.db,
         self.client_name,
-        (self.scripts.extend, self.scripts.release, self.scripts.inspect),
+        scripts_listed(self.scripts),
     )
     master_set_state(self, MASTER_HANDSHAKE)
     self.reason = self.last_error or "no answer to the handshake yet"
@@ -377,6 +418,17 @@ cdef int master_on_received(Master self, bytes data, int64_t now_ns) except -1:
 
 cdef int master_on_bytes(Master self, bytes data, int64_t now_ns) except -1:
     """Take received bytes: every whole reply in them pops its entry."""
+    if reply_is_giant(
+        &self.scan, PyBytes_AS_STRING(data), <size_t>PyBytes_GET_SIZE(data)
+    ):
+        return master_on_lost(
+            self, "announces a million elements: no reply to our commands", now_ns
+        )
+    # No reply is shorter than a line, so as many replies as lines are all there is: it
+    # saves to ask the reader, after the last one, whether there is another.
+    cdef int most = -1
+    if self.unparsed == 0 and self.state_code == MASTER_READY:
+        most = line_count(data)
     self.link.is_parsing = True
     try:
         self.feed(data)
@@ -388,6 +440,9 @@ cdef int master_on_bytes(Master self, bytes data, int64_t now_ns) except -1:
             self.unparsed = 0
             if type(reply) is not PushNotification:
                 master_on_reply(self, reply, now_ns)
+            most -= 1
+            if most == 0:
+                break
     except ProtocolError as error:
         master_on_lost(self, not_resp_text(data, error), now_ns)
     except BaseException:      # out of memory: which replies were taken?
@@ -399,6 +454,20 @@ cdef int master_on_bytes(Master self, bytes data, int64_t now_ns) except -1:
     if self.unparsed > UNPARSED_LIMIT:
         master_on_lost(self, "a reply of over 1 MiB: not to our commands", now_ns)
     return 0
+
+
+cdef int line_count(bytes data) noexcept:
+    # -1 where the last line is not whole.
+    cdef const char *at = PyBytes_AS_STRING(data)
+    cdef const char *end = at + PyBytes_GET_SIZE(data)
+    cdef int count = 0
+    while at < end:
+        at = <const char *>memchr(at, c'\n', end - at)
+        if at == NULL:
+            return -1
+        at += 1
+        count += 1
+    return count
 
 
 cdef object master_next_reply(Master self):
@@ -428,7 +497,7 @@ cdef int master_on_reply(Master self, object reply, int64_t now_ns) except -1:
     round = owed_round(entry)
     if round is None:
         return master_on_time(self, reply, entry.sent_ns, now_ns)
-    vote = vote_of(round.operation_code, reply)
+    vote = vote_of(round.operation_code, round.keys is not None, reply)
     if vote == VOTE_FAILED and not reply_is_error(reply):
         return master_on_strange_reply(self, round, reply, now_ns)
     self.is_proven = True
@@ -481,7 +550,10 @@ cdef str strange_text(object reply):
 cdef int master_on_failed_reply(
     Master self, Round round, object reply, bint is_repeated, int64_t now_ns
 ) except -1:
-    if not is_repeated and str(reply).startswith("NOSCRIPT"):
+    if (
+        not is_repeated and str(reply).startswith("NOSCRIPT")
+        and round_may_repeat(round)
+    ):
         self.counters.repeated_scripts += 1
         return master_send_again(self, round, True, now_ns)
     # An error reply says that the command did nothing: it is as definite as a no.
@@ -590,6 +662,36 @@ cdef int master_check_time(Master self, int64_t now_ns) except -1:
     elif self.state_code == MASTER_CONNECTING and now_ns >= self.give_up_at_ns:
         master_on_address_failed(self, "connect timed out", now_ns)
     return 0
+
+
+cdef int master_expire_rounds(Master self, int64_t now_ns) except -1:
+    # A round that is still open has a PENDING vote, so one of its masters owes it.
+    cdef uint32_t i
+    cdef Round round
+    for i in range(self.owed_count):
+        round = owed_at(self, i)
+        if (
+            round is not None and round.verdict_code == VERDICT_OPEN
+            and now_ns >= round.opened_ns + round.terms.timeout_ns
+        ):
+            round_on_deadline(round, now_ns)
+    return 0
+
+
+cdef int64_t master_next_ns(Master self, int64_t now_ns) noexcept:
+    # When something is due here; a thing that is overdue by now counts from now on.
+    cdef uint32_t i
+    cdef int64_t next_ns = NEVER_NS
+    cdef Round round
+    if self.state_code == MASTER_CONNECTING or self.state_code == MASTER_HANDSHAKE:
+        return max(self.give_up_at_ns, now_ns + NS_PER_MS)
+    if self.owed_count:
+        next_ns = max(self.owed[self.owed_first].overdue_ns, now_ns + NS_PER_MS)
+    for i in range(self.owed_count):
+        round = owed_at(self, i)
+        if round is not None and round.verdict_code == VERDICT_OPEN:
+            next_ns = min(next_ns, round.opened_ns + round.terms.timeout_ns)
+    return next_ns
 
 
 # --- opening ------------------------------------------------------------------------

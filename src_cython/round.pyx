@@ -34,6 +34,13 @@
 # they granted a later one on another connection: the lease asks.
 # A release inherits the set and clears what is confirmed; what is left when a
 # connection is lost is carried to the next one.
+#
+# A round that somebody waits for puts itself into `inbox` when it closes; the engine
+# finishes it from there (confirmed, or rolled back) and wakes the waiter.
+#
+# A round is of one key, its resource, or of several, its `keys`: all or nothing on each
+# master, by one script, under one token. A vote is on all of them, so nothing here asks
+# which it is: what the key may do above, any of the keys may do.
 
 cimport cython
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
@@ -43,18 +50,24 @@ from libc.stdlib cimport calloc, free
 @cython.final
 @cython.freelist(16)
 cdef class Terms:
-    """The times of a round: fixed before it, shared by all rounds alike."""
+    """The times of a round: fixed before it, shared by all rounds alike.
+
+    Without expiry the SET has no PX, and ttl_ms is how long we count on the key.
+    """
 
     cdef readonly int64_t ttl_ms
     cdef readonly int64_t drift_ns
     cdef readonly int64_t timeout_ns
+    cdef readonly bint has_expiry
 
-    def __init__(self, int64_t ttl_ms, int64_t drift_ns, int64_t timeout_ns):
+    def __init__(self, int64_t ttl_ms, int64_t drift_ns, int64_t timeout_ns,
+                 bint has_expiry=True):
         if ttl_ms < 0 or drift_ns < 0 or timeout_ns < 0:
             raise ValueError("a negative time")
         self.ttl_ms = ttl_ms
         self.drift_ns = drift_ns
         self.timeout_ns = timeout_ns
+        self.has_expiry = has_expiry
 
 
 cdef struct VoteCell:
@@ -67,7 +80,8 @@ cdef struct VoteCell:
 cdef class Round:
     """One question to all masters, its votes, and what they come to."""
 
-    cdef readonly bytes resource
+    cdef readonly bytes resource         # the key; of several, the first
+    cdef readonly tuple keys             # of bytes, sorted and distinct; None: one key
     cdef readonly bytes token
     cdef readonly Terms terms
     cdef readonly int64_t opened_ns      # t0, read just before the first write
@@ -75,6 +89,10 @@ cdef class Round:
     cdef readonly uint64_t may_hold
     cdef public int64_t left_ns          # of the caller's timeout; < 0: no limit
     cdef public int attempt                  # which of its acquire, from 1
+    cdef bint is_submitted               # given to the engine
+    cdef readonly bint is_finished       # closed, and confirmed or rolled back
+    cdef list inbox                      # where it goes when it closes, or None
+    cdef object waiter                   # who is woken then, or None
     cdef list said                       # per master: error text or detail, or None
     cdef VoteCell *cells
     cdef uint8_t counts[5]               # by vote
@@ -84,6 +102,7 @@ cdef class Round:
     cdef uint8_t quorum
     cdef readonly uint32_t generation    # of the process that made it: not a child's
     cdef readonly bint is_opened
+    cdef bint is_connecting              # asks nothing: waits for connections alone
     cdef bint is_rolled_back
 
     def __cinit__(
@@ -215,6 +234,14 @@ cdef int round_on_vote(
         round_note(self, master, said)
     if self.verdict_code == VERDICT_OPEN:
         round_judge(self, now_ns)
+        round_tell(self)
+    return 0
+
+
+cdef int round_tell(Round self) except -1:
+    if self.verdict_code != VERDICT_OPEN and self.inbox is not None:
+        self.inbox.append(self)
+        self.inbox = None
     return 0
 
 
@@ -224,6 +251,14 @@ cdef bint round_is_settled(Round self, int vote) noexcept:
     if self.operation_code == OPERATION_ACQUIRE:
         return vote != VOTE_GRANTED
     return vote != VOTE_FAILED or self.operation_code == OPERATION_EXTEND
+
+
+cdef bint round_may_repeat(Round self) noexcept:
+    # Whether the command may be sent to a master once more. An ACQUIRE only before its
+    # roll-back, or the release of its lease: behind those it would leave keys standing.
+    return self.operation_code != OPERATION_ACQUIRE or (
+        self.verdict_code == VERDICT_OPEN and not self.is_rolled_back
+    )
 
 
 cdef int round_note(Round self, int master, object said) except -1:
@@ -245,7 +280,7 @@ cdef int round_on_deadline(Round self, int64_t now_ns) except -1:
     self.counts[VOTE_SILENT] += self.counts[VOTE_PENDING]
     self.counts[VOTE_PENDING] = 0
     round_judge(self, now_ns)
-    return 0
+    return round_tell(self)
 
 
 cdef void round_judge(Round self, int64_t now_ns) noexcept:

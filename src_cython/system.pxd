@@ -1,5 +1,6 @@
-"""The POSIX and Linux calls that Cython's own libc and posix modules leave out."""
+"""The POSIX, Linux and CPython calls that Cython's own modules leave out."""
 
+from cpython.pythread cimport PyThread_type_lock
 from libc.stdint cimport uint16_t, uint32_t
 from posix.time cimport timespec
 from posix.types cimport pid_t
@@ -22,6 +23,25 @@ cdef extern from *:
     """
     enum: FASTREDLOCK_CLOCK
 
+cdef extern from *:
+    """
+    static inline void atomic_give(int *flag) {
+        __atomic_store_n(flag, 1, __ATOMIC_SEQ_CST);
+        __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    }
+    static inline int atomic_take(int *flag) {
+        __atomic_thread_fence(__ATOMIC_SEQ_CST);
+        return __atomic_exchange_n(flag, 0, __ATOMIC_SEQ_CST);
+    }
+    """
+    void atomic_give(int *flag) noexcept nogil
+    int atomic_take(int *flag) noexcept nogil
+
+cdef extern from "<sys/eventfd.h>" nogil:
+    int eventfd(unsigned int count, int flags)
+    enum: EFD_NONBLOCK
+    enum: EFD_CLOEXEC
+
 cdef extern from "<sys/random.h>" nogil:
     ssize_t getrandom(void *data, size_t size, unsigned int flags)
 
@@ -33,6 +53,7 @@ cdef extern from "<pthread.h>" nogil:
 cdef extern from "<unistd.h>" nogil:
     int close(int fd)
     pid_t getpid()
+    ssize_t read(int fd, void *data, size_t size)
     ssize_t write(int fd, const void *data, size_t size)
     int pipe2(int *fds, int flags)
 
@@ -126,3 +147,7 @@ cdef extern from "<netdb.h>" nogil:
                     addrinfo **found)
     void freeaddrinfo(addrinfo *found)
     const char *gai_strerror(int code)
+
+cdef extern from "pythread.h" nogil:
+    enum: PY_LOCK_INTR
+    int PyThread_acquire_lock_timed(PyThread_type_lock lock, long long us, int is_intr)

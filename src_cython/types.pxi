@@ -4,10 +4,14 @@
 
 from enum import IntEnum
 
+from libc.stdint cimport int64_t
+
 cdef enum:
     MAX_MASTERS = 64            # a set of masters is one uint64
     NS_PER_MS = 1_000_000
     NS_PER_S = 1_000_000_000
+
+cdef int64_t NEVER_NS = 0x7FFFFFFFFFFFFFFF
 
 cdef enum:
     OPERATION_ACQUIRE = 0

@@ -2,8 +2,8 @@
 
 The replaced libraries are handed redis-py clients, and a new lock object for every use
 costs them nothing. So a FastRedlock, which has connections of its own, is kept as long
-as one of the clients lives whose settings it copied; where masters are named by text
-alone, as long as somebody uses it.
+as one of the clients' pools lives whose settings it copied; where masters are named by
+text alone, as long as somebody uses it.
 """
 
 from __future__ import annotations
@@ -53,10 +53,11 @@ def shared_locks(
     except TypeError:  # a dict has no hash
         return new_locks(make, masters, drift_factor)
     if locks is None:
-        locks = _known[key] = new_locks(make, masters, drift_factor)
-        for reference, master in zip(references, masters, strict=True):
-            if reference is not master:
-                _kept.setdefault(master, []).append(locks)
+        # Threads may make one at the same time: all of them then use the first.
+        locks = _known.setdefault(key, new_locks(make, masters, drift_factor))
+        for reference in references:
+            if isinstance(reference, ref):
+                _kept.setdefault(reference(), []).append(locks)
     return locks
 
 
@@ -84,9 +85,12 @@ def is_first_failure(locks: object) -> bool:
 
 
 def _reference(master: object) -> object:
-    """Return what stands for a master in a key and does not keep a client alive."""
+    """Return what stands for a master in a key and does not keep a client alive.
+
+    A client's pool has the settings and lives longer: some make a client per use of it.
+    """
     try:
-        return ref(master)
+        return ref(getattr(master, "connection_pool", master))
     except TypeError:  # text
         return master
 

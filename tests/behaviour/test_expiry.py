@@ -8,7 +8,13 @@ from typing import NoReturn
 import pytest
 import redis
 
-from fastredlock import FastRedlock, LeaseLostError, ValidityExhaustedError
+from fastredlock import (
+    NO_EXPIRY,
+    FastRedlock,
+    LeaseLostError,
+    ReleaseStatus,
+    ValidityExhaustedError,
+)
 from fastredlock.testing import LocalMasters
 
 from .helpers import (
@@ -103,6 +109,16 @@ def test_lock_of_a_killed_process_when_its_ttl_is_over_then_is_free(
         assert line_of(holder)
         holder.kill()
         assert locks.acquire(KEY, timeout=10)
+
+
+def test_lease_without_expiry_stands_until_it_is_released(
+    locks: FastRedlock, servers: list[redis.Redis]
+) -> None:
+    lease = granted(locks.acquire(KEY, ttl=NO_EXPIRY))
+    assert [server.ttl(KEY) for server in servers] == [-1] * 5
+    assert lease.remaining() > 900_000_000
+    assert lease.release() is ReleaseStatus.RELEASED
+    assert settled_values(servers, NOBODY) == NOBODY
 
 
 @pytest.mark.slow

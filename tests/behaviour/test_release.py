@@ -26,20 +26,27 @@ from .helpers import (
 )
 
 
-@pytest.fixture
-def lease(locks: FastRedlock, servers: list[redis.Redis]) -> Lease:
-    """Hold KEY on all five masters for 10 s."""
-    taken = granted(locks.acquire(KEY, ttl=10))
-    assert settled_values(servers, [taken.token] * 5) == [taken.token] * 5
-    return taken
-
-
 def test_release_when_held_then_is_released_and_gone_from_every_master(
     lease: Lease, servers: list[redis.Redis]
 ) -> None:
     assert lease.release() is ReleaseStatus.RELEASED
     assert settled_values(servers, NOBODY) == NOBODY
     assert (lease.remaining(), lease.is_valid) == (0.0, False)
+
+
+TELLING = (
+    b'if redis.call("get",KEYS[1])~=ARGV[1] then return 0 end '
+    b'redis.call("lpush","told:"..KEYS[1],1) return redis.call("del",KEYS[1])'
+)
+
+
+def test_release_script_when_given_then_runs_in_the_place_of_ours(
+    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+) -> None:
+    lease = granted(connected(make_locks(urls, release_script=TELLING)).acquire(KEY))
+    assert lease.release() is ReleaseStatus.RELEASED
+    assert settled_values(servers, NOBODY) == NOBODY
+    assert [server.llen(f"told:{KEY}") for server in servers] == [1] * 5
 
 
 def test_release_when_done_then_the_next_acquire_succeeds_at_once(

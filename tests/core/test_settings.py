@@ -8,7 +8,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fastredlock import ConfigurationError, FastRedlock, FastRedlockError, Retry
+from fastredlock import (
+    NO_EXPIRY,
+    ConfigurationError,
+    FastRedlock,
+    FastRedlockError,
+    Retry,
+)
 from fastredlock._core import MasterState
 from fastredlock._settings import Settings, encode_resource, timeout_to_ns
 
@@ -214,6 +220,25 @@ def test_ttl_over_max_ttl_is_refused_before_any_io(ttl: float) -> None:
 
 def test_ttl_of_max_ttl_is_taken() -> None:
     assert new_settings(max_ttl=10).terms(10).ttl_ms == 10_000
+
+
+@pytest.mark.parametrize("script", ["return 1", 1, bytearray(b"return 1")])
+def test_release_script_that_is_not_bytes_is_refused(script: Any) -> None:
+    message = refusal_of(lambda: FastRedlock(MASTERS, release_script=script))
+    assert message == f"release_script={script!r}: allowed is None or bytes"
+
+
+def test_no_expiry_counts_on_the_longest_ttl_and_waits_as_for_the_default() -> None:
+    terms = new_settings().terms(NO_EXPIRY)
+    assert (terms.ttl_ms, terms.timeout_ns) == (10**12, 500 * MS)
+    assert not terms.has_expiry
+
+
+def test_no_expiry_where_max_ttl_is_set_is_refused_before_any_io() -> None:
+    locks = FastRedlock(MASTERS, max_ttl=10)
+    message = refusal_of(lambda: locks.acquire("r", ttl=NO_EXPIRY))
+    assert MAX_TTL_RANGE in message
+    assert_untouched(locks)
 
 
 @pytest.mark.parametrize(

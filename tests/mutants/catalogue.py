@@ -282,10 +282,9 @@ MUTANTS = (
         "interrupted round not rolled back",
         (
             Edit(
-                "src_cython/wait.pyx",
-                "            engine_roll_back(engine, round, clock_ns())\n"
-                "            raise\n",
-                "            raise\n",
+                "src_cython/threads.pyx",
+                "    except BaseException:\n        engine_abandon(engine, round)\n",
+                "    except BaseException:\n",
             ),
             Edit(
                 "fastredlock/_acquisition.py",
@@ -299,9 +298,9 @@ MUTANTS = (
         "forked child speaks on its parent's connections",
         (
             Edit(
-                "src_cython/wait.pyx",
-                "    if self.generation != current_generation:\n",
-                "    if False:\n",
+                "src_cython/threads.pyx",
+                "    if self.generation == current_generation:\n",
+                "    if True:\n",
             ),
         ),
         ("tests/behaviour/test_fork.py",),
@@ -339,6 +338,36 @@ MUTANTS = (
             ),
         ),
         ("tests/behaviour/test_release.py", *REPLIES),
+    ),
+    Mutant(
+        "acquire by a script repeated behind its release",
+        (
+            Edit(
+                "src_cython/round.pyx",
+                "    return self.operation_code != OPERATION_ACQUIRE or (\n",
+                "    return True or (\n",
+            ),
+        ),
+        ("tests/setups/test_all_or_nothing.py",),
+    ),
+    Mutant(
+        "key that is taken looked for after the first is set",
+        (
+            Edit(
+                "fastredlock/scripts.py",
+                """1 then return 0 end
+end
+for _, key in ipairs(KEYS) do redis""",
+                """1 then return 0 end
+  redis""",
+            ),
+            Edit(
+                "fastredlock/scripts.py",
+                '"px", ARGV[2]) end\n',
+                '"px", ARGV[2])\nend\n',
+            ),
+        ),
+        ("tests/behaviour/test_scripts_of_all.py",),
     ),
     Mutant(
         "restart guard ignored",

@@ -18,7 +18,7 @@ from fastredlock._core import (
     engine_on_bytes,
     engine_on_connected,
     engine_on_lost,
-    engine_on_time,
+    engine_pass_time,
     engine_take_outgoing,
     now_ns,
     vote_of_reply,
@@ -150,10 +150,21 @@ def test_release_when_its_connection_is_lost_then_goes_first_on_the_next_one() -
 def test_connection_when_a_reply_is_overdue_then_is_given_up() -> None:
     engine = ready_engine(1)
     begin(engine, T0)
-    engine_on_time(engine, T0 + S - MS)
+    engine_pass_time(engine, T0 + S - MS)
     assert engine.states[0][0] is MasterState.READY
-    engine_on_time(engine, T0 + S + MS)
+    engine_pass_time(engine, T0 + S + MS)
     assert engine.states[0] == (MasterState.BACKOFF, "owed a reply for too long")
+
+
+def test_round_when_the_servers_clock_is_asked_as_well_then_does_not_wait_for_it() -> (
+    None
+):
+    engine = ready_engine(3)
+    round = begin(engine, T0)
+    assert b"TIME" in engine_take_outgoing(engine, 0)
+    for i in (0, 1):
+        engine_on_bytes(engine, i, b"+OK\r\n", T0 + MS)
+    assert round.verdict is Verdict.WON
 
 
 @pytest.mark.parametrize("operation", Operation)
@@ -183,10 +194,9 @@ def test_extension_when_confirmed_after_the_validity_then_is_lost() -> None:
         taken = locks._engine.new_round(0, b"r", b"t", TERMS)
         taken.open(now)
         lease = Lease(locks, "r", taken, now + S)
-        extension = lease._begin_extend(10, object())
+        extension = lease._begin_extend(10, lease)
         extension.open(now)
         extension.on_vote(0, int(Vote.GRANTED), None, True, now + 2 * S)
-        lease._extending.clear()
         with pytest.raises(LeaseLostError, match="extended too late"):
             lease._end_extend(extension)
 

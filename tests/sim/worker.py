@@ -13,6 +13,7 @@ from typing import Any
 
 from fastredlock._attempt import attempts
 from fastredlock._core import Round
+from fastredlock._extensions import extensions_of
 from fastredlock.errors import (
     FastRedlockError,
     LeaseLostError,
@@ -51,14 +52,14 @@ class SimLease(BaseLease):
     def extend(self, ttl: float | None = None) -> Iterator[Any]:
         """As Lease.extend."""
         process, judge = self._locks, self._locks.judge
-        extension = object()
+        extension, under_way = object(), extensions_of(self).under_way
         try:
             try:
                 round = self._begin_extend(ttl, extension)
                 judge.on_validity(process, self)
                 yield from process.run(round)
             finally:
-                self._extending.discard(extension)
+                under_way.discard(extension)
             return self._end_extend(round)
         finally:
             judge.on_validity(process, self)

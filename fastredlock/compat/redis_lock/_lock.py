@@ -1,0 +1,288 @@
+"""The Lock: its calls, in the words of python-redis-lock."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from os import getpid
+from time import monotonic
+from types import TracebackType
+from typing import Any
+
+from redis import StrictRedis
+from redis.exceptions import RedisError
+
+from ... import NO_EXPIRY, Lease, MasterVote, QuorumUnreachableError
+from .._calls import ask, give_back, prolong, take, tries
+from .._redis_py import is_held, times_left_ms
+from .._shared import shared_locks
+from ._errors import (
+    AlreadyAcquired,
+    AlreadyStarted,
+    InvalidTimeout,
+    NotAcquired,
+    NotExpirable,
+    TimeoutNotUsable,
+    TimeoutTooLarge,
+)
+from ._loggers import (
+    logger_for_acquire,
+    logger_for_refresh_exit,
+    logger_for_refresh_shutdown,
+    logger_for_refresh_start,
+    logger_for_release,
+)
+from ._renewal import renew
+from ._signal import LOCK, SIGNAL, releasing_with, reset, wait
+from ._values import new_id, text_of, whole_seconds
+
+
+class Lock:
+    """Take a lock as python-redis-lock's does; see its documentation for the options.
+
+    `expire` is in whole s, None leaves the key until it is released; `signal_expire` is
+    in ms. Raises ConfigurationError for a client that cannot be copied.
+    """
+
+    blocking: bool | None = None
+    _lock_renewal_interval: float | None
+    _lock_renewal_thread: threading.Thread | None
+    _lock_renewal_stop: threading.Event
+
+    def __init__(
+        self,
+        redis_client: Any,
+        name: str,
+        expire: float | None = None,
+        id: str | bytes | None = None,
+        auto_renewal: bool = False,
+        strict: bool = True,
+        signal_expire: int = 1000,
+        blocking: bool = True,
+    ) -> None:
+        if strict and not isinstance(redis_client, StrictRedis):
+            raise ValueError(
+                "redis_client must be instance of StrictRedis. "
+                "Use strict=False if you know what you're doing."
+            )
+        if auto_renewal and not expire:
+            raise ValueError("Expire may not be None when auto_renewal is set")
+        self._client = redis_client
+        self._expire = whole_seconds(expire) if expire else None
+        self._signal_expire = signal_expire
+        self._has_own_id = id is None
+        self._id = new_id() if id is None else text_of(id)
+        self._name = LOCK + name
+        self._signal = SIGNAL + name
+        self._lock_renewal_interval = (
+            self._expire * 2 / 3 if auto_renewal and self._expire else None
+        )
+        self._lock_renewal_thread = None
+        self.blocking = blocking
+        self._locks = shared_locks(releasing_with(int(signal_expire)), [redis_client])
+        self._key = self._name.encode()
+        self._lease: Lease | None = None
+        self._pid = getpid()
+
+    # --- who holds it -----------------------------------------------------------------
+
+    @property
+    def id(self) -> str:
+        """The value stored in Redis while this lock is held."""
+        return self._id
+
+    @property
+    def _held(self) -> bool:
+        return self._is_held_by_us(ask(self._locks, self._key))
+
+    def _is_held_by_us(self, votes: tuple[MasterVote, ...]) -> bool:
+        return bool(times_left_ms(votes, self._token))
+
+    @property
+    def _token(self) -> bytes:
+        return self._id.encode()
+
+    def get_owner_id(self) -> str | None:
+        """Return the id of whoever holds the lock, None if nobody does."""
+        owner = self._client.get(self._name)
+        return owner.decode("ascii", "replace") if isinstance(owner, bytes) else owner
+
+    def locked(self) -> bool:
+        """Tell whether anybody holds the lock."""
+        return is_held(ask(self._locks, self._key))
+
+    # --- taking -----------------------------------------------------------------------
+
+    def acquire(
+        self, blocking: bool = True, timeout: float | str | None = None
+    ) -> bool:
+        """Return True once the lock is held, False if others held it all that time.
+
+        `timeout` is in s; None and 0 wait without end.
+        """
+        logger_for_acquire.debug("Acquiring Lock(%r) ...", self._name)
+        self._forget_parents()
+        if (self._lease or not self._has_own_id) and self._held:
+            raise AlreadyAcquired("Already acquired from this Lock instance.")
+        deadline = self._deadline(blocking, timeout)
+        while not self._take():
+            votes = ask(self._locks, self._key)
+            if self._is_held_by_us(votes):
+                raise AlreadyAcquired("Already acquired from this Lock instance.")
+            if not blocking:
+                logger_for_acquire.warning("Failed to acquire Lock(%r).", self._name)
+                return False
+            left = None if deadline is None else deadline - monotonic()
+            if left is not None and left <= 0:
+                return False
+            wait(self._client, self._signal, votes, left)
+        logger_for_acquire.info("Acquired Lock(%r).", self._name)
+        if self._lock_renewal_interval is not None:
+            self._stop_lock_renewer()  # of a lock that was lost
+            self._start_lock_renewer()
+        return True
+
+    def _take(self) -> bool:
+        for _ in tries():
+            try:
+                lease = take(self._locks, self._key, self._token, self._ttl)
+            except RedisError as error:  # noqa: PERF203 - what the loop is for
+                if not isinstance(error.__cause__, QuorumUnreachableError):
+                    raise
+                failure = error
+                # The roll-back of that try may arrive late: it must not meet the next.
+                self._renew_id()
+            else:
+                self._lease = lease
+                return lease is not None
+        raise failure
+
+    @property
+    def _ttl(self) -> float:
+        return NO_EXPIRY if self._expire is None else float(self._expire)
+
+    def _deadline(self, blocking: bool, timeout: float | str | None) -> float | None:
+        if not blocking and timeout is not None:
+            raise TimeoutNotUsable("Timeout cannot be used if blocking=False")
+        seconds = float(timeout or 0)
+        if seconds < 0:
+            raise InvalidTimeout(
+                f"Timeout ({timeout}) cannot be less than or equal to 0"
+            )
+        is_renewed = self._lock_renewal_interval is not None
+        if self._expire and not is_renewed and int(seconds) > self._expire:
+            raise TimeoutTooLarge(
+                f"Timeout ({int(seconds)}) cannot be greater than "
+                f"expire ({self._expire})"
+            )
+        return monotonic() + seconds if seconds else None
+
+    def __enter__(self) -> Lock:
+        if self.acquire(blocking=bool(self.blocking)):
+            return self
+        raise self._not_acquired()
+
+    # --- keeping ----------------------------------------------------------------------
+
+    def extend(self, expire: float | None = None) -> None:
+        """Set the time left to `expire` s, by default to that of the lock."""
+        seconds = whole_seconds(expire) if expire else self._expire
+        if seconds is None:
+            raise TypeError(
+                "To extend a lock 'expire' must be provided as an argument to "
+                "extend() method or at initialization time."
+            )
+        self._forget_parents()
+        lease = self._lease
+        if lease is None or self._expire is None or not lease.is_valid:
+            lease = self._adopted_to_extend()
+        if not prolong(lease, seconds):
+            raise NotAcquired(
+                f"Lock {self._name} is not acquired or it already expired."
+            )
+        self._lease = lease
+
+    def _adopted_to_extend(self) -> Lease:
+        left = times_left_ms(ask(self._locks, self._key), self._token)
+        if left and min(left) < 0:
+            raise NotExpirable(f"Lock {self._name} has no assigned expiration time")
+        return self._locks.adopt(self._key, self._token)
+
+    _lock_renewer = staticmethod(renew)
+
+    def _start_lock_renewer(self) -> None:
+        if self._lock_renewal_thread is not None:
+            raise AlreadyStarted("Lock refresh thread already started")
+        logger_for_refresh_start.debug(
+            "Starting renewal thread for Lock(%r).", self._name
+        )
+        self._lock_renewal_stop = threading.Event()
+        self._lock_renewal_thread = threading.Thread(
+            target=self._lock_renewer,
+            kwargs={
+                "name": self._name,
+                "lockref": weakref.ref(self),
+                "interval": self._lock_renewal_interval,
+                "stop": self._lock_renewal_stop,
+            },
+            daemon=True,
+        )
+        self._lock_renewal_thread.start()
+
+    def _stop_lock_renewer(self) -> None:
+        thread, self._lock_renewal_thread = self._lock_renewal_thread, None
+        if thread is None:
+            return
+        logger_for_refresh_shutdown.debug("Ending renewal of Lock(%r).", self._name)
+        self._lock_renewal_stop.set()
+        if thread is not threading.current_thread():
+            thread.join()
+        logger_for_refresh_exit.debug("Renewal of Lock(%r) ended.", self._name)
+
+    # --- giving back ------------------------------------------------------------------
+
+    def release(self) -> None:
+        """Give the lock back, and wake one waiter.
+
+        What another process acquired is released by `Lock(…, id=its_id).release()`, or
+        by `reset()`.
+        """
+        self._stop_lock_renewer()
+        logger_for_release.debug("Releasing Lock(%r).", self._name)
+        self._forget_parents()
+        lease = self._lease or self._locks.adopt(self._key, self._token)
+        if not give_back(lease):
+            self._lease = None
+            raise self._not_acquired()
+        self._lease = None
+
+    def reset(self) -> None:
+        """Delete the lock, whoever holds it, and wake one waiter."""
+        reset(self._client, self._name, self._signal, self._signal_expire)
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None = None,
+        exc_value: BaseException | None = None,
+        traceback: TracebackType | None = None,
+    ) -> None:
+        try:
+            self.release()
+        except (NotAcquired, RedisError) as error:
+            if exc_value is None:
+                raise
+            logger_for_release.warning("%s", error)  # the body's error says more
+
+    def _not_acquired(self) -> NotAcquired:
+        return NotAcquired(f"Lock({self._name}) is not acquired or it already expired.")
+
+    def _forget_parents(self) -> None:
+        """Hold nothing in a forked child: what the parent took is the parent's."""
+        if self._pid != getpid():
+            self._pid = getpid()
+            self._lease = None
+            self._renew_id()
+
+    def _renew_id(self) -> None:
+        if self._has_own_id:
+            self._id = new_id()

@@ -1,0 +1,96 @@
+"""The signal list: how a release of either library wakes one waiter of either.
+
+A release leaves one element in a list that lives for `signal_expire` ms; a waiter pops
+it (BLPOP) and tries again. The push belongs into the script that deletes the key: as a
+command of its own it would be lost with a process that dies in between, or after the
+roll-back of a try whose reply came too late, and a waiter of the old library that has
+no timeout would then wait for ever.
+
+BLPOP, and the keys of others that `reset` deletes, are the client's work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import cache
+from typing import Any
+
+from redis.exceptions import TimeoutError
+
+from ... import FastRedlock, MasterVote, Vote
+from .._redis_py import patient_options
+
+LOCK, SIGNAL = "lock:", "lock-signal:"
+
+# s; after so long a waiter looks again, whatever it was told: the holder may have died.
+LONGEST_WAIT = 5.0
+SHORTEST_WAIT = 0.01  # s; BLPOP takes 0 for no limit
+LATENESS = 0.15  # s; a server looks for timeouts that have passed every 0.1 s
+EXPIRED = 0.002  # s; added to what a key still lives, so that it is gone then
+
+_RELEASE = """
+if redis.call("get",KEYS[1])~=ARGV[1] then return 0 end
+local signal="lock-signal:"..string.sub(KEYS[1],6)
+redis.call("del",signal)
+redis.call("lpush",signal,1)
+redis.call("pexpire",signal,%d)
+return redis.call("del",KEYS[1])
+"""
+
+
+@cache
+def releasing_with(signal_expire: int) -> Callable[..., FastRedlock]:
+    """Return what makes a FastRedlock whose releases signal; the same for the same."""
+    script = (_RELEASE % signal_expire).encode()
+
+    def new_locks(clients: Sequence[Any], **options: Any) -> FastRedlock:
+        options = patient_options(clients, options)
+        return FastRedlock(clients, release_script=script, **options)
+
+    return new_locks
+
+
+def wait(
+    client: Any, signal: str, votes: Sequence[MasterVote], left: float | None
+) -> None:
+    """Wait for a signal, for the key's end as the votes tell it, or `left` s."""
+    held = [vote for vote in votes if vote.vote is Vote.TAKEN]
+    if not held:
+        return  # released since we were refused
+    times = [LONGEST_WAIT, LONGEST_WAIT if left is None else left]
+    times += [
+        vote.remaining_ms / 1000 + EXPIRED
+        for vote in held
+        if vote.remaining_ms is not None and vote.remaining_ms >= 0
+    ]
+    socket_timeout = client.connection_pool.connection_kwargs.get("socket_timeout")
+    if socket_timeout:  # longer than the client waits for a reply is an error
+        seconds = float(socket_timeout)
+        times.append(min(seconds / 2, seconds - LATENESS))
+    with suppress(TimeoutError):  # of a server that is late: look again
+        client.blpop(signal, max(min(times), SHORTEST_WAIT))
+
+
+def reset(client: Any, name: Any, signal: Any, signal_expire: int) -> None:
+    """Delete a lock, whoever holds it, and signal."""
+    with client.pipeline(transaction=True) as commands:
+        commands.delete(signal)
+        commands.lpush(signal, 1)
+        commands.pexpire(signal, signal_expire)
+        commands.delete(name)
+        commands.execute()
+
+
+def reset_all(redis_client: Any) -> None:
+    """Delete all locks, whoever holds them, and signal.
+
+    Goes through the keyspace step by step: others are served in between.
+    """
+    for name in redis_client.scan_iter(f"{LOCK}*", count=1000):
+        signal = (
+            SIGNAL.encode() + name[len(LOCK) :]
+            if isinstance(name, bytes)
+            else SIGNAL + name[len(LOCK) :]
+        )
+        reset(redis_client, name, signal, 1000)

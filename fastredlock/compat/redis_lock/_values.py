@@ -1,0 +1,33 @@
+"""Ids and times as python-redis-lock reads them."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from os import urandom
+
+
+def new_id() -> str:
+    """Draw an id: 18 random bytes in base64."""
+    return b64encode(urandom(18)).decode("ascii")
+
+
+def text_of(id: str | bytes) -> str:
+    """Return an id as it is stored; bytes that are not ASCII in base64."""
+    if isinstance(id, str):
+        return id
+    if not isinstance(id, bytes):
+        raise TypeError(f"Incorrect type for `id`. Must be bytes/str not {type(id)}.")
+    try:
+        return id.decode("ascii")
+    except UnicodeDecodeError:
+        return b64encode(id).decode("ascii")
+
+
+def whole_seconds(expire: float) -> int:
+    """Return an expire in whole s, as the library cuts it off."""
+    seconds = int(expire)
+    if seconds < 0:
+        raise ValueError("A negative expire is not acceptable.")
+    if seconds == 0:
+        raise ValueError(f"expire={expire!r}: allowed is 1 s and more, in whole s")
+    return seconds

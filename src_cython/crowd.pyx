@@ -1,0 +1,216 @@
+# The threads that share one engine: one leads, the others ask it and wait.
+#
+# Whoever holds the mutex is the leader: it alone touches the engine and its sockets. A
+# thread that finds it taken leaves a request, rings the bell if the leader sleeps in
+# poll, and waits on a lock of its own. So the commands of all threads go out in the
+# leader's next single send per master, and a caller that is alone pays for one free
+# mutex. On leaving, the leader elects one of those who wait.
+#
+# Nothing is lost in between, because both sides look twice: a thread tries the mutex
+# once more after leaving its request, a leader looks for requests once more after
+# giving the mutex back, and before it sleeps.
+#
+# Without the GIL the lists are still safe: each has its own lock inside, and what takes
+# two steps is done in a critical section of the crowd.
+
+cimport cython
+from cpython.pythread cimport (
+    NOWAIT_LOCK, PyThread_acquire_lock, PyThread_allocate_lock, PyThread_free_lock,
+    PyThread_get_thread_ident, PyThread_release_lock, PyThread_type_lock,
+)
+from libc.stdint cimport int64_t, uint64_t
+
+cdef enum:
+    REQUEST_RUN = 0          # a round, until it is finished
+    REQUEST_WITHDRAW = 1     # a round that its caller gave up; nobody waits
+    REQUEST_CLOSE = 2        # the engine
+
+cdef enum:
+    SLICE_US = 100_000       # how long a thread waits before it looks for itself
+
+
+@cython.final
+@cython.internal
+cdef class Request:
+    """What a thread asks of the one that leads."""
+
+    cdef Round round
+    cdef int kind
+    cdef bint is_done
+    cdef int64_t timeout_ns
+    cdef PyThread_type_lock lock        # free once there is something to look at
+
+    def __cinit__(self, int kind, Round round):
+        self.kind = kind
+        self.round = round
+        self.lock = PyThread_allocate_lock()
+        if self.lock == NULL:
+            raise MemoryError
+        PyThread_acquire_lock(self.lock, NOWAIT_LOCK)
+
+    def __dealloc__(self):
+        if self.lock != NULL:
+            PyThread_free_lock(self.lock)
+
+
+cdef void request_tell(Request self) noexcept:
+    self.is_done = True
+    PyThread_release_lock(self.lock)
+
+
+cdef bint request_wait(Request self) noexcept:
+    # Wait for a word, or the end of a slice; True where a signal came first.
+    cdef int outcome
+    with nogil:
+        outcome = <int>PyThread_acquire_lock_timed(self.lock, SLICE_US, 1)
+    return outcome == PY_LOCK_INTR
+
+
+cdef struct Bell:
+    int fd                   # an eventfd, or -1
+    int is_sleeping          # the leader is in poll, or about to be
+    int requested            # requests left and not taken yet
+
+
+@cython.final
+@cython.internal
+cdef class Crowd:
+    """The threads that share one engine."""
+
+    cdef PyThread_type_lock mutex
+    cdef unsigned long owner            # thread that holds it...
+    cdef int depth                      # ...and how often
+    cdef Bell bell
+    cdef list requests                  # left for the leader
+    cdef list waiting                   # requests whose threads wait
+    cdef Request elected                # woken to lead next, not yet there
+
+    def __cinit__(self):
+        self.bell.fd = -1
+        crowd_reset(self)
+
+    def __dealloc__(self):
+        if self.mutex != NULL:
+            PyThread_free_lock(self.mutex)
+        if self.bell.fd >= 0:
+            close(self.bell.fd)
+
+
+cdef int crowd_reset(Crowd self) except -1:
+    # Begin anew, alone. After a fork the mutex may be held by a thread that does not
+    # exist here, so the old one is left as it is.
+    self.mutex = PyThread_allocate_lock()
+    if self.mutex == NULL:
+        raise MemoryError
+    self.depth = 0
+    self.requests = []
+    self.waiting = []
+    self.elected = None
+    crowd_put_bell_away(self)
+    return 0
+
+
+cdef void crowd_hang_bell(Crowd self) noexcept:
+    # Without one (no descriptor is left) the leader looks at the end of each poll.
+    if self.bell.fd < 0:
+        self.bell.fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)
+
+
+cdef void crowd_put_bell_away(Crowd self) noexcept:
+    if self.bell.fd >= 0:
+        close(self.bell.fd)
+    self.bell.fd = -1
+    self.bell.is_sleeping = self.bell.requested = 0
+
+
+cdef bint crowd_is_mine(Crowd self) noexcept:
+    # A signal handler or a finalizer may take a lock in the middle of a step.
+    return self.depth > 0 and self.owner == PyThread_get_thread_ident()
+
+
+cdef bint crowd_try_enter(Crowd self) noexcept:
+    if PyThread_acquire_lock(self.mutex, NOWAIT_LOCK) == 0:
+        return False
+    self.owner = PyThread_get_thread_ident()
+    self.depth = 1
+    return True
+
+
+cdef int crowd_leave(Crowd self) except -1:
+    self.depth -= 1
+    if self.depth == 0:
+        PyThread_release_lock(self.mutex)
+        crowd_elect(self)
+    return 0
+
+
+cdef int crowd_elect(Crowd self) except -1:
+    with cython.critical_section(self):
+        if self.elected is None and self.waiting:
+            self.elected = <Request>self.waiting[0]
+            PyThread_release_lock(self.elected.lock)
+    return 0
+
+
+cdef int crowd_ask(Crowd self, Request request) except -1:
+    # Leave a request, and see to it that the leader finds it before it sleeps on.
+    cdef uint64_t one = 1
+    with cython.critical_section(self):
+        self.requests.append(request)
+        self.bell.requested = 1
+    if atomic_take(&self.bell.is_sleeping) and self.bell.fd >= 0:
+        write(self.bell.fd, &one, sizeof(one))
+    return 0
+
+
+cdef list crowd_take_requests(Crowd self):
+    with cython.critical_section(self):
+        taken = self.requests
+        self.requests = []
+        self.bell.requested = 0
+    return taken
+
+
+cdef int crowd_wait(Crowd self, Request request) except -1:
+    # Until there is something to look at. Whoever was elected is on its way now; if it
+    # finds a leader, that one elects again.
+    cdef bint is_signal = request_wait(request)
+    if self.elected is request:
+        self.elected = None
+    if is_signal:
+        PyErr_CheckSignals()
+    return 0
+
+
+cdef int forget_request(list requests, Request request) except -1:
+    cdef Py_ssize_t i
+    for i in range(len(requests)):
+        if requests[i] is request:
+            del requests[i]
+            break
+    return 0
+
+
+cdef int crowd_go(Crowd self, Request request) except -1:
+    # A thread that waited goes; if it was elected it passes that on.
+    with cython.critical_section(self):
+        forget_request(self.waiting, request)
+        forget_request(self.requests, request)
+    if self.elected is request:
+        self.elected = None
+        crowd_elect(self)
+    return 0
+
+
+cdef bint bell_is_rung_before_sleep(Bell *self) noexcept nogil:
+    # Say that the leader is about to sleep, then look for requests: a thread does it in
+    # the other order, so one of the two sees the other.
+    atomic_give(&self.is_sleeping)
+    return self.requested != 0
+
+
+cdef void bell_on_wake(Bell *self, bint is_rung) noexcept nogil:
+    cdef uint64_t count
+    self.is_sleeping = 0
+    if is_rung:
+        read(self.fd, &count, sizeof(count))

@@ -1,0 +1,203 @@
+# Blocking callers: each runs its round as the leader, or waits for the one who leads.
+
+from cpython.exc cimport PyErr_CheckSignals
+from libc.stdint cimport int64_t
+
+
+def engine_run(Engine engine not None, Round round not None):
+    """Run a round until it is closed; a lost one is rolled back before this returns.
+
+    Blocks, with the GIL released, for connections where a quorum of them is missing
+    (as long as `round.left_ns` allows), then up to the round's timeout. An exception
+    of a signal handler rolls the round back and goes on. Returns how many warnings the
+    engine has by now.
+    """
+    engine_check_fork(engine)
+    try:
+        if engine_try_enter(engine):
+            engine_lead(engine, round)
+        if not round.is_finished:
+            engine_follow(engine, round)
+        if engine_is_overtaken(round, clock_ns()):
+            engine_abandon(engine, round)
+    except BaseException:
+        engine_abandon(engine, round)
+        raise
+    return len(engine.warnings)
+
+
+def engine_abandon(Engine engine not None, Round round not None):
+    """Roll back an ACQUIRE round whose caller will not get it, or send a RELEASE round
+    whose caller will not hear of it; does not wait."""
+    engine_check_fork(engine)
+    if engine_try_enter(engine):
+        try:
+            if not engine.is_closed:
+                engine_withdraw(engine, round, clock_ns())
+                engine_flush(engine)
+        finally:
+            engine_leave(engine)
+    else:
+        crowd_ask(engine.crowd, Request(REQUEST_WITHDRAW, round))
+        engine_serve(engine)
+
+
+def engine_close(Engine engine not None, int64_t timeout_ns):
+    """Close all connections; wait up to timeout_ns for the releases they still owe.
+
+    Rounds of other threads that are under way end UNREACHABLE, "closed".
+    """
+    cdef Crowd crowd = engine.crowd
+    cdef Request request
+    engine_check_fork(engine)
+    if engine_try_enter(engine):
+        try:
+            engine_shut(engine, timeout_ns)
+        finally:
+            engine_leave(engine)
+        return
+    request = Request(REQUEST_CLOSE, None)
+    request.timeout_ns = timeout_ns
+    crowd.waiting.append(request)
+    try:
+        crowd_ask(crowd, request)
+        while not request.is_done:
+            if not crowd_try_enter(crowd):
+                crowd_wait(crowd, request)
+                continue
+            try:
+                engine_take_requests(engine)
+            finally:
+                engine_leave(engine)
+    finally:
+        crowd_go(crowd, request)
+
+
+cdef int engine_check_fork(Engine self) except -1:
+    if self.generation == current_generation:
+        return 0
+    self.generation = current_generation
+    self.admissions = []
+    self.closed = []
+    crowd_reset(self.crowd)
+    return engine_forget_connections(self, clock_ns())
+
+
+cdef bint engine_try_enter(Engine self) noexcept:
+    if crowd_is_mine(self.crowd):
+        self.crowd.depth += 1
+        return True
+    return crowd_try_enter(self.crowd)
+
+
+cdef int engine_leave(Engine self) except -1:
+    crowd_leave(self.crowd)
+    return engine_serve(self) if self.crowd.depth == 0 else 0
+
+
+cdef int engine_serve(Engine self) except -1:
+    # Requests that nobody waits for, left while the last leader was going.
+    cdef Crowd crowd = self.crowd
+    while crowd.bell.requested and not crowd.waiting and crowd_try_enter(crowd):
+        try:
+            engine_take_requests(self)
+            engine_flush(self)
+        finally:
+            crowd_leave(crowd)
+    return 0
+
+
+cdef int engine_take_requests(Engine self) except -1:
+    cdef Request request
+    if not self.crowd.bell.requested:
+        return 0
+    for request in crowd_take_requests(self.crowd):
+        if request.kind == REQUEST_CLOSE:
+            engine_shut(self, request.timeout_ns)
+            request_tell(request)
+        elif self.is_closed:
+            request_tell(request)
+        elif request.kind == REQUEST_WITHDRAW:
+            engine_withdraw(self, request.round, clock_ns())
+        elif not request.round.is_submitted:
+            request.round.waiter = request
+            engine_submit(self, request.round, clock_ns())
+    return 0
+
+
+cdef int engine_lead(Engine self, Round round) except -1:
+    # With the mutex; gives it back. Returns before the round is finished where a signal
+    # came: its handler may take a lock itself, in this thread or let another one do so.
+    cdef bint is_signal = False
+    cdef int64_t now_ns
+    try:
+        if self.is_closed:
+            raise ValueError("closed")
+        crowd_hang_bell(self.crowd)
+        if not round.is_submitted:
+            now_ns = clock_ns()
+            if now_ns - self.polled_at_ns > NS_PER_S:
+                engine_look_again(self)     # idle: has one been cut?
+                now_ns = clock_ns()
+            engine_submit(self, round, now_ns)
+            if round.verdict_code != VERDICT_OPEN:
+                # Nothing to wait for; but take what has come for others, or handshakes
+                # and repeated releases stand still while all rounds end like this one.
+                engine_step(self, self.master_count, 0)
+        while not (round.is_finished or is_signal):
+            is_signal = engine_step(self, engine_wanted(self, round), NEVER_NS)
+        engine_flush(self)
+    finally:
+        engine_leave(self)
+    if is_signal:
+        PyErr_CheckSignals()
+    return 0
+
+
+cdef int engine_wanted(Engine self, Round round) noexcept:
+    # How many masters to read from, at the least, before it is worth while to look.
+    return self.master_count if self.crowd.waiting else round_wanted(round)
+
+
+cdef int engine_follow(Engine self, Round round) except -1:
+    cdef Crowd crowd = self.crowd
+    cdef Request request = Request(REQUEST_RUN, round)
+    crowd.waiting.append(request)
+    try:
+        if round.is_submitted:       # it was the leader until a signal came
+            round.waiter = request
+        else:
+            crowd_ask(crowd, request)
+        while not round.is_finished:
+            if crowd_try_enter(crowd):
+                engine_lead(self, round)
+            elif request.is_done:
+                raise ValueError("closed")
+            else:
+                crowd_wait(crowd, request)
+    finally:
+        crowd_go(crowd, request)
+    return 0
+
+
+cdef int engine_shut(Engine self, int64_t timeout_ns) except -1:
+    cdef int64_t deadline_ns = clock_ns() + timeout_ns
+    if self.is_closed:
+        return 0
+    self.is_closed = True
+    try:
+        while engine_owes_replies(self) and clock_ns() < deadline_ns:
+            engine_step(self, self.master_count, deadline_ns)
+    finally:
+        engine_forget_connections(self, clock_ns())
+        engine_admit(self, clock_ns())
+        engine_finish(self, clock_ns())
+        crowd_put_bell_away(self.crowd)
+    return 0
+
+
+cdef bint engine_owes_replies(Engine self) noexcept:
+    for master in self.masters:
+        if (<Master>master).owed_count:
+            return True
+    return False

@@ -1,0 +1,162 @@
+"""redis-py's Lock in four flavours behind one face, and its kin in other processes.
+
+`flavours` is a fixture that gives theirs and ours, blocking and asyncio, one after the
+other; a `Flavour` makes clients and locks, and an awaitable lock of it can be used as
+if it were a blocking one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import inspect
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from subprocess import PIPE, Popen
+from typing import Any
+
+import pytest
+import redis
+import redis.asyncio
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from .helpers import KEY, Other
+
+OURS, OURS_ASYNCIO = "fastredlock.compat.redis", "fastredlock.compat.redis.asyncio"
+THEIRS, THEIRS_ASYNCIO = "redis.lock", "redis.asyncio.lock"
+
+
+class Blocking:
+    """Use an awaitable lock as a blocking one: what it returns is awaited."""
+
+    def __init__(self, lock: Any, loop: asyncio.AbstractEventLoop) -> None:
+        self.__dict__.update(_lock=lock, _loop=loop)
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._lock, name)
+        return self._awaiting(value) if inspect.ismethod(value) else value
+
+    def __setattr__(self, name: str, value: object) -> None:
+        setattr(self._lock, name, value)
+
+    def _awaiting(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *args, **options: self._awaited(method(*args, **options))
+
+    def _awaited(self, value: Any) -> Any:
+        async def result() -> Any:
+            return await value
+
+        is_awaitable = inspect.isawaitable(value)
+        return self._loop.run_until_complete(result()) if is_awaitable else value
+
+    def __enter__(self) -> Blocking:
+        self._awaited(self._lock.__aenter__())
+        return self
+
+    def __exit__(self, *error: Any) -> Any:
+        return self._awaited(self._lock.__aexit__(*error))
+
+
+class Flavour:
+    """One library's Lock, blocking or awaitable, on one server."""
+
+    def __init__(self, module: str, url: str) -> None:
+        self.is_ours = module in (OURS, OURS_ASYNCIO)
+        self.is_asyncio = module in (THEIRS_ASYNCIO, OURS_ASYNCIO)
+        self.module = load(module)
+        self.url = url
+        self.loop = asyncio.new_event_loop() if self.is_asyncio else None
+        self._clients: list[Any] = []
+        self.default_client = self.client()
+
+    def client(self, url: str | None = None, **options: Any) -> Any:
+        """Make a client that does not try again for seconds."""
+        kind: Any = redis.asyncio.Redis if self.is_asyncio else redis.Redis
+        retry: Any = importlib.import_module(kind.__module__.replace("client", "retry"))
+        options.setdefault("retry", retry.Retry(NoBackoff(), 0))
+        client = kind.from_url(url or self.url, **options)
+        self._clients.append(client)
+        return client
+
+    def lock(self, name: Any = KEY, client: Any = None, **options: Any) -> Any:
+        """Make a lock; `client` may be a list of them where it is ours."""
+        client = client or self.default_client
+        return self.usable(self.module.Lock(client, name, **options))
+
+    def usable(self, lock: Any) -> Any:
+        """Return the lock as a blocking one."""
+        return Blocking(lock, self.loop) if self.loop else lock
+
+    def close(self) -> None:
+        for client in self._clients:
+            if self.loop:
+                self.loop.run_until_complete(client.aclose())
+            else:
+                client.close()
+        if self.loop:
+            self.loop.close()
+
+
+def load(module: str) -> Any:
+    """Import a module, or skip the test where what it stands on is not there."""
+    return pytest.importorskip(module, exc_type=ImportError)
+
+
+def flavours(*modules: str, bug_of: tuple[str, ...] = ()) -> Any:
+    """Return a fixture: a test runs with each; those in `bug_of` have to fail."""
+    fails = pytest.mark.xfail(strict=True, reason="their bug, which is not copied")
+    marked = [
+        pytest.param(module, marks=fails if module in bug_of else (), id=module)
+        for module in modules
+    ]
+
+    @pytest.fixture(params=marked)
+    def flavour(request: pytest.FixtureRequest, urls: list[str]) -> Iterator[Flavour]:
+        made = Flavour(request.param, urls[0])
+        yield made
+        made.close()
+
+    return flavour
+
+
+@contextmanager
+def other(kind: str, module: str, key: str, url: str) -> Iterator[Other]:
+    """Run a lock of a library in another process; see `redis_workers`."""
+    process = Popen(
+        [sys.executable, "-m", "compat.redis_workers", kind, module, key, url],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        stdin=PIPE,
+        stdout=PIPE,
+        text=True,
+    )
+    with process:
+        try:
+            yield Other(process)
+        finally:
+            process.kill()
+
+
+@contextmanager
+def later(seconds: float, action: Callable[[], object]) -> Iterator[None]:
+    """Do something so much later; wait for it at the end of the block."""
+    timer = threading.Timer(seconds, action)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.join()
+
+
+def impatient(url: str, **options: Any) -> redis.Redis:
+    """Return a blocking client that does not try again."""
+    options.setdefault("retry", Retry(NoBackoff(), 0))
+    return redis.Redis.from_url(url, **options)
+
+
+def connections(server: redis.Redis) -> int:
+    """Count the connections of a server, with the one that asks."""
+    return len(server.client_list())
