@@ -127,22 +127,25 @@ class Common:
     def key(self, value: str) -> None:
         self._key = f"{self._KEY_PREFIX}:{value}"
 
-    def _shared(self, make: Callable[..., Any]) -> Any:
+    def _shared(self, make: Callable[..., Any], loop: object = None) -> Any:
         masters = sorted(self.masters, key=id)  # the same for equal sets
-        return shared_locks(make, masters, drift_factor=self._CLOCK_DRIFT_FACTOR)
+        drift_factor = self._CLOCK_DRIFT_FACTOR
+        return shared_locks(make, masters, drift_factor=drift_factor, loop=loop)
 
     def _hold(self, lease: Any) -> None:
         self._lease = lease
         self._extension_num = 0
 
     def _remaining(self, votes: Iterable[MasterVote], flag: bool | None) -> float:
-        """Return the validity left (s) where a majority has our token, else 0."""
-        lease = self._lease
-        ours = sha256(lease.token).hexdigest()[:16]
-        having = sum(vote.token_hash == ours for vote in votes)
-        if having > len(self.masters) // 2:
-            left: float = lease.remaining()
-            return left
+        """Return how long (s) a majority will have our token, or 0 if none has it."""
+        ours = sha256(self._lease.token).hexdigest()[:16]
+        lefts_ms = sorted(
+            vote.remaining_ms or 0 for vote in votes if vote.token_hash == ours
+        )
+        quorum = len(self.masters) // 2 + 1
+        if len(lefts_ms) >= quorum:
+            left: float = self._lease.remaining()
+            return min(left, lefts_ms[-quorum] / 1000)
         self._check_enough_masters_up(flag, failures(votes))
         return 0
 

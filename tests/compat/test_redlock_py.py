@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import redis
+from proxy import Proxy
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
@@ -24,6 +25,7 @@ from .helpers import (
     assert_exclude_each_other,
     differing,
     forbid_sockets,
+    in_threads,
     library,
     load,
     not_copied,
@@ -440,3 +442,18 @@ def test_failed_try_is_logged_with_what_every_server_said(
     assert manager.lock(KEY, TTL) is False
     assert "fewer than a quorum of masters could answer" in caplog.text
     assert f"127.0.0.1:{masters.ports[0]} FAILED" in caplog.text
+
+
+def test_first_try_waits_for_connections_longer_than_for_a_round(
+    urls: list[str],
+) -> None:
+    with Proxy(urls[0]) as slow:
+        manager = load(OURS).Redlock([slow.url], retry_count=1)
+        slow.set(holds_down=True)
+
+        def heal() -> None:
+            time.sleep(0.3)
+            slow.heal()
+
+        _, lock = in_threads([heal, lambda: manager.lock(KEY, 2_000)])
+        assert lock  # a round with this ttl waits 0.1 s
