@@ -34,7 +34,7 @@ from .helpers import (
     surface,
     wait_until,
 )
-from .redis_helpers import connections, impatient, later, other
+from .redis_helpers import connections, count_together, impatient, later, other
 from .test_redis_lock_class import cluster
 
 PAIR = ("redis_lock", "fastredlock.compat.redis_lock")
@@ -187,6 +187,12 @@ def test_waiter_in_another_process_is_woken_by_the_release(
 
 def is_waited_for(server: redis.Redis) -> bool:
     return any(each["cmd"] == "blpop" for each in server.client_list())
+
+
+@pytest.mark.slow
+def test_fleet_of_both_loses_no_update(client: redis.Redis) -> None:
+    locks = [module.Lock(client, KEY, expire=20) for module in (theirs, ours) * 3]
+    assert count_together(locks) == 120
 
 
 def test_key_that_our_roll_back_deletes_wakes_a_waiter_of_theirs(

@@ -39,6 +39,7 @@ from .redis_helpers import (
     THEIRS_ASYNCIO,
     Flavour,
     connections,
+    count_together,
     flavours,
     impatient,
     later,
@@ -155,6 +156,15 @@ def test_theirs_in_another_process_and_this_one_exclude_each_other(
 
     with other(kind, module, KEY, flavour.url) as there:
         assert_exclude_each_other(Here(), there)
+
+
+@pytest.mark.slow
+def test_fleet_of_both_loses_no_update(server: redis.Redis) -> None:
+    locks = [
+        server.lock(KEY, timeout=20, sleep=0.001, lock_class=load(module).Lock)
+        for module in (THEIRS, OURS) * 3
+    ]
+    assert count_together(locks) == 120
 
 
 @pytest.mark.slow
