@@ -30,21 +30,27 @@ _kept: WeakKeyDictionary[object, list[object]] = WeakKeyDictionary()
 
 
 def shared_locks(
-    make: Callable[..., L], masters: Sequence[object], *, drift_factor: float = 0.01
+    make: Callable[..., L],
+    masters: Sequence[object],
+    *,
+    drift_factor: float = 0.01,
+    loop: object = None,
 ) -> L:
     """Return the FastRedlock for these masters, made by `make` where there is none.
 
     `masters` as FastRedlock takes them; with a dict among them it is always a new one.
+    `loop`: the event loop that an awaitable one is used on, which has its own.
     Raises ConfigurationError for a client that cannot be copied.
     """
     references = [_reference(master) for master in masters]
-    key = (make, drift_factor, *references)
+    key = (make, drift_factor, _reference(loop), *references)
     try:
         locks: L | None = _known.get(key)
     except TypeError:  # a dict has no hash
-        return _new_locks(make, masters, drift_factor)
+        return new_locks(make, masters, drift_factor)
     if locks is None:
-        locks = _known[key] = _new_locks(make, masters, drift_factor)
+        # Threads may make one at the same time: all of them then use the first.
+        locks = _known.setdefault(key, new_locks(make, masters, drift_factor))
         for reference in references:
             if isinstance(reference, ref):
                 _kept.setdefault(reference(), []).append(locks)
@@ -62,9 +68,10 @@ def _reference(master: object) -> object:
         return master
 
 
-def _new_locks(
-    make: Callable[..., L], masters: Sequence[object], drift_factor: float
+def new_locks(
+    make: Callable[..., L], masters: Sequence[object], drift_factor: float = 0.01
 ) -> L:
+    """Make a FastRedlock that asks `token_source`, with the masters' timeouts."""
     connect_timeout = _shortest("socket_connect_timeout", masters)
     round_timeout = _shortest("socket_timeout", masters)
     return make(
@@ -90,3 +97,8 @@ def _settings_of(master: Any) -> Mapping[str, Any]:
         return master
     pool = getattr(master, "connection_pool", None)
     return getattr(pool, "connection_kwargs", {})
+
+
+def key_name(resource: Any) -> str | bytes:
+    """Return the name of a key; the replaced libraries take numbers as well."""
+    return str(resource) if type(resource) in (int, float) else resource

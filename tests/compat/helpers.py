@@ -6,17 +6,21 @@ a fixture that gives one after the other; with `not_copied(*PAIR)`, theirs must 
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from subprocess import PIPE, Popen
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
+
+T = TypeVar("T")
 
 KEY = "orders:42"
 PATIENCE = 8.0  # s; for what takes milliseconds, on a machine that is loaded
@@ -25,7 +29,7 @@ MANNERS = ("__enter__", "__exit__", "__aenter__", "__aexit__", "__call__")
 
 def load(name: str) -> ModuleType:
     """Import a library, or skip the test where it is not installed."""
-    return pytest.importorskip(name, reason=f"{name} is in the extra `compat-test`")
+    return pytest.importorskip(name, reason=f"{name} is not installed")
 
 
 def library(theirs: str, ours: str) -> Any:
@@ -120,6 +124,39 @@ def own_names(module: ModuleType) -> list[str]:
     ]
 
 
+# --- awaitable locks ------------------------------------------------------------------
+
+
+class Driven:
+    """An awaitable object behind a blocking face: each call runs on its loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, awaitable: Any) -> None:
+        vars(self).update(loop=loop, awaitable=awaitable)
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self.awaitable, name)
+        if not inspect.iscoroutinefunction(value):
+            return value
+
+        def run(*arguments: Any, **options: Any) -> Any:
+            return self.loop.run_until_complete(value(*arguments, **options))
+
+        return run
+
+    def __setattr__(self, name: str, value: object) -> None:
+        setattr(self.awaitable, name, value)
+
+    def __repr__(self) -> str:
+        return repr(self.awaitable)
+
+    def __enter__(self) -> Any:
+        entered = self.loop.run_until_complete(self.awaitable.__aenter__())
+        return self if entered is self.awaitable else entered
+
+    def __exit__(self, *error: Any) -> Any:
+        return self.loop.run_until_complete(self.awaitable.__aexit__(*error))
+
+
 # --- another process ------------------------------------------------------------------
 
 
@@ -194,6 +231,12 @@ def wait_until(claim: Callable[[], object], within: float = PATIENCE) -> bool:
             return False
         time.sleep(0.002)
     return True
+
+
+def in_threads(bodies: Sequence[Callable[[], T]]) -> list[T]:
+    """Run all bodies at the same time; return their results, or raise."""
+    with ThreadPoolExecutor(len(bodies)) as pool:
+        return [future.result() for future in [pool.submit(body) for body in bodies]]
 
 
 @contextmanager

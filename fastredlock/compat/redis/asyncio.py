@@ -1,14 +1,16 @@
 """redis.asyncio's Lock on fastredlock; see `fastredlock.compat.redis`.
 
-from fastredlock.compat.redis.asyncio import Lock
+    from fastredlock.compat.redis.asyncio import Lock
 
-async with client.lock("orders:42", timeout=5, lock_class=Lock):
-    ...
+    async with client.lock("orders:42", timeout=5, lock_class=Lock):
+        ...
+
+There is a FastRedlock for each event loop.
 """
 
 from __future__ import annotations
 
-from asyncio import sleep
+from asyncio import get_running_loop, sleep
 from collections.abc import Awaitable, Sequence
 from logging import getLogger
 from time import monotonic
@@ -58,7 +60,15 @@ class Lock(BaseLock):
     """
 
     def _connect(self) -> None:
-        self._locks = shared_locks(new_locks, self._clients)
+        self._locks()  # refuses what cannot be copied, before any I/O
+
+    def _locks(self) -> FastRedlock:
+        """Return the FastRedlock of these clients and of the running loop."""
+        try:
+            loop = get_running_loop()
+        except RuntimeError:
+            loop = None
+        return shared_locks(new_locks, self._clients, loop=loop)
 
     async def __aenter__(self) -> Lock:
         if await self.acquire():
@@ -121,7 +131,7 @@ class Lock(BaseLock):
     async def do_acquire(self, token: bytes) -> bool:
         mark = token_source.set(lambda: token)
         try:
-            lease = await self._locks.acquire(self._key(), ttl=self._ttl(), timeout=0)
+            lease = await self._locks().acquire(self._key(), ttl=self._ttl(), timeout=0)
         except ConfigurationError as error:
             raise self._refused(error) from error
         except QuorumUnreachableError as error:
@@ -225,13 +235,13 @@ class Lock(BaseLock):
         for pause in PAUSES:
             if pause:
                 await sleep(pause)
-            votes: tuple[MasterVote, ...] = await self._locks.holders(self._key())
+            votes: tuple[MasterVote, ...] = await self._locks().holders(self._key())
             if answered(votes):
                 return votes
         raise unanswered(self._key(), votes)
 
     def _adopted(self, token: bytes) -> Any:
-        return self._locks.adopt(self._key(), token)
+        return self._locks().adopt(self._key(), token)
 
 
 def new_locks(clients: Sequence[Any], **options: Any) -> FastRedlock:

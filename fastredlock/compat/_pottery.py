@@ -1,0 +1,220 @@
+"""What pottery's two Redlocks share: names, arguments, errors; all but the I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from logging import getLogger
+from math import ceil, inf
+from time import monotonic
+from typing import Any, ClassVar
+from uuid import uuid4
+
+from .. import (
+    FastRedlockError,
+    MasterVote,
+    QuorumUnreachableError,
+    ValidityExhaustedError,
+    Vote,
+)
+from ._shared import shared_locks
+
+logger = getLogger("pottery")  # as configured for the library
+
+
+@dataclass(eq=False)
+class PrimitiveError(Exception):
+    """Say which lock on which masters; `redis_errors`: one error per failed master."""
+
+    key: str
+    masters: Iterable[object] = field(repr=False)  # URLs may hold passwords
+    redis_errors: Iterable[Exception] = ()
+
+    _reason: ClassVar[str] = "error"
+
+    def __str__(self) -> str:
+        return "; ".join([f"{self.key}: {self._reason}", *map(str, self.redis_errors)])
+
+
+class QuorumNotAchieved(PrimitiveError, RuntimeError):  # noqa: N818 - its name
+    """Report that others hold the lock."""
+
+    _reason = "held by others"
+
+
+class TooManyExtensions(PrimitiveError, RuntimeError):  # noqa: N818 - its name
+    """Report that the lock was extended `num_extensions` times already."""
+
+    _reason = "extended too many times"
+
+
+class ExtendUnlockedLock(PrimitiveError, RuntimeError):  # noqa: N818 - its name
+    """Report that a majority has the lock no more, or could not say in time."""
+
+    _reason = "not extended"
+
+
+class ReleaseUnlockedLock(PrimitiveError, RuntimeError):  # noqa: N818 - its name
+    """Report that a majority had the lock no more, or could not be asked."""
+
+    _reason = "not released"
+
+
+class QuorumIsImpossible(PrimitiveError, RuntimeError):  # noqa: N818 - its name
+    """Report that a majority of the masters failed."""
+
+    _reason = "a majority of the masters failed"
+
+
+class DefaultMaster(str):
+    """The URL of the default master, of which there can be weak references."""
+
+    __slots__ = ("__weakref__",)
+
+
+class Common:
+    """What the blocking and the awaitable Redlock share: all but the I/O."""
+
+    __slots__ = (
+        "_extension_num",
+        "_key",
+        "_lease",
+        "auto_release_time",
+        "context_manager_blocking",
+        "context_manager_timeout",
+        "masters",
+        "num_extensions",
+        "raise_on_redis_errors",
+    )
+
+    _KEY_PREFIX: ClassVar[str] = "redlock"
+    _AUTO_RELEASE_TIME: ClassVar[float] = 10
+    _CLOCK_DRIFT_FACTOR: ClassVar[float] = 0.01
+    _NUM_EXTENSIONS: ClassVar[int] = 3
+    _DEFAULT_MASTERS: ClassVar[frozenset[object]] = frozenset()
+    _SAMPLE: ClassVar[str]  # how its log lines call it
+
+    def __init__(
+        self,
+        *,
+        key: str,
+        masters: Iterable[object],
+        raise_on_redis_errors: bool,
+        auto_release_time: float,
+        num_extensions: int,
+        context_manager_blocking: bool,
+        context_manager_timeout: float,
+    ) -> None:
+        if not context_manager_blocking and context_manager_timeout != -1:
+            raise ValueError("can't specify a timeout for a non-blocking call")
+        self.key = key
+        self.masters = frozenset(masters) or self._DEFAULT_MASTERS
+        self.raise_on_redis_errors = raise_on_redis_errors
+        self.auto_release_time = auto_release_time
+        self.num_extensions = num_extensions
+        self.context_manager_blocking = context_manager_blocking
+        self.context_manager_timeout = context_manager_timeout
+        self._lease: Any = None
+        self._extension_num = 0
+
+    @property
+    def key(self) -> str:
+        """The key on the masters, `redlock:` and what was given."""
+        return self._key
+
+    @key.setter
+    def key(self, value: str) -> None:
+        self._key = f"{self._KEY_PREFIX}:{value}"
+
+    def _shared(self, make: Callable[..., Any], loop: object = None) -> Any:
+        masters = sorted(self.masters, key=id)  # the same for equal sets
+        drift_factor = self._CLOCK_DRIFT_FACTOR
+        return shared_locks(make, masters, drift_factor=drift_factor, loop=loop)
+
+    def _hold(self, lease: Any) -> None:
+        self._lease = lease
+        self._extension_num = 0
+
+    def _remaining(self, votes: Iterable[MasterVote], flag: bool | None) -> float:
+        """Return how long (s) a majority will have our token, or 0 if none has it."""
+        ours = sha256(self._lease.token).hexdigest()[:16]
+        lefts_ms = sorted(
+            vote.remaining_ms or 0 for vote in votes if vote.token_hash == ours
+        )
+        quorum = len(self.masters) // 2 + 1
+        if len(lefts_ms) >= quorum:
+            left: float = self._lease.remaining()
+            return min(left, lefts_ms[-quorum] / 1000)
+        self._check_enough_masters_up(flag, failures(votes))
+        return 0
+
+    def _not_extended(
+        self, votes: Iterable[MasterVote], flag: bool | None
+    ) -> ExtendUnlockedLock:
+        errors = failures(votes)
+        self._check_enough_masters_up(flag, errors)
+        return ExtendUnlockedLock(self.key, self.masters, redis_errors=errors)
+
+    def _not_released(
+        self, votes: Iterable[MasterVote], flag: bool | None
+    ) -> ReleaseUnlockedLock:
+        errors = failures(votes)
+        self._check_enough_masters_up(flag, errors)
+        return ReleaseUnlockedLock(self.key, self.masters, redis_errors=errors)
+
+    def _failed(
+        self, error: QuorumUnreachableError | ValidityExhaustedError, flag: bool | None
+    ) -> None:
+        logger.warning("%s.acquire() caught %s", type(self).__qualname__, error)
+        self._check_enough_masters_up(flag, failures(error.votes))
+
+    def _check_extensions(self) -> None:
+        if self._extension_num >= self.num_extensions:
+            raise TooManyExtensions(self.key, self.masters)
+
+    def _check_enough_masters_up(
+        self, flag: bool | None, errors: Sequence[Exception]
+    ) -> None:
+        if flag is None:
+            flag = self.raise_on_redis_errors
+        if flag and len(errors) > len(self.masters) // 2:
+            raise QuorumIsImpossible(self.key, self.masters, redis_errors=errors)
+
+    def _log_waited(self, began: float, acquired: bool) -> None:
+        suffix = self.key.split(":", maxsplit=1)[1]
+        logger.info(
+            "source=pottery sample#%s.enqueued.%s=%dms sample#%s.acquired.%s=%d",
+            *(self._SAMPLE, suffix, ceil((monotonic() - began) * 1000)),
+            *(self._SAMPLE, suffix, acquired),
+        )
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__qualname__} key={self.key}>"
+
+
+def seconds_of(blocking: bool, timeout: float) -> float | None:
+    """Return for how long (s) an acquire may try; None without a limit."""
+    if blocking:
+        return None if timeout == -1 else max(timeout, 0)
+    if timeout != -1:
+        raise ValueError("can't specify a timeout for a non-blocking call")
+    return 0
+
+
+def tries(seconds: float | None) -> Iterator[float | None]:
+    """Yield the timeouts of the acquires to make; the first tells who has to wait."""
+    ends = inf if seconds is None else monotonic() + seconds
+    yield 0
+    while (left := ends - monotonic()) > 0:
+        yield None if left == inf else left
+
+
+def new_uuid() -> str:
+    return str(uuid4())
+
+
+def failures(votes: Iterable[MasterVote]) -> list[Exception]:
+    """Return one error per master that could not answer."""
+    failed = (Vote.FAILED, Vote.SILENT)
+    return [FastRedlockError(str(vote)) for vote in votes if vote.vote in failed]

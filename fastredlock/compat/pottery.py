@@ -1,0 +1,232 @@
+"""pottery 3.0.1's locks on fastredlock: change `from pottery import Redlock`, no more.
+
+Same keys (`redlock:` and the given one), UUIDs for tokens, seconds, exceptions, log
+lines. Other than the library, a second acquire on the same object does not make the
+holder's token unknown, nothing is sent after the call has returned, an extension that
+came too late is none, and an error of the body is never hidden by one of the release.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from functools import wraps
+from inspect import iscoroutinefunction
+from time import monotonic
+from types import TracebackType
+from typing import Any, Literal, TypeVar
+
+from .. import (
+    FastRedlock,
+    LeaseLostError,
+    QuorumUnreachableError,
+    ReleaseStatus,
+    ValidityExhaustedError,
+)
+from ._pottery import (
+    Common,
+    DefaultMaster,
+    ExtendUnlockedLock,
+    PrimitiveError,
+    QuorumIsImpossible,
+    QuorumNotAchieved,
+    ReleaseUnlockedLock,
+    TooManyExtensions,
+    logger,
+    new_uuid,
+    seconds_of,
+    tries,
+)
+from ._pottery_asyncio import AIORedlock
+from ._shared import token_source
+
+__all__ = [
+    "AIORedlock",
+    "ExtendUnlockedLock",
+    "PrimitiveError",
+    "QuorumIsImpossible",
+    "QuorumNotAchieved",
+    "Redlock",
+    "ReleaseUnlockedLock",
+    "TooManyExtensions",
+    "synchronize",
+]
+
+F = TypeVar("F", bound=Callable[..., Any])
+Self = TypeVar("Self", bound="Redlock")
+
+
+class Redlock(Common):
+    """Take one lock on a majority of redis-py clients; see pottery for how it is used.
+
+    Times are seconds. The settings of the clients in `masters` are copied, their
+    sockets are not used; without, there is one master, REDIS_URL or localhost.
+    """
+
+    __slots__ = ("_locks",)
+
+    _DEFAULT_MASTERS = frozenset(
+        {DefaultMaster(os.environ.get("REDIS_URL", "redis://localhost:6379/0"))}
+    )
+    _SAMPLE = "redlock"
+
+    def __init__(
+        self,
+        *,
+        key: str,
+        masters: Iterable[object] = frozenset(),
+        raise_on_redis_errors: bool = False,
+        auto_release_time: float = Common._AUTO_RELEASE_TIME,
+        num_extensions: int = Common._NUM_EXTENSIONS,
+        context_manager_blocking: bool = True,
+        context_manager_timeout: float = -1,
+    ) -> None:
+        super().__init__(
+            key=key,
+            masters=masters,
+            raise_on_redis_errors=raise_on_redis_errors,
+            auto_release_time=auto_release_time,
+            num_extensions=num_extensions,
+            context_manager_blocking=context_manager_blocking,
+            context_manager_timeout=context_manager_timeout,
+        )
+        self._locks: FastRedlock = self._shared(FastRedlock)
+
+    def acquire(
+        self,
+        *,
+        blocking: bool = True,
+        timeout: float = -1,
+        raise_on_redis_errors: bool | None = None,
+    ) -> bool:
+        """Return whether it is ours; wait for `timeout` s (-1: no limit) if blocking.
+
+        Raises QuorumIsImpossible, where errors are to be raised, as soon as a majority
+        of the masters fails.
+        """
+        seconds = seconds_of(blocking, timeout)
+        began = monotonic()
+        for tried, left in enumerate(tries(seconds)):
+            token_source.set(new_uuid)
+            try:
+                lease = self._locks.acquire(
+                    self.key, ttl=self.auto_release_time, timeout=left
+                )
+            except (QuorumUnreachableError, ValidityExhaustedError) as error:
+                self._failed(error, raise_on_redis_errors)
+                continue
+            if lease is not None:
+                self._hold(lease)
+                if tried:
+                    self._log_waited(began, True)
+                return True
+        if blocking:
+            self._log_waited(began, False)
+        return False
+
+    def locked(self, *, raise_on_redis_errors: bool | None = None) -> float:
+        """Return how long it is still ours (s), or 0 where a majority has it no more.
+
+        Blocks until every master was asked.
+        """
+        if self._lease is None or not self._lease.is_valid:
+            return 0
+        return self._remaining(self._locks.holders(self.key), raise_on_redis_errors)
+
+    def extend(self, *, raise_on_redis_errors: bool | None = None) -> None:
+        """Make it ours for `auto_release_time` from now on, `num_extensions` times."""
+        self._check_extensions()
+        if self._lease is None:
+            raise self._not_extended((), raise_on_redis_errors)
+        try:
+            self._lease.extend(self.auto_release_time)
+        except LeaseLostError as error:
+            raise self._not_extended(error.votes, raise_on_redis_errors) from error
+        self._extension_num += 1
+
+    def release(self, *, raise_on_redis_errors: bool | None = None) -> None:
+        """Release it, or raise ReleaseUnlockedLock where it was not ours any more."""
+        status = ReleaseStatus.GONE if self._lease is None else self._lease.release()
+        if status is ReleaseStatus.RELEASED:
+            return
+        votes = self._locks.holders(self.key) if status is ReleaseStatus.UNKNOWN else ()
+        raise self._not_released(votes, raise_on_redis_errors)
+
+    def __enter__(self: Self) -> Self:
+        if self.acquire(
+            blocking=self.context_manager_blocking,
+            timeout=self.context_manager_timeout,
+        ):
+            return self
+        raise QuorumNotAchieved(self.key, self.masters)
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> Literal[False]:
+        try:
+            self.release()
+        except PrimitiveError:
+            if exc_value is None:
+                raise
+        return False
+
+
+def synchronize(
+    *,
+    key: str,
+    masters: Iterable[object] = frozenset(),
+    raise_on_redis_errors: bool = False,
+    auto_release_time: float = Redlock._AUTO_RELEASE_TIME,
+    blocking: bool = True,
+    timeout: float = -1,
+) -> Callable[[F], F]:
+    """Return a decorator: each call of the function holds a Redlock of its own.
+
+    Raises TypeError for a coroutine function, which would not run under the lock.
+    """
+    masters = frozenset(masters)
+
+    def decorator(func: F) -> F:
+        if iscoroutinefunction(func):
+            raise TypeError(
+                f"{func.__qualname__}() is a coroutine function: it would run after "
+                "the release; use `async with AIORedlock(...)` inside it"
+            )
+
+        @wraps(func)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            redlock = Redlock(
+                key=key,
+                masters=masters,
+                raise_on_redis_errors=raise_on_redis_errors,
+                auto_release_time=auto_release_time,
+                context_manager_blocking=blocking,
+                context_manager_timeout=timeout,
+            )
+            began = monotonic()
+            held: float | None = None
+            try:
+                with redlock:
+                    held = monotonic()
+                    return func(*args, **kwargs)
+            finally:
+                _log_synchronize(func, redlock.key, began, held)
+
+        return wrapper  # type: ignore[return-value]
+
+    return decorator
+
+
+def _log_synchronize(
+    func: Callable[..., Any], key: str, began: float, held: float | None
+) -> None:
+    now = monotonic()
+    waited_ms = round(((now if held is None else held) - began) * 1000)
+    waited = f"{func.__qualname__}() waited for {key} for {waited_ms} ms"
+    if held is None:
+        logger.info("%s; never acquired lock", waited)
+    else:
+        logger.info("%s; held for %d ms", waited, round((now - held) * 1000))
