@@ -72,7 +72,7 @@ cdef void put_number(Buffer *out, uint64_t value) noexcept nogil:
 cdef int command_acquire(
     Buffer *out, bytes resource, bytes token, int64_t ttl_ms
 ) noexcept:
-    # ttl_ms is 0 for a key without expiry.
+    # ttl_ms is -1 for a key without expiry, as in the reply of PTTL.
     cdef int error = buffer_reserve(
         out,
         COMMAND_OVERHEAD
@@ -80,7 +80,7 @@ cdef int command_acquire(
     )
     if error != 0:
         return error
-    if ttl_ms == 0:
+    if ttl_ms < 0:
         buffer_put(out, b"*4\r\n$3\r\nSET\r\n", 13)
         put_bulk_bytes(out, resource)
         put_bulk_bytes(out, token)

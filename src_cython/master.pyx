@@ -72,7 +72,7 @@ cdef int command_of_round(
     if round.operation_code == OPERATION_ACQUIRE:
         return command_acquire(
             out, round.resource, round.token,
-            round.terms.ttl_ms if round.terms.has_expiry else 0,
+            round.terms.ttl_ms if round.terms.has_expiry else -1,
         )
     if round.operation_code == OPERATION_EXTEND:
         return command_script(

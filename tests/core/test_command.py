@@ -39,7 +39,7 @@ def test_acquire_is_set_nx_px_with_the_bare_resource_and_token() -> None:
 
 
 def test_acquire_without_a_ttl_has_no_px() -> None:
-    assert encode_acquire(b"orders:42", b"token", 0) == (
+    assert encode_acquire(b"orders:42", b"token", -1) == (
         b"*4\r\n$3\r\nSET\r\n$9\r\norders:42\r\n$5\r\ntoken\r\n$2\r\nNX\r\n"
     )
 
