@@ -666,6 +666,22 @@ def test_server_that_is_down_is_a_connection_error(
     client.close()
 
 
+@pytest.mark.parametrize("given", [None, "mine"])
+@pytest.mark.slow
+def test_own_id_is_not_used_again_after_a_try_without_an_answer(
+    masters: LocalMasters, given: str | None
+) -> None:
+    """The roll-back of that try may arrive late, and would delete the next one's key."""
+    client = impatient(masters.urls[0])
+    lock = ours.Lock(client, KEY, id=given)
+    before = lock.id
+    masters.stop(0)
+    with pytest.raises(redis.ConnectionError):
+        lock.acquire()
+    assert (lock.id == before) == (given is not None)
+    client.close()
+
+
 def test_lock_for_every_use_opens_one_connection(
     urls: list[str], server: redis.Redis
 ) -> None:
