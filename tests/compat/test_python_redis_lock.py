@@ -671,7 +671,7 @@ def test_server_that_is_down_is_a_connection_error(
 def test_own_id_is_not_used_again_after_a_try_without_an_answer(
     masters: LocalMasters, given: str | None
 ) -> None:
-    """The roll-back of that try may arrive late, and would delete the next one's key."""
+    """The roll-back of that try may arrive late: it must not meet the next key."""
     client = impatient(masters.urls[0])
     lock = ours.Lock(client, KEY, id=given)
     before = lock.id
