@@ -639,6 +639,7 @@ def test_forked_child_does_not_hold_what_its_parent_holds(
     lock.acquire()
     if os.fork() == 0:
         try:
+            (tmp_path / "taken").write_text(str(lock.acquire(blocking=False)))
             lock.release()
         except better.NotAcquired as error:
             (tmp_path / "said").write_text(str(error))
@@ -646,6 +647,7 @@ def test_forked_child_does_not_hold_what_its_parent_holds(
             os._exit(0)
     os.wait()
     assert server.get(LOCK) == lock.id.encode()
+    assert (tmp_path / "taken").read_text() == "False"  # not: AlreadyAcquired
     assert "is not acquired" in (tmp_path / "said").read_text()
     lock.release()
 
@@ -688,8 +690,9 @@ def test_lock_for_every_use_opens_one_connection(
     gc.collect()
     before = connections(server)
     pool = redis.ConnectionPool.from_url(urls[0])
-    for _ in range(20):
-        with ours.Lock(redis.Redis(connection_pool=pool), KEY):
+    clients = [redis.Redis(connection_pool=pool) for _ in range(20)]
+    for client in clients:
+        with ours.Lock(client, KEY):
             pass
     assert connections(server) <= before + 1
 

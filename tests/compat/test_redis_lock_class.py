@@ -713,11 +713,12 @@ def test_lock_for_every_use_opens_one_connection(
     gc.collect()  # pools of other tests have circles
     before = connections(server)
     pool = redis.ConnectionPool.from_url(urls[0])
-    for _ in range(20):  # and a client for every use of the pool
-        with redis.Redis(connection_pool=pool).lock(KEY, 5, lock_class=Lock):
+    clients = [redis.Redis(connection_pool=pool) for _ in range(20)]
+    for client in clients:
+        with client.lock(KEY, 5, lock_class=Lock):
             pass
     assert connections(server) <= before + 1
-    del pool
+    del pool, clients, client
     gc.collect()
     assert wait_until(lambda: connections(server) <= before)
 
