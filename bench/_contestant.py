@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -23,6 +24,7 @@ _END_TIMEOUT = 10.0
 class Block:
     """What one block of pairs cost one contestant."""
 
+    pairs: int
     p50_us: float
     p99_us: float
     pairs_per_s: float
@@ -34,7 +36,8 @@ class Contestant:
     """A contestant's process, idle between blocks; a context manager.
 
     Args:
-        name: One of `bench._peers.CONTESTANTS`, or `CONTROL`.
+        name: One of `bench._peers.CONTESTANTS`, `CONTROL`, or a player of
+            `bench._crowds` such as `asyncio:200`.
         urls: The masters, `redis://127.0.0.1:<port>/0` each.
         prefix: A command to run it under, such as a tracer with its options.
 
@@ -66,10 +69,12 @@ class Contestant:
         self._process.stdin.write(f"run {pairs}\n")
         self._process.stdin.flush()
         answer = json.loads(self._read_line())
-        latencies_ns = sorted(answer["latencies_ns"])
+        latencies_ns = sorted(answer["latencies_ns"] or [math.nan])
+        pairs = answer["pairs"]  # more than asked for where only whole batches are done
         return Block(
-            p50_us=latencies_ns[pairs // 2] / 1e3,
-            p99_us=latencies_ns[pairs * 99 // 100] / 1e3,
+            pairs=pairs,
+            p50_us=latencies_ns[len(latencies_ns) // 2] / 1e3,
+            p99_us=latencies_ns[len(latencies_ns) * 99 // 100] / 1e3,
             pairs_per_s=pairs * 1e9 / answer["wall_ns"],
             cpu_us_per_pair=answer["cpu_ns"] / 1e3 / pairs,
             own_syscalls=answer.get("syscalls"),
@@ -107,4 +112,8 @@ def _command(name: str, urls: Sequence[str]) -> list[str]:
     key = f"bench:{os.getpid():07d}:{os.urandom(4).hex()}"
     if name in (FLOOR, CONTROL):
         return [str(floor_program()), key, *(str(port_of(url)) for url in urls)]
+    if name.startswith(f"{FLOOR}:"):
+        size = name.partition(":")[2]  # of a batch, and so many pairs are in flight
+        program = str(floor_program("pipeline_floor"))
+        return [program, key, size, size, *(str(port_of(url)) for url in urls)]
     return [sys.executable, "-m", "bench._worker", name, key, *urls]

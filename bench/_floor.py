@@ -1,4 +1,4 @@
-"""Compile `floor.c` on demand, outside the source tree, once per version of it."""
+"""Compile the floors on demand, outside the source tree, once per version of each."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-SOURCE = Path(__file__).with_name("floor.c")
+_HERE = Path(__file__).parent
 FLAGS = ("-O2", "-Wall", "-Wextra")
 
 
-def floor_program() -> Path:
-    """Return the compiled floor, compiling it first where that was never done.
+def floor_program(name: str = "floor") -> Path:
+    """Return the compiled `<name>.c`, compiling it first where that was never done.
 
     Raises:
         FileNotFoundError: There is no C compiler (`$CC`, else `cc`): install one, or
@@ -22,20 +22,21 @@ def floor_program() -> Path:
         RuntimeError: The compiler refused; the message is what it said.
     """
     compiler = _compiler()
-    recipe = SOURCE.read_bytes() + " ".join((compiler, *FLAGS)).encode()
+    source = _HERE / f"{name}.c"
+    recipe = source.read_bytes() + " ".join((compiler, *FLAGS)).encode()
     folder = _cache_folder()
-    program = folder / f"floor-{hashlib.sha256(recipe).hexdigest()[:16]}"
+    program = folder / f"{name}-{hashlib.sha256(recipe).hexdigest()[:16]}"
     if not program.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        _compile(compiler, program)
+        _compile(compiler, source, program)
     return program
 
 
-def _compile(compiler: str, program: Path) -> None:
+def _compile(compiler: str, source: Path, program: Path) -> None:
     # Compiled beside its final name, then renamed: a second bench sees all or nothing.
     with tempfile.TemporaryDirectory(dir=program.parent) as folder:
         output = Path(folder, "floor")
-        command = [compiler, *FLAGS, "-o", str(output), str(SOURCE)]
+        command = [compiler, *FLAGS, "-o", str(output), str(source)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr}")

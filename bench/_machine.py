@@ -29,6 +29,15 @@ def machine_line(server: str) -> str:
 def versions_line(contestants: Sequence[str]) -> str:
     """Return the version of every contestant's library, and of what parses for them."""
     found = {name: version_of(name) for name in contestants if name != FLOOR}
+    return _versions(found)
+
+
+def distributions_line(distributions: Sequence[str]) -> str:
+    """Return the version of every distribution, and of what parses for them."""
+    return _versions({name: distribution_version(name) for name in distributions})
+
+
+def _versions(found: dict[str, str]) -> str:
     found["hiredis"] = distribution_version("hiredis")
     return ", ".join(f"{name} {version}" for name, version in found.items())
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
+from bench._grid import aligned, markdown
 from bench._peers import LABELS
 from bench._results import Report, Row
 
@@ -19,30 +18,23 @@ _HEADINGS = (
     "CPU / floor",
     "p50 / fastredlock",
 )
+_LEFT = ("contestant",)
 
 
 def text_of(report: Report) -> str:
     """Return the report for a terminal: aligned columns, a blank line between the N."""
-    cells = [_HEADINGS, *(_cells(row) for row in report.contestants)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    lines = [_aligned(_HEADINGS, widths)]
-    masters = 0
-    for row in report.contestants:
-        if row.masters != masters:
-            lines.append("")
-        masters = row.masters
-        lines.append(_aligned(_cells(row), widths))
-    return "\n".join([*lines, "", *_captions(report)])
+    table = aligned(_HEADINGS, _rows(report), left=_LEFT, grouped=True)
+    return "\n".join([*table, "", *_captions(report)])
 
 
 def markdown_of(report: Report) -> str:
     """Return the report ready to be pasted into a README."""
-    lines = [
-        "| " + " | ".join(_HEADINGS) + " |",
-        "|--:|:--|" + "--:|" * (len(_HEADINGS) - 2),
-    ]
-    lines += ["| " + " | ".join(_cells(row)) + " |" for row in report.contestants]
-    return "\n".join([*lines, "", *(f"- {line}" for line in _captions(report))])
+    table = markdown(_HEADINGS, _rows(report), left=_LEFT)
+    return "\n".join([*table, "", *(f"- {line}" for line in _captions(report))])
+
+
+def _rows(report: Report) -> list[tuple[str, ...]]:
+    return [_cells(row) for row in report.contestants]
 
 
 def _cells(row: Row) -> tuple[str, ...]:
@@ -62,14 +54,6 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 def _times(ratio: float | None) -> str:
     return "-" if ratio is None else f"{ratio:.2f}x" if ratio < 10 else f"{ratio:.1f}x"
-
-
-def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
-    padded = [
-        cell.ljust(width) if heading == "contestant" else cell.rjust(width)
-        for cell, width, heading in zip(cells, widths, _HEADINGS, strict=True)
-    ]
-    return "  ".join(padded).rstrip()
 
 
 def _captions(report: Report) -> list[str]:

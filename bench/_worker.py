@@ -1,6 +1,7 @@
 """One Python contestant in a process of its own: `python -m bench._worker NAME ...`
 
-The other arguments are the key and the masters' URLs.  It speaks the floor's protocol
+NAME is a contestant of `_peers` or, as in `asyncio:200`, a player of `_crowds`. The
+other arguments are the key and the masters' URLs.  It speaks the floor's protocol
 (floor.c): prints `ready`, then answers every line `run PAIRS` with one line of JSON,
 and ends with its standard input.  The garbage collector is left on, as in the services
 that the libraries are made for.
@@ -11,39 +12,27 @@ from __future__ import annotations
 import json
 import signal
 import sys
-from time import perf_counter_ns, process_time_ns
+from collections.abc import Sequence
 
-from bench._peers import PEERS, Peer
+from bench._crowds import open_crowd
+from bench._drivers import Driver, Single
+from bench._peers import PEERS
 
 
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C: end without a traceback
     name, key, *urls = sys.argv[1:]
-    peer = PEERS[name]()
-    peer.open(urls, key)
+    driver = _open(name, key, urls)
     print("ready", flush=True)
     for line in sys.stdin:
-        print(json.dumps(_run_block(peer, int(line.removeprefix("run ")))), flush=True)
-    peer.close()
+        print(json.dumps(driver.run(int(line.removeprefix("run ")))), flush=True)
+    driver.close()
 
 
-def _run_block(peer: Peer, pairs: int) -> dict[str, int | list[int]]:
-    pair = peer.pair
-    latencies_ns = [0] * pairs
-    cpu_ns = process_time_ns()
-    block_start_ns = perf_counter_ns()
-    for i in range(pairs):
-        start_ns = perf_counter_ns()
-        pair()
-        latencies_ns[i] = perf_counter_ns() - start_ns
-    wall_ns = perf_counter_ns() - block_start_ns
-    cpu_ns = process_time_ns() - cpu_ns
-    return {
-        "pairs": pairs,
-        "wall_ns": wall_ns,
-        "cpu_ns": cpu_ns,
-        "latencies_ns": latencies_ns,
-    }
+def _open(name: str, key: str, urls: Sequence[str]) -> Driver:
+    if ":" in name:
+        return open_crowd(name, urls, key)
+    return Single(PEERS[name](), urls, key)
 
 
 if __name__ == "__main__":

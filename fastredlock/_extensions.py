@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from _thread import RLock
-
 TYPE_CHECKING = False  # as typing's, whose import would be a third of ours
 if TYPE_CHECKING:
     from ._core import Round, Terms
     from .lease import BaseLease
 
-# Held while a lease gets its Extensions. Re-entrant: a signal handler may extend, too.
-making = RLock()
-
 
 def extensions_of(lease: BaseLease) -> Extensions:
-    """Return the lease's Extensions; the first call makes them."""
-    with making:
-        if lease._extensions is None:
-            lease._extensions = Extensions(lease._round.terms)
-        return lease._extensions
+    """Return the lease's Extensions; the first call makes them.
+
+    Threads and signal handlers may make several at the same time: the first to be
+    appended is everybody's. (A lock would stay locked in a child forked meanwhile.)
+    """
+    if not lease._extensions:
+        lease._extensions.append(Extensions(lease._round.terms))
+    return lease._extensions[0]
 
 
 class Extensions:

@@ -15,7 +15,7 @@ never a password.
 
 from __future__ import annotations
 
-from .votes import MasterVote, describe_votes, printable
+from .votes import MasterVote, Resource, describe_votes, printable
 
 
 class FastRedlockError(Exception):
@@ -33,16 +33,17 @@ class InternalError(FastRedlockError):
 class AcquireError(FastRedlockError):
     """Report that a resource was not acquired; no lease is held.
 
-    Attributes: `resource` (str or bytes, as given), `votes` (`tuple[MasterVote, ...]`,
-    one per configured master, in that order, of the last round), `attempts` (rounds
-    tried), `elapsed` (s since the call), `hint` (str, what to change; may be empty).
+    Attributes: `resource` (str or bytes, as given; a tuple of them where all of several
+    were asked for), `votes` (`tuple[MasterVote, ...]`, one per configured master, in
+    that order, of the last round), `attempts` (rounds tried), `elapsed` (s since the
+    call), `hint` (str, what to change; may be empty).
     """
 
     what_happened = "not acquired"
 
     def __init__(
         self,
-        resource: str | bytes,
+        resource: Resource,
         votes: tuple[MasterVote, ...],
         attempts: int,
         elapsed: float,
@@ -100,7 +101,7 @@ class LeaseLostError(FastRedlockError):
 
     def __init__(
         self,
-        resource: str | bytes,
+        resource: Resource,
         reason: str,
         votes: tuple[MasterVote, ...] = (),
         remaining: float = 0.0,

@@ -11,7 +11,7 @@ from types import TracebackType
 
 from ._extensions import Extensions, extensions_of
 from .errors import LeaseLostError
-from .votes import MasterVote, votes_of
+from .votes import MasterVote, Resource, votes_of
 
 TYPE_CHECKING = False  # as typing's, whose import would be a third of ours
 if TYPE_CHECKING:
@@ -46,16 +46,16 @@ class BaseLease:
         "resource",
     )
 
-    resource: str | bytes
+    resource: Resource
 
     def __init__(
-        self, locks: Any, resource: str | bytes, round: Round, valid_until_ns: int
+        self, locks: Any, resource: Resource, round: Round, valid_until_ns: int
     ) -> None:
         self._locks = locks
         self.resource = resource
         self._round = round
         self._valid_until_ns = valid_until_ns
-        self._extensions: Extensions | None = None
+        self._extensions: list[Extensions] = []  # none or one that counts
         self._status: ReleaseStatus | None = None
 
     @property
@@ -69,7 +69,7 @@ class BaseLease:
         return self._asked().terms.ttl_ms / 1000
 
     def _asked(self) -> Extensions | Round:
-        return self._extensions or self._round
+        return self._extensions[0] if self._extensions else self._round
 
     @property
     def votes(self) -> tuple[MasterVote, ...]:
@@ -97,10 +97,11 @@ class BaseLease:
         return self.remaining() > 0.0
 
     def _begin_extend(self, ttl: float | None, extension: object) -> Round:
-        """Return the round to run; the caller takes `extension` out of under_way.
+        """Return the round to run; the caller takes `extension` out of `under_way`.
 
         It does so whatever happens, so that object is the caller's own: an interrupt
-        in here must not leave one behind, which would bound all later ones.
+        in here must not leave one behind, which would bound all later ones. It does so
+        by one call into C: an interrupt would come before the first line of any other.
         """
         locks = self._locks
         terms = self._asked().terms if ttl is None else locks._settings.terms(ttl)
@@ -155,8 +156,8 @@ class BaseLease:
         return self._new_release()
 
     def _new_release(self) -> Round:
-        extended = self._extensions
-        terms = self._round.terms if extended is None else extended.longest_terms
+        made = self._extensions
+        terms = made[0].longest_terms if made else self._round.terms
         release: Round = self._locks._engine.new_release(self._round, terms)
         return release
 
@@ -194,8 +195,7 @@ class Lease(BaseLease):
         any more (stop the work), or did not confirm in time (the error's `remaining`
         says how long the old validity still stands). Never re-creates a lost key.
         """
-        extension = object()
-        under_way = extensions_of(self).under_way
+        extension, under_way = object(), extensions_of(self).under_way
         try:
             round = self._begin_extend(ttl, extension)
             self._locks._run(round)

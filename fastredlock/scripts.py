@@ -1,4 +1,4 @@
-"""The three Lua scripts and their SHA1, known before any server is asked.
+"""The Lua scripts and their SHA1, known before any server is asked.
 
 Release is the script of the Redlock page, letter by letter: other clients load the
 same text, so a server keeps one copy. A test asks a real server for each hash.
@@ -22,3 +22,44 @@ EXTEND_SHA1 = b"03be00070a274ed8e4d6ec301dc2dfa5556fc90c"
 
 INSPECT = b'return {redis.call("get",KEYS[1]),redis.call("pttl",KEYS[1])}'
 INSPECT_SHA1 = b"4574c638608cd5cce6392f33bac35d917f440469"
+
+# Of several keys, all or nothing. Each looks at all keys before it changes the first,
+# and a server runs nothing in between. What refuses a write (no memory, a replica, an
+# ACL, no disk) refuses the first one, so an error reply has changed nothing here, too:
+# Redis lets a script that has written go on.
+ACQUIRE_ALL = b"""\
+for _, key in ipairs(KEYS) do
+  if redis.call("exists", key) == 1 then return 0 end
+end
+for _, key in ipairs(KEYS) do redis.call("set", key, ARGV[1], "px", ARGV[2]) end
+return 1"""
+ACQUIRE_ALL_SHA1 = b"2e2a8aca65df5faa1308f88f3a8b3300a8c9e63e"
+
+# A key of another type than ours is not ours; any other error (an ACL's) is told.
+EXTEND_ALL = b"""\
+for _, key in ipairs(KEYS) do
+  local held = redis.pcall("get", key)
+  if type(held) == "table" and not string.find(held.err, "WRONGTYPE", 1, true) then
+    return held
+  end
+  if held ~= ARGV[1] then return 0 end
+end
+for _, key in ipairs(KEYS) do redis.call("pexpire", key, ARGV[2]) end
+return 1"""
+EXTEND_ALL_SHA1 = b"69f400a6bf3aa3202140c2756451cb3896d31503"
+
+# Never stops half-way: what is ours goes, whatever became of the others.
+RELEASE_ALL = b"""\
+local answer = 1
+for _, key in ipairs(KEYS) do
+  local held = redis.pcall("get", key)
+  if held == ARGV[1] then
+    redis.call("del", key)
+  elseif type(held) == "table" and not string.find(held.err, "WRONGTYPE", 1, true) then
+    answer = held
+  elseif answer == 1 then
+    answer = 0
+  end
+end
+return answer"""
+RELEASE_ALL_SHA1 = b"b12ce592bd30571fc5697b4feb20d914adb8423e"

@@ -9,6 +9,10 @@ TYPE_CHECKING = False  # as typing's, whose import would be a third of ours
 if TYPE_CHECKING:
     from ._core import Engine, Round, Vote
 
+# What a lease is of: one resource, or all of several.
+Resource = str | bytes | tuple[str | bytes, ...]
+SHOWN_RESOURCES = 5  # of many in a message
+
 
 class MasterVote(
     namedtuple(
@@ -111,8 +115,12 @@ def describe_votes(votes: Iterable[MasterVote]) -> str:
     return f"{words.count('granted')} of {len(votes)} granted{others} [{said}]"
 
 
-def printable(resource: str | bytes) -> str:
-    """Show a resource in a message, whatever its bytes are."""
+def printable(resource: Resource) -> str:
+    """Show a resource in a message, whatever its bytes are; of many, the first."""
+    if isinstance(resource, tuple):
+        shown = [printable(each) for each in resource[:SHOWN_RESOURCES]]
+        unshown = len(resource) - len(shown)
+        return ", ".join(shown) + (f" and {unshown} more" if unshown else "")
     if isinstance(resource, bytes):
         resource = resource.decode("utf-8", "backslashreplace")
     return repr(resource)

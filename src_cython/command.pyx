@@ -1,7 +1,8 @@
 # What is asked of a master, as RESP: pure, bytes in and bytes out.
 #
 # The key is the resource and the value is the token, without prefix: whatever other
-# client follows the Redlock page excludes us, and we exclude it.
+# client follows the Redlock page excludes us, and we exclude it. Several keys at once
+# are a script's, with one token for all of them: each looks to others like any lock.
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -29,6 +30,17 @@ cdef class Script:
 # fixed words, numbers. Reserved once; the pieces are then copied without a check.
 cdef enum:
     COMMAND_OVERHEAD = 256
+    BULK_OVERHEAD = 25     # of each further key: "$", 20 digits, two line ends
+
+
+cdef int check_keys(tuple keys) except -1:
+    # What is copied without a check must be bytes.
+    if not keys:
+        raise ValueError("no keys")
+    for key in keys:
+        if type(key) is not bytes:
+            raise TypeError("a key that is not bytes")
+    return 0
 
 
 cdef int decimal_digits(uint64_t value, char *text) noexcept nogil:
@@ -124,6 +136,38 @@ cdef int command_script(
     return 0
 
 
+cdef int command_script_of_all(
+    Buffer *out, Script script, bint by_source, tuple keys, bytes token, int64_t ttl_ms
+) noexcept:
+    # The same of several keys, which check_keys has seen.
+    cdef size_t count = <size_t>len(keys), size
+    cdef int error
+    size = (
+        COMMAND_OVERHEAD + <size_t>PyBytes_GET_SIZE(script.source)
+        + <size_t>PyBytes_GET_SIZE(token) + count * BULK_OVERHEAD
+    )
+    for key in keys:
+        size += <size_t>PyBytes_GET_SIZE(<bytes>key)
+    error = buffer_reserve(out, size)
+    if error != 0:
+        return error
+    buffer_put(out, b"*", 1)
+    out.end += decimal_digits(count + (5 if ttl_ms else 4), out.data + out.end)
+    if by_source:
+        buffer_put(out, b"\r\n$4\r\nEVAL\r\n", 12)
+        put_bulk_bytes(out, script.source)
+    else:
+        buffer_put(out, b"\r\n$7\r\nEVALSHA\r\n", 15)
+        put_bulk_bytes(out, script.sha1)
+    put_number(out, count)
+    for key in keys:
+        put_bulk_bytes(out, <bytes>key)
+    put_bulk_bytes(out, token)
+    if ttl_ms:
+        put_number(out, <uint64_t>ttl_ms)
+    return 0
+
+
 cdef bytes command_encode(tuple words):
     # Any other command; for the handshake, where nobody counts nanoseconds.
     return b"".join(
@@ -152,6 +196,22 @@ def encode_script(
     memset(&out, 0, sizeof(Buffer))
     try:
         if command_script(&out, script, by_source, resource, token, ttl_ms) != 0:
+            raise MemoryError
+        return out.data[:out.end]
+    finally:
+        buffer_free(&out)
+
+
+def encode_script_of_all(
+    Script script not None, bint by_source, tuple keys not None,
+    bytes token not None, int64_t ttl_ms,
+):
+    """Encode `EVALSHA sha1 n key... token [ttl_ms]`, or EVAL where by_source."""
+    cdef Buffer out
+    check_keys(keys)
+    memset(&out, 0, sizeof(Buffer))
+    try:
+        if command_script_of_all(&out, script, by_source, keys, token, ttl_ms) != 0:
             raise MemoryError
         return out.data[:out.end]
     finally:

@@ -123,11 +123,31 @@ cdef class Engine:
         round.left_ns = -1
         return round
 
+    def new_round_of_all(self, int operation, tuple keys not None,
+                         bytes token not None, Terms terms not None):
+        """Make a round of several keys, sorted and distinct: of all or of none."""
+        cdef Round round
+        check_keys(keys)
+        if operation == OPERATION_INSPECT:
+            raise ValueError("keys are inspected one by one")
+        round = Round(operation, keys[0], token, terms, self.master_count)
+        round.keys = keys
+        return round
+
+    def new_extension(self, Round lease not None, Terms terms not None):
+        """Make the round that extends what an ACQUIRE round took."""
+        cdef Round extension = Round(
+            OPERATION_EXTEND, lease.resource, lease.token, terms, self.master_count
+        )
+        extension.keys = lease.keys
+        return extension
+
     def new_release(self, Round lease not None, Terms terms not None):
         """Make the round that releases what an ACQUIRE round took."""
         cdef Round release = Round(
             OPERATION_RELEASE, lease.resource, lease.token, terms, self.master_count
         )
+        release.keys = lease.keys
         release.may_hold = lease.may_hold
         return release
 
@@ -136,6 +156,15 @@ cdef class Engine:
         """Make an ACQUIRE round for a key that another process took."""
         cdef Round adopted = Round(
             OPERATION_ACQUIRE, resource, token, terms, self.master_count
+        )
+        adopted.may_hold = ~<uint64_t>0 >> (MAX_MASTERS - self.master_count)
+        return adopted
+
+    def new_adopted_of_all(self, tuple keys not None, bytes token not None,
+                           Terms terms not None):
+        """Make an ACQUIRE round for several keys that another process took."""
+        cdef Round adopted = self.new_round_of_all(
+            OPERATION_ACQUIRE, keys, token, terms
         )
         adopted.may_hold = ~<uint64_t>0 >> (MAX_MASTERS - self.master_count)
         return adopted

@@ -55,20 +55,34 @@ cdef class Counters:
 
 @cython.final
 cdef class Scripts:
-    """The scripts of the three operations that need one."""
+    """The scripts of the operations that need one."""
 
     cdef readonly Script extend, release, inspect
+    cdef readonly Script acquire_all, extend_all, release_all     # of several keys
 
     def __init__(self, Script extend not None, Script release not None,
-                 Script inspect not None):
+                 Script inspect not None, Script acquire_all not None,
+                 Script extend_all not None, Script release_all not None):
         self.extend = extend
         self.release = release
         self.inspect = inspect
+        self.acquire_all = acquire_all
+        self.extend_all = extend_all
+        self.release_all = release_all
+
+
+cdef tuple scripts_listed(Scripts self):
+    return (
+        self.extend, self.release, self.inspect,
+        self.acquire_all, self.extend_all, self.release_all,
+    )
 
 
 cdef int command_of_round(
     Buffer *out, Round round, Scripts scripts, bint by_source
 ) noexcept:
+    if round.keys is not None:
+        return command_of_all(out, round, scripts, by_source)
     if round.operation_code == OPERATION_ACQUIRE:
         return command_acquire(
             out, round.resource, round.token,
@@ -84,6 +98,21 @@ cdef int command_of_round(
         scripts.release if round.operation_code == OPERATION_RELEASE
         else scripts.inspect,
         by_source, round.resource, round.token, 0,
+    )
+
+
+cdef int command_of_all(
+    Buffer *out, Round round, Scripts scripts, bint by_source
+) noexcept:
+    cdef Script script = scripts.release_all
+    cdef int64_t ttl_ms = 0
+    if round.operation_code != OPERATION_RELEASE:
+        ttl_ms = round.terms.ttl_ms
+        script = scripts.extend_all
+        if round.operation_code == OPERATION_ACQUIRE:
+            script = scripts.acquire_all
+    return command_script_of_all(
+        out, script, by_source, round.keys, round.token, ttl_ms
     )
 
 
@@ -125,6 +154,7 @@ cdef class Master:
     cdef int64_t give_up_at_ns       # of connect(2) or handshake
     cdef int64_t connect_timeout_ns
     cdef size_t unparsed             # bytes fed since the last whole reply
+    cdef int scan                    # of reply_is_giant
     cdef uint64_t jitter
     cdef readonly int64_t late_us    # the last reply that missed its round's deadline
 
@@ -297,12 +327,13 @@ cdef int master_on_connected(Master self, int64_t now_ns) except -1:
     self.feed = reader.feed
     self.gets = reader.gets
     self.unparsed = 0
+    self.scan = SCAN_LINE_START
     self.is_proven = False
     self.handshake = Handshake(
         encoded(self.settings.username), encoded(self.settings.password),
         self.settings.db,
         self.client_name,
-        (self.scripts.extend, self.scripts.release, self.scripts.inspect),
+        scripts_listed(self.scripts),
     )
     master_set_state(self, MASTER_HANDSHAKE)
     self.reason = self.last_error or "no answer to the handshake yet"
@@ -387,6 +418,12 @@ cdef int master_on_received(Master self, bytes data, int64_t now_ns) except -1:
 
 cdef int master_on_bytes(Master self, bytes data, int64_t now_ns) except -1:
     """Take received bytes: every whole reply in them pops its entry."""
+    if reply_is_giant(
+        &self.scan, PyBytes_AS_STRING(data), <size_t>PyBytes_GET_SIZE(data)
+    ):
+        return master_on_lost(
+            self, "announces a million elements: no reply to our commands", now_ns
+        )
     # No reply is shorter than a line, so as many replies as lines are all there is: it
     # saves to ask the reader, after the last one, whether there is another.
     cdef int most = -1
@@ -460,7 +497,7 @@ cdef int master_on_reply(Master self, object reply, int64_t now_ns) except -1:
     round = owed_round(entry)
     if round is None:
         return master_on_time(self, reply, entry.sent_ns, now_ns)
-    vote = vote_of(round.operation_code, reply)
+    vote = vote_of(round.operation_code, round.keys is not None, reply)
     if vote == VOTE_FAILED and not reply_is_error(reply):
         return master_on_strange_reply(self, round, reply, now_ns)
     self.is_proven = True
@@ -513,7 +550,10 @@ cdef str strange_text(object reply):
 cdef int master_on_failed_reply(
     Master self, Round round, object reply, bint is_repeated, int64_t now_ns
 ) except -1:
-    if not is_repeated and str(reply).startswith("NOSCRIPT"):
+    if (
+        not is_repeated and str(reply).startswith("NOSCRIPT")
+        and round_may_repeat(round)
+    ):
         self.counters.repeated_scripts += 1
         return master_send_again(self, round, True, now_ns)
     # An error reply says that the command did nothing: it is as definite as a no.

@@ -3,12 +3,17 @@
 #   operation        reply        vote
 #   ACQUIRE          OK           GRANTED
 #   ACQUIRE          nil          TAKEN      the key exists: NX refused
+#   ACQUIRE of all   1            GRANTED    the script found none, and set all
+#   ACQUIRE of all   0            TAKEN      one exists: none was set
 #   EXTEND, RELEASE  1            GRANTED    the script found our token
 #   EXTEND, RELEASE  0            TAKEN      gone, or another's token
 #   INSPECT          [nil, ms]    GRANTED    nobody holds it there
 #   INSPECT          [token, ms]  TAKEN
 #   any              error        FAILED     NOSCRIPT is repeated first, by the master
 #   any              else         FAILED     and nobody knows what it did
+#
+# "of all" is of several keys: a script, where the ACQUIRE of one key is a SET. The
+# answer to one is none to the other.
 
 from hiredis import Reader, ReplyError
 
@@ -19,17 +24,42 @@ cdef enum:
     SHOWN_REPLY_LENGTH = 200     # a script error of Redis 6 has its cause at its end
 
 
+# Where the scan for headers is: in one with so many digits, or in one of these.
+cdef enum:
+    LONGEST_COUNT = 6            # digits of an array's or map's length
+    SCAN_LINE_START = 100
+    SCAN_ELSEWHERE = 101
+
+
+cdef bint reply_is_giant(int *scan, const char *data, size_t size) noexcept:
+    # Whether an array or a map of a million elements is announced: no reply to our
+    # commands is one. hiredis makes the whole list at once: of 10^9 elements it has
+    # 8 GB, which takes seconds to give back. (Within a bulk string it would be a false
+    # alarm: nobody's token has a line that begins so.)
+    cdef size_t i
+    for i in range(size):
+        if data[i] == c'\n':
+            scan[0] = SCAN_LINE_START
+        elif scan[0] == SCAN_LINE_START:
+            scan[0] = 0 if data[i] in b"*%~>|" else SCAN_ELSEWHERE
+        elif scan[0] <= LONGEST_COUNT and c'0' <= data[i] <= c'9':
+            scan[0] += 1
+            if scan[0] > LONGEST_COUNT:
+                return True
+    return False
+
+
 cdef object reply_reader():
     return Reader(notEnoughData=INCOMPLETE)
 
 
-cdef int vote_of(int operation, object reply) noexcept:
-    if operation == OPERATION_ACQUIRE:
+cdef int vote_of(int operation, bint is_of_all, object reply) noexcept:
+    if operation == OPERATION_ACQUIRE and not is_of_all:
         if type(reply) is bytes and <bytes>reply == b"OK":
             return VOTE_GRANTED
         if reply is None:
             return VOTE_TAKEN
-    elif operation == OPERATION_EXTEND or operation == OPERATION_RELEASE:
+    elif operation != OPERATION_INSPECT:
         if type(reply) is int:
             if reply == 1:
                 return VOTE_GRANTED
@@ -57,7 +87,7 @@ cdef str reply_text(object reply):
     return f"unexpected reply of type {type(reply).__name__}"
 
 
-def vote_of_reply(int operation, reply):
+def vote_of_reply(int operation, reply, bint is_of_all=False):
     """Look a parsed reply up in the table: (Vote, text or None)."""
-    vote = Vote(vote_of(operation, reply))
+    vote = Vote(vote_of(operation, is_of_all, reply))
     return vote, reply_text(reply) if vote is Vote.FAILED else None

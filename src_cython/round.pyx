@@ -37,6 +37,10 @@
 #
 # A round that somebody waits for puts itself into `inbox` when it closes; the engine
 # finishes it from there (confirmed, or rolled back) and wakes the waiter.
+#
+# A round is of one key, its resource, or of several, its `keys`: all or nothing on each
+# master, by one script, under one token. A vote is on all of them, so nothing here asks
+# which it is: what the key may do above, any of the keys may do.
 
 cimport cython
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
@@ -76,7 +80,8 @@ cdef struct VoteCell:
 cdef class Round:
     """One question to all masters, its votes, and what they come to."""
 
-    cdef readonly bytes resource
+    cdef readonly bytes resource         # the key; of several, the first
+    cdef readonly tuple keys             # of bytes, sorted and distinct; None: one key
     cdef readonly bytes token
     cdef readonly Terms terms
     cdef readonly int64_t opened_ns      # t0, read just before the first write
@@ -246,6 +251,14 @@ cdef bint round_is_settled(Round self, int vote) noexcept:
     if self.operation_code == OPERATION_ACQUIRE:
         return vote != VOTE_GRANTED
     return vote != VOTE_FAILED or self.operation_code == OPERATION_EXTEND
+
+
+cdef bint round_may_repeat(Round self) noexcept:
+    # Whether the command may be sent to a master once more. An ACQUIRE only before its
+    # roll-back, or the release of its lease: behind those it would leave keys standing.
+    return self.operation_code != OPERATION_ACQUIRE or (
+        self.verdict_code == VERDICT_OPEN and not self.is_rolled_back
+    )
 
 
 cdef int round_note(Round self, int master, object said) except -1:

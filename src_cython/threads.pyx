@@ -137,7 +137,7 @@ cdef int engine_lead(Engine self, Round round) except -1:
         if not round.is_submitted:
             now_ns = clock_ns()
             if now_ns - self.polled_at_ns > NS_PER_S:
-                engine_step(self, self.master_count, 0)     # idle: has one been cut?
+                engine_look_again(self)     # idle: has one been cut?
                 now_ns = clock_ns()
             engine_submit(self, round, now_ns)
             if round.verdict_code != VERDICT_OPEN:

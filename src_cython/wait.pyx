@@ -221,6 +221,30 @@ cdef bint engine_step(Engine self, int wanted, int64_t limit_ns) except -1:
     return error == -EINTR
 
 
+cdef int engine_look_again(Engine self) except -1:
+    # A stream's end stands behind the late replies in it, which nobody has read yet: so
+    # poll until there is nothing more. Twice will do, and a flood is left to itself.
+    cdef int _i, i
+    for _i in range(4):
+        for i in range(self.master_count):
+            self.links[i].is_unseen = False      # no look before the poll: ask them all
+        engine_step(self, self.master_count, 0)
+        if links_are_quiet(self.links, self.master_count):
+            return 0
+    return 0
+
+
+cdef bint links_are_quiet(Link **links, int count) noexcept nogil:
+    # Whether the last poll asked every open connection, and none had anything to say.
+    cdef int i
+    for i in range(count):
+        if links[i].phase == LINK_OPEN and (
+            not links[i].is_polled or links[i].is_ready
+        ):
+            return False
+    return True
+
+
 cdef int engine_take_left(Engine self) except -1:
     # What was received and not yet taken: by the outer step of this thread, or by one
     # that ended in an exception. The next receive would overwrite it.

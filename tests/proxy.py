@@ -68,10 +68,15 @@ class Proxy:
     """Stand before one master; a context manager.
 
     `upstream` is a URL as of `LocalMasters.urls`. The proxy listens on its own
-    loopback port, or on a unix socket at `path`.
+    loopback port, at the address given, or on a unix socket at `path`.
     """
 
-    def __init__(self, upstream: str, path: str = "") -> None:
+    def __init__(
+        self,
+        upstream: str,
+        path: str = "",
+        address: tuple[str, int] = ("127.0.0.1", 0),
+    ) -> None:
         parts = urlsplit(upstream)
         self._upstream: str | tuple[str, int] = (
             parts.path if parts.scheme == "unix" else ("127.0.0.1", parts.port or 0)
@@ -89,7 +94,7 @@ class Proxy:
         self._wake, self._woken = socket.socketpair()
         self._is_closing = False
         self._listener: socket.socket | None = None
-        self._port = 0
+        self._address = address
         self.listen()
         self._thread = threading.Thread(target=self._serve, daemon=True)
 
@@ -98,7 +103,7 @@ class Proxy:
         """The address of the proxy, as a master's URL."""
         if self._path:
             return f"unix://{self._path}"
-        return f"redis://127.0.0.1:{self._port}/0"
+        return f"redis://{self._address[0]}:{self._address[1]}/0"
 
     # --- control, from any thread -----------------------------------------------------
 
@@ -143,8 +148,8 @@ class Proxy:
                 self._listener.bind(self._path)
                 self._listener.listen(64)
             else:
-                self._listener = socket.create_server(("127.0.0.1", self._port))
-                self._port = self._listener.getsockname()[1]
+                self._listener = socket.create_server(self._address)
+                self._address = self._listener.getsockname()
         self._poke()
 
     def until(self, claim: Callable[[Proxy], object]) -> None:

@@ -123,7 +123,7 @@ def unanswered(key: bytes, votes: Sequence[MasterVote]) -> exceptions.RedisError
     return _class_of(votes)(f"{_shown(key)}: fewer than a quorum answered [{said}]")
 
 
-def unconfirmed(key: bytes | str) -> exceptions.RedisError:
+def unconfirmed(key: object) -> exceptions.RedisError:
     """Return the same for a release."""
     return exceptions.ConnectionError(
         f"{_shown(key)}: release not confirmed by a quorum; it goes out again to "
@@ -136,7 +136,7 @@ def out_of_time(error: ValidityExhaustedError) -> exceptions.RedisError:
     return exceptions.TimeoutError(str(error))
 
 
-def _shown(key: bytes | str) -> str:
+def _shown(key: object) -> str:
     return repr(
         key.decode(errors="backslashreplace") if isinstance(key, bytes) else key
     )

@@ -26,14 +26,6 @@ from .helpers import (
 )
 
 
-@pytest.fixture
-def lease(locks: FastRedlock, servers: list[redis.Redis]) -> Lease:
-    """Hold KEY on all five masters for 10 s."""
-    taken = granted(locks.acquire(KEY, ttl=10))
-    assert settled_values(servers, [taken.token] * 5) == [taken.token] * 5
-    return taken
-
-
 def test_extend_when_longer_then_validity_and_all_keys_grow(
     lease: Lease, servers: list[redis.Redis]
 ) -> None:

@@ -26,14 +26,6 @@ from .helpers import (
 )
 
 
-@pytest.fixture
-def lease(locks: FastRedlock, servers: list[redis.Redis]) -> Lease:
-    """Hold KEY on all five masters for 10 s."""
-    taken = granted(locks.acquire(KEY, ttl=10))
-    assert settled_values(servers, [taken.token] * 5) == [taken.token] * 5
-    return taken
-
-
 def test_release_when_held_then_is_released_and_gone_from_every_master(
     lease: Lease, servers: list[redis.Redis]
 ) -> None:

@@ -163,6 +163,9 @@ def new_scripts() -> Scripts:
         extend=Script(b"the extend script", b"e" * 40),
         release=Script(b"the release script", b"d" * 40),
         inspect=Script(b"the inspect script", b"1" * 40),
+        acquire_all=Script(b"the script that acquires all", b"2" * 40),
+        extend_all=Script(b"the script that extends all", b"3" * 40),
+        release_all=Script(b"the script that releases all", b"4" * 40),
     )
 
 

@@ -70,6 +70,34 @@ def test_reply_in_the_table_is_its_vote(
     assert vote_of_reply(operation, reply_of(wire)) == (vote, None)
 
 
+# ---- of several keys: the acquire is a script, too
+
+
+@pytest.mark.parametrize("operation", [ACQUIRE, EXTEND, RELEASE])
+@pytest.mark.parametrize(
+    ("wire", "vote"), [(b":1\r\n", Vote.GRANTED), (b":0\r\n", Vote.TAKEN)]
+)
+def test_answer_of_a_script_of_all_is_its_vote(
+    operation: Operation, wire: bytes, vote: Vote
+) -> None:
+    assert vote_of_reply(operation, reply_of(wire), True) == (vote, None)
+
+
+@pytest.mark.parametrize(
+    "wire",
+    [b"+OK\r\n", b"$-1\r\n", b"_\r\n", b":2\r\n", b":-1\r\n", b"#t\r\n", b",1\r\n"],
+)
+def test_answer_to_a_set_is_none_to_the_acquire_of_all(wire: bytes) -> None:
+    assert vote_of_reply(ACQUIRE, reply_of(wire), True)[0] is Vote.FAILED
+
+
+@pytest.mark.parametrize("operation", [ACQUIRE, EXTEND, RELEASE])
+def test_error_reply_of_a_script_of_all_is_a_failed_vote(operation: Operation) -> None:
+    for text in ERRORS:
+        vote = vote_of_reply(operation, ReplyError(text), True)
+        assert vote == (Vote.FAILED, text)
+
+
 # ---- errors
 
 

@@ -1,6 +1,7 @@
 """The state machine of a round: votes and the time become a verdict and a validity."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -17,6 +18,7 @@ from .conftest import (
     cast,
     histories,
     letters,
+    new_engine,
     new_round,
     play,
     thorough,
@@ -283,6 +285,74 @@ def test_unknown_reply_does_not_say_that_the_key_was_refused() -> None:
 @pytest.mark.parametrize("operation", [Operation.RELEASE, Operation.INSPECT])
 def test_release_and_inspection_put_no_keys_on_masters(operation: Operation) -> None:
     assert new_round(3, operation).may_hold == 0
+
+
+# ---- of several keys
+
+KEYS = (b"a", b"b", b"c")
+
+
+@pytest.mark.parametrize("operation", ["ACQUIRE", "EXTEND", "RELEASE"])
+def test_round_of_all_keeps_its_keys_and_is_of_the_operation_itself(
+    operation: str,
+) -> None:
+    asked = Operation[operation]
+    round = new_engine(3).new_round_of_all(asked, KEYS, TOKEN, TERMS)
+    assert (round.operation, round.keys, round.resource) == (asked, KEYS, b"a")
+    assert (round.token, round.terms) == (TOKEN, TERMS)
+
+
+def test_round_of_one_resource_has_no_keys() -> None:
+    engine = new_engine(3)
+    lease = engine.new_round(Operation.ACQUIRE, b"a", TOKEN, TERMS)
+    adopted = engine.new_adopted(b"a", TOKEN, TERMS)
+    extension, release = (
+        engine.new_extension(lease, TERMS),
+        engine.new_release(lease, TERMS),
+    )
+    assert [r.keys for r in (lease, adopted, extension, release)] == [None] * 4
+
+
+def test_what_follows_a_round_of_all_is_of_its_keys_and_token() -> None:
+    engine, terms = new_engine(3), Terms(5_000, 52 * MS, 250 * MS)
+    lease = engine.new_round_of_all(Operation.ACQUIRE, KEYS, TOKEN, TERMS)
+    extension = engine.new_extension(lease, terms)
+    release = engine.new_release(lease, terms)
+    assert extension.operation is Operation.EXTEND
+    assert release.operation is Operation.RELEASE
+    for round in (extension, release):
+        assert (round.keys, round.resource, round.token) == (KEYS, b"a", TOKEN)
+        assert round.terms is terms
+
+
+def test_release_of_all_reaches_the_masters_that_may_hold_a_key() -> None:
+    engine = new_engine(5)
+    lease = engine.new_round_of_all(Operation.ACQUIRE, KEYS, TOKEN, TERMS)
+    lease.open(T0)
+    for master in range(5):
+        lease.on_sent(master)
+    cast(lease, "GTEF")
+    assert engine.new_release(lease, TERMS).may_hold == lease.may_hold == 0b11001
+
+
+def test_adopted_keys_may_stand_on_every_master() -> None:
+    adopted = new_engine(5).new_adopted_of_all(KEYS, TOKEN, TERMS)
+    assert (adopted.keys, adopted.token) == (KEYS, TOKEN)
+    assert (adopted.may_hold, adopted.is_opened) == (0b11111, False)
+
+
+@pytest.mark.parametrize("keys", [(), ("a",), (b"a", None)])
+def test_round_of_all_without_keys_or_of_other_than_bytes_is_refused(
+    keys: tuple[Any],
+) -> None:
+    with pytest.raises((TypeError, ValueError), match=r"no keys|not bytes"):
+        new_engine().new_round_of_all(Operation.ACQUIRE, keys, TOKEN, TERMS)
+
+
+@pytest.mark.parametrize("operation", [-1, Operation.INSPECT, 4])
+def test_round_of_all_for_another_operation_is_refused(operation: int) -> None:
+    with pytest.raises(ValueError, match=r"one by one|no such operation"):
+        new_engine().new_round_of_all(operation, KEYS, TOKEN, TERMS)
 
 
 # ---- answers that come late, twice, or not from a master

@@ -7,7 +7,13 @@ import pytest
 
 from fastredlock import MasterVote, Vote
 from fastredlock._core import Operation, Round
-from fastredlock.votes import connection_votes, describe_votes, holders_of, votes_of
+from fastredlock.votes import (
+    connection_votes,
+    describe_votes,
+    holders_of,
+    printable,
+    votes_of,
+)
 
 from .conftest import MS, T0, TERMS, cast, new_engine
 
@@ -75,6 +81,26 @@ def test_connections_that_are_not_ready_are_failed_votes_with_their_reason() -> 
     assert connection_votes(new_engine(1)) == (
         MasterVote("master0:6379", Vote.FAILED, "not connected yet"),
     )
+
+
+# ---- resources
+
+
+@pytest.mark.parametrize(
+    ("resource", "shown"),
+    [
+        ("a", "'a'"),
+        (b"a\xff", r"'a\\xff'"),
+        (("a",), "'a'"),
+        (("a", b"b"), "'a', 'b'"),
+        (tuple("abcde"), "'a', 'b', 'c', 'd', 'e'"),
+        (tuple("abcdefg"), "'a', 'b', 'c', 'd', 'e' and 2 more"),
+    ],
+)
+def test_resources_are_shown_one_by_one_and_of_many_the_first(
+    resource: Any, shown: str
+) -> None:
+    assert printable(resource) == shown
 
 
 # ---- holders

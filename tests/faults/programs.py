@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import resource
@@ -11,10 +12,20 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import count
+from urllib.parse import urlsplit
 
 import redis
+from proxy import Proxy
 
-from fastredlock import FastRedlock, MasterVote, QuorumUnreachableError, Vote
+from fastredlock import (
+    FastRedlock,
+    Lease,
+    MasterVote,
+    QuorumUnreachableError,
+    ReleaseStatus,
+    Vote,
+)
 
 KEY = "orders:42"
 
@@ -38,20 +49,55 @@ class Finalizer:
             Finalizer.is_wanted = True
 
 
-def collect(*urls: str) -> None:
-    """Take locks in a finalizer at every second allocation of taking another one."""
+def take_in_finalizers(*urls: str) -> None:
+    """Take other locks while a garbage collector works in the rounds of one."""
     locks = FastRedlock(urls, round_timeout=0.5)
-    servers = [redis.Redis.from_url(url) for url in urls[1:]]  # the first is away
-    thresholds = gc.get_threshold()
 
     def take_another() -> None:
         other = locks.acquire("other", timeout=0)
         assert other is not None
         other.release()
 
-    take_another()
+    collect(locks, urls, lambda: None, take_another)
+
+
+def release_in_finalizers(*urls: str) -> None:
+    """Release leases while a garbage collector works in the rounds of another one."""
+    locks = FastRedlock(urls, round_timeout=0.5)
+    leases: list[Lease] = []
+    numbers = count()
+
+    def take_some() -> None:
+        while len(leases) < 3:
+            lease = locks.acquire(f"other {next(numbers)}", timeout=0)
+            assert lease is not None
+            leases.append(lease)
+
+    def release_one() -> None:
+        if leases:
+            assert leases.pop().release() is ReleaseStatus.RELEASED
+
+    collect(locks, urls, take_some, release_one)
+    assert next(numbers) > 60  # leases in all, of 3 in each of 30 acquires
+
+
+def collect(
+    locks: FastRedlock,
+    urls: tuple[str, ...],
+    prepare: Callable[[], object],
+    work: Callable[[], object],
+) -> None:
+    """Work in a finalizer at every second allocation of taking a lock.
+
+    What fails in there is written to standard error, which the test reads.
+    """
+    servers = [redis.Redis.from_url(url) for url in urls[1:]]  # the first is away
+    thresholds = gc.get_threshold()
+    prepare()
+    work()
     for _ in range(30):
-        Finalizer(take_another)
+        prepare()
+        Finalizer(work)
         Finalizer.is_wanted = True
         gc.set_threshold(1, 1, 1)
         lease = locks.acquire(KEY, timeout=0)
@@ -59,7 +105,7 @@ def collect(*urls: str) -> None:
         gc.set_threshold(*thresholds)
         assert lease is not None
         assert sum(server.get(KEY) == lease.token for server in servers) >= 3
-        lease.release()
+        assert lease.release() is ReleaseStatus.RELEASED
     assert Finalizer.runs > 50
     locks.close()
 
@@ -74,7 +120,8 @@ def leave_open(*urls: str) -> None:
 
 def run_out_of_descriptors(*urls: str) -> None:
     """Take locks with no descriptor left, then with some again."""
-    locks = FastRedlock(urls)
+    locks, connected = FastRedlock(urls), FastRedlock(urls)
+    connected.connect()
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
     taken = []
@@ -88,11 +135,70 @@ def run_out_of_descriptors(*urls: str) -> None:
         votes = error.votes
     failed = {vote.text for vote in votes if vote.vote is Vote.FAILED}
     assert failed == {"too many open files"}, votes
+    with connected.lock(KEY, timeout=0):
+        pass  # it needs no other one
     for fd in taken:
         os.close(fd)
     lease = locks.acquire(KEY, timeout=1)
     assert lease is not None
     lease.release()
+    locks.close()
+
+
+class Calls:
+    """What interposer.c counts and says; its variables by their names."""
+
+    def __init__(self) -> None:
+        self._library = ctypes.CDLL(None)
+
+    def point_to(self, address: bytes) -> None:
+        """Let moving.test have this address from now on."""
+        (ctypes.c_char * 64).in_dll(self._library, "moving_to").value = address
+
+    def made(self) -> dict[str, int]:
+        """Tell how many there were so far."""
+        return {
+            name: ctypes.c_int.in_dll(self._library, name).value
+            for name in ("look_ups", "sockets", "connects", "sends")
+        }
+
+
+def move(*urls: str) -> None:
+    """Meet another server at another address behind the same name."""
+    calls = Calls()
+    calls.point_to(b"127.0.0.1")
+    with Proxy(urls[0]) as first:
+        port = urlsplit(first.url).port or 0
+        locks = FastRedlock([("moving.test", port)])
+        with locks.lock(KEY):
+            assert first.connections == 1
+    calls.point_to(b"127.0.0.2")
+    with Proxy(urls[1], address=("127.0.0.2", port)) as second:
+        with locks.lock(KEY, timeout=2) as lease:
+            assert redis.Redis.from_url(urls[1]).get(KEY) == lease.token
+        assert second.connections == 1
+        locks.close()
+
+
+def back_off(*urls: str) -> None:
+    """Count what pairs cost while one of five masters, by name, is backed off."""
+    calls = Calls()
+    calls.point_to(b"127.0.0.1")
+    locks = FastRedlock([("moving.test", urlsplit(url).port) for url in urls])
+
+    def pairs(times: int) -> None:
+        for _ in range(times):
+            with locks.lock(KEY, timeout=0):
+                pass
+
+    while locks.stats().losses < 6:  # the pause is 0.4 s at the least then
+        pairs(1)
+        time.sleep(0.002)
+    before = calls.made()
+    pairs(20)
+    cost = {name: made - before[name] for name, made in calls.made().items()}
+    sends = 20 * 2 * 4  # a round writes once to each of the others
+    assert cost == {"look_ups": 0, "sockets": 0, "connects": 0, "sends": sends}, cost
     locks.close()
 
 

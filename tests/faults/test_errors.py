@@ -6,15 +6,12 @@ from collections.abc import Callable
 
 import pytest
 import redis
-from behaviour.helpers import failed_votes, granted
+from behaviour.helpers import KEY, MakeLocks, failed_votes, granted
 from fake_server import FakeServer
 
-from fastredlock import FastRedlock, QuorumUnreachableError, ReleaseStatus, Vote
+from fastredlock import QuorumUnreachableError, ReleaseStatus, Vote
 from fastredlock.testing import LocalMasters
 
-MakeLocks = Callable[..., FastRedlock]
-
-KEY = "orders:42"
 ERRORS = (
     "LOADING Redis is loading the dataset in memory",
     "OOM command not allowed when used memory > 'maxmemory'.",

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import redis
-from behaviour.helpers import Fork, settled_values
+from behaviour.helpers import KEY, Fork, settled_values
 
 from fastredlock import FastRedlock
 from fastredlock import _core as core
 from fastredlock.lease import Lease
-
-KEY = "orders:42"
 
 
 def test_round_when_the_process_forks_before_its_lease_then_the_child_has_none(

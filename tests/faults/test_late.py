@@ -6,7 +6,15 @@ from collections.abc import Callable
 
 import pytest
 import redis
-from behaviour.helpers import NOBODY, granted, settled_values, stopwatch, values
+from behaviour.helpers import (
+    KEY,
+    NOBODY,
+    MakeLocks,
+    granted,
+    settled_values,
+    stopwatch,
+    values,
+)
 from fake_server import FakeServer
 from proxy import Proxy
 
@@ -14,9 +22,6 @@ from fastredlock import FastRedlock, QuorumUnreachableError, ReleaseStatus, Vote
 from fastredlock import _core as core
 from fastredlock.testing import LocalMasters
 
-MakeLocks = Callable[..., FastRedlock]
-
-KEY = "orders:42"
 MS = 1_000_000
 QUICK = {"round_timeout": 0.1, "connect_timeout": 0.5}
 

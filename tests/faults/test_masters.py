@@ -8,19 +8,23 @@ from contextlib import ExitStack
 
 import pytest
 import redis
-from behaviour.helpers import granted, settled_values, stopwatch, wait_until
+from behaviour.helpers import (
+    KEY,
+    MakeLocks,
+    granted,
+    settled_values,
+    stopwatch,
+    wait_until,
+)
 from fake_server import Answer, FakeServer
 from proxy import Proxy, swallowed_syn
 
 from fastredlock import FastRedlock, QuorumUnreachableError, ReleaseStatus, Vote
 from fastredlock.testing import LocalMasters
 
-MakeFake = Callable[..., FakeServer]
-MakeLocks = Callable[..., FastRedlock]
+from .helpers import QUICK, SLACK, take_and_release
 
-QUICK = {"round_timeout": 0.1, "connect_timeout": 0.2}
-SLACK = 0.4  # s; what a loaded machine may add to a time that is asserted
-KEY = "orders:42"
+MakeFake = Callable[..., FakeServer]
 
 
 def stop(proxy: Proxy) -> None:
@@ -83,6 +87,10 @@ SERVERS: dict[str, tuple[dict[bytes, Answer], str]] = {
         "no reply within",
     ),
     "a huge header": ({b"SET": b"$104857600\r\n", b"TIME": None}, "no reply within"),
+    "a huge array": (
+        {b"SET": b"*4294967296\r\n"},
+        "announces a million elements",
+    ),
     "a huge reply": ({b"SET": b"$104857600\r\n" + b"x" * 2_000_000}, "over 1 MiB"),
     "closes": ({b"SET": b""}, "closed the connection"),
     "mute": ({b"SET": None}, "no reply within"),
@@ -92,13 +100,6 @@ SERVERS: dict[str, tuple[dict[bytes, Answer], str]] = {
     "a number": ({b"SET": b":1\r\n"}, "unexpected reply of type int"),
     "not OK": ({b"SET": b"+QUEUED\r\n"}, "unexpected reply of type bytes"),
 }
-
-
-def take_and_release(locks: FastRedlock, times: int = 10) -> None:
-    for _ in range(times):
-        assert granted(locks.acquire(KEY, timeout=0)).release() is (
-            ReleaseStatus.RELEASED
-        )
 
 
 @pytest.mark.parametrize("fault", [*NETWORK, slow_by_50_ms], ids=lambda f: f.__name__)
@@ -262,49 +263,3 @@ def test_restart_when_a_quorum_comes_back_empty_then_is_used_again(
     lease = granted(locks.acquire(KEY, timeout=2))
     assert lease.extend() > 0
     assert lease.release() is ReleaseStatus.RELEASED
-
-
-def test_address_when_another_server_stands_behind_the_name_then_is_found(
-    shared_masters: LocalMasters,
-    servers: list[redis.Redis],
-    make_locks: MakeLocks,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
-    path = str(tmp_path_factory.mktemp("name") / "s")
-    locks = make_locks([f"unix://{path}"])
-    with Proxy(shared_masters.urls[0], path):
-        take_and_release(locks)
-    # The name is the path: what answers there now is another server.
-    with Proxy(shared_masters.urls[1], path):
-        lease = granted(locks.acquire(KEY, timeout=2))
-        assert [server.exists(KEY) for server in servers[:2]] == [0, 1]
-        assert lease.release() is ReleaseStatus.RELEASED
-
-
-@pytest.mark.slow
-def test_idle_connection_when_it_was_cut_then_the_first_round_finds_new_ones(
-    proxies: list[Proxy], proxied: Callable[..., FastRedlock]
-) -> None:
-    locks = proxied()
-    take_and_release(locks)
-    time.sleep(1.1)  # idle for longer than the engine trusts a connection
-    for proxy in proxies:
-        proxy.reset()
-    lease = granted(locks.acquire(KEY, timeout=0))
-    assert lease.release() is ReleaseStatus.RELEASED
-
-
-@pytest.mark.slow
-def test_idle_connection_when_a_middlebox_forgot_it_then_acquire_outlasts_it(
-    proxies: list[Proxy], proxied: Callable[..., FastRedlock]
-) -> None:
-    locks = proxied()
-    for proxy in proxies:
-        proxy.set(swallows=True)
-    with pytest.raises(QuorumUnreachableError):
-        locks.acquire(KEY, timeout=0)
-    for proxy in proxies:
-        proxy.set(swallows=False)  # what is open stays dead; what is opened is not
-    with stopwatch() as elapsed:
-        granted(locks.acquire(KEY))
-    assert elapsed() < 1 + SLACK

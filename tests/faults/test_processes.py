@@ -5,18 +5,24 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from behaviour.helpers import PATIENCE
 
 from fastredlock.testing import LocalMasters
 
+INTERPOSER = Path(__file__).parent / "interposer.c"
 
-def run(program: str, urls: list[str]) -> None:
+
+def run(program: str, urls: list[str], preload: str = "") -> None:
     """Run one of `programs`; it succeeds, and writes nothing to standard error."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    if preload:
+        environment["LD_PRELOAD"] = f"{preload} {os.environ.get('LD_PRELOAD', '')}"
     done = subprocess.run(
         [sys.executable, "-X", "dev", "-m", "faults.programs", program, *urls],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        env=environment,
         capture_output=True,
         text=True,
         timeout=2 * PATIENCE,
@@ -24,12 +30,22 @@ def run(program: str, urls: list[str]) -> None:
     assert (done.returncode, done.stderr) == (0, ""), done.stderr[-2000:]
 
 
+@pytest.fixture(scope="module")
+def interposer(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Build interposer.c; return the library."""
+    library = str(tmp_path_factory.mktemp("interposer") / "interposer.so")
+    options = ("-Wall", "-Wextra", "-Werror", "-shared", "-fPIC")
+    subprocess.run(["gcc", *options, "-o", library, INTERPOSER, "-ldl"], check=True)
+    return library
+
+
 @pytest.mark.slow
-def test_finalizer_when_it_takes_a_lock_at_any_allocation_then_replies_stay_apart(
-    masters: LocalMasters,
+@pytest.mark.parametrize("program", ["take_in_finalizers", "release_in_finalizers"])
+def test_finalizer_when_it_locks_at_any_allocation_then_replies_stay_apart(
+    masters: LocalMasters, program: str
 ) -> None:
     masters.stop(0)  # its vote is made, as objects, in the middle of a round's start
-    run("collect", masters.urls)
+    run(program, masters.urls)
 
 
 @pytest.mark.slow
@@ -47,3 +63,18 @@ def test_descriptors_when_none_is_left_then_votes_say_so_and_it_recovers(
 @pytest.mark.slow
 def test_sigint_when_it_comes_at_any_time_then_leaves_no_key(urls: list[str]) -> None:
     run("interrupt_at_random", urls)
+
+
+@pytest.mark.slow
+def test_address_when_a_restarted_master_has_another_then_its_name_is_looked_up_again(
+    urls: list[str], interposer: str
+) -> None:
+    run("move", urls, interposer)
+
+
+@pytest.mark.slow
+def test_back_off_when_a_master_refuses_then_a_round_pays_nothing_for_it(
+    masters: LocalMasters, interposer: str
+) -> None:
+    masters.stop(0)
+    run("back_off", masters.urls, interposer)

@@ -187,6 +187,9 @@ COMMANDS = {
     "load": (b"SCRIPT", b"LOAD", scripts.RELEASE),
     "name": (b"CLIENT", b"SETNAME", b"x"),
     "select": (b"SELECT", b"0"),
+    "hello": (b"HELLO", b"3"),
+    "info": (b"INFO",),
+    "time": (b"TIME",),
 }
 
 
@@ -195,7 +198,7 @@ def reply_to(url: str, name: str) -> bytes:
     with connected(url) as client:
         said = b"*%d\r\n" % len(words)
         client.sendall(said + b"".join(b"$%d\r\n%b\r\n" % (len(w), w) for w in words))
-        return client.recv(4096)
+        return client.recv(65536)
 
 
 def test_fake_server_when_asked_then_answers_as_a_real_one(
@@ -206,6 +209,8 @@ def test_fake_server_when_asked_then_answers_as_a_real_one(
     fake, real = make_fake(), shared_masters.urls[0]
     for name in ("select", "name", "load", "set", "release"):
         assert (name, reply_to(fake.url, name)) == (name, reply_to(real, name))
+    for name in ("hello", "info", "time"):  # of the same kind, with other values
+        assert (name, reply_to(fake.url, name)[:1]) == (name, reply_to(real, name)[:1])
 
 
 def test_proxy_when_closed_then_its_thread_is_gone(

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 import time
 from collections.abc import Callable
 
 import pytest
-from behaviour.helpers import granted, in_threads, stopwatch
+from behaviour.helpers import MakeLocks, granted
 from proxy import Proxy
 
-from fastredlock import FastRedlock, FastRedlockError, ReleaseStatus
+from fastredlock import FastRedlock, ReleaseStatus
 from fastredlock import _core as core
 
-MakeLocks = Callable[..., FastRedlock]
 MS = 1_000_000
 
 
@@ -68,60 +65,3 @@ def test_reconnect_when_a_minority_refuses_for_long_then_few_tries_are_made(
             ReleaseStatus.RELEASED
         )
     assert 2 <= proxies[0].connections - before <= 8
-
-
-@pytest.mark.slow
-def test_threads_when_a_thousand_share_one_then_each_gets_its_lock(
-    make_locks: MakeLocks, urls: list[str]
-) -> None:
-    locks = make_locks(urls)
-
-    def pair(number: int) -> ReleaseStatus:
-        return granted(locks.acquire(f"r{number}", timeout=20)).release()
-
-    bodies = [lambda number=number: pair(number) for number in range(1000)]
-    assert in_threads(bodies) == [ReleaseStatus.RELEASED] * 1000
-
-
-@pytest.mark.slow
-def test_close_when_another_thread_waits_then_it_gets_a_clear_error(
-    make_locks: MakeLocks, urls: list[str]
-) -> None:
-    locks = make_locks(urls)
-    granted(make_locks(urls).acquire("r"))
-    tried = threading.Event()
-    found: list[BaseException] = []
-
-    def wait() -> None:
-        try:
-            tried.set()
-            locks.acquire("r")
-        except FastRedlockError as error:
-            found.append(error)
-
-    thread = threading.Thread(target=wait)
-    thread.start()
-    tried.wait()
-    locks.close()
-    thread.join(5)
-    assert [str(error) for error in found] == ["this FastRedlock is closed"]
-
-
-@pytest.mark.slow
-def test_deadline_when_signals_interrupt_every_wait_then_holds(
-    proxies: list[Proxy], proxied: Callable[..., FastRedlock]
-) -> None:
-    locks = proxied(round_timeout=0.2)
-    for proxy in proxies:
-        proxy.set(holds_down=True)
-    calls: list[int] = []
-    old = signal.signal(signal.SIGALRM, lambda *_: calls.append(1))
-    signal.setitimer(signal.ITIMER_REAL, 0.002, 0.002)
-    try:
-        with stopwatch() as elapsed, pytest.raises(FastRedlockError):
-            locks.acquire("r", timeout=0)
-        assert 0.2 <= elapsed() < 0.6
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, old)
-    assert len(calls) > 20

@@ -6,12 +6,10 @@ import ssl
 from collections.abc import Callable, Iterator
 
 import pytest
-from behaviour.helpers import granted
+from behaviour.helpers import KEY, granted
 from setups.tls import Certificates, tls_master
 
 from fastredlock import FastRedlock, Lease, ReleaseStatus
-
-KEY = "orders:42"
 
 
 @pytest.fixture

@@ -183,6 +183,27 @@ def test_stream_when_it_goes_on_after_the_last_owed_reply_then_the_connection_en
     assert engine_take_outgoing(engine, 0) == b""
 
 
+@pytest.mark.parametrize("kind", [b"*", b"%", b"~", b">", b"|"])
+@pytest.mark.parametrize("cut", [0, 1, 5, 8])
+def test_reply_when_it_announces_a_giant_then_no_list_of_that_size_is_made(
+    kind: bytes, cut: int
+) -> None:
+    # A list of 2 * 10^9 elements costs nothing to make, and seconds to give back.
+    engine = ready_engine()
+    round = begin(engine, T0)
+    feed(engine, b"+OK\r\n", [])
+    feed(engine, b"*2\r\n+a\r\n" + kind + b"1999999999\r\n", [8 + cut])
+    assert round.votes()[0][0] is Vote.GRANTED
+    assert "announces a million elements" in engine.states[0][1]
+
+
+def test_reply_when_its_text_looks_like_a_header_then_is_read_on() -> None:
+    engine = ready_engine()
+    round = begin(engine, T0)
+    feed(engine, b"-ERR *1999999999 and %1999999999\r\n", [])
+    assert "1999999999" in str(round.votes()[0][1])
+
+
 @pytest.mark.parametrize(
     "data",
     [

@@ -340,6 +340,36 @@ MUTANTS = (
         ("tests/behaviour/test_release.py", *REPLIES),
     ),
     Mutant(
+        "acquire by a script repeated behind its release",
+        (
+            Edit(
+                "src_cython/round.pyx",
+                "    return self.operation_code != OPERATION_ACQUIRE or (\n",
+                "    return True or (\n",
+            ),
+        ),
+        ("tests/setups/test_all_or_nothing.py",),
+    ),
+    Mutant(
+        "key that is taken looked for after the first is set",
+        (
+            Edit(
+                "fastredlock/scripts.py",
+                """1 then return 0 end
+end
+for _, key in ipairs(KEYS) do redis""",
+                """1 then return 0 end
+  redis""",
+            ),
+            Edit(
+                "fastredlock/scripts.py",
+                '"px", ARGV[2]) end\n',
+                '"px", ARGV[2])\nend\n',
+            ),
+        ),
+        ("tests/behaviour/test_scripts_of_all.py",),
+    ),
+    Mutant(
         "restart guard ignored",
         (
             Edit(

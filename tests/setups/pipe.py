@@ -1,4 +1,4 @@
-"""A small proxy: in front of a server, byte for byte, in pieces, or ending TLS."""
+"""What ends TLS in front of a server that has none."""
 
 from __future__ import annotations
 
@@ -10,25 +10,17 @@ from contextlib import suppress
 
 
 class Pipe:
-    """Pass bytes between whoever connects to `address` and the target.
+    """Speak TLS with whoever connects to `address`, and plain text with the target.
 
-    `piece`: the most bytes in one send to the client (None: as they come).
-    `tls`: a server context, to speak TLS with the client and plain text with the
-    target. Every connection has a thread of its own.
+    Every connection has a thread of its own.
     """
 
-    def __init__(
-        self,
-        target: tuple[str, int],
-        piece: int | None = None,
-        tls: ssl.SSLContext | None = None,
-    ) -> None:
-        self._target, self._piece, self._tls = target, piece, tls
+    def __init__(self, target: tuple[str, int], tls: ssl.SSLContext) -> None:
+        self._target, self._tls = target, tls
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
         self._stop, self._stopped = socket.socketpair()
         self.address: tuple[str, int] = self._listener.getsockname()
-        self.bytes_to_client = 0
 
     def _accept(self) -> None:
         while True:
@@ -40,31 +32,30 @@ class Pipe:
             self._threads.append(thread)
             thread.start()
 
-    def _serve(self, client: socket.socket) -> None:
-        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        with suppress(OSError), socket.create_connection(self._target) as server:
-            if self._tls is not None:
-                client = self._tls.wrap_socket(client, server_side=True)
+    def _serve(self, plain: socket.socket) -> None:
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with (
+            plain,
+            suppress(OSError),
+            socket.create_connection(self._target) as server,
+            self._tls.wrap_socket(plain, server_side=True) as client,
+        ):
             while self._pass_on(client, server):
                 pass
-        client.close()
 
-    def _pass_on(self, client: socket.socket, server: socket.socket) -> bool:
+    def _pass_on(self, client: ssl.SSLSocket, server: socket.socket) -> bool:
         """Pass on what has come; return False at the end of the conversation."""
         ready = select.select([client, server, self._stopped], [], [])[0]
         if self._stopped in ready:
             return False
         if client in ready:
             data = client.recv(65536)
-            while isinstance(client, ssl.SSLSocket) and client.pending():
+            while client.pending():
                 data += client.recv(65536)
             server.sendall(data)
             return bool(data)
         data = server.recv(65536)
-        self.bytes_to_client += len(data)
-        step = self._piece or max(1, len(data))
-        for start in range(0, len(data), step):
-            client.sendall(data[start : start + step])
+        client.sendall(data)
         return bool(data)
 
     def __enter__(self) -> Pipe:

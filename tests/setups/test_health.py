@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import hiredis
 from behaviour.helpers import KEY, MakeLocks, Raw, granted
 
 from fastredlock import ReleaseStatus
 from fastredlock._core import MasterState
 from fastredlock.testing import LocalMasters
-
-from .fakes import FakeServer
 
 
 def test_health_when_all_is_well_then_tells_what_the_servers_are(
@@ -69,19 +66,3 @@ def test_info_when_forbidden_then_facts_are_none_and_locks_work(
         assert (health.version, health.run_id, health.role) == (None, None, None)
         assert (health.uptime, health.policy, health.warnings) == (None, None, ())
         assert health.last_error is None
-
-
-def test_fake_server_when_asked_then_answers_in_kind_as_a_real_one(
-    raw: Raw, urls: list[str]
-) -> None:
-    fake, real = FakeServer({}), raw(urls[0])
-    fake.stop()
-    asked = [("TIME",), ("INFO",), ("SCRIPT", "LOAD", "return 1"), ("SET", "k", "v")]
-    for command in asked:
-        reader = hiredis.Reader()
-        reader.feed(fake.answer(command[0].encode()))
-        connection = real.connection_pool.get_connection()
-        connection.send_command(*command)
-        answered = connection.read_response()
-        real.connection_pool.release(connection)
-        assert type(reader.gets()) is type(answered)

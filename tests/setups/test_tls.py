@@ -16,12 +16,12 @@ from behaviour.helpers import (
     reason,
     stopwatch,
 )
+from proxy import Proxy
 
 from fastredlock import ConfigurationError, FastRedlock, ReleaseStatus
 from fastredlock._core import Engine, MasterState, TlsSession, draw_token
 from fastredlock._endpoint import Endpoint
 
-from .pipe import Pipe
 from .tls import Certificates, tls_master
 from .wire import SCRIPTS, S, info, make_ready
 
@@ -128,6 +128,17 @@ def test_certificate_when_only_the_system_cas_are_trusted_then_is_refused(
     told = reason(make_locks([url(tls_ports[0])]))
     assert told.startswith("TLS:")
     assert "certificate" in told
+
+
+def test_certificate_when_a_system_ca_signed_it_then_is_accepted(
+    make_locks: MakeLocks,
+    tls_ports: list[int],
+    certificates: Certificates,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificates.authority))
+    locks = make_locks([url(tls_ports[0])])
+    assert granted(locks.acquire(KEY, timeout=0)).release() is ReleaseStatus.RELEASED
 
 
 def test_certificate_when_it_is_for_another_name_then_is_refused(
@@ -281,15 +292,16 @@ def test_file_when_it_does_not_exist_then_is_refused_before_any_io(said: str) ->
 def test_conversation_when_cut_into_pieces_then_rounds_are_won(
     make_locks: MakeLocks, tls_ports: list[int], options: str, piece: int
 ) -> None:
-    with Pipe(("127.0.0.1", tls_ports[0]), piece) as pipe:
-        locks = make_locks([url(pipe.address[1], options)], ttl=60)
+    with Proxy(f"redis://127.0.0.1:{tls_ports[0]}") as proxy:
+        proxy.set(slice_size=piece)
+        sliced = proxy.url.replace("redis://", "rediss://") + options
+        locks = make_locks([sliced], ttl=60, connect_timeout=10)
         for _ in range(3):
             lease = granted(locks.acquire(KEY, timeout=5))
             assert lease.extend() > 0
             assert lease.release() is ReleaseStatus.RELEASED
         assert locks.stats().connects == 1
-        locks.close()
-    assert pipe.bytes_to_client > 1000
+        assert len(proxy.sent_down) > 1000
 
 
 class Peer:

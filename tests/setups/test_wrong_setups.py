@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 from behaviour.helpers import KEY, MakeLocks, Raw, granted, wait_until
+from fake_server import FakeServer
 
 from fastredlock import FastRedlock, QuorumUnreachableError, Retry, Vote
 from fastredlock._core import engine_on_bytes
 from fastredlock.testing import LocalMasters, _find_program
 
-from .fakes import fake_server
 from .wire import START_NS, S, begin, bulk, info, make_ready, new_engine, said_of
 
 IMPATIENT = Retry(delay=0.01)
@@ -155,13 +155,12 @@ def test_sentinel_when_given_as_a_master_then_is_told_once_and_never_grants(
 def test_active_replica_when_given_as_a_master_then_gets_no_vote_and_is_told_once(
     make_locks: MakeLocks, urls: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    with fake_server(role="active-replica") as keydb:
-        locks = make_locks([*urls[:2], keydb.address])
+    with FakeServer({b"INFO": info(role="active-replica")}) as keydb:
+        locks = make_locks([*urls[:2], keydb.url])
         (told,) = warnings_of(caplog, locks)
         assert "so it gets no vote" in told
         assert granted(locks.acquire(KEY, timeout=0)).votes[2].vote is Vote.FAILED
-        assert b"SET" not in keydb.commands
-        locks.close()
+        assert b"SET" not in keydb.names()
 
 
 # --- masters that can lose keys -------------------------------------------------------

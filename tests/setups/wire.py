@@ -28,6 +28,9 @@ SCRIPTS = Scripts(
     Script(scripts.EXTEND, scripts.EXTEND_SHA1),
     Script(scripts.RELEASE, scripts.RELEASE_SHA1),
     Script(scripts.INSPECT, scripts.INSPECT_SHA1),
+    Script(scripts.ACQUIRE_ALL, scripts.ACQUIRE_ALL_SHA1),
+    Script(scripts.EXTEND_ALL, scripts.EXTEND_ALL_SHA1),
+    Script(scripts.RELEASE_ALL, scripts.RELEASE_ALL_SHA1),
 )
 TERMS = Terms(ttl_ms=10_000, drift_ns=102 * MS, timeout_ns=500 * MS)
 HELLO = b"%1\r\n+server\r\n+redis\r\n"
@@ -51,7 +54,7 @@ def bulk(data: bytes) -> bytes:
 
 def handshake_replies(info_reply: bytes) -> bytes:
     """Encode what a server answers to a whole handshake."""
-    return HELLO + b"+OK\r\n" + info_reply + bulk(b"0" * 40) * 3
+    return HELLO + b"+OK\r\n" + info_reply + bulk(b"0" * 40) * 6
 
 
 def make_ready(
@@ -71,6 +74,16 @@ def begin(
 ) -> Round:
     """Start a round; its commands stand in the outgoing buffers."""
     round = engine.new_round(int(operation), b"key", b"token-%d" % now_ns, TERMS)
+    engine_begin(engine, round, now_ns)
+    return round
+
+
+def begin_all(
+    engine: Engine, now_ns: int, operation: Operation = Operation.ACQUIRE
+) -> Round:
+    """Start a round of two keys."""
+    token = b"token-%d" % now_ns
+    round = engine.new_round_of_all(int(operation), (b"a", b"b"), token, TERMS)
     engine_begin(engine, round, now_ns)
     return round
 

@@ -6,6 +6,7 @@ Prints the seed of a violation and the command that shows it again, event by eve
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 import time
 
@@ -25,6 +26,7 @@ def main() -> int:
         help="break an assumption on purpose; a violation is then what is expected",
     )  # fmt: skip
     options = parser.parse_args()
+    logging.disable(logging.WARNING)  # of masters in even numbers
     broken = frozenset(options.broken)
     if options.seed is not None:
         return show(options.seed, broken)

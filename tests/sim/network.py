@@ -77,6 +77,7 @@ class Connection:
         self.is_told = False  # ...and the client knows
         self.is_given_up = False  # the client has closed it
         self.is_cut = False
+        self.is_readable = False  # poll(2) would say that something happened
         self.inbox: list[bytes] = []
         self.error = ""
         self.answered = self.taken = 0  # bytes
@@ -84,11 +85,6 @@ class Connection:
         self.world.at(path.arrival_ns(), self._on_syn)
 
     # --- the client's end -------------------------------------------------------------
-
-    @property
-    def is_readable(self) -> bool:
-        """Whether poll(2) would say that something happened."""
-        return bool(self.inbox or self.error or (self.is_open and not self.is_told))
 
     def send(self, data: bytes) -> None:
         """Hand bytes to the kernel."""
@@ -137,11 +133,12 @@ class Connection:
         self.world.at(self.path.arrival_ns(), self._on_open)
 
     def _on_open(self) -> None:
-        self.is_open = True
+        self.is_open = self.is_readable = True
         self.process.on_readable(self)
 
     def _on_error(self, error: str) -> None:
         self.error = self.error or error
+        self.is_readable = True
         self.process.on_readable(self)
 
     def _on_up(self, data: bytes) -> None:
@@ -160,4 +157,5 @@ class Connection:
         data = self.down.arriving(data)
         if data and not self.is_given_up:
             self.inbox.append(data)
+            self.is_readable = True
             self.process.on_readable(self)

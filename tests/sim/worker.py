@@ -52,8 +52,7 @@ class SimLease(BaseLease):
     def extend(self, ttl: float | None = None) -> Iterator[Any]:
         """As Lease.extend."""
         process, judge = self._locks, self._locks.judge
-        extension = object()
-        under_way = extensions_of(self).under_way
+        extension, under_way = object(), extensions_of(self).under_way
         try:
             try:
                 round = self._begin_extend(ttl, extension)

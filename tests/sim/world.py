@@ -32,7 +32,9 @@ class World:
     def at(self, when_ns: int, action: Callable[..., None], *arguments: Any) -> None:
         """Do something at a true time, not before now."""
         self._made += 1
-        heappush(self._heap, (max(when_ns, self.now_ns), self._made, action, arguments))
+        if when_ns < self.now_ns:
+            when_ns = self.now_ns
+        heappush(self._heap, (when_ns, self._made, action, arguments))
 
     def run(self, until_ns: int) -> None:
         """Let time pass up to a true time, and no further."""
@@ -40,7 +42,7 @@ class World:
         while heap and heap[0][0] <= until_ns:
             self.now_ns, made, action, arguments = heappop(heap)
             self.events += 1
-            self.digest = (self.digest * 1_000_003 + self.now_ns + made) & (1 << 64) - 1
+            self.digest = hash((self.digest, self.now_ns, made))
             action(*arguments)
         self.now_ns = until_ns
 

@@ -1,0 +1,175 @@
+"""How many pairs a second does one process do with many tasks, threads or in batches?
+
+For N = 3 and 5 masters: the players, as `asyncio:200`, play in turns, A B C A B C ...,
+each in a process of its own, and all over again in the next round. A player that is
+not there, or that fails, is left out with a note; the last lines say which of the
+speeds asked for were met.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from bench._crowd_results import (
+    CrowdReport,
+    CrowdRow,
+    Target,
+    crowd_rows,
+    crowd_targets,
+    noise_of,
+)
+from bench._crowd_table import markdown_of, text_of
+from bench._crowds import CROWDS, crowd_and_size, player_of, present
+from bench._machine import distributions_line, machine_line
+from bench._match import Match
+from bench._servers import local_masters, server_version
+
+_TARGETS_AT = 5  # masters, or the largest N of a run without them
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the bench; return 0."""
+    options = _parser().parse_args(arguments)
+    report = CrowdReport.load(options.load) if options.load else _measure(options)
+    print(markdown_of(report) if options.markdown else text_of(report))
+    if options.json:
+        report.save(options.json)
+    if options.plot:
+        from bench._crowd_plot import plot  # matplotlib is needed only here
+
+        plot(report, options.plot)
+    return 0
+
+
+def _measure(options: argparse.Namespace) -> CrowdReport:
+    players, notes = _players(options.only)
+    rows: list[CrowdRow] = []
+    targets: list[Target] = []
+    noise: list[str] = []
+    targets_at = _TARGETS_AT if _TARGETS_AT in options.masters else options.masters[-1]
+    server = ""
+    for masters in options.masters:
+        with local_masters(masters) as urls:
+            server = server_version(urls[0])
+            with Match(players, urls, options.seconds) as match:
+                rounds = match.completed(
+                    [match.play() for _ in _progress(masters, options.blocks)]
+                )
+        notes += [f"N = {masters}: {note}" for note in match.notes]
+        rows += crowd_rows(masters, rounds)
+        noise += filter(None, [noise_of(masters, rounds)])
+        if masters == targets_at:
+            targets = crowd_targets(masters, rounds)
+    libraries = {
+        library
+        for player in players
+        for library in CROWDS[crowd_and_size(player)[0]].libraries
+    }
+    return CrowdReport(
+        machine=machine_line(server),
+        versions=distributions_line(sorted(libraries)),
+        method=(
+            "Uncontended acquire + release by one process; medians of "
+            f"{options.blocks} alternating blocks of about {options.seconds:g} s; CPU "
+            "of the client process per pair; p50 and p99 of a pair as one of the "
+            "callers sees it, or of a whole batch."
+        ),
+        noise=f"Noise: a second floor made {', '.join(noise)}." if noise else "",
+        notes=notes,
+        rows=rows,
+        targets=targets,
+    )
+
+
+def _players(only: Sequence[str] | None) -> tuple[list[str], list[str]]:
+    """Return who plays, small crowds first, and a note for each who cannot."""
+    asked = only or [
+        player_of(crowd, size) for crowd in CROWDS for size in CROWDS[crowd].sizes
+    ]
+    players, notes = present(asked)
+    return sorted(players, key=lambda player: crowd_and_size(player)[1]), notes
+
+
+def _progress(masters: int, blocks: int) -> Iterator[int]:
+    for block in range(blocks):
+        text = f"N = {masters}: round {block + 1} of {blocks} ..."
+        print(text, file=sys.stderr, flush=True)
+        yield block
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.bench_throughput", description=__doc__
+    )
+    add = parser.add_argument
+    add(
+        "--seconds",
+        type=float,
+        default=0.5,
+        help="length of a block (default %(default)s)",
+    )
+    add(
+        "--blocks",
+        type=_count_of,
+        default=7,
+        help="blocks per player and N (default %(default)s)",
+    )
+    add(
+        "--masters",
+        type=_counts_of,
+        default=[3, 5],
+        metavar="N,N",
+        help="numbers of masters (default 3,5)",
+    )
+    add(
+        "--only",
+        type=_players_of,
+        metavar="NAME,NAME",
+        help="some of "
+        + "; ".join(
+            f"{name}:{','.join(map(str, crowd.sizes))}"
+            for name, crowd in CROWDS.items()
+        )
+        + "; a name alone means all its sizes (default: all that are there)",
+    )
+    add("--markdown", action="store_true", help="print the table in Markdown")
+    add("--json", type=Path, metavar="FILE", help="save the figures")
+    add("--plot", type=Path, metavar="FILE", help="draw them, .svg or .png")
+    add("--load", type=Path, metavar="FILE", help="measure nothing, show a saved run")
+    return parser
+
+
+def _count_of(text: str) -> int:
+    count = int(text)
+    if count < 1:
+        raise argparse.ArgumentTypeError(f"{count} is less than 1")
+    return count
+
+
+def _counts_of(text: str) -> list[int]:
+    return [_count_of(part) for part in text.split(",")]
+
+
+def _players_of(text: str) -> list[str]:
+    players = []
+    for name in text.split(","):
+        crowd, _, size = name.partition(":")
+        if crowd not in CROWDS:
+            raise argparse.ArgumentTypeError(
+                f"{crowd!r} is none of {', '.join(CROWDS)}"
+            )
+        sizes = [_count_of(size)] if size else CROWDS[crowd].sizes
+        players += [player_of(crowd, each) for each in sizes]
+    return players
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except (FileNotFoundError, RuntimeError) as error:  # no compiler, no server, ...
+        sys.exit(f"bench_throughput: {error}")

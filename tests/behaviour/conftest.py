@@ -1,0 +1,18 @@
+"""What several behaviour tests begin with."""
+
+from __future__ import annotations
+
+import pytest
+import redis
+
+from fastredlock import FastRedlock, Lease
+
+from .helpers import KEY, granted, settled_values
+
+
+@pytest.fixture
+def lease(locks: FastRedlock, servers: list[redis.Redis]) -> Lease:
+    """Hold KEY on all five masters for 10 s."""
+    taken = granted(locks.acquire(KEY, ttl=10))
+    assert settled_values(servers, [taken.token] * 5) == [taken.token] * 5
+    return taken

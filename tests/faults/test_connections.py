@@ -1,0 +1,121 @@
+"""Connections: what keeps them, what finds out that one is dead, where they lead."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+
+import pytest
+import redis
+from behaviour.helpers import KEY, MakeLocks, granted, stopwatch
+from proxy import Proxy
+
+from fastredlock import FastRedlock, QuorumUnreachableError, ReleaseStatus
+from fastredlock.testing import LocalMasters
+
+from .helpers import QUICK, SLACK, take_and_release
+
+# what a middlebox that forgets idle flows is met with: link.pyx says why
+SOCKET_OPTIONS = {
+    "no delay": (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+    "keepalive": (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    "first probe after": (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30),
+    "next probe after": (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 3),
+    "probes": (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+    "unacknowledged for": (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 10_000),
+}
+
+
+def sockets() -> dict[str, int]:
+    """List the sockets of this process, by inode: a number is soon used again."""
+    found = {}
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):
+            found[os.readlink(f"/proc/self/fd/{name}")] = int(name)
+    return {link: fd for link, fd in found.items() if link.startswith("socket:")}
+
+
+def test_sockets_when_opened_then_probe_their_peers_and_give_up_mute_ones(
+    make_locks: MakeLocks, urls: list[str]
+) -> None:
+    before = sockets()
+    locks = make_locks(urls)
+    locks.connect()
+    opened = [fd for link, fd in sockets().items() if link not in before]
+    assert len(opened) == 5
+    wanted = {name: value for name, (_, _, value) in SOCKET_OPTIONS.items()}
+    with ExitStack() as closing:
+        for fd in opened:
+            ours = closing.enter_context(socket.socket(fileno=os.dup(fd)))
+            found = {
+                name: ours.getsockopt(level, option)
+                for name, (level, option, _) in SOCKET_OPTIONS.items()
+            }
+            assert found == wanted
+
+
+def test_address_when_another_server_stands_behind_the_name_then_is_found(
+    shared_masters: LocalMasters,
+    servers: list[redis.Redis],
+    make_locks: MakeLocks,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    path = str(tmp_path_factory.mktemp("name") / "s")
+    locks = make_locks([f"unix://{path}"])
+    with Proxy(shared_masters.urls[0], path):
+        take_and_release(locks)
+    # The name is the path: what answers there now is another server.
+    with Proxy(shared_masters.urls[1], path):
+        lease = granted(locks.acquire(KEY, timeout=2))
+        assert [server.exists(KEY) for server in servers[:2]] == [0, 1]
+        assert lease.release() is ReleaseStatus.RELEASED
+
+
+@pytest.mark.slow
+def test_idle_connection_when_it_was_cut_then_the_first_round_finds_new_ones(
+    proxies: list[Proxy], proxied: Callable[..., FastRedlock]
+) -> None:
+    locks = proxied()
+    take_and_release(locks)
+    time.sleep(1.1)  # idle for longer than the engine trusts a connection
+    for proxy in proxies:
+        proxy.reset()
+    lease = granted(locks.acquire(KEY, timeout=0))
+    assert lease.release() is ReleaseStatus.RELEASED
+
+
+@pytest.mark.slow
+def test_idle_connection_when_it_was_cut_behind_unread_replies_then_is_found_out(
+    proxies: list[Proxy], proxied: Callable[..., FastRedlock]
+) -> None:
+    locks = proxied(**QUICK)
+    for proxy in proxies:
+        proxy.set(holds_down=True)
+    with pytest.raises(QuorumUnreachableError):
+        locks.acquire("late", timeout=0)
+    for proxy in proxies:
+        proxy.heal()
+    time.sleep(1.1)  # as above; the late replies stand before the end of each stream
+    for proxy in proxies:
+        proxy.reset()
+    lease = granted(locks.acquire(KEY, timeout=0))
+    assert lease.release() is ReleaseStatus.RELEASED
+
+
+@pytest.mark.slow
+def test_idle_connection_when_a_middlebox_forgot_it_then_acquire_outlasts_it(
+    proxies: list[Proxy], proxied: Callable[..., FastRedlock]
+) -> None:
+    locks = proxied()
+    for proxy in proxies:
+        proxy.set(swallows=True)
+    with pytest.raises(QuorumUnreachableError):
+        locks.acquire(KEY, timeout=0)
+    for proxy in proxies:
+        proxy.set(swallows=False)  # what is open stays dead; what is opened is not
+    with stopwatch() as elapsed:
+        granted(locks.acquire(KEY))
+    assert elapsed() < 1 + SLACK

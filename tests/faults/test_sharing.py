@@ -1,0 +1,141 @@
+"""One FastRedlock and many: a thousand threads, one that closes, one that is ended."""
+
+from __future__ import annotations
+
+import ctypes
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+import redis
+from behaviour.helpers import (
+    KEY,
+    Interrupt,
+    MakeLocks,
+    granted,
+    in_threads,
+    pause,
+    set_all,
+    settled_values,
+    stopwatch,
+    wait_until,
+)
+from proxy import Proxy
+
+from fastredlock import FastRedlock, FastRedlockError, ReleaseStatus, Retry
+from fastredlock.testing import LocalMasters
+
+
+@pytest.mark.slow
+def test_threads_when_a_thousand_share_one_then_each_gets_its_lock(
+    make_locks: MakeLocks, urls: list[str]
+) -> None:
+    locks = make_locks(urls)
+    all_are_there = threading.Barrier(1000)
+
+    def pair(number: int) -> ReleaseStatus:
+        all_are_there.wait()
+        return granted(locks.acquire(f"r{number}", timeout=20)).release()
+
+    bodies = [lambda number=number: pair(number) for number in range(1000)]
+    assert in_threads(bodies) == [ReleaseStatus.RELEASED] * 1000
+
+
+class Waiter(threading.Thread):
+    """Wait for KEY in a thread; `error` is what ended that."""
+
+    def __init__(self, locks: FastRedlock) -> None:
+        super().__init__(daemon=True)
+        self._locks = locks
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self._locks.acquire(KEY)
+        except BaseException as error:
+            self.error = error
+
+    def ended_by(self) -> BaseException | None:
+        """Wait for the end, and tell what it was."""
+        self.join(5)
+        assert not self.is_alive()
+        return self.error
+
+
+@contextmanager
+def waiting(locks: FastRedlock, rounds: int) -> Iterator[Waiter]:
+    """Let a thread wait for KEY; the block begins when it has begun so many rounds."""
+    waiter = Waiter(locks)
+    before = locks.stats().rounds
+    waiter.start()
+    assert wait_until(lambda: locks.stats().rounds >= before + rounds)
+    yield waiter
+
+
+def test_close_when_another_thread_waits_for_a_taken_lock_then_it_says_closed(
+    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+) -> None:
+    set_all(servers, b"theirs")
+    locks = make_locks(urls)
+    with waiting(locks, rounds=3) as waiter:
+        locks.close()
+        assert str(waiter.ended_by()) == "this FastRedlock is closed"
+
+
+@pytest.mark.slow
+def test_close_when_threads_wait_in_a_round_and_for_their_turn_then_all_say_closed(
+    masters: LocalMasters, make_locks: MakeLocks
+) -> None:
+    retry = Retry(unreachable_tries=1000)
+    locks = make_locks(masters.urls, round_timeout=0.5, retry=retry)
+    locks.connect()
+    pause(masters, 3)
+    with waiting(locks, rounds=1) as first:
+        others = [Waiter(locks) for _ in range(3)]
+        for other in others:
+            other.start()
+        with stopwatch() as elapsed:
+            locks.close()
+            found = [str(each.ended_by()) for each in (first, *others)]
+        assert found == ["this FastRedlock is closed"] * 4
+        assert elapsed() < 3
+
+
+@pytest.mark.slow
+def test_async_exception_when_set_in_a_waiting_thread_then_it_leaves_no_key(
+    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+) -> None:
+    set_all(servers[:3], b"theirs")
+    wanted = [b"theirs"] * 3 + [None] * 2
+    locks = make_locks(urls, ttl=60, retry=Retry(delay=0.002, jitter=0))
+    for number in range(30):
+        with waiting(locks, rounds=1) as waiter:
+            time.sleep(number / 5000)
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                ctypes.c_ulong(waiter.ident or 0), ctypes.py_object(Interrupt)
+            )
+            assert isinstance(waiter.ended_by(), Interrupt)
+    assert settled_values(servers, wanted) == wanted
+
+
+@pytest.mark.slow
+def test_deadline_when_signals_interrupt_every_wait_then_holds(
+    proxies: list[Proxy], proxied: Callable[..., FastRedlock]
+) -> None:
+    locks = proxied(round_timeout=0.2)
+    for proxy in proxies:
+        proxy.set(holds_down=True)
+    calls: list[int] = []
+    old = signal.signal(signal.SIGALRM, lambda *_: calls.append(1))
+    signal.setitimer(signal.ITIMER_REAL, 0.002, 0.002)
+    try:
+        with stopwatch() as elapsed, pytest.raises(FastRedlockError):
+            locks.acquire("r", timeout=0)
+        assert 0.2 <= elapsed() < 0.6
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, old)
+    assert len(calls) > 20
