@@ -39,6 +39,7 @@ from .redis_helpers import (
     THEIRS_ASYNCIO,
     Flavour,
     connections,
+    count_together,
     flavours,
     impatient,
     later,
@@ -67,8 +68,13 @@ def server(servers: list[redis.Redis]) -> redis.Redis:
     return servers[0]
 
 
-def test_surface_differs_where_the_table_says_so() -> None:
+def test_surface_differs_where_the_table_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     for theirs, ours in [(THEIRS, OURS), (THEIRS_ASYNCIO, OURS_ASYNCIO)]:
+        for script in ("lua_release", "lua_extend", "lua_reacquire"):
+            # Theirs are kept where they were used before.
+            monkeypatch.setattr(load(theirs).Lock, script, None)
         found = differing(
             surface(load(theirs), ["Lock"]), surface(load(ours), ["Lock"])
         )
@@ -158,6 +164,15 @@ def test_theirs_in_another_process_and_this_one_exclude_each_other(
 
     with other(kind, module, KEY, flavour.url) as there:
         assert_exclude_each_other(Here(), there)
+
+
+@pytest.mark.slow
+def test_fleet_of_both_loses_no_update(server: redis.Redis) -> None:
+    locks = [
+        server.lock(KEY, timeout=20, sleep=0.001, lock_class=load(module).Lock)
+        for module in (THEIRS, OURS) * 3
+    ]
+    assert count_together(locks) == 120
 
 
 @pytest.mark.slow
@@ -701,11 +716,12 @@ def test_lock_for_every_use_opens_one_connection(
     gc.collect()  # pools of other tests have circles
     before = connections(server)
     pool = redis.ConnectionPool.from_url(urls[0])
-    for _ in range(20):  # and a client for every use of the pool
-        with redis.Redis(connection_pool=pool).lock(KEY, 5, lock_class=Lock):
+    clients = [redis.Redis(connection_pool=pool) for _ in range(20)]
+    for client in clients:
+        with client.lock(KEY, 5, lock_class=Lock):
             pass
     assert connections(server) <= before + 1
-    del pool
+    del pool, clients, client
     gc.collect()
     assert wait_until(lambda: connections(server) <= before)
 
