@@ -15,6 +15,7 @@ from .helpers import KEY, load
 
 PAIR = ("aioredlock", "fastredlock.compat.aioredlock")
 OURS = PAIR[1]
+BRIEF = 0.2  # s; a lock that is over soon, on a loaded machine, too
 T = TypeVar("T")
 
 _fails = pytest.mark.xfail(strict=True, reason="their bug, which is not copied")

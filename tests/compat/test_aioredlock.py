@@ -13,7 +13,7 @@ import redis
 from fastredlock.testing import LocalMasters
 
 from . import workers
-from .aioredlock_face import PAIR, Face, set_all, values
+from .aioredlock_face import BRIEF, PAIR, Face, set_all, values
 from .helpers import (
     KEY,
     assert_exclude_each_other,
@@ -181,8 +181,8 @@ def test_lock_that_is_released_meanwhile_is_got_by_a_later_try(
 
 def test_lock_whose_timeout_is_over_is_free(aioredlock: Face, urls: list[str]) -> None:
     manager = aioredlock.manager(urls)
-    aioredlock.run(manager.lock(KEY, 0.05))
-    time.sleep(0.06)
+    aioredlock.run(manager.lock(KEY, BRIEF))
+    time.sleep(BRIEF + 0.01)
     assert aioredlock.run(manager.lock(KEY, 5)).valid
 
 
@@ -362,8 +362,8 @@ def test_active_locks_are_those_that_are_held(
 ) -> None:
     manager = aioredlock.manager(urls)
     first, second = (aioredlock.run(manager.lock(key, 5)) for key in ("a", "b"))
-    brief = aioredlock.run(manager.lock("c", 0.05))
-    time.sleep(0.06)
+    brief = aioredlock.run(manager.lock("c", BRIEF))
+    time.sleep(BRIEF + 0.01)
     aioredlock.run(first.release())
     assert aioredlock.run(manager.get_active_locks()) == [second]
     assert brief.valid is True

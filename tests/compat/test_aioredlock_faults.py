@@ -14,7 +14,7 @@ import redis
 
 from fastredlock.testing import LocalMasters
 
-from .aioredlock_face import Face, not_copied, ours_alone, set_all, values
+from .aioredlock_face import BRIEF, Face, not_copied, ours_alone, set_all, values
 from .helpers import KEY, forbid_sockets, load, wait_until
 
 pytestmark = pytest.mark.filterwarnings("ignore:distutils Version classes")
@@ -69,15 +69,15 @@ def test_failed_lock_has_left_nothing_behind_when_it_raises(
     manager = aioredlock.manager(urls)
     with pytest.raises(aioredlock.LockAcquiringError):
         aioredlock.run(manager.lock(KEY, 5))
-    assert wait_until(lambda: values(servers[3:]) == [None, None], within=0.5)
+    assert wait_until(lambda: values(servers[3:]) == [None, None], within=1)
 
 
 @not_copied
 def test_extend_does_not_revive_a_lock_whose_time_was_over(
     aioredlock: Face, urls: list[str], servers: list[redis.Redis]
 ) -> None:
-    lock = aioredlock.run(aioredlock.manager(urls).lock(KEY, 0.05))
-    time.sleep(0.06)  # anybody may have had it meanwhile
+    lock = aioredlock.run(aioredlock.manager(urls).lock(KEY, BRIEF))
+    time.sleep(BRIEF + 0.01)  # anybody may have had it meanwhile
     with pytest.raises(aioredlock.LockAcquiringError):
         aioredlock.run(lock.extend())
     assert lock.valid is False
@@ -105,11 +105,11 @@ def test_lock_that_is_lost_while_it_is_extended_is_logged_and_not_valid(
     servers: list[redis.Redis],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    manager = aioredlock.manager(urls, internal_lock_timeout=0.2)
+    manager = aioredlock.manager(urls, internal_lock_timeout=0.5)
     lock = aioredlock.run(manager.lock(KEY))
     set_all(servers, "another's")
     with caplog.at_level(logging.WARNING):
-        aioredlock.wait(0.5)
+        aioredlock.wait(1)
     assert lock.valid is False
     assert f'"{KEY}" is lost' in caplog.text
 
@@ -118,13 +118,13 @@ def test_lock_that_is_lost_while_it_is_extended_is_logged_and_not_valid(
 def test_unlock_of_an_older_lock_does_not_end_the_extension_of_the_newer(
     aioredlock: Face, urls: list[str], servers: list[redis.Redis]
 ) -> None:
-    manager = aioredlock.manager(urls, internal_lock_timeout=0.3)
-    older = aioredlock.run(manager.lock(KEY, 0.05))
-    time.sleep(0.06)
+    manager = aioredlock.manager(urls, internal_lock_timeout=0.5)
+    older = aioredlock.run(manager.lock(KEY, BRIEF))
+    time.sleep(BRIEF + 0.01)
     newer = aioredlock.run(manager.lock(KEY))
     with pytest.raises(aioredlock.LockAcquiringError):
         aioredlock.run(older.release())
-    aioredlock.wait(0.6)
+    aioredlock.wait(1)
     assert values(servers) == [newer.id.encode()] * 5
 
 
@@ -148,8 +148,8 @@ def test_lock_that_another_has_by_now_is_not_active(
     aioredlock: Face, urls: list[str]
 ) -> None:
     manager = aioredlock.manager(urls)
-    aioredlock.run(manager.lock(KEY, 0.05))
-    time.sleep(0.06)
+    aioredlock.run(manager.lock(KEY, BRIEF))
+    time.sleep(BRIEF + 0.01)
     aioredlock.run(aioredlock.manager(urls).lock(KEY, 5))
     assert aioredlock.run(manager.get_active_locks()) == []
 

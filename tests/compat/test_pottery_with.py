@@ -142,7 +142,7 @@ def test_waiting_is_logged_as_a_sample(
         assert lock.acquire()
         lock.release()
         wait_until(lambda: values(servers) == [None] * 5)
-        set_all(servers, b"another's", px=50)
+        set_all(servers, b"another's", px=300)
         assert lock.acquire()
         assert not lock.acquire(timeout=0.05)
     told = [record.getMessage() for record in caplog.records]

@@ -182,7 +182,7 @@ def test_waiter_in_another_process_is_woken_by_the_release(
         with stopwatch() as elapsed:
             lock.release()
             assert waiter.answer() == "True"
-            assert elapsed() < 1  # far below what a waiter waits without a signal
+            assert elapsed() < 4  # below what a waiter waits without a signal
         assert waiter.say("release") == "None"
 
 
@@ -540,11 +540,11 @@ def test_renewal_goes_on_after_an_error(
     better: ModuleType, masters: LocalMasters
 ) -> None:
     """Theirs ends at the first error, and nobody is told."""
-    client = impatient(masters.urls[0], socket_timeout=0.05)
+    client = impatient(masters.urls[0], socket_timeout=0.1)
     raw = impatient(masters.urls[0], protocol=2)
     with hasty(better, client) as lock:
         masters.pause(0)
-        time.sleep(0.4)
+        time.sleep(0.5)
         masters.resume(0)
         raw.pexpire(LOCK, 900)
         time.sleep(1.2)

@@ -203,8 +203,8 @@ def test_lock_that_is_released_meanwhile_is_got_by_a_later_try(
 
 def test_lock_whose_ttl_is_over_is_free(redlock: ModuleType, urls: list[str]) -> None:
     manager = redlock.Redlock(urls)
-    assert manager.lock(KEY, 50)
-    time.sleep(0.06)
+    assert manager.lock(KEY, 200)
+    time.sleep(0.21)
     assert manager.lock(KEY, TTL)
 
 
@@ -317,11 +317,11 @@ def test_quorum_is_a_lock_although_another_server_is_down(
 
 
 def test_no_delay_after_the_last_try(better: ModuleType, urls: list[str]) -> None:
-    manager = better.Redlock(urls, retry_count=1, retry_delay=0.5)
+    manager = better.Redlock(urls, retry_count=1, retry_delay=1)
     assert manager.lock(KEY, TTL)
     with stopwatch() as elapsed:
         assert manager.lock(KEY, TTL) is False
-        assert elapsed() < 0.4
+        assert elapsed() < 0.9
 
 
 def test_every_try_has_a_key_of_its_own(
