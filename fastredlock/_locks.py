@@ -16,6 +16,8 @@ TYPE_CHECKING = False  # as typing's, whose import would be a third of ours
 if TYPE_CHECKING:
     from typing import NoReturn
 
+    from ._core import LoopDriver
+
 INSPECT = int(Operation.INSPECT)
 CLOSE_WITHIN_NS = 100_000_000  # what close() gives the last releases to be confirmed
 
@@ -23,7 +25,7 @@ CLOSE_WITHIN_NS = 100_000_000  # what close() gives the last releases to be conf
 class BaseLocks:
     """Hold the settings and the engine; see `FastRedlock`."""
 
-    __slots__ = ("__weakref__", "_engine", "_settings", "_warned")
+    __slots__ = ("__weakref__", "_driver", "_engine", "_settings", "_warned")
 
     _engine: Engine
 
@@ -54,6 +56,9 @@ class BaseLocks:
             release_script=release_script,
         )
         self._engine = self._settings.new_engine()
+        self._driver: LoopDriver | None = (
+            None  # the awaitable one's, from its first use
+        )
         self._warned = 0  # how many of the engine's warnings have been logged
 
     def health(self) -> tuple[MasterHealth, ...]:
