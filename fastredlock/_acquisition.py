@@ -2,56 +2,58 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from time import sleep
 from types import TracebackType
 
 from ._attempt import attempts
 from ._core import Round, now_ns
-from ._settings import encode_resource, timeout_to_ns
+from ._settings import encode_resource, encode_resources, timeout_to_ns
 from .errors import FastRedlockError, InternalError, ResourceTakenError
 from .lease import Lease
-from .votes import votes_of
+from .votes import Resource, votes_of
 
 TYPE_CHECKING = False  # as typing's, whose import would be a third of ours
 if TYPE_CHECKING:
+    from typing import Any
+
     from .client import FastRedlock
 
 
-class Acquisition:
+class BaseAcquisition:
     """One acquire under way; it knows its last round, so that it can be undone."""
 
     __slots__ = ("_locks", "_resource", "began_ns", "round")
 
-    def __init__(self, locks: FastRedlock, resource: str | bytes | None) -> None:
+    encode: Callable[[Any], bytes | tuple[bytes, ...]] = staticmethod(encode_resource)
+
+    def __init__(self, locks: Any, resource: Resource | None) -> None:
         self._locks = locks
         self._resource = locks._settings.resource if resource is None else resource
         self.began_ns = now_ns()
         self.round: Round | None = None
 
-    def run(self, ttl: float | None, timeout: float | None) -> Lease | None:
-        """Drive the attempts: run each round, sleep each delay."""
-        locks, resource, settings = self._locks, self._resource, self._locks._settings
-        for step in attempts(
-            locks._engine,
-            resource,
-            encode_resource(resource),
+    def steps(
+        self, ttl: float | None, timeout: float | None
+    ) -> Iterator[Round | float]:
+        """Check what was given, before any I/O; return the attempts to drive."""
+        settings = self._locks._settings
+        return attempts(
+            self._locks._engine,
+            self._resource,
+            self.encode(self._resource),
             settings.default_terms if ttl is None else settings.terms(ttl),
             settings.new_token,
             settings.retry,
             timeout_to_ns(timeout),
             self.began_ns,
-        ):
-            if isinstance(step, float):
-                sleep(step)
-            else:
-                self.round = step
-                locks._run(step)
-        round = self.round
-        if round is None:
+        )
+
+    def last_round(self) -> Round:
+        """Return the round that decided."""
+        if self.round is None:
             raise InternalError("an acquire without a round")
-        if not round.is_won:
-            return None
-        return Lease(locks, resource, round, round.valid_until_ns)
+        return self.round
 
     def undo(self) -> None:
         """Roll back what may have been granted; does nothing twice, and no waiting."""
@@ -60,14 +62,41 @@ class Acquisition:
 
     def taken_error(self) -> ResourceTakenError:
         """Return the error of an acquire that ended without a lease."""
-        if self.round is None:
-            raise InternalError("an acquire without a round")
+        round = self.last_round()
         return ResourceTakenError(
             self._resource,
-            votes_of(self._locks._engine, self.round),
-            self.round.attempt,
-            (self.round.closed_ns - self.began_ns) / 1e9,
+            votes_of(self._locks._engine, round),
+            round.attempt,
+            (round.closed_ns - self.began_ns) / 1e9,
         )
+
+
+class Acquisition(BaseAcquisition):
+    """One blocking acquire."""
+
+    __slots__ = ()
+
+    def run(self, ttl: float | None, timeout: float | None) -> Lease | None:
+        """Drive the attempts: run each round, sleep each delay."""
+        locks = self._locks
+        for step in self.steps(ttl, timeout):
+            if isinstance(step, float):
+                sleep(step)
+            else:
+                self.round = step
+                locks._run(step)
+        round = self.last_round()
+        if not round.is_won:
+            return None
+        return Lease(locks, self._resource, round, round.valid_until_ns)
+
+
+class AcquisitionOfAll(Acquisition):
+    """One blocking acquire of several resources, all or none."""
+
+    __slots__ = ()
+
+    encode = staticmethod(encode_resources)
 
 
 class Lock:

@@ -12,15 +12,15 @@ from collections.abc import Callable, Iterator
 from ._core import Engine, Operation, Round, Terms, Verdict, draw_fraction
 from .errors import QuorumUnreachableError, ValidityExhaustedError
 from .retry import Retry
-from .votes import votes_of
+from .votes import Resource, votes_of
 
 ACQUIRE = int(Operation.ACQUIRE)
 
 
 def attempts(
     engine: Engine,
-    resource: str | bytes,
-    key: bytes,
+    resource: Resource,
+    key: bytes | tuple[bytes, ...],
     terms: Terms,
     new_token: Callable[[], bytes],
     retry: Retry,
@@ -39,7 +39,10 @@ def attempts(
         tries += 1
         # A fresh token for every round: the late release of one round must never meet
         # the key of the next.
-        round = engine.new_round(ACQUIRE, key, new_token(), terms)
+        if isinstance(key, bytes):
+            round = engine.new_round(ACQUIRE, key, new_token(), terms)
+        else:
+            round = engine.new_round_of_all(ACQUIRE, key, new_token(), terms)
         round.attempt = tries
         round.left_ns = -1 if left_ns is None else left_ns
         yield round

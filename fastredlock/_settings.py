@@ -201,6 +201,25 @@ def encode_resource(resource: str | bytes) -> bytes:
     return key
 
 
+def distinct(resources: Iterable[str | bytes]) -> tuple[str | bytes, ...]:
+    """Return each resource once, in the order given."""
+    if isinstance(resources, str | bytes) or not isinstance(resources, Iterable):
+        raise ConfigurationError(
+            f"resources={resources!r}: allowed is an iterable of str or bytes"
+        )
+    return tuple(
+        {encode_resource(resource): resource for resource in resources}.values()
+    )
+
+
+def encode_resources(resources: tuple[str | bytes, ...]) -> tuple[bytes, ...]:
+    """Return the keys of several resources, sorted: the same for every caller."""
+    keys = {encode_resource(resource) for resource in resources}
+    if not keys:
+        raise ConfigurationError("resources: must not be empty")
+    return tuple(sorted(keys))
+
+
 def timeout_to_ns(timeout: float | None) -> int | None:
     """Turn a caller's timeout (s) into ns; None and infinity wait without end."""
     if timeout is None:

@@ -33,4 +33,5 @@ include "engine.pyx"    # the N masters: start, roll back, reopen
 include "admission.pyx"  # rounds come in and go out; what is due            [pure]
 include "wait.pyx"      # bytes to and from the sockets, poll
 include "threads.pyx"   # blocking callers: one leads, the others wait
+include "loop.pyx"      # awaiting callers: an event loop drives
 include "events.pyx"    # the same without sockets: simulator, fuzzer

@@ -117,7 +117,9 @@ cdef int engine_finish(Engine self, int64_t now_ns) except -1:
             continue
         if type(waiter) is Request:
             request_tell(<Request>waiter)
-        elif not waiter.done():
+            continue
+        self.woken += 1
+        if not waiter.done():      # cancelled, and its task not yet told
             waiter.set_result(None)
     return 0
 

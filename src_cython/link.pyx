@@ -27,6 +27,9 @@ cdef struct Link:
     bint is_polled         # the last poll looked at it...
     bint is_ready          # ...and said that something happened
     bint is_parsing        # bytes or debts are being taken out: hands off
+    int epoll_fd           # which watches it for an event loop...
+    uint32_t watched       # ...for these events, 0: not at all...
+    uint32_t watched_in    # ...in this generation of the process
 
 
 cdef bint link_has_news(Link *self) noexcept nogil:
@@ -53,6 +56,7 @@ cdef int link_init(Link *self) noexcept nogil:
 
 cdef void link_close(Link *self) noexcept nogil:
     # close(2), never shutdown(2): after a fork the socket is the parent's too.
+    link_unwatch(self)
     if self.fd >= 0:
         close(self.fd)
     self.fd = -1
@@ -61,6 +65,34 @@ cdef void link_close(Link *self) noexcept nogil:
     self.error = 0
     self.is_at_end = self.is_unseen = self.is_polled = self.is_ready = False
     buffer_free(&self.outgoing)
+
+
+cdef int link_watch(Link *self, int epoll_fd, uint32_t index) noexcept nogil:
+    # Watch what there is to wait for now; mostly nothing changes.
+    cdef epoll_event event
+    cdef int operation = EPOLL_CTL_MOD if self.watched else EPOLL_CTL_ADD
+    if self.fd < 0:
+        return 0
+    event.events = EPOLLIN
+    event.data.u32 = index
+    if self.phase == LINK_CONNECTING or buffer_length(&self.outgoing) > 0:
+        event.events = EPOLLIN | EPOLLOUT
+    if event.events == self.watched:
+        return 0
+    if epoll_ctl(epoll_fd, operation, self.fd, &event) != 0:
+        return -errno
+    self.epoll_fd = epoll_fd
+    self.watched = event.events
+    self.watched_in = current_generation
+    return 0
+
+
+cdef void link_unwatch(Link *self) noexcept nogil:
+    # close(2) alone leaves a descriptor watched that a forked child has, too. The child
+    # in its turn shares the epoll: what it took out there, the parent would miss.
+    if self.watched and self.watched_in == current_generation:
+        epoll_ctl(self.epoll_fd, EPOLL_CTL_DEL, self.fd, NULL)
+    self.watched = 0
 
 
 cdef void link_set(int fd, int level, int name, int value) noexcept nogil:

@@ -42,6 +42,22 @@ cdef extern from "<sys/eventfd.h>" nogil:
     enum: EFD_NONBLOCK
     enum: EFD_CLOEXEC
 
+cdef extern from "<sys/epoll.h>" nogil:
+    ctypedef union epoll_data_t:
+        uint32_t u32
+    struct epoll_event:
+        uint32_t events
+        epoll_data_t data
+    int epoll_create1(int flags)
+    int epoll_ctl(int epoll_fd, int operation, int fd, epoll_event *event)
+    int epoll_wait(int epoll_fd, epoll_event *events, int count, int timeout_ms)
+    enum: EPOLL_CLOEXEC
+    enum: EPOLL_CTL_ADD
+    enum: EPOLL_CTL_MOD
+    enum: EPOLL_CTL_DEL
+    enum: EPOLLIN
+    enum: EPOLLOUT
+
 cdef extern from "<sys/random.h>" nogil:
     ssize_t getrandom(void *data, size_t size, unsigned int flags)
 

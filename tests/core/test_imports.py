@@ -40,9 +40,9 @@ ARROWS: dict[str, set[str]] = {
     "_acquisition": {
         *("_attempt", "_core", "_settings", "errors", "lease", "votes"),
     },
+    "_locks": {"_core", "_settings", "health", "retry", "stats", *BASE},
     "client": {
-        *("_acquisition", "_core", "_settings", "errors", "health", "lease", "retry"),
-        *("stats", "votes"),
+        *("_acquisition", "_core", "_locks", "_settings", "lease", *BASE),
     },
     "testing": set(),
 }

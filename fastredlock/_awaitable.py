@@ -1,0 +1,153 @@
+"""What the awaitable FastRedlock returns: its leases, its acquires, its with block."""
+
+from __future__ import annotations
+
+from asyncio import sleep
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from ._acquisition import BaseAcquisition
+from ._extensions import extensions_of
+from ._settings import encode_resources
+from .errors import FastRedlockError, LeaseLostError
+from .lease import GONE, BaseLease, ReleaseStatus
+
+if TYPE_CHECKING:
+    from .asyncio import FastRedlock
+
+
+class Lease(BaseLease):
+    """Hold one grant of a resource until it is released or its validity is over.
+
+    Any task of its loop may use it, not only the one that took it. In `async with` it
+    is released on leaving, with LeaseLostError if it was lost before, unless the body
+    raised: then the body's error stands.
+    """
+
+    __slots__ = ()
+
+    _locks: FastRedlock
+
+    async def extend(self, ttl: float | None = None) -> float:
+        """Set the ttl (s, default: as before) anew and return the new validity (s).
+
+        Waits for one round. Raises LeaseLostError if a quorum does not have our key any
+        more (stop the work), or did not confirm in time (the error's `remaining` says
+        how long the old validity still stands). Never re-creates a lost key. Cancelled,
+        it may have been extended or not: `remaining()` counts on the earlier end.
+        """
+        extension, under_way = object(), extensions_of(self).under_way
+        try:
+            round = self._begin_extend(ttl, extension)
+            await self._locks._run(round)
+            return self._end_extend(round, extension)
+        finally:
+            under_way.pop(extension, None)
+
+    async def release(self) -> ReleaseStatus:
+        """Delete our key on every master, and only ours; return how that ended.
+
+        Waits for one round. A lease that is gone already is no error: GONE. UNKNOWN may
+        be tried again, and is sent by itself to masters that reconnect. Cancelled, it
+        is sent all the same; how it ended is then UNKNOWN.
+        """
+        round = self._begin_release()
+        if round is None:
+            return GONE
+        await self._locks._run(round)
+        return self._end_release(round)
+
+    async def __aenter__(self) -> Lease:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._status is not None:
+            return  # the body released it
+        was_valid = self.is_valid
+        try:
+            status = await self.release()
+        except Exception:
+            if error is None:
+                raise
+            return  # the body's error says more
+        if error is None and self._is_lost_at_exit(was_valid, status):
+            raise LeaseLostError(
+                self.resource,
+                "lost before the end of the with block: validity over, or taken",
+            )
+
+
+class Acquisition(BaseAcquisition):
+    """One awaitable acquire."""
+
+    __slots__ = ()
+
+    async def run(self, ttl: float | None, timeout: float | None) -> Lease | None:
+        """Drive the attempts: run each round, sleep each delay."""
+        locks = self._locks
+        for step in self.steps(ttl, timeout):
+            if isinstance(step, float):
+                await sleep(step)
+            else:
+                self.round = step
+                await locks._run(step)
+        round = self.last_round()
+        if not round.is_won:
+            return None
+        return Lease(locks, self._resource, round, round.valid_until_ns)
+
+
+class AcquisitionOfAll(Acquisition):
+    """One awaitable acquire of several resources, all or none."""
+
+    __slots__ = ()
+
+    encode = staticmethod(encode_resources)
+
+
+class Lock:
+    """Hold a resource for the length of an `async with`; made by `FastRedlock.lock`."""
+
+    __slots__ = ("_lease", "_locks", "_resource", "_timeout", "_ttl")
+
+    def __init__(
+        self,
+        locks: FastRedlock,
+        resource: str | bytes | None,
+        ttl: float | None,
+        timeout: float | None,
+    ) -> None:
+        self._locks = locks
+        self._resource = resource
+        self._ttl = ttl
+        self._timeout = timeout
+        self._lease: Lease | None = None
+
+    async def __aenter__(self) -> Lease:
+        if self._lease is not None:
+            raise FastRedlockError(
+                "this lock() was entered before: call lock() again for another lease"
+            )
+        acquisition = Acquisition(self._locks, self._resource)
+        try:
+            self._lease = await acquisition.run(self._ttl, self._timeout)
+            if self._lease is None:
+                raise acquisition.taken_error()
+            return self._lease
+        except BaseException:
+            acquisition.undo()
+            raise
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._lease is not None:
+            await self._lease.__aexit__(kind, error, traceback)

@@ -1,0 +1,201 @@
+"""FastRedlock, awaitable: the same names for asyncio and uvloop."""
+
+from __future__ import annotations
+
+from asyncio import get_running_loop, sleep
+from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from ._awaitable import Acquisition, AcquisitionOfAll, Lease, Lock
+from ._core import LoopDriver, Round, now_ns
+from ._locks import CLOSE_WITHIN_NS, BaseLocks
+from ._settings import distinct
+from .errors import FastRedlockError, InternalError
+from .votes import MasterVote, Resource, holders_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["FastRedlock", "Lease", "Lock"]
+
+
+class FastRedlock(BaseLocks):
+    """Take locks that are held by a majority of independent Redis masters.
+
+    As `fastredlock.FastRedlock`, whose options it shares, for the tasks of one event
+    loop: they share one connection per master, and what they ask in one turn of the
+    loop goes out in one write. When that loop is closed, or in a forked child, the next
+    loop that uses it gets connections of its own; to use it from a second loop before
+    is an error. Leases stay what they are.
+    """
+
+    __slots__ = ()
+
+    # --- taking -----------------------------------------------------------------------
+
+    async def acquire(
+        self,
+        resource: str | bytes | None = None,
+        *,
+        ttl: float | None = None,
+        timeout: float | None = None,
+    ) -> Lease | None:
+        """Take the resource; return a Lease, or None if others held it all that time.
+
+        Waits until it is ours, or for `timeout` s; 0 tries once. Raises
+        QuorumUnreachableError if too few masters could answer in several rounds in a
+        row or when the timeout ends so, ValidityExhaustedError if a round used the
+        validity up. Whatever leaves this call by exception, a cancellation too, is
+        rolled back first.
+        """
+        acquisition = Acquisition(self, resource)
+        try:
+            return await acquisition.run(ttl, timeout)
+        except BaseException:
+            acquisition.undo()
+            raise
+
+    async def acquire_all(
+        self,
+        resources: Iterable[str | bytes],
+        *,
+        ttl: float | None = None,
+        timeout: float | None = None,
+    ) -> Lease | None:
+        """Take all of the resources or none of them, in one round; return one Lease.
+
+        As `acquire` otherwise. Each master takes all keys in one step or none, so two
+        callers that name the same resources in any order do not lock each other out.
+        The lease's `resource` is the tuple of resources, each once.
+        """
+        acquisition = AcquisitionOfAll(self, distinct(resources))
+        try:
+            return await acquisition.run(ttl, timeout)
+        except BaseException:
+            acquisition.undo()
+            raise
+
+    def lock(
+        self,
+        resource: str | bytes | None = None,
+        *,
+        ttl: float | None = None,
+        timeout: float | None = None,
+    ) -> Lock:
+        """Return a context manager for `async with`: it holds, or raises on entering.
+
+        As `acquire`, with ResourceTakenError instead of None: the body never runs
+        without the lock.
+        """
+        return Lock(self, resource, ttl, timeout)
+
+    # --- other questions --------------------------------------------------------------
+
+    def adopt(
+        self, resource: Resource, token: bytes | str, *, ttl: float | None = None
+    ) -> Lease:
+        """Return a Lease for what another process took and handed over by its token.
+
+        Does no I/O and is not awaited. It can be released and extended (by `ttl`, s);
+        nothing is known of its validity before the first extend, so `remaining()` is
+        0.0 until then. What came of acquire_all has a tuple of resources: pass that.
+        """
+        return Lease(self, resource, self._new_adopted(resource, token, ttl), 0)
+
+    async def holders(
+        self, resource: str | bytes | None = None
+    ) -> tuple[MasterVote, ...]:
+        """Return who holds the resource, as every master sees it at this moment.
+
+        One `MasterVote` per configured master, in that order: TAKEN with `token_hash`
+        and `remaining_ms`, or GRANTED where nobody holds it. Waits until all have
+        answered, one round timeout at most. For people: by the time it is read, it may
+        not be so any more.
+        """
+        round = self._new_inspection(resource)
+        await self._run(round)
+        return holders_of(self._engine, round)
+
+    # --- connections ------------------------------------------------------------------
+
+    async def connect(self) -> None:
+        """Connect to all masters at once; waits until all are decided.
+
+        Up to `connect_timeout` (s). Not needed: the first acquire connects. Raises
+        QuorumUnreachableError if fewer than a quorum is ready.
+        """
+        began_ns = now_ns()
+        await self._run(self._engine.new_connecting())
+        self._check_connected(began_ns)
+
+    async def close(self) -> None:
+        """Close all connections; waits up to 0.1 s for releases not yet confirmed.
+
+        Leases are not released: release them first. Afterwards every call raises
+        FastRedlockError.
+        """
+        if self._engine.is_closed:
+            return
+        driver = self._loop_driver()
+        deadline_ns = now_ns() + CLOSE_WITHIN_NS
+        driver.refuse()
+        try:
+            while driver.owes_replies() and now_ns() < deadline_ns:  # noqa: ASYNC110
+                await sleep(0.001)
+        finally:
+            driver.shut()
+
+    async def __aenter__(self) -> FastRedlock:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def __del__(self) -> None:
+        # Collected by any thread: only the loop's may tell the loop.
+        driver = getattr(self, "_driver", None)
+        if driver is not None and not driver.is_over():
+            with suppress(RuntimeError):  # the loop was closed in this moment
+                driver.loop.call_soon_threadsafe(driver.leave)
+
+    # --- for leases -------------------------------------------------------------------
+
+    async def _run(self, round: Round) -> None:
+        driver = self._driver
+        if driver is None or not driver.is_for(get_running_loop()):
+            driver = self._loop_driver()
+        try:
+            await driver.submit(round)
+            driver.check_again(round)
+        except ValueError as error:
+            raise FastRedlockError("this FastRedlock is closed") from error
+        except RuntimeError as error:
+            driver.abandon(round)
+            raise InternalError(f"please report this: {error}") from error
+        except BaseException:
+            driver.abandon(round)
+            raise
+        if len(self._engine.warnings) > self._warned:
+            self._log_warnings()
+
+    def _loop_driver(self) -> LoopDriver:
+        loop, driver = get_running_loop(), self._driver
+        if driver is not None and driver.is_for(loop):
+            return driver
+        if driver is not None and not driver.is_over():
+            raise FastRedlockError(
+                "this FastRedlock belongs to another event loop, which is still open: "
+                "make one for each loop"
+            )
+        self._driver = driver = LoopDriver(self._engine, loop)
+        return driver
+
+    def _abandon(self, round: Round) -> None:
+        if self._driver is not None:
+            self._driver.abandon(round)

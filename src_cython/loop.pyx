@@ -1,0 +1,230 @@
+# An event loop drives the engine: nothing here waits.
+#
+# The loop watches one descriptor, an epoll of ours in which every connection is
+# registered once: so connections come and go without the loop, whatever loop it is.
+# What all tasks of one turn queue goes out in one send per master, at the end of the
+# turn; a task that is alone sends at once. One timer stands for all that can be due.
+
+cimport cython
+from libc.errno cimport errno
+from libc.stdint cimport int64_t, uint32_t
+
+
+@cython.final
+cdef class LoopDriver:
+    """One engine on one event loop; used by the loop's thread only."""
+
+    cdef Engine engine
+    cdef readonly object loop
+    cdef uint32_t generation     # of the process whose loop it is
+    cdef int epoll_fd
+    cdef int under_way           # rounds whose futures are not done
+    cdef int last_woken          # futures done by the last look at the sockets
+    cdef bint is_flush_due       # at the end of this turn
+    cdef int64_t armed_ns        # when the timer goes off
+    cdef object timer
+
+    def __cinit__(self, Engine engine not None, loop):
+        self.epoll_fd = -1
+        self.armed_ns = NEVER_NS
+
+    def __init__(self, Engine engine not None, loop):
+        """Take the engine over from a loop that is closed, or another process's."""
+        self.engine = engine
+        self.loop = loop
+        self.generation = current_generation
+        loop_forget_connections(engine)
+        self.epoll_fd = epoll_create1(EPOLL_CLOEXEC)
+        if self.epoll_fd < 0:
+            raise OSError(errno, "epoll_create1")
+        loop.add_reader(self.epoll_fd, self.on_ready)
+
+    def __dealloc__(self):
+        if self.epoll_fd >= 0:
+            close(self.epoll_fd)
+
+    def is_for(self, loop):
+        """Whether it drives for this loop of this process."""
+        return self.loop is loop and self.generation == current_generation
+
+    def is_over(self):
+        """Whether another loop may take the engine over."""
+        return self.generation != current_generation or self.loop.is_closed()
+
+    def submit(self, Round round not None):
+        """Begin a round; return the future that is done when it is finished.
+
+        Raises ValueError where the engine is closed.
+        """
+        if self.engine.is_closed:
+            raise ValueError("closed")
+        future = self.loop.create_future()
+        round.waiter = future
+        self.under_way += 1
+        engine_submit(self.engine, round, clock_ns())
+        if self.engine.closed:      # no master to be asked
+            engine_finish(self.engine, clock_ns())
+            loop_count_woken(self)
+        if not self.is_flush_due:
+            if self.under_way <= 1 and self.last_woken <= 1:
+                loop_flush(self)
+            else:
+                loop_flush_soon(self)
+        return future
+
+    def check_again(self, Round round not None):
+        """Withdraw what was won where its validity is over by now."""
+        if engine_is_overtaken(round, clock_ns()):
+            engine_withdraw(self.engine, round, clock_ns())
+            loop_flush(self)
+
+    def abandon(self, Round round not None):
+        """Roll back an ACQUIRE round whose caller will not get it, or see to it that a
+        RELEASE is sent; does not wait."""
+        if round.waiter is not None:
+            self.under_way -= 1
+        if not self.engine.is_closed:
+            engine_withdraw(self.engine, round, clock_ns())
+            loop_flush(self)
+
+    def flush(self):
+        """Send what the tasks of this turn have queued."""
+        self.is_flush_due = False
+        loop_flush(self)
+
+    def on_ready(self):
+        """Some connection has something to say, or room for more."""
+        if self.epoll_fd < 0:
+            return
+        try:
+            with nogil:
+                loop_receive(self.engine.links, self.epoll_fd)
+            engine_take_events(self.engine)
+            self.last_woken = loop_count_woken(self)
+            loop_flush_rest(self)
+        except BaseException:
+            self.loop.call_soon(self.on_ready)      # what is left is taken then
+            raise
+
+    def on_timer(self):
+        """Something may be due."""
+        self.timer = None
+        self.armed_ns = NEVER_NS
+        self.on_ready()
+
+    def owes_replies(self):
+        """Whether a master owes a reply."""
+        return engine_owes_replies(self.engine)
+
+    def refuse(self):
+        """Take no round from now on."""
+        self.engine.is_closed = True
+
+    def shut(self):
+        """Close all connections; rounds under way end UNREACHABLE, "closed"."""
+        self.engine.is_closed = True
+        engine_forget_connections(self.engine, clock_ns())
+        engine_admit(self.engine, clock_ns())
+        engine_finish(self.engine, clock_ns())
+        loop_count_woken(self)
+        self.leave()
+
+    def leave(self):
+        """Leave the loop alone from now on; called by its thread."""
+        cdef int i
+        if self.epoll_fd < 0 or self.is_over():
+            return
+        for i in range(self.engine.master_count):
+            link_unwatch(self.engine.links[i])
+        fd, self.epoll_fd = self.epoll_fd, -1
+        try:
+            self.loop.remove_reader(fd)
+            if self.timer is not None:
+                self.timer.cancel()
+        finally:
+            close(fd)
+
+
+cdef int loop_count_woken(LoopDriver self) noexcept:
+    cdef int woken = self.engine.woken
+    self.engine.woken = 0
+    self.under_way -= woken
+    return woken
+
+
+cdef int loop_flush_soon(LoopDriver self) except -1:
+    self.is_flush_due = True
+    self.loop.call_soon(self.flush)
+    return 0
+
+
+cdef int loop_flush_rest(LoopDriver self) except -1:
+    # What taking the replies has queued goes out with what the woken tasks will queue.
+    cdef int i
+    if self.is_flush_due:
+        return 0
+    for i in range(self.engine.master_count):
+        if buffer_length(&self.engine.links[i].outgoing) > 0:
+            return loop_flush_soon(self)
+    return loop_watch(self)
+
+
+cdef int loop_flush(LoopDriver self) except -1:
+    cdef Engine engine = self.engine
+    cdef int i
+    cdef bint is_broken = False
+    with nogil:
+        links_send(engine.links, engine.master_count, engine.first)
+        for i in range(engine.master_count):
+            is_broken = is_broken or engine.links[i].error != 0
+    if is_broken:
+        engine_take_events(engine)
+        loop_count_woken(self)
+    return loop_watch(self)
+
+
+cdef int loop_watch(LoopDriver self) except -1:
+    # Watch the connections there are now, and the next time at which something is due.
+    cdef Engine engine = self.engine
+    cdef int i, error
+    if self.epoll_fd < 0:
+        return 0
+    for i in range(engine.master_count):
+        error = link_watch(engine.links[i], self.epoll_fd, i)
+        if error != 0:
+            raise OSError(-error, "epoll_ctl")
+    if engine.next_ns < self.armed_ns:
+        if self.timer is not None:
+            self.timer.cancel()
+        delay = max(engine.next_ns - clock_ns(), 0) / 1e9
+        self.armed_ns = engine.next_ns
+        self.timer = self.loop.call_later(delay, self.on_timer)
+    return 0
+
+
+cdef void loop_receive(Link **links, int epoll_fd) noexcept nogil:
+    cdef epoll_event events[MAX_MASTERS]
+    cdef int i, count = epoll_wait(epoll_fd, events, MAX_MASTERS, 0)
+    cdef Link *link
+    for i in range(count):      # -1: EINTR; the next turn sees the same
+        link = links[events[i].data.u32]
+        link.is_ready = True
+        if link.phase == LINK_OPEN and not link.is_parsing and link.received == 0 and (
+            events[i].events & ~<uint32_t>EPOLLOUT
+        ):
+            link_receive(link)
+
+
+cdef int loop_forget_connections(Engine self) except -1:
+    # Those of another loop; whoever waited there is not told, for a future of a closed
+    # loop takes no result.
+    cdef Round round
+    cdef Admission admission
+    self.generation = current_generation
+    engine_forget_connections(self, clock_ns())
+    for admission in self.admissions:
+        admission.round.waiter = None
+    for round in self.closed:
+        round.waiter = None
+    engine_admit(self, clock_ns())
+    return engine_finish(self, clock_ns())
