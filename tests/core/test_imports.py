@@ -44,6 +44,8 @@ ARROWS: dict[str, set[str]] = {
     "client": {
         *("_acquisition", "_core", "_locks", "_settings", "lease", *BASE),
     },
+    "_awaitable": {"_acquisition", "_extensions", "_settings", "lease", *BASE},
+    "asyncio": {"_awaitable", "_core", "_locks", "_settings", *BASE},
     "testing": set(),
 }
 PUBLIC = {"", "asyncio", "testing", "client", "errors", "lease", "retry", "stats"}
