@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from ._awaitable import Acquisition, AcquisitionOfAll, Lease, Lock
-from ._core import LoopDriver, Round, now_ns
+from ._core import LoopDriver, Round, RoundFuture, now_ns
 from ._locks import CLOSE_WITHIN_NS, BaseLocks
 from ._settings import distinct
 from .errors import FastRedlockError, InternalError
@@ -166,23 +166,25 @@ class FastRedlock(BaseLocks):
 
     # --- for leases -------------------------------------------------------------------
 
-    async def _run(self, round: Round) -> None:
+    def _submit(self, round: Round) -> RoundFuture:
         driver = self._driver
         if driver is None or not driver.is_for(get_running_loop()):
             driver = self._loop_driver()
         try:
-            await driver.submit(round)
-            driver.check_again(round)
+            return driver.submit(round)
         except ValueError as error:
             raise FastRedlockError("this FastRedlock is closed") from error
         except RuntimeError as error:
             driver.abandon(round)
             raise InternalError(f"please report this: {error}") from error
+
+    async def _run(self, round: Round) -> None:
+        try:
+            if await self._submit(round) > self._warned:
+                self._log_warnings()
         except BaseException:
-            driver.abandon(round)
+            self._abandon(round)
             raise
-        if len(self._engine.warnings) > self._warned:
-            self._log_warnings()
 
     def _loop_driver(self) -> LoopDriver:
         loop, driver = get_running_loop(), self._driver
