@@ -240,7 +240,7 @@ cdef int engine_queue_on(
             ):
                 engine_withhold(master, round, now_ns)
                 continue
-            master_send(master, round, command, False, now_ns)
+            master_send(master, round, command, False, 0, now_ns)
             if (
                 master.state_code == MASTER_READY
                 and now_ns - master.clock.asked_at_ns > <int64_t>CLOCK_EVERY_NS
@@ -248,7 +248,7 @@ cdef int engine_queue_on(
                 master_ask_time(master, now_ns)
             continue
         if round.operation_code == OPERATION_RELEASE:
-            master_carry(master, round, now_ns)
+            master_carry(master, round, 0, now_ns)
         if round.verdict_code == VERDICT_OPEN:
             round_on_vote(
                 round, master.index, VOTE_FAILED, master.reason, False, now_ns

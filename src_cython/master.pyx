@@ -14,7 +14,10 @@
 # Unknown is not failed. When a connection is lost, the acquires it owes become FAILED
 # votes whose keys may stand all the same; the releases it owes, and those asked for
 # while it is away, are `carried`: sent on the next connection before anything else,
-# while their keys can still live.
+# while their keys can still live. What was unanswered when a connection ended may have
+# been executed at its end: a server that was stopped sets the key, does not know the
+# script of the release, and that answer is never read. So a key can live a ttl from
+# then on, by the server's clock.
 #
 # Events take bytes and `now_ns`; the driver moves the bytes.
 
@@ -32,6 +35,7 @@ cdef struct Owed:
     PyObject *round          # owned; NULL for a TIME, which belongs to no round
     int64_t sent_ns
     int64_t overdue_ns       # from when on the connection counts as dead
+    int64_t key_until_ns     # of a release that was carried: as there; else 0
     bint is_repeated         # sent again by its source, after NOSCRIPT
 
 
@@ -42,6 +46,15 @@ cdef enum:
     BACKOFF_URGENT_NS = 20_000_000     # the spacing when a quorum is missing
     UNPARSED_LIMIT = 1048576           # bytes; our longest reply (INFO) has some 10 KiB
     SAMPLES = 64                       # round trips remembered, a power of two
+
+
+@cython.final
+@cython.internal
+cdef class Carried:
+    """A release to be sent on the next connection."""
+
+    cdef Round release
+    cdef int64_t key_until_ns        # from when on its key cannot stand any more
 
 
 @cython.final
@@ -144,7 +157,7 @@ cdef class Master:
     cdef object feed, gets           # of this connection's hiredis.Reader
     cdef Owed *owed                  # a ring of owed_capacity, a power of two
     cdef uint32_t owed_first, owed_count, owed_capacity
-    cdef list carried                # releases to be sent on the next connection
+    cdef list carried                # of Carried, for the next connection
     cdef int failures                # connections in a row that came to nothing
     cdef bint has_spoken             # this connection has received something
     cdef bint is_proven              # this connection has answered a round
@@ -242,7 +255,7 @@ cdef Round owed_round(Owed entry):
 
 
 cdef int owed_push(
-    Master self, Round round, bint is_repeated, int64_t now_ns
+    Master self, Round round, bint is_repeated, int64_t key_until_ns, int64_t now_ns
 ) except -1:
     cdef uint32_t i
     cdef Owed *grown
@@ -267,6 +280,7 @@ cdef int owed_push(
         entry.overdue_ns = now_ns + max(
             <int64_t>OVERDUE_AT_LEAST_NS, 2 * round.terms.timeout_ns
         )
+    entry.key_until_ns = key_until_ns
     entry.is_repeated = is_repeated
     self.owed_count += 1
     self.link.owed = self.owed_count
@@ -274,10 +288,11 @@ cdef int owed_push(
 
 
 cdef int master_send(
-    Master self, Round round, Buffer *command, bint is_repeated, int64_t now_ns
+    Master self, Round round, Buffer *command, bint is_repeated, int64_t key_until_ns,
+    int64_t now_ns,
 ) except -1:
     # The debt first: bytes without an entry would shift every later reply.
-    owed_push(self, round, is_repeated, now_ns)
+    owed_push(self, round, is_repeated, key_until_ns, now_ns)
     round_on_sent(round, self.index)
     if self.tls is not None:
         return master_say(self, command.data[command.start:command.end], now_ns)
@@ -289,35 +304,49 @@ cdef int master_send(
 
 
 cdef int master_send_again(
-    Master self, Round round, bint by_source, int64_t now_ns
+    Master self, Round round, bint by_source, int64_t key_until_ns, int64_t now_ns
 ) except -1:
     cdef Buffer command
     memset(&command, 0, sizeof(Buffer))
     try:
         if command_of_round(&command, round, self.scripts, by_source) != 0:
             raise MemoryError
-        master_send(self, round, &command, by_source, now_ns)
+        master_send(self, round, &command, by_source, key_until_ns, now_ns)
     finally:
         buffer_free(&command)
     return 0
 
 
-cdef int master_carry(Master self, Round release, int64_t now_ns) except -1:
-    # Keeps a release for the next connection where its key may stand here. The key
-    # cannot live longer than a ttl from the release on.
+cdef int master_carry(
+    Master self, Round release, int64_t key_until_ns, int64_t now_ns
+) except -1:
+    # Keeps a release for the next connection where its key may stand here. One that was
+    # carried before keeps its end: a master that comes and goes collects no old ones.
+    cdef Carried old, carried
     if not (release.may_hold >> self.index) & 1:
         return 0
     if len(self.carried) & 63 == 63:
-        self.carried = [
-            old for old in self.carried if master_key_can_live(<Round>old, now_ns)
-        ]
-    if master_key_can_live(release, now_ns):
-        self.carried.append(release)
+        self.carried = [old for old in self.carried if now_ns < old.key_until_ns]
+    carried = Carried()
+    carried.release = release
+    carried.key_until_ns = key_until_ns or (
+        now_ns + release.terms.ttl_ms * NS_PER_MS + release.terms.drift_ns
+    )
+    if now_ns < carried.key_until_ns:
+        self.carried.append(carried)
     return 0
 
 
-cdef bint master_key_can_live(Round release, int64_t now_ns) noexcept:
-    return now_ns < release.opened_ns + release.terms.ttl_ms * NS_PER_MS
+cdef int master_send_carried(Master self, int64_t now_ns) except -1:
+    cdef Carried each
+    carried = self.carried
+    self.carried = []
+    for each in carried:
+        if self.state_code != MASTER_READY:      # lost in the middle of it
+            master_carry(self, each.release, each.key_until_ns, now_ns)
+        elif now_ns < each.key_until_ns:
+            master_send_again(self, each.release, False, each.key_until_ns, now_ns)
+    return 0
 
 
 # --- events -------------------------------------------------------------------------
@@ -499,11 +528,11 @@ cdef int master_on_reply(Master self, object reply, int64_t now_ns) except -1:
         return master_on_time(self, reply, entry.sent_ns, now_ns)
     vote = vote_of(round.operation_code, round.keys is not None, reply)
     if vote == VOTE_FAILED and not reply_is_error(reply):
-        return master_on_strange_reply(self, round, reply, now_ns)
+        return master_on_strange_reply(self, entry, round, reply, now_ns)
     self.is_proven = True
     self.failures = 0
     if vote == VOTE_FAILED:
-        return master_on_failed_reply(self, round, reply, entry.is_repeated, now_ns)
+        return master_on_failed_reply(self, entry, round, reply, now_ns)
     if round.verdict_code != VERDICT_OPEN:
         master_count_late(self, round, now_ns)
     elif round.operation_code != OPERATION_INSPECT:
@@ -518,7 +547,7 @@ cdef int master_on_reply(Master self, object reply, int64_t now_ns) except -1:
 cdef int master_ask_time(Master self, int64_t now_ns) except -1:
     # Rides with a round's command, in the same write; its reply is nobody's vote.
     self.clock.asked_at_ns = now_ns
-    owed_push(self, None, False, now_ns)
+    owed_push(self, None, False, 0, now_ns)
     return master_say(self, b"*1\r\n$4\r\nTIME\r\n", now_ns)
 
 
@@ -533,13 +562,13 @@ cdef int master_on_time(
 
 
 cdef int master_on_strange_reply(
-    Master self, Round round, object reply, int64_t now_ns
+    Master self, Owed entry, Round round, object reply, int64_t now_ns
 ) except -1:
     # No server answers so to what we asked: it is the answer to something else, and
     # each reply behind it would be read as the one before.
     round_on_vote(round, self.index, VOTE_FAILED, reply_text(reply), False, now_ns)
     if round.operation_code == OPERATION_RELEASE:
-        master_carry(self, round, now_ns)
+        master_carry(self, round, entry.key_until_ns, now_ns)
     return master_on_lost(self, strange_text(reply), now_ns)
 
 
@@ -548,14 +577,14 @@ cdef str strange_text(object reply):
 
 
 cdef int master_on_failed_reply(
-    Master self, Round round, object reply, bint is_repeated, int64_t now_ns
+    Master self, Owed entry, Round round, object reply, int64_t now_ns
 ) except -1:
     if (
-        not is_repeated and str(reply).startswith("NOSCRIPT")
+        not entry.is_repeated and str(reply).startswith("NOSCRIPT")
         and round_may_repeat(round)
     ):
         self.counters.repeated_scripts += 1
-        return master_send_again(self, round, True, now_ns)
+        return master_send_again(self, round, True, entry.key_until_ns, now_ns)
     # An error reply says that the command did nothing: it is as definite as a no.
     return round_on_vote(
         round, self.index, VOTE_FAILED, reply_text(reply), True, now_ns
@@ -590,16 +619,13 @@ cdef int master_on_handshake_reply(Master self, object reply, int64_t now_ns) ex
         self.reason = ""
         self.ready_at_ns = now_ns
         self.counters.connects += 1
-        carried = self.carried
-        self.carried = []
-        for release in carried:
-            if master_key_can_live(<Round>release, now_ns):
-                master_send_again(self, <Round>release, False, now_ns)
+        master_send_carried(self, now_ns)
     return 0
 
 
 cdef int master_on_lost(Master self, str reason, int64_t now_ns) except -1:
     """End the connection: what it owes fails, or is carried to the next one."""
+    cdef Owed entry
     cdef Round round
     cdef bint was_parsing = self.link.is_parsing
     if self.state_code == MASTER_HANDSHAKE and not self.has_spoken and not self.tls:
@@ -627,11 +653,12 @@ cdef int master_on_lost(Master self, str reason, int64_t now_ns) except -1:
     self.link.is_parsing = True
     try:
         while self.owed_count:
-            round = owed_round(owed_pop(self))
+            entry = owed_pop(self)
+            round = owed_round(entry)
             if round is None:
                 continue
             if round.operation_code == OPERATION_RELEASE:
-                master_carry(self, round, now_ns)
+                master_carry(self, round, entry.key_until_ns, now_ns)
             if round.verdict_code == VERDICT_OPEN:
                 round_on_vote(round, self.index, VOTE_FAILED, reason, False, now_ns)
     finally:

@@ -215,8 +215,8 @@ MUTANTS = (
         (
             Edit(
                 "src_cython/master.pyx",
-                "            master_carry(self, round, now_ns)\n",
-                "            pass\n",
+                "master_carry(self, round, entry.key_until_ns, now_ns)\n            if",
+                "pass\n            if",
             ),
         ),
         REPLIES,
