@@ -155,7 +155,7 @@ cdef int engine_on_time(Engine self, int64_t now_ns, uint64_t quiet) except -1:
     if now_ns < self.next_ns:
         return 0
     for master in self.masters:
-        master_expire_rounds(master, now_ns)
+        debts_expire_rounds(master.debts, now_ns)
         if (quiet >> master.index) & 1:
             master_check_time(master, now_ns)
     engine_admit(self, now_ns)

@@ -198,6 +198,6 @@ cdef int engine_shut(Engine self, int64_t timeout_ns) except -1:
 
 cdef bint engine_owes_replies(Engine self) noexcept:
     for master in self.masters:
-        if (<Master>master).owed_count:
+        if (<Master>master).debts.count:
             return True
     return False
