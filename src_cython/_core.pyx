@@ -30,6 +30,7 @@ include "tls.pyx"       # records in, plain text out, and back
 include "master.pyx"    # one master: state, owed replies, back-off
 include "crowd.pyx"     # the threads that share an engine
 include "engine.pyx"    # the N masters: start, roll back, reopen
+include "batch.pyx"     # many rounds under way, one who waits for all   [pure]
 include "admission.pyx"  # rounds come in and go out; what is due            [pure]
 include "wait.pyx"      # bytes to and from the sockets, poll
 include "threads.pyx"   # blocking callers: one leads, the others wait

@@ -40,9 +40,10 @@ ARROWS: dict[str, set[str]] = {
     "_acquisition": {
         *("_attempt", "_core", "_settings", "errors", "lease", "votes"),
     },
+    "_batch": {"_attempt", "_core", "_settings", "lease", *BASE},
     "_locks": {"_core", "_settings", "health", "retry", "stats", *BASE},
     "client": {
-        *("_acquisition", "_core", "_locks", "_settings", "lease", *BASE),
+        *("_acquisition", "_batch", "_core", "_locks", "_settings", "lease", *BASE),
     },
     "testing": set(),
 }
