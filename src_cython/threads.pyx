@@ -154,6 +154,8 @@ cdef int engine_lead(Engine self, object work) except -1:
                 # Nothing to wait for; but take what has come for others, or handshakes
                 # and repeated releases stand still while all rounds end like this one.
                 engine_step(self, self.master_count, 0)
+            # A batch was long in the making: a signal that came then ends no poll.
+            is_signal = type(work) is Batch
         while not (work_is_finished(work) or is_signal):
             is_signal = engine_step(self, engine_wanted(self, work), NEVER_NS)
         engine_send_off(self)

@@ -283,7 +283,7 @@ MUTANTS = (
         (
             Edit(
                 "src_cython/threads.pyx",
-                "    except BaseException:\n        engine_abandon(engine, round)\n",
+                "    except BaseException:\n        engine_abandon(engine, work)\n",
                 "    except BaseException:\n",
             ),
             Edit(
