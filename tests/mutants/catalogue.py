@@ -272,8 +272,8 @@ MUTANTS = (
             ),
             Edit(
                 "fastredlock/_attempt.py",
-                "(ACQUIRE, key, new_token(), terms)",
-                "(ACQUIRE, key, token, terms)",
+                "new_round(ACQUIRE, key, new_token(), terms)",
+                "new_round(ACQUIRE, key, token, terms)",
             ),
         ),
         ("tests/core/test_attempt.py", "tests/behaviour/test_tokens.py"),
