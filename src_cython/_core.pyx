@@ -34,6 +34,7 @@ include "opening.pyx"   # from an address to READY; back-off
 include "stream.pyx"    # commands and bytes out, bytes and whole replies in
 include "crowd.pyx"     # the threads that share an engine
 include "engine.pyx"    # the N masters: start, roll back, reopen
+include "batch.pyx"     # many rounds under way, one who waits for all   [pure]
 include "admission.pyx"  # rounds come in and go out; what is due            [pure]
 include "wait.pyx"      # bytes to and from the sockets, poll
 include "threads.pyx"   # blocking callers: one leads, the others wait

@@ -20,7 +20,7 @@ cdef enum:
 
 @cython.final
 cdef class RoundFuture:
-    """The future of one round: awaited once, by the task that began it.
+    """The future of one round or batch: awaited once, by the task that began it.
 
     Tells how many warnings the engine has by then; what was won has been withdrawn
     where its validity is over by the time that the task is told. Beside asyncio's own
@@ -30,7 +30,7 @@ cdef class RoundFuture:
 
     cdef public object _asyncio_future_blocking
     cdef LoopDriver driver
-    cdef Round round
+    cdef object work                 # a Round or a Batch
     cdef object callback, context    # of the task that waits
     cdef object cancelled_by         # a CancelledError, or None
     cdef bint is_done
@@ -89,8 +89,8 @@ cdef class RoundFuture:
             self._asyncio_future_blocking = True
             return self
         self.result()
-        if engine_is_overtaken(self.round, clock_ns()):
-            self.driver.abandon(self.round)
+        if work_is_overtaken(self.work, clock_ns()):
+            self.driver.abandon(self.work)
         raise StopIteration(len(self.driver.engine.warnings))
 
 
@@ -151,21 +151,21 @@ cdef class LoopDriver:
         """Whether another loop may take the engine over."""
         return self.generation != current_generation or self.loop.is_closed()
 
-    def submit(self, Round round not None):
-        """Begin a round; return what to await for its end, a RoundFuture.
+    def submit(self, work not None):
+        """Begin a round or a batch; return what to await for its end, a RoundFuture.
 
         Raises ValueError where the engine is closed.
         """
         cdef RoundFuture future
+        check_work(work)
         if self.engine.is_closed:
             raise ValueError("closed")
         future = RoundFuture()
         future.driver = self
-        future.round = round
-        round.waiter = future
+        future.work = work
         self.under_way += 1
         self.queued += 1
-        engine_submit(self.engine, round, clock_ns())
+        engine_submit_work(self.engine, work, future, clock_ns())
         if self.engine.closed:      # no master to be asked
             loop_finish(self)
         if (
@@ -177,13 +177,14 @@ cdef class LoopDriver:
             loop_flush_soon(self)
         return future
 
-    def abandon(self, Round round not None):
-        """Roll back an ACQUIRE round whose caller will not get it, or see to it that a
-        RELEASE is sent; does not wait."""
-        if round.waiter is not None:
+    def abandon(self, work not None):
+        """Roll back a round, or a batch, whose caller will not get it; releases are
+        sent. Does not wait."""
+        check_work(work)
+        if type(work_waiter(work)) is RoundFuture:
             self.under_way -= 1
         if not self.engine.is_closed:
-            engine_withdraw(self.engine, round, clock_ns())
+            engine_withdraw_work(self.engine, work, clock_ns())
             loop_flush(self)
 
     def flush(self):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from threading import Thread
@@ -142,6 +142,14 @@ class AwaitedLocks:
 
     def acquire_all(self, *args: Any, **options: Any) -> AwaitedLease | None:
         return self._leased(self._thread.run(self._locks.acquire_all(*args, **options)))
+
+    def acquire_each(self, *args: Any, **options: Any) -> list[AwaitedLease | None]:
+        taken = self._thread.run(self._locks.acquire_each(*args, **options))
+        return [self._leased(lease) for lease in taken]
+
+    def release_each(self, leases: Iterable[Any]) -> Any:
+        bare = [getattr(lease, "_lease", lease) for lease in leases]
+        return self._thread.run(self._locks.release_each(bare))
 
     def adopt(self, *args: Any, **options: Any) -> AwaitedLease | None:
         return self._leased(self._locks.adopt(*args, **options))

@@ -40,12 +40,15 @@ ARROWS: dict[str, set[str]] = {
     "_acquisition": {
         *("_attempt", "_core", "_settings", "errors", "lease", "votes"),
     },
+    "_batch": {"_attempt", "_core", "_settings", "lease", *BASE},
     "_locks": {"_core", "_settings", "health", "retry", "stats", *BASE},
     "client": {
-        *("_acquisition", "_core", "_locks", "_settings", "lease", *BASE),
+        *("_acquisition", "_batch", "_core", "_locks", "_settings", "lease", *BASE),
     },
     "_awaitable": {"_acquisition", "_extensions", "_settings", "lease", *BASE},
-    "asyncio": {"_awaitable", "_core", "_locks", "_settings", *BASE},
+    "asyncio": {
+        *("_awaitable", "_batch", "_core", "_locks", "_settings", "lease", *BASE),
+    },
     "testing": set(),
 }
 PUBLIC = {"", "asyncio", "testing", "client", "errors", "lease", "retry", "stats"}

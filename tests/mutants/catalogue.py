@@ -271,8 +271,8 @@ MUTANTS = (
             ),
             Edit(
                 "fastredlock/_attempt.py",
-                "(ACQUIRE, key, new_token(), terms)",
-                "(ACQUIRE, key, token, terms)",
+                "new_round(ACQUIRE, key, new_token(), terms)",
+                "new_round(ACQUIRE, key, token, terms)",
             ),
         ),
         ("tests/core/test_attempt.py", "tests/behaviour/test_tokens.py"),
@@ -282,7 +282,7 @@ MUTANTS = (
         (
             Edit(
                 "src_cython/threads.pyx",
-                "    except BaseException:\n        engine_abandon(engine, round)\n",
+                "    except BaseException:\n        engine_abandon(engine, work)\n",
                 "    except BaseException:\n",
             ),
             Edit(
