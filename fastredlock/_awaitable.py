@@ -54,7 +54,13 @@ class Lease(BaseLease):
         round = self._begin_release()
         if round is None:
             return GONE
-        await self._locks._run(round)
+        locks = self._locks
+        try:
+            if await locks._submit(round) > locks._warned:
+                locks._log_warnings()
+        except BaseException:
+            locks._abandon(round)
+            raise
         return self._end_release(round)
 
     async def __aenter__(self) -> Lease:
@@ -95,7 +101,8 @@ class Acquisition(BaseAcquisition):
                 await sleep(step)
             else:
                 self.round = step
-                await locks._run(step)
+                if await locks._submit(step) > locks._warned:
+                    locks._log_warnings()
         round = self.last_round()
         if not round.is_won:
             return None

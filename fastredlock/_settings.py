@@ -201,15 +201,29 @@ def encode_resource(resource: str | bytes) -> bytes:
     return key
 
 
-def distinct(resources: Iterable[str | bytes]) -> tuple[str | bytes, ...]:
-    """Return each resource once, in the order given."""
+def listed(resources: Iterable[str | bytes]) -> list[str | bytes]:
+    """Return the resources as a list; one alone is refused, not taken apart."""
     if isinstance(resources, str | bytes) or not isinstance(resources, Iterable):
         raise ConfigurationError(
             f"resources={resources!r}: allowed is an iterable of str or bytes"
         )
-    return tuple(
-        {encode_resource(resource): resource for resource in resources}.values()
-    )
+    return list(resources)
+
+
+def distinct(resources: Iterable[str | bytes]) -> tuple[str | bytes, ...]:
+    """Return each resource once, in the order given."""
+    return tuple({encode_resource(each): each for each in listed(resources)}.values())
+
+
+def encode_each(resources: list[str | bytes]) -> list[bytes]:
+    """Return the keys of many resources: as `encode_resource`, without its calls."""
+    try:
+        keys = [each.encode() if type(each) is str else each for each in resources]
+    except UnicodeEncodeError:
+        keys = []
+    if len(keys) == len(resources) and all(keys) and {*map(type, keys)} <= {bytes}:
+        return keys  # type: ignore[return-value]
+    return [encode_resource(resource) for resource in resources]
 
 
 def encode_resources(resources: tuple[str | bytes, ...]) -> tuple[bytes, ...]:

@@ -151,12 +151,16 @@ class BaseLease:
 
     def _begin_release(self) -> Round | None:
         """Return the round to run, or None where there is nothing to release."""
+        return self._new_release() if self._mark_released() else None
+
+    def _mark_released(self) -> bool:
+        """Count as released from now on; return whether there is a release to send."""
         if self._status is not None and self._status is not UNKNOWN:
-            return None
+            return False
         if self._round.generation != self._locks._fork_generation():
-            return None
+            return False
         self._status = UNKNOWN  # until a quorum has confirmed it
-        return self._new_release()
+        return True
 
     def _new_release(self) -> Round:
         made = self._extensions

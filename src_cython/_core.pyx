@@ -3,15 +3,15 @@
 
 How a lock is taken, in the order of the files below. The caller's token and ttl become
 one RESP buffer (command), which goes to the socket of every master before any reply is
-read (link, master, engine); the driver polls with the GIL released until the round is
+read (link, stream, engine); the driver polls with the GIL released until the round is
 closed (wait); bytes become replies and replies become votes (reply); votes and the
 time become a verdict and a validity (round).
 
-`command`, `reply`, `round` and `master` never see a clock or a descriptor: they are
-given bytes and `now_ns`. Functions that may run without the GIL are `noexcept` and
-return 0 or -errno; the driver turns that into a vote or an exception. Nothing here
-imports from fastredlock; the exceptions raised are OSError, ValueError, MemoryError
-and RuntimeError (a state that the code rules out).
+`command`, `reply`, `round`, `debts` and `master` never see a clock or a descriptor:
+they are given bytes and `now_ns`. Functions that may run without the GIL are `noexcept`
+and return 0 or -errno; the driver turns that into a vote or an exception. Nothing here
+imports from fastredlock; the exceptions raised are OSError, ValueError, MemoryError and
+RuntimeError (a state that the code rules out).
 """
 
 from system cimport *
@@ -21,15 +21,20 @@ include "clock.pyx"     # time, tokens, fork generation
 include "buffer.pyx"    # bytes to be sent
 include "command.pyx"   # what is asked, as RESP                          [pure]
 include "round.pyx"     # votes and time -> verdict and validity          [pure]
+include "question.pyx"  # what a round asks, by which script              [pure]
 include "reply.pyx"     # a reply -> a vote                               [pure]
 include "link.pyx"      # one descriptor: open, send, receive
 include "address.pyx"   # host names, addresses, unix paths
 include "facts.pyx"     # what a server says of itself                   [pure]
 include "handshake.pyx"  # what a new connection says first               [pure]
 include "tls.pyx"       # records in, plain text out, and back
-include "master.pyx"    # one master: state, owed replies, back-off
+include "debts.pyx"     # replies owed to us, releases owed to a master   [pure]
+include "master.pyx"    # one master: its state, and what comes of replies
+include "opening.pyx"   # from an address to READY; back-off
+include "stream.pyx"    # commands and bytes out, bytes and whole replies in
 include "crowd.pyx"     # the threads that share an engine
 include "engine.pyx"    # the N masters: start, roll back, reopen
+include "batch.pyx"     # many rounds under way, one who waits for all   [pure]
 include "admission.pyx"  # rounds come in and go out; what is due            [pure]
 include "wait.pyx"      # bytes to and from the sockets, poll
 include "threads.pyx"   # blocking callers: one leads, the others wait

@@ -54,6 +54,13 @@ cdef int engine_submit(Engine self, Round round, int64_t now_ns) except -1:
     return engine_admit(self, now_ns)
 
 
+cdef int engine_submit_at_once(Engine self, Round round, int64_t now_ns) except -1:
+    # Open a round whatever connections there are.
+    round.is_submitted = True
+    round.inbox = self.closed
+    return engine_start(self, round, now_ns)
+
+
 cdef int64_t engine_patience_ns(Engine self, Round round) noexcept:
     # How long to wait for connections: inside the caller's timeout, but one round
     # timeout at least, because a single try on a new client has to connect.
@@ -113,14 +120,23 @@ cdef int engine_finish(Engine self, int64_t now_ns) except -1:
             engine_on_closed(self, round, now_ns)
         round.is_finished = True
         waiter, round.waiter = round.waiter, None
-        if waiter is None:
-            continue
-        if type(waiter) is Request:
-            request_tell(<Request>waiter)
-            continue
-        self.woken += 1
-        if not waiter.done():      # cancelled, and its task not yet told
-            waiter.set_result(None)
+        if type(waiter) is Batch:
+            batch_on_finished(self, <Batch>waiter, round, now_ns)
+        else:
+            waiter_tell(self, waiter)
+    return 0
+
+
+cdef int waiter_tell(Engine self, object waiter) except -1:
+    # A thread's Request, or a future; None where nobody waits.
+    if waiter is None:
+        return 0
+    if type(waiter) is Request:
+        request_tell(<Request>waiter)
+        return 0
+    self.woken += 1
+    if not waiter.done():      # cancelled, and its task not yet told
+        waiter.set_result(None)
     return 0
 
 
@@ -155,7 +171,7 @@ cdef int engine_on_time(Engine self, int64_t now_ns, uint64_t quiet) except -1:
     if now_ns < self.next_ns:
         return 0
     for master in self.masters:
-        master_expire_rounds(master, now_ns)
+        debts_expire_rounds(master.debts, now_ns)
         if (quiet >> master.index) & 1:
             master_check_time(master, now_ns)
     engine_admit(self, now_ns)

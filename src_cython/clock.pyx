@@ -33,13 +33,22 @@ def draw_token():
     snapshot of the machine, and two holders with one token delete each other's lock.
     """
     cdef uint8_t drawn[TOKEN_BYTES]
-    cdef char text[2 * TOKEN_BYTES]
-    cdef int i
+    draw(drawn, TOKEN_BYTES)
+    return hex_of(drawn)
+
+
+cdef int draw(void *drawn, int size) except -1:
     # getrandom(2): up to 256 bytes are never cut short by a signal once the pool is up.
-    while getrandom(drawn, TOKEN_BYTES, 0) != TOKEN_BYTES:
+    while getrandom(drawn, size, 0) != size:
         if errno != EINTR:
             raise OSError(errno, "getrandom")
         PyErr_CheckSignals()
+    return 0
+
+
+cdef bytes hex_of(const uint8_t *drawn):
+    cdef char text[2 * TOKEN_BYTES]
+    cdef int i
     for i in range(TOKEN_BYTES):
         text[2 * i] = HEX[drawn[i] >> 4]
         text[2 * i + 1] = HEX[drawn[i] & 15]
@@ -69,8 +78,5 @@ if pthread_atfork(NULL, NULL, generation_on_fork) != 0:
 def draw_fraction():
     """Draw a float in [0, 1) from the kernel: a forked child must draw another."""
     cdef uint64_t drawn = 0
-    while getrandom(&drawn, sizeof(drawn), 0) != sizeof(drawn):
-        if errno != EINTR:
-            raise OSError(errno, "getrandom")
-        PyErr_CheckSignals()
+    draw(&drawn, sizeof(drawn))
     return (drawn >> 11) * (1.0 / (<uint64_t>1 << 53))

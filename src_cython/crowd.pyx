@@ -21,8 +21,8 @@ from cpython.pythread cimport (
 from libc.stdint cimport int64_t, uint64_t
 
 cdef enum:
-    REQUEST_RUN = 0          # a round, until it is finished
-    REQUEST_WITHDRAW = 1     # a round that its caller gave up; nobody waits
+    REQUEST_RUN = 0          # a round or a batch, until it is finished
+    REQUEST_WITHDRAW = 1     # one that its caller gave up; nobody waits
     REQUEST_CLOSE = 2        # the engine
 
 cdef enum:
@@ -34,15 +34,15 @@ cdef enum:
 cdef class Request:
     """What a thread asks of the one that leads."""
 
-    cdef Round round
+    cdef object work                    # a Round, a Batch, or None
     cdef int kind
     cdef bint is_done
     cdef int64_t timeout_ns
     cdef PyThread_type_lock lock        # free once there is something to look at
 
-    def __cinit__(self, int kind, Round round):
+    def __cinit__(self, int kind, object work):
         self.kind = kind
-        self.round = round
+        self.work = work
         self.lock = PyThread_allocate_lock()
         if self.lock == NULL:
             raise MemoryError

@@ -33,6 +33,7 @@ cdef class Engine:
     cdef list admissions                   # rounds that wait for connections
     cdef list closed                       # rounds that have closed, to be finished
     cdef int woken                         # waiters told since an event loop looked
+    cdef bint has_batch                    # queued: more than sockets take at once
     cdef list by_hand                      # simulator: masters to connect; else None
     cdef Crowd crowd                       # the threads that share this engine
 
@@ -241,7 +242,7 @@ cdef int engine_queue_on(
             ):
                 engine_withhold(master, round, now_ns)
                 continue
-            master_send(master, round, command, False, now_ns)
+            master_send(master, round, command, False, 0, now_ns)
             if (
                 master.state_code == MASTER_READY
                 and now_ns - master.clock.asked_at_ns > <int64_t>CLOCK_EVERY_NS
@@ -249,7 +250,7 @@ cdef int engine_queue_on(
                 master_ask_time(master, now_ns)
             continue
         if round.operation_code == OPERATION_RELEASE:
-            master_carry(master, round, now_ns)
+            debts_carry(master.debts, round, 0, now_ns)
         if round.verdict_code == VERDICT_OPEN:
             round_on_vote(
                 round, master.index, VOTE_FAILED, master.reason, False, now_ns
@@ -349,7 +350,6 @@ cdef int engine_forget_connections(Engine self, int64_t now_ns) except -1:
     # close(2) all and start anew: after a fork, and at the end. What the connections
     # owed is nobody's any more; a forked child has none of its parent's leases.
     cdef Master master
-    cdef Round round
     for master in self.masters:
         link_close(&master.link)
         if master.addresses is not None:
@@ -358,12 +358,7 @@ cdef int engine_forget_connections(Engine self, int64_t now_ns) except -1:
         master.addresses = master.tls = None
         master_set_state(master, MASTER_CLOSED)
         master.reason = "closed" if self.is_closed else "not connected yet"
-        master.carried = []
         master.failures = 0
-        while master.owed_count:
-            round = owed_round(owed_pop(master))
-            if round is not None and round.verdict_code == VERDICT_OPEN:
-                round_on_vote(
-                    round, master.index, VOTE_FAILED, master.reason, False, now_ns
-                )
+        debts_fail(master.debts, master.reason, now_ns)
+        master.debts.carried = []
     return 0

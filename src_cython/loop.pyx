@@ -3,11 +3,108 @@
 # The loop watches one descriptor, an epoll of ours in which every connection is
 # registered once: so connections come and go without the loop, whatever loop it is.
 # What all tasks of one turn queue goes out in one send per master, at the end of the
-# turn; a task that is alone sends at once. One timer stands for all that can be due.
+# turn; a task that is alone sends at once, and of very many tasks the first are sent
+# while the others still run, so that the servers need not wait for the last. One timer
+# stands for all that can be due.
 
 cimport cython
 from libc.errno cimport errno
 from libc.stdint cimport int64_t, uint32_t
+
+from contextvars import copy_context
+
+
+cdef enum:
+    CHUNK = 128      # rounds: about the 16 KiB that Redis reads at once
+
+
+@cython.final
+cdef class RoundFuture:
+    """The future of one round or batch: awaited once, by the task that began it.
+
+    Tells how many warnings the engine has by then; what was won has been withdrawn
+    where its validity is over by the time that the task is told. Beside asyncio's own
+    it saves a handle and a turn of the loop: the driver, which is called by the loop,
+    lets the task go on there and then. (Future-like as `asyncio.isfuture` means it.)
+    """
+
+    cdef public object _asyncio_future_blocking
+    cdef LoopDriver driver
+    cdef object work                 # a Round or a Batch
+    cdef object callback, context    # of the task that waits
+    cdef object cancelled_by         # a CancelledError, or None
+    cdef bint is_done
+
+    def get_loop(self):
+        return self.driver.loop
+
+    def done(self):
+        return self.is_done
+
+    def cancelled(self):
+        return self.cancelled_by is not None
+
+    def result(self):
+        if self.cancelled_by is not None:
+            raise self.cancelled_by
+        return None
+
+    def exception(self):
+        return self.result()
+
+    def add_done_callback(self, callback, *, context=None):
+        if self.callback is not None or self.is_done:
+            raise RuntimeError("awaited twice")
+        self.callback = callback
+        self.context = copy_context() if context is None else context
+
+    def remove_done_callback(self, callback):
+        cdef bint is_known = self.callback is not None and self.callback == callback
+        if is_known:
+            self.callback = None
+        return <int>is_known
+
+    def set_result(self, result):
+        """The round is finished: the driver tells the task next."""
+        self.is_done = True
+        self.driver.done.append(self)
+
+    def cancel(self, msg=None):
+        """The task is being cancelled; its driver is told when the task comes by."""
+        if self.is_done:
+            return False
+        self.is_done = True
+        self.cancelled_by = cancelled_error(msg)
+        loop_wake_soon(self.driver, self)
+        return True
+
+    def __await__(self):
+        return self
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if not self.is_done:
+            self._asyncio_future_blocking = True
+            return self
+        self.result()
+        if work_is_overtaken(self.work, clock_ns()):
+            self.driver.abandon(self.work)
+        raise StopIteration(len(self.driver.engine.warnings))
+
+
+cdef object cancelled_error(object message):
+    from asyncio import CancelledError      # by now it has long been imported
+
+    return CancelledError() if message is None else CancelledError(message)
+
+
+cdef int loop_wake_soon(LoopDriver self, RoundFuture future) except -1:
+    if not self.done:
+        self.loop.call_soon(self.wake)
+    self.done.append(future)
+    return 0
 
 
 @cython.final
@@ -20,6 +117,8 @@ cdef class LoopDriver:
     cdef int epoll_fd
     cdef int under_way           # rounds whose futures are not done
     cdef int last_woken          # futures done by the last look at the sockets
+    cdef list done               # futures whose tasks are to be told
+    cdef int queued              # rounds since the last flush
     cdef bint is_flush_due       # at the end of this turn
     cdef int64_t armed_ns        # when the timer goes off
     cdef object timer
@@ -27,6 +126,7 @@ cdef class LoopDriver:
     def __cinit__(self, Engine engine not None, loop):
         self.epoll_fd = -1
         self.armed_ns = NEVER_NS
+        self.done = []
 
     def __init__(self, Engine engine not None, loop):
         """Take the engine over from a loop that is closed, or another process's."""
@@ -51,46 +151,66 @@ cdef class LoopDriver:
         """Whether another loop may take the engine over."""
         return self.generation != current_generation or self.loop.is_closed()
 
-    def submit(self, Round round not None):
-        """Begin a round; return the future that is done when it is finished.
+    def submit(self, work not None):
+        """Begin a round or a batch; return what to await for its end, a RoundFuture.
 
         Raises ValueError where the engine is closed.
         """
+        cdef RoundFuture future
+        check_work(work)
         if self.engine.is_closed:
             raise ValueError("closed")
-        future = self.loop.create_future()
-        round.waiter = future
+        future = RoundFuture()
+        future.driver = self
+        future.work = work
         self.under_way += 1
-        engine_submit(self.engine, round, clock_ns())
+        self.queued += 1
+        engine_submit_work(self.engine, work, future, clock_ns())
         if self.engine.closed:      # no master to be asked
-            engine_finish(self.engine, clock_ns())
-            loop_count_woken(self)
-        if not self.is_flush_due:
-            if self.under_way <= 1 and self.last_woken <= 1:
-                loop_flush(self)
-            else:
-                loop_flush_soon(self)
+            loop_finish(self)
+        if (
+            self.under_way <= 1 and self.last_woken <= 1
+            or self.queued >= CHUNK
+        ):
+            loop_flush(self)
+        elif not self.is_flush_due:
+            loop_flush_soon(self)
         return future
 
-    def check_again(self, Round round not None):
-        """Withdraw what was won where its validity is over by now."""
-        if engine_is_overtaken(round, clock_ns()):
-            engine_withdraw(self.engine, round, clock_ns())
-            loop_flush(self)
-
-    def abandon(self, Round round not None):
-        """Roll back an ACQUIRE round whose caller will not get it, or see to it that a
-        RELEASE is sent; does not wait."""
-        if round.waiter is not None:
+    def abandon(self, work not None):
+        """Roll back a round, or a batch, whose caller will not get it; releases are
+        sent. Does not wait."""
+        check_work(work)
+        if type(work_waiter(work)) is RoundFuture:
             self.under_way -= 1
         if not self.engine.is_closed:
-            engine_withdraw(self.engine, round, clock_ns())
+            engine_withdraw_work(self.engine, work, clock_ns())
             loop_flush(self)
 
     def flush(self):
         """Send what the tasks of this turn have queued."""
         self.is_flush_due = False
         loop_flush(self)
+
+    def wake(self):
+        """Let the tasks go on whose rounds are finished; called by the loop alone.
+
+        A task that ends the loop (KeyboardInterrupt, SystemExit) keeps the others for
+        the next turn.
+        """
+        cdef RoundFuture future
+        cdef Py_ssize_t count = 0
+        done, self.done = self.done, []
+        try:
+            for future in done:
+                count += 1
+                callback, future.callback = future.callback, None
+                if callback is not None:
+                    future.context.run(callback, future)
+        finally:
+            if count < len(done):
+                self.done = done[count:] + self.done
+                self.loop.call_soon(self.wake)
 
     def on_ready(self):
         """Some connection has something to say, or room for more."""
@@ -101,6 +221,8 @@ cdef class LoopDriver:
                 loop_receive(self.engine.links, self.epoll_fd)
             engine_take_events(self.engine)
             self.last_woken = loop_count_woken(self)
+            if self.done:
+                self.wake()
             loop_flush_rest(self)
         except BaseException:
             self.loop.call_soon(self.on_ready)      # what is left is taken then
@@ -125,8 +247,7 @@ cdef class LoopDriver:
         self.engine.is_closed = True
         engine_forget_connections(self.engine, clock_ns())
         engine_admit(self.engine, clock_ns())
-        engine_finish(self.engine, clock_ns())
-        loop_count_woken(self)
+        loop_finish(self)
         self.leave()
 
     def leave(self):
@@ -173,14 +294,26 @@ cdef int loop_flush(LoopDriver self) except -1:
     cdef Engine engine = self.engine
     cdef int i
     cdef bint is_broken = False
+    self.queued = 0
     with nogil:
         links_send(engine.links, engine.master_count, engine.first)
         for i in range(engine.master_count):
             is_broken = is_broken or engine.links[i].error != 0
     if is_broken:
-        engine_take_events(engine)
-        loop_count_woken(self)
+        self.loop.call_soon(self.on_ready)
     return loop_watch(self)
+
+
+cdef int loop_finish(LoopDriver self) except -1:
+    # Inside a task: others can be told only after it.
+    cdef Py_ssize_t before = len(self.done)
+    try:
+        engine_finish(self.engine, clock_ns())
+    finally:
+        loop_count_woken(self)
+        if before == 0 and self.done:
+            self.loop.call_soon(self.wake)
+    return 0
 
 
 cdef int loop_watch(LoopDriver self) except -1:

@@ -4,42 +4,53 @@ from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport int64_t
 
 
-def engine_run(Engine engine not None, Round round not None):
+def engine_run(Engine engine not None, work not None):
     """Run a round until it is closed; a lost one is rolled back before this returns.
 
-    Blocks, with the GIL released, for connections where a quorum of them is missing
-    (as long as `round.left_ns` allows), then up to the round's timeout. An exception
-    of a signal handler rolls the round back and goes on. Returns how many warnings the
-    engine has by now.
+    Or a batch of them. Blocks, with the GIL released, for connections where a quorum of
+    them is missing (as long as `round.left_ns` allows), then up to the round's timeout.
+    An exception of a signal handler rolls all back and goes on. Returns how many
+    warnings the engine has by now.
     """
+    check_work(work)
     engine_check_fork(engine)
     try:
         if engine_try_enter(engine):
-            engine_lead(engine, round)
-        if not round.is_finished:
-            engine_follow(engine, round)
-        if engine_is_overtaken(round, clock_ns()):
-            engine_abandon(engine, round)
+            engine_lead(engine, work)
+        if not work_is_finished(work):
+            engine_follow(engine, work)
+        if work_is_overtaken(work, clock_ns()):
+            engine_abandon(engine, work)
     except BaseException:
-        engine_abandon(engine, round)
+        engine_abandon(engine, work)
         raise
     return len(engine.warnings)
 
 
-def engine_abandon(Engine engine not None, Round round not None):
-    """Roll back an ACQUIRE round whose caller will not get it, or send a RELEASE round
-    whose caller will not hear of it; does not wait."""
+def engine_abandon(Engine engine not None, work not None):
+    """Roll back a round, or a batch, whose caller will not get it; releases are sent.
+
+    Does not wait for replies. What a batch has to undo may be more than the sockets
+    take: blocks while it goes on going out.
+    """
+    check_work(work)
     engine_check_fork(engine)
     if engine_try_enter(engine):
         try:
             if not engine.is_closed:
-                engine_withdraw(engine, round, clock_ns())
-                engine_flush(engine)
+                engine_withdraw_work(engine, work, clock_ns())
+                engine_send_off(engine)
         finally:
             engine_leave(engine)
     else:
-        crowd_ask(engine.crowd, Request(REQUEST_WITHDRAW, round))
+        crowd_ask(engine.crowd, Request(REQUEST_WITHDRAW, work))
         engine_serve(engine)
+
+
+cdef int check_work(object work) except -1:
+    if type(work) is not Round and type(work) is not Batch:
+        raise TypeError("a Round or a Batch")
+    return 0
 
 
 def engine_close(Engine engine not None, int64_t timeout_ns):
@@ -101,7 +112,7 @@ cdef int engine_serve(Engine self) except -1:
     while crowd.bell.requested and not crowd.waiting and crowd_try_enter(crowd):
         try:
             engine_take_requests(self)
-            engine_flush(self)
+            engine_send_off(self)
         finally:
             crowd_leave(crowd)
     return 0
@@ -118,14 +129,13 @@ cdef int engine_take_requests(Engine self) except -1:
         elif self.is_closed:
             request_tell(request)
         elif request.kind == REQUEST_WITHDRAW:
-            engine_withdraw(self, request.round, clock_ns())
-        elif not request.round.is_submitted:
-            request.round.waiter = request
-            engine_submit(self, request.round, clock_ns())
+            engine_withdraw_work(self, request.work, clock_ns())
+        elif not work_is_submitted(request.work):
+            engine_submit_work(self, request.work, request, clock_ns())
     return 0
 
 
-cdef int engine_lead(Engine self, Round round) except -1:
+cdef int engine_lead(Engine self, object work) except -1:
     # With the mutex; gives it back. Returns before the round is finished where a signal
     # came: its handler may take a lock itself, in this thread or let another one do so.
     cdef bint is_signal = False
@@ -134,19 +144,21 @@ cdef int engine_lead(Engine self, Round round) except -1:
         if self.is_closed:
             raise ValueError("closed")
         crowd_hang_bell(self.crowd)
-        if not round.is_submitted:
+        if not work_is_submitted(work):
             now_ns = clock_ns()
             if now_ns - self.polled_at_ns > NS_PER_S:
                 engine_look_again(self)     # idle: has one been cut?
                 now_ns = clock_ns()
-            engine_submit(self, round, now_ns)
-            if round.verdict_code != VERDICT_OPEN:
+            engine_submit_work(self, work, None, now_ns)
+            if self.closed:
                 # Nothing to wait for; but take what has come for others, or handshakes
                 # and repeated releases stand still while all rounds end like this one.
                 engine_step(self, self.master_count, 0)
-        while not (round.is_finished or is_signal):
-            is_signal = engine_step(self, engine_wanted(self, round), NEVER_NS)
-        engine_flush(self)
+            # A batch was long in the making: a signal that came then ends no poll.
+            is_signal = type(work) is Batch
+        while not (work_is_finished(work) or is_signal):
+            is_signal = engine_step(self, engine_wanted(self, work), NEVER_NS)
+        engine_send_off(self)
     finally:
         engine_leave(self)
     if is_signal:
@@ -154,23 +166,25 @@ cdef int engine_lead(Engine self, Round round) except -1:
     return 0
 
 
-cdef int engine_wanted(Engine self, Round round) noexcept:
+cdef int engine_wanted(Engine self, object work) noexcept:
     # How many masters to read from, at the least, before it is worth while to look.
-    return self.master_count if self.crowd.waiting else round_wanted(round)
+    if self.crowd.waiting or type(work) is Batch:
+        return self.master_count
+    return round_wanted(<Round>work)
 
 
-cdef int engine_follow(Engine self, Round round) except -1:
+cdef int engine_follow(Engine self, object work) except -1:
     cdef Crowd crowd = self.crowd
-    cdef Request request = Request(REQUEST_RUN, round)
+    cdef Request request = Request(REQUEST_RUN, work)
     crowd.waiting.append(request)
     try:
-        if round.is_submitted:       # it was the leader until a signal came
-            round.waiter = request
+        if work_is_submitted(work):       # it was the leader until a signal came
+            work_set_waiter(work, request)
         else:
             crowd_ask(crowd, request)
-        while not round.is_finished:
+        while not work_is_finished(work):
             if crowd_try_enter(crowd):
-                engine_lead(self, round)
+                engine_lead(self, work)
             elif request.is_done:
                 raise ValueError("closed")
             else:
@@ -198,6 +212,6 @@ cdef int engine_shut(Engine self, int64_t timeout_ns) except -1:
 
 cdef bint engine_owes_replies(Engine self) noexcept:
     for master in self.masters:
-        if (<Master>master).owed_count:
+        if (<Master>master).debts.count:
             return True
     return False

@@ -65,3 +65,8 @@ cdef str tls_error_text(object error):
     if "wrong version" in text or "record layer" in text:
         text += " (does the server speak TLS on this port?)"
     return text
+
+
+cdef str tls_reason(object error):
+    # Why TLS ends the connection; None for what is not its doing.
+    return tls_error_text(error) if isinstance(error, (OSError, ValueError)) else None

@@ -275,3 +275,40 @@ cdef void engine_flush(Engine self) noexcept:
             with nogil:
                 links_send(self.links, self.master_count, self.first)
             return
+
+
+cdef enum:
+    STALLED_NS = 20_000_000
+    SEND_OFF_NS = 1_000_000_000
+
+
+cdef int engine_send_off(Engine self) except -1:
+    # Flush; what a batch queued may be more than the sockets take at once: go on for as
+    # long as they take some. A release that nobody waits for would stay here otherwise.
+    cdef int64_t now_ns, stop_ns, stalled_ns
+    cdef size_t unsent, before = 0
+    engine_flush(self)
+    if not self.has_batch:
+        return 0
+    self.has_batch = False
+    now_ns = clock_ns()
+    stop_ns = stalled_ns = now_ns + SEND_OFF_NS
+    unsent = engine_unsent(self)
+    while unsent > 0 and now_ns < min(stop_ns, stalled_ns):
+        if unsent != before:
+            before = unsent
+            stalled_ns = now_ns + STALLED_NS
+        engine_step(self, self.master_count, min(stop_ns, stalled_ns))
+        now_ns = clock_ns()
+        unsent = engine_unsent(self)
+    return 0
+
+
+cdef size_t engine_unsent(Engine self) noexcept:
+    # Bytes that wait for an open socket to take them.
+    cdef size_t unsent = 0
+    cdef int i
+    for i in range(self.master_count):
+        if self.links[i].phase == LINK_OPEN:
+            unsent += buffer_length(&self.links[i].outgoing)
+    return unsent

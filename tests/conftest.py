@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
+from typing import Any
 
 import pytest
 import redis
+from awaited import AwaitedLocks, LoopThread
 
 from fastredlock import FastRedlock
 from fastredlock.testing import LocalMasters
@@ -60,15 +63,26 @@ def raw() -> Iterator[Callable[..., redis.Redis]]:
 
 
 @pytest.fixture
-def make_locks() -> Iterator[Callable[..., FastRedlock]]:
+def driver() -> str:
+    """Say who drives the engine; the behaviour and fault tests run over all DRIVERS."""
+    return "blocking"
+
+
+@pytest.fixture
+def make_locks(driver: str) -> Iterator[Callable[..., FastRedlock]]:
     """Return what makes a FastRedlock for a test and closes it after the test.
 
-    The only place that does: a driver for asyncio has to return an object with the
-    same names, each of which runs its coroutine on a loop, to run the same bodies.
+    The only place that does. Where an event loop drives, it is the awaitable one under
+    the names of the blocking one.
     """
     with ExitStack() as made:
+        make: Callable[..., Any] = FastRedlock
+        if driver != "blocking":
+            thread = LoopThread(driver)
+            made.callback(thread.close)
+            make = partial(AwaitedLocks, thread)
         yield lambda masters, *args, **options: made.enter_context(
-            FastRedlock(masters, *args, **options)
+            make(masters, *args, **options)
         )
 
 

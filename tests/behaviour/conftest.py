@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import pytest
 import redis
+from awaited import DRIVERS
 
 from fastredlock import FastRedlock, Lease
 
 from .helpers import KEY, granted, settled_values
+
+
+@pytest.fixture(params=DRIVERS)
+def driver(request: pytest.FixtureRequest) -> str:
+    """Run each test over all drivers, but those marked `blocking`."""
+    return str(request.param)
 
 
 @pytest.fixture

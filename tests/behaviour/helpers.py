@@ -25,6 +25,9 @@ Key = str | bytes
 MakeLocks = Callable[..., FastRedlock]  # fixture make_locks
 Raw = Callable[..., redis.Redis]  # fixture raw
 
+# A mark for tests of what only the blocking driver does.
+blocking = pytest.mark.parametrize("driver", ["blocking"], indirect=True)
+
 KEY = "orders:42"
 NOBODY: list[bytes | None] = [None] * 5  # the values of a key that no master has
 # s; for what takes milliseconds, on a machine that is loaded. Less than the default

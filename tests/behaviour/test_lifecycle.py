@@ -91,9 +91,9 @@ def test_connect_when_a_master_is_mute_then_waits_connect_timeout_at_most(
 @pytest.mark.parametrize(
     "call",
     [
-        FastRedlock.acquire,
-        FastRedlock.connect,
-        FastRedlock.holders,
+        lambda locks: locks.acquire(),
+        lambda locks: locks.connect(),
+        lambda locks: locks.holders(),
         lambda locks: locks.lock().__enter__(),
         lambda locks: locks.adopt(KEY, "token").release(),
         lambda locks: locks.adopt(KEY, "token").extend(),

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from fastredlock import FastRedlock
 from fastredlock.testing import LocalMasters
 
 README = Path(__file__).parents[2] / "README.md"
@@ -18,8 +19,7 @@ def test_example_when_pasted_then_runs(
     with LocalMasters(3) as masters:
         for written, url in zip((7001, 7002, 7003), masters.urls, strict=True):
             example = example.replace(f"redis://localhost:{written}", url)
-        names: dict[str, object] = {}
-        exec(example, names)
-        assert names["locks"].acquire("orders:42", timeout=0)  # nothing left behind
-        names["locks"].close()
+        exec(example, {})
+        with FastRedlock(masters.urls) as locks:
+            assert locks.acquire("orders:42", timeout=0)  # nothing left behind
     assert "ours for" in capsys.readouterr().out

@@ -20,7 +20,7 @@ from fastredlock import FastRedlock, scripts
 from fastredlock._core import Operation, Round, Terms, Verdict, draw_token
 from fastredlock.testing import LocalMasters
 
-from .helpers import values
+from .helpers import blocking, values
 
 OURS, THEIRS = b"ours", b"theirs"
 KEYS = [b"a", b"b", b"c"]
@@ -258,6 +258,7 @@ def everywhere(servers: Sequence[redis.Redis]) -> list[list[bytes | None]]:
     return [values(servers, key) for key in KEYS]
 
 
+@blocking
 def test_keys_when_taken_extended_and_released_then_by_a_quorum_each_time(
     locks: FastRedlock, servers: list[redis.Redis], new_lease: Callable[[], Round]
 ) -> None:
@@ -274,6 +275,7 @@ def test_keys_when_taken_extended_and_released_then_by_a_quorum_each_time(
     assert everywhere(servers) == [[None] * 5] * 3
 
 
+@blocking
 def test_keys_when_a_majority_refuses_then_are_rolled_back_everywhere(
     locks: FastRedlock, servers: list[redis.Redis], new_lease: Callable[[], Round]
 ) -> None:
@@ -285,6 +287,7 @@ def test_keys_when_a_majority_refuses_then_are_rolled_back_everywhere(
     assert everywhere(servers) == [[None] * 5, theirs, [None] * 5]
 
 
+@blocking
 def test_keys_when_the_scripts_were_flushed_then_are_taken_and_released_all_the_same(
     locks: FastRedlock, servers: list[redis.Redis], new_lease: Callable[[], Round]
 ) -> None:
@@ -298,6 +301,7 @@ def test_keys_when_the_scripts_were_flushed_then_are_taken_and_released_all_the_
     assert locks.stats().repeated_scripts >= 6
 
 
+@blocking
 def test_keys_when_adopted_by_their_token_then_can_be_released(
     locks: FastRedlock, servers: list[redis.Redis], new_lease: Callable[[], Round]
 ) -> None:

@@ -23,6 +23,7 @@ from .helpers import (
     MakeLocks,
     Raw,
     alarm,
+    blocking,
     connected,
     granted,
     interrupt,
@@ -154,6 +155,7 @@ class InterruptAtLine:
 
 
 @pytest.mark.slow
+@blocking  # that a task is cancelled at any step: test_cancellation
 @pytest.mark.parametrize(
     "take",
     [

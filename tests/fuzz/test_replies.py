@@ -13,6 +13,7 @@ from setups.wire import (
     START_NS,
     S,
     begin,
+    begin_all,
     bulk,
     handshake_replies,
     info,
@@ -40,12 +41,14 @@ fuzz = settings(
     derandomize=EXAMPLES == 200,  # in CI the same every time; more by hand
     suppress_health_check=list(HealthCheck),
 )
+Question = tuple[Operation, bool]
 T0 = START_NS + S
-ROUNDS = st.lists(
-    st.sampled_from([Operation.ACQUIRE, Operation.EXTEND, Operation.RELEASE]),
-    min_size=1,
-    max_size=8,
-)
+QUESTIONS = [  # what is asked, and whether of several keys
+    (operation, is_of_all)
+    for operation in (Operation.ACQUIRE, Operation.EXTEND, Operation.RELEASE)
+    for is_of_all in (False, True)
+]
+ROUNDS = st.lists(st.sampled_from(QUESTIONS), min_size=1, max_size=8)
 CUTS = st.lists(st.integers(0, 400), max_size=8)
 SIMPLE = (
     *(b"+OK\r\n", b"$-1\r\n", b":1\r\n", b"-ERR x\r\n", b"_\r\n", b"#t\r\n"),
@@ -75,12 +78,11 @@ PUSH = st.sampled_from(
         b"",
     ]
 )
-ANSWERS = {
-    Operation.ACQUIRE: {b"+OK\r\n": Vote.GRANTED, b"$-1\r\n": Vote.TAKEN},
-    Operation.EXTEND: {b":1\r\n": Vote.GRANTED, b":0\r\n": Vote.TAKEN},
-    Operation.RELEASE: {b":1\r\n": Vote.GRANTED, b":0\r\n": Vote.TAKEN},
-}
+OF_A_SET = {b"+OK\r\n": Vote.GRANTED, b"$-1\r\n": Vote.TAKEN}
+OF_A_SCRIPT = {b":1\r\n": Vote.GRANTED, b":0\r\n": Vote.TAKEN}
+SET = (Operation.ACQUIRE, False)
 ERRORS = [b"-ERR no\r\n", b"-OOM no\r\n"]
+NOSCRIPT = b"-NOSCRIPT No matching script. Please use EVAL.\r\n"
 
 
 def sliced(data: bytes, cuts: list[int]) -> list[bytes]:
@@ -100,8 +102,15 @@ def ready_engine() -> Engine:
     return make_ready(new_engine(), [info(run_id="a", uptime_in_seconds=99)])
 
 
-def begin_all(engine: Engine, operations: list[Operation]) -> list[Round]:
-    return [begin(engine, T0, operation) for operation in operations]
+def begin_each(engine: Engine, questions: list[Question]) -> list[Round]:
+    return [
+        (begin_all if is_of_all else begin)(engine, T0, operation)
+        for operation, is_of_all in questions
+    ]
+
+
+def answers_to(question: Question) -> dict[bytes, Vote]:
+    return OF_A_SET if question == SET else OF_A_SCRIPT
 
 
 def expects_time(position: int) -> bool:
@@ -111,10 +120,10 @@ def expects_time(position: int) -> bool:
 @fuzz
 @given(ROUNDS, BYTES, CUTS)
 def test_ready_connection_when_it_brings_any_bytes_then_raises_nothing(
-    operations: list[Operation], data: bytes, cuts: list[int]
+    questions: list[Question], data: bytes, cuts: list[int]
 ) -> None:
     engine = ready_engine()
-    rounds = begin_all(engine, operations)
+    rounds = begin_each(engine, questions)
     feed(engine, data, cuts)
     for round in rounds:
         round.on_deadline(T0 + S)
@@ -149,19 +158,23 @@ def test_handshake_when_info_is_any_bytes_then_is_ready(
 @fuzz
 @given(st.data(), ROUNDS, CUTS)
 def test_replies_when_pushes_come_between_and_all_is_cut_then_each_finds_its_round(
-    data: st.DataObject, operations: list[Operation], cuts: list[int]
+    data: st.DataObject, questions: list[Question], cuts: list[int]
 ) -> None:
     engine = ready_engine()
-    rounds = begin_all(engine, operations)
-    stream, expected = b"", []
-    for position, operation in enumerate(operations):
-        table = {**ANSWERS[operation], **dict.fromkeys(ERRORS, Vote.FAILED)}
+    rounds = begin_each(engine, questions)
+    stream, again, expected = b"", b"", []
+    for position, question in enumerate(questions):
+        table = {**answers_to(question), **dict.fromkeys(ERRORS, Vote.FAILED)}
         reply = data.draw(st.sampled_from(list(table)))
         expected.append(table[reply])
+        if question != SET and data.draw(st.booleans()):
+            # A script that is not known there is sent by its source, behind the others.
+            again += data.draw(PUSH) + reply
+            reply = NOSCRIPT
         stream += data.draw(PUSH) + reply
         if expects_time(position):
             stream += b"*2\r\n$1\r\n1\r\n$1\r\n1\r\n"
-    feed(engine, stream + data.draw(PUSH), cuts)
+    feed(engine, stream + again + data.draw(PUSH), cuts)
     assert [round.votes()[0][0] for round in rounds] == expected
     assert engine.states[0][0] is MasterState.READY
 
@@ -169,11 +182,11 @@ def test_replies_when_pushes_come_between_and_all_is_cut_then_each_finds_its_rou
 @fuzz
 @given(ROUNDS, st.sampled_from([b"+OK\r\n", b":1\r\n", b"-ERR\r\n", b"nonsense"]), CUTS)
 def test_stream_when_it_goes_on_after_the_last_owed_reply_then_the_connection_ends(
-    operations: list[Operation], surplus: bytes, cuts: list[int]
+    questions: list[Question], surplus: bytes, cuts: list[int]
 ) -> None:
     engine = ready_engine()
-    rounds = begin_all(engine, operations)
-    replies = [next(iter(ANSWERS[operation])) for operation in operations]
+    rounds = begin_each(engine, questions)
+    replies = [next(iter(answers_to(question))) for question in questions]
     replies.insert(1, b"*2\r\n$1\r\n1\r\n$1\r\n1\r\n")
     feed(engine, b"".join(replies) + surplus, cuts)
     assert [round.votes()[0][0] for round in rounds] == [Vote.GRANTED] * len(rounds)

@@ -159,14 +159,15 @@ MUTANTS = (
         "connection reused after a timeout without counting",
         (
             Edit(
-                "src_cython/master.pyx",
+                "src_cython/stream.pyx",
                 "    # The debt first: bytes without an entry would shift every later "
                 "reply.\n",
-                "    while self.owed_count and self.owed[self.owed_first].round and (\n"
-                "        (<Round>self.owed[self.owed_first].round).verdict_code\n"
+                "    cdef Debts debts = self.debts\n"
+                "    while debts.count and debts.owed[debts.first].round and (\n"
+                "        (<Round>debts.owed[debts.first].round).verdict_code\n"
                 "        != VERDICT_OPEN\n"
                 "    ):\n"
-                "        owed_round(owed_pop(self))\n",
+                "        owed_round(debts_pop(debts))\n",
             ),
         ),
         REPLIES,
@@ -175,15 +176,13 @@ MUTANTS = (
         "late reply voted to the newest entry",
         (
             Edit(
-                "src_cython/master.pyx",
-                "    cdef Owed oldest = self.owed[self.owed_first]\n"
-                "    self.owed_first = (self.owed_first + 1) & "
-                "(self.owed_capacity - 1)\n"
-                "    self.owed_count -= 1\n",
-                "    self.owed_count -= 1\n"
+                "src_cython/debts.pyx",
+                "    cdef Owed oldest = self.owed[self.first]\n"
+                "    self.first = (self.first + 1) & (self.capacity - 1)\n"
+                "    self.count -= 1\n",
+                "    self.count -= 1\n"
                 "    cdef Owed oldest = self.owed[\n"
-                "        (self.owed_first + self.owed_count) & "
-                "(self.owed_capacity - 1)]\n",
+                "        (self.first + self.count) & (self.capacity - 1)]\n",
             ),
         ),
         REPLIES,
@@ -192,9 +191,9 @@ MUTANTS = (
         "overdue connection never given up",
         (
             Edit(
-                "src_cython/master.pyx",
-                "self.owed[self.owed_first].overdue_ns < now_ns:",
-                "self.owed[self.owed_first].overdue_ns < 0:",
+                "src_cython/debts.pyx",
+                "self.owed[self.first].overdue_ns < now_ns\n",
+                "self.owed[self.first].overdue_ns < 0\n",
             ),
         ),
         REPLIES,
@@ -214,9 +213,9 @@ MUTANTS = (
         "release of a lost connection forgotten",
         (
             Edit(
-                "src_cython/master.pyx",
-                "            master_carry(self, round, now_ns)\n",
-                "            pass\n",
+                "src_cython/debts.pyx",
+                "    debts_carry(self, round, entry.key_until_ns, now_ns)\n",
+                "    pass\n",
             ),
         ),
         REPLIES,
@@ -254,7 +253,7 @@ MUTANTS = (
                 "        if master.state_code == MASTER_READY:\n"
                 "            if now_ns < master.votes_from_ns",
                 "        if round.operation_code == OPERATION_RELEASE and "
-                "master.owed_count:\n"
+                "master.debts.count:\n"
                 '            master_on_lost(master, "released elsewhere", now_ns)\n'
                 "        if master.state_code == MASTER_READY:\n"
                 "            if now_ns < master.votes_from_ns",
@@ -272,8 +271,8 @@ MUTANTS = (
             ),
             Edit(
                 "fastredlock/_attempt.py",
-                "(ACQUIRE, key, new_token(), terms)",
-                "(ACQUIRE, key, token, terms)",
+                "new_round(ACQUIRE, key, new_token(), terms)",
+                "new_round(ACQUIRE, key, token, terms)",
             ),
         ),
         ("tests/core/test_attempt.py", "tests/behaviour/test_tokens.py"),
@@ -283,7 +282,7 @@ MUTANTS = (
         (
             Edit(
                 "src_cython/threads.pyx",
-                "    except BaseException:\n        engine_abandon(engine, round)\n",
+                "    except BaseException:\n        engine_abandon(engine, work)\n",
                 "    except BaseException:\n",
             ),
             Edit(

@@ -11,8 +11,11 @@ from fastredlock._core import (
     Engine,
     MasterState,
     Operation,
+    Round,
+    Terms,
     Verdict,
     Vote,
+    engine_begin,
     engine_due,
     engine_end,
     engine_on_bytes,
@@ -20,6 +23,7 @@ from fastredlock._core import (
     engine_on_lost,
     engine_pass_time,
     engine_take_outgoing,
+    engine_undo,
     now_ns,
     vote_of_reply,
 )
@@ -145,6 +149,40 @@ def test_release_when_its_connection_is_lost_then_goes_first_on_the_next_one() -
     said = reconnect(engine, T0 + 2 * S)
     assert round.token in said
     assert b"EVALSHA" in said
+
+
+def lost_while_undone(engine: Engine, at_ns: int) -> Round:
+    """Undo a round of a short ttl; its master says nothing until it is given up."""
+    short = Terms(ttl_ms=300, drift_ns=5 * MS, timeout_ns=15 * MS)
+    round = engine.new_round(int(Operation.ACQUIRE), b"key", b"short", short)
+    engine_begin(engine, round, T0)
+    engine_undo(engine, round, T0 + 20 * MS)
+    engine_take_outgoing(engine, 0)
+    engine_on_lost(engine, 0, "cut", at_ns)
+    return round
+
+
+# Seed 6353 of the simulator: a server that had been stopped for 1 s set a key of 300 ms
+# and answered NOSCRIPT to its release, in the instant in which the connection was given
+# up. The release was thrown away, as one of a key that must have expired.
+def test_release_when_its_set_may_have_run_just_now_then_goes_on_the_next_one() -> None:
+    engine = ready_engine(1)
+    round = lost_while_undone(engine, T0 + S)
+    assert round.token in reconnect(engine, T0 + S + 300 * MS)
+
+
+def test_release_when_its_key_cannot_stand_any_more_then_is_not_sent_again() -> None:
+    engine = ready_engine(1)
+    round = lost_while_undone(engine, T0 + S)
+    assert round.token not in reconnect(engine, T0 + S + 306 * MS)
+
+
+def test_release_when_lost_again_then_its_key_can_live_no_longer_for_that() -> None:
+    engine = ready_engine(1)
+    round = lost_while_undone(engine, T0 + S)
+    assert round.token in reconnect(engine, T0 + S + 200 * MS)
+    engine_on_lost(engine, 0, "cut", T0 + S + 250 * MS)
+    assert round.token not in reconnect(engine, T0 + S + 400 * MS)
 
 
 def test_connection_when_a_reply_is_overdue_then_is_given_up() -> None:

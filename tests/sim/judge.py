@@ -1,6 +1,8 @@
 """What must never be: invariants I1-I5, judged by one who sees everything.
 
-I1  No two leases on one resource are valid at the same true time. A lease is valid from
+Of a lease on several keys each promise holds for every key.
+
+I1  No two leases on one key are valid at the same true time. A lease is valid from
     the return of its acquire until its release is called or its own clock says so.
     None is granted that is over already.
 I2  No reply is taken for the answer to another command: what a round was told by a
@@ -23,7 +25,7 @@ from fastredlock import scripts
 from fastredlock._core import Operation, Round, Verdict
 from fastredlock.lease import BaseLease, ReleaseStatus
 
-from .server import NIL, OK, ONE, ZERO
+from .server import NIL, OK, ONE, ZERO, keys_and_arguments
 from .world import World
 
 if TYPE_CHECKING:
@@ -35,8 +37,11 @@ FOREVER_NS = 1 << 62
 SCRIPT_OF = {
     text: operation
     for operation, texts in (
+        (Operation.ACQUIRE, (scripts.ACQUIRE_ALL, scripts.ACQUIRE_ALL_SHA1)),
         (Operation.EXTEND, (scripts.EXTEND, scripts.EXTEND_SHA1)),
+        (Operation.EXTEND, (scripts.EXTEND_ALL, scripts.EXTEND_ALL_SHA1)),
         (Operation.RELEASE, (scripts.RELEASE, scripts.RELEASE_SHA1)),
+        (Operation.RELEASE, (scripts.RELEASE_ALL, scripts.RELEASE_ALL_SHA1)),
     )
     for text in texts
 }
@@ -55,9 +60,14 @@ def question_of(words: list[bytes]) -> Question | None:
     if words[0] == b"SET":
         return Operation.ACQUIRE, words[2], int(words[5])
     if words[0] in (b"EVALSHA", b"EVAL") and words[1] in SCRIPT_OF:
-        ttl_ms = int(words[5]) if len(words) > 5 else 0
-        return SCRIPT_OF[words[1]], words[4], ttl_ms
+        _, (token, *ttl) = keys_and_arguments(words)
+        return SCRIPT_OF[words[1]], token, int(ttl[0]) if ttl else 0
     return None
+
+
+def keys_of(lease: BaseLease) -> tuple[bytes, ...]:
+    """Return the keys of a lease, be it one or several."""
+    return lease._round.keys or (lease._round.resource,)
 
 
 class Hold:
@@ -79,8 +89,9 @@ class Judge:
         self.is_naive = False  # a holder that never asks whether its lease is valid
         self.leases = 0
         self.rounds: list[tuple[Process, Round]] = []
-        self._holds: dict[str | bytes, list[Hold]] = {}
+        self._holds: dict[bytes, list[Hold]] = {}
         self._heard: dict[tuple[int, int, Question], list[str]] = {}
+        self._unknown: set[tuple[int, int, Question]] = set()  # answered NOSCRIPT
         self._sets: set[tuple[int, bytes]] = set()
         self._excused: dict[tuple[int, bytes], str] = {}
         self._ended: dict[bytes, tuple[Process, str]] = {}
@@ -98,26 +109,31 @@ class Judge:
         until_ns = max(now_ns, process.clock.true_at(lease._valid_until_ns))
         if self.is_naive and lease._status is None:
             until_ns = FOREVER_NS
-        others = [
-            hold
-            for hold in self._holds.get(lease.resource, ())
-            if hold.until_ns > now_ns and hold.lease is not lease
-        ]
         self.world.tell(
             f"process {process.index}: {lease.token.decode()} is valid "
-            f"until {until_ns / 1e9:.6f}"
+            f"until {until_ns / 1e9:.6f} for {b' '.join(keys_of(lease)).decode()}"
         )
-        if until_ns > now_ns:
+        self.leases += until_ns > now_ns
+        for key in keys_of(lease):
+            self._hold(key, Hold(lease, process.index, until_ns))
+
+    def _hold(self, key: bytes, ours: Hold) -> None:
+        now_ns = self.world.now_ns
+        others = [
+            hold
+            for hold in self._holds.get(key, ())
+            if hold.until_ns > now_ns and hold.lease is not ours.lease
+        ]
+        if ours.until_ns > now_ns:
             for hold in others:
                 self.fail(
                     "I1",
-                    f"process {process.index} holds {lease.resource} by "
-                    f"{lease.token.decode()}, process {hold.owner} by "
+                    f"process {ours.owner} holds {key.decode()} by "
+                    f"{ours.lease.token.decode()}, process {hold.owner} by "
                     f"{hold.lease.token.decode()} until {hold.until_ns / 1e9:.6f} s",
                 )
-            self.leases += 1
-            others.append(Hold(lease, process.index, until_ns))
-        self._holds[lease.resource] = others
+            others.append(ours)
+        self._holds[key] = others
 
     # --- I2 ---------------------------------------------------------------------------
 
@@ -131,10 +147,14 @@ class Judge:
         """A process has been handed these answers in whole."""
         for words, reply in heard:
             question = question_of(words)
-            if question is not None and not reply.startswith(b"-NOSCRIPT"):
-                self._heard.setdefault((process.index, index, question), []).append(
-                    VOTE_OF.get(reply, "FAILED")
-                )
+            if question is None:
+                continue
+            if reply.startswith(b"-NOSCRIPT"):
+                self._unknown.add((process.index, index, question))
+                continue
+            self._heard.setdefault((process.index, index, question), []).append(
+                VOTE_OF.get(reply, "FAILED")
+            )
 
     def on_closed(self, process: Process, round: Round) -> None:
         """A round has its verdict."""
@@ -149,9 +169,12 @@ class Judge:
         operation = round.operation
         ttl_ms = 0 if operation is Operation.RELEASE else round.terms.ttl_ms
         for index, (vote, _, answered_ms) in enumerate(round.votes()):
-            question = (operation, round.token, ttl_ms)
-            heard = self._heard.get((process.index, index, question), [])
-            is_taken_for = answered_ms is not None and vote.name not in heard
+            asked = process.index, index, (operation, round.token, ttl_ms)
+            heard = self._heard.get(asked, [])
+            known = heard
+            if operation is Operation.ACQUIRE and asked in self._unknown:
+                known = heard or ["FAILED"]  # asked no more, where it was undone
+            is_taken_for = answered_ms is not None and vote.name not in known
             is_lost = is_over and operation is Operation.ACQUIRE and heard
             if is_taken_for or (is_lost and [vote.name] != heard):
                 self.fail(
@@ -186,12 +209,14 @@ class Judge:
                 f"server {at[0]}: {operation.name} {token.decode()} -> {reply!r}"
                 f"{' on a closed connection' if connection.is_given_up else ''}"
             )
+        if reply.startswith(b"-NOSCRIPT"):
+            return  # it has done nothing
         if operation is Operation.ACQUIRE:
             if at in self._sets:
                 self.fail("I3", f"server {at[0]} got SET {token.decode()} twice")
             self._sets.add(at)
         if operation is Operation.RELEASE:
-            if reply.startswith(b"-") and not reply.startswith(b"-NOSCRIPT"):
+            if reply.startswith(b"-"):
                 self._excused[at] = "its release was refused"
         elif connection.is_given_up:
             self._excused[at] = f"{operation.name} out of a closed connection"
@@ -239,9 +264,11 @@ class Judge:
         """A release has told its outcome."""
         if status is ReleaseStatus.UNKNOWN:
             return
-        key = str(lease.resource).encode()
-        standing = [s.index for s in self.servers if s.token_at(key) == lease.token]
-        if len(standing) > len(self.servers) // 2:
-            self.fail(
-                "I5", f"{lease.token.decode()} is {status.name}, stands on {standing}"
-            )
+        for key in keys_of(lease):
+            standing = [s.index for s in self.servers if s.token_at(key) == lease.token]
+            if len(standing) > len(self.servers) // 2:
+                self.fail(
+                    "I5",
+                    f"{lease.token.decode()} is {status.name}, "
+                    f"{key.decode()} stands on {standing}",
+                )

@@ -19,7 +19,6 @@ from fastredlock import scripts
 from fastredlock._core import (
     Engine,
     MasterState,
-    Operation,
     Round,
     Script,
     Scripts,
@@ -103,9 +102,7 @@ class Process:
     _fork_generation = staticmethod(fork_generation)
 
     def _new_extension(self, lease_round: Round, terms: Terms) -> Round:
-        return self._engine.new_round(
-            int(Operation.EXTEND), lease_round.resource, lease_round.token, terms
-        )
+        return self._engine.new_extension(lease_round, terms)
 
     def new_token(self) -> bytes:
         """Return a token that says whose it is."""

@@ -57,9 +57,11 @@ class Schedule:
             self._new_process(index, is_sharing)
             for index in range(draw.randrange(2, 5))
         ]
+        resources = draw.choice((("r",), ("r",), ("r", "s"), ("r", "s", "t")))
         self.habits = Habits(
-            resources=draw.choice((("r",), ("r",), ("r", "s"))),
+            resources=resources,
             ttls_ms=self.ttls_ms,
+            takes_several=draw.choice((0, 0.3, 0.8)) if len(resources) > 1 else 0,
             longest_think_ns=draw.choice((5 * MS, 50 * MS, 500 * MS)),
             cancels=draw.choice((0, 0.1, 0.5)),
             extends=draw.choice((0, 0.3, 0.8)),
@@ -193,8 +195,10 @@ class Schedule:
         yield SLEEP, 200 * MS
 
     def _take(self, worker: Worker) -> Iterator[tuple[str, int]]:
-        lease = yield from worker.acquire("r", max(self.ttls_ms), 2 * S)
+        resources = self.habits.resources
+        what = resources if len(resources) > 1 else resources[0]
+        lease = yield from worker.acquire(what, max(self.ttls_ms), 2 * S)
         if lease is None:
-            self.judge.fail("I4", "nobody holds r, and it was not acquired")
+            self.judge.fail("I4", f"nobody holds {what}, and it was not acquired")
         elif (status := (yield from lease.release())) is not ReleaseStatus.RELEASED:
             self.judge.fail("I4", f"all is well, and a release says {status.name}")

@@ -32,6 +32,12 @@ def bulk(data: bytes) -> bytes:
     return b"$%d\r\n%b\r\n" % (len(data), data)
 
 
+def keys_and_arguments(words: list[bytes]) -> tuple[list[bytes], list[bytes]]:
+    """Take an EVAL or EVALSHA apart: its keys, then its token, and a ttl if any."""
+    first = 3 + int(words[2])
+    return words[3:first], words[first:]
+
+
 class Server:
     """One master as its clients see it."""
 
@@ -158,25 +164,49 @@ class Server:
         digest = self._load(words[1]) if words[0] == b"EVAL" else words[1]
         if digest not in self.loaded:
             return NOSCRIPT
-        key, token = words[3], words[4]
-        standing = self.token_at(key)
+        keys, (token, *ttl) = keys_and_arguments(words)
         if digest == scripts.INSPECT_SHA1:
-            if standing is None:
-                return b"*2\r\n" + NIL + b":-2\r\n"
-            left_ms = self.keys[key][1] - self.wall_ms()
-            return b"*2\r\n" + bulk(standing) + b":%d\r\n" % left_ms
-        if standing is None or (
-            standing != token
-            and not (self.is_compare_broken and digest == scripts.RELEASE_SHA1)
-        ):
+            return self._inspect(keys[0])
+        if digest == scripts.ACQUIRE_ALL_SHA1:
+            return self._acquire_all(keys, token, int(ttl[0]))
+        if digest in (scripts.RELEASE_SHA1, scripts.RELEASE_ALL_SHA1):
+            return self._release(keys, token)
+        return self._extend(keys, token, int(ttl[0]))
+
+    def _inspect(self, key: bytes) -> bytes:
+        standing = self.token_at(key)
+        if standing is None:
+            return b"*2\r\n" + NIL + b":-2\r\n"
+        left_ms = self.keys[key][1] - self.wall_ms()
+        return b"*2\r\n" + bulk(standing) + b":%d\r\n" % left_ms
+
+    def _acquire_all(self, keys: list[bytes], token: bytes, ttl_ms: int) -> bytes:
+        if any(self.token_at(key) is not None for key in keys):
+            return ZERO
+        if self.refuses:
+            return self.refuses
+        for key in keys:
+            self.keys[key] = (token, self.wall_ms() + ttl_ms)
+        return ONE
+
+    def _extend(self, keys: list[bytes], token: bytes, ttl_ms: int) -> bytes:
+        if any(self.token_at(key) != token for key in keys):
             return ZERO
         if self.refuses == WRITES_REFUSED:
             return WRITES_REFUSED
-        if digest == scripts.RELEASE_SHA1:
-            del self.keys[key]
-        elif digest == scripts.EXTEND_SHA1:
-            self.keys[key] = (token, self.wall_ms() + int(words[5]))
+        for key in keys:
+            self.keys[key] = (token, self.wall_ms() + ttl_ms)
         return ONE
+
+    def _release(self, keys: list[bytes], token: bytes) -> bytes:
+        standing = [key for key in keys if self.token_at(key) is not None]
+        if not self.is_compare_broken:
+            standing = [key for key in standing if self.token_at(key) == token]
+        if standing and self.refuses == WRITES_REFUSED:
+            return WRITES_REFUSED
+        for key in standing:
+            del self.keys[key]
+        return ONE if len(standing) == len(keys) else ZERO
 
     def _info(self) -> str:
         # redis/src/server.c: uptime is the wall clock minus the wall clock at the start

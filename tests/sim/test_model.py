@@ -11,7 +11,7 @@ from .judge import Judge
 from .server import Server
 from .world import EPOCH_NS, Clock, World
 
-KEY, OURS, THEIRS = b"sim:model", b"ours", b"theirs"
+KEY, OTHER, OURS, THEIRS = b"sim:model", b"sim:other", b"ours", b"theirs"
 SET = (b"SET", KEY, OURS, b"NX", b"PX", b"60000")
 UNKNOWN = (b"EVALSHA", b"0" * 40, b"1", KEY, OURS)
 
@@ -20,6 +20,11 @@ def script(sha1: bytes, token: bytes, *ttl: bytes) -> tuple[bytes, ...]:
     return (b"EVALSHA", sha1, b"1", KEY, token, *ttl)
 
 
+def of_all(sha1: bytes, token: bytes, *ttl: bytes) -> tuple[bytes, ...]:
+    return (b"EVALSHA", sha1, b"2", KEY, OTHER, token, *ttl)
+
+
+SCRIPTS_OF_ALL = (scripts.ACQUIRE_ALL, scripts.EXTEND_ALL, scripts.RELEASE_ALL)
 COMMANDS = (
     *(UNKNOWN, SET, SET, (b"SET", KEY, THEIRS, b"NX", b"PX", b"60000")),
     *((b"SCRIPT", b"LOAD", text) for text in (scripts.EXTEND, scripts.INSPECT)),
@@ -31,6 +36,20 @@ COMMANDS = (
     script(scripts.RELEASE_SHA1, OURS),
     script(scripts.EXTEND_SHA1, OURS, b"5000"),
     script(scripts.INSPECT_SHA1, b"-"),
+    *((b"SCRIPT", b"LOAD", text) for text in SCRIPTS_OF_ALL),
+    of_all(scripts.RELEASE_ALL_SHA1, OURS),
+    of_all(scripts.ACQUIRE_ALL_SHA1, OURS, b"60000"),
+    of_all(scripts.ACQUIRE_ALL_SHA1, OURS, b"60000"),
+    of_all(scripts.EXTEND_ALL_SHA1, THEIRS, b"5000"),
+    of_all(scripts.EXTEND_ALL_SHA1, OURS, b"5000"),
+    of_all(scripts.RELEASE_ALL_SHA1, THEIRS),
+    script(scripts.RELEASE_SHA1, OURS),
+    of_all(scripts.ACQUIRE_ALL_SHA1, THEIRS, b"60000"),
+    of_all(scripts.EXTEND_ALL_SHA1, OURS, b"5000"),
+    of_all(scripts.RELEASE_ALL_SHA1, OURS),
+    script(scripts.INSPECT_SHA1, b"-"),
+    of_all(scripts.ACQUIRE_ALL_SHA1, THEIRS, b"60000"),
+    of_all(scripts.RELEASE_ALL_SHA1, THEIRS),
     (b"SELECT", b"0"),
     (b"CLIENT", b"SETNAME", b"model"),
 )

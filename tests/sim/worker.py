@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastredlock._attempt import attempts
-from fastredlock._core import Round
+from fastredlock._core import Engine, Round, Terms
 from fastredlock._extensions import extensions_of
 from fastredlock.errors import (
     FastRedlockError,
@@ -36,12 +36,30 @@ class Habits:
 
     resources: tuple[str, ...]
     ttls_ms: tuple[int, ...]
+    takes_several: float = 0.0  # a probability: two or all of them at once
     longest_think_ns: int = 50 * MS
     cancels: float = 0.0  # probabilities, per call
     extends: float = 0.0
     leaves: float = 0.0  # a lease is not released
     pauses: float = 0.0  # per checkpoint
     longest_pause_ns: int = 3 * S
+
+
+class EngineOfAll:
+    """An engine whose every new round is of the same several keys."""
+
+    def __init__(self, engine: Engine, keys: tuple[bytes, ...]) -> None:
+        self._engine = engine
+        self._keys = keys
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    def new_round(
+        self, operation: int, key: bytes, token: bytes, terms: Terms
+    ) -> Round:
+        """As Engine.new_round_of_all; `key` is the first of them."""
+        return self._engine.new_round_of_all(operation, self._keys, token, terms)
 
 
 class SimLease(BaseLease):
@@ -154,16 +172,20 @@ class Worker:
     # --- calls ------------------------------------------------------------------------
 
     def acquire(
-        self, resource: str, ttl_ms: int, timeout_ns: int | None
+        self, resources: str | tuple[str, ...], ttl_ms: int, timeout_ns: int | None
     ) -> Iterator[Any]:
-        """As FastRedlock.acquire."""
+        """As FastRedlock.acquire, or acquire_all where there are several."""
         process, judge, round = self.process, self.process.judge, None
+        engine: Any = process._engine
+        resource = resources if isinstance(resources, str) else resources[0]
+        if not isinstance(resources, str):
+            engine = EngineOfAll(engine, tuple(r.encode() for r in resources))
         settings, began_ns = process._settings, process._now_ns()
         terms, called_ns = settings.terms(ttl_ms / 1000), self.world.now_ns
         pauses_before, is_undisturbed = process.paused_until_ns, True
         try:
             for step in attempts(
-                process._engine, resource, resource.encode(), terms,
+                engine, resource, resource.encode(), terms,
                 process.new_token, settings.retry, timeout_ns,
                 began_ns,
             ):  # fmt: skip
@@ -199,15 +221,20 @@ class Worker:
             timeout_ns = world.random.choice((0, 0, 200 * MS, S))
             self._expect_cancel(60)
             try:
-                lease = yield from self.acquire(
-                    world.random.choice(habits.resources), ttl_ms, timeout_ns
-                )
+                lease = yield from self.acquire(self._choose(), ttl_ms, timeout_ns)
             except (Cancelled, QuorumUnreachableError, ValidityExhaustedError):
                 continue
             finally:
                 self._cancel_in = -1
             if lease is not None:
                 yield from self._hold(lease)
+
+    def _choose(self) -> str | tuple[str, ...]:
+        habits, world = self.habits, self.world
+        if not world.chance(habits.takes_several):
+            return world.random.choice(habits.resources)
+        count = world.random.randrange(2, len(habits.resources) + 1)
+        return tuple(sorted(world.random.sample(habits.resources, count)))
 
     def _hold(self, lease: SimLease) -> Iterator[tuple[str, int]]:
         habits, world = self.habits, self.world

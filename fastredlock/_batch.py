@@ -1,0 +1,118 @@
+"""Many locks at once, each on its own: all but the driving of their batch.
+
+For the blocking and the awaitable client alike: they make one of these, run its batch,
+and ask how it ended. What is done per lock is done in few steps: at a hundred locks a
+write, Python costs more than the sockets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from ._attempt import round_timeout_hint
+from ._core import Batch, Round, Verdict, draw_token, new_acquires, now_ns
+from ._settings import encode_each, listed
+from .errors import ConfigurationError, QuorumUnreachableError, ValidityExhaustedError
+from .lease import GONE, BaseLease, ReleaseStatus
+from .votes import votes_of
+
+TYPE_CHECKING = False  # as typing's, whose import would be a third of ours
+if TYPE_CHECKING:
+    from typing import Any, NoReturn, TypeVar
+
+    from ._locks import BaseLocks
+
+    AnyLease = TypeVar("AnyLease", bound=BaseLease)
+
+
+class AcquireEach:
+    """An acquire_each under way; `batch` is what has to be run, once."""
+
+    __slots__ = ("_began_ns", "_locks", "_resources", "batch")
+
+    def __init__(
+        self, locks: Any, resources: Iterable[str | bytes], ttl: float | None
+    ) -> None:
+        settings = locks._settings
+        self._locks = locks
+        self._began_ns = now_ns()
+        self._resources = listed(resources)
+        keys = encode_each(self._resources)
+        terms = settings.default_terms if ttl is None else settings.terms(ttl)
+        new_token, tokens = settings.new_token, None
+        if new_token is not draw_token:
+            tokens = [new_token() for _ in keys]
+        self.batch = new_acquires(locks._engine, keys, terms, tokens)
+
+    def end(
+        self, new_lease: Callable[[Any, str | bytes, Round, int], AnyLease]
+    ) -> list[AnyLease | None]:
+        """Return the leases of a batch that was run, None where it was taken.
+
+        Raises QuorumUnreachableError or ValidityExhaustedError if one ended so; all
+        are withdrawn by then.
+        """
+        if self.batch.failure is not None:
+            self._raise(self.batch.failure)
+        locks = self._locks
+        return [
+            new_lease(locks, resource, round, round.valid_until_ns)
+            if round.is_won
+            else None
+            for resource, round in zip(self._resources, self.batch.rounds, strict=True)
+        ]
+
+    def _raise(self, round: Round) -> NoReturn:
+        engine = self._locks._engine
+        resource = self._resources[self.batch.rounds.index(round)]
+        elapsed = (round.closed_ns - self._began_ns) / 1e9
+        votes = votes_of(engine, round)
+        if round.verdict is not Verdict.UNREACHABLE:
+            raise ValidityExhaustedError(resource, votes, 1, elapsed)
+        hint = round_timeout_hint(engine, round.terms)
+        raise QuorumUnreachableError(resource, votes, 1, elapsed, hint)
+
+
+class ReleaseEach:
+    """A release_each under way."""
+
+    __slots__ = ("_batch", "_leases", "_rounds")
+
+    def __init__(self, locks: BaseLocks, leases: Iterable[BaseLease | None]) -> None:
+        self._batch: Batch | None = None
+        self._rounds: list[Round | None] = []
+        self._leases = list(leases)
+        for lease in self._leases:
+            if lease is not None and (
+                not isinstance(lease, BaseLease) or lease._locks is not locks
+            ):
+                raise ConfigurationError(
+                    f"leases: {lease!r} is no lease of this FastRedlock, and not None"
+                )
+
+    def begin(self) -> Batch:
+        """Return what has to be run."""
+        self._rounds = [
+            None if lease is None else lease._begin_release() for lease in self._leases
+        ]
+        self._batch = Batch([round for round in self._rounds if round is not None])
+        return self._batch
+
+    def end(self) -> list[ReleaseStatus]:
+        """Return how each ended."""
+        return [
+            GONE if lease is None or round is None else lease._end_release(round)
+            for lease, round in zip(self._leases, self._rounds, strict=True)
+        ]
+
+    def rest(self) -> Batch:
+        """Return what an interrupted one still has to send."""
+        if self._batch is not None:
+            return self._batch
+        return Batch(
+            [
+                lease._new_release()
+                for lease in self._leases
+                if lease is not None and lease._mark_released()
+            ]
+        )

@@ -1,0 +1,165 @@
+# Opening a connection: name, address, connect(2), TLS, handshake; back-off after each
+# failure. Nothing here waits.
+
+from libc.errno cimport EINPROGRESS
+from libc.stdint cimport int64_t, uint64_t
+from libc.string cimport strerror
+
+cdef enum:
+    BACKOFF_FIRST_NS = 50_000_000
+    BACKOFF_CAP_NS = 1_000_000_000
+    BACKOFF_URGENT_NS = 20_000_000     # the spacing when a quorum is missing
+
+
+cdef bint master_is_due(Master self, bint is_urgent, int64_t now_ns) noexcept:
+    if self.link.is_parsing:
+        return False
+    if self.state_code == MASTER_BACKOFF:
+        return self.retry_at_ns <= now_ns or (
+            is_urgent and self.lost_at_ns + BACKOFF_URGENT_NS <= now_ns
+        )
+    return self.state_code == MASTER_CLOSED
+
+
+cdef int master_begin_connect(Master self, int64_t now_ns) except -1:
+    master_set_state(self, MASTER_CONNECTING)
+    self.reason = self.last_error or "connecting"
+    self.give_up_at_ns = now_ns + self.connect_timeout_ns
+    return 0
+
+
+cdef int master_open(Master self, int64_t now_ns) except -1:
+    """Begin to connect; nothing here waits."""
+    cdef int fd
+    cdef bytes host
+    master_begin_connect(self, now_ns)
+    self.addresses = AddressList()
+    try:
+        if address_is_unix(self.addresses, self.settings.path):
+            return master_try_address(self, now_ns)
+        host = self.settings.host.encode(
+            "ascii" if self.settings.host.isascii() else "idna"
+        )
+        if address_is_literal(self.addresses, host, self.settings.port):
+            return master_try_address(self, now_ns)
+        fd = address_begin_look_up(self.addresses, host, self.settings.port)
+    except BaseException as error:      # the codec of a Unicode name runs Python code
+        reason = None
+        if isinstance(error, (OSError, RuntimeError, UnicodeError)):
+            reason = f"{type(error).__name__}: {error}"
+        return master_on_exception(self, error, reason, now_ns)
+    if fd < 0:
+        return master_on_lost(self, error_text(fd), now_ns)
+    self.link.fd = fd
+    self.link.phase = LINK_RESOLVING
+    return 0
+
+
+cdef int master_on_resolved(Master self, int64_t now_ns) except -1:
+    link_close(&self.link)
+    if self.addresses.gai_error != 0:
+        told = <bytes>gai_strerror(self.addresses.gai_error)
+        reason = f"name look-up: {told.decode('utf-8', 'replace').lower()}"
+        return master_on_lost(self, reason, now_ns)
+    return master_try_address(self, now_ns)
+
+
+cdef int master_try_address(Master self, int64_t now_ns) except -1:
+    cdef Address *address
+    cdef int error
+    if self.addresses.next >= self.addresses.count:
+        return master_on_lost(self, "the name has no address", now_ns)
+    address = &self.addresses.addresses[self.addresses.next]
+    self.addresses.next += 1
+    self.give_up_at_ns = now_ns + self.connect_timeout_ns // self.addresses.count
+    error = link_open(&self.link, <sockaddr *>&address.storage, address.size)
+    if error != 0:
+        return master_on_address_failed(self, error_text(error), now_ns)
+    return 0
+
+
+cdef int master_on_address_failed(Master self, str reason, int64_t now_ns) except -1:
+    if self.addresses is not None and self.addresses.next < self.addresses.count:
+        link_close(&self.link)
+        return master_try_address(self, now_ns)
+    return master_on_lost(self, reason, now_ns)
+
+
+cdef int master_on_connect_event(Master self, int64_t now_ns) except -1:
+    cdef int error = link_finish_connect(&self.link)
+    if error == -EINPROGRESS:
+        return 0
+    if error != 0:
+        return master_on_address_failed(self, error_text(error), now_ns)
+    return master_on_connected(self, now_ns)
+
+
+cdef int master_on_connected(Master self, int64_t now_ns) except -1:
+    reader = reply_reader()
+    self.feed = reader.feed
+    self.gets = reader.gets
+    self.unparsed = 0
+    self.scan = SCAN_LINE_START
+    self.is_proven = False
+    self.handshake = Handshake(
+        encoded(self.settings.username), encoded(self.settings.password),
+        self.settings.db,
+        self.client_name,
+        scripts_listed(self.scripts),
+    )
+    master_set_state(self, MASTER_HANDSHAKE)
+    self.reason = self.last_error or "no answer to the handshake yet"
+    self.has_spoken = False
+    self.give_up_at_ns = now_ns + self.connect_timeout_ns
+    try:
+        if self.tls_context is not None:
+            self.reason = "no answer to TLS yet: does the server speak it on this port?"
+            self.link.is_parsing = True
+            self.tls = TlsSession(self.tls_context, self.settings.host)
+            master_append(self, self.tls.start())
+    except BaseException as error:
+        return master_on_exception(self, error, tls_reason(error), now_ns)
+    finally:
+        self.link.is_parsing = False
+    return master_say(self, self.handshake.start(), now_ns)
+
+
+cdef bytes encoded(str text):
+    return None if text is None else text.encode("utf-8", "surrogateescape")
+
+
+cdef int master_on_handshake_reply(Master self, object reply, int64_t now_ns) except -1:
+    cdef bytes answer = self.handshake.on_reply(reply)
+    if self.handshake.failure is not None:
+        return master_on_lost(self, self.handshake.failure, now_ns)
+    master_say(self, answer, now_ns)
+    if self.state_code != MASTER_HANDSHAKE:      # TLS refused to take it
+        return 0
+    if self.handshake.is_done:
+        self.facts = self.handshake.facts
+        self.votes_from_ns = guard_until_ns(self.facts, self.max_ttl_ns, now_ns)
+        self.clock = ServerClock()
+        self.is_news = True
+        self.handshake = None
+        master_set_state(self, MASTER_READY)
+        self.reason = ""
+        self.ready_at_ns = now_ns
+        self.counters.connects += 1
+        master_send_carried(self, now_ns)
+    return 0
+
+
+cdef int64_t master_backoff_ns(Master self) noexcept:
+    # Doubles up to the cap; the upper half is drawn, so that clients spread.
+    cdef int64_t longest = min(
+        <int64_t>BACKOFF_FIRST_NS << min(self.failures - 1, 10),
+        <int64_t>BACKOFF_CAP_NS,
+    )
+    self.jitter ^= self.jitter << 13      # xorshift64, Marsaglia 2003
+    self.jitter ^= self.jitter >> 7
+    self.jitter ^= self.jitter << 17
+    return longest // 2 + <int64_t>(self.jitter % <uint64_t>(longest // 2))
+
+
+cdef str error_text(int error):
+    return (<bytes>strerror(-error)).decode("utf-8", "replace").lower()

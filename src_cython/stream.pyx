@@ -1,0 +1,172 @@
+# The bytes of one master's connection, encrypted or not: commands go into its link,
+# each with its debt; what it says comes out as whole replies.
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from libc.stdint cimport int64_t
+from libc.string cimport memchr, memset
+
+from hiredis import ProtocolError, PushNotification
+
+cdef enum:
+    UNPARSED_LIMIT = 1048576           # bytes; our longest reply (INFO) has some 10 KiB
+
+
+cdef int master_send(
+    Master self, Round round, Buffer *command, bint is_repeated, int64_t key_until_ns,
+    int64_t now_ns,
+) except -1:
+    # The debt first: bytes without an entry would shift every later reply.
+    debts_push(self.debts, round, is_repeated, key_until_ns, now_ns)
+    round_on_sent(round, self.index)
+    if self.tls is not None:
+        return master_say(self, command.data[command.start:command.end], now_ns)
+    if buffer_append(
+        &self.link.outgoing, command.data + command.start, buffer_length(command)
+    ) != 0:
+        return master_on_lost(self, "out of memory", now_ns)
+    return 0
+
+
+cdef int master_send_again(
+    Master self, Round round, bint by_source, int64_t key_until_ns, int64_t now_ns
+) except -1:
+    cdef Buffer command
+    memset(&command, 0, sizeof(Buffer))
+    try:
+        if command_of_round(&command, round, self.scripts, by_source) != 0:
+            raise MemoryError
+        master_send(self, round, &command, by_source, key_until_ns, now_ns)
+    finally:
+        buffer_free(&command)
+    return 0
+
+
+cdef int master_send_carried(Master self, int64_t now_ns) except -1:
+    cdef Carried each
+    carried = self.debts.carried
+    self.debts.carried = []
+    for each in carried:
+        if self.state_code != MASTER_READY:      # lost in the middle of it
+            debts_carry(self.debts, each.release, each.key_until_ns, now_ns)
+        elif now_ns < each.key_until_ns:
+            master_send_again(self, each.release, False, each.key_until_ns, now_ns)
+    return 0
+
+
+cdef int master_say(Master self, bytes plain, int64_t now_ns) except -1:
+    # Queue what we say, encrypted where the connection is.
+    if self.tls is None:
+        return master_append(self, plain)
+    self.tls.unsaid.append(plain)
+    if self.link.is_parsing:      # who is at it encrypts this as well, in its turn
+        return 0
+    return master_encrypt(self, now_ns)
+
+
+cdef int master_encrypt(Master self, int64_t now_ns) except -1:
+    # ssl runs Python code, in which a signal handler may take a lock or raise. The
+    # first finds the master busy, and its command waits in `unsaid`, in the order of
+    # the debts. After the second nobody knows what was encrypted: a debt without its
+    # bytes would shift every later reply.
+    self.link.is_parsing = True
+    try:
+        while self.tls is not None and self.tls.unsaid and self.tls.is_established:
+            master_append(self, self.tls.say(self.tls.unsaid.pop(0)))
+    except BaseException as error:
+        return master_on_exception(self, error, tls_reason(error), now_ns)
+    finally:
+        self.link.is_parsing = False
+    return 0
+
+
+cdef int master_append(Master self, bytes data) except -1:
+    if buffer_append(
+        &self.link.outgoing, PyBytes_AS_STRING(data), <size_t>PyBytes_GET_SIZE(data)
+    ) != 0:
+        raise MemoryError
+    return 0
+
+
+cdef int master_on_received(Master self, bytes data, int64_t now_ns) except -1:
+    """Take what the link received: plain text, or records of TLS."""
+    self.has_spoken = True
+    if self.tls is None:
+        return master_on_bytes(self, data, now_ns)
+    self.link.is_parsing = True
+    try:
+        plain, records = self.tls.receive(data)
+    except BaseException as error:
+        return master_on_exception(self, error, tls_reason(error), now_ns)
+    finally:
+        self.link.is_parsing = False
+    master_append(self, records)
+    master_on_bytes(self, plain, now_ns)
+    return 0 if self.tls is None else master_encrypt(self, now_ns)
+
+
+cdef int master_on_bytes(Master self, bytes data, int64_t now_ns) except -1:
+    """Take received bytes: every whole reply in them pops its entry."""
+    if reply_is_giant(
+        &self.scan, PyBytes_AS_STRING(data), <size_t>PyBytes_GET_SIZE(data)
+    ):
+        return master_on_lost(
+            self, "announces a million elements: no reply to our commands", now_ns
+        )
+    # No reply is shorter than a line, so as many replies as lines are all there is: it
+    # saves to ask the reader, after the last one, whether there is another.
+    cdef int most = -1
+    if self.unparsed == 0 and self.state_code == MASTER_READY:
+        most = line_count(data)
+    self.link.is_parsing = True
+    try:
+        self.feed(data)
+        self.unparsed += <size_t>PyBytes_GET_SIZE(data)
+        while self.state_code >= MASTER_HANDSHAKE and self.state_code != MASTER_BACKOFF:
+            reply = master_next_reply(self)
+            if reply is INCOMPLETE:
+                break
+            self.unparsed = 0
+            if type(reply) is not PushNotification:
+                master_on_reply(self, reply, now_ns)
+            most -= 1
+            if most == 0:
+                break
+    except BaseException as error:
+        reason = None
+        if isinstance(error, ProtocolError):
+            reason = not_resp_text(data, error)
+        master_on_exception(self, error, reason, now_ns)
+    finally:
+        self.link.is_parsing = False
+    if self.unparsed > UNPARSED_LIMIT:
+        master_on_lost(self, "a reply of over 1 MiB: not to our commands", now_ns)
+    return 0
+
+
+cdef int line_count(bytes data) noexcept:
+    # -1 where the last line is not whole.
+    cdef const char *at = PyBytes_AS_STRING(data)
+    cdef const char *end = at + PyBytes_GET_SIZE(data)
+    cdef int count = 0
+    while at < end:
+        at = <const char *>memchr(at, c'\n', end - at)
+        if at == NULL:
+            return -1
+        at += 1
+        count += 1
+    return count
+
+
+cdef object master_next_reply(Master self):
+    try:
+        return self.gets()
+    except (TypeError, ValueError, OverflowError, MemoryError) as error:
+        # hiredis makes Python objects at once: of a map with a list for a key, or of an
+        # array that announces 2^32 elements, it cannot.
+        raise ProtocolError(f"{type(error).__name__} in a reply") from error
+
+
+cdef str not_resp_text(bytes data, object error):
+    if data[:1] == b"\x15":      # an alert record: RFC 8446, section 5.1
+        return "speaks TLS: use rediss:// for this master"
+    return f"speaks something else than RESP: {error}"
