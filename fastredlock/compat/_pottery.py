@@ -127,10 +127,9 @@ class Common:
     def key(self, value: str) -> None:
         self._key = f"{self._KEY_PREFIX}:{value}"
 
-    def _shared(self, make: Callable[..., Any], loop: object = None) -> Any:
+    def _shared(self, make: Callable[..., Any]) -> Any:
         masters = sorted(self.masters, key=id)  # the same for equal sets
-        drift_factor = self._CLOCK_DRIFT_FACTOR
-        return shared_locks(make, masters, drift_factor=drift_factor, loop=loop)
+        return shared_locks(make, masters, drift_factor=self._CLOCK_DRIFT_FACTOR)
 
     def _hold(self, lease: Any) -> None:
         self._lease = lease

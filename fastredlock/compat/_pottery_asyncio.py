@@ -38,7 +38,7 @@ class AIORedlock(Common):
     sockets are not used.
     """
 
-    __slots__ = ("_locks_of_loop", "_loop")
+    __slots__ = ("_locks",)
 
     _SAMPLE = "aioredlock"
 
@@ -62,7 +62,9 @@ class AIORedlock(Common):
             context_manager_blocking=context_manager_blocking,
             context_manager_timeout=context_manager_timeout,
         )
-        self._loop: object = None
+        from ..asyncio import FastRedlock  # here: pottery's other half needs no loop
+
+        self._locks: FastRedlock = self._shared(FastRedlock)
 
     async def acquire(
         self,
@@ -77,15 +79,14 @@ class AIORedlock(Common):
         of the masters fails.
         """
         seconds = seconds_of(blocking, timeout)
-        locks = self._locks()
         began, ttl = monotonic(), self.auto_release_time
         for tried, left in enumerate(tries(seconds)):
             token_source.set(new_uuid)
             try:
                 lease = await (
-                    locks.acquire(self.key, ttl=ttl, timeout=left)
+                    self._locks.acquire(self.key, ttl=ttl, timeout=left)
                     if tried
-                    else try_once(locks, self.key, ttl)
+                    else try_once(self._locks, self.key, ttl)
                 )
             except (QuorumUnreachableError, ValidityExhaustedError) as error:
                 self._failed(error, raise_on_redis_errors)
@@ -106,7 +107,7 @@ class AIORedlock(Common):
         """
         if self._lease is None or not self._lease.is_valid:
             return 0
-        votes = await self._locks().holders(self.key)
+        votes = await self._locks.holders(self.key)
         return self._remaining(votes, raise_on_redis_errors)
 
     async def extend(self, *, raise_on_redis_errors: bool | None = None) -> None:
@@ -129,7 +130,7 @@ class AIORedlock(Common):
             return
         votes: tuple[MasterVote, ...] = ()
         if status is ReleaseStatus.UNKNOWN:
-            votes = await self._locks().holders(self.key)
+            votes = await self._locks.holders(self.key)
         raise self._not_released(votes, raise_on_redis_errors)
 
     async def __aenter__(self: Self) -> Self:
@@ -151,15 +152,3 @@ class AIORedlock(Common):
         except PrimitiveError:
             if exc_value is None:
                 raise
-
-    def _locks(self) -> FastRedlock:
-        """Return what this loop has for these masters."""
-        from asyncio import get_running_loop  # whoever awaits has imported it already
-
-        loop = get_running_loop()
-        if self._loop is not loop:
-            from ..asyncio import FastRedlock
-
-            self._locks_of_loop: FastRedlock = self._shared(FastRedlock, loop)
-            self._loop = loop
-        return self._locks_of_loop

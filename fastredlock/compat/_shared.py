@@ -38,16 +38,14 @@ def shared_locks(
     masters: Sequence[object],
     *,
     drift_factor: float = 0.01,
-    loop: object = None,
 ) -> L:
     """Return the FastRedlock for these masters, made by `make` where there is none.
 
     `masters` as FastRedlock takes them; with a dict among them it is always a new one.
-    `loop`: the event loop that an awaitable one is used on, which has its own.
     Raises ConfigurationError for a client that cannot be copied.
     """
     references = [_reference(master) for master in masters]
-    key = (make, drift_factor, _reference(loop), *references)
+    key = (make, drift_factor, *references)
     try:
         locks: L | None = _known.get(key)
     except TypeError:  # a dict has no hash
