@@ -224,8 +224,12 @@ def test_connection_may_be_a_client_of_aioredis(
         aioredis.create_redis_pool(("127.0.0.1", port), password="s3cret", db=3)
     )
     assert_locks(aioredlock, client, f"redis://:s3cret@127.0.0.1:{port}/3")
-    client.close()
-    aioredlock.wait(0.01)
+
+    async def close() -> None:  # outside of a loop it would make one and leave it
+        client.close()
+        await client.wait_closed()
+
+    aioredlock.run(close())
 
 
 def test_connection_may_be_the_path_of_a_unix_socket(aioredlock: Face) -> None:
