@@ -236,6 +236,20 @@ def wait_until(claim: Callable[[], object], within: float = PATIENCE) -> bool:
     return True
 
 
+def is_stored(token: bytes, values: Sequence[Any]) -> bool:
+    """Return whether a majority stores this, and the others nothing.
+
+    Ours does not wait for a connection that it can do without: on a loaded machine,
+    the first lock may not be on all masters.
+    """
+    return set(values) <= {token, None} and values.count(token) > len(values) // 2
+
+
+def lefts_ms(servers: Sequence[Any], key: str) -> list[int]:
+    """Return what the key has left (ms) on those of the servers that have it."""
+    return [left for server in servers if (left := server.pttl(key)) != -2]
+
+
 def in_threads(bodies: Sequence[Callable[[], T]]) -> list[T]:
     """Run all bodies at the same time; return their results, or raise."""
     with ThreadPoolExecutor(len(bodies)) as pool:

@@ -20,6 +20,7 @@ from .helpers import (
     assert_exclude_each_other,
     differing,
     in_threads,
+    lefts_ms,
     load,
     other_process,
     stopwatch,
@@ -140,10 +141,10 @@ def test_key_value_and_ttl_on_the_servers(
     pottery: Face, clients: Clients, servers: list[redis.Redis]
 ) -> None:
     assert pottery.Redlock(key=KEY, masters=clients, auto_release_time=2.5).acquire()
-    assert wait_until(lambda: None not in values(servers))
-    (value,) = set(values(servers))
+    assert wait_until(lambda: sum(map(bool, values(servers))) >= 3)
+    (value,) = set(values(servers)) - {None}
     assert re.fullmatch(UUID, value)
-    assert all(1000 < server.pttl(STORED) <= 2500 for server in servers)
+    assert all(1000 < left <= 2500 for left in lefts_ms(servers, STORED))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -237,8 +238,8 @@ def test_auto_release_time_that_is_changed_later_counts(
     lock = pottery.Redlock(key=KEY, masters=clients)
     lock.auto_release_time = 2
     assert lock.acquire()
-    assert wait_until(lambda: None not in values(servers))
-    assert all(server.pttl(STORED) <= 2000 for server in servers)
+    assert wait_until(lambda: len(lefts_ms(servers, STORED)) >= 3)
+    assert max(lefts_ms(servers, STORED)) <= 2000
 
 
 def test_release_of_what_is_not_held_raises(
@@ -304,7 +305,7 @@ def test_extend_sets_the_ttl_anew(
     lock.auto_release_time = 8
     assert lock.extend() is None
     assert wait_until(lambda: 6 < lock.locked() < 8)  # theirs: not at once
-    assert wait_until(lambda: all(server.pttl(STORED) > 6000 for server in servers))
+    assert wait_until(lambda: min(lefts_ms(servers, STORED)) > 6000)
 
 
 def test_extend_goes_so_often_and_every_acquire_starts_anew(
