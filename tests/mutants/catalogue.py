@@ -221,6 +221,17 @@ MUTANTS = (
         REPLIES,
     ),
     Mutant(
+        "release carried for a ttl from its own beginning",
+        (
+            Edit(
+                "src_cython/debts.pyx",
+                "now_ns + release.terms.ttl_ms * NS_PER_MS + release.terms.drift_ns",
+                "release.opened_ns + release.terms.ttl_ms * NS_PER_MS",
+            ),
+        ),
+        REPLIES,
+    ),
+    Mutant(
         "no roll-back",
         (
             Edit(
@@ -367,6 +378,16 @@ for _, key in ipairs(KEYS) do redis""",
             ),
         ),
         ("tests/behaviour/test_scripts_of_all.py",),
+    ),
+    Mutant(
+        "release of the first key only",
+        (Edit("src_cython/engine.pyx", "        release.keys = lease.keys\n", ""),),
+        ("tests/setups/test_all_or_nothing.py", "tests/sim"),
+    ),
+    Mutant(
+        "extend of the first key only",
+        (Edit("src_cython/engine.pyx", "        extension.keys = lease.keys\n", ""),),
+        ("tests/setups/test_all_or_nothing.py", "tests/sim"),
     ),
     Mutant(
         "restart guard ignored",
