@@ -183,6 +183,22 @@ class BaseLease:
         return f"<{type(self).__name__} {self.resource!r}, {state}>"
 
 
+def end_releases(
+    leases: list[BaseLease | None], rounds: list[Round | None]
+) -> list[ReleaseStatus]:
+    """Take the outcome of many releases: `_end_release` of each."""
+    told: list[ReleaseStatus] = []
+    for lease, round in zip(leases, rounds, strict=True):
+        if lease is None or round is None:
+            told.append(GONE)
+        elif round.is_won:
+            lease._status = RELEASED
+            told.append(RELEASED)
+        else:
+            told.append(lease._end_release(round))
+    return told
+
+
 class Lease(BaseLease):
     """Hold one grant of a resource until it is released or its validity is over.
 

@@ -15,6 +15,8 @@
 # "of all" is of several keys: a script, where the ACQUIRE of one key is a SET. The
 # answer to one is none to the other.
 
+from libc.string cimport memchr
+
 from hiredis import Reader, ReplyError
 
 # The sentinel of "no whole reply yet": None is an answer (nil) to SET NX.
@@ -36,16 +38,25 @@ cdef bint reply_is_giant(int *scan, const char *data, size_t size) noexcept:
     # commands is one. hiredis makes the whole list at once: of 10^9 elements it has
     # 8 GB, which takes seconds to give back. (Within a bulk string it would be a false
     # alarm: nobody's token has a line that begins so.)
-    cdef size_t i
-    for i in range(size):
-        if data[i] == c'\n':
-            scan[0] = SCAN_LINE_START
-        elif scan[0] == SCAN_LINE_START:
-            scan[0] = 0 if data[i] in b"*%~>|" else SCAN_ELSEWHERE
-        elif scan[0] <= LONGEST_COUNT and c'0' <= data[i] <= c'9':
-            scan[0] += 1
-            if scan[0] > LONGEST_COUNT:
+    cdef const char *at = data
+    cdef const char *end = data + size
+    cdef int where = scan[0]
+    while at < end:
+        if where == SCAN_ELSEWHERE:
+            at = <const char *>memchr(at, c'\n', end - at)
+            if at == NULL:
+                break
+            where = SCAN_LINE_START
+        elif at[0] == c'\n':
+            where = SCAN_LINE_START
+        elif where == SCAN_LINE_START:
+            where = 0 if at[0] in b"*%~>|" else SCAN_ELSEWHERE
+        elif c'0' <= at[0] <= c'9':
+            where += 1
+            if where > LONGEST_COUNT:
                 return True
+        at += 1
+    scan[0] = where
     return False
 
 

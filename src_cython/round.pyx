@@ -70,6 +70,10 @@ cdef class Terms:
         self.has_expiry = has_expiry
 
 
+cdef enum:
+    FEW_MASTERS = 7
+
+
 cdef struct VoteCell:
     uint32_t answered_us     # since the round was opened; saturates after 71 minutes
     uint8_t vote
@@ -94,7 +98,8 @@ cdef class Round:
     cdef list inbox                      # where it goes when it closes, or None
     cdef object waiter                   # who is woken then, or None
     cdef list said                       # per master: error text or detail, or None
-    cdef VoteCell *cells
+    cdef VoteCell *cells                 # `few`, or allocated where those are too few
+    cdef VoteCell few[FEW_MASTERS]
     cdef uint8_t counts[5]               # by vote
     cdef uint8_t operation_code
     cdef uint8_t verdict_code
@@ -113,9 +118,11 @@ cdef class Round:
             raise ValueError("master_count out of range")
         if not OPERATION_ACQUIRE <= operation <= OPERATION_INSPECT:
             raise ValueError("no such operation")
-        self.cells = <VoteCell *>calloc(master_count, sizeof(VoteCell))
-        if self.cells == NULL:
-            raise MemoryError
+        self.cells = self.few
+        if master_count > FEW_MASTERS:
+            self.cells = <VoteCell *>calloc(master_count, sizeof(VoteCell))
+            if self.cells == NULL:
+                raise MemoryError
         self.operation_code = operation
         self.resource = resource
         self.token = token
@@ -126,7 +133,8 @@ cdef class Round:
         self.generation = current_generation
 
     def __dealloc__(self):
-        free(self.cells)
+        if self.cells != self.few:
+            free(self.cells)
 
     @property
     def operation(self):
