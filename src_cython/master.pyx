@@ -100,6 +100,28 @@ cdef class Master:
         free(self.link.incoming)
 
 
+cdef tuple master_standing(Master self):
+    with cython.critical_section(self):
+        reason = self.reason
+    return MasterState(self.state_code), reason
+
+
+cdef tuple master_health(Master self):
+    cdef int i
+    with cython.critical_section(self):
+        facts, clock, reason = self.facts, self.clock, self.reason or self.last_error
+    samples = sorted([self.samples[i] for i in range(master_sample_count(self))])
+    return self.name, MasterState(self.state_code), reason, facts, clock, samples
+
+
+cdef int master_explain(Master self, str reason) except -1:
+    # Why it takes no command now. Other threads than the leader read this, without the
+    # GIL too: never a bare write. (So with what was learnt of the server, below.)
+    with cython.critical_section(self):
+        self.reason = reason
+    return 0
+
+
 cdef int master_set_state(Master self, int state) except -1:
     # The gate: the only place that changes the state.
     cdef int old = self.state_code
@@ -220,7 +242,8 @@ cdef int master_on_lost(Master self, str reason, int64_t now_ns) except -1:
     link_close(&self.link)
     self.feed = self.gets = self.handshake = self.addresses = self.tls = None
     master_set_state(self, MASTER_BACKOFF)
-    self.reason = self.last_error = reason
+    with cython.critical_section(self):
+        self.reason = self.last_error = reason
     self.counters.losses += 1
     self.lost_at_ns = now_ns
     self.unparsed = 0

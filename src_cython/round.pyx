@@ -163,10 +163,12 @@ cdef class Round:
 
     def votes(self):
         """List (Vote, text or detail or None, ms until it came or None) per master."""
+        with cython.critical_section(self):      # late votes still come in
+            said = self.said
         return [
             (
                 Vote(self.cells[i].vote),
-                None if self.said is None else self.said[i],
+                None if said is None else said[i],
                 self.cells[i].answered_us / 1e3 if self.cells[i].answered_us else None,
             )
             for i in range(self.master_count)
@@ -270,9 +272,10 @@ cdef bint round_may_repeat(Round self) noexcept:
 
 
 cdef int round_note(Round self, int master, object said) except -1:
-    if self.said is None:
-        self.said = [None] * self.master_count
-    self.said[master] = said
+    with cython.critical_section(self):
+        if self.said is None:
+            self.said = [None] * self.master_count
+        self.said[master] = said
     return 0
 
 
