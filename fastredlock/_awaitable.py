@@ -94,19 +94,24 @@ class Acquisition(BaseAcquisition):
     __slots__ = ()
 
     async def run(self, ttl: float | None, timeout: float | None) -> Lease | None:
-        """Drive the attempts: run each round, sleep each delay."""
+        """Drive the attempts: run each round, sleep each delay; undo what fails."""
         locks = self._locks
-        for step in self.steps(ttl, timeout):
-            if isinstance(step, float):
-                await sleep(step)
-            else:
-                self.round = step
-                if await locks._submit(step) > locks._warned:
-                    locks._log_warnings()
-        round = self.last_round()
-        if not round.is_won:
-            return None
-        return Lease(locks, self._resource, round, round.valid_until_ns)
+        try:
+            for step in self.steps(ttl, timeout):
+                if isinstance(step, float):
+                    self.round = None
+                    await sleep(step)
+                else:
+                    self.round = step
+                    if await locks._submit(step) > locks._warned:
+                        locks._log_warnings()
+            round = self.last_round()
+            if not round.is_won:
+                return None
+            return Lease(locks, self._resource, round, round.valid_until_ns)
+        except BaseException:
+            self.undo()
+            raise
 
 
 class AcquisitionOfAll(Acquisition):
@@ -141,14 +146,10 @@ class Lock:
                 "this lock() was entered before: call lock() again for another lease"
             )
         acquisition = Acquisition(self._locks, self._resource)
-        try:
-            self._lease = await acquisition.run(self._ttl, self._timeout)
-            if self._lease is None:
-                raise acquisition.taken_error()
-            return self._lease
-        except BaseException:
-            acquisition.undo()
-            raise
+        self._lease = await acquisition.run(self._ttl, self._timeout)
+        if self._lease is None:
+            raise acquisition.taken_error()
+        return self._lease
 
     async def __aexit__(
         self,

@@ -98,7 +98,9 @@ class ReleaseEach:
             self._engine,
             [
                 lease._round
-                if lease is not None and lease._status is None and not lease._extensions
+                if lease is not None
+                and lease._status is None
+                and lease._round.kept is None
                 else None
                 for lease in leases
             ],

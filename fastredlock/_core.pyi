@@ -1,6 +1,8 @@
 from collections.abc import Generator, Iterator, Sequence
 from enum import IntEnum
-from typing import Any, final
+from typing import Any, TypeVar, final
+
+_T = TypeVar("_T")
 
 class Operation(IntEnum):
     ACQUIRE = 0
@@ -132,6 +134,9 @@ class Round:
     def is_won(self) -> bool: ...
     @property
     def is_finished(self) -> bool: ...
+    @property
+    def kept(self) -> Any: ...
+    def keep(self, thing: _T) -> _T: ...
     @property
     def verdict(self) -> Verdict: ...
     def votes(self) -> list[tuple[Vote, Any, float | None]]: ...

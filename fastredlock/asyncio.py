@@ -17,7 +17,8 @@ from .lease import ReleaseStatus
 from .votes import MasterVote, Resource, holders_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Coroutine, Iterable
+    from typing import Any
 
 __all__ = ["FastRedlock", "Lease", "Lock"]
 
@@ -36,13 +37,13 @@ class FastRedlock(BaseLocks):
 
     # --- taking -----------------------------------------------------------------------
 
-    async def acquire(
+    def acquire(
         self,
         resource: str | bytes | None = None,
         *,
         ttl: float | None = None,
         timeout: float | None = None,
-    ) -> Lease | None:
+    ) -> Coroutine[Any, Any, Lease | None]:
         """Take the resource; return a Lease, or None if others held it all that time.
 
         Waits until it is ours, or for `timeout` s; 0 tries once. Raises
@@ -51,32 +52,22 @@ class FastRedlock(BaseLocks):
         validity up. Whatever leaves this call by exception, a cancellation too, is
         rolled back first.
         """
-        acquisition = Acquisition(self, resource)
-        try:
-            return await acquisition.run(ttl, timeout)
-        except BaseException:
-            acquisition.undo()
-            raise
+        return Acquisition(self, resource).run(ttl, timeout)
 
-    async def acquire_all(
+    def acquire_all(
         self,
         resources: Iterable[str | bytes],
         *,
         ttl: float | None = None,
         timeout: float | None = None,
-    ) -> Lease | None:
+    ) -> Coroutine[Any, Any, Lease | None]:
         """Take all of the resources or none of them, in one round; return one Lease.
 
         As `acquire` otherwise. Each master takes all keys in one step or none, so two
         callers that name the same resources in any order do not lock each other out.
         The lease's `resource` is the tuple of resources, each once.
         """
-        acquisition = AcquisitionOfAll(self, distinct(resources))
-        try:
-            return await acquisition.run(ttl, timeout)
-        except BaseException:
-            acquisition.undo()
-            raise
+        return AcquisitionOfAll(self, distinct(resources)).run(ttl, timeout)
 
     async def acquire_each(
         self, resources: Iterable[str | bytes], *, ttl: float | None = None

@@ -93,6 +93,7 @@ cdef class Round:
     cdef readonly uint64_t may_hold
     cdef public int64_t left_ns          # of the caller's timeout; < 0: no limit
     cdef public int attempt                  # which of its acquire, from 1
+    cdef readonly object kept            # the lease's: see keep()
     cdef bint is_submitted               # given to the engine
     cdef readonly bint is_finished       # closed, and confirmed or rolled back
     cdef list inbox                      # where it goes when it closes, or None
@@ -173,6 +174,13 @@ cdef class Round:
             )
             for i in range(self.master_count)
         ]
+
+    def keep(self, thing):
+        """Keep one thing for the lease, in one step: return what was kept first."""
+        with cython.critical_section(self):
+            if self.kept is None:
+                self.kept = thing
+            return self.kept
 
     def open(self, int64_t now_ns):
         """Begin: now_ns is t0."""
