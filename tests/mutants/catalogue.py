@@ -295,6 +295,33 @@ MUTANTS = (
         ("tests/behaviour/test_signals.py",),
     ),
     Mutant(
+        "many at once not undone when one failed",
+        (
+            Edit(
+                "src_cython/batch.pyx",
+                "    return self.failure is not None and batch_is_given_up(self)\n",
+                "    return False\n",
+            ),
+            Edit(
+                "fastredlock/client.py",
+                "            self._abandon(acquires.batch)",
+                "            pass",
+            ),
+        ),
+        ("tests/core/test_batch.py", "tests/behaviour/test_each.py"),
+    ),
+    Mutant(
+        "all of many rounds under way at once",
+        (
+            Edit(
+                "src_cython/batch.pyx",
+                "self.under_way < self.window\n",
+                "self.under_way >= 0\n",
+            ),
+        ),
+        ("tests/core/test_batch.py",),
+    ),
+    Mutant(
         "forked child speaks on its parent's connections",
         (
             Edit(
