@@ -82,6 +82,8 @@ class ReleaseEach:
         self._batch: Batch | None = None
         self._rounds: list[Round | None] = []
         self._engine = locks._engine
+        if not isinstance(leases, Iterable):
+            raise ConfigurationError(f"leases={leases!r}: allowed is an iterable")
         self._leases = list(leases)
         for lease in self._leases:
             if lease is not None and not (

@@ -65,6 +65,7 @@ cdef class Master:
     cdef int64_t retry_at_ns
     cdef int64_t give_up_at_ns       # of connect(2) or handshake
     cdef int64_t connect_timeout_ns
+    cdef bint is_between_replies     # what comes next is the beginning of one
     cdef size_t unparsed             # bytes fed since the last whole reply
     cdef int scan                    # of reply_is_giant
     cdef uint64_t jitter

@@ -99,6 +99,7 @@ cdef int master_on_connected(Master self, int64_t now_ns) except -1:
     self.feed = reader.feed
     self.gets = reader.gets
     self.unparsed = 0
+    self.is_between_replies = False
     self.scan = SCAN_LINE_START
     self.is_proven = False
     self.handshake = Handshake(

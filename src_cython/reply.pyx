@@ -15,7 +15,7 @@
 # "of all" is of several keys: a script, where the ACQUIRE of one key is a SET. The
 # answer to one is none to the other.
 
-from libc.string cimport memchr
+from libc.string cimport memchr, memcmp
 
 from hiredis import Reader, ReplyError
 
@@ -62,6 +62,34 @@ cdef bint reply_is_giant(int *scan, const char *data, size_t size) noexcept:
 
 cdef object reply_reader():
     return Reader(notEnoughData=INCOMPLETE)
+
+
+# What masters mostly say, to the byte. To compare costs a tenth of what it costs to
+# have hiredis make an object of each, and that is a third of a batch's time.
+cdef object REPLY_OK = b"OK"
+cdef object REPLY_ONE = 1
+cdef object REPLY_ZERO = 0
+
+
+cdef object usual_reply(const char *at, Py_ssize_t size, int *length):
+    # One of those where it stands whole at `at`, and its length; else INCOMPLETE: then
+    # it is for hiredis to say what it is.
+    if size >= 4 and at[0] == c':' and at[2] == c'\r' and at[3] == c'\n':
+        length[0] = 4
+        if at[1] == c'1':
+            return REPLY_ONE
+        if at[1] == c'0':
+            return REPLY_ZERO
+    elif size >= 5 and memcmp(at, b"+OK\r\n", 5) == 0:
+        length[0] = 5
+        return REPLY_OK
+    elif size >= 3 and memcmp(at, b"_\r\n", 3) == 0:     # nil of RESP3
+        length[0] = 3
+        return None
+    elif size >= 5 and memcmp(at, b"$-1\r\n", 5) == 0:   # nil of RESP2
+        length[0] = 5
+        return None
+    return INCOMPLETE
 
 
 cdef int vote_of(int operation, bint is_of_all, object reply) noexcept:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+
 import pytest
 import redis
 from awaited import DRIVERS
@@ -23,3 +26,11 @@ def lease(locks: FastRedlock, servers: list[redis.Redis]) -> Lease:
     taken = granted(locks.acquire(KEY, ttl=10))
     assert settled_values(servers, [taken.token] * 5) == [taken.token] * 5
     return taken
+
+
+@pytest.fixture
+def no_collector() -> Iterator[None]:
+    """Let no signal handler run in a callback of the collector: it would be ignored."""
+    gc.disable()
+    yield
+    gc.enable()

@@ -12,6 +12,7 @@ from fastredlock._core import (
     Round,
     Terms,
     Verdict,
+    Vote,
     engine_by_hand,
     engine_check_again,
     engine_let_out,
@@ -246,3 +247,30 @@ def test_batch_of_something_else_when_made_then_is_refused() -> None:
     batch = Batch([])
     with pytest.raises(RuntimeError):
         batch.__init__([])  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("size", range(1, 12))
+def test_replies_when_cut_anywhere_then_each_is_read_as_its_own(
+    engine: Engine, size: int
+) -> None:
+    batch = taken_in(engine, 6)
+    replies = (
+        b"+OK\r\n$-1\r\n>4\r\n+a\r\n:1\r\n_\r\n+OK\r\n+OK\r\n_\r\n-OOM no\r\n+OK\r\n"
+    )
+    for start in range(0, len(replies), size):
+        answer(engine, replies[start : start + size])
+    won = [round.is_won for round in batch.rounds]
+    assert won == [True, False, True, False, False, True]
+    assert batch.failure is batch.rounds[4]
+
+
+@pytest.mark.parametrize("reply", [b"+OK\r\n", b"_\r\n", b"$-1\r\n"])
+def test_reply_when_nobody_asked_for_it_then_ends_the_connection(
+    engine: Engine, reply: bytes
+) -> None:
+    engine_on_bytes(engine, 0, reply, T0)
+    assert engine.states[0][1] == "sent a reply nobody asked for"
+    batch = taken_in(engine, 1)
+    engine_on_bytes(engine, 1, b":1\r\n" + reply, T0)
+    assert "fits no question" in engine.states[1][1]
+    assert batch.rounds[0].votes()[1][0] is Vote.FAILED

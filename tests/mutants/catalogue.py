@@ -305,6 +305,33 @@ MUTANTS = (
         ("tests/behaviour/test_signals.py",),
     ),
     Mutant(
+        "many at once not undone when one failed",
+        (
+            Edit(
+                "src_cython/batch.pyx",
+                "    return self.failure is not None and batch_is_given_up(self)\n",
+                "    return False\n",
+            ),
+            Edit(
+                "fastredlock/client.py",
+                "            self._abandon(acquires.batch)",
+                "            pass",
+            ),
+        ),
+        ("tests/core/test_batch.py", "tests/behaviour/test_each.py"),
+    ),
+    Mutant(
+        "all of many rounds under way at once",
+        (
+            Edit(
+                "src_cython/batch.pyx",
+                "self.under_way < self.window\n",
+                "self.under_way >= 0\n",
+            ),
+        ),
+        ("tests/core/test_batch.py",),
+    ),
+    Mutant(
         "forked child speaks on its parent's connections",
         (
             Edit(
@@ -421,5 +448,16 @@ for _, key in ipairs(KEYS) do redis""",
             ),
         ),
         ("tests/setups/test_tls.py",),
+    ),
+    Mutant(
+        "a line inside a reply taken for a reply",
+        (
+            Edit(
+                "src_cython/stream.pyx",
+                "        if self.is_between_replies:\n",
+                "        if True:\n",
+            ),
+        ),
+        ("tests/core/test_batch.py",),
     ),
 )
