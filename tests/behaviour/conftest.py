@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 import redis
-from awaited import DRIVERS
+from awaited import DRIVERS, LOOPS
 
 from fastredlock import FastRedlock, Lease
 
@@ -17,6 +17,12 @@ from .helpers import KEY, granted, settled_values
 @pytest.fixture(params=DRIVERS)
 def driver(request: pytest.FixtureRequest) -> str:
     """Run each test over all drivers, but those marked `blocking`."""
+    return str(request.param)
+
+
+@pytest.fixture(params=LOOPS)
+def kind(request: pytest.FixtureRequest) -> str:
+    """Run each test of the awaitable FastRedlock itself on both kinds of loop."""
     return str(request.param)
 
 
