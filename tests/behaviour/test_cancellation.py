@@ -226,8 +226,8 @@ async def every_cut(
         await check(result)
         if ends == 2:
             break
-    # A timeout is a turn late, in which a loop may do all there is to do.
-    assert cuts >= (0 if way is by_timeout else at_least)
+    # A timeout or a group is a turn late, in which a loop may do all there is to do.
+    assert cuts >= (0 if way in (by_timeout, by_task_group) else at_least)
 
 
 async def released(lease: Lease | None) -> None:
