@@ -65,8 +65,8 @@ BUGS = (
     planted(
         "...for the last ttl instead of the longest",
         "fastredlock/lease.py",
-        "made[0].longest_terms if made",
-        "made[0].terms if made",
+        "longest_terms",
+        "terms",
     ),
     known("NOSCRIPT not repeated", "NOSCRIPT not repeated"),
     known(
