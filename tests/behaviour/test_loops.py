@@ -83,6 +83,8 @@ def test_second_loop_when_the_first_is_open_then_every_call_is_a_clear_error(
             for call in (
                 lambda: locks.acquire("other", timeout=0),
                 lambda: locks.acquire_all(["other", "one"], timeout=0),
+                lambda: locks.acquire_each(["other", "one"]),
+                lambda: locks.release_each([lease]),
                 lambda: locks.lock("other").__aenter__(),
                 lambda: locks.holders(),
                 lambda: locks.connect(),
