@@ -135,12 +135,14 @@ def _async_client(url: str) -> Any:
 class PotteryTasks:
     """One `AIORedlock` per task, over one client per master."""
 
-    async def open(self, urls: Sequence[str], keys: Sequence[str]) -> None:
-        from pottery import AIORedlock
+    def __init__(self, module: str = "pottery") -> None:
+        self._module = module
 
+    async def open(self, urls: Sequence[str], keys: Sequence[str]) -> None:
+        new_lock = importlib.import_module(self._module).AIORedlock
         self._clients = [_async_client(url) for url in urls]
         self._locks: list[Any] = [
-            AIORedlock(key=key, masters=set(self._clients), auto_release_time=TTL)
+            new_lock(key=key, masters=set(self._clients), auto_release_time=TTL)
             for key in keys
         ]
 
@@ -158,9 +160,15 @@ class PotteryTasks:
 class RedisPyTasks:
     """redis-py's own asyncio `Lock` per task, on the first master alone: no Redlock."""
 
+    def __init__(self, module: str = "redis.asyncio.lock") -> None:
+        self._module = module
+
     async def open(self, urls: Sequence[str], keys: Sequence[str]) -> None:
+        lock_class = importlib.import_module(self._module).Lock
         self._client = _async_client(urls[0])
-        self._locks: list[Any] = [self._client.lock(key, timeout=TTL) for key in keys]
+        self._locks: list[Any] = [
+            self._client.lock(key, timeout=TTL, lock_class=lock_class) for key in keys
+        ]
 
     async def pair(self, slot: int) -> None:
         lock = self._locks[slot]

@@ -9,6 +9,7 @@ does so of its own accord when hiredis is installed.  Libraries are imported by
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
 import importlib.util
 from collections.abc import Sequence
@@ -65,10 +66,16 @@ class RedlockPyPeer:
     is seen, because there is one try only.
     """
 
-    def open(self, urls: Sequence[str], key: str) -> None:
-        from redlock import Redlock
+    def __init__(self, module: str = "redlock") -> None:
+        self._module = module
 
-        self._manager: Any = Redlock(list(urls), retry_count=1, retry_delay=0.001)
+    def open(self, urls: Sequence[str], key: str) -> None:
+        from redis import Redis
+
+        self._clients = [Redis.from_url(url) for url in urls]
+        self._manager: Any = importlib.import_module(self._module).Redlock(
+            self._clients, retry_count=1, retry_delay=0.001
+        )
         self._key = key
 
     def pair(self) -> None:
@@ -78,19 +85,21 @@ class RedlockPyPeer:
         self._manager.unlock(lock)
 
     def close(self) -> None:
-        for client in self._manager.servers:
+        for client in self._clients:
             client.close()
 
 
 class PotteryPeer:
     """One pottery `Redlock` for the life of the process: cheaper than one per use."""
 
+    def __init__(self, module: str = "pottery") -> None:
+        self._module = module
+
     def open(self, urls: Sequence[str], key: str) -> None:
-        from pottery import Redlock
         from redis import Redis
 
         self._clients = [Redis.from_url(url) for url in urls]
-        self._lock: Any = Redlock(
+        self._lock: Any = importlib.import_module(self._module).Redlock(
             key=key, masters=set(self._clients), auto_release_time=TTL
         )
 
@@ -107,11 +116,15 @@ class PotteryPeer:
 class RedisPyPeer:
     """redis-py's own `Lock`, on the first master alone: no Redlock, one round trip."""
 
+    def __init__(self, module: str = "redis.lock") -> None:
+        self._module = module
+
     def open(self, urls: Sequence[str], key: str) -> None:
         from redis import Redis
 
+        lock_class = importlib.import_module(self._module).Lock
         self._client = Redis.from_url(urls[0])
-        self._lock: Any = self._client.lock(key, timeout=TTL)
+        self._lock: Any = self._client.lock(key, timeout=TTL, lock_class=lock_class)
 
     def pair(self) -> None:
         if not self._lock.acquire(blocking=False):

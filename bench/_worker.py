@@ -1,10 +1,10 @@
 """One Python contestant in a process of its own: `python -m bench._worker NAME ...`
 
-NAME is a contestant of `_peers` or, as in `asyncio:200`, a player of `_crowds`. The
-other arguments are the key and the masters' URLs.  It speaks the floor's protocol
-(floor.c): prints `ready`, then answers every line `run PAIRS` with one line of JSON,
-and ends with its standard input.  The garbage collector is left on, as in the services
-that the libraries are made for.
+NAME is a contestant of `_peers` or, as in `asyncio:200`, a player of `_crowds` or, as
+in `pottery/ours:1`, of `_swaps`. The other arguments are the key and the masters' URLs.
+It speaks the floor's protocol (floor.c): prints `ready`, then answers every line `run
+PAIRS` with one line of JSON, and ends with its standard input. The garbage collector is
+left on, as in the services that the libraries are made for.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from bench._crowds import open_crowd
 from bench._drivers import Driver, Single
 from bench._peers import PEERS
+from bench._swaps import open_swap
 
 
 def main() -> None:
@@ -30,6 +31,8 @@ def main() -> None:
 
 
 def _open(name: str, key: str, urls: Sequence[str]) -> Driver:
+    if "/" in name:
+        return open_swap(name, urls, key)
     if ":" in name:
         return open_crowd(name, urls, key)
     return Single(PEERS[name](), urls, key)

@@ -136,13 +136,15 @@ class Common:
         self._extension_num = 0
 
     def _remaining(self, votes: Iterable[MasterVote], flag: bool | None) -> float:
-        """Return the validity left (s) where a majority has our token, else 0."""
-        lease = self._lease
-        ours = sha256(lease.token).hexdigest()[:16]
-        having = sum(vote.token_hash == ours for vote in votes)
-        if having > len(self.masters) // 2:
-            left: float = lease.remaining()
-            return left
+        """Return how long (s) a majority will have our token, or 0 if none has it."""
+        ours = sha256(self._lease.token).hexdigest()[:16]
+        lefts_ms = sorted(
+            vote.remaining_ms or 0 for vote in votes if vote.token_hash == ours
+        )
+        quorum = len(self.masters) // 2 + 1
+        if len(lefts_ms) >= quorum:
+            left: float = self._lease.remaining()
+            return min(left, lefts_ms[-quorum] / 1000)
         self._check_enough_masters_up(flag, failures(votes))
         return 0
 

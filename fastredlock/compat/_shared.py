@@ -9,10 +9,13 @@ text alone, as long as somebody uses it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any, TypeVar
 from urllib.parse import parse_qs, urlsplit
-from weakref import WeakKeyDictionary, WeakValueDictionary, ref
+from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary, ref
+
+from .. import FastRedlock, Lease, QuorumUnreachableError
 
 L = TypeVar("L")
 
@@ -25,12 +28,16 @@ token_source: ContextVar[Callable[[], bytes | str]] = ContextVar("token_source")
 LONGEST_CONNECT_TIMEOUT = 1.0
 LONGEST_ROUND_TIMEOUT = 0.5
 
+_asked_to_connect: WeakSet[Any] = WeakSet()
 _known: WeakValueDictionary[tuple[object, ...], Any] = WeakValueDictionary()
 _kept: WeakKeyDictionary[object, list[object]] = WeakKeyDictionary()
 
 
 def shared_locks(
-    make: Callable[..., L], masters: Sequence[object], *, drift_factor: float = 0.01
+    make: Callable[..., L],
+    masters: Sequence[object],
+    *,
+    drift_factor: float = 0.01,
 ) -> L:
     """Return the FastRedlock for these masters, made by `make` where there is none.
 
@@ -42,13 +49,37 @@ def shared_locks(
     try:
         locks: L | None = _known.get(key)
     except TypeError:  # a dict has no hash
-        return _new_locks(make, masters, drift_factor)
+        return new_locks(make, masters, drift_factor)
     if locks is None:
-        locks = _known[key] = _new_locks(make, masters, drift_factor)
+        # Threads may make one at the same time: all of them then use the first.
+        locks = _known.setdefault(key, new_locks(make, masters, drift_factor))
         for reference in references:
             if isinstance(reference, ref):
                 _kept.setdefault(reference(), []).append(locks)
     return locks
+
+
+def try_once(locks: FastRedlock, name: str | bytes, ttl: float) -> Lease | None:
+    """Try once; the very first try waits for connections as long as it may.
+
+    One try of FastRedlock waits for them no longer than for a round, which is too short
+    for the first one with a ttl of some ms. Raises as `acquire` does.
+    """
+    try:
+        return locks.acquire(name, ttl=ttl, timeout=0)
+    except QuorumUnreachableError:
+        if not is_first_failure(locks):
+            raise
+    with suppress(QuorumUnreachableError):
+        locks.connect()
+    return locks.acquire(name, ttl=ttl, timeout=0)
+
+
+def is_first_failure(locks: object) -> bool:
+    """Return True the first time that it is asked about this FastRedlock."""
+    is_first = locks not in _asked_to_connect
+    _asked_to_connect.add(locks)
+    return is_first
 
 
 def _reference(master: object) -> object:
@@ -62,9 +93,10 @@ def _reference(master: object) -> object:
         return master
 
 
-def _new_locks(
-    make: Callable[..., L], masters: Sequence[object], drift_factor: float
+def new_locks(
+    make: Callable[..., L], masters: Sequence[object], drift_factor: float = 0.01
 ) -> L:
+    """Make a FastRedlock that asks `token_source`, with the masters' timeouts."""
     connect_timeout = _shortest("socket_connect_timeout", masters)
     round_timeout = _shortest("socket_timeout", masters)
     return make(
@@ -90,3 +122,8 @@ def _settings_of(master: Any) -> Mapping[str, Any]:
         return master
     pool = getattr(master, "connection_pool", None)
     return getattr(pool, "connection_kwargs", {})
+
+
+def key_name(resource: Any) -> str | bytes:
+    """Return the name of a key; the replaced libraries take numbers as well."""
+    return str(resource) if type(resource) in (int, float) else resource

@@ -37,9 +37,11 @@ from ._pottery import (
     seconds_of,
     tries,
 )
-from ._shared import token_source
+from ._pottery_asyncio import AIORedlock
+from ._shared import token_source, try_once
 
 __all__ = [
+    "AIORedlock",
     "ExtendUnlockedLock",
     "PrimitiveError",
     "QuorumIsImpossible",
@@ -103,12 +105,14 @@ class Redlock(Common):
         of the masters fails.
         """
         seconds = seconds_of(blocking, timeout)
-        began = monotonic()
+        began, ttl = monotonic(), self.auto_release_time
         for tried, left in enumerate(tries(seconds)):
             token_source.set(new_uuid)
             try:
-                lease = self._locks.acquire(
-                    self.key, ttl=self.auto_release_time, timeout=left
+                lease = (
+                    self._locks.acquire(self.key, ttl=ttl, timeout=left)
+                    if tried
+                    else try_once(self._locks, self.key, ttl)
                 )
             except (QuorumUnreachableError, ValidityExhaustedError) as error:
                 self._failed(error, raise_on_redis_errors)

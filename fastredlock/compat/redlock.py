@@ -23,7 +23,7 @@ from .. import (
     ReleaseStatus,
     ValidityExhaustedError,
 )
-from ._shared import shared_locks, token_source
+from ._shared import key_name, shared_locks, token_source, try_once
 
 __all__ = ["CannotObtainLock", "Lock", "MultipleRedlockException", "Redlock"]
 
@@ -120,7 +120,7 @@ class Redlock:
         # How long a server that is away now is sent the release when it comes back.
         longest = 2 * getattr(lock, "validity", 0) / 1000
         ttl = longest if longest > DEFAULT_TTL else None
-        lease = self._locks.adopt(_name(lock.resource), lock.key, ttl=ttl)
+        lease = self._locks.adopt(key_name(lock.resource), lock.key, ttl=ttl)
         if lease.release() is UNKNOWN:
             _warn("%r: fewer than a quorum confirmed the unlock", lock.resource)
 
@@ -130,7 +130,7 @@ class Redlock:
         """Take the lock on one server alone, over a connection made for this call."""
         _check_ttl(ttl)
         with FastRedlock([server], new_token=lambda: val) as alone:
-            lease = alone.acquire(_name(resource), ttl=ttl / 1000, timeout=0)
+            lease = alone.acquire(key_name(resource), ttl=ttl / 1000, timeout=0)
         return None if lease is None else True
 
     def unlock_instance(self, server: object, resource: Any, val: bytes | str) -> None:
@@ -139,7 +139,7 @@ class Redlock:
         Logs what went wrong, and raises nothing.
         """
         with FastRedlock([server]) as alone:
-            if alone.adopt(_name(resource), val).release() is UNKNOWN:
+            if alone.adopt(key_name(resource), val).release() is UNKNOWN:
                 _warn("%r: the unlock was not confirmed by %r", resource, alone)
 
     def get_unique_id(self) -> bytes:
@@ -152,7 +152,7 @@ class Redlock:
     def _try(self, resource: Any, ttl: int) -> Lease | None:
         token_source.set(self.get_unique_id)
         try:
-            return self._locks.acquire(_name(resource), ttl=ttl / 1000, timeout=0)
+            return try_once(self._locks, key_name(resource), ttl / 1000)
         except (QuorumUnreachableError, ValidityExhaustedError) as error:
             _warn("%s", error)
             return None
@@ -161,11 +161,6 @@ class Redlock:
 def _check_ttl(ttl: object) -> None:
     if not isinstance(ttl, int):
         raise ValueError(f"ttl {ttl} is not an integer")
-
-
-def _name(resource: Any) -> str | bytes:
-    """Return the name of a key; redis-py takes numbers as well."""
-    return str(resource) if type(resource) in (int, float) else resource
 
 
 def _warn(text: str, *values: object) -> None:

@@ -6,10 +6,12 @@ a fixture that gives one after the other; with `not_copied(*PAIR)`, theirs must 
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import os
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -28,7 +30,9 @@ MANNERS = ("__enter__", "__exit__", "__aenter__", "__aexit__", "__call__")
 
 def load(name: str) -> ModuleType:
     """Import a library, or skip the test where it is not installed."""
-    return pytest.importorskip(name, reason=f"{name} is in the extra `compat-test`")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # distutils, in aioredlock
+        return pytest.importorskip(name, reason=f"{name} is not installed")
 
 
 def library(theirs: str, ours: str) -> Any:
@@ -121,6 +125,39 @@ def own_names(module: ModuleType) -> list[str]:
         if not name.startswith("_")
         and getattr(value, "__module__", None) == module.__name__
     ]
+
+
+# --- awaitable locks ------------------------------------------------------------------
+
+
+class Driven:
+    """An awaitable object behind a blocking face: each call runs on its loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, awaitable: Any) -> None:
+        vars(self).update(loop=loop, awaitable=awaitable)
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self.awaitable, name)
+        if not inspect.iscoroutinefunction(value):
+            return value
+
+        def run(*arguments: Any, **options: Any) -> Any:
+            return self.loop.run_until_complete(value(*arguments, **options))
+
+        return run
+
+    def __setattr__(self, name: str, value: object) -> None:
+        setattr(self.awaitable, name, value)
+
+    def __repr__(self) -> str:
+        return repr(self.awaitable)
+
+    def __enter__(self) -> Any:
+        entered = self.loop.run_until_complete(self.awaitable.__aenter__())
+        return self if entered is self.awaitable else entered
+
+    def __exit__(self, *error: Any) -> Any:
+        return self.loop.run_until_complete(self.awaitable.__aexit__(*error))
 
 
 # --- another process ------------------------------------------------------------------

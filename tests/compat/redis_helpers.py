@@ -13,6 +13,7 @@ import inspect
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from subprocess import PIPE, Popen
@@ -160,3 +161,23 @@ def impatient(url: str, **options: Any) -> redis.Redis:
 def connections(server: redis.Redis) -> int:
     """Count the connections of a server, with the one that asks."""
     return len(server.client_list())
+
+
+def count_together(locks: list[Any], times: int = 20) -> int:
+    """Count under the locks, one thread for each; fewer than all is a lost update."""
+    total = 0
+
+    def count(lock: Any) -> None:
+        nonlocal total
+        for _ in range(times):
+            with lock:
+                value = total
+                time.sleep(0.0005)
+                total = value + 1
+
+    threads = [threading.Thread(target=count, args=[lock]) for lock in locks]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return total

@@ -7,6 +7,7 @@ often under the lock.
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import sys
 import time
@@ -23,6 +24,8 @@ class Held(Protocol):
     def take(self) -> bool: ...
 
     def release(self) -> None: ...
+
+    def close(self) -> None: ...
 
 
 class RedlockPy:
@@ -41,6 +44,9 @@ class RedlockPy:
     def release(self) -> None:
         self._manager.unlock(self._lock)
 
+    def close(self) -> None:
+        pass
+
 
 class Pottery:
     """pottery: one Redlock, with a redis-py client for each master."""
@@ -48,8 +54,9 @@ class Pottery:
     def __init__(self, module: ModuleType, key: str, urls: list[str]) -> None:
         from redis import Redis
 
+        self._clients = set(map(Redis.from_url, urls))
         self._lock = module.Redlock(
-            key=key, masters=set(map(Redis.from_url, urls)), auto_release_time=TTL
+            key=key, masters=self._clients, auto_release_time=TTL
         )
 
     def take(self) -> bool:
@@ -58,8 +65,72 @@ class Pottery:
     def release(self) -> None:
         self._lock.release()
 
+    def close(self) -> None:
+        for client in self._clients:
+            client.close()
 
-KINDS: dict[str, Any] = {"redlock-py": RedlockPy, "pottery": Pottery}
+
+class PotteryAsyncio:
+    """pottery: one AIORedlock, with a client of redis.asyncio for each master."""
+
+    def __init__(self, module: ModuleType, key: str, urls: list[str]) -> None:
+        from redis.asyncio import Redis
+
+        self._loop = asyncio.new_event_loop()
+        self._run = self._loop.run_until_complete
+        self._clients = set(map(Redis.from_url, urls))
+        self._lock = module.AIORedlock(
+            key=key, masters=self._clients, auto_release_time=TTL
+        )
+
+    def take(self) -> bool:
+        return bool(self._run(self._lock.acquire(blocking=False)))
+
+    def release(self) -> None:
+        self._run(self._lock.release())
+
+    def close(self) -> None:
+        for client in self._clients:
+            self._run(client.aclose())
+        self._loop.close()
+
+
+class Aioredlock:
+    """aioredlock: a manager, and a Lock for each grant."""
+
+    def __init__(self, module: ModuleType, key: str, urls: list[str]) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._run = self._loop.run_until_complete
+        self._error = module.LockError
+        self._manager = self._run(self._managed(module, urls))
+        self._key = key
+        self._lock: Any = None
+
+    async def _managed(self, module: ModuleType, urls: list[str]) -> Any:
+        return module.Aioredlock(urls, retry_count=1)
+
+    def take(self) -> bool:
+        try:
+            self._lock = self._run(self._manager.lock(self._key, lock_timeout=TTL))
+        except self._error:
+            return False
+        return True
+
+    def release(self) -> None:
+        self._run(self._manager.unlock(self._lock))
+
+    def close(self) -> None:
+        self._run(self._manager.destroy())
+        self._run(asyncio.sleep(0.01))  # its roll-backs are tasks in the background
+        self._loop.close()
+
+
+KINDS: dict[str, Any] = {
+    "aioredlock": Aioredlock,
+    "redlock-py": RedlockPy,
+    "pottery": Pottery,
+    "pottery-asyncio": PotteryAsyncio,
+}
 
 
 def count(lock: Held, path: Path, times: int) -> None:
@@ -84,6 +155,7 @@ def main() -> None:
                 print(lock.release(), flush=True)
             case ["count", path, times]:
                 print(count(lock, Path(path), int(times)), flush=True)
+    lock.close()
 
 
 if __name__ == "__main__":

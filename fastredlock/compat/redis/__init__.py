@@ -1,11 +1,13 @@
 """redis-py's Lock on fastredlock: the same keys and values, on connections of its own.
 
-from fastredlock.compat.redis import Lock
+    from fastredlock.compat.redis import Lock
 
-with client.lock("orders:42", timeout=5, lock_class=Lock):
-    ...
-with Lock([client_a, client_b, client_c], "orders:42", timeout=5):
-    ...  # held by a majority of independent masters
+    with client.lock("orders:42", timeout=5, lock_class=Lock):
+        ...
+    with Lock([client_a, client_b, client_c], "orders:42", timeout=5):
+        ...  # held by a majority of independent masters
+
+Hooks and attributes are redis-py's. For asyncio: `fastredlock.compat.redis.asyncio`.
 """
 
 from __future__ import annotations

@@ -1,0 +1,259 @@
+"""aioredlock 0.7.3 on fastredlock: change `from aioredlock import Aioredlock`, no more.
+
+Same keys, UUIDs or given identifiers for tokens, seconds, and a task that extends locks
+without a timeout. Other than the library, extending never revives a lock that was lost
+and never deletes one that still stands, a lost lock is logged and no longer `valid`, a
+failed try leaves nothing behind, and a node that does not answer delays nothing.
+"""
+
+from __future__ import annotations
+
+from asyncio import create_task, sleep
+from collections.abc import Iterable, Sequence
+from hashlib import sha256
+from logging import Logger, getLogger
+from random import uniform
+from typing import Any
+from uuid import uuid4
+
+from .. import (
+    LeaseLostError,
+    MasterVote,
+    QuorumUnreachableError,
+    ReleaseStatus,
+    ValidityExhaustedError,
+)
+from ..asyncio import FastRedlock, Lease
+from ._aioredlock import Lock, LockAcquiringError, LockError, LockRuntimeError
+from ._aioredlock_connections import Sentinel, master_of, without_password
+from ._shared import key_name, new_locks, token_source
+from ._shared_asyncio import try_once
+
+__all__ = [
+    "Aioredlock",
+    "Lock",
+    "LockAcquiringError",
+    "LockError",
+    "LockRuntimeError",
+    "Sentinel",
+]
+
+LOCALHOST = [{"host": "localhost", "port": 6379}]
+WATCHED = 0.6  # of the ttl: after which a lock without a timeout is extended
+
+
+class Aioredlock:
+    """Take locks on a majority of masters; see aioredlock for how it is used.
+
+    `redis_connections`: dicts of aioredis's arguments, `(host, port)`, URLs, paths of
+    unix sockets, or clients, whose settings are copied. Raises ValueError for one that
+    cannot be, and for counts and times (s) that are not positive.
+    """
+
+    def __init__(
+        self,
+        redis_connections: Iterable[Any] = LOCALHOST,
+        retry_count: int = 3,
+        retry_delay_min: float = 0.1,
+        retry_delay_max: float = 0.3,
+        internal_lock_timeout: float = 10.0,
+    ) -> None:
+        self.redis_connections = redis_connections
+        self.retry_count = int(retry_count)
+        self.retry_delay_min = float(retry_delay_min)
+        self.retry_delay_max = float(retry_delay_max)
+        self.internal_lock_timeout = float(internal_lock_timeout)
+        if self.retry_count < 1:
+            raise ValueError("Retry count must be greater or equal 1.")
+        if self.retry_delay_min <= 0 or self.retry_delay_max <= 0:
+            raise ValueError("Retry delay must be greater than 0 seconds.")
+        if self.internal_lock_timeout <= 0:
+            raise ValueError("Internal lock_timeout must be greater than 0 seconds.")
+        masters = [master_of(connection) for connection in redis_connections]
+        self._redlock: FastRedlock = new_locks(FastRedlock, masters)
+        self._quorum = len(masters) // 2 + 1
+        self._locks: dict[str, Lock] = {}  # by resource: the last one taken
+
+    @property
+    def log(self) -> Logger:
+        """The library's logger, as it was configured."""
+        return getLogger("aioredlock.algorithm")
+
+    async def lock(
+        self,
+        resource: str,
+        lock_timeout: float | None = None,
+        lock_identifier: str | None = None,
+    ) -> Lock:
+        """Return a Lock for `lock_timeout` s, or one that is extended until released.
+
+        With the identifier of one that is held, that is extended. Raises
+        LockAcquiringError if others hold it after all tries, LockRuntimeError if fewer
+        than a quorum of the masters could answer the last one.
+        """
+        _check_timeout(lock_timeout)
+        ttl = lock_timeout or self.internal_lock_timeout
+        lease = await self._taken(resource, ttl, lock_identifier)
+        id = lock_identifier or lease.token.decode()
+        lock = Lock(self, resource, id, lock_timeout, valid=True)
+        lock._lease = lease
+        if lock_timeout is None:
+            lock._watch = create_task(self._extend_until_released(lock, lease))
+        self._locks[resource] = lock
+        return lock
+
+    async def extend(self, lock: Lock, lock_timeout: float | None = None) -> None:
+        """Make it ours for `lock_timeout` s (default: as before) from now on.
+
+        Raises RuntimeError if it is not valid, LockAcquiringError if it was lost, which
+        makes it so, LockRuntimeError if too few masters confirmed: it still stands
+        until its time is over.
+        """
+        if not lock.valid:
+            raise RuntimeError("Lock is not valid")
+        _check_timeout(lock_timeout)
+        ttl = lock_timeout or lock.lock_timeout or self.internal_lock_timeout
+        try:
+            await self._lease_of(lock).extend(ttl)
+        except LeaseLostError as error:
+            if error.votes and not self._could_answer(error.votes):
+                raise LockRuntimeError("Can not set lock") from error
+            lock.valid = False
+            raise LockAcquiringError("Can not set lock") from error
+
+    async def unlock(self, lock: Lock) -> None:
+        """Release it; what nobody holds any more is no error.
+
+        Raises LockAcquiringError if another has it, LockRuntimeError if fewer than a
+        quorum of the masters confirmed.
+        """
+        lock.valid = False
+        if lock._watch is not None:
+            lock._watch.cancel()
+        status = await self._lease_of(lock).release()
+        if status is ReleaseStatus.UNKNOWN:
+            raise LockRuntimeError("Can not unset lock")
+        if status is ReleaseStatus.GONE and await self.is_locked(lock):
+            raise LockAcquiringError("Can not unset lock")
+        if self._locks.get(lock.resource) is lock:
+            del self._locks[lock.resource]
+
+    async def is_locked(self, resource_or_lock: str | Lock) -> bool:
+        """Return whether a majority of the masters has the resource, for anybody."""
+        if isinstance(resource_or_lock, Lock):
+            resource_or_lock = resource_or_lock.resource
+        elif not isinstance(resource_or_lock, str):
+            raise TypeError(
+                "Argument should be ether aioredlock.Lock instance or string, "
+                f"{type(resource_or_lock)} is given."
+            )
+        votes = await self._redlock.holders(key_name(resource_or_lock))
+        return sum(vote.token_hash is not None for vote in votes) >= self._quorum
+
+    async def get_active_locks(self) -> list[Lock]:
+        """Return the locks of this manager that are still held."""
+        return [
+            lock
+            for lock in list(self._locks.values())
+            if lock.valid is True
+            if self._lease_of(lock).is_valid and await lock.is_locked()
+        ]
+
+    async def get_lock(self, resource: str, lock_identifier: str) -> Lock:
+        """Return the Lock that somebody took with this identifier.
+
+        Its `lock_timeout` is the time left (whole s). Raises LockAcquiringError if a
+        majority does not have it, LockRuntimeError if too few could answer.
+        """
+        votes = await self._redlock.holders(key_name(resource))
+        wanted = sha256(str(lock_identifier).encode()).hexdigest()[:16]
+        lefts_ms = sorted(
+            vote.remaining_ms or 0 for vote in votes if vote.token_hash == wanted
+        )
+        if len(lefts_ms) >= self._quorum:
+            left = (lefts_ms[-self._quorum] + 500) // 1000  # rounded as by TTL
+            return Lock(self, resource, lock_identifier, left, valid=True)
+        if self._could_answer(votes):
+            raise LockAcquiringError("Can not get lock")
+        raise LockRuntimeError("Can not get lock")
+
+    async def destroy(self) -> None:
+        """Release all locks and close the connections."""
+        for lock in list(self._locks.values()):
+            if lock.valid:
+                try:
+                    await self.unlock(lock)
+                except Exception:
+                    self.log.exception('Can not unlock "%s"', lock.resource)
+        self._locks.clear()
+        await self._redlock.close()
+
+    async def _taken(self, resource: str, ttl: float, identifier: str | None) -> Lease:
+        """Take the resource, in all the tries there are."""
+        name = key_name(resource)
+        if identifier:
+            try:
+                lease = self._redlock.adopt(name, identifier, ttl=ttl)
+                await lease.extend(ttl)
+                return lease
+            except LeaseLostError:
+                pass  # not ours, or nobody's
+        failure: LockError
+        for tried in range(self.retry_count):
+            if tried:
+                await sleep(uniform(self.retry_delay_min, self.retry_delay_max))
+            token_source.set(lambda: identifier or str(uuid4()))
+            try:
+                granted = await try_once(self._redlock, name, ttl)
+                if granted is not None:
+                    return granted
+                failure = LockAcquiringError("Can not set lock")
+            except QuorumUnreachableError as error:
+                failure = LockRuntimeError("Can not set lock")
+                failure.__cause__ = error
+            except ValidityExhaustedError as error:
+                failure = LockError("Lock timeout")
+                failure.__cause__ = error
+        raise failure
+
+    async def _extend_until_released(self, lock: Lock, lease: Lease) -> None:
+        """Extend it in time, again and again; it ends when the lock is lost."""
+        pause = WATCHED * self.internal_lock_timeout
+        while True:
+            await sleep(pause)
+            if not lock.valid:
+                return
+            try:
+                await self.extend(lock)
+                pause = WATCHED * self.internal_lock_timeout
+            except LockRuntimeError as error:
+                pause = lease.remaining() / 2  # it still stands that long
+                self.log.warning('"%s" not extended: %s', lock.resource, error)
+            except LockError as error:
+                self.log.error('"%s" is lost: %s', lock.resource, error.__cause__)
+                return
+
+    def _lease_of(self, lock: Lock) -> Lease:
+        if lock._lease is None:  # taken by another process, or by another manager
+            ttl = lock.lock_timeout or self.internal_lock_timeout
+            lock._lease = self._redlock.adopt(key_name(lock.resource), lock.id, ttl=ttl)
+        return lock._lease
+
+    def _could_answer(self, votes: Sequence[MasterVote]) -> bool:
+        answers = sum(vote.vote.name in ("GRANTED", "TAKEN") for vote in votes)
+        return answers >= self._quorum
+
+    def __repr__(self) -> str:
+        connections = [without_password(one) for one in self.redis_connections]
+        return (
+            f"Aioredlock(redis_connections={connections!r}, "
+            f"retry_count={self.retry_count!r}, "
+            f"retry_delay_min={self.retry_delay_min!r}, "
+            f"retry_delay_max={self.retry_delay_max!r}, "
+            f"internal_lock_timeout={self.internal_lock_timeout!r})"
+        )
+
+
+def _check_timeout(timeout: float | None) -> None:
+    if timeout is not None and timeout <= 0:
+        raise ValueError("Lock timeout must be greater than 0 seconds.")

@@ -1,0 +1,36 @@
+"""The libraries under test as fixtures, wherever that is more than a module."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+import redis
+
+from . import aioredlock_face
+from .helpers import wait_until
+from .pottery_face import EVERY_FACE, Face
+
+
+@pytest.fixture(params=EVERY_FACE)
+def pottery(request: pytest.FixtureRequest) -> Iterator[Face]:
+    """pottery, blocking and awaitable, then what replaces it; see `pottery_face`."""
+    before = threading.active_count()
+    with Face.named(request.param) as face:
+        yield face
+    # What their threads still send would reach the next test.
+    assert wait_until(lambda: threading.active_count() <= before)
+
+
+@pytest.fixture
+def clients(pottery: Face, urls: list[str]) -> set[redis.Redis]:
+    """One client of redis-py for each of the five shared masters, emptied before."""
+    return pottery.clients(urls)
+
+
+@pytest.fixture(params=aioredlock_face.PAIR, ids=["theirs", "ours"])
+def aioredlock(request: pytest.FixtureRequest) -> Iterator[aioredlock_face.Face]:
+    """aioredlock, then what replaces it; see `aioredlock_face`."""
+    with aioredlock_face.Face.of(request.param) as face:
+        yield face
