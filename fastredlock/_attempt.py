@@ -76,6 +76,7 @@ def attempts(
             # Never past the end of the timeout: the last try is made at it, not before.
             delay = min(delay, left_ns / 1e9)
             left_ns -= int(delay * 1e9)  # slept, it is no time to connect any more
+        del round  # rolled back by now: thousands may wait here, and none needs it
         yield delay
 
 

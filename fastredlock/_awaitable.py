@@ -36,10 +36,11 @@ class Lease(BaseLease):
         how long the old validity still stands). Never re-creates a lost key. Cancelled,
         it may have been extended or not: `remaining()` counts on the earlier end.
         """
+        driver = self._locks._loop_driver()
         extension, under_way = object(), extensions_of(self).under_way
         try:
             round = self._begin_extend(ttl, extension)
-            await self._locks._run(round)
+            await self._locks._run(driver, round)
             return self._end_extend(round, extension)
         finally:
             under_way.pop(extension, None)
@@ -51,15 +52,16 @@ class Lease(BaseLease):
         be tried again, and is sent by itself to masters that reconnect. Cancelled, it
         is sent all the same; how it ended is then UNKNOWN.
         """
+        locks = self._locks
+        driver = locks._loop_driver()
         round = self._begin_release()
         if round is None:
             return GONE
-        locks = self._locks
         try:
-            if await locks._submit(round) > locks._warned:
+            if await locks._submit(driver, round) > locks._warned:
                 locks._log_warnings()
         except BaseException:
-            locks._abandon(round)
+            locks._abandon(driver, round)
             raise
         return self._end_release(round)
 
@@ -94,19 +96,26 @@ class Acquisition(BaseAcquisition):
     __slots__ = ()
 
     async def run(self, ttl: float | None, timeout: float | None) -> Lease | None:
-        """Drive the attempts: run each round, sleep each delay."""
+        """Drive the attempts: run each round, sleep each delay; undo what fails."""
         locks = self._locks
-        for step in self.steps(ttl, timeout):
-            if isinstance(step, float):
-                await sleep(step)
-            else:
-                self.round = step
-                if await locks._submit(step) > locks._warned:
-                    locks._log_warnings()
-        round = self.last_round()
-        if not round.is_won:
-            return None
-        return Lease(locks, self._resource, round, round.valid_until_ns)
+        driver = locks._loop_driver()
+        try:
+            for step in self.steps(ttl, timeout):
+                if isinstance(step, float):
+                    self.round = None
+                    await sleep(step)
+                else:
+                    self.round = step
+                    if await locks._submit(driver, step) > locks._warned:
+                        locks._log_warnings()
+            round = self.last_round()
+            if not round.is_won:
+                return None
+            return Lease(locks, self._resource, round, round.valid_until_ns)
+        except BaseException:
+            if self.round is not None:
+                locks._abandon(driver, self.round)
+            raise
 
 
 class AcquisitionOfAll(Acquisition):
@@ -141,14 +150,10 @@ class Lock:
                 "this lock() was entered before: call lock() again for another lease"
             )
         acquisition = Acquisition(self._locks, self._resource)
-        try:
-            self._lease = await acquisition.run(self._ttl, self._timeout)
-            if self._lease is None:
-                raise acquisition.taken_error()
-            return self._lease
-        except BaseException:
-            acquisition.undo()
-            raise
+        self._lease = await acquisition.run(self._ttl, self._timeout)
+        if self._lease is None:
+            raise acquisition.taken_error()
+        return self._lease
 
     async def __aexit__(
         self,

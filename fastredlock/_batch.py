@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from ._attempt import round_timeout_hint
-from ._core import Batch, Round, Verdict, draw_token, new_acquires, now_ns
+from ._core import Batch, Round, Verdict, draw_token, new_acquires, new_releases, now_ns
 from ._settings import encode_each, listed
 from .errors import ConfigurationError, QuorumUnreachableError, ValidityExhaustedError
-from .lease import GONE, BaseLease, ReleaseStatus
+from .lease import UNKNOWN, BaseLease, ReleaseStatus, end_releases
 from .votes import votes_of
 
 TYPE_CHECKING = False  # as typing's, whose import would be a third of ours
@@ -56,10 +56,10 @@ class AcquireEach:
             self._raise(self.batch.failure)
         locks = self._locks
         return [
-            new_lease(locks, resource, round, round.valid_until_ns)
-            if round.is_won
-            else None
-            for resource, round in zip(self._resources, self.batch.rounds, strict=True)
+            new_lease(locks, resource, round, until_ns) if until_ns else None
+            for resource, round, until_ns in zip(
+                self._resources, self.batch.rounds, self.batch.validities(), strict=True
+            )
         ]
 
     def _raise(self, round: Round) -> NoReturn:
@@ -76,15 +76,18 @@ class AcquireEach:
 class ReleaseEach:
     """A release_each under way."""
 
-    __slots__ = ("_batch", "_leases", "_rounds")
+    __slots__ = ("_batch", "_engine", "_leases", "_rounds")
 
     def __init__(self, locks: BaseLocks, leases: Iterable[BaseLease | None]) -> None:
         self._batch: Batch | None = None
         self._rounds: list[Round | None] = []
+        self._engine = locks._engine
+        if not isinstance(leases, Iterable):
+            raise ConfigurationError(f"leases={leases!r}: allowed is an iterable")
         self._leases = list(leases)
         for lease in self._leases:
-            if lease is not None and (
-                not isinstance(lease, BaseLease) or lease._locks is not locks
+            if lease is not None and not (
+                isinstance(lease, BaseLease) and lease._locks is locks
             ):
                 raise ConfigurationError(
                     f"leases: {lease!r} is no lease of this FastRedlock, and not None"
@@ -92,18 +95,29 @@ class ReleaseEach:
 
     def begin(self) -> Batch:
         """Return what has to be run."""
-        self._rounds = [
-            None if lease is None else lease._begin_release() for lease in self._leases
-        ]
+        leases = self._leases
+        self._rounds = rounds = new_releases(
+            self._engine,
+            [
+                lease._round
+                if lease is not None
+                and lease._status is None
+                and lease._round.kept is None
+                else None
+                for lease in leases
+            ],
+        )
+        for i, (lease, round) in enumerate(zip(leases, rounds, strict=True)):
+            if round is not None:
+                lease._status = UNKNOWN  # type: ignore[union-attr]
+            elif lease is not None:
+                rounds[i] = lease._begin_release()
         self._batch = Batch([round for round in self._rounds if round is not None])
         return self._batch
 
     def end(self) -> list[ReleaseStatus]:
         """Return how each ended."""
-        return [
-            GONE if lease is None or round is None else lease._end_release(round)
-            for lease, round in zip(self._leases, self._rounds, strict=True)
-        ]
+        return end_releases(self._leases, self._rounds)
 
     def rest(self) -> Batch:
         """Return what an interrupted one still has to send."""

@@ -11,13 +11,14 @@ if TYPE_CHECKING:
 def extensions_of(lease: BaseLease) -> Extensions:
     """Return the lease's Extensions; the first call makes them.
 
-    Threads and signal handlers may make several at the same time: the first to be
-    appended is everybody's. (A lock would stay locked in a child forked meanwhile.)
+    Threads and signal handlers may make several at the same time: the first to be kept
+    is everybody's. (A lock would stay locked in a child forked meanwhile.)
     """
-    if not lease._extensions:
+    made: Extensions | None = lease._round.kept
+    if made is None:
         made = Extensions(lease._round.terms, lease._granted_until_ns)
-        lease._extensions.append(made)
-    return lease._extensions[0]
+        made = lease._round.keep(made)
+    return made
 
 
 class Extensions:

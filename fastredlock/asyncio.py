@@ -17,9 +17,12 @@ from .lease import ReleaseStatus
 from .votes import MasterVote, Resource, holders_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Coroutine, Iterable
+    from typing import Any
 
 __all__ = ["FastRedlock", "Lease", "Lock"]
+
+CLOSED = "this FastRedlock is closed"
 
 
 class FastRedlock(BaseLocks):
@@ -36,13 +39,13 @@ class FastRedlock(BaseLocks):
 
     # --- taking -----------------------------------------------------------------------
 
-    async def acquire(
+    def acquire(
         self,
         resource: str | bytes | None = None,
         *,
         ttl: float | None = None,
         timeout: float | None = None,
-    ) -> Lease | None:
+    ) -> Coroutine[Any, Any, Lease | None]:
         """Take the resource; return a Lease, or None if others held it all that time.
 
         Waits until it is ours, or for `timeout` s; 0 tries once. Raises
@@ -51,32 +54,22 @@ class FastRedlock(BaseLocks):
         validity up. Whatever leaves this call by exception, a cancellation too, is
         rolled back first.
         """
-        acquisition = Acquisition(self, resource)
-        try:
-            return await acquisition.run(ttl, timeout)
-        except BaseException:
-            acquisition.undo()
-            raise
+        return Acquisition(self, resource).run(ttl, timeout)
 
-    async def acquire_all(
+    def acquire_all(
         self,
         resources: Iterable[str | bytes],
         *,
         ttl: float | None = None,
         timeout: float | None = None,
-    ) -> Lease | None:
+    ) -> Coroutine[Any, Any, Lease | None]:
         """Take all of the resources or none of them, in one round; return one Lease.
 
         As `acquire` otherwise. Each master takes all keys in one step or none, so two
         callers that name the same resources in any order do not lock each other out.
         The lease's `resource` is the tuple of resources, each once.
         """
-        acquisition = AcquisitionOfAll(self, distinct(resources))
-        try:
-            return await acquisition.run(ttl, timeout)
-        except BaseException:
-            acquisition.undo()
-            raise
+        return AcquisitionOfAll(self, distinct(resources)).run(ttl, timeout)
 
     async def acquire_each(
         self, resources: Iterable[str | bytes], *, ttl: float | None = None
@@ -90,12 +83,12 @@ class FastRedlock(BaseLocks):
         them ended so; then, or if anything else leaves this call by exception, all are
         rolled back first.
         """
-        acquires = AcquireEach(self, resources, ttl)
+        driver, acquires = self._loop_driver(), AcquireEach(self, resources, ttl)
         try:
-            await self._run(acquires.batch)
+            await self._run(driver, acquires.batch)
             return acquires.end(Lease)
         except BaseException:
-            self._abandon(acquires.batch)
+            self._abandon(driver, acquires.batch)
             raise
 
     async def release_each(self, leases: Iterable[Lease | None]) -> list[ReleaseStatus]:
@@ -105,12 +98,12 @@ class FastRedlock(BaseLocks):
         returns it, is GONE, like a lease that was released before. Waits for about a
         round; if an exception leaves this call, all releases are sent all the same.
         """
-        releases = ReleaseEach(self, leases)
+        driver, releases = self._loop_driver(), ReleaseEach(self, leases)
         try:
-            await self._run(releases.begin())
+            await self._run(driver, releases.begin())
             return releases.end()
         except BaseException:
-            self._abandon(releases.rest())
+            self._abandon(driver, releases.rest())
             raise
 
     def lock(
@@ -151,7 +144,7 @@ class FastRedlock(BaseLocks):
         not be so any more.
         """
         round = self._new_inspection(resource)
-        await self._run(round)
+        await self._run(self._loop_driver(), round)
         return holders_of(self._engine, round)
 
     # --- connections ------------------------------------------------------------------
@@ -163,7 +156,7 @@ class FastRedlock(BaseLocks):
         QuorumUnreachableError if fewer than a quorum is ready.
         """
         began_ns = now_ns()
-        await self._run(self._engine.new_connecting())
+        await self._run(self._loop_driver(), self._engine.new_connecting())
         self._check_connected(began_ns)
 
     async def close(self) -> None:
@@ -197,44 +190,63 @@ class FastRedlock(BaseLocks):
     def __del__(self) -> None:
         # Collected by any thread: only the loop's may tell the loop.
         driver = getattr(self, "_driver", None)
-        if driver is not None and not driver.is_over():
-            with suppress(RuntimeError):  # the loop was closed in this moment
-                driver.loop.call_soon_threadsafe(driver.leave)
+        if driver is None:
+            return
+        if driver.is_over():
+            driver.retire()
+            return
+        with suppress(RuntimeError):  # the loop was closed in this moment
+            driver.loop.call_soon_threadsafe(driver.leave)
 
     # --- for leases -------------------------------------------------------------------
 
-    def _submit(self, work: Round | Batch) -> RoundFuture:
-        driver = self._driver
-        if driver is None or not driver.is_for(get_running_loop()):
-            driver = self._loop_driver()
-        try:
-            return driver.submit(work)
-        except ValueError as error:
-            raise FastRedlockError("this FastRedlock is closed") from error
-        except RuntimeError as error:
-            driver.abandon(work)
-            raise InternalError(f"please report this: {error}") from error
-
-    async def _run(self, work: Round | Batch) -> None:
-        try:
-            if await self._submit(work) > self._warned:
-                self._log_warnings()
-        except BaseException:
-            self._abandon(work)
-            raise
-
     def _loop_driver(self) -> LoopDriver:
-        loop, driver = get_running_loop(), self._driver
-        if driver is not None and driver.is_for(loop):
+        """Return the running loop's: a call asks before it does anything else."""
+        driver = self._driver
+        if driver is not None and driver.is_for(get_running_loop()):
             return driver
-        if driver is not None and not driver.is_over():
+        return self._new_driver(driver)
+
+    def _new_driver(self, old: LoopDriver | None) -> LoopDriver:
+        if old is not None and not old.is_over():
             raise FastRedlockError(
                 "this FastRedlock belongs to another event loop, which is still open: "
                 "make one for each loop"
             )
-        self._driver = driver = LoopDriver(self._engine, loop)
+        if self._engine.is_closed:
+            raise FastRedlockError(CLOSED)
+        try:
+            driver = LoopDriver(self._engine, get_running_loop())
+        except OSError as error:
+            raise FastRedlockError(f"cannot be watched by the loop: {error}") from error
+        if old is not None:
+            old.retire()
+        self._driver = driver
         return driver
 
-    def _abandon(self, work: Round | Batch) -> None:
-        if self._driver is not None:
-            self._driver.abandon(work)
+    def _submit(self, driver: LoopDriver, work: Round | Batch) -> RoundFuture:
+        try:
+            return driver.submit(work)
+        except ValueError as error:
+            raise FastRedlockError(CLOSED) from error
+        except RuntimeError as error:
+            self._abandon(driver, work)
+            raise InternalError(f"please report this: {error}") from error
+
+    async def _run(self, driver: LoopDriver, work: Round | Batch) -> None:
+        try:
+            if await self._submit(driver, work) > self._warned:
+                self._log_warnings()
+        except BaseException:
+            self._abandon(driver, work)
+            raise
+
+    def _abandon(self, driver: LoopDriver, work: Round | Batch) -> None:
+        current = self._driver
+        if driver is current:
+            driver.abandon(work)
+        elif current is not None:
+            # The loop was closed before its task had ended, which is collected now, by
+            # any thread; the engine is another loop's.
+            with suppress(RuntimeError):
+                current.loop.call_soon_threadsafe(current.abandon, work)

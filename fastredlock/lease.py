@@ -38,7 +38,6 @@ class BaseLease:
 
     __slots__ = (
         "__weakref__",
-        "_extensions",
         "_granted_until_ns",
         "_locks",
         "_round",
@@ -55,7 +54,6 @@ class BaseLease:
         self.resource = resource
         self._round = round
         self._granted_until_ns = valid_until_ns
-        self._extensions: list[Extensions] = []  # none or one that counts
         self._status: ReleaseStatus | None = None
 
     @property
@@ -69,7 +67,7 @@ class BaseLease:
         return self._asked().terms.ttl_ms / 1000
 
     def _asked(self) -> Extensions | Round:
-        return self._extensions[0] if self._extensions else self._round
+        return self._round.kept or self._round
 
     @property
     def votes(self) -> tuple[MasterVote, ...]:
@@ -95,8 +93,9 @@ class BaseLease:
     def _valid_until_ns(self) -> int:
         if self._status is not None:
             return 0
-        if self._extensions:
-            return min(self._extensions[0].validity_ns)
+        made: Extensions | None = self._round.kept
+        if made is not None:
+            return min(made.validity_ns)
         return self._granted_until_ns
 
     @property
@@ -163,8 +162,8 @@ class BaseLease:
         return True
 
     def _new_release(self) -> Round:
-        made = self._extensions
-        terms = made[0].longest_terms if made else self._round.terms
+        made: Extensions | None = self._round.kept
+        terms = self._round.terms if made is None else made.longest_terms
         release: Round = self._locks._engine.new_release(self._round, terms)
         return release
 
@@ -181,6 +180,22 @@ class BaseLease:
     def __repr__(self) -> str:
         state = "released" if self._status else f"{self.remaining():.3f} s left"
         return f"<{type(self).__name__} {self.resource!r}, {state}>"
+
+
+def end_releases(
+    leases: list[BaseLease | None], rounds: list[Round | None]
+) -> list[ReleaseStatus]:
+    """Take the outcome of many releases: `_end_release` of each."""
+    told: list[ReleaseStatus] = []
+    for lease, round in zip(leases, rounds, strict=True):
+        if lease is None or round is None:
+            told.append(GONE)
+        elif round.is_won:
+            lease._status = RELEASED
+            told.append(RELEASED)
+        else:
+            told.append(lease._end_release(round))
+    return told
 
 
 class Lease(BaseLease):

@@ -50,6 +50,14 @@ cdef class Batch:
                 <int>WINDOW_LEAST, <int>(round.terms.timeout_ns // ROUND_SHARE_NS)
             ))
 
+    def validities(self):
+        """List the end of each round's validity, 0 where it was not won."""
+        return [
+            round_valid_until_ns(<Round>round)
+            if (<Round>round).verdict_code == VERDICT_WON else 0
+            for round in self.rounds
+        ]
+
 
 cdef int batch_submit(
     Engine engine, Batch self, object waiter, int64_t now_ns
@@ -151,6 +159,19 @@ def new_acquires(Engine engine not None, list keys not None, Terms terms not Non
             Round(OPERATION_ACQUIRE, keys[i], tokens[i], terms, engine.master_count)
         )
     return Batch(rounds)
+
+
+def new_releases(Engine engine not None, list rounds not None):
+    """List the RELEASE round of each ACQUIRE round; None of None or a parent's."""
+    cdef Round round
+    cdef list releases = []
+    for each in rounds:
+        round = each
+        if round is not None and round.generation == current_generation:
+            releases.append(engine.new_release(round, round.terms))
+        else:
+            releases.append(None)
+    return releases
 
 
 cdef list draw_tokens(Py_ssize_t count):

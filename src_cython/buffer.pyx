@@ -2,7 +2,7 @@
 
 from libc.errno cimport ENOMEM
 from libc.stdlib cimport free, realloc
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy, memmove, memset
 
 cdef struct Buffer:
     char *data
@@ -25,6 +25,12 @@ cdef int buffer_reserve(Buffer *self, size_t size) noexcept nogil:
     cdef char *grown
     if self.end + size <= self.capacity:
         return 0
+    if self.start >= buffer_length(self):      # one that is never emptied
+        memmove(self.data, self.data + self.start, buffer_length(self))
+        self.end -= self.start
+        self.start = 0
+        if self.end + size <= self.capacity:
+            return 0
     capacity = max(self.capacity * 2, <size_t>BUFFER_FIRST_CAPACITY)
     while capacity < self.end + size:
         capacity *= 2

@@ -10,8 +10,16 @@
 # once more after leaving its request, a leader looks for requests once more after
 # giving the mutex back, and before it sleeps.
 #
-# Without the GIL the lists are still safe: each has its own lock inside, and what takes
-# two steps is done in a critical section of the crowd.
+# Without the GIL (free-threaded CPython) it stays correct, for these reasons. Engine,
+# masters, debts, links, and a round or batch from its submission to its end belong to
+# the leader alone, and the mutex orders one leader's writes before the next one's
+# reads; a round's end is published by the lock of its Request. What others read while a
+# leader works is: whole numbers that fit a register (counters, verdicts, times), each
+# true on its own; and objects (a master's reason and facts, what was said in a round,
+# the lists and the elected one here), read and replaced in critical sections. An
+# awaitable engine belongs to the thread of its loop. In Python, a lease's validity is
+# changed in single steps on lists and dicts, which have locks of their own there
+# (_extensions).
 
 cimport cython
 from cpython.pythread cimport (
@@ -175,8 +183,9 @@ cdef int crowd_wait(Crowd self, Request request) except -1:
     # Until there is something to look at. Whoever was elected is on its way now; if it
     # finds a leader, that one elects again.
     cdef bint is_signal = request_wait(request)
-    if self.elected is request:
-        self.elected = None
+    with cython.critical_section(self):
+        if self.elected is request:
+            self.elected = None
     if is_signal:
         PyErr_CheckSignals()
     return 0
@@ -193,13 +202,14 @@ cdef int forget_request(list requests, Request request) except -1:
 
 cdef int crowd_go(Crowd self, Request request) except -1:
     # A thread that waited goes; if it was elected it passes that on.
+    cdef bint is_elected
     with cython.critical_section(self):
         forget_request(self.waiting, request)
         forget_request(self.requests, request)
-    if self.elected is request:
-        self.elected = None
-        crowd_elect(self)
-    return 0
+        is_elected = self.elected is request
+        if is_elected:
+            self.elected = None
+    return crowd_elect(self) if is_elected else 0
 
 
 cdef bint bell_is_rung_before_sleep(Bell *self) noexcept nogil:

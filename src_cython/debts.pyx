@@ -12,7 +12,7 @@
 # then on, by the server's clock.
 
 cimport cython
-from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
+from cpython.ref cimport Py_DECREF, Py_INCREF, Py_XDECREF, PyObject
 from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport free, malloc
 
@@ -55,9 +55,9 @@ cdef class Debts:
             raise MemoryError
 
     def __dealloc__(self):
-        self.link = NULL      # its master is going as well
-        while self.count:
-            owed_round(debts_pop(self))
+        cdef uint32_t i
+        for i in range(self.count):
+            Py_XDECREF(self.owed[(self.first + i) & (self.capacity - 1)].round)
         free(self.owed)
 
 
@@ -73,7 +73,7 @@ cdef Owed debts_pop(Debts self) noexcept:
     cdef Owed oldest = self.owed[self.first]
     self.first = (self.first + 1) & (self.capacity - 1)
     self.count -= 1
-    debts_tell(self)
+    self.link.owed = self.count
     return oldest
 
 
@@ -122,13 +122,8 @@ cdef int debts_push(
     entry.key_until_ns = key_until_ns
     entry.is_repeated = is_repeated
     self.count += 1
-    debts_tell(self)
+    self.link.owed = self.count
     return 0
-
-
-cdef inline void debts_tell(Debts self) noexcept:
-    if self.link != NULL:
-        self.link.owed = self.count
 
 
 cdef int debts_carry(

@@ -83,10 +83,7 @@ cdef class Engine:
     @property
     def states(self):
         """Where each connection stands: (MasterState, reason it is not READY)."""
-        return tuple([
-            (MasterState((<Master>master).state_code), (<Master>master).reason)
-            for master in self.masters
-        ])
+        return tuple([master_standing(master) for master in self.masters])
 
     @property
     def late_us(self):
@@ -96,20 +93,7 @@ cdef class Engine:
     def health(self):
         """Per master: (name, MasterState, reason or last error, Facts, ServerClock,
         its last round trips in us, sorted)."""
-        return tuple([
-            (
-                (<Master>master).name,
-                MasterState((<Master>master).state_code),
-                (<Master>master).reason or (<Master>master).last_error,
-                (<Master>master).facts,
-                (<Master>master).clock,
-                sorted([
-                    (<Master>master).samples[i]
-                    for i in range(master_sample_count(<Master>master))
-                ]),
-            )
-            for master in self.masters
-        ])
+        return tuple([master_health(master) for master in self.masters])
 
     def new_round(self, int operation, bytes resource not None, bytes token not None,
                   Terms terms not None):
@@ -357,7 +341,7 @@ cdef int engine_forget_connections(Engine self, int64_t now_ns) except -1:
         master.feed = master.gets = master.handshake = None
         master.addresses = master.tls = None
         master_set_state(master, MASTER_CLOSED)
-        master.reason = "closed" if self.is_closed else "not connected yet"
+        master_explain(master, "closed" if self.is_closed else "not connected yet")
         master.failures = 0
         debts_fail(master.debts, master.reason, now_ns)
         master.debts.carried = []

@@ -55,9 +55,10 @@ def engine_by_hand(Engine engine not None):
     return engine.by_hand
 
 
-def engine_take_in(Engine engine not None, Round round not None, int64_t now_ns):
-    """Open a round, or let it wait for connections."""
-    engine_submit(engine, round, now_ns)
+def engine_take_in(Engine engine not None, work not None, int64_t now_ns):
+    """Open a round, or let it wait for connections; or a batch of them."""
+    check_work(work)
+    engine_submit_work(engine, work, None, now_ns)
 
 
 def engine_let_out(Engine engine not None, int64_t now_ns):
@@ -71,10 +72,11 @@ def engine_asked(Engine engine not None, int operation, int64_t now_ns):
     return engine_asked_count(engine, operation, now_ns)
 
 
-def engine_check_again(Engine engine not None, Round round not None, int64_t now_ns):
-    """Check a finished round's validity when its caller is told."""
-    if engine_is_overtaken(round, now_ns):
-        engine_withdraw(engine, round, now_ns)
+def engine_check_again(Engine engine not None, work not None, int64_t now_ns):
+    """Check the validity of what is finished when its caller is told."""
+    check_work(work)
+    if work_is_overtaken(work, now_ns):
+        engine_withdraw_work(engine, work, now_ns)
 
 
 def engine_take_outgoing(Engine engine not None, int index):
@@ -95,6 +97,7 @@ def engine_end(Engine engine not None, Round round not None, int64_t now_ns):
     engine_on_closed(engine, round, now_ns)
 
 
-def engine_undo(Engine engine not None, Round round not None, int64_t now_ns):
-    """Roll back an ACQUIRE round that its caller gave up, send a RELEASE."""
-    engine_withdraw(engine, round, now_ns)
+def engine_undo(Engine engine not None, work not None, int64_t now_ns):
+    """Roll back ACQUIRE rounds that their caller gave up, send RELEASE ones."""
+    check_work(work)
+    engine_withdraw_work(engine, work, now_ns)

@@ -160,20 +160,21 @@ cdef class LoopDriver:
         check_work(work)
         if self.engine.is_closed:
             raise ValueError("closed")
+        loop_look_again(self)
         future = RoundFuture()
         future.driver = self
         future.work = work
         self.under_way += 1
         self.queued += 1
         engine_submit_work(self.engine, work, future, clock_ns())
-        if self.engine.closed:      # no master to be asked
-            loop_finish(self)
+        if self.engine.closed:      # no master to be asked: it is told in a turn of
+            loop_flush_soon(self)   # its own, or who tries on and on stops the loop
         if (
             self.under_way <= 1 and self.last_woken <= 1
             or self.queued >= CHUNK
         ):
             loop_flush(self)
-        elif not self.is_flush_due:
+        else:
             loop_flush_soon(self)
         return future
 
@@ -183,14 +184,26 @@ cdef class LoopDriver:
         check_work(work)
         if type(work_waiter(work)) is RoundFuture:
             self.under_way -= 1
-        if not self.engine.is_closed:
-            engine_withdraw_work(self.engine, work, clock_ns())
+        if self.engine.is_closed:
+            return
+        engine_withdraw_work(self.engine, work, clock_ns())
+        if not self.is_over():
             loop_flush(self)
+        elif self.generation == current_generation:
+            # A task that its loop left behind is collected, by any thread: with the
+            # GIL, for another loop may be about to take the engine over.
+            links_send(self.engine.links, self.engine.master_count, self.engine.first)
 
     def flush(self):
         """Send what the tasks of this turn have queued."""
         self.is_flush_due = False
-        loop_flush(self)
+        try:
+            if self.engine.closed:
+                loop_finish(self)
+            loop_flush(self)
+        except BaseException:
+            self.loop.call_soon(self.on_ready)      # what is left is sent then
+            raise
 
     def wake(self):
         """Let the tasks go on whose rounds are finished; called by the loop alone.
@@ -250,6 +263,13 @@ cdef class LoopDriver:
         loop_finish(self)
         self.leave()
 
+    def retire(self):
+        """Forget a loop that is over; who still holds this driver holds nothing."""
+        self.timer = None      # whose callback holds this driver
+        if self.epoll_fd >= 0:
+            close(self.epoll_fd)
+        self.epoll_fd = -1
+
     def leave(self):
         """Leave the loop alone from now on; called by its thread."""
         cdef int i
@@ -273,9 +293,33 @@ cdef int loop_count_woken(LoopDriver self) noexcept:
     return woken
 
 
+cdef int loop_look_again(LoopDriver self) except -1:
+    # After a pause (the loop stood still, or was not run): has a connection been cut?
+    # Inside a task, as loop_finish.
+    cdef int _i, count
+    cdef int64_t now_ns = clock_ns()
+    cdef Py_ssize_t before = len(self.done)
+    if now_ns - self.engine.polled_at_ns <= NS_PER_S:
+        return 0
+    self.engine.polled_at_ns = now_ns
+    try:
+        for _i in range(4):      # the end of a stream stands behind the replies in it
+            with nogil:
+                count = loop_receive(self.engine.links, self.epoll_fd)
+            if count <= 0:
+                return 0
+            engine_take_events(self.engine)
+    finally:
+        loop_count_woken(self)
+        if before == 0 and self.done:
+            self.loop.call_soon(self.wake)
+    return 0
+
+
 cdef int loop_flush_soon(LoopDriver self) except -1:
-    self.is_flush_due = True
-    self.loop.call_soon(self.flush)
+    if not self.is_flush_due:
+        self.loop.call_soon(self.flush)
+        self.is_flush_due = True
     return 0
 
 
@@ -327,15 +371,17 @@ cdef int loop_watch(LoopDriver self) except -1:
         if error != 0:
             raise OSError(-error, "epoll_ctl")
     if engine.next_ns < self.armed_ns:
+        self.armed_ns = NEVER_NS      # an interrupt in here: the next watch arms it
         if self.timer is not None:
             self.timer.cancel()
         delay = max(engine.next_ns - clock_ns(), 0) / 1e9
-        self.armed_ns = engine.next_ns
         self.timer = self.loop.call_later(delay, self.on_timer)
+        self.armed_ns = engine.next_ns
     return 0
 
 
-cdef void loop_receive(Link **links, int epoll_fd) noexcept nogil:
+cdef int loop_receive(Link **links, int epoll_fd) noexcept nogil:
+    # Returns how many had something to say.
     cdef epoll_event events[MAX_MASTERS]
     cdef int i, count = epoll_wait(epoll_fd, events, MAX_MASTERS, 0)
     cdef Link *link
@@ -346,18 +392,32 @@ cdef void loop_receive(Link **links, int epoll_fd) noexcept nogil:
             events[i].events & ~<uint32_t>EPOLLOUT
         ):
             link_receive(link)
+    return count
 
 
 cdef int loop_forget_connections(Engine self) except -1:
-    # Those of another loop; whoever waited there is not told, for a future of a closed
-    # loop takes no result.
+    # Those of another loop; whoever waited there is not told, for his loop is closed.
+    # The releases it still owed go on the next connections; a forked child leaves all
+    # that to its parent.
+    cdef int64_t now_ns = clock_ns()
+    cdef Master master
     cdef Round round
     cdef Admission admission
-    self.generation = current_generation
-    engine_forget_connections(self, clock_ns())
+    self.woken = 0
+    if self.generation != current_generation:
+        self.generation = current_generation
+        self.admissions = []
+        self.closed = []
+        return engine_forget_connections(self, now_ns)
+    for master in self.masters:
+        debts_fail(master.debts, "its event loop was closed", now_ns)
+    carried = [(<Master>master).debts.carried for master in self.masters]
+    engine_forget_connections(self, now_ns)
+    for master, releases in zip(self.masters, carried):
+        master.debts.carried = releases
     for admission in self.admissions:
         admission.round.waiter = None
     for round in self.closed:
         round.waiter = None
-    engine_admit(self, clock_ns())
-    return engine_finish(self, clock_ns())
+    engine_admit(self, now_ns)
+    return engine_finish(self, now_ns)

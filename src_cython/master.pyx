@@ -65,6 +65,7 @@ cdef class Master:
     cdef int64_t retry_at_ns
     cdef int64_t give_up_at_ns       # of connect(2) or handshake
     cdef int64_t connect_timeout_ns
+    cdef bint is_between_replies     # what comes next is the beginning of one
     cdef size_t unparsed             # bytes fed since the last whole reply
     cdef int scan                    # of reply_is_giant
     cdef uint64_t jitter
@@ -98,6 +99,28 @@ cdef class Master:
     def __dealloc__(self):
         link_close(&self.link)
         free(self.link.incoming)
+
+
+cdef tuple master_standing(Master self):
+    with cython.critical_section(self):
+        reason = self.reason
+    return MasterState(self.state_code), reason
+
+
+cdef tuple master_health(Master self):
+    cdef int i
+    with cython.critical_section(self):
+        facts, clock, reason = self.facts, self.clock, self.reason or self.last_error
+    samples = sorted([self.samples[i] for i in range(master_sample_count(self))])
+    return self.name, MasterState(self.state_code), reason, facts, clock, samples
+
+
+cdef int master_explain(Master self, str reason) except -1:
+    # Why it takes no command now. Other threads than the leader read this, without the
+    # GIL too: never a bare write. (So with what was learnt of the server, below.)
+    with cython.critical_section(self):
+        self.reason = reason
+    return 0
 
 
 cdef int master_set_state(Master self, int state) except -1:
@@ -220,7 +243,8 @@ cdef int master_on_lost(Master self, str reason, int64_t now_ns) except -1:
     link_close(&self.link)
     self.feed = self.gets = self.handshake = self.addresses = self.tls = None
     master_set_state(self, MASTER_BACKOFF)
-    self.reason = self.last_error = reason
+    with cython.critical_section(self):
+        self.reason = self.last_error = reason
     self.counters.losses += 1
     self.lost_at_ns = now_ns
     self.unparsed = 0

@@ -23,7 +23,7 @@ cdef bint master_is_due(Master self, bint is_urgent, int64_t now_ns) noexcept:
 
 cdef int master_begin_connect(Master self, int64_t now_ns) except -1:
     master_set_state(self, MASTER_CONNECTING)
-    self.reason = self.last_error or "connecting"
+    master_explain(self, self.last_error or "connecting")
     self.give_up_at_ns = now_ns + self.connect_timeout_ns
     return 0
 
@@ -99,6 +99,7 @@ cdef int master_on_connected(Master self, int64_t now_ns) except -1:
     self.feed = reader.feed
     self.gets = reader.gets
     self.unparsed = 0
+    self.is_between_replies = False
     self.scan = SCAN_LINE_START
     self.is_proven = False
     self.handshake = Handshake(
@@ -108,12 +109,14 @@ cdef int master_on_connected(Master self, int64_t now_ns) except -1:
         scripts_listed(self.scripts),
     )
     master_set_state(self, MASTER_HANDSHAKE)
-    self.reason = self.last_error or "no answer to the handshake yet"
+    master_explain(self, self.last_error or "no answer to the handshake yet")
     self.has_spoken = False
     self.give_up_at_ns = now_ns + self.connect_timeout_ns
     try:
         if self.tls_context is not None:
-            self.reason = "no answer to TLS yet: does the server speak it on this port?"
+            master_explain(
+                self, "no answer to TLS yet: does the server speak it on this port?"
+            )
             self.link.is_parsing = True
             self.tls = TlsSession(self.tls_context, self.settings.host)
             master_append(self, self.tls.start())
@@ -136,13 +139,14 @@ cdef int master_on_handshake_reply(Master self, object reply, int64_t now_ns) ex
     if self.state_code != MASTER_HANDSHAKE:      # TLS refused to take it
         return 0
     if self.handshake.is_done:
-        self.facts = self.handshake.facts
+        with cython.critical_section(self):
+            self.facts = self.handshake.facts
+            self.clock = ServerClock()
         self.votes_from_ns = guard_until_ns(self.facts, self.max_ttl_ns, now_ns)
-        self.clock = ServerClock()
         self.is_news = True
         self.handshake = None
         master_set_state(self, MASTER_READY)
-        self.reason = ""
+        master_explain(self, "")
         self.ready_at_ns = now_ns
         self.counters.connects += 1
         master_send_carried(self, now_ns)

@@ -15,6 +15,8 @@
 # "of all" is of several keys: a script, where the ACQUIRE of one key is a SET. The
 # answer to one is none to the other.
 
+from libc.string cimport memchr, memcmp
+
 from hiredis import Reader, ReplyError
 
 # The sentinel of "no whole reply yet": None is an answer (nil) to SET NX.
@@ -36,21 +38,58 @@ cdef bint reply_is_giant(int *scan, const char *data, size_t size) noexcept:
     # commands is one. hiredis makes the whole list at once: of 10^9 elements it has
     # 8 GB, which takes seconds to give back. (Within a bulk string it would be a false
     # alarm: nobody's token has a line that begins so.)
-    cdef size_t i
-    for i in range(size):
-        if data[i] == c'\n':
-            scan[0] = SCAN_LINE_START
-        elif scan[0] == SCAN_LINE_START:
-            scan[0] = 0 if data[i] in b"*%~>|" else SCAN_ELSEWHERE
-        elif scan[0] <= LONGEST_COUNT and c'0' <= data[i] <= c'9':
-            scan[0] += 1
-            if scan[0] > LONGEST_COUNT:
+    cdef const char *at = data
+    cdef const char *end = data + size
+    cdef int where = scan[0]
+    while at < end:
+        if where == SCAN_ELSEWHERE:
+            at = <const char *>memchr(at, c'\n', end - at)
+            if at == NULL:
+                break
+            where = SCAN_LINE_START
+        elif at[0] == c'\n':
+            where = SCAN_LINE_START
+        elif where == SCAN_LINE_START:
+            where = 0 if at[0] in b"*%~>|" else SCAN_ELSEWHERE
+        elif c'0' <= at[0] <= c'9':
+            where += 1
+            if where > LONGEST_COUNT:
                 return True
+        at += 1
+    scan[0] = where
     return False
 
 
 cdef object reply_reader():
     return Reader(notEnoughData=INCOMPLETE)
+
+
+# What masters mostly say, to the byte. To compare costs a tenth of what it costs to
+# have hiredis make an object of each, and that is a third of a batch's time.
+cdef object REPLY_OK = b"OK"
+cdef object REPLY_ONE = 1
+cdef object REPLY_ZERO = 0
+
+
+cdef object usual_reply(const char *at, Py_ssize_t size, int *length):
+    # One of those where it stands whole at `at`, and its length; else INCOMPLETE: then
+    # it is for hiredis to say what it is.
+    if size >= 4 and at[0] == c':' and at[2] == c'\r' and at[3] == c'\n':
+        length[0] = 4
+        if at[1] == c'1':
+            return REPLY_ONE
+        if at[1] == c'0':
+            return REPLY_ZERO
+    elif size >= 5 and memcmp(at, b"+OK\r\n", 5) == 0:
+        length[0] = 5
+        return REPLY_OK
+    elif size >= 3 and memcmp(at, b"_\r\n", 3) == 0:     # nil of RESP3
+        length[0] = 3
+        return None
+    elif size >= 5 and memcmp(at, b"$-1\r\n", 5) == 0:   # nil of RESP2
+        length[0] = 5
+        return None
+    return INCOMPLETE
 
 
 cdef int vote_of(int operation, bint is_of_all, object reply) noexcept:

@@ -70,6 +70,10 @@ cdef class Terms:
         self.has_expiry = has_expiry
 
 
+cdef enum:
+    FEW_MASTERS = 7
+
+
 cdef struct VoteCell:
     uint32_t answered_us     # since the round was opened; saturates after 71 minutes
     uint8_t vote
@@ -89,12 +93,14 @@ cdef class Round:
     cdef readonly uint64_t may_hold
     cdef public int64_t left_ns          # of the caller's timeout; < 0: no limit
     cdef public int attempt                  # which of its acquire, from 1
+    cdef readonly object kept            # the lease's: see keep()
     cdef bint is_submitted               # given to the engine
     cdef readonly bint is_finished       # closed, and confirmed or rolled back
     cdef list inbox                      # where it goes when it closes, or None
     cdef object waiter                   # who is woken then, or None
     cdef list said                       # per master: error text or detail, or None
-    cdef VoteCell *cells
+    cdef VoteCell *cells                 # `few`, or allocated where those are too few
+    cdef VoteCell few[FEW_MASTERS]
     cdef uint8_t counts[5]               # by vote
     cdef uint8_t operation_code
     cdef uint8_t verdict_code
@@ -113,9 +119,11 @@ cdef class Round:
             raise ValueError("master_count out of range")
         if not OPERATION_ACQUIRE <= operation <= OPERATION_INSPECT:
             raise ValueError("no such operation")
-        self.cells = <VoteCell *>calloc(master_count, sizeof(VoteCell))
-        if self.cells == NULL:
-            raise MemoryError
+        self.cells = self.few
+        if master_count > FEW_MASTERS:
+            self.cells = <VoteCell *>calloc(master_count, sizeof(VoteCell))
+            if self.cells == NULL:
+                raise MemoryError
         self.operation_code = operation
         self.resource = resource
         self.token = token
@@ -126,7 +134,8 @@ cdef class Round:
         self.generation = current_generation
 
     def __dealloc__(self):
-        free(self.cells)
+        if self.cells != self.few:
+            free(self.cells)
 
     @property
     def operation(self):
@@ -155,14 +164,23 @@ cdef class Round:
 
     def votes(self):
         """List (Vote, text or detail or None, ms until it came or None) per master."""
+        with cython.critical_section(self):      # late votes still come in
+            said = self.said
         return [
             (
                 Vote(self.cells[i].vote),
-                None if self.said is None else self.said[i],
+                None if said is None else said[i],
                 self.cells[i].answered_us / 1e3 if self.cells[i].answered_us else None,
             )
             for i in range(self.master_count)
         ]
+
+    def keep(self, thing):
+        """Keep one thing for the lease, in one step: return what was kept first."""
+        with cython.critical_section(self):
+            if self.kept is None:
+                self.kept = thing
+            return self.kept
 
     def open(self, int64_t now_ns):
         """Begin: now_ns is t0."""
@@ -262,9 +280,10 @@ cdef bint round_may_repeat(Round self) noexcept:
 
 
 cdef int round_note(Round self, int master, object said) except -1:
-    if self.said is None:
-        self.said = [None] * self.master_count
-    self.said[master] = said
+    with cython.critical_section(self):
+        if self.said is None:
+            self.said = [None] * self.master_count
+        self.said[master] = said
     return 0
 
 

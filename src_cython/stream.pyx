@@ -106,31 +106,9 @@ cdef int master_on_received(Master self, bytes data, int64_t now_ns) except -1:
 
 cdef int master_on_bytes(Master self, bytes data, int64_t now_ns) except -1:
     """Take received bytes: every whole reply in them pops its entry."""
-    if reply_is_giant(
-        &self.scan, PyBytes_AS_STRING(data), <size_t>PyBytes_GET_SIZE(data)
-    ):
-        return master_on_lost(
-            self, "announces a million elements: no reply to our commands", now_ns
-        )
-    # No reply is shorter than a line, so as many replies as lines are all there is: it
-    # saves to ask the reader, after the last one, whether there is another.
-    cdef int most = -1
-    if self.unparsed == 0 and self.state_code == MASTER_READY:
-        most = line_count(data)
     self.link.is_parsing = True
     try:
-        self.feed(data)
-        self.unparsed += <size_t>PyBytes_GET_SIZE(data)
-        while self.state_code >= MASTER_HANDSHAKE and self.state_code != MASTER_BACKOFF:
-            reply = master_next_reply(self)
-            if reply is INCOMPLETE:
-                break
-            self.unparsed = 0
-            if type(reply) is not PushNotification:
-                master_on_reply(self, reply, now_ns)
-            most -= 1
-            if most == 0:
-                break
+        master_take_replies(self, data, now_ns)
     except BaseException as error:
         reason = None
         if isinstance(error, ProtocolError):
@@ -141,6 +119,56 @@ cdef int master_on_bytes(Master self, bytes data, int64_t now_ns) except -1:
     if self.unparsed > UNPARSED_LIMIT:
         master_on_lost(self, "a reply of over 1 MiB: not to our commands", now_ns)
     return 0
+
+
+cdef int master_take_replies(Master self, bytes data, int64_t now_ns) except -1:
+    # Every reply that ends in these bytes ends a line of them, so there are no more
+    # replies than lines. Where there were as many, nothing is left in the reader, not
+    # even half a reply, and the next bytes are the beginning of one.
+    cdef Py_ssize_t taken
+    cdef int most = -1
+    if self.state_code == MASTER_READY:
+        if self.is_between_replies:
+            taken = master_take_usual(self, data, now_ns)
+            if taken == PyBytes_GET_SIZE(data) or self.state_code != MASTER_READY:
+                return 0
+            data = data[taken:]
+        most = line_count(data)
+    if reply_is_giant(
+        &self.scan, PyBytes_AS_STRING(data), <size_t>PyBytes_GET_SIZE(data)
+    ):
+        return master_on_lost(
+            self, "announces a million elements: no reply to our commands", now_ns
+        )
+    self.is_between_replies = False
+    self.feed(data)
+    self.unparsed += <size_t>PyBytes_GET_SIZE(data)
+    while self.state_code >= MASTER_HANDSHAKE and self.state_code != MASTER_BACKOFF:
+        reply = master_next_reply(self)
+        if reply is INCOMPLETE:
+            break
+        self.unparsed = 0
+        if type(reply) is not PushNotification:
+            master_on_reply(self, reply, now_ns)
+        most -= 1
+        if most == 0:
+            self.is_between_replies = True
+            break
+    return 0
+
+
+cdef Py_ssize_t master_take_usual(Master self, bytes data, int64_t now_ns) except -1:
+    # The usual replies that stand at the beginning; returns how many bytes those are.
+    cdef const char *at = PyBytes_AS_STRING(data)
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(data), taken = 0
+    cdef int length = 0
+    while taken < size and self.state_code == MASTER_READY:
+        reply = usual_reply(at + taken, size - taken, &length)
+        if reply is INCOMPLETE:
+            break
+        taken += length
+        master_on_reply(self, reply, now_ns)
+    return taken
 
 
 cdef int line_count(bytes data) noexcept:

@@ -8,12 +8,13 @@ raises) cancels the coroutine first, and lets it end.
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from threading import Thread
-from typing import Any
+from typing import Any, TypeVar
 
 import uvloop
 
@@ -24,6 +25,25 @@ LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "uvloop": uvloop.new_event_loop,
 }
 DRIVERS = ["blocking", *LOOPS]
+
+T = TypeVar("T")
+
+
+def run_on(kind: str, work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine on a loop of its own; nothing may be left or lost on it."""
+    loop = LOOPS[kind]()
+    complaints: list[dict[str, Any]] = []
+    loop.set_exception_handler(lambda _, told: complaints.append(told))
+    try:
+        result = loop.run_until_complete(work)
+        loop.run_until_complete(asyncio.sleep(0))
+        left = asyncio.all_tasks(loop)
+    finally:
+        loop.close()
+    gc.collect()  # a lost error is told when its task is collected
+    assert not left, left
+    assert not complaints, complaints
+    return result
 
 
 class LoopThread:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+
 import pytest
 import redis
-from awaited import DRIVERS
+from awaited import DRIVERS, LOOPS
 
 from fastredlock import FastRedlock, Lease
 
@@ -17,9 +20,23 @@ def driver(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+@pytest.fixture(params=LOOPS)
+def kind(request: pytest.FixtureRequest) -> str:
+    """Run each test of the awaitable FastRedlock itself on both kinds of loop."""
+    return str(request.param)
+
+
 @pytest.fixture
 def lease(locks: FastRedlock, servers: list[redis.Redis]) -> Lease:
     """Hold KEY on all five masters for 10 s."""
     taken = granted(locks.acquire(KEY, ttl=10))
     assert settled_values(servers, [taken.token] * 5) == [taken.token] * 5
     return taken
+
+
+@pytest.fixture
+def no_collector() -> Iterator[None]:
+    """Let no signal handler run in a callback of the collector: it would be ignored."""
+    gc.disable()
+    yield
+    gc.enable()

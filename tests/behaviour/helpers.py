@@ -47,6 +47,11 @@ def granted(taken: Lease | None) -> Lease:
     return taken
 
 
+def all_granted(leases: Sequence[Lease | None]) -> list[Lease]:
+    """Say that each of many acquires succeeded."""
+    return [granted(lease) for lease in leases]
+
+
 def wait_until(claim: Callable[[], object], within: float = PATIENCE) -> bool:
     """Return whether the claim came true in time."""
     return bool(settled(lambda: bool(claim()), True, within))
@@ -72,6 +77,16 @@ def settled_values(
 ) -> list[bytes | None]:
     """Wait for what was sent to the slowest masters as well; return all values."""
     return settled(lambda: values(servers, key), list(wanted))
+
+
+def sizes(servers: Sequence[redis.Redis]) -> list[int]:
+    """Count the keys of each server."""
+    return [server.dbsize() for server in servers]
+
+
+def is_empty(servers: Sequence[redis.Redis]) -> bool:
+    """Whether no key is left anywhere, within a patience shorter than the ttl."""
+    return settled(lambda: sizes(servers), [0] * len(servers)) == [0] * len(servers)
 
 
 def set_all(servers: Sequence[redis.Redis], value: bytes, key: Key = KEY) -> None:

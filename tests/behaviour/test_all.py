@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -28,11 +27,12 @@ from .helpers import (
     granted,
     in_threads,
     interrupt,
+    is_empty,
     pause,
     resume,
     set_all,
-    settled,
     settled_values,
+    sizes,
     stop,
     stopwatch,
     wait_until,
@@ -40,15 +40,6 @@ from .helpers import (
 
 RELEASED, GONE, UNKNOWN = ReleaseStatus
 NAMES = [f"item:{i}" for i in range(300)]
-
-
-def sizes(servers: Sequence[redis.Redis]) -> list[int]:
-    return [server.dbsize() for server in servers]
-
-
-def is_empty(servers: Sequence[redis.Redis]) -> bool:
-    """Whether no key is left anywhere, within a patience shorter than the ttl."""
-    return settled(lambda: sizes(servers), [0] * len(servers)) == [0] * len(servers)
 
 
 # ---- what is granted

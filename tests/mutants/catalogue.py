@@ -221,6 +221,17 @@ MUTANTS = (
         REPLIES,
     ),
     Mutant(
+        "release carried for a ttl from its own beginning",
+        (
+            Edit(
+                "src_cython/debts.pyx",
+                "now_ns + release.terms.ttl_ms * NS_PER_MS + release.terms.drift_ns",
+                "release.opened_ns + release.terms.ttl_ms * NS_PER_MS",
+            ),
+        ),
+        REPLIES,
+    ),
+    Mutant(
         "no roll-back",
         (
             Edit(
@@ -292,6 +303,33 @@ MUTANTS = (
             ),
         ),
         ("tests/behaviour/test_signals.py",),
+    ),
+    Mutant(
+        "many at once not undone when one failed",
+        (
+            Edit(
+                "src_cython/batch.pyx",
+                "    return self.failure is not None and batch_is_given_up(self)\n",
+                "    return False\n",
+            ),
+            Edit(
+                "fastredlock/client.py",
+                "            self._abandon(acquires.batch)",
+                "            pass",
+            ),
+        ),
+        ("tests/core/test_batch.py", "tests/behaviour/test_each.py"),
+    ),
+    Mutant(
+        "all of many rounds under way at once",
+        (
+            Edit(
+                "src_cython/batch.pyx",
+                "self.under_way < self.window\n",
+                "self.under_way >= 0\n",
+            ),
+        ),
+        ("tests/core/test_batch.py",),
     ),
     Mutant(
         "forked child speaks on its parent's connections",
@@ -369,6 +407,16 @@ for _, key in ipairs(KEYS) do redis""",
         ("tests/behaviour/test_scripts_of_all.py",),
     ),
     Mutant(
+        "release of the first key only",
+        (Edit("src_cython/engine.pyx", "        release.keys = lease.keys\n", ""),),
+        ("tests/setups/test_all_or_nothing.py", "tests/sim"),
+    ),
+    Mutant(
+        "extend of the first key only",
+        (Edit("src_cython/engine.pyx", "        extension.keys = lease.keys\n", ""),),
+        ("tests/setups/test_all_or_nothing.py", "tests/sim"),
+    ),
+    Mutant(
         "restart guard ignored",
         (
             Edit(
@@ -400,5 +448,16 @@ for _, key in ipairs(KEYS) do redis""",
             ),
         ),
         ("tests/setups/test_tls.py",),
+    ),
+    Mutant(
+        "a line inside a reply taken for a reply",
+        (
+            Edit(
+                "src_cython/stream.pyx",
+                "        if self.is_between_replies:\n",
+                "        if True:\n",
+            ),
+        ),
+        ("tests/core/test_batch.py",),
     ),
 )

@@ -7,17 +7,24 @@ from pathlib import Path
 import pytest
 
 from .catalogue import MUTANTS, Mutant
+from .simulated import BUGS
 from .workshop import ROOT, Workshop, patched
 
+ALL = (*MUTANTS, *BUGS)
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name for mutant in MUTANTS])
+
+@pytest.mark.parametrize("mutant", ALL, ids=[mutant.name for mutant in ALL])
 def test_mutant_when_applied_then_every_edit_fits_once_and_changes_the_source(
     mutant: Mutant,
 ) -> None:
     for edit in mutant.edits:
         source = (ROOT / edit.file).read_text()
         assert patched(source, edit) != source
-    assert [test for test in mutant.tests if (ROOT / test).exists()]
+
+
+def test_mutants_when_tried_out_then_each_has_a_test_to_catch_it() -> None:
+    for mutant in MUTANTS:
+        assert [test for test in mutant.tests if (ROOT / test).exists()], mutant.name
 
 
 def test_edit_when_it_does_not_fit_then_is_refused() -> None:

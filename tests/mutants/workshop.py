@@ -8,14 +8,15 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from .catalogue import Edit, Mutant
 
 ROOT = Path(__file__).resolve().parents[2]
 COPIED = ("fastredlock", "src_cython", "tests", "bench", "setup.py", "pyproject.toml")
+T = TypeVar("T")
 LONGEST_RUN = 240.0  # s; a suite that hangs has noticed, too
 
 
@@ -40,14 +41,18 @@ class Workshop:
                 shutil.copy2(ROOT / name, folder / name)
 
     def try_out(self, mutant: Mutant) -> Outcome:
-        """Put the mistake in, build, run its tests, and take it out again."""
+        """Run the mutant's tests where its mistake has been made."""
+        return self.with_mistake(mutant, lambda: self.confirmed(mutant.tests))
+
+    def with_mistake(self, mutant: Mutant, look: Callable[[], T]) -> T:
+        """Put the mistake in, build, look, and take it out again."""
         paths = [self.folder / edit.file for edit in mutant.edits]
         before = {path: path.read_text() for path in paths}
         for edit in mutant.edits:
             self._apply(edit)
         try:
             self.build({edit.file for edit in mutant.edits})
-            return self.confirmed(mutant.tests)
+            return look()
         finally:
             for path, source in before.items():
                 path.write_text(source)

@@ -9,9 +9,10 @@ I2  No reply is taken for the answer to another command: what a round was told b
     master is what that master answered to that command, and all that was heard counts.
 I3  No key with the token of an acquire that failed, or of a lease that was released,
     stands on a reachable master once its release has been answered. A SET is executed
-    once at the most. Excused is a key whose SET came out of a connection that had been
-    closed before (it lives for its ttl), or whose release was refused; not looked at
-    are those of the calls that only make a client read what has come.
+    once at the most, and never behind its release. Excused is a key whose SET came out
+    of a connection that had been closed before (it lives for its ttl), or whose release
+    was refused; not looked at are those of the calls that only make a client read what
+    has come.
 I4  Nothing hangs: an acquire returns within its timeout and two round timeouts, and
     once the faults are over every client reconnects and takes the lock (schedule).
 I5  RELEASED or GONE is never said while the key stands on a quorum.
@@ -93,6 +94,7 @@ class Judge:
         self._heard: dict[tuple[int, int, Question], list[str]] = {}
         self._unknown: set[tuple[int, int, Question]] = set()  # answered NOSCRIPT
         self._sets: set[tuple[int, bytes]] = set()
+        self._released: set[tuple[int, bytes]] = set()
         self._excused: dict[tuple[int, bytes], str] = {}
         self._ended: dict[bytes, tuple[Process, str]] = {}
 
@@ -215,7 +217,13 @@ class Judge:
             if at in self._sets:
                 self.fail("I3", f"server {at[0]} got SET {token.decode()} twice")
             self._sets.add(at)
+            is_set = reply in (OK, ONE)
+            if is_set and at in self._released and not connection.is_given_up:
+                self.fail(
+                    "I3", f"server {at[0]} got {token.decode()} after its release"
+                )
         if operation is Operation.RELEASE:
+            self._released.add(at)
             if reply.startswith(b"-"):
                 self._excused[at] = "its release was refused"
         elif connection.is_given_up:

@@ -100,13 +100,13 @@ def five_servers_one_restarts(max_ttl: float | None) -> Stage:
     return stage
 
 
-def try_to_take(stage: Stage, worker: Worker, name: str) -> None:
+def try_to_take(stage: Stage, worker: Worker, name: str, ttl_ms: int = 1000) -> None:
     """As take; an error is no lease."""
 
     def steps() -> Iterator[tuple[str, int]]:
         stage.leases[name] = None
         try:
-            stage.leases[name] = yield from worker.acquire("r", 1000, 0)
+            stage.leases[name] = yield from worker.acquire("r", ttl_ms, 0)
         except Exception as error:
             if isinstance(error, Violation):
                 raise
@@ -198,6 +198,27 @@ def extend(stage: Stage, worker: Worker, lease: SimLease, ttl: float) -> None:
         yield SLEEP, 0
 
     stage.do(worker, steps())
+
+
+def a_stopped_server_wakes_up() -> Stage:
+    """A server sets the key of a round that its client lost long ago.
+
+    One server, stopped for 1.2 s, has forgotten its scripts. Meanwhile a round of A
+    with a ttl of 300 ms is lost and undone. Then the server sets the key and says
+    NOSCRIPT to its release, but nothing that it says arrives any more. At 1.25 s A
+    gives that connection up, opens another, and tries again as B.
+    """
+    stage = Stage(1)
+    a = stage.process()
+    stage.take(a, "warm-up")
+    stage.do(a, stage.leases["warm-up"].release())
+    stage.servers[0].loaded.clear()
+    stage.servers[0].pause(1200 * MS)
+    a.process.connections[0].down.hole_until_ns = stage.world.now_ns + 10 * S
+    try_to_take(stage, a, "A", 300)
+    stage.world.run(stage.world.now_ns + 1250 * MS)
+    try_to_take(stage, a, "B", 300)
+    return stage
 
 
 def extension_grows_after_a_shorter_one() -> Stage:

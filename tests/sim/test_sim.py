@@ -13,6 +13,7 @@ import pytest
 
 from .faults import ASSUMPTIONS
 from .scenarios import (
+    a_stopped_server_wakes_up,
     an_old_extension_arrives_late,
     clocks_drift,
     extension_grows_after_a_shorter_one,
@@ -119,6 +120,13 @@ def test_withheld_master_when_another_is_on_its_way_then_that_one_is_waited_for(
 ):
     # Seed 2030 of the first simulator: the attempt ended without any I/O.
     assert the_third_master_comes_later().leases["A"] is not None
+
+
+def test_key_when_a_stopped_server_sets_it_at_last_then_is_released_all_the_same() -> (
+    None
+):
+    # Seed 6353 of the second simulator; the key stood until its ttl.
+    assert a_stopped_server_wakes_up().leases["B"] is not None
 
 
 def test_extension_when_a_shorter_one_was_answered_then_counts_in_full() -> None:

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastredlock._attempt import attempts
-from fastredlock._core import Engine, Round, Terms
+from fastredlock._core import Round
 from fastredlock._extensions import extensions_of
+from fastredlock._settings import encode_resource, encode_resources
 from fastredlock.errors import (
     FastRedlockError,
     LeaseLostError,
@@ -43,23 +44,6 @@ class Habits:
     leaves: float = 0.0  # a lease is not released
     pauses: float = 0.0  # per checkpoint
     longest_pause_ns: int = 3 * S
-
-
-class EngineOfAll:
-    """An engine whose every new round is of the same several keys."""
-
-    def __init__(self, engine: Engine, keys: tuple[bytes, ...]) -> None:
-        self._engine = engine
-        self._keys = keys
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._engine, name)
-
-    def new_round(
-        self, operation: int, key: bytes, token: bytes, terms: Terms
-    ) -> Round:
-        """As Engine.new_round_of_all; `key` is the first of them."""
-        return self._engine.new_round_of_all(operation, self._keys, token, terms)
 
 
 class SimLease(BaseLease):
@@ -176,16 +160,17 @@ class Worker:
     ) -> Iterator[Any]:
         """As FastRedlock.acquire, or acquire_all where there are several."""
         process, judge, round = self.process, self.process.judge, None
-        engine: Any = process._engine
-        resource = resources if isinstance(resources, str) else resources[0]
-        if not isinstance(resources, str):
-            engine = EngineOfAll(engine, tuple(r.encode() for r in resources))
+        key: bytes | tuple[bytes, ...]
+        if isinstance(resources, str):
+            key = encode_resource(resources)
+        else:
+            key = encode_resources(resources)
         settings, began_ns = process._settings, process._now_ns()
         terms, called_ns = settings.terms(ttl_ms / 1000), self.world.now_ns
         pauses_before, is_undisturbed = process.paused_until_ns, True
         try:
             for step in attempts(
-                engine, resource, resource.encode(), terms,
+                process._engine, resources, key, terms,
                 process.new_token, settings.retry, timeout_ns,
                 began_ns,
             ):  # fmt: skip
@@ -197,7 +182,7 @@ class Worker:
             yield CHECKPOINT
             if round is None or not round.is_won:
                 return None
-            lease = SimLease(process, resource, round, round.valid_until_ns)
+            lease = SimLease(process, resources, round, round.valid_until_ns)
             judge.on_validity(process, lease)
             return lease
         except BaseException as error:

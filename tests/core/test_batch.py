@@ -1,0 +1,276 @@
+"""A batch keeps a window of rounds under way; engine, masters and time by hand."""
+
+from __future__ import annotations
+
+import hiredis
+import pytest
+
+from fastredlock._core import (
+    Batch,
+    Engine,
+    Operation,
+    Round,
+    Terms,
+    Verdict,
+    Vote,
+    engine_by_hand,
+    engine_check_again,
+    engine_let_out,
+    engine_on_bytes,
+    engine_on_connected,
+    engine_on_lost,
+    engine_pass_time,
+    engine_take_in,
+    engine_take_outgoing,
+    engine_undo,
+    new_acquires,
+    new_releases,
+)
+
+from .conftest import MS, T0, TERMS, S, new_engine
+
+HANDSHAKE = b"*0\r\n" + 8 * b"+OK\r\n"  # HELLO; SETNAME, INFO, six scripts
+TIME = b"*2\r\n$1\r\n1\r\n$1\r\n0\r\n"  # asked with the first round
+SHORT = Terms(100, 3 * MS, 5 * MS)  # what a ttl of 0.1 s comes to
+
+
+def connect(engine: Engine, now_ns: int = T0) -> None:
+    """Let every master that is being connected become READY."""
+    for index in range(3):
+        engine_on_connected(engine, index, now_ns)
+        engine_on_bytes(engine, index, HANDSHAKE, now_ns)
+    sent(engine)
+
+
+@pytest.fixture
+def engine() -> Engine:
+    """Connect three masters; what they are sent is taken by `sent`."""
+    engine = new_engine()
+    engine_by_hand(engine)
+    engine_take_in(engine, engine.new_connecting(), T0)
+    connect(engine)
+    engine_let_out(engine, T0)
+    first = engine.new_round(int(Operation.ACQUIRE), b"first", b"token", TERMS)
+    engine_take_in(engine, first, T0)
+    answer(engine, b"+OK\r\n" + TIME, T0, 3)
+    sent(engine)
+    return engine
+
+
+def keys(count: int) -> list[bytes]:
+    return [b"k%d" % i for i in range(count)]
+
+
+def sent(engine: Engine, index: int = 0) -> list[tuple[bytes, bytes]]:
+    """Take what each master is sent; list the commands and keys of one of them."""
+    reader = hiredis.Reader(notEnoughData=None)
+    taken = [engine_take_outgoing(engine, i) for i in range(3)]
+    reader.feed(taken[index])
+    words = iter(reader.gets, None)
+    return [(w[0], w[1] if w[0] == b"SET" else w[-2]) for w in words if len(w) > 3]
+
+
+def answer(
+    engine: Engine, reply: bytes, at_ns: int = T0 + MS, masters: int = 2
+) -> None:
+    """Let some masters say this, then finish what is closed."""
+    for index in range(masters):
+        engine_on_bytes(engine, index, reply, at_ns)
+    engine_let_out(engine, at_ns)
+
+
+def verdicts(batch: Batch) -> set[Verdict]:
+    return {round.verdict for round in batch.rounds}
+
+
+def taken_in(engine: Engine, count: int, terms: Terms = TERMS) -> Batch:
+    batch = new_acquires(engine, keys(count), terms)
+    engine_take_in(engine, batch, T0)
+    return batch
+
+
+def test_batch_when_all_are_answered_then_is_finished_and_each_is_won(
+    engine: Engine,
+) -> None:
+    batch = taken_in(engine, 3)
+    assert sent(engine) == [(b"SET", key) for key in keys(3)]
+    answer(engine, b"+OK\r\n" * 2)
+    assert not batch.is_finished
+    answer(engine, b"+OK\r\n")
+    assert batch.is_finished
+    assert (batch.failure, verdicts(batch)) == (None, {Verdict.WON})
+    assert batch.validities() == [T0 + 10 * S - 102 * MS] * 3
+
+
+@pytest.mark.parametrize(("terms", "window"), [(TERMS, 1024), (SHORT, 250)])
+def test_window_when_it_is_full_then_the_rest_waits_until_half_of_it_is_done(
+    engine: Engine, terms: Terms, window: int
+) -> None:
+    batch = taken_in(engine, 3000, terms)
+    assert len(sent(engine)) == window
+    answer(engine, b"+OK\r\n" * (window // 2 - 1))
+    assert sent(engine) == []
+    answer(engine, b"+OK\r\n")
+    assert len(sent(engine)) == window // 2
+    assert batch.rounds[window].opened_ns == T0 + MS
+
+
+def test_window_when_keys_are_big_then_counts_their_bytes(engine: Engine) -> None:
+    big = [b"%d" % i + bytes(300_000) for i in range(9)]
+    engine_take_in(engine, new_acquires(engine, big, TERMS), T0)
+    assert len(sent(engine)) == 4
+    answer(engine, b"+OK\r\n")
+    assert len(sent(engine)) == 1
+
+
+def test_batch_when_some_are_taken_then_goes_on_and_rolls_those_back(
+    engine: Engine,
+) -> None:
+    batch = taken_in(engine, 3)
+    sent(engine)
+    answer(engine, b"+OK\r\n_\r\n+OK\r\n")
+    assert batch.is_finished
+    assert [until_ns > 0 for until_ns in batch.validities()] == [True, False, True]
+    assert sent(engine, 2) == [(b"EVALSHA", b"k1")]
+
+
+def test_acquires_when_one_is_unreachable_then_the_rest_is_never_sent(
+    engine: Engine,
+) -> None:
+    batch = taken_in(engine, 3000)
+    sent(engine)
+    answer(engine, b"-OOM no\r\n")
+    assert batch.is_finished
+    assert batch.failure is batch.rounds[0]
+    engine_check_again(engine, batch, T0 + MS)
+    answer(engine, b"+OK\r\n" * 1023, T0 + 2 * MS)
+    commands = sent(engine)
+    assert {name for name, _ in commands} == {b"EVALSHA"}
+    assert len(commands) == 1023  # all but the one that was refused
+    assert not batch.rounds[1024].is_opened
+
+
+def test_acquires_when_a_validity_is_over_at_the_end_then_all_are_withdrawn(
+    engine: Engine,
+) -> None:
+    batch = taken_in(engine, 2, SHORT)
+    answer(engine, b"+OK\r\n" * 2)
+    assert batch.failure is None
+    sent(engine)
+    engine_check_again(engine, batch, T0 + 97 * MS)
+    assert batch.failure is batch.rounds[0]
+    assert batch.failure.verdict is Verdict.TOO_LATE
+    assert sent(engine) == [(b"EVALSHA", key) for key in keys(2)]
+
+
+def test_acquires_when_withdrawn_then_what_was_sent_is_undone_once(
+    engine: Engine,
+) -> None:
+    batch = taken_in(engine, 2000)
+    sent(engine)
+    for _ in range(2):
+        engine_undo(engine, batch, T0 + MS)
+    assert sent(engine) == [(b"EVALSHA", key) for key in keys(1024)]
+    answer(engine, b"+OK\r\n" * 1024, T0 + 2 * MS)
+    assert sent(engine) == []
+
+
+def released(engine: Engine, count: int) -> Batch:
+    """Begin to release so many locks that were taken."""
+    leases = [
+        Round(int(Operation.ACQUIRE), key, b"token", TERMS, 3) for key in keys(count)
+    ]
+    releases = [round for round in new_releases(engine, list(leases)) if round]
+    return Batch(releases)
+
+
+def test_releases_when_withdrawn_then_go_out_all_the_same_and_once(
+    engine: Engine,
+) -> None:
+    batch = released(engine, 3000)
+    engine_take_in(engine, batch, T0)
+    for _ in range(2):
+        engine_undo(engine, batch, T0)
+    assert sent(engine) == [(b"EVALSHA", key) for key in keys(3000)]
+
+
+def test_releases_when_one_is_unreachable_then_the_others_go_on(engine: Engine) -> None:
+    batch = released(engine, 2000)
+    engine_take_in(engine, batch, T0)
+    answer(engine, b"-OOM no\r\n" + b":1\r\n" * 1023)
+    assert not batch.is_finished
+    answer(engine, b":1\r\n" * 976)
+    assert batch.is_finished
+    assert batch.failure is batch.rounds[0]
+    assert [round.is_won for round in batch.rounds] == [False] + [True] * 1999
+
+
+def test_batch_when_not_connected_then_one_round_waits_and_the_others_follow() -> None:
+    engine = new_engine()
+    engine_by_hand(engine)
+    batch = taken_in(engine, 3)
+    connect(engine, T0 + MS)
+    engine_let_out(engine, T0 + MS)
+    assert [round.is_opened for round in batch.rounds] == [True, False, False]
+    answer(engine, b"+OK\r\n" + TIME, T0 + 2 * MS)
+    assert sent(engine) == [(b"SET", b"k0"), (b"SET", b"k1"), (b"SET", b"k2")]
+    answer(engine, b"+OK\r\n" * 2, T0 + 3 * MS)
+    assert (batch.is_finished, verdicts(batch)) == (True, {Verdict.WON})
+
+
+@pytest.mark.parametrize("operation", [Operation.ACQUIRE, Operation.RELEASE])
+def test_batch_when_nobody_can_be_connected_then_waits_once_for_all(
+    operation: Operation,
+) -> None:
+    engine = new_engine()
+    engine_by_hand(engine)
+    batch = (
+        released(engine, 3000)
+        if operation is Operation.RELEASE
+        else new_acquires(engine, keys(3000), TERMS)
+    )
+    engine_take_in(engine, batch, T0)
+    for index in range(3):
+        engine_on_lost(engine, index, "refused", T0 + MS)
+    engine_let_out(engine, T0 + MS)
+    engine_pass_time(engine, T0 + S)
+    engine_let_out(engine, T0 + S)
+    assert batch.is_finished
+    assert batch.failure is batch.rounds[0]
+    opened = [round.is_opened for round in batch.rounds]
+    assert opened == [True] + [operation is Operation.RELEASE] * 2999
+
+
+def test_batch_of_something_else_when_made_then_is_refused() -> None:
+    with pytest.raises(TypeError):
+        Batch([None])  # type: ignore[list-item]
+    batch = Batch([])
+    with pytest.raises(RuntimeError):
+        batch.__init__([])  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("size", range(1, 12))
+def test_replies_when_cut_anywhere_then_each_is_read_as_its_own(
+    engine: Engine, size: int
+) -> None:
+    batch = taken_in(engine, 6)
+    replies = (
+        b"+OK\r\n$-1\r\n>4\r\n+a\r\n:1\r\n_\r\n+OK\r\n+OK\r\n_\r\n-OOM no\r\n+OK\r\n"
+    )
+    for start in range(0, len(replies), size):
+        answer(engine, replies[start : start + size])
+    won = [round.is_won for round in batch.rounds]
+    assert won == [True, False, True, False, False, True]
+    assert batch.failure is batch.rounds[4]
+
+
+@pytest.mark.parametrize("reply", [b"+OK\r\n", b"_\r\n", b"$-1\r\n"])
+def test_reply_when_nobody_asked_for_it_then_ends_the_connection(
+    engine: Engine, reply: bytes
+) -> None:
+    engine_on_bytes(engine, 0, reply, T0)
+    assert engine.states[0][1] == "sent a reply nobody asked for"
+    batch = taken_in(engine, 1)
+    engine_on_bytes(engine, 1, b":1\r\n" + reply, T0)
+    assert "fits no question" in engine.states[1][1]
+    assert batch.rounds[0].votes()[1][0] is Vote.FAILED

@@ -1,0 +1,142 @@
+"""Plant each bug in a private copy and tell the seed of the simulator that shows it.
+
+    python -m tests.mutants.simulated [--only WORD] [--seconds 120]
+
+Prints the rows of the table in tests/sim/README.md. Most are mutants, which have tests
+of every kind against them; here the simulator is alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from .catalogue import MUTANTS, Edit, Mutant
+from .workshop import Workshop
+
+SCHEDULES = 1500
+EDITS = {mutant.name: mutant.edits for mutant in MUTANTS}
+
+
+def planted(name: str, file: str, old: str, new: str) -> Mutant:
+    """Make a bug of one edit."""
+    return Mutant(name, (Edit(file, old, new),), ())
+
+
+def known(name: str, mutant: str) -> Mutant:
+    """Take a bug from the mutants."""
+    return Mutant(name, EDITS[mutant], ())
+
+
+BUGS = (
+    known("no roll-back of a lost round", "no roll-back"),
+    known(
+        "a late reply does not pop its entry of the FIFO",
+        "connection reused after a timeout without counting",
+    ),
+    known("quorum of the reachable masters", "quorum of the reachable"),
+    known("no validity check at the end of a round", "no validity check"),
+    planted(
+        "validity from the reply instead of from t0",
+        "src_cython/round.pyx",
+        "    return self.opened_ns + self.terms.ttl_ms",
+        "    return (self.closed_ns or self.opened_ns) + self.terms.ttl_ms",
+    ),
+    known("drift not taken off", "no drift taken off the validity"),
+    planted(
+        "quorum of N // 2 where N is even",
+        "src_cython/round.pyx",
+        "        self.quorum = master_count // 2 + 1",
+        "        self.quorum = (master_count + 1) // 2",
+    ),
+    known("one token for all rounds of an acquire", "retry re-uses the token"),
+    known(
+        "an owed release not carried to the next connection",
+        "release of a lost connection forgotten",
+    ),
+    known(
+        "...carried for a ttl from its own beginning",
+        "release carried for a ttl from its own beginning",
+    ),
+    planted(
+        "...for the last ttl instead of the longest",
+        "fastredlock/lease.py",
+        "made.longest_terms",
+        "made.terms",
+    ),
+    known("NOSCRIPT not repeated", "NOSCRIPT not repeated"),
+    known(
+        "an acquire of several keys repeated behind its release",
+        "acquire by a script repeated behind its release",
+    ),
+    known("a release of the first of several keys", "release of the first key only"),
+    known("an extension of the first of several keys", "extend of the first key only"),
+    known(
+        "a connection that owes a reply for ever not closed",
+        "overdue connection never given up",
+    ),
+    planted(
+        "an interrupted round not undone",
+        "src_cython/admission.pyx",
+        "    return engine_roll_back(self, round, now_ns)",
+        "    return 0",
+    ),
+    known("restart guard off", "restart guard ignored"),
+    planted(
+        "GONE on the word of fewer than a quorum",
+        "src_cython/round.pyx",
+        "        elif answered >= self.quorum or self.operation_code == "
+        "OPERATION_ACQUIRE:",
+        "        else:",
+    ),
+    planted(
+        "a late shorter extension forgotten",
+        "fastredlock/_extensions.py",
+        "        if shorter and not is_firm(round, shorter):",
+        "        if False:",
+    ),
+    known(
+        "an extension counts that is confirmed after the old validity",
+        "extend counts after the validity is over",
+    ),
+)
+
+
+def main() -> int:
+    """Return 0: which bugs the simulator alone finds is for the reader."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.mutants.simulated", description=__doc__
+    )
+    parser.add_argument("--only", default="", help="a part of the bugs' names")
+    parser.add_argument("--seconds", type=float, default=120.0, help="for each bug")
+    options = parser.parse_args()
+    with TemporaryDirectory(prefix="planted-") as folder:
+        workshop = Workshop(Path(folder))
+        for bug in BUGS:
+            if options.only in bug.name:
+                found = workshop.with_mistake(
+                    bug, lambda: simulate(workshop.folder, options.seconds)
+                )
+                print(f"| {bug.name} | {found} |", flush=True)
+    return 0
+
+
+def simulate(folder: Path, seconds: float) -> str:
+    """Run schedules in the copy; return what the first violation says."""
+    argv = [sys.executable, "-m", "tests.sim", "--schedules", str(SCHEDULES)]
+    done = subprocess.run(
+        [*argv, "--seconds", str(seconds)],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(folder)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    return done.stdout.partition("\n")[0]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
