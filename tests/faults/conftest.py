@@ -7,11 +7,18 @@ from contextlib import ExitStack
 
 import pytest
 import redis
+from awaited import DRIVERS
 from fake_server import FakeServer
 from proxy import Proxy
 
 from fastredlock import FastRedlock
 from fastredlock.testing import LocalMasters
+
+
+@pytest.fixture(params=DRIVERS)
+def driver(request: pytest.FixtureRequest) -> str:
+    """Run each test over all drivers, but those marked `blocking`."""
+    return str(request.param)
 
 
 @pytest.fixture

@@ -12,12 +12,22 @@ from typing import Any
 
 import pytest
 import redis
-from behaviour.helpers import KEY, NOBODY, PATIENCE, granted, settled, values
+from behaviour.helpers import (
+    KEY,
+    NOBODY,
+    PATIENCE,
+    blocking,
+    granted,
+    settled,
+    values,
+)
 
 import fastredlock
 from fastredlock import FastRedlock, Lease, LeaseLostError, ReleaseStatus
 
 PACKAGE = fastredlock.__path__[0]
+
+pytestmark = blocking  # interrupts; a task is cancelled: behaviour/test_cancellation
 
 
 def soon(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import redis
-from behaviour.helpers import KEY, Fork, settled_values
+from behaviour.helpers import KEY, Fork, blocking, settled_values
 
 from fastredlock import FastRedlock
 from fastredlock import _core as core
 from fastredlock.lease import Lease
+
+pytestmark = blocking  # engine_run
 
 
 def test_round_when_the_process_forks_before_its_lease_then_the_child_has_none(

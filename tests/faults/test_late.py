@@ -10,6 +10,7 @@ from behaviour.helpers import (
     KEY,
     NOBODY,
     MakeLocks,
+    blocking,
     granted,
     settled_values,
     stopwatch,
@@ -63,6 +64,7 @@ def replayed(pieces: list[bytes], make_locks: MakeLocks) -> tuple[str, str]:
 
 
 @pytest.mark.slow
+@blocking  # without a socket
 def test_replies_when_cut_at_every_byte_then_each_goes_to_its_command(
     shared_masters: LocalMasters, servers: list[redis.Redis], make_locks: MakeLocks
 ) -> None:

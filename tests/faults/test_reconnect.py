@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 import pytest
-from behaviour.helpers import MakeLocks, granted
+from behaviour.helpers import MakeLocks, blocking, granted
 from proxy import Proxy
 
 from fastredlock import FastRedlock, ReleaseStatus
@@ -30,6 +30,7 @@ def pauses(locks: FastRedlock, times: int) -> list[int]:
     return found
 
 
+@blocking  # in virtual time
 def test_reconnect_when_it_fails_then_pauses_double_up_to_a_second_and_differ(
     make_locks: MakeLocks,
 ) -> None:
@@ -41,6 +42,7 @@ def test_reconnect_when_it_fails_then_pauses_double_up_to_a_second_and_differ(
     assert len({tuple(found) for found in many}) > 1
 
 
+@blocking  # in virtual time
 def test_reconnect_when_a_quorum_is_missing_then_tries_are_20_ms_apart(
     make_locks: MakeLocks,
 ) -> None:

@@ -15,6 +15,7 @@ from behaviour.helpers import (
     KEY,
     Interrupt,
     MakeLocks,
+    blocking,
     granted,
     in_threads,
     pause,
@@ -130,6 +131,7 @@ def test_close_when_threads_wait_in_a_round_and_for_their_turn_then_all_say_clos
 
 
 @pytest.mark.slow
+@blocking  # a thread that waits for its task hears of it only then
 def test_async_exception_when_set_in_a_waiting_thread_then_it_leaves_no_key(
     make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
 ) -> None:
@@ -147,6 +149,7 @@ def test_async_exception_when_set_in_a_waiting_thread_then_it_leaves_no_key(
 
 
 @pytest.mark.slow
+@blocking
 def test_deadline_when_signals_interrupt_every_wait_then_holds(
     proxies: list[Proxy], proxied: Callable[..., FastRedlock]
 ) -> None:

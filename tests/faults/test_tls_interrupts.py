@@ -6,10 +6,12 @@ import ssl
 from collections.abc import Callable, Iterator
 
 import pytest
-from behaviour.helpers import KEY, granted
+from behaviour.helpers import KEY, blocking, granted
 from setups.tls import Certificates, tls_master
 
 from fastredlock import FastRedlock, Lease, ReleaseStatus
+
+pytestmark = blocking  # who is interrupted inside ssl is the loop, and ends
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
+from awaited import DRIVERS
 from behaviour.fakes import Stranger
 from behaviour.helpers import (
     KEY,
@@ -27,6 +28,12 @@ from .wire import SCRIPTS, S, info, make_ready
 
 SPEAKS = "does the server speak"
 ROUND = 0.3  # s; the round timeout of these tests
+
+
+@pytest.fixture(params=DRIVERS)
+def driver(request: pytest.FixtureRequest) -> str:
+    """Run each test over all drivers."""
+    return str(request.param)
 
 
 @pytest.fixture(scope="module")
