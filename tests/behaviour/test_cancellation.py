@@ -8,6 +8,7 @@ are gone, others can take the lock, and the client's next replies are its own.
 from __future__ import annotations
 
 import asyncio
+import random
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import ExitStack, asynccontextmanager, suppress
@@ -421,6 +422,41 @@ def test_acquires_when_many_share_a_write_and_half_are_cancelled_then_half_hold(
                     lease = held.get(f"r{i}")
                     await world.until([lease and lease.token] * 5, f"r{i}")
                 await asyncio.gather(*[released(lease) for lease in held.values()])
+            await world.is_sane(locks)
+
+    run_on(kind, main())
+
+
+@pytest.mark.slow
+def test_tasks_when_cancelled_at_random_for_a_second_then_no_key_is_left(
+    kind: str, world: World
+) -> None:
+    seed = random.randrange(2**32)
+    print("seed", seed)
+    draw = random.Random(seed)
+
+    async def main() -> None:
+        async with connected(world) as locks:
+
+            async def use(key: str) -> None:
+                while True:
+                    with suppress(fastredlock.ResourceTakenError):
+                        async with locks.lock(key, ttl=60, timeout=0.01) as lease:
+                            await lease.extend(50)
+                    await asyncio.sleep(0)
+
+            ended = asyncio.get_running_loop().time() + 1
+            tasks: list[asyncio.Task[None]] = []
+            while asyncio.get_running_loop().time() < ended:
+                while len(tasks) < 30:
+                    tasks.append(asyncio.ensure_future(use(draw.choice(ALL))))
+                await asyncio.sleep(draw.random() / 500)
+                for _ in range(10):
+                    tasks.pop(draw.randrange(len(tasks))).cancel()
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+            await world.is_free(*ALL)
             await world.is_sane(locks)
 
     run_on(kind, main())
