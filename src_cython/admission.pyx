@@ -123,19 +123,17 @@ cdef int engine_finish(Engine self, int64_t now_ns) except -1:
         if type(waiter) is Batch:
             batch_on_finished(self, <Batch>waiter, round, now_ns)
         else:
-            waiter_tell(self, waiter)
+            waiter_tell(waiter)
     return 0
 
 
-cdef int waiter_tell(Engine self, object waiter) except -1:
+cdef int waiter_tell(object waiter) except -1:
     # A thread's Request, or a future; None where nobody waits.
     if waiter is None:
         return 0
     if type(waiter) is Request:
         request_tell(<Request>waiter)
-        return 0
-    self.woken += 1
-    if not waiter.done():      # cancelled, and its task not yet told
+    elif not waiter.done():      # cancelled, and its task not yet told
         waiter.set_result(None)
     return 0
 

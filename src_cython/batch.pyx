@@ -121,7 +121,7 @@ cdef int batch_tell(Engine engine, Batch self) except -1:
         return 0
     self.is_finished = engine.has_batch = True
     waiter, self.waiter = self.waiter, None
-    return waiter_tell(engine, waiter)
+    return waiter_tell(waiter)
 
 
 cdef bint batch_is_overtaken(Batch self, int64_t now_ns) noexcept:
@@ -200,12 +200,6 @@ cdef bint work_is_finished(object work) noexcept:
     if type(work) is Batch:
         return (<Batch>work).is_finished
     return (<Round>work).is_finished
-
-
-cdef object work_waiter(object work):
-    if type(work) is Batch:
-        return (<Batch>work).waiter
-    return (<Round>work).waiter
 
 
 cdef void work_set_waiter(object work, object waiter) noexcept:

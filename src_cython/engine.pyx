@@ -32,7 +32,6 @@ cdef class Engine:
     cdef readonly int64_t next_ns          # nothing is due before
     cdef list admissions                   # rounds that wait for connections
     cdef list closed                       # rounds that have closed, to be finished
-    cdef int woken                         # waiters told since an event loop looked
     cdef bint has_batch                    # queued: more than sockets take at once
     cdef list by_hand                      # simulator: masters to connect; else None
     cdef Crowd crowd                       # the threads that share this engine

@@ -168,7 +168,9 @@ class AwaitedLocks:
         return [self._leased(lease) for lease in taken]
 
     def release_each(self, leases: Iterable[Any]) -> Any:
-        bare = [getattr(lease, "_lease", lease) for lease in leases]
+        bare: Any = getattr(leases, "_lease", leases)
+        if bare is leases and isinstance(leases, Iterable):
+            bare = [getattr(lease, "_lease", lease) for lease in leases]
         return self._thread.run(self._locks.release_each(bare))
 
     def adopt(self, *args: Any, **options: Any) -> AwaitedLease | None:

@@ -436,34 +436,7 @@ def test_tasks_when_many_ask_in_one_turn_then_share_one_write_per_master(
             await asyncio.gather(*[lease.release() for lease in leases if lease])
             for server in servers:
                 assert wait_until(lambda server=server: sum(server.chunks) >= 50)
-                # The first finds nobody else there, and does not wait for a turn.
-                assert server.chunks in ([50], [1, 49]), server.chunks
-            await locks.close()
-
-    run_on(kind, main())
-
-
-def test_task_when_alone_then_its_command_goes_before_the_turn_ends(kind: str) -> None:
-    async def main() -> None:
-        with chunk_servers() as servers:
-            locks = FastRedlock([server.url for server in servers])
-            await locks.connect()
-            lease = await taken(locks)
-            before = [len(server.commands) for server in servers]
-            task = asyncio.ensure_future(lease.release())
-            asyncio.get_running_loop().call_soon(
-                lambda: arrived.append(
-                    wait_until(
-                        lambda: all(
-                            len(server.commands) > count
-                            for server, count in zip(servers, before, strict=True)
-                        )
-                    )
-                )
-            )
-            arrived: list[bool] = []
-            assert await task is ReleaseStatus.RELEASED
-            assert arrived == [True]
+                assert server.chunks == [50]
             await locks.close()
 
     run_on(kind, main())
@@ -480,7 +453,8 @@ def test_loop_when_it_stood_still_then_replies_that_came_meanwhile_count(
         locks = FastRedlock(urls, round_timeout=0.05)
         await locks.connect()
         task = asyncio.ensure_future(locks.acquire(KEY, ttl=10, timeout=0))
-        await asyncio.sleep(0)
+        for _ in range(2):  # it asks, and at the end of the turn that is sent
+            await asyncio.sleep(0)
         time.sleep(1.2)  # noqa: ASYNC251 - longer than any deadline
         lease = await task
         assert lease is not None
@@ -500,7 +474,8 @@ def test_loop_when_it_stood_still_past_the_ttl_then_nothing_is_granted(
         locks = FastRedlock(urls)
         await locks.connect()
         task = asyncio.ensure_future(locks.acquire(KEY, ttl=0.3, timeout=0))
-        await asyncio.sleep(0)
+        for _ in range(2):  # it asks, and at the end of the turn that is sent
+            await asyncio.sleep(0)
         time.sleep(0.4)  # noqa: ASYNC251
         with pytest.raises(FastRedlockError, match="validity"):
             await task
