@@ -45,6 +45,7 @@ cdef class Request:
     cdef object work                    # a Round, a Batch, or None
     cdef int kind
     cdef bint is_done
+    cdef bint is_called                 # to lead, and it has not led since
     cdef int64_t timeout_ns
     cdef PyThread_type_lock lock        # free once there is something to look at
 
@@ -186,6 +187,7 @@ cdef int crowd_wait(Crowd self, Request request) except -1:
     with cython.critical_section(self):
         if self.elected is request:
             self.elected = None
+            request.is_called = True
     if is_signal:
         PyErr_CheckSignals()
     return 0
@@ -201,15 +203,15 @@ cdef int forget_request(list requests, Request request) except -1:
 
 
 cdef int crowd_go(Crowd self, Request request) except -1:
-    # A thread that waited goes; if it was elected it passes that on.
-    cdef bint is_elected
+    # A thread that waited goes. If it was elected it passes that on, also where it
+    # woke for its own round, which had been finished meanwhile.
     with cython.critical_section(self):
         forget_request(self.waiting, request)
         forget_request(self.requests, request)
-        is_elected = self.elected is request
-        if is_elected:
+        if self.elected is request:
             self.elected = None
-    return crowd_elect(self) if is_elected else 0
+            request.is_called = True
+    return crowd_elect(self) if request.is_called else 0
 
 
 cdef bint bell_is_rung_before_sleep(Bell *self) noexcept nogil:

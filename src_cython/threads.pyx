@@ -184,6 +184,7 @@ cdef int engine_follow(Engine self, object work) except -1:
             crowd_ask(crowd, request)
         while not work_is_finished(work):
             if crowd_try_enter(crowd):
+                request.is_called = False      # on leaving it elects another
                 engine_lead(self, work)
             elif request.is_done:
                 raise ValueError("closed")
