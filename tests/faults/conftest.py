@@ -8,10 +8,11 @@ from contextlib import ExitStack
 import pytest
 import redis
 from awaited import DRIVERS
+from behaviour.helpers import wait_until
 from fake_server import FakeServer
 from proxy import Proxy
 
-from fastredlock import FastRedlock
+from fastredlock import FastRedlock, QuorumUnreachableError
 from fastredlock.testing import LocalMasters
 
 
@@ -38,10 +39,20 @@ def proxied(
 
     def make(**options: object) -> FastRedlock:
         locks = make_locks([proxy.url for proxy in proxies], **options)
-        locks.connect()
+        # The proxies are threads of this process: where it stands still for as long as
+        # the short connect_timeout of a test, none of them has answered.
+        assert wait_until(lambda: is_connected(locks))
         return locks
 
     return make
+
+
+def is_connected(locks: FastRedlock) -> bool:
+    try:
+        locks.connect()
+    except QuorumUnreachableError:
+        return False
+    return True
 
 
 @pytest.fixture
