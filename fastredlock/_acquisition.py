@@ -17,8 +17,6 @@ TYPE_CHECKING = False  # as typing's, whose import would be a third of ours
 if TYPE_CHECKING:
     from typing import Any
 
-    from .client import FastRedlock
-
 
 class BaseAcquisition:
     """One acquire under way; it knows its last round, so that it can be undone."""
@@ -99,14 +97,14 @@ class AcquisitionOfAll(Acquisition):
     encode = staticmethod(encode_resources)
 
 
-class Lock:
-    """Hold a resource for the length of a with block; made by `FastRedlock.lock`."""
+class BaseLock:
+    """What a with block holds; see `Lock`."""
 
     __slots__ = ("_lease", "_locks", "_resource", "_timeout", "_ttl")
 
     def __init__(
         self,
-        locks: FastRedlock,
+        locks: Any,
         resource: str | bytes | None,
         ttl: float | None,
         timeout: float | None,
@@ -115,13 +113,24 @@ class Lock:
         self._resource = resource
         self._ttl = ttl
         self._timeout = timeout
-        self._lease: Lease | None = None
+        self._lease: Any = None
 
-    def __enter__(self) -> Lease:
+    def _check_fresh(self) -> None:
         if self._lease is not None:
             raise FastRedlockError(
                 "this lock() was entered before: call lock() again for another lease"
             )
+
+
+class Lock(BaseLock):
+    """Hold a resource for the length of a with block; made by `FastRedlock.lock`."""
+
+    __slots__ = ()
+
+    _lease: Lease | None
+
+    def __enter__(self) -> Lease:
+        self._check_fresh()
         acquisition = Acquisition(self._locks, self._resource)
         try:
             self._lease = acquisition.run(self._ttl, self._timeout)

@@ -6,10 +6,10 @@ from asyncio import sleep
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from ._acquisition import BaseAcquisition
+from ._acquisition import BaseAcquisition, BaseLock
 from ._extensions import extensions_of
 from ._settings import encode_resources
-from .errors import FastRedlockError, LeaseLostError
+from .errors import LeaseLostError
 from .lease import GONE, BaseLease, ReleaseStatus
 
 if TYPE_CHECKING:
@@ -126,29 +126,15 @@ class AcquisitionOfAll(Acquisition):
     encode = staticmethod(encode_resources)
 
 
-class Lock:
+class Lock(BaseLock):
     """Hold a resource for the length of an `async with`; made by `FastRedlock.lock`."""
 
-    __slots__ = ("_lease", "_locks", "_resource", "_timeout", "_ttl")
+    __slots__ = ()
 
-    def __init__(
-        self,
-        locks: FastRedlock,
-        resource: str | bytes | None,
-        ttl: float | None,
-        timeout: float | None,
-    ) -> None:
-        self._locks = locks
-        self._resource = resource
-        self._ttl = ttl
-        self._timeout = timeout
-        self._lease: Lease | None = None
+    _lease: Lease | None
 
     async def __aenter__(self) -> Lease:
-        if self._lease is not None:
-            raise FastRedlockError(
-                "this lock() was entered before: call lock() again for another lease"
-            )
+        self._check_fresh()
         acquisition = Acquisition(self._locks, self._resource)
         self._lease = await acquisition.run(self._ttl, self._timeout)
         if self._lease is None:
