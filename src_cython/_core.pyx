@@ -38,5 +38,6 @@ include "batch.pyx"     # many rounds under way, one who waits for all   [pure]
 include "admission.pyx"  # rounds come in and go out; what is due            [pure]
 include "wait.pyx"      # bytes to and from the sockets, poll
 include "threads.pyx"   # blocking callers: one leads, the others wait
+include "future.pyx"    # what a task awaits
 include "loop.pyx"      # awaiting callers: an event loop drives
 include "events.pyx"    # the same without sockets: simulator, fuzzer
