@@ -83,10 +83,9 @@ class Acquisition(BaseAcquisition):
             else:
                 self.round = step
                 locks._run(step)
-        round = self.last_round()
-        if not round.is_won:
+        if self.round is None or not self.round.is_won:
             return None
-        return Lease(locks, self._resource, round, round.valid_until_ns)
+        return Lease(locks, self._resource, self.round)
 
 
 class AcquisitionOfAll(Acquisition):

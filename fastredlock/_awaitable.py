@@ -108,10 +108,9 @@ class Acquisition(BaseAcquisition):
                     self.round = step
                     if await locks._submit(driver, step) > locks._warned:
                         locks._log_warnings()
-            round = self.last_round()
-            if not round.is_won:
+            if self.round is None or not self.round.is_won:
                 return None
-            return Lease(locks, self._resource, round, round.valid_until_ns)
+            return Lease(locks, self._resource, self.round)
         except BaseException:
             if self.round is not None:
                 locks._abandon(driver, self.round)

@@ -45,7 +45,7 @@ class AcquireEach:
         self.batch = new_acquires(locks._engine, keys, terms, tokens)
 
     def end(
-        self, new_lease: Callable[[Any, str | bytes, Round, int], AnyLease]
+        self, new_lease: Callable[[Any, str | bytes, Round], AnyLease]
     ) -> list[AnyLease | None]:
         """Return the leases of a batch that was run, None where it was taken.
 
@@ -56,10 +56,8 @@ class AcquireEach:
             self._raise(self.batch.failure)
         locks = self._locks
         return [
-            new_lease(locks, resource, round, until_ns) if until_ns else None
-            for resource, round, until_ns in zip(
-                self._resources, self.batch.rounds, self.batch.validities(), strict=True
-            )
+            None if round is None else new_lease(locks, resource, round)
+            for resource, round in zip(self._resources, self.batch.won(), strict=True)
         ]
 
     def _raise(self, round: Round) -> NoReturn:
@@ -125,8 +123,8 @@ class ReleaseEach:
             return self._batch
         return Batch(
             [
-                lease._new_release()
+                round
                 for lease in self._leases
-                if lease is not None and lease._mark_released()
+                if lease is not None and (round := lease._begin_release()) is not None
             ]
         )

@@ -16,7 +16,7 @@ def extensions_of(lease: BaseLease) -> Extensions:
     """
     made: Extensions | None = lease._round.kept
     if made is None:
-        made = Extensions(lease._round.terms, lease._granted_until_ns)
+        made = Extensions(lease._round.terms, lease._round.valid_until_ns)
         made = lease._round.keep(made)
     return made
 

@@ -131,7 +131,7 @@ class FastRedlock(BaseLocks):
         nothing is known of its validity before the first extend, so `remaining()` is
         0.0 until then. What came of acquire_all has a tuple of resources: pass that.
         """
-        return Lease(self, resource, self._new_adopted(resource, token, ttl), 0)
+        return Lease(self, resource, self._new_adopted(resource, token, ttl))
 
     async def holders(
         self, resource: str | bytes | None = None
@@ -203,7 +203,7 @@ class FastRedlock(BaseLocks):
     def _loop_driver(self) -> LoopDriver:
         """Return the running loop's: a call asks before it does anything else."""
         driver = self._driver
-        if driver is not None and driver.is_for(get_running_loop()):
+        if driver is not None and driver.is_here():
             return driver
         return self._new_driver(driver)
 

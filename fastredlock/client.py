@@ -141,7 +141,7 @@ class FastRedlock(BaseLocks):
         its validity before the first extend, so `remaining()` is 0.0 until then. What
         came of acquire_all has a tuple of resources: pass that.
         """
-        return Lease(self, resource, self._new_adopted(resource, token, ttl), 0)
+        return Lease(self, resource, self._new_adopted(resource, token, ttl))
 
     def holders(self, resource: str | bytes | None = None) -> tuple[MasterVote, ...]:
         """Return who holds the resource, as every master sees it at this moment.

@@ -38,7 +38,6 @@ class BaseLease:
 
     __slots__ = (
         "__weakref__",
-        "_granted_until_ns",
         "_locks",
         "_round",
         "_status",
@@ -47,13 +46,10 @@ class BaseLease:
 
     resource: Resource
 
-    def __init__(
-        self, locks: Any, resource: Resource, round: Round, valid_until_ns: int
-    ) -> None:
+    def __init__(self, locks: Any, resource: Resource, round: Round) -> None:
         self._locks = locks
         self.resource = resource
         self._round = round
-        self._granted_until_ns = valid_until_ns
         self._status: ReleaseStatus | None = None
 
     @property
@@ -96,7 +92,7 @@ class BaseLease:
         made: Extensions | None = self._round.kept
         if made is not None:
             return min(made.validity_ns)
-        return self._granted_until_ns
+        return self._round.valid_until_ns
 
     @property
     def is_valid(self) -> bool:
@@ -149,17 +145,13 @@ class BaseLease:
         return not self._round.is_opened and self._valid_until_ns == 0
 
     def _begin_release(self) -> Round | None:
-        """Return the round to run, or None where there is nothing to release."""
-        return self._new_release() if self._mark_released() else None
-
-    def _mark_released(self) -> bool:
-        """Count as released from now on; return whether there is a release to send."""
+        """Count as released from now on; return the round to run, None if none is."""
         if self._status is not None and self._status is not UNKNOWN:
-            return False
+            return None
         if self._round.generation != self._locks._fork_generation():
-            return False
+            return None
         self._status = UNKNOWN  # until a quorum has confirmed it
-        return True
+        return self._new_release()
 
     def _new_release(self) -> Round:
         made: Extensions | None = self._round.kept

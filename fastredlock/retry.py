@@ -17,7 +17,10 @@ UNREACHABLE_DELAY = 0.15  # s; a server that restarts needs about that long
 
 def is_number(value: object) -> bool:
     """Whether a value is a plain number of seconds; True and False are not."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    kind = type(value)  # in most calls one of these two, which is a third of the time
+    if kind is float or kind is int:
+        return True
+    return isinstance(value, (int, float)) and kind is not bool
 
 
 class Retry:

@@ -50,11 +50,10 @@ cdef class Batch:
                 <int>WINDOW_LEAST, <int>(round.terms.timeout_ns // ROUND_SHARE_NS)
             ))
 
-    def validities(self):
-        """List the end of each round's validity, 0 where it was not won."""
+    def won(self):
+        """List the rounds, None in place of each that was not won."""
         return [
-            round_valid_until_ns(<Round>round)
-            if (<Round>round).verdict_code == VERDICT_WON else 0
+            round if (<Round>round).verdict_code == VERDICT_WON else None
             for round in self.rounds
         ]
 
@@ -222,6 +221,11 @@ cdef int engine_withdraw_work(Engine self, object work, int64_t now_ns) except -
     if type(work) is Batch:
         return batch_withdraw(self, <Batch>work, now_ns)
     return engine_withdraw(self, <Round>work, now_ns)
+
+
+cdef bint work_has_validity(object work) noexcept:
+    # Whether a validity has to be checked, which takes a look at the clock.
+    return type(work) is Batch or (<Round>work).operation_code <= OPERATION_EXTEND
 
 
 cdef bint work_is_overtaken(object work, int64_t now_ns) noexcept:

@@ -79,7 +79,7 @@ cdef class RoundFuture:
             self._asyncio_future_blocking = True
             return self
         self.result()
-        if work_is_overtaken(self.work, clock_ns()):
+        if work_has_validity(self.work) and work_is_overtaken(self.work, clock_ns()):
             self.driver.abandon(self.work)
         raise StopIteration(len(self.driver.engine.warnings))
 

@@ -159,8 +159,9 @@ cdef class Round:
 
     @property
     def valid_until_ns(self):
-        """The end of the validity if the round is won: t0 + ttl - drift."""
-        return round_valid_until_ns(self)
+        """The end of the validity if the round is won: t0 + ttl - drift; 0 before t0.
+        """
+        return round_valid_until_ns(self) if self.is_opened else 0
 
     def votes(self):
         """List (Vote, text or detail or None, ms until it came or None) per master."""

@@ -19,7 +19,7 @@ def engine_run(Engine engine not None, work not None):
             engine_lead(engine, work)
         if not work_is_finished(work):
             engine_follow(engine, work)
-        if work_is_overtaken(work, clock_ns()):
+        if work_has_validity(work) and work_is_overtaken(work, clock_ns()):
             engine_abandon(engine, work)
     except BaseException:
         engine_abandon(engine, work)

@@ -99,7 +99,8 @@ def test_batch_when_all_are_answered_then_is_finished_and_each_is_won(
     answer(engine, b"+OK\r\n")
     assert batch.is_finished
     assert (batch.failure, verdicts(batch)) == (None, {Verdict.WON})
-    assert batch.validities() == [T0 + 10 * S - 102 * MS] * 3
+    assert batch.won() == batch.rounds
+    assert [r.valid_until_ns for r in batch.rounds] == [T0 + 10 * S - 102 * MS] * 3
 
 
 @pytest.mark.parametrize(("terms", "window"), [(TERMS, 1024), (SHORT, 250)])
@@ -130,7 +131,7 @@ def test_batch_when_some_are_taken_then_goes_on_and_rolls_those_back(
     sent(engine)
     answer(engine, b"+OK\r\n_\r\n+OK\r\n")
     assert batch.is_finished
-    assert [until_ns > 0 for until_ns in batch.validities()] == [True, False, True]
+    assert [r is not None for r in batch.won()] == [True, False, True]
     assert sent(engine, 2) == [(b"EVALSHA", b"k1")]
 
 

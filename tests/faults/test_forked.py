@@ -23,13 +23,13 @@ def test_round_when_the_process_forks_before_its_lease_then_the_child_has_none(
 
     def in_child() -> bool:
         # The child goes on where the parent was: with a round that is won.
-        is_valid = Lease(locks, KEY, round, round.valid_until_ns).is_valid
+        is_valid = Lease(locks, KEY, round).is_valid
         core.engine_abandon(engine, round)
         granted = locks.acquire("childs", timeout=0)
         return is_valid or granted is None
 
     assert Fork(in_child).result() is False
     assert settled_values(servers, wanted, KEY) == wanted  # still the parent's
-    lease = Lease(locks, KEY, round, round.valid_until_ns)
+    lease = Lease(locks, KEY, round)
     assert lease.is_valid
     assert lease.release().name == "RELEASED"

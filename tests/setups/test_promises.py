@@ -231,10 +231,12 @@ def test_extension_when_confirmed_after_the_validity_then_is_lost() -> None:
         now = now_ns()
         taken = locks._engine.new_round(0, b"r", b"t", TERMS)
         taken.open(now)
-        lease = Lease(locks, "r", taken, now + S)
+        lease = Lease(locks, "r", taken)
         extension = lease._begin_extend(10, lease)
-        extension.open(now)
-        extension.on_vote(0, int(Vote.GRANTED), None, True, now + 2 * S)
+        extension.open(now + S)
+        after = taken.valid_until_ns
+        extension.on_vote(0, int(Vote.GRANTED), None, True, after)
+        assert extension.is_won
         with pytest.raises(LeaseLostError, match="extended too late"):
             lease._end_extend(extension, lease)
 
@@ -243,7 +245,7 @@ def test_release_when_no_quorum_answered_then_can_be_tried_again() -> None:
     with FastRedlock([("127.0.0.1", 1)], ttl=10) as locks:
         taken = locks._engine.new_round(0, b"r", b"t", TERMS)
         taken.open(now_ns())
-        lease = Lease(locks, "r", taken, now_ns() + S)
+        lease = Lease(locks, "r", taken)
         release = lease._begin_release()
         assert release is not None
         release.open(now_ns())

@@ -182,7 +182,7 @@ class Worker:
             yield CHECKPOINT
             if round is None or not round.is_won:
                 return None
-            lease = SimLease(process, resources, round, round.valid_until_ns)
+            lease = SimLease(process, resources, round)
             judge.on_validity(process, lease)
             return lease
         except BaseException as error:
