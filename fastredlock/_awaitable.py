@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from asyncio import sleep
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -103,7 +102,7 @@ class Acquisition(BaseAcquisition):
             for step in self.steps(ttl, timeout):
                 if isinstance(step, float):
                     self.round = None
-                    await sleep(step)
+                    await driver.sleep(step)
                 else:
                     self.round = step
                     if await locks._submit(driver, step) > locks._warned:

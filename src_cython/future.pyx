@@ -1,6 +1,7 @@
-# What a task awaits: the end of its round, told by the driver of its loop.
+# What a task awaits: the end of its round or of a delay, told by its loop's driver.
 
 cimport cython
+from libc.stdint cimport int64_t
 
 from contextvars import copy_context
 
@@ -8,19 +9,15 @@ from contextvars import copy_context
 cdef class LoopDriver      # loop.pyx
 
 
-@cython.final
-cdef class RoundFuture:
-    """The future of one round or batch: awaited once, by the task that began it.
+cdef class LoopFuture:
+    """What one task awaits, once. Future-like as `asyncio.isfuture` means it.
 
-    Tells how many warnings the engine has by then; what was won has been withdrawn
-    where its validity is over by the time that the task is told. Beside asyncio's own
-    it saves a handle and a turn of the loop: the driver, which is called by the loop,
-    lets the task go on there and then. (Future-like as `asyncio.isfuture` means it.)
+    Beside asyncio's own it saves a handle and a turn of the loop: the driver, which is
+    called by the loop, lets the task go on there and then.
     """
 
     cdef public object _asyncio_future_blocking
     cdef LoopDriver driver
-    cdef object work                 # a Round or a Batch
     cdef object callback, context    # of the task that waits
     cdef object cancelled_by         # a CancelledError, or None
     cdef bint is_done
@@ -55,7 +52,7 @@ cdef class RoundFuture:
         return <int>is_known
 
     def set_result(self, result):
-        """The round is finished: the driver tells the task next."""
+        """It has come: the driver tells the task next."""
         self.is_done = True
         self.driver.done.append(self)
 
@@ -78,10 +75,69 @@ cdef class RoundFuture:
         if not self.is_done:
             self._asyncio_future_blocking = True
             return self
-        self.result()
+        if self.cancelled_by is not None:
+            raise self.cancelled_by
+        raise StopIteration(self.outcome())
+
+    cdef object outcome(self):
+        return None
+
+
+@cython.final
+cdef class RoundFuture(LoopFuture):
+    """The end of a round or batch.
+
+    Tells how many warnings the engine has by then; what was won has been withdrawn
+    where its validity is over by the time that the task is told.
+    """
+
+    cdef object work                 # a Round or a Batch
+
+    cdef object outcome(self):
         if work_has_validity(self.work) and work_is_overtaken(self.work, clock_ns()):
             self.driver.abandon(self.work)
-        raise StopIteration(len(self.driver.engine.warnings))
+        return len(self.driver.engine.warnings)
+
+
+cdef enum:
+    REARM_NS = 1_000_000
+
+
+@cython.final
+cdef class DelayFuture(LoopFuture):
+    """The end of a delay, and never before it.
+
+    uvloop rounds to whole milliseconds, so its timers may go off half of one early: an
+    acquire would try again and again just before the end of its timeout. Beside
+    asyncio.sleep it saves a coroutine, which counts where thousands wait.
+    """
+
+    cdef int64_t due_ns
+    cdef object timer
+
+    def __call__(self):
+        """Its timer went off."""
+        cdef int64_t left_ns = self.due_ns - clock_ns()
+        self.timer = None
+        if self.is_done:
+            return
+        if left_ns > 0:
+            delay_arm(self, max(left_ns, <int64_t>REARM_NS))
+            return
+        self.set_result(None)
+        self.driver.wake()
+
+    def cancel(self, msg=None):
+        """The task is being cancelled; its driver is told when the task comes by."""
+        timer, self.timer = self.timer, None
+        if timer is not None:
+            timer.cancel()
+        return LoopFuture.cancel(self, msg)
+
+
+cdef int delay_arm(DelayFuture self, int64_t left_ns) except -1:
+    self.timer = self.driver.loop.call_later(left_ns / 1e9, self)
+    return 0
 
 
 cdef object cancelled_error(object message):

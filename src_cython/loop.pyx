@@ -16,7 +16,7 @@ cdef enum:
     CHUNK = 100      # rounds: some 11 KiB, which a server reads in one piece of 16
 
 
-cdef int loop_wake_soon(LoopDriver self, RoundFuture future) except -1:
+cdef int loop_wake_soon(LoopDriver self, LoopFuture future) except -1:
     if not self.done:
         self.loop.call_soon(self.wake)
     self.done.append(future)
@@ -104,6 +104,15 @@ cdef class LoopDriver:
             loop_flush_soon(self)
         return future
 
+    def sleep(self, double seconds):
+        """Return what to await for the end of a delay, a DelayFuture."""
+        cdef DelayFuture delay = DelayFuture()
+        cdef int64_t delay_ns = <int64_t>(seconds * 1e9)
+        delay.driver = self
+        delay.due_ns = clock_ns() + delay_ns
+        delay_arm(delay, delay_ns)
+        return delay
+
     def abandon(self, work not None):
         """Roll back a round, or a batch, whose caller will not get it; releases are
         sent. Does not wait."""
@@ -135,7 +144,7 @@ cdef class LoopDriver:
         A task that ends the loop (KeyboardInterrupt, SystemExit) keeps the others for
         the next turn.
         """
-        cdef RoundFuture future
+        cdef LoopFuture future
         cdef Py_ssize_t count = 0
         done, self.done = self.done, []
         self.awake = PyThread_get_thread_ident()

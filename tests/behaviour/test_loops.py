@@ -20,7 +20,12 @@ import redis
 from awaited import LOOPS, run_on
 from fake_server import FakeServer
 
-from fastredlock import FastRedlockError, QuorumUnreachableError, ReleaseStatus
+from fastredlock import (
+    FastRedlockError,
+    QuorumUnreachableError,
+    ReleaseStatus,
+    Retry,
+)
 from fastredlock.asyncio import FastRedlock, Lease
 from fastredlock.testing import LocalMasters
 
@@ -443,6 +448,51 @@ def test_tasks_when_many_ask_in_one_turn_then_share_one_write_per_master(
 
 
 # --- pauses, forks, the end -----------------------------------------------------------
+
+
+# uvloop's timers go off up to half a millisecond early: an acquire that trusted them
+# would try many times just before the end of its timeout.
+@pytest.mark.parametrize("kind", LOOPS)
+def test_acquire_when_its_timeout_ends_then_tries_at_its_end_and_not_before(
+    kind: str, urls: list[str], servers: list[redis.Redis]
+) -> None:
+    set_all(servers, b"another")
+
+    async def wait(locks: FastRedlock, timeout: float) -> int:
+        before = locks.stats().rounds
+        began = time.monotonic()
+        assert await locks.acquire(KEY, timeout=timeout) is None
+        assert time.monotonic() - began >= timeout
+        return locks.stats().rounds - before
+
+    async def main() -> list[int]:
+        async with FastRedlock(urls, retry=Retry(delay=0.01, jitter=0)) as locks:
+            await locks.connect()
+            return [await wait(locks, 0.02 + i / 8000) for i in range(24)]
+
+    assert set(run_on(kind, main())) <= {3, 4}  # at 0, 10 (and 20) ms, and at the end
+
+
+@pytest.mark.parametrize("kind", LOOPS)
+def test_delay_when_cancelled_then_leaves_no_timer(kind: str, urls: list[str]) -> None:
+    async def main() -> None:
+        async with FastRedlock(urls) as locks:
+            driver = locks._loop_driver()
+            delay = driver.sleep(3600)
+            task = asyncio.ensure_future(asyncio.wait_for(wait(delay), 10))
+            await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert not [each for each in gc.get_referrers(delay) if is_timer(each)]
+
+    async def wait(delay: Any) -> None:
+        await delay
+
+    def is_timer(thing: object) -> bool:
+        return isinstance(thing, asyncio.TimerHandle) and not thing.cancelled()
+
+    run_on(kind, main())
 
 
 @pytest.mark.slow
