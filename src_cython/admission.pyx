@@ -132,7 +132,7 @@ cdef int waiter_tell(object waiter) except -1:
     if waiter is None:
         return 0
     if type(waiter) is Request:
-        request_tell(<Request>waiter)
+        word_tell((<Request>waiter).crowd.word, <Request>waiter)
     elif not waiter.done():      # cancelled, and its task not yet told
         waiter.set_result(None)
     return 0

@@ -29,50 +29,9 @@ from cpython.pythread cimport (
 from libc.stdint cimport int64_t, uint64_t
 
 cdef enum:
-    REQUEST_RUN = 0          # a round or a batch, until it is finished
-    REQUEST_WITHDRAW = 1     # one that its caller gave up; nobody waits
-    REQUEST_CLOSE = 2        # the engine
-
-cdef enum:
     SLICE_US = 100_000       # how long a thread waits before it looks for itself
-
-
-@cython.final
-@cython.internal
-cdef class Request:
-    """What a thread asks of the one that leads."""
-
-    cdef object work                    # a Round, a Batch, or None
-    cdef int kind
-    cdef bint is_done
-    cdef bint is_called                 # to lead, and it has not led since
-    cdef int64_t timeout_ns
-    cdef PyThread_type_lock lock        # free once there is something to look at
-
-    def __cinit__(self, int kind, object work):
-        self.kind = kind
-        self.work = work
-        self.lock = PyThread_allocate_lock()
-        if self.lock == NULL:
-            raise MemoryError
-        PyThread_acquire_lock(self.lock, NOWAIT_LOCK)
-
-    def __dealloc__(self):
-        if self.lock != NULL:
-            PyThread_free_lock(self.lock)
-
-
-cdef void request_tell(Request self) noexcept:
-    self.is_done = True
-    PyThread_release_lock(self.lock)
-
-
-cdef bint request_wait(Request self) noexcept:
-    # Wait for a word, or the end of a slice; True where a signal came first.
-    cdef int outcome
-    with nogil:
-        outcome = <int>PyThread_acquire_lock_timed(self.lock, SLICE_US, 1)
-    return outcome == PY_LOCK_INTR
+    PATIENCE_US = 2_000      # and before it leads, while the word is out
+    TOGETHER = 12            # requests: sent while the word is out
 
 
 cdef struct Bell:
@@ -93,6 +52,7 @@ cdef class Crowd:
     cdef list requests                  # left for the leader
     cdef list waiting                   # requests whose threads wait
     cdef Request elected                # woken to lead next, not yet there
+    cdef Word word                      # who of them is told what is finished
 
     def __cinit__(self):
         self.bell.fd = -1
@@ -115,6 +75,7 @@ cdef int crowd_reset(Crowd self) except -1:
     self.requests = []
     self.waiting = []
     self.elected = None
+    self.word = Word()
     crowd_put_bell_away(self)
     return 0
 
@@ -149,27 +110,47 @@ cdef int crowd_leave(Crowd self) except -1:
     self.depth -= 1
     if self.depth == 0:
         PyThread_release_lock(self.mutex)
-        crowd_elect(self)
+        if not word_is_out(self.word):      # else its last one calls
+            crowd_elect(self)
     return 0
 
 
 cdef int crowd_elect(Crowd self) except -1:
+    cdef Request request
     with cython.critical_section(self):
-        if self.elected is None and self.waiting:
-            self.elected = <Request>self.waiting[0]
-            PyThread_release_lock(self.elected.lock)
+        if self.elected is None:
+            for request in self.waiting:
+                if not request.is_done:
+                    self.elected = request
+                    request_wake(request)
+                    break
     return 0
+
+
+cdef int crowd_call(Crowd self) except -1:
+    # See to it that somebody leads, and knows of the requests.
+    if self.depth == 0:
+        return crowd_elect(self)
+    if self.bell.requested:
+        crowd_ring(self)
+    return 0
+
+
+cdef void crowd_ring(Crowd self) noexcept:
+    cdef uint64_t one = 1
+    if atomic_take(&self.bell.is_sleeping) and self.bell.fd >= 0:
+        write(self.bell.fd, &one, sizeof(one))
 
 
 cdef int crowd_ask(Crowd self, Request request) except -1:
-    # Leave a request, and see to it that the leader finds it before it sleeps on.
-    cdef uint64_t one = 1
+    # Leave a request, and see to it that the leader finds it before it sleeps on. Where
+    # more are about to come, the last of them does.
+    cdef bint is_last
     with cython.critical_section(self):
         self.requests.append(request)
         self.bell.requested = 1
-    if atomic_take(&self.bell.is_sleeping) and self.bell.fd >= 0:
-        write(self.bell.fd, &one, sizeof(one))
-    return 0
+        is_last = len(self.requests) % TOGETHER == 0 or request.kind != REQUEST_RUN
+    return crowd_call(self) if is_last or not word_is_out(self.word) else 0
 
 
 cdef list crowd_take_requests(Crowd self):
@@ -180,25 +161,23 @@ cdef list crowd_take_requests(Crowd self):
     return taken
 
 
-cdef int crowd_wait(Crowd self, Request request) except -1:
+cdef int crowd_wait(Crowd self, Request request, int64_t slice_us) except -1:
     # Until there is something to look at. Whoever was elected is on its way now; if it
     # finds a leader, that one elects again.
-    cdef bint is_signal = request_wait(request)
-    with cython.critical_section(self):
-        if self.elected is request:
-            self.elected = None
-            request.is_called = True
+    cdef bint is_signal = request_wait(request, slice_us)
+    crowd_note_elected(self, request)
+    if word_come(self.word, request):
+        crowd_call(self)
     if is_signal:
         PyErr_CheckSignals()
     return 0
 
 
-cdef int forget_request(list requests, Request request) except -1:
-    cdef Py_ssize_t i
-    for i in range(len(requests)):
-        if requests[i] is request:
-            del requests[i]
-            break
+cdef int crowd_note_elected(Crowd self, Request request) except -1:
+    with cython.critical_section(self):
+        if self.elected is request:
+            self.elected = None
+            request.is_called = True
     return 0
 
 
@@ -208,10 +187,11 @@ cdef int crowd_go(Crowd self, Request request) except -1:
     with cython.critical_section(self):
         forget_request(self.waiting, request)
         forget_request(self.requests, request)
-        if self.elected is request:
-            self.elected = None
-            request.is_called = True
-    return crowd_elect(self) if request.is_called else 0
+    crowd_note_elected(self, request)
+    word_forget(self.word, request)
+    if word_come(self.word, request) or request.is_called:
+        crowd_call(self)
+    return 0
 
 
 cdef bint bell_is_rung_before_sleep(Bell *self) noexcept nogil:

@@ -15,8 +15,9 @@ def engine_run(Engine engine not None, work not None):
     check_work(work)
     engine_check_fork(engine)
     try:
-        if engine_try_enter(engine):
-            engine_lead(engine, work)
+        if crowd_is_mine(engine.crowd) or not word_is_out(engine.crowd.word):
+            if engine_try_enter(engine):
+                engine_lead(engine, work)
         if not work_is_finished(work):
             engine_follow(engine, work)
         if work_has_validity(work) and work_is_overtaken(work, clock_ns()):
@@ -43,7 +44,7 @@ def engine_abandon(Engine engine not None, work not None):
         finally:
             engine_leave(engine)
     else:
-        crowd_ask(engine.crowd, Request(REQUEST_WITHDRAW, work))
+        crowd_ask(engine.crowd, Request(engine.crowd, REQUEST_WITHDRAW, work))
         engine_serve(engine)
 
 
@@ -67,14 +68,14 @@ def engine_close(Engine engine not None, int64_t timeout_ns):
         finally:
             engine_leave(engine)
         return
-    request = Request(REQUEST_CLOSE, None)
+    request = Request(crowd, REQUEST_CLOSE, None)
     request.timeout_ns = timeout_ns
     crowd.waiting.append(request)
     try:
         crowd_ask(crowd, request)
         while not request.is_done:
             if not crowd_try_enter(crowd):
-                crowd_wait(crowd, request)
+                crowd_wait(crowd, request, SLICE_US)
                 continue
             try:
                 engine_take_requests(engine)
@@ -125,11 +126,12 @@ cdef int engine_take_requests(Engine self) except -1:
     for request in crowd_take_requests(self.crowd):
         if request.kind == REQUEST_CLOSE:
             engine_shut(self, request.timeout_ns)
-            request_tell(request)
-        elif self.is_closed:
-            request_tell(request)
+            word_tell(self.crowd.word, request)
         elif request.kind == REQUEST_WITHDRAW:
-            engine_withdraw_work(self, request.work, clock_ns())
+            if not self.is_closed:
+                engine_withdraw_work(self, request.work, clock_ns())
+        elif self.is_closed:
+            word_tell(self.crowd.word, request)
         elif not work_is_submitted(request.work):
             engine_submit_work(self, request.work, request, clock_ns())
     return 0
@@ -175,7 +177,8 @@ cdef int engine_wanted(Engine self, object work) noexcept:
 
 cdef int engine_follow(Engine self, object work) except -1:
     cdef Crowd crowd = self.crowd
-    cdef Request request = Request(REQUEST_RUN, work)
+    cdef Request request = Request(crowd, REQUEST_RUN, work)
+    cdef bint is_patient = word_is_out(crowd.word)
     crowd.waiting.append(request)
     try:
         if work_is_submitted(work):       # it was the leader until a signal came
@@ -183,15 +186,17 @@ cdef int engine_follow(Engine self, object work) except -1:
         else:
             crowd_ask(crowd, request)
         while not work_is_finished(work):
-            if crowd_try_enter(crowd):
+            if not is_patient and crowd_try_enter(crowd):
                 request.is_called = False      # on leaving it elects another
                 engine_lead(self, work)
             elif request.is_done:
                 raise ValueError("closed")
             else:
-                crowd_wait(crowd, request)
+                crowd_wait(crowd, request, PATIENCE_US if is_patient else SLICE_US)
+                is_patient = False
     finally:
         crowd_go(crowd, request)
+        engine_serve(self)
     return 0
 
 

@@ -1,0 +1,66 @@
+# What a thread asks of the one that leads, and how it waits for it.
+
+cimport cython
+from cpython.pythread cimport (
+    NOWAIT_LOCK, PyThread_acquire_lock, PyThread_allocate_lock, PyThread_free_lock,
+    PyThread_release_lock, PyThread_type_lock,
+)
+from libc.stdint cimport int64_t
+
+cdef enum:
+    REQUEST_RUN = 0          # a round or a batch, until it is finished
+    REQUEST_WITHDRAW = 1     # one that its caller gave up; nobody waits
+    REQUEST_CLOSE = 2        # the engine
+
+
+cdef class Crowd             # crowd.pyx
+
+
+@cython.final
+@cython.internal
+cdef class Request:
+    """What a thread asks of the one that leads."""
+
+    cdef Crowd crowd
+    cdef object work                    # a Round, a Batch, or None
+    cdef int kind
+    cdef bint is_done
+    cdef bint is_woken                  # because it is done
+    cdef bint is_called                 # to lead, and it has not led since
+    cdef bint is_gone                   # nobody waits any more
+    cdef int64_t timeout_ns
+    cdef PyThread_type_lock lock        # free once there is something to look at
+
+    def __cinit__(self, Crowd crowd not None, int kind, object work):
+        self.crowd = crowd
+        self.kind = kind
+        self.work = work
+        self.lock = PyThread_allocate_lock()
+        if self.lock == NULL:
+            raise MemoryError
+        PyThread_acquire_lock(self.lock, NOWAIT_LOCK)
+
+    def __dealloc__(self):
+        if self.lock != NULL:
+            PyThread_free_lock(self.lock)
+
+
+cdef void request_wake(Request self) noexcept:
+    PyThread_release_lock(self.lock)
+
+
+cdef bint request_wait(Request self, int64_t slice_us) noexcept:
+    # Wait for a word, or the end of a slice; True where a signal came first.
+    cdef int outcome
+    with nogil:
+        outcome = <int>PyThread_acquire_lock_timed(self.lock, slice_us, 1)
+    return outcome == PY_LOCK_INTR
+
+
+cdef int forget_request(list requests, Request request) except -1:
+    cdef Py_ssize_t i
+    for i in range(len(requests)):
+        if requests[i] is request:
+            del requests[i]
+            break
+    return 0
