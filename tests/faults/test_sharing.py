@@ -6,9 +6,11 @@ import ctypes
 import signal
 import threading
 import time
+from bisect import bisect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from statistics import median
 
 import pytest
 import redis
@@ -74,6 +76,52 @@ def test_threads_when_they_are_many_then_always_one_of_those_who_wait_leads(
         locks, tickets = connected(make_locks(urls[:3])), iter(range(3000))
         in_threads([partial(pairs, locks, tickets, number) for number in range(16)])
     assert sum(0.0995 < seconds < 0.104 for seconds in took) <= 1
+
+
+@blocking
+@pytest.mark.slow
+def test_threads_when_one_is_long_in_a_signal_handler_then_the_others_go_on(
+    make_locks: MakeLocks, urls: list[str]
+) -> None:
+    # Its round is finished meanwhile, and it does not come to pass the word on: those
+    # who trusted that it will would wait for the end of their patience in every round.
+    locks, is_over = connected(make_locks(urls[:3])), threading.Event()
+    handled: list[float] = []
+    took: list[tuple[float, float]] = []
+
+    def on_alarm(*_: object) -> None:
+        handled.append(time.monotonic())
+        time.sleep(0.2)
+
+    def pairs(number: int) -> None:
+        while not is_over.is_set():
+            began = time.monotonic()
+            granted(locks.acquire(f"r{number}", timeout=20)).release()
+            took.append((began, time.monotonic() - began))
+
+    threads = [threading.Thread(target=pairs, args=(number,)) for number in range(8)]
+    old = signal.signal(signal.SIGALRM, on_alarm)
+    try:
+        for thread in threads:
+            thread.start()
+        signal.setitimer(signal.ITIMER_REAL, 0.1, 0.3)
+        while len(handled) < 10:
+            granted(locks.acquire("mine", timeout=20)).release()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, old)
+        is_over.set()
+        for thread in threads:
+            thread.join()
+    ended = sorted(at + seconds for at, seconds in took)
+    meanwhile = [between(ended, at + 0.05, at + 0.2) / 0.15 for at in handled]
+    before = [between(ended, at - 0.1, at) / 0.1 for at in handled]
+    assert min(meanwhile) > median(before) / 3
+
+
+def between(times: list[float], first: float, last: float) -> int:
+    """Count the times, sorted, in an interval."""
+    return bisect(times, last) - bisect(times, first)
 
 
 @pytest.mark.slow
