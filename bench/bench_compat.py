@@ -11,10 +11,10 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from bench._machine import distributions_line, machine_line
 from bench._match import Match
+from bench._options import add_report, add_rounds, add_seconds, end_with, names_of
 from bench._servers import local_masters, server_version
 from bench._swap_results import SwapReport, SwapRow, swap_row
 from bench._swaps import SWAPS
@@ -85,61 +85,18 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m bench.bench_compat", description=__doc__
     )
     add = parser.add_argument
-    add(
-        "--seconds",
-        type=float,
-        default=0.5,
-        help="length of a block (default %(default)s)",
-    )
-    add(
-        "--blocks",
-        type=_count_of,
-        default=11,
-        help="blocks per player and N (default %(default)s)",
-    )
-    add(
-        "--masters",
-        type=_counts_of,
-        default=[1, 3, 5],
-        metavar="N,N",
-        help="numbers of masters (default 1,3,5)",
-    )
+    add_seconds(parser)
+    add_rounds(parser, blocks=11, masters=(1, 3, 5))
     add(
         "--only",
-        type=_names_of,
+        type=names_of(SWAPS),
         default=list(SWAPS),
         metavar="NAME,NAME",
         help=f"some of {', '.join(SWAPS)} (default: all)",
     )
-    add("--markdown", action="store_true", help="print the table in Markdown")
-    add("--json", type=Path, metavar="FILE", help="save the figures")
-    add("--load", type=Path, metavar="FILE", help="measure nothing, show a saved run")
+    add_report(parser)
     return parser
 
 
-def _count_of(text: str) -> int:
-    count = int(text)
-    if count < 1:
-        raise argparse.ArgumentTypeError(f"{count} is less than 1")
-    return count
-
-
-def _counts_of(text: str) -> list[int]:
-    return [_count_of(part) for part in text.split(",")]
-
-
-def _names_of(text: str) -> list[str]:
-    names = text.split(",")
-    for name in names:
-        if name not in SWAPS:
-            raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(SWAPS)}")
-    return names
-
-
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except (FileNotFoundError, RuntimeError) as error:  # no server, ...
-        sys.exit(f"bench_compat: {error}")
+    end_with(main, "bench_compat")

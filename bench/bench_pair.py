@@ -16,6 +16,7 @@ from pathlib import Path
 
 from bench._contestant import Block, Contestant
 from bench._machine import machine_line, versions_line
+from bench._options import add_report, add_rounds, count_of, end_with, names_of
 from bench._peers import CONTESTANTS, CONTROL, FLOOR, is_installed
 from bench._results import Report, Row, rows_of
 from bench._servers import local_masters, server_version
@@ -187,7 +188,7 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add(
         "--pairs",
-        type=_count_of,
+        type=count_of,
         default=1000,
         help="pairs in a block (default %(default)s)",
     )
@@ -198,65 +199,24 @@ def _parser() -> argparse.ArgumentParser:
         help="which cores: left to the scheduler, all on one, or the servers on one "
         "and the client on another (default %(default)s)",
     )
-    add(
-        "--blocks",
-        type=_count_of,
-        default=11,
-        help="blocks per contestant and N (default %(default)s)",
-    )
-    add(
-        "--masters",
-        type=_counts_of,
-        default=[1, 3, 5],
-        metavar="N,N",
-        help="numbers of masters (default 1,3,5)",
-    )
+    add_rounds(parser, blocks=11, masters=(1, 3, 5))
     add(
         "--only",
-        type=_names_of,
+        type=names_of(CONTESTANTS),
         metavar="NAME,NAME",
         help=f"some of {', '.join(CONTESTANTS)} (default: all that are installed)",
     )
     add(
         "--syscall-pairs",
         type=int,
-        default=1000,
+        default=5000,
         metavar="PAIRS",
         help="pairs in the separate pass that counts system calls; 0 leaves it out "
         "(default %(default)s)",
     )
-    add("--markdown", action="store_true", help="print the table in Markdown")
-    add("--json", type=Path, metavar="FILE", help="save the figures")
-    add("--plot", type=Path, metavar="FILE", help="draw them, .svg or .png")
-    add("--load", type=Path, metavar="FILE", help="measure nothing, show a saved run")
+    add_report(parser, plot=True)
     return parser
 
 
-def _count_of(text: str) -> int:
-    count = int(text)
-    if count < 1:
-        raise argparse.ArgumentTypeError(f"{count} is less than 1")
-    return count
-
-
-def _counts_of(text: str) -> list[int]:
-    return [_count_of(part) for part in text.split(",")]
-
-
-def _names_of(text: str) -> list[str]:
-    names = text.split(",")
-    for name in names:
-        if name not in CONTESTANTS:
-            raise argparse.ArgumentTypeError(
-                f"{name!r} is none of {', '.join(CONTESTANTS)}"
-            )
-    return names
-
-
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except (FileNotFoundError, RuntimeError) as error:  # no compiler, no server, ...
-        sys.exit(f"bench_pair: {error}")
+    end_with(main, "bench_pair")

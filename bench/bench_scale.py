@@ -11,10 +11,10 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from bench._machine import distributions_line, machine_line
 from bench._marked import fill
+from bench._options import add_report, end_with, names_of
 from bench._scale_parts import HELD_STEPS, MASTERS, PARTS
 from bench._scale_report import Part, ScaleReport
 from bench._servers import local_masters, server_version
@@ -58,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add(
         "--only",
-        type=_parts_of,
+        type=names_of(PARTS),
         metavar="PART,PART",
         help=f"some of {', '.join(PARTS)}; pairs runs only when it is named",
     )
@@ -70,30 +70,9 @@ def _parser() -> argparse.ArgumentParser:
     add("--held", type=int, default=HELD_STEPS[-1], help="leases held, at most")
     add("--held-pairs", type=int, default=2000, help="pairs beside them")
     add("--pairs", type=int, default=1_000_000, help="pairs of the part pairs")
-    add("--markdown", action="store_true", help="print the tables in Markdown")
-    add("--json", type=Path, metavar="FILE", help="save the figures")
-    add(
-        "--into",
-        type=Path,
-        metavar="FILE",
-        help="write the tables between the marks of a Markdown file",
-    )
-    add("--load", type=Path, metavar="FILE", help="measure nothing, show a saved run")
+    add_report(parser, into=True)
     return parser
 
 
-def _parts_of(text: str) -> list[str]:
-    names = text.split(",")
-    for name in names:
-        if name not in PARTS:
-            raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(PARTS)}")
-    return names
-
-
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except (FileNotFoundError, RuntimeError) as error:  # no compiler, no server, ...
-        sys.exit(f"bench_scale: {error}")
+    end_with(main, "bench_scale")

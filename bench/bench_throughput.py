@@ -12,7 +12,6 @@ import argparse
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from bench._crowd_results import (
     CrowdReport,
@@ -27,6 +26,7 @@ from bench._crowds import CROWDS, crowd_and_size, player_of, present
 from bench._machine import distributions_line, machine_line
 from bench._marked import fill
 from bench._match import Match
+from bench._options import add_report, add_rounds, add_seconds, count_of, end_with
 from bench._servers import local_masters, server_version
 
 _TARGETS_AT = 5  # masters, or the largest N of a run without them
@@ -116,25 +116,8 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m bench.bench_throughput", description=__doc__
     )
     add = parser.add_argument
-    add(
-        "--seconds",
-        type=float,
-        default=0.5,
-        help="length of a block (default %(default)s)",
-    )
-    add(
-        "--blocks",
-        type=_count_of,
-        default=7,
-        help="blocks per player and N (default %(default)s)",
-    )
-    add(
-        "--masters",
-        type=_counts_of,
-        default=[3, 5],
-        metavar="N,N",
-        help="numbers of masters (default 3,5)",
-    )
+    add_seconds(parser)
+    add_rounds(parser, blocks=7, masters=(3, 5))
     add(
         "--only",
         type=_players_of,
@@ -146,28 +129,8 @@ def _parser() -> argparse.ArgumentParser:
         )
         + "; a name alone means all its sizes (default: all that are there)",
     )
-    add("--markdown", action="store_true", help="print the table in Markdown")
-    add("--json", type=Path, metavar="FILE", help="save the figures")
-    add("--plot", type=Path, metavar="FILE", help="draw them, .svg or .png")
-    add(
-        "--into",
-        type=Path,
-        metavar="FILE",
-        help="write table and plot between the marks of a Markdown file",
-    )
-    add("--load", type=Path, metavar="FILE", help="measure nothing, show a saved run")
+    add_report(parser, plot=True, into=True)
     return parser
-
-
-def _count_of(text: str) -> int:
-    count = int(text)
-    if count < 1:
-        raise argparse.ArgumentTypeError(f"{count} is less than 1")
-    return count
-
-
-def _counts_of(text: str) -> list[int]:
-    return [_count_of(part) for part in text.split(",")]
 
 
 def _players_of(text: str) -> list[str]:
@@ -178,15 +141,10 @@ def _players_of(text: str) -> list[str]:
             raise argparse.ArgumentTypeError(
                 f"{crowd!r} is none of {', '.join(CROWDS)}"
             )
-        sizes = [_count_of(size)] if size else CROWDS[crowd].sizes
+        sizes = [count_of(size)] if size else CROWDS[crowd].sizes
         players += [player_of(crowd, each) for each in sizes]
     return players
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except (FileNotFoundError, RuntimeError) as error:  # no compiler, no server, ...
-        sys.exit(f"bench_throughput: {error}")
+    end_with(main, "bench_throughput")
