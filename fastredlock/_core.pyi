@@ -6,6 +6,9 @@ from typing_extensions import disjoint_base
 
 _T = TypeVar("_T")
 
+class ClosedError(ValueError): ...
+class StateError(RuntimeError): ...
+
 class Operation(IntEnum):
     ACQUIRE = 0
     EXTEND = 1

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING
 
 from ._awaitable import Acquisition, AcquisitionOfAll, Lease, Lock
 from ._batch import AcquireEach, ReleaseEach
-from ._core import Batch, LoopDriver, Round, RoundFuture, now_ns
+from ._core import (
+    Batch,
+    ClosedError,
+    LoopDriver,
+    Round,
+    RoundFuture,
+    StateError,
+    now_ns,
+)
 from ._locks import CLOSE_WITHIN_NS, BaseLocks
 from ._settings import distinct
 from .errors import FastRedlockError, InternalError
@@ -227,9 +235,9 @@ class FastRedlock(BaseLocks):
     def _submit(self, driver: LoopDriver, work: Round | Batch) -> RoundFuture:
         try:
             return driver.submit(work)
-        except ValueError as error:
+        except ClosedError as error:
             raise FastRedlockError(CLOSED) from error
-        except RuntimeError as error:
+        except StateError as error:
             self._abandon(driver, work)
             raise InternalError(f"please report this: {error}") from error
 

@@ -6,7 +6,16 @@ from types import TracebackType
 
 from ._acquisition import Acquisition, AcquisitionOfAll, Lock
 from ._batch import AcquireEach, ReleaseEach
-from ._core import Batch, Round, engine_abandon, engine_close, engine_run, now_ns
+from ._core import (
+    Batch,
+    ClosedError,
+    Round,
+    StateError,
+    engine_abandon,
+    engine_close,
+    engine_run,
+    now_ns,
+)
 from ._locks import CLOSE_WITHIN_NS, BaseLocks
 from ._settings import distinct
 from .errors import FastRedlockError, InternalError
@@ -191,9 +200,9 @@ class FastRedlock(BaseLocks):
     def _run(self, work: Round | Batch) -> None:
         try:
             warnings = engine_run(self._engine, work)
-        except ValueError as error:
+        except ClosedError as error:
             raise FastRedlockError("this FastRedlock is closed") from error
-        except RuntimeError as error:
+        except StateError as error:
             raise InternalError(f"please report this: {error}") from error
         if warnings > self._warned:
             self._log_warnings()

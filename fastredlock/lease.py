@@ -111,6 +111,8 @@ class BaseLease:
         now_ns = locks._now_ns()
         if self._status is not None:
             raise LeaseLostError(self.resource, "not extended: it was released")
+        if self._round.generation != locks._fork_generation():
+            raise LeaseLostError(self.resource, "not extended: it is the parent's")
         if not (self._is_adopted() or self.is_valid):
             raise LeaseLostError(self.resource, "not extended: its validity is over")
         round: Round = locks._new_extension(self._round, terms)
@@ -235,8 +237,8 @@ class Lease(BaseLease):
 
     def _abandon(self) -> None:
         """Send the release of one that was interrupted; nobody waits for replies."""
-        if self._status is UNKNOWN:
-            self._locks._abandon(self._new_release())
+        if self._status is UNKNOWN and (release := self._begin_release()) is not None:
+            self._locks._abandon(release)
 
     def __enter__(self) -> Lease:
         return self

@@ -10,8 +10,8 @@ time become a verdict and a validity (round).
 `command`, `reply`, `round`, `debts` and `master` never see a clock or a descriptor:
 they are given bytes and `now_ns`. Functions that may run without the GIL are `noexcept`
 and return 0 or -errno; the driver turns that into a vote or an exception. Nothing here
-imports from fastredlock; the exceptions raised are OSError, ValueError, MemoryError and
-RuntimeError (a state that the code rules out).
+imports from fastredlock; the exceptions raised are OSError, ValueError (ClosedError),
+MemoryError and RuntimeError (StateError).
 """
 
 from system cimport *

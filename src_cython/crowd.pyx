@@ -30,7 +30,7 @@ from libc.stdint cimport int64_t, uint64_t
 
 cdef enum:
     SLICE_US = 100_000       # how long a thread waits before it looks for itself
-    PATIENCE_US = 2_000      # and before it leads, while the word is out
+    PATIENCE_US = 20_000     # the same while the word is out, before it leads
     TOGETHER = 12            # requests: sent while the word is out
 
 
@@ -116,14 +116,19 @@ cdef int crowd_leave(Crowd self) except -1:
 
 
 cdef int crowd_elect(Crowd self) except -1:
-    cdef Request request
+    # One whose round is not finished; one that sleeps rather than one that may be long
+    # in a signal handler.
+    cdef Request request, chosen = None
     with cython.critical_section(self):
         if self.elected is None:
             for request in self.waiting:
-                if not request.is_done:
-                    self.elected = request
-                    request_wake(request)
-                    break
+                if not request.is_done and (chosen is None or request.is_waiting):
+                    chosen = request
+                    if request.is_waiting:
+                        break
+            if chosen is not None:
+                self.elected = chosen
+                request_wake(chosen)
     return 0
 
 
@@ -161,24 +166,37 @@ cdef list crowd_take_requests(Crowd self):
     return taken
 
 
+cdef int crowd_put_back(Crowd self, list requests) except -1:
+    # An exception came before these were taken.
+    if requests:
+        with cython.critical_section(self):
+            self.requests = requests + self.requests
+            self.bell.requested = 1
+    return 0
+
+
 cdef int crowd_wait(Crowd self, Request request, int64_t slice_us) except -1:
     # Until there is something to look at. Whoever was elected is on its way now; if it
     # finds a leader, that one elects again.
-    cdef bint is_signal = request_wait(request, slice_us)
-    crowd_note_elected(self, request)
-    if word_come(self.word, request):
-        crowd_call(self)
+    cdef bint is_signal
+    if not word_go(self.word, request):
+        return 0
+    is_signal = request_wait(request, slice_us)
+    crowd_come(self, request)
     if is_signal:
         PyErr_CheckSignals()
     return 0
 
 
-cdef int crowd_note_elected(Crowd self, Request request) except -1:
+cdef bint crowd_come(Crowd self, Request request) except -1:
+    # A thread is awake. What it was woken for is its own now; the rest it passes on.
     with cython.critical_section(self):
         if self.elected is request:
             self.elected = None
             request.is_called = True
-    return 0
+    if word_come(self.word, request):
+        crowd_call(self)
+    return request.is_called
 
 
 cdef int crowd_go(Crowd self, Request request) except -1:
@@ -187,11 +205,7 @@ cdef int crowd_go(Crowd self, Request request) except -1:
     with cython.critical_section(self):
         forget_request(self.waiting, request)
         forget_request(self.requests, request)
-    crowd_note_elected(self, request)
-    word_forget(self.word, request)
-    if word_come(self.word, request) or request.is_called:
-        crowd_call(self)
-    return 0
+    return crowd_call(self) if crowd_come(self, request) else 0
 
 
 cdef bint bell_is_rung_before_sleep(Bell *self) noexcept nogil:

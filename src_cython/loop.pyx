@@ -82,13 +82,13 @@ cdef class LoopDriver:
     def submit(self, work not None):
         """Begin a round or a batch; return what to await for its end, a RoundFuture.
 
-        Raises ValueError where the engine is closed.
+        Raises ClosedError where the engine is closed.
         """
         cdef RoundFuture future
         cdef int64_t now_ns = clock_ns()
         check_work(work)
         if self.engine.is_closed:
-            raise ValueError("closed")
+            raise ClosedError("closed")
         if now_ns - self.engine.polled_at_ns > NS_PER_S:
             now_ns = loop_look_again(self)
         future = RoundFuture()

@@ -138,7 +138,7 @@ cdef int master_set_state(Master self, int state) except -1:
     else:
         is_legal = state == MASTER_CLOSED
     if not is_legal:
-        raise RuntimeError(f"master state {old} -> {state}")
+        raise StateError(f"master state {old} -> {state}")
     self.state_code = state
     return 0
 

@@ -25,9 +25,10 @@ cdef class Request:
     cdef object work                    # a Round, a Batch, or None
     cdef int kind
     cdef bint is_done
-    cdef bint is_woken                  # because it is done
+    cdef bint is_waiting                # asleep: not leading, in no signal handler
+    cdef bint has_word                  # woken because it is done, and not yet there
     cdef bint is_called                 # to lead, and it has not led since
-    cdef bint is_gone                   # nobody waits any more
+    cdef bint is_posted                 # the lock is free: a free one is not freed
     cdef int64_t timeout_ns
     cdef PyThread_type_lock lock        # free once there is something to look at
 
@@ -46,14 +47,19 @@ cdef class Request:
 
 
 cdef void request_wake(Request self) noexcept:
-    PyThread_release_lock(self.lock)
+    if not self.is_posted:
+        self.is_posted = True
+        PyThread_release_lock(self.lock)
 
 
 cdef bint request_wait(Request self, int64_t slice_us) noexcept:
-    # Wait for a word, or the end of a slice; True where a signal came first.
+    # Wait to be woken, or for the end of a slice; True where a signal came first. What
+    # one is woken for was written before, and is looked at after this.
     cdef int outcome
     with nogil:
         outcome = <int>PyThread_acquire_lock_timed(self.lock, slice_us, 1)
+    if outcome == PY_LOCK_ACQUIRED:
+        self.is_posted = False
     return outcome == PY_LOCK_INTR
 
 

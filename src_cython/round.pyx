@@ -219,7 +219,7 @@ cdef inline int64_t round_valid_until_ns(Round self) noexcept:
 
 cdef int round_open(Round self, int64_t now_ns) except -1:
     if self.is_opened:
-        raise RuntimeError("a round is opened once")
+        raise StateError("a round is opened once")
     self.is_opened = True
     self.opened_ns = now_ns
     return 0
@@ -235,11 +235,11 @@ cdef int round_on_vote(
 ) except -1:
     cdef VoteCell *cell = &self.cells[master]
     if not self.is_opened or not VOTE_GRANTED <= vote <= VOTE_FAILED:
-        raise RuntimeError("a vote for a round that is not open, or not an answer")
+        raise StateError("a vote for a round that is not open, or not an answer")
     if cell.vote == VOTE_GRANTED or cell.vote == VOTE_TAKEN or (
         cell.vote == VOTE_FAILED and cell.answered_us
     ):
-        raise RuntimeError("a second vote of one master")
+        raise StateError("a second vote of one master")
     self.counts[cell.vote] -= 1
     self.counts[vote] += 1
     cell.vote = vote
@@ -291,7 +291,7 @@ cdef int round_note(Round self, int master, object said) except -1:
 cdef int round_on_deadline(Round self, int64_t now_ns) except -1:
     cdef int i
     if not self.is_opened:
-        raise RuntimeError("a deadline for a round that is not open")
+        raise StateError("a deadline for a round that is not open")
     if self.verdict_code != VERDICT_OPEN:
         return 0
     for i in range(self.master_count):

@@ -165,5 +165,6 @@ cdef extern from "<netdb.h>" nogil:
     const char *gai_strerror(int code)
 
 cdef extern from "pythread.h" nogil:
+    enum: PY_LOCK_ACQUIRED
     enum: PY_LOCK_INTR
     int PyThread_acquire_lock_timed(PyThread_type_lock lock, long long us, int is_intr)

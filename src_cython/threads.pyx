@@ -15,7 +15,7 @@ def engine_run(Engine engine not None, work not None):
     check_work(work)
     engine_check_fork(engine)
     try:
-        if crowd_is_mine(engine.crowd) or not word_is_out(engine.crowd.word):
+        if not word_is_out(engine.crowd.word) or crowd_is_mine(engine.crowd):
             if engine_try_enter(engine):
                 engine_lead(engine, work)
         if not work_is_finished(work):
@@ -120,20 +120,31 @@ cdef int engine_serve(Engine self) except -1:
 
 
 cdef int engine_take_requests(Engine self) except -1:
-    cdef Request request
+    cdef list requests
     if not self.crowd.bell.requested:
         return 0
-    for request in crowd_take_requests(self.crowd):
-        if request.kind == REQUEST_CLOSE:
-            engine_shut(self, request.timeout_ns)
-            word_tell(self.crowd.word, request)
-        elif request.kind == REQUEST_WITHDRAW:
-            if not self.is_closed:
-                engine_withdraw_work(self, request.work, clock_ns())
-        elif self.is_closed:
-            word_tell(self.crowd.word, request)
-        elif not work_is_submitted(request.work):
-            engine_submit_work(self, request.work, request, clock_ns())
+    requests = crowd_take_requests(self.crowd)
+    requests.reverse()
+    try:
+        while requests:
+            engine_take_request(self, <Request>requests.pop())
+    finally:
+        requests.reverse()
+        crowd_put_back(self.crowd, requests)
+    return 0
+
+
+cdef int engine_take_request(Engine self, Request request) except -1:
+    if request.kind == REQUEST_CLOSE:
+        engine_shut(self, request.timeout_ns)
+        word_tell(self.crowd.word, request)
+    elif request.kind == REQUEST_WITHDRAW:
+        if not self.is_closed:
+            engine_withdraw_work(self, request.work, clock_ns())
+    elif self.is_closed:
+        word_tell(self.crowd.word, request)
+    elif not work_is_submitted(request.work):
+        engine_submit_work(self, request.work, request, clock_ns())
     return 0
 
 
@@ -144,7 +155,7 @@ cdef int engine_lead(Engine self, object work) except -1:
     cdef int64_t now_ns
     try:
         if self.is_closed:
-            raise ValueError("closed")
+            raise ClosedError("closed")
         crowd_hang_bell(self.crowd)
         if not work_is_submitted(work):
             now_ns = clock_ns()
@@ -189,8 +200,9 @@ cdef int engine_follow(Engine self, object work) except -1:
             if not is_patient and crowd_try_enter(crowd):
                 request.is_called = False      # on leaving it elects another
                 engine_lead(self, work)
+                work_set_waiter(work, request)     # where it was left to others
             elif request.is_done:
-                raise ValueError("closed")
+                raise ClosedError("closed")
             else:
                 crowd_wait(crowd, request, PATIENCE_US if is_patient else SLICE_US)
                 is_patient = False

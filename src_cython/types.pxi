@@ -13,6 +13,15 @@ cdef enum:
 
 cdef int64_t NEVER_NS = 0x7FFFFFFFFFFFFFFF
 
+
+class ClosedError(ValueError):
+    """The engine is closed. A type of its own: signal handlers raise what they like."""
+
+
+class StateError(RuntimeError):
+    """A state that the code rules out."""
+
+
 cdef enum:
     OPERATION_ACQUIRE = 0
     OPERATION_EXTEND = 1

@@ -53,6 +53,21 @@ def test_lease_when_the_child_extends_it_then_raises_there_and_changes_nothing(
     assert lease.extend(100) > 90
 
 
+def test_adopted_lease_when_the_child_extends_it_then_raises_and_sends_nothing(
+    locks: FastRedlock, lease: Lease, servers: list[redis.Redis]
+) -> None:
+    adopted = locks.adopt(KEY, lease.token, ttl=10)
+
+    def extend() -> str:
+        with pytest.raises(LeaseLostError) as raised:
+            adopted.extend(1000)
+        return str(raised.value)
+
+    assert "the parent's" in Fork(extend).result()
+    assert max(server.pttl(KEY) for server in servers) <= 10_000
+    assert adopted.extend(100) > 90
+
+
 def test_with_block_when_the_child_leaves_it_then_the_parents_keys_stay(
     locks: FastRedlock, servers: list[redis.Redis]
 ) -> None:

@@ -120,6 +120,26 @@ def test_lock_when_the_signal_handler_takes_another_then_both_are_held(
     assert outer.release() is ReleaseStatus.RELEASED
 
 
+# "closed", and a state that the code rules out, are errors of our own making.
+@pytest.mark.parametrize("kind", [ValueError, RuntimeError, RecursionError])
+def test_lock_when_the_signal_handler_raises_then_its_error_comes_through(
+    masters: LocalMasters, make_locks: MakeLocks, kind: type[Exception]
+) -> None:
+    locks = connected(make_locks(masters.urls, ttl=60, round_timeout=3))
+
+    def fail() -> None:
+        raise kind("from the handler")
+
+    pause(masters, 3)
+    with (
+        later(0.1, lambda: resume(masters, 3)),
+        pytest.raises(kind, match="from the handler") as raised,
+        alarm(0.02, fail),
+    ):
+        locks.acquire(KEY)
+    assert type(raised.value) is kind
+
+
 def delete_all(servers: list[redis.Redis]) -> int:
     """Count the keys that are left, and delete them."""
     return sum(server.delete(KEY) for server in servers)

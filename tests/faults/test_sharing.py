@@ -83,7 +83,7 @@ def test_threads_when_they_are_many_then_always_one_of_those_who_wait_leads(
 def test_threads_when_one_is_long_in_a_signal_handler_then_the_others_go_on(
     make_locks: MakeLocks, urls: list[str]
 ) -> None:
-    # Its round is finished meanwhile, and it does not come to pass the word on: those
+    # Its round is finished meanwhile, and it would not come to pass the word on: those
     # who trusted that it will would wait for the end of their patience in every round.
     locks, is_over = connected(make_locks(urls[:3])), threading.Event()
     handled: list[float] = []
