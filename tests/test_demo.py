@@ -156,6 +156,8 @@ def test_demo_loses_updates_only_without_the_lock_when_two_masters_fail(start):
     ],
 )
 def test_demo_leaves_nothing_when_interrupted(start, number, moment):
+    # Under nohup it is ignored, by the demo too, which inherits that.
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     demo = start("--seconds", "2")
     demo.wait_for(moment)
     children = demo.children()
