@@ -4,11 +4,13 @@
 # thread that finds it taken leaves a request, rings the bell if the leader sleeps in
 # poll, and waits on a lock of its own. So the commands of all threads go out in the
 # leader's next single send per master, and a caller that is alone pays for one free
-# mutex. On leaving, the leader elects one of those who wait.
+# mutex. On leaving, the leader elects one of those who wait; while the word is out
+# (word.pyx), the last one who has it does.
 #
 # Nothing is lost in between, because both sides look twice: a thread tries the mutex
 # once more after leaving its request, a leader looks for requests once more after
-# giving the mutex back, and before it sleeps.
+# giving the mutex back, and before it sleeps. A thread that comes while the word is out
+# does not try, but waits for whoever has it last, and no longer than its patience.
 #
 # Without the GIL (free-threaded CPython) it stays correct, for these reasons. Engine,
 # masters, debts, links, and a round or batch from its submission to its end belong to

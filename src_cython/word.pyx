@@ -24,7 +24,7 @@ cdef class Word:
     """Who is told that his request is done, and when."""
 
     cdef list told                      # done, their threads not yet woken
-    cdef int on_the_way                 # woken, not yet there, and waited for
+    cdef int on_the_way                 # woken, not yet there; less if one comes late
     cdef int64_t woken_at_ns            # the last of these
 
     def __cinit__(self):
