@@ -17,7 +17,9 @@
 # no and another did not answer, the key may still stand on a majority.
 #
 # The quorum is of the configured masters, never of the reachable ones. The slowest
-# master is not waited for, except by INSPECT, which closes when all have answered.
+# master is not waited for, except by INSPECT, which closes when all have answered, and
+# by a release that met a master without its script: the others will hardly know it
+# either, and who is not heard cannot be sent the source.
 #
 # A verdict never changes, with one exception: `round_confirm` turns WON into TOO_LATE
 # when the validity ran out before the caller could be told (a paused process). After
@@ -110,6 +112,7 @@ cdef class Round:
     cdef readonly bint is_opened
     cdef bint is_connecting              # asks nothing: waits for connections alone
     cdef bint is_rolled_back
+    cdef bint needs_all                  # not closed at quorum, only by all or by time
 
     def __cinit__(
         self, int operation, bytes resource not None, bytes token not None,
@@ -315,6 +318,8 @@ cdef void round_judge(Round self, int64_t now_ns) noexcept:
                 now_ns,
             )
     elif granted >= self.quorum:
+        if self.needs_all and pending > 0:
+            return
         round_close(self, VERDICT_WON, now_ns)
         round_confirm(self, now_ns)
     elif granted + pending < self.quorum:
@@ -332,7 +337,7 @@ cdef inline void round_close(Round self, int verdict, int64_t now_ns) noexcept:
 
 cdef int round_wanted(Round self) noexcept:
     # How many more masters have to answer, at the least, before it can close.
-    if self.operation_code == OPERATION_INSPECT:
+    if self.operation_code == OPERATION_INSPECT or self.needs_all:
         return self.counts[VOTE_PENDING]
     return max(1, self.quorum - self.counts[VOTE_GRANTED])
 
