@@ -7,7 +7,8 @@ cimport cython
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 cdef enum:
-    FIRST_FOR_ROUNDS = 64      # moving on in every round costs 2.5 % of the time
+    DETOUR_EVERY = 64          # rounds
+    DETOUR_ROUNDS = 2          # an acquire and its release
 
 
 @cython.final
@@ -282,8 +283,13 @@ cdef int engine_warn(Engine self, Master master, str text) except -1:
 
 cdef int engine_start(Engine self, Round round, int64_t now_ns) except -1:
     self.counters.rounds += 1
-    if self.counters.rounds % FIRST_FOR_ROUNDS == 0:
-        self.first = (self.first + 1) % self.master_count
+    # One order for nearly all rounds: the scheduler takes its time to put client and
+    # servers where they go together, and to move on for good every 64 rounds took 8 %
+    # more time and 10 % more CPU over five local masters. A short detour now and then
+    # has each master answer in time.
+    self.first = 0
+    if self.counters.rounds % DETOUR_EVERY < DETOUR_ROUNDS:
+        self.first = (self.counters.rounds // DETOUR_EVERY) % self.master_count
     return engine_queue(self, round, <uint64_t>-1, now_ns)
 
 
