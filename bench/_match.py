@@ -1,4 +1,4 @@
-"""The players of a throughput bench over one set of masters, a process for each."""
+"""The players of a bench over one set of masters, a process for each."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ from types import TracebackType
 from bench._contestant import Block, Contestant
 from bench._crowd_results import CONTROL_PLAYER
 from bench._crowds import crowd_and_size
-from bench._peers import CONTROL
+from bench._peers import CONTROL, FLOOR
 
+_CONTROLLED = (FLOOR, CONTROL_PLAYER)  # a second one of these plays last
+_SETTLE = 10  # this part of a block is run before it: caches and places are its own
 _REST = 0.02  # s; replies and threads left over from the last block end in it
 
 
 class Match:
     """Players, started and warmed up; a context manager.
 
-    A player that fails is left out from then on, and `notes` says so. Where the
-    pipelined floor plays, a second one plays last: as far from the first as can be.
+    A player that fails is left out from then on, and `notes` says so. Where a floor
+    plays, a second one plays last: as far from the first as can be.
     """
 
     def __init__(
@@ -34,8 +36,9 @@ class Match:
         try:
             for player in players:
                 self._enter(player, player)
-            if CONTROL_PLAYER in self._processes:
-                self._enter(CONTROL, CONTROL_PLAYER)
+            for player in _CONTROLLED:
+                if player in self._processes:
+                    self._enter(CONTROL, player)
         except BaseException:
             self._stack.close()
             raise
@@ -47,7 +50,7 @@ class Match:
             pairs = self._pairs[name]
             time.sleep(_REST)
             try:
-                process.run(max(1, pairs // 20))  # caches are its own again
+                process.run(max(1, pairs // _SETTLE))
                 played[name] = process.run(pairs)
             except (RuntimeError, OSError) as error:
                 self.notes.append(f"{name} is left out: {error}.")
@@ -81,7 +84,7 @@ class Match:
 
 def _pairs_for(process: Contestant, player: str, seconds: float) -> int:
     """Warm it up; return how many pairs it does in a block of that length."""
-    size = crowd_and_size(player)[1]
+    size = crowd_and_size(player)[1] if ":" in player else 1
     pairs = 2 * size
     while (block := process.run(pairs)).pairs / block.pairs_per_s < seconds / 4:
         pairs *= 4

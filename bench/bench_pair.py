@@ -9,21 +9,19 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
-from bench._contestant import Block, Contestant
 from bench._machine import machine_line, versions_line
-from bench._options import add_report, add_rounds, count_of, end_with, names_of
-from bench._peers import CONTESTANTS, CONTROL, FLOOR, is_installed
+from bench._match import Match
+from bench._options import add_report, add_rounds, add_seconds, end_with, names_of
+from bench._peers import CONTESTANTS, is_installed
 from bench._results import Report, Row, rows_of
 from bench._servers import local_masters, server_version
 from bench._syscalls import SyscallCount, Tracer, count_syscalls, find_tracer
 from bench._table import markdown_of, text_of
 
-_REST = 0.02  # s; replies and threads left over from the last block end in it
 _COUNT_PASSES = 5  # the median is shown
 _COUNT_TOLERANCE = 0.02
 _PLACES = {
@@ -57,15 +55,20 @@ def _measure(options: argparse.Namespace) -> Report:
     for masters in options.masters:
         with local_masters(masters) as urls, _place(options.place):
             server = server_version(urls[0])
-            rounds = _play(_with_control(players), urls, options.pairs, options.blocks)
-            counts = _count(tracer, players, urls, options.syscall_pairs)
+            with Match(players, urls, options.seconds) as match:
+                rounds = match.completed(
+                    [match.play() for _ in _progress(masters, options.blocks)]
+                )
+            notes += [f"N = {masters}: {note}" for note in match.notes]
+            played = [name for name in players if name in rounds[0]]
+            counts = _count(tracer, played, urls, options.syscall_pairs)
         rows += rows_of(masters, rounds, counts)
     return Report(
         machine=machine_line(server),
         versions=versions_line(players),
         method=(
             f"Uncontended acquire + release; medians of {options.blocks} alternating "
-            f"blocks of {options.pairs} pairs; CPU of the client process alone"
+            f"blocks of about {options.seconds:g} s; CPU of the client process alone"
             f"{_PLACES[options.place]}."
         ),
         syscall_method=(
@@ -118,31 +121,6 @@ def _players(only: Sequence[str] | None) -> tuple[list[str], list[str]]:
     )
 
 
-def _with_control(players: Sequence[str]) -> list[str]:
-    """Add the second floor, as far from the first as can be: last in every round."""
-    return [*players, CONTROL] if FLOOR in players else [*players]
-
-
-def _play(
-    players: Sequence[str], urls: Sequence[str], pairs: int, blocks: int
-) -> list[dict[str, Block]]:
-    """Return one dict per round: a `Block` per contestant, in the order of play."""
-    with ExitStack() as stack:
-        processes = [stack.enter_context(Contestant(name, urls)) for name in players]
-        for process in processes:
-            process.run(pairs)  # the warm-up
-        return [
-            {process.name: _play_block(process, pairs) for process in processes}
-            for _ in _progress(len(urls), blocks)
-        ]
-
-
-def _play_block(process: Contestant, pairs: int) -> Block:
-    time.sleep(_REST)
-    process.run(max(1, pairs // 20))  # caches and branch predictors are theirs again
-    return process.run(pairs)
-
-
 def _progress(masters: int, blocks: int) -> Sequence[int]:
     print(f"N = {masters}: {blocks} rounds ...", file=sys.stderr, flush=True)
     return range(blocks)
@@ -186,12 +164,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m bench.bench_pair", description=__doc__
     )
     add = parser.add_argument
-    add(
-        "--pairs",
-        type=count_of,
-        default=1000,
-        help="pairs in a block (default %(default)s)",
-    )
+    add_seconds(parser)
     add(
         "--place",
         choices=_PLACES,
@@ -199,7 +172,7 @@ def _parser() -> argparse.ArgumentParser:
         help="which cores: left to the scheduler, all on one, or the servers on one "
         "and the client on another (default %(default)s)",
     )
-    add_rounds(parser, blocks=11, masters=(1, 3, 5))
+    add_rounds(parser, blocks=15, masters=(1, 3, 5))
     add(
         "--only",
         type=names_of(CONTESTANTS),
