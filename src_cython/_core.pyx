@@ -35,6 +35,7 @@ include "stream.pyx"    # commands and bytes out, bytes and whole replies in
 include "request.pyx"   # what a thread asks of the one that leads
 include "word.pyx"      # how threads hear, one after the other
 include "crowd.pyx"     # the threads that share an engine
+include "turns.pyx"     # in which order the masters are written to and read
 include "engine.pyx"    # the N masters: start, roll back, reopen
 include "batch.pyx"     # many rounds under way, one who waits for all   [pure]
 include "admission.pyx"  # rounds come in and go out; what is due            [pure]

@@ -6,10 +6,6 @@
 cimport cython
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
-cdef enum:
-    DETOUR_EVERY = 64          # rounds
-    DETOUR_ROUNDS = 2          # an acquire and its release
-
 
 @cython.final
 cdef class Engine:
@@ -21,11 +17,11 @@ cdef class Engine:
     cdef readonly int64_t round_trip_ns    # smoothed time of a round, 0 before any
     cdef readonly list warnings            # (master's name, text), each once
     cdef list masters
-    cdef Link *links[MAX_MASTERS]
+    cdef Link *links[MAX_MASTERS]          # as configured
     cdef pollfd polled[MAX_MASTERS + 1]  # and the bell
     cdef int master_count
     cdef int quorum
-    cdef int first                         # whom this round writes to and reads first
+    cdef Link *in_turn[MAX_MASTERS]        # in the order of writing and reading
     cdef Scripts scripts
     cdef Buffer command                    # kept for the next one to be queued
     cdef int64_t connect_timeout_ns
@@ -68,7 +64,7 @@ cdef class Engine:
             for i, endpoint in enumerate(endpoints)
         ]
         for master in self.masters:
-            self.links[master.index] = &master.link
+            self.links[master.index] = self.in_turn[master.index] = &master.link
         self.master_count = len(self.masters)
         self.quorum = self.master_count // 2 + 1
 
@@ -89,6 +85,14 @@ cdef class Engine:
     def late_us(self):
         """Per master: the time of its last reply that missed its deadline, else 0."""
         return tuple([(<Master>master).late_us for master in self.masters])
+
+    @property
+    def turns(self):
+        """The masters' indices, in the order of writing and reading."""
+        return tuple([
+            i for place in range(self.master_count) for i in range(self.master_count)
+            if self.in_turn[place] == self.links[i]
+        ])
 
     def health(self):
         """Per master: (name, MasterState, reason or last error, Facts, ServerClock,
@@ -283,13 +287,7 @@ cdef int engine_warn(Engine self, Master master, str text) except -1:
 
 cdef int engine_start(Engine self, Round round, int64_t now_ns) except -1:
     self.counters.rounds += 1
-    # One order for nearly all rounds: the scheduler takes its time to put client and
-    # servers where they go together, and to move on for good every 64 rounds took 8 %
-    # more time and 10 % more CPU over five local masters. A short detour now and then
-    # has each master answer in time.
-    self.first = 0
-    if self.counters.rounds % DETOUR_EVERY < DETOUR_ROUNDS:
-        self.first = (self.counters.rounds // DETOUR_EVERY) % self.master_count
+    turns_take(self.in_turn, self.links, self.master_count, self.counters.rounds)
     return engine_queue(self, round, <uint64_t>-1, now_ns)
 
 

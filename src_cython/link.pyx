@@ -67,6 +67,17 @@ cdef void link_close(Link *self) noexcept nogil:
     buffer_free(&self.outgoing)
 
 
+cdef int link_core(Link *self) noexcept nogil:
+    # On which core the last packet was taken in; < 0: nobody knows.
+    cdef int core = -1
+    cdef socklen_t size = sizeof(core)
+    if self.phase != LINK_OPEN or getsockopt(
+        self.fd, SOL_SOCKET, SO_INCOMING_CPU, &core, &size
+    ) != 0:
+        return -1
+    return core
+
+
 cdef int link_watch(Link *self, int epoll_fd, uint32_t index) noexcept nogil:
     # Watch what there is to wait for now; mostly nothing changes.
     cdef epoll_event event

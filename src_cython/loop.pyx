@@ -125,7 +125,7 @@ cdef class LoopDriver:
         elif self.generation == current_generation:
             # A task that its loop left behind is collected, by any thread: with the
             # GIL, for another loop may be about to take the engine over.
-            links_send(self.engine.links, self.engine.master_count, self.engine.first)
+            links_send(self.engine.in_turn, self.engine.master_count)
 
     def flush(self):
         """Send what the tasks of this turn have queued."""
@@ -263,7 +263,7 @@ cdef int loop_flush(LoopDriver self) except -1:
     cdef bint is_broken = False
     self.queued = 0
     with nogil:
-        links_send(engine.links, engine.master_count, engine.first)
+        links_send(engine.in_turn, engine.master_count)
         for i in range(engine.master_count):
             is_broken = is_broken or engine.links[i].error != 0
     if is_broken:

@@ -77,6 +77,9 @@ cdef extern from "<fcntl.h>" nogil:
     enum: O_CLOEXEC
     enum: O_NONBLOCK
 
+cdef extern from "<sched.h>" nogil:
+    int sched_getcpu()
+
 cdef extern from "<signal.h>" nogil:
     ctypedef struct sigset_t:
         pass
@@ -110,6 +113,7 @@ cdef extern from "<sys/socket.h>" nogil:
     enum: SOL_SOCKET
     enum: SO_ERROR
     enum: SO_KEEPALIVE
+    enum: SO_INCOMING_CPU
     enum: MSG_NOSIGNAL
     enum: MSG_DONTWAIT
     int socket(int family, int kind, int protocol)

@@ -15,23 +15,23 @@ from libc.stdint cimport int64_t
 from posix.time cimport timespec
 
 cdef int links_exchange(
-    Link **links, pollfd *polled, int count, int first, int wanted,
+    Link **links, pollfd *polled, int count, int wanted,
     int64_t deadline_ns, Bell *bell,
 ) noexcept nogil:
-    # Send, look, poll, receive, beginning with the link `first`, until `wanted` links
+    # Send, look, poll, receive, all in the order of `links`, until `wanted` of them
     # have brought something, or a thread has left a request. Returns 0 or -errno of the
     # poll; what happened to a link stands in the link.
-    links_send(links, count, first)
-    if bell.requested or links_look(links, count, first, wanted):
+    links_send(links, count)
+    if bell.requested or links_look(links, count, wanted):
         return 0
-    return links_poll(links, polled, count, first, wanted, deadline_ns, bell)
+    return links_poll(links, polled, count, wanted, deadline_ns, bell)
 
 
-cdef void links_send(Link **links, int count, int first) noexcept nogil:
+cdef void links_send(Link **links, int count) noexcept nogil:
     cdef int i
     cdef Link *link
-    for i in range(first, first + count):
-        link = links[i % count]
+    for i in range(count):
+        link = links[i]
         link.is_polled = link.is_ready = False
         if (
             link.phase == LINK_OPEN and not link.is_parsing
@@ -47,11 +47,11 @@ cdef enum:
     DUE_PASSES = 64       # of 16 KiB per master: more than can be owed
 
 
-cdef bint links_look(Link **links, int count, int first, int wanted) noexcept nogil:
+cdef bint links_look(Link **links, int count, int wanted) noexcept nogil:
     # The servers written first have mostly answered when the last one has been written:
     # look once at each before the poll, in the order of writing, until the quorum. What
-    # the others answer is read together with their next replies; `first` is another now
-    # and then, so that each comes to its turn, and who owes many is read in any case.
+    # the others answer is read together with their next replies; the order is
+    # another now and then, and who owes many is read in any case.
     # (To stop at the first that has not answered, or to leave out those that have old
     # replies to give, saves 2 calls where the servers have a core of their own and
     # costs 1.5 where they share both with the client, with 9 % of CPU and 3 % of time.)
@@ -59,8 +59,8 @@ cdef bint links_look(Link **links, int count, int first, int wanted) noexcept no
     cdef int i, found = 0
     cdef bint is_any = False
     cdef Link *link
-    for i in range(first, first + count):
-        link = links[i % count]
+    for i in range(count):
+        link = links[i]
         if not link.is_unseen or link.is_parsing:
             continue
         link.is_unseen = False
@@ -72,15 +72,15 @@ cdef bint links_look(Link **links, int count, int first, int wanted) noexcept no
 
 
 cdef int links_poll(
-    Link **links, pollfd *polled, int count, int first, int wanted,
+    Link **links, pollfd *polled, int count, int wanted,
     int64_t deadline_ns, Bell *bell,
 ) noexcept nogil:
     cdef int i, watched = 0, found = 0, error
     cdef int64_t left_ns
     cdef timespec timeout
     cdef Link *link
-    for i in range(first, first + count):
-        link = links[i % count]
+    for i in range(count):
+        link = links[i]
         link.is_polled = link.fd >= 0 and not link.is_parsing
         if not link.is_polled:
             continue
@@ -106,8 +106,8 @@ cdef int links_poll(
             links[i].is_polled = False
         return error
     watched = 0
-    for i in range(first, first + count):
-        link = links[i % count]
+    for i in range(count):
+        link = links[i]
         if not link.is_polled:
             continue
         link.is_ready = polled[watched].revents != 0
@@ -203,7 +203,7 @@ cdef bint engine_step(Engine self, int wanted, int64_t limit_ns) except -1:
     engine_take_requests(self)
     with nogil:
         error = links_exchange(
-            self.links, self.polled, self.master_count, self.first, wanted,
+            self.in_turn, self.polled, self.master_count, wanted,
             min(self.next_ns, limit_ns), &self.crowd.bell,
         )
     if error == 0:
@@ -253,7 +253,7 @@ cdef void engine_flush(Engine self) noexcept:
     for i in range(self.master_count):
         if buffer_length(&self.links[i].outgoing) > 0:
             with nogil:
-                links_send(self.links, self.master_count, self.first)
+                links_send(self.in_turn, self.master_count)
             return
 
 

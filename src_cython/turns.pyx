@@ -1,0 +1,51 @@
+# Turns: in which order the masters are written to, looked at and read.
+#
+# A server on the core of its client begins to run within our send(2), while those on
+# other cores can work next to us. So they are written to first, and the one that holds
+# us up comes last. The kernel tells on which core the last packet of a connection was
+# taken in: over loopback that is the core on which the server sent it. Of a remote one
+# it is the core of an interrupt, and any order is as good.
+#
+# The order stays: the scheduler takes its time to put client and servers where they go
+# together. To move on every 64 rounds took 8 % more time and 10 % more CPU over
+# five local masters. A short detour now and then has each master answer in time.
+
+from libc.stdint cimport uint64_t
+
+cdef enum:
+    DETOUR_EVERY = 64          # rounds
+    DETOUR_ROUNDS = 2          # an acquire and its release
+
+
+cdef void turns_take(
+    Link **in_turn, Link **links, int count, uint64_t rounds
+) noexcept nogil:
+    # Put the masters into the order of this round, the `rounds`-th.
+    cdef uint64_t since = rounds % DETOUR_EVERY
+    if since == 0:
+        turns_rotate(in_turn, links, count, <int>((rounds // DETOUR_EVERY) % count))
+    elif since == DETOUR_ROUNDS:
+        turns_settle(in_turn, links, count)
+
+
+cdef void turns_rotate(
+    Link **in_turn, Link **links, int count, int first
+) noexcept nogil:
+    cdef int i
+    for i in range(count):
+        in_turn[i] = links[(first + i) % count]
+
+
+cdef void turns_settle(Link **in_turn, Link **links, int count) noexcept nogil:
+    # As configured, but those on this core after all others.
+    cdef Link *beside[MAX_MASTERS]
+    cdef int i, others = 0, besides = 0, here = sched_getcpu()
+    for i in range(count):
+        if link_core(links[i]) == here:
+            beside[besides] = links[i]
+            besides += 1
+        else:
+            in_turn[others] = links[i]
+            others += 1
+    for i in range(besides):
+        in_turn[others + i] = beside[i]

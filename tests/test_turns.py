@@ -1,0 +1,59 @@
+"""In which order the masters are written to."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from fastredlock import FastRedlock
+from fastredlock.testing import LocalMasters
+
+AS_CONFIGURED = (0, 1, 2, 3, 4)
+CORES = sorted(os.sched_getaffinity(0))
+
+
+@pytest.fixture
+def masters() -> Iterator[LocalMasters]:
+    """Start five masters; afterwards this process may run on every core again."""
+    with LocalMasters(5) as masters:
+        yield masters
+    os.sched_setaffinity(0, CORES)
+
+
+def do_rounds(locks: FastRedlock, count: int) -> None:
+    for _ in range(count // 2):
+        with locks.lock("turns"):
+            pass
+
+
+@pytest.mark.skipif(len(CORES) < 2, reason="a single core has no others")
+def test_turns_when_servers_are_on_the_core_of_the_client_then_they_come_last(
+    masters: LocalMasters,
+) -> None:
+    os.sched_setaffinity(0, CORES[:1])
+    for i in range(5):
+        os.sched_setaffinity(masters.pid(i), CORES[: 1 if i in (0, 3) else None][-1:])
+    with FastRedlock(masters.urls) as locks:
+        do_rounds(locks, 68)
+        assert locks._engine.turns == (1, 2, 4, 0, 3)
+        os.sched_setaffinity(masters.pid(3), CORES[-1:])
+        do_rounds(locks, 64)
+        assert locks._engine.turns == (1, 2, 3, 4, 0)
+
+
+def test_turns_when_all_are_on_one_core_then_are_as_configured_but_for_detours(
+    masters: LocalMasters,
+) -> None:
+    os.sched_setaffinity(0, CORES[:1])
+    for i in range(5):
+        os.sched_setaffinity(masters.pid(i), CORES[:1])
+    with FastRedlock(masters.urls) as locks:
+        seen = [locks._engine.turns]
+        for _ in range(3 * 32):
+            do_rounds(locks, 2)
+            seen.append(locks._engine.turns)
+    detours = [turns for turns in seen if turns != AS_CONFIGURED]
+    assert detours == [(1, 2, 3, 4, 0), (2, 3, 4, 0, 1), (3, 4, 0, 1, 2)]
+    assert seen[-1] == (3, 4, 0, 1, 2)
