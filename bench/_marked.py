@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+
+
+def fill_with_picture(
+    path: Path, name: str, text: str, picture: Path | None, caption: str
+) -> None:
+    """Do as `fill`, the picture, if there is one, below the text."""
+    if picture:
+        text += f"\n\n![{caption}]({os.path.relpath(picture, path.parent)})"
+    fill(path, name, text)
 
 
 def fill(path: Path, name: str, text: str) -> None:

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench._machine import machine_line, versions_line
+from bench._marked import fill_with_picture
 from bench._match import Match
 from bench._options import add_report, add_rounds, add_seconds, end_with, names_of
 from bench._peers import CONTESTANTS, is_installed
@@ -25,7 +26,8 @@ from bench._table import markdown_of, text_of
 _COUNT_PASSES = 5  # the median is shown
 _COUNT_TOLERANCE = 0.02
 _PLACES = {
-    "free": "",
+    "servers": "; servers on one core, the client left to the scheduler",
+    "free": "; all left to the scheduler",
     "together": "; servers and client on one core",
     "apart": "; servers on one core, client on another",
 }
@@ -42,6 +44,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from bench._plot import plot  # matplotlib is needed only here
 
         plot(report, options.plot)
+    if options.into:
+        text, caption = markdown_of(report), "p50 of acquire + release"
+        fill_with_picture(options.into, "pair", text, options.plot, caption)
     return 0
 
 
@@ -85,17 +90,15 @@ def _measure(options: argparse.Namespace) -> Report:
 def _place(place: str) -> Iterator[None]:
     """Say on which cores what starts from here on runs, the servers apart.
 
-    Left alone, the scheduler places a process once, and that placement changes a pair
-    by a factor of up to four: more than any client does.
+    Left alone, the scheduler moves servers about, and where they are at a time changes
+    a pair by a factor of up to four: more than any client does.
     """
     cores = sorted(os.sched_getaffinity(0))
-    if place == "free":
-        yield
-        return
-    servers = {cores[-1]}
-    for child in _children():
-        os.sched_setaffinity(child, servers)
-    os.sched_setaffinity(0, servers if place == "together" else {cores[0]})
+    if place != "free":
+        for child in _children():
+            os.sched_setaffinity(child, cores[-1:])
+    if place in ("together", "apart"):
+        os.sched_setaffinity(0, cores[-1:] if place == "together" else cores[:1])
     try:
         yield
     finally:
@@ -168,9 +171,10 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--place",
         choices=_PLACES,
-        default="free",
-        help="which cores: left to the scheduler, all on one, or the servers on one "
-        "and the client on another (default %(default)s)",
+        default="servers",
+        help="servers: on one core, the client where the scheduler puts it; apart: the "
+        "client on another core; together: all on one; free: all left to the scheduler "
+        "(default %(default)s)",
     )
     add_rounds(parser, blocks=15, masters=(1, 3, 5))
     add(
@@ -187,7 +191,7 @@ def _parser() -> argparse.ArgumentParser:
         help="pairs in the separate pass that counts system calls; 0 leaves it out "
         "(default %(default)s)",
     )
-    add_report(parser, plot=True)
+    add_report(parser, plot=True, into=True)
     return parser
 
 

@@ -9,7 +9,6 @@ speeds asked for were met.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Iterator, Sequence
 
@@ -24,7 +23,7 @@ from bench._crowd_results import (
 from bench._crowd_table import markdown_of, text_of
 from bench._crowds import CROWDS, crowd_and_size, player_of, present
 from bench._machine import distributions_line, machine_line
-from bench._marked import fill
+from bench._marked import fill_with_picture
 from bench._match import Match
 from bench._options import add_report, add_rounds, add_seconds, count_of, end_with
 from bench._servers import local_masters, server_version
@@ -44,15 +43,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         plot(report, options.plot)
     if options.into:
-        fill(options.into, "throughput", _with_picture(report, options))
+        text, caption = markdown_of(report), "pairs per second by one process"
+        fill_with_picture(options.into, "throughput", text, options.plot, caption)
     return 0
-
-
-def _with_picture(report: CrowdReport, options: argparse.Namespace) -> str:
-    if not options.plot:
-        return markdown_of(report)
-    place = os.path.relpath(options.plot, options.into.parent)
-    return f"{markdown_of(report)}\n\n![Pairs per second by one process]({place})"
 
 
 def _measure(options: argparse.Namespace) -> CrowdReport:

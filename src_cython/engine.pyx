@@ -237,12 +237,7 @@ cdef int engine_queue_on(
             ):
                 master_ask_time(master, now_ns)
             continue
-        if round.operation_code == OPERATION_RELEASE:
-            debts_carry(master.debts, round, 0, now_ns)
-        if round.verdict_code == VERDICT_OPEN:
-            round_on_vote(
-                round, master.index, VOTE_FAILED, master.reason, False, now_ns
-            )
+        master_on_unsent(master, round, 0, now_ns)
     return 0
 
 
@@ -287,6 +282,7 @@ cdef int engine_warn(Engine self, Master master, str text) except -1:
 
 cdef int engine_start(Engine self, Round round, int64_t now_ns) except -1:
     self.counters.rounds += 1
+    round.is_inner = self.crowd.depth > 1
     turns_take(self.in_turn, self.links, self.master_count, self.counters.rounds)
     return engine_queue(self, round, <uint64_t>-1, now_ns)
 
@@ -319,7 +315,7 @@ cdef int engine_on_closed(Engine self, Round round, int64_t now_ns) except -1:
         self.counters.unreachable += 1
     else:
         self.counters.too_late += 1
-    if verdict != VERDICT_UNREACHABLE:
+    if verdict != VERDICT_UNREACHABLE and not round.needs_all:
         engine_learn_round_trip(self, round.closed_ns - round.opened_ns)
     if verdict != VERDICT_WON:
         engine_roll_back(self, round, now_ns)

@@ -213,7 +213,9 @@ cdef int master_on_failed_reply(
         and round_may_repeat(round)
     ):
         self.counters.repeated_scripts += 1
-        round.needs_all = round.operation_code == OPERATION_RELEASE
+        round.needs_all = (
+            round.operation_code == OPERATION_RELEASE and not round.is_inner
+        )
         return master_send_again(self, round, True, entry.key_until_ns, now_ns)
     # An error reply says that the command did nothing: it is as definite as a no.
     return round_on_vote(

@@ -19,7 +19,8 @@
 # The quorum is of the configured masters, never of the reachable ones. The slowest
 # master is not waited for, except by INSPECT, which closes when all have answered, and
 # by a release that met a master without its script: the others will hardly know it
-# either, and who is not heard cannot be sent the source.
+# either, and who is not heard cannot be sent the source. (Not so inside another step,
+# as in a signal handler: a master whose replies that step is taking is not read here.)
 #
 # A verdict never changes, with one exception: `round_confirm` turns WON into TOO_LATE
 # when the validity ran out before the caller could be told (a paused process). After
@@ -112,7 +113,8 @@ cdef class Round:
     cdef readonly bint is_opened
     cdef bint is_connecting              # asks nothing: waits for connections alone
     cdef bint is_rolled_back
-    cdef bint needs_all                  # not closed at quorum, only by all or by time
+    cdef bint needs_all                  # closed by all answers or by time alone
+    cdef bint is_inner                   # begun inside a step of the same thread
 
     def __cinit__(
         self, int operation, bytes resource not None, bytes token not None,
@@ -317,9 +319,9 @@ cdef void round_judge(Round self, int64_t now_ns) noexcept:
                 VERDICT_WON if answered >= self.quorum else VERDICT_UNREACHABLE,
                 now_ns,
             )
+    elif self.needs_all and pending > 0:
+        return
     elif granted >= self.quorum:
-        if self.needs_all and pending > 0:
-            return
         round_close(self, VERDICT_WON, now_ns)
         round_confirm(self, now_ns)
     elif granted + pending < self.quorum:

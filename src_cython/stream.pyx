@@ -35,9 +35,23 @@ cdef int master_send_again(
     try:
         if command_of_round(&command, round, self.scripts, by_source) != 0:
             raise MemoryError
-        master_send(self, round, &command, by_source, key_until_ns, now_ns)
+        if self.state_code == MASTER_READY:
+            master_send(self, round, &command, by_source, key_until_ns, now_ns)
+        else:      # lost by a call inside of this one; bytes would go before HELLO
+            master_on_unsent(self, round, key_until_ns, now_ns)
     finally:
         buffer_free(&command)
+    return 0
+
+
+cdef int master_on_unsent(
+    Master self, Round round, int64_t key_until_ns, int64_t now_ns
+) except -1:
+    # There is no connection for it: as where a connection is lost with it.
+    if round.operation_code == OPERATION_RELEASE:
+        debts_carry(self.debts, round, key_until_ns, now_ns)
+    if round.verdict_code == VERDICT_OPEN:
+        round_on_vote(round, self.index, VOTE_FAILED, self.reason, False, now_ns)
     return 0
 
 
@@ -46,9 +60,7 @@ cdef int master_send_carried(Master self, int64_t now_ns) except -1:
     carried = self.debts.carried
     self.debts.carried = []
     for each in carried:
-        if self.state_code != MASTER_READY:      # lost in the middle of it
-            debts_carry(self.debts, each.release, each.key_until_ns, now_ns)
-        elif now_ns < each.key_until_ns:
+        if now_ns < each.key_until_ns:
             master_send_again(self, each.release, False, each.key_until_ns, now_ns)
     return 0
 
@@ -92,13 +104,16 @@ cdef int master_on_received(Master self, bytes data, int64_t now_ns) except -1:
     self.has_spoken = True
     if self.tls is None:
         return master_on_bytes(self, data, now_ns)
+    tls = self.tls
     self.link.is_parsing = True
     try:
-        plain, records = self.tls.receive(data)
+        plain, records = tls.receive(data)
     except BaseException as error:
         return master_on_exception(self, error, tls_reason(error), now_ns)
     finally:
         self.link.is_parsing = False
+    if self.tls is not tls:      # closed, or a fork, inside of it
+        return 0
     master_append(self, records)
     master_on_bytes(self, plain, now_ns)
     return 0 if self.tls is None else master_encrypt(self, now_ns)
@@ -125,12 +140,17 @@ cdef int master_take_replies(Master self, bytes data, int64_t now_ns) except -1:
     # Every reply that ends in these bytes ends a line of them, so there are no more
     # replies than lines. Where there were as many, nothing is left in the reader, not
     # even half a reply, and the next bytes are the beginning of one.
+    #
+    # Objects are made here, so a finalizer or a signal handler may run in between, and
+    # close, fork or lose this connection and open the next one. The reader is another
+    # one then, and what is left of these bytes is nobody's.
     cdef Py_ssize_t taken
     cdef int most = -1
+    gets = self.gets
     if self.state_code == MASTER_READY:
         if self.is_between_replies:
             taken = master_take_usual(self, data, now_ns)
-            if taken == PyBytes_GET_SIZE(data) or self.state_code != MASTER_READY:
+            if taken == PyBytes_GET_SIZE(data) or self.gets is not gets:
                 return 0
             data = data[taken:]
         most = line_count(data)
@@ -143,9 +163,9 @@ cdef int master_take_replies(Master self, bytes data, int64_t now_ns) except -1:
     self.is_between_replies = False
     self.feed(data)
     self.unparsed += <size_t>PyBytes_GET_SIZE(data)
-    while self.state_code >= MASTER_HANDSHAKE and self.state_code != MASTER_BACKOFF:
-        reply = master_next_reply(self)
-        if reply is INCOMPLETE:
+    while self.gets is gets:
+        reply = next_reply(gets)
+        if reply is INCOMPLETE or self.gets is not gets:
             break
         self.unparsed = 0
         if type(reply) is not PushNotification:
@@ -162,7 +182,8 @@ cdef Py_ssize_t master_take_usual(Master self, bytes data, int64_t now_ns) excep
     cdef const char *at = PyBytes_AS_STRING(data)
     cdef Py_ssize_t size = PyBytes_GET_SIZE(data), taken = 0
     cdef int length = 0
-    while taken < size and self.state_code == MASTER_READY:
+    gets = self.gets
+    while taken < size and self.gets is gets:
         reply = usual_reply(at + taken, size - taken, &length)
         if reply is INCOMPLETE:
             break
@@ -185,9 +206,9 @@ cdef int line_count(bytes data) noexcept:
     return count
 
 
-cdef object master_next_reply(Master self):
+cdef object next_reply(object gets):
     try:
-        return self.gets()
+        return gets()
     except (TypeError, ValueError, OverflowError, MemoryError) as error:
         # hiredis makes Python objects at once: of a map with a list for a key, or of an
         # array that announces 2^32 elements, it cannot.
