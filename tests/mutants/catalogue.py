@@ -377,6 +377,33 @@ MUTANTS = (
         ("tests/behaviour/test_release.py", *REPLIES),
     ),
     Mutant(
+        "release closed at quorum though scripts are unknown",
+        (
+            Edit(
+                "src_cython/round.pyx",
+                "    elif self.needs_all and pending > 0:\n        return\n",
+                "",
+            ),
+        ),
+        ("tests/behaviour/test_release.py",),
+    ),
+    Mutant(
+        "release inside of another waits for what that one reads",
+        (Edit("src_cython/master.pyx", " and not round.is_inner\n", "\n"),),
+        ("tests/setups/test_nested.py",),
+    ),
+    Mutant(
+        "reply judged whose connection was lost in its making",
+        (
+            Edit(
+                "src_cython/stream.pyx",
+                "reply is INCOMPLETE or self.gets is not gets:",
+                "reply is INCOMPLETE:",
+            ),
+        ),
+        ("tests/setups/test_nested.py",),
+    ),
+    Mutant(
         "acquire by a script repeated behind its release",
         (
             Edit(
