@@ -50,8 +50,8 @@ cdef enum:
 cdef bint links_look(Link **links, int count, int wanted) noexcept nogil:
     # The servers written first have mostly answered when the last one has been written:
     # look once at each before the poll, in the order of writing, until the quorum. What
-    # the others answer is read together with their next replies; the order is
-    # another now and then, and who owes many is read in any case.
+    # the others answer is read together with their next replies; the order is another
+    # now and then (turns), and who owes many is read in any case.
     # (To stop at the first that has not answered, or to leave out those that have old
     # replies to give, saves 2 calls where the servers have a core of their own and
     # costs 1.5 where they share both with the client, with 9 % of CPU and 3 % of time.)

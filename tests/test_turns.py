@@ -54,7 +54,8 @@ def test_turns_when_servers_are_on_the_core_of_the_client_then_they_come_last(
 ) -> None:
     os.sched_setaffinity(0, CORES[:1])
     for i in range(5):
-        os.sched_setaffinity(masters.pid(i), CORES[: 1 if i in (0, 3) else None][-1:])
+        core = CORES[0] if i in (0, 3) else CORES[-1]
+        os.sched_setaffinity(masters.pid(i), {core})
     with FastRedlock(masters.urls) as locks:
         do_rounds(locks, 68)
         assert locks._engine.turns == (1, 2, 4, 0, 3)
