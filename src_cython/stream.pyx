@@ -37,7 +37,7 @@ cdef int master_send_again(
             raise MemoryError
         if self.state_code == MASTER_READY:
             master_send(self, round, &command, by_source, key_until_ns, now_ns)
-        else:      # lost by a call inside of this one; bytes would go before HELLO
+        else:      # lost in the middle of it; bytes here would go before HELLO
             master_on_unsent(self, round, key_until_ns, now_ns)
     finally:
         buffer_free(&command)
