@@ -15,6 +15,7 @@ from .retry import Retry
 from .votes import Resource, votes_of
 
 ACQUIRE = int(Operation.ACQUIRE)
+SHORTEST_ROUND_NS = 5_000_000  # below that, a busy scheduler is a dead server
 
 
 def attempts(
@@ -44,7 +45,7 @@ def attempts(
         else:
             round = engine.new_round_of_all(ACQUIRE, key, new_token(), terms)
         round.attempt = tries
-        round.left_ns = -1 if left_ns is None else left_ns
+        round.left_ns = time_for_round(engine, terms, timeout_ns, left_ns)
         yield round
         if round.is_won:
             return
@@ -78,6 +79,22 @@ def attempts(
             left_ns -= int(delay * 1e9)  # slept, it is no time to connect any more
         del round  # rolled back by now: thousands may wait here, and none needs it
         yield delay
+
+
+def time_for_round(
+    engine: Engine, terms: Terms, timeout_ns: int | None, left_ns: int | None
+) -> int:
+    """Return what a round may take (ns): -1 no limit of its caller's, 0 a single try.
+
+    A round ends with the caller's timeout. The last one begins at the end of it: it
+    gets what masters that are there need to answer, and no more.
+    """
+    if left_ns is None:
+        return -1
+    if timeout_ns == 0:
+        return 0
+    least_ns = max(SHORTEST_ROUND_NS, 3 * engine.round_trip_ns)
+    return max(left_ns, min(least_ns, terms.timeout_ns))
 
 
 def round_timeout_hint(engine: Engine, terms: Terms) -> str:

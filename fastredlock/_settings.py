@@ -20,6 +20,7 @@ NS_PER_MS = 1_000_000
 FIXED_DRIFT_NS = 2_000_000  # a server expires keys at whole milliseconds (Redlock page)
 ROUND_SHARE = 20  # a round may take 1/20 of the ttl (Redlock page: 5-50 ms of 10 s)
 SHORTEST_ROUND_TIMEOUT_NS = 5_000_000  # below that, a busy scheduler is a dead server
+LONGEST_ROUND_TIMEOUT_NS = 1_000_000_000  # a caller does not wait longer for the mute
 DEFAULT_TTL_MS = 10_000
 
 
@@ -109,10 +110,12 @@ class Settings:
                 acquire_all=Script(scripts.ACQUIRE_ALL, scripts.ACQUIRE_ALL_SHA1),
                 extend_all=Script(scripts.EXTEND_ALL, scripts.EXTEND_ALL_SHA1),
                 release_all=Script(scripts.RELEASE_ALL, scripts.RELEASE_ALL_SHA1),
+                acquire_again=Script(scripts.ACQUIRE_AGAIN, scripts.ACQUIRE_AGAIN_SHA1),
             ),
             self.connect_timeout_ns,
             self.tls_contexts,
             0 if self.max_ttl is None else positive_ns("max_ttl", self.max_ttl),
+            has_given_tokens=self.new_token is not draw_token,
         )
 
     def _release(self) -> Script:
@@ -150,7 +153,7 @@ class Settings:
         if self.round_timeout_ns is not None:
             return self.round_timeout_ns
         share_ns = ttl_ms * NS_PER_MS // ROUND_SHARE
-        return max(share_ns, SHORTEST_ROUND_TIMEOUT_NS)
+        return max(SHORTEST_ROUND_TIMEOUT_NS, min(share_ns, LONGEST_ROUND_TIMEOUT_NS))
 
     def drift_ns(self, ttl_ms: int) -> int:
         """Return what the clocks may differ in a ttl, as on the Redlock page."""

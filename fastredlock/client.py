@@ -34,7 +34,7 @@ class FastRedlock(BaseLocks):
     arguments or redis-py clients (their settings are copied). `resource`: the default
     for `acquire()` and `lock()`. Times are seconds: `ttl` of the keys (`NO_EXPIRY`:
     they stay until released, even if the holder dies); `round_timeout` for one question
-    to all masters (default 5 % of the ttl, at least 5 ms); `connect_timeout` for one
+    to all masters (default 5 % of the ttl, 5 ms to 1 s); `connect_timeout` for one
     connection; `max_ttl` the longest ttl allowed. `retry`: delays between attempts.
     `drift_factor`: what the clocks may differ. `new_token`: called once per round for
     the value to store (default: 20 random bytes in hex). `release_script`: Lua to run

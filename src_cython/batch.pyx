@@ -101,10 +101,6 @@ cdef int batch_on_finished(
     return batch_tell(engine, self)
 
 
-cdef inline size_t round_size(Round round) noexcept:
-    return <size_t>PyBytes_GET_SIZE(round.resource)
-
-
 cdef bint batch_is_given_up(Batch self) noexcept:
     # Whether the rest is not sent any more.
     return self.is_withdrawn or (

@@ -43,6 +43,7 @@ cdef class Engine:
         self, endpoints, Scripts scripts not None, int64_t connect_timeout_ns,
         tuple tls_contexts=(), int64_t max_ttl_ns=0,
         bytes client_name=b"fastredlock", uint64_t jitter_seed=0,
+        bint has_given_tokens=False,
     ):
         cdef Master master
         if self.masters is not None:
@@ -65,6 +66,7 @@ cdef class Engine:
         ]
         for master in self.masters:
             self.links[master.index] = self.in_turn[master.index] = &master.link
+            master.debts.has_given_tokens = has_given_tokens
         self.master_count = len(self.masters)
         self.quorum = self.master_count // 2 + 1
 
@@ -185,19 +187,23 @@ cdef int engine_open_due(Engine self, bint is_urgent, int64_t now_ns) except -1:
     # where a quorum is missing, back-off gives way to a short spacing.
     cdef Master master
     for master in self.masters:
-        if not master_is_due(master, is_urgent, now_ns):
-            continue
-        if self.by_hand is not None:
-            master_begin_connect(master, now_ns)
-            self.by_hand.append(master.index)
-        else:
-            master_open(master, now_ns)
-        engine_note_time(self, master.give_up_at_ns)
+        if master_is_due(master, is_urgent, now_ns):
+            engine_open(self, master, now_ns)
+    return 0
+
+
+cdef int engine_open(Engine self, Master master, int64_t now_ns) except -1:
+    if self.by_hand is not None:
+        master_begin_connect(master, now_ns)
+        self.by_hand.append(master.index)
+    else:
+        master_open(master, now_ns)
+    engine_note_time(self, master.give_up_at_ns)
     return 0
 
 
 cdef int engine_queue(
-    Engine self, Round round, uint64_t masters, int64_t now_ns
+    Engine self, Round round, uint64_t masters, bint by_source, int64_t now_ns
 ) except -1:
     # Queue the round's command for the given set of masters; t0 is now_ns.
     # The buffer is taken, not borrowed: making a vote may collect garbage, and a
@@ -205,11 +211,11 @@ cdef int engine_queue(
     cdef Buffer command = self.command
     memset(&self.command, 0, sizeof(Buffer))
     round_open(round, now_ns)
-    engine_note_time(self, now_ns + round.terms.timeout_ns)
+    engine_note_time(self, round.deadline_ns)
     try:
-        if command_of_round(&command, round, self.scripts, False) != 0:
+        if command_of_round(&command, round, self.scripts, by_source, False) != 0:
             raise MemoryError
-        engine_queue_on(self, round, masters, &command, now_ns)
+        engine_queue_on(self, round, masters, &command, by_source, now_ns)
     finally:
         buffer_free(&self.command)
         buffer_consume(&command, buffer_length(&command))
@@ -218,27 +224,54 @@ cdef int engine_queue(
 
 
 cdef int engine_queue_on(
-    Engine self, Round round, uint64_t masters, Buffer *command, int64_t now_ns
+    Engine self, Round round, uint64_t masters, Buffer *command, bint by_source,
+    int64_t now_ns,
 ) except -1:
     cdef Master master
+    cdef Owed entry = owed_vote(NEVER_NS, False)
+    entry.is_by_source = by_source
     for master in self.masters:
         if not (masters >> master.index) & 1:
             continue
+        if master.state_code == MASTER_READY and (
+            debts_are_full(master.debts, master.heard_ns, now_ns)
+        ):
+            master_on_lost(
+                master, f"owes {master.debts.count} replies and is silent", now_ns
+            )
         if master.state_code == MASTER_READY:
-            if now_ns < master.votes_from_ns and (
-                round.operation_code == OPERATION_ACQUIRE
-            ):
+            if engine_is_withheld(master, round, now_ns):
                 engine_withhold(master, round, now_ns)
                 continue
-            master_send(master, round, command, False, 0, now_ns)
+            master_send(master, round, command, entry, now_ns)
             if (
                 master.state_code == MASTER_READY
                 and now_ns - master.clock.asked_at_ns > <int64_t>CLOCK_EVERY_NS
             ):
                 master_ask_time(master, now_ns)
             continue
-        master_on_unsent(master, round, 0, now_ns)
+        master_on_unsent(master, round, entry, now_ns)
     return 0
+
+
+cdef int engine_ask_again(Engine self, Master master, int64_t now_ns) except -1:
+    # Rounds are open whose connection to this master is gone: connect at once, and ask
+    # again as soon as it is READY.
+    cdef Round round
+    if master.state_code == MASTER_READY:
+        for round in tuple(master.debts.unanswered):
+            if engine_is_withheld(master, round, now_ns):
+                engine_withhold(master, round, now_ns)
+        return master_send_unanswered(master, now_ns)
+    if master_is_due(master, False, now_ns):
+        return engine_open(self, master, now_ns)
+    return 0
+
+
+cdef bint engine_is_withheld(Master master, Round round, int64_t now_ns) noexcept:
+    return (
+        now_ns < master.votes_from_ns and round.operation_code == OPERATION_ACQUIRE
+    )
 
 
 cdef int engine_withhold(Master master, Round round, int64_t now_ns) except -1:
@@ -284,12 +317,13 @@ cdef int engine_start(Engine self, Round round, int64_t now_ns) except -1:
     self.counters.rounds += 1
     round.is_inner = self.crowd.depth > 1
     turns_take(self.in_turn, self.links, self.master_count, self.counters.rounds)
-    return engine_queue(self, round, <uint64_t>-1, now_ns)
+    return engine_queue(self, round, <uint64_t>-1, False, now_ns)
 
 
 cdef int engine_roll_back(Engine self, Round round, int64_t now_ns) except -1:
     # Queue the release behind the SETs, to every master that did not refuse. Nobody
-    # waits for its replies: each pops its entry when it comes.
+    # waits for its replies: each pops its entry when it comes. So it has its script
+    # with it: NOSCRIPT would be read by the next call, if there is one.
     cdef Round release
     if (
         round.operation_code != OPERATION_ACQUIRE
@@ -300,7 +334,7 @@ cdef int engine_roll_back(Engine self, Round round, int64_t now_ns) except -1:
     round.is_rolled_back = True
     self.counters.rolled_back += 1
     release = self.new_release(round, round.terms)
-    return engine_queue(self, release, release.may_hold, now_ns)
+    return engine_queue(self, release, release.may_hold, True, now_ns)
 
 
 cdef int engine_on_closed(Engine self, Round round, int64_t now_ns) except -1:
@@ -342,6 +376,10 @@ cdef int engine_forget_connections(Engine self, int64_t now_ns) except -1:
         master_set_state(master, MASTER_CLOSED)
         master_explain(master, "closed" if self.is_closed else "not connected yet")
         master.failures = 0
-        debts_fail(master.debts, master.reason, now_ns)
+        debts_fail(master.debts, master.reason, False, now_ns)
+        debts_fail_unanswered(master.debts, master.reason, now_ns)
         master.debts.carried = []
+        master.debts.carried_bytes = 0
+        master.client_id = 0
+        master.lost_ids = []
     return 0

@@ -20,6 +20,7 @@ cdef class Handshake:
     cdef tuple scripts
     cdef list awaited            # (command name, whether its failure ends it), in order
     cdef readonly Facts facts
+    cdef readonly int64_t client_id      # the server's of this connection; 0: not told
     cdef readonly bint is_done
     cdef readonly str failure    # why the connection cannot be used, or None
 
@@ -60,6 +61,7 @@ cdef class Handshake:
 
     def _on_hello(self, reply):
         if isinstance(reply, (dict, list)):
+            self.client_id = client_id_of(reply)
             return self._introduce(is_authenticated=True)
         if reply_is_error(reply) and str(reply).startswith(
             ("ERR unknown command", "NOPROTO", "NOPERM")
@@ -85,3 +87,13 @@ cdef class Handshake:
         ]
         self.awaited = [(name, is_required) for name, is_required, _ in commands]
         return b"".join([command_encode(words) for _, _, words in commands])
+
+
+cdef int64_t client_id_of(object hello) except -1:
+    # From the reply to HELLO: a map, or in RESP2 a list of its names and values.
+    if type(hello) is list:
+        hello = dict(zip(hello[::2], hello[1::2]))
+    client_id = hello.get(b"id")
+    if type(client_id) is not int or not 0 < client_id < NEVER_NS:
+        return 0
+    return client_id

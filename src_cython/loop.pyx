@@ -331,11 +331,14 @@ cdef int loop_forget_connections(Engine self) except -1:
         self.closed = []
         return engine_forget_connections(self, now_ns)
     for master in self.masters:
-        debts_fail(master.debts, "its event loop was closed", now_ns)
+        master_note_lost(master)
+        debts_fail(master.debts, "its event loop was closed", False, now_ns)
     carried = [(<Master>master).debts.carried for master in self.masters]
+    lost_ids = [(<Master>master).lost_ids for master in self.masters]
     engine_forget_connections(self, now_ns)
-    for master, releases in zip(self.masters, carried):
+    for master, releases, ids in zip(self.masters, carried, lost_ids):
         master.debts.carried = releases
+        master.lost_ids = ids
     for admission in self.admissions:
         admission.round.waiter = None
     for round in self.closed:

@@ -28,6 +28,7 @@ cdef class Counters:
     cdef readonly int64_t rounds, won, taken, unreachable, too_late
     cdef readonly int64_t rolled_back, late_replies, repeated_scripts
     cdef readonly int64_t connects, losses
+    cdef readonly int64_t releases_dropped
 
 
 @cython.final
@@ -58,6 +59,10 @@ cdef class Master:
     cdef object feed, gets           # of this connection's hiredis.Reader
     cdef Debts debts
     cdef int failures                # connections in a row that came to nothing
+    cdef int64_t client_id           # the server's of this connection; 0: not known
+    cdef list lost_ids               # of connections that ended with replies owed...
+    cdef str lost_run_id             # ...by the server with this run id
+    cdef int64_t heard_ns            # when a reply was last taken
     cdef bint has_spoken             # this connection has received something
     cdef bint is_proven              # this connection has answered a round
     cdef int64_t ready_at_ns
@@ -93,7 +98,8 @@ cdef class Master:
         self.last_error = ""
         self.facts = Facts(None)
         self.clock = ServerClock()
-        self.debts = debts_of(index, &self.link)
+        self.lost_ids = []
+        self.debts = debts_of(index, &self.link, counters)
         self.reason = "not connected yet"
 
     def __dealloc__(self):
@@ -152,10 +158,15 @@ cdef int master_on_reply(Master self, object reply, int64_t now_ns) except -1:
     if self.debts.count == 0:
         return master_on_lost(self, "sent a reply nobody asked for", now_ns)
     entry = debts_pop(self.debts)
+    self.heard_ns = now_ns
     round = owed_round(entry)
     if round is None:
-        return master_on_time(self, reply, entry.sent_ns, now_ns)
-    vote = vote_of(round.operation_code, round.keys is not None, reply)
+        return master_on_other_reply(self, entry, reply, now_ns)
+    vote = vote_of(
+        round.operation_code, round.keys is not None or entry.is_second, reply
+    )
+    if entry.is_second:
+        vote = vote_of_second(round.operation_code, vote)
     if vote == VOTE_FAILED and not reply_is_error(reply):
         return master_on_strange_reply(self, entry, round, reply, now_ns)
     self.is_proven = True
@@ -170,14 +181,31 @@ cdef int master_on_reply(Master self, object reply, int64_t now_ns) except -1:
         )
         self.sample_count += 1
     said = reply if round.operation_code == OPERATION_INSPECT else None
-    return round_on_vote(round, self.index, vote, said, True, now_ns)
+    round_on_vote(round, self.index, vote, said, True, now_ns)
+    if entry.is_second and round.operation_code <= OPERATION_EXTEND:
+        # What the first connection was given may still be executed.
+        round_on_sent(round, self.index)
+    return 0
 
 
 cdef int master_ask_time(Master self, int64_t now_ns) except -1:
     # Rides with a round's command, in the same write; its reply is nobody's vote.
+    cdef Owed entry = owed_vote(NEVER_NS, False)
+    entry.kind = OWED_TIME
     self.clock.asked_at_ns = now_ns
-    debts_push(self.debts, None, False, 0, now_ns)
+    debts_push(self.debts, None, entry, now_ns)
     return master_say(self, b"*1\r\n$4\r\nTIME\r\n", now_ns)
+
+
+cdef int master_on_other_reply(
+    Master self, Owed entry, object reply, int64_t now_ns
+) except -1:
+    if entry.kind == OWED_TIME:
+        return master_on_time(self, reply, entry.sent_ns, now_ns)
+    if type(reply) is not int and not reply_is_error(reply):
+        return master_on_lost(self, strange_text(reply), now_ns)
+    self.lost_ids = self.lost_ids[1:]
+    return 0
 
 
 cdef int master_on_time(
@@ -197,7 +225,7 @@ cdef int master_on_strange_reply(
     # each reply behind it would be read as the one before.
     round_on_vote(round, self.index, VOTE_FAILED, reply_text(reply), False, now_ns)
     if round.operation_code == OPERATION_RELEASE:
-        debts_carry(self.debts, round, entry.key_until_ns, now_ns)
+        debts_carry(self.debts, round, entry.key_until_ns, True)
     return master_on_lost(self, strange_text(reply), now_ns)
 
 
@@ -209,14 +237,14 @@ cdef int master_on_failed_reply(
     Master self, Owed entry, Round round, object reply, int64_t now_ns
 ) except -1:
     if (
-        not entry.is_repeated and str(reply).startswith("NOSCRIPT")
+        not entry.is_by_source and str(reply).startswith("NOSCRIPT")
         and round_may_repeat(round)
     ):
         self.counters.repeated_scripts += 1
-        round.needs_all = (
-            round.operation_code == OPERATION_RELEASE and not round.is_inner
-        )
-        return master_send_again(self, round, True, entry.key_until_ns, now_ns)
+        round_wait_for_all(round)
+        again = owed_vote(entry.key_until_ns, entry.is_second)
+        again.is_by_source = True
+        return master_send_again(self, round, again, now_ns)
     # An error reply says that the command did nothing: it is as definite as a no.
     return round_on_vote(
         round, self.index, VOTE_FAILED, reply_text(reply), True, now_ns
@@ -236,6 +264,23 @@ cdef void master_count_late(Master self, Round round, int64_t now_ns) noexcept:
 
 cdef int master_on_lost(Master self, str reason, int64_t now_ns) except -1:
     """End the connection: what it owes fails, or is carried to the next one."""
+    return master_end_connection(self, reason, False, now_ns)
+
+
+cdef int master_on_cut(Master self, str reason, int64_t now_ns) except -1:
+    """The server or the network has ended the connection.
+
+    One that worked, or is the first in a row that did not, is opened again at once: the
+    rounds that it leaves open are asked again on the next, in the time they have left.
+    """
+    return master_end_connection(
+        self, reason, self.state_code == MASTER_READY, now_ns
+    )
+
+
+cdef int master_end_connection(
+    Master self, str reason, bint is_reopened, int64_t now_ns
+) except -1:
     cdef bint was_parsing = self.link.is_parsing
     if self.state_code == MASTER_HANDSHAKE and not self.has_spoken and not self.tls:
         reason += " (before it said anything: does this port want rediss://?)"
@@ -243,8 +288,10 @@ cdef int master_on_lost(Master self, str reason, int64_t now_ns) except -1:
         self.state_code == MASTER_READY
         and now_ns - self.ready_at_ns > OVERDUE_AT_LEAST_NS
     )
+    master_note_lost(self)
     link_close(&self.link)
     self.feed = self.gets = self.handshake = self.addresses = self.tls = None
+    self.client_id = 0
     master_set_state(self, MASTER_BACKOFF)
     with cython.critical_section(self):
         self.reason = self.last_error = reason
@@ -252,8 +299,9 @@ cdef int master_on_lost(Master self, str reason, int64_t now_ns) except -1:
     self.lost_at_ns = now_ns
     self.unparsed = 0
     self.is_proven = False
-    if is_proven:      # it worked until now: try again in the very next round
-        self.failures = 0
+    is_reopened = is_reopened and (is_proven or self.failures == 0)
+    if is_proven or is_reopened:      # it worked until now: try again at once
+        self.failures = 0 if is_proven else 1
         self.retry_at_ns = now_ns
     else:
         self.failures += 1
@@ -262,7 +310,9 @@ cdef int master_on_lost(Master self, str reason, int64_t now_ns) except -1:
     # new debts behind the old ones.
     self.link.is_parsing = True
     try:
-        debts_fail(self.debts, reason, now_ns)
+        debts_fail(self.debts, reason, is_reopened, now_ns)
+        if not is_reopened:
+            debts_fail_unanswered(self.debts, reason, now_ns)
     finally:
         self.link.is_parsing = was_parsing
     return 0
@@ -296,6 +346,7 @@ cdef int master_check_time(Master self, int64_t now_ns) except -1:
 
 cdef int64_t master_next_ns(Master self, int64_t now_ns) noexcept:
     # When something is due here; a thing that is overdue by now counts from now on.
+    cdef int64_t next_ns = debts_next_ns(self.debts, now_ns)
     if self.state_code == MASTER_CONNECTING or self.state_code == MASTER_HANDSHAKE:
-        return max(self.give_up_at_ns, now_ns + NS_PER_MS)
-    return debts_next_ns(self.debts, now_ns)
+        return min(next_ns, max(self.give_up_at_ns, now_ns + NS_PER_MS))
+    return next_ns

@@ -142,13 +142,16 @@ cdef int master_on_handshake_reply(Master self, object reply, int64_t now_ns) ex
         with cython.critical_section(self):
             self.facts = self.handshake.facts
             self.clock = ServerClock()
+        self.client_id = self.handshake.client_id
         self.votes_from_ns = guard_until_ns(self.facts, self.max_ttl_ns, now_ns)
         self.is_news = True
         self.handshake = None
         master_set_state(self, MASTER_READY)
         master_explain(self, "")
         self.ready_at_ns = now_ns
+        self.heard_ns = now_ns
         self.counters.connects += 1
+        master_kill_lost(self, now_ns)
         master_send_carried(self, now_ns)
     return 0
 

@@ -18,9 +18,10 @@
 #
 # The quorum is of the configured masters, never of the reachable ones. The slowest
 # master is not waited for, except by INSPECT, which closes when all have answered, and
-# by a release that met a master without its script: the others will hardly know it
-# either, and who is not heard cannot be sent the source. (Not so inside another step,
-# as in a signal handler: a master whose replies that step is taking is not read here.)
+# by a release that has to be repeated on one of them, because the master did not know
+# its script or because the connection was cut: the others will hardly be better off,
+# and a master that is not heard is sent nothing again. (Not so inside another step, as
+# in a signal handler: a master whose replies that step is taking is not read here.)
 #
 # A verdict never changes, with one exception: `round_confirm` turns WON into TOO_LATE
 # when the validity ran out before the caller could be told (a paused process). After
@@ -46,6 +47,7 @@
 # which it is: what the key may do above, any of the keys may do.
 
 cimport cython
+from cpython.bytes cimport PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 
@@ -93,8 +95,10 @@ cdef class Round:
     cdef readonly Terms terms
     cdef readonly int64_t opened_ns      # t0, read just before the first write
     cdef readonly int64_t closed_ns
+    cdef readonly int64_t deadline_ns    # when it stops waiting; 0 before t0
     cdef readonly uint64_t may_hold
-    cdef public int64_t left_ns          # of the caller's timeout; < 0: no limit
+    cdef public int64_t left_ns          # of the caller's timeout; 0: a single try,
+    #                                      which may take its time; < 0: no limit
     cdef public int attempt                  # which of its acquire, from 1
     cdef readonly object kept            # the lease's: see keep()
     cdef bint is_submitted               # given to the engine
@@ -158,11 +162,6 @@ cdef class Round:
         return self.verdict_code == VERDICT_WON
 
     @property
-    def deadline_ns(self):
-        """When the round stops waiting."""
-        return self.opened_ns + self.terms.timeout_ns
-
-    @property
     def valid_until_ns(self):
         """The end of the validity if the round is won: t0 + ttl - drift; 0 before t0.
         """
@@ -222,11 +221,24 @@ cdef inline int64_t round_valid_until_ns(Round self) noexcept:
     return self.opened_ns + self.terms.ttl_ms * NS_PER_MS - self.terms.drift_ns
 
 
+cdef size_t round_size(Round self) noexcept:
+    # Bytes of its keys and its token.
+    cdef size_t size = <size_t>PyBytes_GET_SIZE(self.token)
+    if self.keys is None:
+        return size + <size_t>PyBytes_GET_SIZE(self.resource)
+    for key in self.keys:
+        size += <size_t>PyBytes_GET_SIZE(<bytes>key)
+    return size
+
+
 cdef int round_open(Round self, int64_t now_ns) except -1:
     if self.is_opened:
         raise StateError("a round is opened once")
     self.is_opened = True
     self.opened_ns = now_ns
+    self.deadline_ns = now_ns + self.terms.timeout_ns
+    if 0 < self.left_ns < self.terms.timeout_ns:
+        self.deadline_ns = now_ns + self.left_ns
     return 0
 
 
@@ -275,6 +287,11 @@ cdef bint round_is_settled(Round self, int vote) noexcept:
     if self.operation_code == OPERATION_ACQUIRE:
         return vote != VOTE_GRANTED
     return vote != VOTE_FAILED or self.operation_code == OPERATION_EXTEND
+
+
+cdef void round_wait_for_all(Round self) noexcept:
+    if self.operation_code == OPERATION_RELEASE and not self.is_inner:
+        self.needs_all = True
 
 
 cdef bint round_may_repeat(Round self) noexcept:

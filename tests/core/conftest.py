@@ -166,6 +166,7 @@ def new_scripts() -> Scripts:
         acquire_all=Script(b"the script that acquires all", b"2" * 40),
         extend_all=Script(b"the script that extends all", b"3" * 40),
         release_all=Script(b"the script that releases all", b"4" * 40),
+        acquire_again=Script(b"the script that acquires again", b"5" * 40),
     )
 
 

@@ -586,3 +586,20 @@ def test_inspect_closes_exactly_when_no_master_is_pending(history: History) -> N
         if step.before is OPEN and step.after is not OPEN:
             answers = step.votes_after.count("G") + step.votes_after.count("T")
             assert step.after is (WON if answers >= history.quorum else UNREACHABLE)
+
+
+# ---- the caller's timeout
+
+
+@pytest.mark.parametrize(
+    ("left_ns", "timeout_ns"),
+    [(-1, 500 * MS), (0, 500 * MS), (100 * MS, 100 * MS), (S, 500 * MS)],
+)
+def test_round_ends_with_its_timeout_or_with_what_is_left_of_the_callers(
+    left_ns: int, timeout_ns: int
+) -> None:
+    round = Round(Operation.ACQUIRE, b"orders:42", TOKEN, TERMS, 3)
+    round.left_ns = left_ns
+    assert round.deadline_ns == 0
+    round.open(T0)
+    assert round.deadline_ns == T0 + timeout_ns

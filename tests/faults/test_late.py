@@ -15,6 +15,7 @@ from behaviour.helpers import (
     settled_values,
     stopwatch,
     values,
+    wait_until,
 )
 from fake_server import FakeServer
 from proxy import Proxy
@@ -220,4 +221,4 @@ def test_release_when_its_reply_is_lost_then_is_sent_again_on_the_next_connectio
         proxy.heal()
         proxy.reset()
     granted(locks.acquire("another", timeout=2))
-    assert settled_values(servers, NOBODY, KEY) == NOBODY
+    assert wait_until(lambda: locks.holders() and values(servers) == NOBODY)

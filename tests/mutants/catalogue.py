@@ -7,7 +7,10 @@ written anew, and tests/mutants/test_mutants.py says so.
 
 from __future__ import annotations
 
+from hashlib import sha1
 from typing import NamedTuple
+
+from fastredlock import scripts
 
 
 class Edit(NamedTuple):
@@ -29,6 +32,8 @@ class Mutant(NamedTuple):
 ROUND = ("tests/core/test_round.py", "tests/setups/test_promises.py", "tests/sim")
 OUTAGES = ("tests/behaviour/test_outages.py", "tests/behaviour/test_pauses.py")
 REPLIES = ("tests/setups/test_promises.py", "tests/sim", *OUTAGES)
+ROLL_BACK = "return engine_queue(self, release, release.may_hold, True, now_ns)"
+ASKED_AGAIN = ("tests/setups/test_asked_again.py",)
 LEASE = (
     "tests/core/test_lease.py",
     "tests/setups/test_promises.py",
@@ -214,8 +219,8 @@ MUTANTS = (
         (
             Edit(
                 "src_cython/debts.pyx",
-                "    debts_carry(self, round, entry.key_until_ns, now_ns)\n",
-                "    pass\n",
+                "            debts_carry(self, round, entry.key_until_ns, True)\n",
+                "            pass\n",
             ),
         ),
         REPLIES,
@@ -225,11 +230,144 @@ MUTANTS = (
         (
             Edit(
                 "src_cython/debts.pyx",
-                "now_ns + release.terms.ttl_ms * NS_PER_MS + release.terms.drift_ns",
-                "release.opened_ns + release.terms.ttl_ms * NS_PER_MS",
+                "now_ns + each.release.terms.ttl_ms * NS_PER_MS",
+                "each.release.opened_ns + each.release.terms.ttl_ms * NS_PER_MS",
             ),
         ),
         REPLIES,
+    ),
+    Mutant(
+        "release forgotten once its ttl is over, though the server was frozen",
+        (
+            Edit(
+                "src_cython/debts.pyx",
+                "    carried.key_until_ns = key_until_ns\n",
+                "    carried.key_until_ns = min(\n"
+                "        key_until_ns, release.deadline_ns + release.terms.ttl_ms * "
+                "NS_PER_MS\n    )\n",
+            ),
+        ),
+        REPLIES,
+    ),
+    Mutant(
+        "lost connection left to what it still executes",
+        (
+            Edit(
+                "src_cython/opening.pyx",
+                "        master_kill_lost(self, now_ns)\n",
+                "",
+            ),
+        ),
+        ASKED_AGAIN,
+    ),
+    Mutant(
+        "connection of another killed: ids of a server that is another now",
+        (
+            Edit(
+                "src_cython/stream.pyx",
+                "    if self.lost_run_id is None or "
+                "self.lost_run_id != self.facts.run_id:\n",
+                "    if False:\n",
+            ),
+        ),
+        ASKED_AGAIN,
+    ),
+    Mutant(
+        "round failed at once where its connection was cut",
+        (
+            Edit(
+                "src_cython/master.pyx",
+                "        self, reason, self.state_code == MASTER_READY, now_ns\n",
+                "        self, reason, False, now_ns\n",
+            ),
+        ),
+        (*ASKED_AGAIN, "tests/behaviour/test_lost_connections.py"),
+    ),
+    Mutant(
+        "acquire repeated by a plain SET, which our own key refuses",
+        (
+            Edit(
+                "fastredlock/scripts.py",
+                ' and redis.pcall("get", key) ~= ARGV[1]',
+                "",
+            ),
+            Edit(
+                "fastredlock/scripts.py",
+                scripts.ACQUIRE_AGAIN_SHA1.decode(),
+                sha1(
+                    scripts.ACQUIRE_AGAIN.replace(
+                        b' and redis.pcall("get", key) ~= ARGV[1]', b""
+                    )
+                ).hexdigest(),
+            ),
+        ),
+        ("tests/behaviour/test_scripts_of_all.py",),
+    ),
+    Mutant(
+        "acquire with a token that others use repeated as one that may be done",
+        (
+            Edit(
+                "fastredlock/_settings.py",
+                "            has_given_tokens=self.new_token is not draw_token,\n",
+                "",
+            ),
+        ),
+        ("tests/behaviour/test_tokens.py",),
+    ),
+    Mutant(
+        "release repeated after a lost reply counted as gone",
+        (
+            Edit(
+                "src_cython/reply.pyx",
+                "    if operation == OPERATION_RELEASE and vote == VOTE_TAKEN:\n",
+                "    if False:\n",
+            ),
+        ),
+        ASKED_AGAIN,
+    ),
+    Mutant(
+        "roll-back without its script's source",
+        (
+            Edit(
+                "src_cython/engine.pyx",
+                ROLL_BACK,
+                ROLL_BACK.replace("True", "False"),
+            ),
+        ),
+        ("tests/behaviour/test_lost_connections.py", *REPLIES),
+    ),
+    Mutant(
+        "round goes on beyond its caller's timeout",
+        (
+            Edit(
+                "src_cython/round.pyx",
+                "    if 0 < self.left_ns < self.terms.timeout_ns:\n",
+                "    if False:\n",
+            ),
+        ),
+        ("tests/core/test_round.py", "tests/behaviour/test_long_pauses.py"),
+    ),
+    Mutant(
+        "round timeout grows with the ttl without end",
+        (
+            Edit(
+                "fastredlock/_settings.py",
+                "min(share_ns, LONGEST_ROUND_TIMEOUT_NS)",
+                "share_ns",
+            ),
+        ),
+        ("tests/core/test_settings.py",),
+    ),
+    Mutant(
+        "silent master kept for as long as it says nothing",
+        (
+            Edit(
+                "src_cython/debts.pyx",
+                "    return self.count >= IN_FLIGHT_MOST and (",
+                "    return False and (",
+            ),
+        ),
+        ASKED_AGAIN,
     ),
     Mutant(
         "no roll-back",
@@ -247,11 +385,11 @@ MUTANTS = (
         (
             Edit(
                 "src_cython/engine.pyx",
-                "return engine_queue(self, release, release.may_hold, now_ns)",
+                ROLL_BACK,
                 "for i in range(self.master_count):\n"
                 "        if round.cells[i].vote != VOTE_GRANTED:\n"
                 "            release.may_hold &= ~(<uint64_t>1 << i)\n"
-                "    return engine_queue(self, release, release.may_hold, now_ns)",
+                f"    {ROLL_BACK}",
             ),
         ),
         REPLIES,
@@ -262,12 +400,12 @@ MUTANTS = (
             Edit(
                 "src_cython/engine.pyx",
                 "        if master.state_code == MASTER_READY:\n"
-                "            if now_ns < master.votes_from_ns",
+                "            if engine_is_withheld(master, round, now_ns)",
                 "        if round.operation_code == OPERATION_RELEASE and "
                 "master.debts.count:\n"
                 '            master_on_lost(master, "released elsewhere", now_ns)\n'
                 "        if master.state_code == MASTER_READY:\n"
-                "            if now_ns < master.votes_from_ns",
+                "            if engine_is_withheld(master, round, now_ns)",
             ),
         ),
         REPLIES,
@@ -389,7 +527,7 @@ MUTANTS = (
     ),
     Mutant(
         "release inside of another waits for what that one reads",
-        (Edit("src_cython/master.pyx", " and not round.is_inner\n", "\n"),),
+        (Edit("src_cython/round.pyx", " and not self.is_inner:\n", ":\n"),),
         ("tests/setups/test_nested.py",),
     ),
     Mutant(
@@ -427,8 +565,8 @@ for _, key in ipairs(KEYS) do redis""",
             ),
             Edit(
                 "fastredlock/scripts.py",
-                '"px", ARGV[2]) end\n',
-                '"px", ARGV[2])\nend\n',
+                '"px", ARGV[2]) end\nreturn 1"""\nACQUIRE_ALL_SHA1',
+                '"px", ARGV[2])\nend\nreturn 1"""\nACQUIRE_ALL_SHA1',
             ),
         ),
         ("tests/behaviour/test_scripts_of_all.py",),
@@ -448,8 +586,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/engine.pyx",
-                "if now_ns < master.votes_from_ns and (",
-                "if False and (",
+                "now_ns < master.votes_from_ns and round",
+                "False and round",
             ),
         ),
         ("tests/setups/test_restart_guard.py",),

@@ -31,6 +31,7 @@ SCRIPTS = Scripts(
     Script(scripts.ACQUIRE_ALL, scripts.ACQUIRE_ALL_SHA1),
     Script(scripts.EXTEND_ALL, scripts.EXTEND_ALL_SHA1),
     Script(scripts.RELEASE_ALL, scripts.RELEASE_ALL_SHA1),
+    Script(scripts.ACQUIRE_AGAIN, scripts.ACQUIRE_AGAIN_SHA1),
 )
 TERMS = Terms(ttl_ms=10_000, drift_ns=102 * MS, timeout_ns=500 * MS)
 HELLO = b"%1\r\n+server\r\n+redis\r\n"

@@ -39,6 +39,7 @@ SCRIPT_OF = {
     text: operation
     for operation, texts in (
         (Operation.ACQUIRE, (scripts.ACQUIRE_ALL, scripts.ACQUIRE_ALL_SHA1)),
+        (Operation.ACQUIRE, (scripts.ACQUIRE_AGAIN, scripts.ACQUIRE_AGAIN_SHA1)),
         (Operation.EXTEND, (scripts.EXTEND, scripts.EXTEND_SHA1)),
         (Operation.EXTEND, (scripts.EXTEND_ALL, scripts.EXTEND_ALL_SHA1)),
         (Operation.RELEASE, (scripts.RELEASE, scripts.RELEASE_SHA1)),
@@ -93,7 +94,7 @@ class Judge:
         self._holds: dict[bytes, list[Hold]] = {}
         self._heard: dict[tuple[int, int, Question], list[str]] = {}
         self._unknown: set[tuple[int, int, Question]] = set()  # answered NOSCRIPT
-        self._sets: set[tuple[int, bytes]] = set()
+        self._sets: dict[tuple[int, bytes], Connection] = {}
         self._released: set[tuple[int, bytes]] = set()
         self._excused: dict[tuple[int, bytes], str] = {}
         self._ended: dict[bytes, tuple[Process, str]] = {}
@@ -176,6 +177,12 @@ class Judge:
             known = heard
             if operation is Operation.ACQUIRE and asked in self._unknown:
                 known = heard or ["FAILED"]  # asked no more, where it was undone
+            if (
+                operation is Operation.RELEASE
+                and process.losses
+                and set(heard) == {"TAKEN"}
+            ):
+                known = ["TAKEN", "GRANTED"]  # deleted by the same on a lost connection
             is_taken_for = answered_ms is not None and vote.name not in known
             is_lost = is_over and operation is Operation.ACQUIRE and heard
             if is_taken_for or (is_lost and [vote.name] != heard):
@@ -214,9 +221,9 @@ class Judge:
         if reply.startswith(b"-NOSCRIPT"):
             return  # it has done nothing
         if operation is Operation.ACQUIRE:
-            if at in self._sets:
+            if at in self._sets and not self._sets[at].is_given_up:
                 self.fail("I3", f"server {at[0]} got SET {token.decode()} twice")
-            self._sets.add(at)
+            self._sets[at] = connection
             is_set = reply in (OK, ONE)
             if is_set and at in self._released and not connection.is_given_up:
                 self.fail(

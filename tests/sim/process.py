@@ -84,6 +84,7 @@ class Process:
                 acquire_all=Script(scripts.ACQUIRE_ALL, scripts.ACQUIRE_ALL_SHA1),
                 extend_all=Script(scripts.EXTEND_ALL, scripts.EXTEND_ALL_SHA1),
                 release_all=Script(scripts.RELEASE_ALL, scripts.RELEASE_ALL_SHA1),
+                acquire_again=Script(scripts.ACQUIRE_AGAIN, scripts.ACQUIRE_AGAIN_SHA1),
             ),
             settings.connect_timeout_ns,
             (),
@@ -175,6 +176,9 @@ class Process:
                 self.judge.on_heard(self, index, heard)
             self._close_lost()
             if connection.error and self.connections[index] is connection:
+                # It may be reopened at once: the old one is given up before.
+                connection.give_up()
+                self.connections[index] = None
                 engine_on_lost(engine, index, connection.error, now_ns)
                 self._close_lost()
         engine_let_out(engine, now_ns)

@@ -67,6 +67,8 @@ class Server:
         self.run_id = f"{self.index:020x}{self._starts:020x}"
         self.started_s = self.wall_ms() // 1000
         self.loaded: set[bytes] = set()
+        self.clients: list[Connection] = []  # by client id, from 1
+        self.killed: set[Connection] = set()
         self.is_down = False
 
     def stop(self, is_losing: bool) -> None:
@@ -103,10 +105,28 @@ class Server:
         reader = connection.reader
         reader.feed(data)
         while (words := reader.gets()) is not INCOMPLETE:
+            if connection in self.killed:
+                return
             self.judge.on_command(connection, words)
             reply = self.execute(words)
+            if words[0] == b"HELLO" and reply.startswith(b"%"):
+                self.clients.append(connection)
+                reply = reply.replace(b"%2", b"%3") + (
+                    b"+id\r\n:%d\r\n" % len(self.clients)
+                )
+            elif words[:3] == [b"CLIENT", b"KILL", b"ID"]:
+                reply = self._kill(int(words[3]))
             self.judge.on_executed(connection, words, reply)
             connection.answer(words, reply)
+
+    def _kill(self, client_id: int) -> bytes:
+        """End a connection: nothing more of it is executed."""
+        if client_id > len(self.clients):
+            return ZERO
+        victim = self.clients[client_id - 1]
+        self.world.tell(f"server {self.index} kills client {client_id}")
+        self.killed.add(victim)
+        return ONE
 
     def new_reader(self) -> Reader:
         """Return a parser for one connection's commands."""
@@ -168,7 +188,9 @@ class Server:
         if digest == scripts.INSPECT_SHA1:
             return self._inspect(keys[0])
         if digest == scripts.ACQUIRE_ALL_SHA1:
-            return self._acquire_all(keys, token, int(ttl[0]))
+            return self._acquire_all(keys, (None,), token, int(ttl[0]))
+        if digest == scripts.ACQUIRE_AGAIN_SHA1:
+            return self._acquire_all(keys, (None, token), token, int(ttl[0]))
         if digest in (scripts.RELEASE_SHA1, scripts.RELEASE_ALL_SHA1):
             return self._release(keys, token)
         return self._extend(keys, token, int(ttl[0]))
@@ -180,8 +202,10 @@ class Server:
         left_ms = self.keys[key][1] - self.wall_ms()
         return b"*2\r\n" + bulk(standing) + b":%d\r\n" % left_ms
 
-    def _acquire_all(self, keys: list[bytes], token: bytes, ttl_ms: int) -> bytes:
-        if any(self.token_at(key) is not None for key in keys):
+    def _acquire_all(
+        self, keys: list[bytes], free: tuple[object, ...], token: bytes, ttl_ms: int
+    ) -> bytes:
+        if any(self.token_at(key) not in free for key in keys):
             return ZERO
         if self.refuses:
             return self.refuses
