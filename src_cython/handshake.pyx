@@ -1,10 +1,11 @@
 # What a new connection says first: pure, replies in and bytes out.
 #
 # HELLO goes alone, because its answer decides how the rest is spoken: a server before
-# Redis 6 has no HELLO, and gets AUTH and RESP2. The rest is one write: AUTH (only
-# there), SELECT, CLIENT SETNAME, INFO, SCRIPT LOAD. The last three may fail: a server
-# whose ACL forbids them still locks; scripts are then loaded by EVAL when first needed,
-# and nothing is known of the server (facts).
+# Redis 6 has no HELLO, and gets AUTH and RESP2. (One that knows no command of a client
+# that has not logged in says NOAUTH: Valkey 9 does so where HELLO is renamed.) The rest
+# is one write: AUTH (only there), SELECT, CLIENT SETNAME, INFO, SCRIPT LOAD. The last
+# three may fail: a server whose ACL forbids them still locks; scripts are then loaded by
+# EVAL when first needed, and nothing is known of the server (facts).
 
 cimport cython
 
@@ -61,8 +62,10 @@ cdef class Handshake:
     def _on_hello(self, reply):
         if isinstance(reply, (dict, list)):
             return self._introduce(is_authenticated=True)
-        if reply_is_error(reply) and str(reply).startswith(
-            ("ERR unknown command", "NOPROTO", "NOPERM")
+        if reply_is_error(reply) and (
+            str(reply).startswith(("ERR unknown command", "NOPROTO", "NOPERM"))
+            # Of a HELLO that carries the password: so it was not understood.
+            or self.password is not None and str(reply).startswith("NOAUTH")
         ):
             return self._introduce(is_authenticated=False)
         self.failure = f"HELLO: {reply_text(reply)}"

@@ -237,8 +237,6 @@ cdef void master_count_late(Master self, Round round, int64_t now_ns) noexcept:
 cdef int master_on_lost(Master self, str reason, int64_t now_ns) except -1:
     """End the connection: what it owes fails, or is carried to the next one."""
     cdef bint was_parsing = self.link.is_parsing
-    if self.state_code == MASTER_HANDSHAKE and not self.has_spoken and not self.tls:
-        reason += " (before it said anything: does this port want rediss://?)"
     cdef bint is_proven = self.is_proven or (
         self.state_code == MASTER_READY
         and now_ns - self.ready_at_ns > OVERDUE_AT_LEAST_NS
@@ -268,6 +266,14 @@ cdef int master_on_lost(Master self, str reason, int64_t now_ns) except -1:
     return 0
 
 
+cdef int master_on_hung_up(Master self, str reason, int64_t now_ns) except -1:
+    # The server ended the connection. One that takes TLS alone does so at our first
+    # plain word; one that is paused does not.
+    if self.state_code == MASTER_HANDSHAKE and not self.has_spoken and not self.tls:
+        reason += " (before it said anything: does this port want rediss://?)"
+    return master_on_lost(self, reason, now_ns)
+
+
 cdef int master_on_exception(
     Master self, object error, str reason, int64_t now_ns
 ) except -1:
@@ -288,7 +294,7 @@ cdef int master_check_time(Master self, int64_t now_ns) except -1:
             master_on_lost(self, "owed a reply for too long", now_ns)
     elif self.state_code == MASTER_HANDSHAKE:
         if now_ns >= self.give_up_at_ns:
-            master_on_lost(self, self.reason, now_ns)
+            master_on_lost(self, handshake_silence(self), now_ns)
     elif self.state_code == MASTER_CONNECTING and now_ns >= self.give_up_at_ns:
         master_on_address_failed(self, "connect timed out", now_ns)
     return 0

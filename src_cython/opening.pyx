@@ -153,6 +153,16 @@ cdef int master_on_handshake_reply(Master self, object reply, int64_t now_ns) ex
     return 0
 
 
+cdef str handshake_silence(Master self):
+    # What is wrong with a server that took the connection and says too little. What a
+    # paused one lets its kernel accept looks the same.
+    if self.tls is not None and not self.tls.is_established:
+        return "no answer to TLS yet: does the server speak it on this port?"
+    what = "no whole answer" if self.has_spoken else "no answer"
+    within_s = self.connect_timeout_ns / 1e9
+    return f"{what} to the handshake within {within_s:g} s: paused or overloaded?"
+
+
 cdef int64_t master_backoff_ns(Master self) noexcept:
     # Doubles up to the cap; the upper half is drawn, so that clients spread.
     cdef int64_t longest = min(

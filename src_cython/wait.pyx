@@ -151,9 +151,9 @@ cdef int engine_take_link(Engine self, Master master, int64_t now_ns) except -1:
             if master.is_news:
                 engine_on_news(self, master, now_ns)
         if link.error != 0:
-            master_on_lost(master, error_text(link.error), now_ns)
+            master_on_hung_up(master, error_text(link.error), now_ns)
         elif link.is_at_end:
-            master_on_lost(master, "the server closed the connection", now_ns)
+            master_on_hung_up(master, "the server closed the connection", now_ns)
     elif link.is_ready and link.phase == LINK_CONNECTING:
         link.is_ready = False
         master_on_connect_event(master, now_ns)

@@ -103,6 +103,14 @@ def test_server_without_hello_gets_auth_first(
     assert sent == [auth, [b"SELECT", b"2"], *INTRODUCTION]
 
 
+# F21: Valkey 9 with HELLO renamed knows no command of whoever has not logged in.
+def test_server_that_says_noauth_to_a_hello_with_a_password_gets_auth() -> None:
+    handshake = new_handshake(b"u", b"pw")
+    sent = introduced(handshake, ReplyError("NOAUTH Authentication required."))
+    assert sent == [[b"AUTH", b"u", b"pw"], *INTRODUCTION]
+    assert handshake.failure is None
+
+
 def test_old_server_is_ready_after_all_its_answers() -> None:
     handshake = new_handshake(None, b"pw", 2)
     introduced(handshake, OLD_SERVER)
@@ -116,11 +124,14 @@ def test_old_server_is_ready_after_all_its_answers() -> None:
 # ---- what ends it
 
 
-@pytest.mark.parametrize("error", [WRONGPASS, NOAUTH, ReplyError("LOADING wait")])
+@pytest.mark.parametrize(
+    ("password", "error"),
+    [(b"pw", WRONGPASS), (None, NOAUTH), (b"pw", ReplyError("LOADING wait"))],
+)
 def test_hello_that_is_refused_ends_the_handshake_with_its_text(
-    error: ReplyError,
+    password: bytes | None, error: ReplyError
 ) -> None:
-    handshake = new_handshake(None, b"pw")
+    handshake = new_handshake(None, password)
     assert introduced(handshake, error) == []
     assert handshake.failure == f"HELLO: {error}"
     assert not handshake.is_done

@@ -487,4 +487,27 @@ for _, key in ipairs(KEYS) do redis""",
         ),
         ("tests/core/test_batch.py",),
     ),
+    Mutant(
+        "NOAUTH to an unknown HELLO taken for a wrong password",
+        (
+            Edit(
+                "src_cython/handshake.pyx",
+                "            or self.password is not None and "
+                'str(reply).startswith("NOAUTH")\n',
+                "",
+            ),
+        ),
+        ("tests/core/test_handshake.py", "tests/setups/test_wrong_setups.py"),
+    ),
+    Mutant(
+        "silence of a server taken for its hanging up",
+        (
+            Edit(
+                "src_cython/master.pyx",
+                "            master_on_lost(self, handshake_silence(self), now_ns)\n",
+                "            master_on_hung_up(self, self.reason, now_ns)\n",
+            ),
+        ),
+        ("tests/setups/test_wrong_setups.py",),
+    ),
 )
