@@ -109,6 +109,7 @@ class Settings:
                 acquire_all=Script(scripts.ACQUIRE_ALL, scripts.ACQUIRE_ALL_SHA1),
                 extend_all=Script(scripts.EXTEND_ALL, scripts.EXTEND_ALL_SHA1),
                 release_all=Script(scripts.RELEASE_ALL, scripts.RELEASE_ALL_SHA1),
+                probe=self._probe(),
             ),
             self.connect_timeout_ns,
             self.tls_contexts,
@@ -122,6 +123,11 @@ class Settings:
 
         digest = sha1(self.release_script, usedforsecurity=False).hexdigest()
         return Script(self.release_script, digest.encode())
+
+    def _probe(self) -> Script:
+        if self.release_script is None:
+            return Script(scripts.PROBE, scripts.PROBE_SHA1)
+        return Script(scripts.PROBE_CALL, scripts.PROBE_CALL_SHA1)
 
     def terms(self, ttl: float) -> Terms:
         """Turn a ttl (s) into the times of a round."""

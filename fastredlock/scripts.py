@@ -63,3 +63,19 @@ for _, key in ipairs(KEYS) do
 end
 return answer"""
 RELEASE_ALL_SHA1 = b"b12ce592bd30571fc5697b4feb20d914adb8423e"
+
+# In every handshake (src_cython/rights.pyx): may this user run scripts at all, and in
+# them the commands of the release? It is sent without a key: an ACL of certain keys
+# does not forbid it.
+PROBE = b"""\
+local refused = {}
+for _, name in ipairs({"get", "del"}) do
+  local said = redis.pcall(name, "fastredlock:probe")
+  if type(said) == "table" and said.err then table.insert(refused, said.err) end
+end
+return refused"""
+PROBE_SHA1 = b"71fcf834b60efcdcdb878a18e1e9aff030be7c34"
+
+# For a release script that is not ours: which commands it runs is not known.
+PROBE_CALL = b"return 1"
+PROBE_CALL_SHA1 = b"e0e1f9fabfc9d4800c877a703b823ac0578ff8db"

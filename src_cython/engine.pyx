@@ -252,13 +252,14 @@ cdef int engine_withhold(Master master, Round round, int64_t now_ns) except -1:
 
 
 cdef int engine_on_news(Engine self, Master master, int64_t now_ns) except -1:
-    # A master has become READY, or its clock jumped: look at it once.
+    # A master has become READY, its clock jumped, or it refused: look at it once.
     cdef Master other
     master.is_news = False
     if master.clock.step_ns:
         step_s = master.clock.step_ns / 1e9
         engine_warn(self, master, f"its clock jumped by {step_s:+.3f} s")
-    for text in master.facts.warnings():
+    complaints, master.complaints = master.complaints, []
+    for text in master.facts.warnings() + complaints:
         engine_warn(self, master, text)
     refusal = master.facts.refusal()
     for other in self.masters:

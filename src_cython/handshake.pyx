@@ -3,9 +3,10 @@
 # HELLO goes alone, because its answer decides how the rest is spoken: a server before
 # Redis 6 has no HELLO, and gets AUTH and RESP2. (One that knows no command of a client
 # that has not logged in says NOAUTH: Valkey 9 does so where HELLO is renamed.) The rest
-# is one write: AUTH (only there), SELECT, CLIENT SETNAME, INFO, SCRIPT LOAD. The last
-# three may fail: a server whose ACL forbids them still locks; scripts are then loaded by
-# EVAL when first needed, and nothing is known of the server (facts).
+# is one write: AUTH (only there), SELECT, CLIENT SETNAME, INFO, SCRIPT LOAD, and a
+# script that tries what a release needs (rights). The three before it may fail: a
+# server whose ACL forbids them still locks; scripts are then loaded by EVAL when first
+# needed, and nothing is known of the server (facts).
 
 cimport cython
 
@@ -19,21 +20,25 @@ cdef class Handshake:
     cdef int db
     cdef bytes client_name
     cdef tuple scripts
+    cdef Script probe            # None: not asked
     cdef list awaited            # (command name, whether its failure ends it), in order
+    cdef Rights rights
     cdef readonly Facts facts
     cdef readonly bint is_done
     cdef readonly str failure    # why the connection cannot be used, or None
 
     def __init__(
         self, bytes username, bytes password, int db, bytes client_name not None,
-        tuple scripts not None,
+        tuple scripts not None, Script probe=None,
     ):
         self.username = username
         self.password = password
         self.db = db
         self.client_name = client_name
         self.scripts = scripts
+        self.probe = probe
         self.awaited = []
+        self.rights = Rights()
         self.facts = Facts(None)
 
     def start(self):
@@ -56,7 +61,18 @@ cdef class Handshake:
             self.facts = Facts(reply)
         elif is_required and reply_is_error(reply):
             self.failure = f"{name}: {reply_text(reply)}"
-        self.is_done = not self.awaited and self.failure is None
+        else:
+            self.rights.on_reply(name, reply)
+        return b"" if self.awaited or self.failure is not None else self._conclude()
+
+    def warnings(self):
+        """List what may lose locks because this user may not see or do it."""
+        found = [self.rights.refusal(), self.rights.warning()]
+        return [text for text in found if text is not None]
+
+    def _conclude(self):
+        self.failure = self.rights.refusal()
+        self.is_done = self.failure is None
         return b""
 
     def _on_hello(self, reply):
@@ -86,5 +102,9 @@ cdef class Handshake:
             ("SCRIPT LOAD", False, (b"SCRIPT", b"LOAD", (<Script>script).source))
             for script in self.scripts
         ]
+        if self.probe is not None:
+            source, sha1 = self.probe.source, self.probe.sha1
+            commands.append(("EVAL", False, (b"EVAL", source, b"0")))
+            commands.append(("EVALSHA", False, (b"EVALSHA", sha1, b"0")))
         self.awaited = [(name, is_required) for name, is_required, _ in commands]
         return b"".join([command_encode(words) for _, _, words in commands])

@@ -41,6 +41,7 @@ cdef class Master:
     cdef readonly Facts facts        # of the last server seen here
     cdef readonly ServerClock clock
     cdef bint is_news                # it has become READY: the engine looks at it once
+    cdef list complaints             # what may lose locks here, for the engine to tell
     cdef int64_t max_ttl_ns          # 0: no restart guard
     cdef int64_t votes_from_ns       # restart guard: asked for no vote before
     cdef uint32_t samples[SAMPLES]   # its last round trips in us
@@ -88,6 +89,7 @@ cdef class Master:
         self.scripts = scripts
         self.counters = counters
         self.connect_timeout_ns = connect_timeout_ns
+        self.complaints = []
         self.max_ttl_ns = max_ttl_ns
         self.jitter = jitter_seed | 1
         self.last_error = ""
@@ -217,10 +219,43 @@ cdef int master_on_failed_reply(
             round.operation_code == OPERATION_RELEASE and not round.is_inner
         )
         return master_send_again(self, round, True, entry.key_until_ns, now_ns)
+    if round.operation_code == OPERATION_RELEASE and text_forbids(str(reply)):
+        return master_on_forbidden_release(self, entry, round, reply, now_ns)
     # An error reply says that the command did nothing: it is as definite as a no.
     return round_on_vote(
         round, self.index, VOTE_FAILED, reply_text(reply), True, now_ns
     )
+
+
+cdef int master_on_forbidden_release(
+    Master self, Owed entry, Round round, object reply, int64_t now_ns
+) except -1:
+    # The ACL has changed, or forbids a key that it lets us SET. Where it is a command,
+    # no lock may be taken here any more: the next handshake finds out, or has the
+    # right back (and the script loaded again), and then the release goes out, once.
+    cdef bint is_command = text_forbids_command(str(reply))
+    cdef bint is_first = entry.key_until_ns == 0
+    said = reply_text(reply)
+    if not is_command:
+        said = f"a lock was not released here ({said}): grant its user the key (~...)"
+        master_complain(self, [said])
+    if not is_command or not is_first:
+        return round_on_vote(
+            round, self.index, VOTE_FAILED, reply_text(reply), True, now_ns
+        )
+    said = unreleased_text(said, "+evalsha +eval +get +del")
+    master_complain(self, [said])
+    round_on_vote(round, self.index, VOTE_FAILED, said, False, now_ns)
+    debts_carry(self.debts, round, 0, now_ns)
+    return master_on_lost(self, said, now_ns)
+
+
+cdef int master_complain(Master self, list texts) except -1:
+    # For the engine to tell, once each.
+    if texts:
+        self.complaints += texts
+        self.is_news = True
+    return 0
 
 
 cdef int master_sample_count(Master self) noexcept:

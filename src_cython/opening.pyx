@@ -107,6 +107,7 @@ cdef int master_on_connected(Master self, int64_t now_ns) except -1:
         self.settings.db,
         self.client_name,
         scripts_listed(self.scripts),
+        self.scripts.probe,
     )
     master_set_state(self, MASTER_HANDSHAKE)
     master_explain(self, self.last_error or "no answer to the handshake yet")
@@ -134,6 +135,7 @@ cdef bytes encoded(str text):
 cdef int master_on_handshake_reply(Master self, object reply, int64_t now_ns) except -1:
     cdef bytes answer = self.handshake.on_reply(reply)
     if self.handshake.failure is not None:
+        master_complain(self, self.handshake.warnings())
         return master_on_lost(self, self.handshake.failure, now_ns)
     master_say(self, answer, now_ns)
     if self.state_code != MASTER_HANDSHAKE:      # TLS refused to take it
@@ -143,6 +145,7 @@ cdef int master_on_handshake_reply(Master self, object reply, int64_t now_ns) ex
             self.facts = self.handshake.facts
             self.clock = ServerClock()
         self.votes_from_ns = guard_until_ns(self.facts, self.max_ttl_ns, now_ns)
+        master_complain(self, self.handshake.warnings())
         self.is_news = True
         self.handshake = None
         master_set_state(self, MASTER_READY)

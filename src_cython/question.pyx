@@ -13,16 +13,19 @@ cdef class Scripts:
 
     cdef readonly Script extend, release, inspect
     cdef readonly Script acquire_all, extend_all, release_all     # of several keys
+    cdef readonly Script probe    # of the handshake; None: left out
 
     def __init__(self, Script extend not None, Script release not None,
                  Script inspect not None, Script acquire_all not None,
-                 Script extend_all not None, Script release_all not None):
+                 Script extend_all not None, Script release_all not None,
+                 Script probe=None):
         self.extend = extend
         self.release = release
         self.inspect = inspect
         self.acquire_all = acquire_all
         self.extend_all = extend_all
         self.release_all = release_all
+        self.probe = probe
 
 
 cdef tuple scripts_listed(Scripts self):

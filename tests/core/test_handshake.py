@@ -194,6 +194,68 @@ def test_reply_nobody_asked_for_ends_the_handshake(answered: int) -> None:
     assert handshake.failure == "a reply nobody asked for"
 
 
+# ---- what the user may not do (F18)
+
+PROBE = Script(b"probe", b"b" * 40)
+NOPERM = ReplyError("NOPERM this user has no permissions to run the 'x' command")
+NO_KEY = ReplyError("NOPERM No permissions to access a key")
+
+
+def asked(*, replies: tuple[object, ...]) -> tuple[Handshake, list[list[bytes]]]:
+    """Answer all up to the probe so; return what is sent then."""
+    handshake = Handshake(None, None, 0, b"fastredlock", SCRIPTS, PROBE)
+    introduced(handshake)
+    for reply in (b"OK", b"info", b"sha", b"sha", *replies[:-1]):
+        assert handshake.on_reply(reply) == b""
+    return handshake, commands(handshake.on_reply(replies[-1]))
+
+
+def test_probe_goes_last_by_its_source_and_by_its_hash() -> None:
+    handshake = Handshake(None, None, 0, b"fastredlock", SCRIPTS, PROBE)
+    sent = introduced(handshake)
+    probe = [[b"EVAL", b"probe", b"0"], [b"EVALSHA", b"b" * 40, b"0"]]
+    assert sent == [*INTRODUCTION, *probe]
+
+
+@pytest.mark.parametrize(
+    "replies",
+    [
+        (b"sha", [], []),
+        (NOPERM, [], []),  # no SCRIPT LOAD: EVAL loads it
+        (b"sha", NOPERM, []),  # no EVAL: it is loaded
+        (b"sha", [b"NOPERM No permissions to access a key", str(NO_KEY).encode()], []),
+        (b"sha", [b"READONLY You can't write against a read only replica."], []),
+        (b"sha", ReplyError("BUSY Redis is busy"), ReplyError("NOSCRIPT No")),
+        (b"sha", None, b"OK"),
+    ],
+)
+def test_user_that_may_release_is_not_refused(replies: tuple[object, ...]) -> None:
+    handshake, _ = asked(replies=replies)
+    assert (handshake.is_done, handshake.failure) == (True, None)
+
+
+@pytest.mark.parametrize(
+    ("replies", "right"),
+    [
+        ((b"sha", [], NOPERM), "+evalsha"),
+        ((b"sha", NOPERM, NOPERM), "+evalsha +eval"),
+        ((NOPERM, NOPERM, ReplyError("NOSCRIPT No")), "+eval"),
+        ((b"sha", [b"ERR ACL failure in script: User u has no permissions to run the "
+                   b"'del' command"], []), "+get +del"),
+        ((b"sha", [], [b"ERR The user executing the script can't run this command or "
+                       b"subcommand"]), "+get +del"),
+    ],
+)  # fmt: skip
+def test_user_that_may_not_release_is_refused_and_the_right_named(
+    replies: tuple[object, ...], right: str
+) -> None:
+    handshake, _ = asked(replies=replies)
+    assert not handshake.is_done
+    assert (handshake.failure or "").startswith("its user may not release locks (")
+    assert (handshake.failure or "").endswith(f": grant {right}")
+    assert handshake.warnings() == [handshake.failure]
+
+
 # ---- secrets
 
 

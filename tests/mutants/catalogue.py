@@ -488,6 +488,39 @@ for _, key in ipairs(KEYS) do redis""",
         ("tests/core/test_batch.py",),
     ),
     Mutant(
+        "votes of a master whose user may not release",
+        (
+            Edit(
+                "src_cython/handshake.pyx",
+                "        self.failure = self.rights.refusal()\n",
+                "",
+            ),
+        ),
+        ("tests/core/test_handshake.py", "tests/setups/test_rights.py"),
+    ),
+    Mutant(
+        "right that was taken away not noticed",
+        (
+            Edit(
+                "src_cython/master.pyx",
+                "    if not is_command or not is_first:\n",
+                "    if True:\n",
+            ),
+        ),
+        ("tests/setups/test_rights.py",),
+    ),
+    Mutant(
+        "key that is forbidden taken for a command",
+        (
+            Edit(
+                "src_cython/rights.pyx",
+                "    return text_forbids(text) and any(",
+                "    return text_forbids(text) or any(",
+            ),
+        ),
+        ("tests/core/test_handshake.py", "tests/setups/test_rights.py"),
+    ),
+    Mutant(
         "NOAUTH to an unknown HELLO taken for a wrong password",
         (
             Edit(

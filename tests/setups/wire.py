@@ -31,9 +31,11 @@ SCRIPTS = Scripts(
     Script(scripts.ACQUIRE_ALL, scripts.ACQUIRE_ALL_SHA1),
     Script(scripts.EXTEND_ALL, scripts.EXTEND_ALL_SHA1),
     Script(scripts.RELEASE_ALL, scripts.RELEASE_ALL_SHA1),
+    probe=Script(scripts.PROBE, scripts.PROBE_SHA1),
 )
 TERMS = Terms(ttl_ms=10_000, drift_ns=102 * MS, timeout_ns=500 * MS)
 HELLO = b"%1\r\n+server\r\n+redis\r\n"
+ALLOWED = b"*0\r\n"  # what the probe says where nothing is forbidden
 
 
 def new_engine(count: int = 1, max_ttl_ns: int = 0) -> Engine:
@@ -54,7 +56,7 @@ def bulk(data: bytes) -> bytes:
 
 def handshake_replies(info_reply: bytes) -> bytes:
     """Encode what a server answers to a whole handshake."""
-    return HELLO + b"+OK\r\n" + info_reply + bulk(b"0" * 40) * 6
+    return HELLO + b"+OK\r\n" + info_reply + bulk(b"0" * 40) * 6 + ALLOWED * 2
 
 
 def make_ready(

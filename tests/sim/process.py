@@ -84,6 +84,7 @@ class Process:
                 acquire_all=Script(scripts.ACQUIRE_ALL, scripts.ACQUIRE_ALL_SHA1),
                 extend_all=Script(scripts.EXTEND_ALL, scripts.EXTEND_ALL_SHA1),
                 release_all=Script(scripts.RELEASE_ALL, scripts.RELEASE_ALL_SHA1),
+                probe=Script(scripts.PROBE, scripts.PROBE_SHA1),
             ),
             settings.connect_timeout_ns,
             (),

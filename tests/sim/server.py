@@ -164,6 +164,8 @@ class Server:
         digest = self._load(words[1]) if words[0] == b"EVAL" else words[1]
         if digest not in self.loaded:
             return NOSCRIPT
+        if digest == scripts.PROBE_SHA1:
+            return b"*0\r\n"
         keys, (token, *ttl) = keys_and_arguments(words)
         if digest == scripts.INSPECT_SHA1:
             return self._inspect(keys[0])

@@ -52,6 +52,8 @@ COMMANDS = (
     of_all(scripts.RELEASE_ALL_SHA1, THEIRS),
     (b"SELECT", b"0"),
     (b"CLIENT", b"SETNAME", b"model"),
+    (b"EVAL", scripts.PROBE, b"0"),
+    (b"EVALSHA", scripts.PROBE_SHA1, b"0"),
 )
 
 
