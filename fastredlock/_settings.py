@@ -110,6 +110,7 @@ class Settings:
                 extend_all=Script(scripts.EXTEND_ALL, scripts.EXTEND_ALL_SHA1),
                 release_all=Script(scripts.RELEASE_ALL, scripts.RELEASE_ALL_SHA1),
                 probe=self._probe(),
+                marker=Script(scripts.MARKER, scripts.MARKER_SHA1),
             ),
             self.connect_timeout_ns,
             self.tls_contexts,

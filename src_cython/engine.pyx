@@ -245,9 +245,7 @@ cdef int engine_withhold(Master master, Round round, int64_t now_ns) except -1:
     # The restart guard: this master may have forgotten its votes, so it gets none.
     if round.verdict_code != VERDICT_OPEN:
         return 0
-    text = guard_text(
-        master.facts, master.ready_at_ns, master.votes_from_ns, now_ns
-    )
+    text = guard_text(master.guard, master.facts, master.ready_at_ns, now_ns)
     return round_on_vote(round, master.index, VOTE_FAILED, text, False, now_ns)
 
 
@@ -265,10 +263,11 @@ cdef int engine_on_news(Engine self, Master master, int64_t now_ns) except -1:
     for other in self.masters:
         if (
             other is not master and other.state_code == MASTER_READY
-            and master.facts.run_id is not None
-            and other.facts.run_id == master.facts.run_id
+            and master.identity is not None and other.identity == master.identity
         ):
             refusal = f"is the same server as {other.name}: one server has one vote"
+            if master.facts.run_id is None or other.facts.run_id is None:
+                refusal += " (or has a copy of its data: grant +info to tell)"
     if refusal is not None and master.state_code == MASTER_READY:
         engine_warn(self, master, refusal)
         return master_on_lost(master, refusal, now_ns)

@@ -6,9 +6,13 @@
 # is one write: AUTH (only there), SELECT, CLIENT SETNAME, INFO, SCRIPT LOAD, and a
 # script that tries what a release needs (rights). The three before it may fail: a
 # server whose ACL forbids them still locks; scripts are then loaded by EVAL when first
-# needed, and nothing is known of the server (facts).
+# needed, and nothing is known of the server (facts). Last, where there is a `max_ttl`,
+# the marker is asked for, which takes the run id that INFO told (guard).
 
 cimport cython
+
+
+cdef str MARKER_NAME = "marker"
 
 
 @cython.final
@@ -20,16 +24,19 @@ cdef class Handshake:
     cdef int db
     cdef bytes client_name
     cdef tuple scripts
-    cdef Script probe            # None: not asked
+    cdef Script probe, marker    # None: not asked
+    cdef int64_t max_ttl_ns      # 0: no marker
     cdef list awaited            # (command name, whether its failure ends it), in order
     cdef Rights rights
     cdef readonly Facts facts
+    cdef readonly Mark mark      # None: not asked
     cdef readonly bint is_done
     cdef readonly str failure    # why the connection cannot be used, or None
 
     def __init__(
         self, bytes username, bytes password, int db, bytes client_name not None,
-        tuple scripts not None, Script probe=None,
+        tuple scripts not None, Script probe=None, Script marker=None,
+        int64_t max_ttl_ns=0,
     ):
         self.username = username
         self.password = password
@@ -37,6 +44,8 @@ cdef class Handshake:
         self.client_name = client_name
         self.scripts = scripts
         self.probe = probe
+        self.marker = marker
+        self.max_ttl_ns = max_ttl_ns
         self.awaited = []
         self.rights = Rights()
         self.facts = Facts(None)
@@ -59,6 +68,8 @@ cdef class Handshake:
             return self._on_hello(reply)
         if name == "INFO":
             self.facts = Facts(reply)
+        elif name == MARKER_NAME:
+            self.mark = Mark(reply)
         elif is_required and reply_is_error(reply):
             self.failure = f"{name}: {reply_text(reply)}"
         else:
@@ -68,12 +79,23 @@ cdef class Handshake:
     def warnings(self):
         """List what may lose locks because this user may not see or do it."""
         found = [self.rights.refusal(), self.rights.warning()]
+        if self.is_done and self.max_ttl_ns:
+            found.append(guard_warning(self.facts))
+        if self.mark is not None:
+            found.append(self.mark.warning())
         return [text for text in found if text is not None]
 
     def _conclude(self):
         self.failure = self.rights.refusal()
-        self.is_done = self.failure is None
-        return b""
+        if self.failure is not None:
+            return b""
+        if self.marker is None or self.max_ttl_ns == 0 or self.mark is not None:
+            self.is_done = True
+            return b""
+        self.awaited.append((MARKER_NAME, False))
+        return command_encode(
+            marker_command(self.marker, self.facts, self.max_ttl_ns)
+        )
 
     def _on_hello(self, reply):
         if isinstance(reply, (dict, list)):

@@ -42,8 +42,9 @@ cdef class Master:
     cdef readonly ServerClock clock
     cdef bint is_news                # it has become READY: the engine looks at it once
     cdef list complaints             # what may lose locks here, for the engine to tell
-    cdef int64_t max_ttl_ns          # 0: no restart guard
+    cdef Guard guard
     cdef int64_t votes_from_ns       # restart guard: asked for no vote before
+    cdef str identity                # its run id, or whom its marker names, or None
     cdef uint32_t samples[SAMPLES]   # its last round trips in us
     cdef uint32_t sample_count
     cdef object settings             # an Endpoint
@@ -90,7 +91,7 @@ cdef class Master:
         self.counters = counters
         self.connect_timeout_ns = connect_timeout_ns
         self.complaints = []
-        self.max_ttl_ns = max_ttl_ns
+        self.guard = guard_of(max_ttl_ns)
         self.jitter = jitter_seed | 1
         self.last_error = ""
         self.facts = Facts(None)

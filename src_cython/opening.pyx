@@ -107,7 +107,7 @@ cdef int master_on_connected(Master self, int64_t now_ns) except -1:
         self.settings.db,
         self.client_name,
         scripts_listed(self.scripts),
-        self.scripts.probe,
+        self.scripts.probe, self.scripts.marker, self.guard.max_ttl_ns,
     )
     master_set_state(self, MASTER_HANDSHAKE)
     master_explain(self, self.last_error or "no answer to the handshake yet")
@@ -144,7 +144,7 @@ cdef int master_on_handshake_reply(Master self, object reply, int64_t now_ns) ex
         with cython.critical_section(self):
             self.facts = self.handshake.facts
             self.clock = ServerClock()
-        self.votes_from_ns = guard_until_ns(self.facts, self.max_ttl_ns, now_ns)
+        master_identify(self, self.facts, self.handshake.mark, now_ns)
         master_complain(self, self.handshake.warnings())
         self.is_news = True
         self.handshake = None
@@ -153,6 +153,18 @@ cdef int master_on_handshake_reply(Master self, object reply, int64_t now_ns) ex
         self.ready_at_ns = now_ns
         self.counters.connects += 1
         master_send_carried(self, now_ns)
+    return 0
+
+
+cdef int master_identify(
+    Master self, Facts facts, Mark mark, int64_t now_ns
+) except -1:
+    # Which server this is, and from when on it may vote.
+    self.identity = facts.run_id
+    if self.identity is None and mark is not None:
+        self.identity = mark.holder
+    guard_on_ready(self.guard, facts, mark, self.identity, now_ns)
+    self.votes_from_ns = self.guard.until_ns
     return 0
 
 

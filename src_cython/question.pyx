@@ -13,12 +13,12 @@ cdef class Scripts:
 
     cdef readonly Script extend, release, inspect
     cdef readonly Script acquire_all, extend_all, release_all     # of several keys
-    cdef readonly Script probe    # of the handshake; None: left out
+    cdef readonly Script probe, marker    # of the handshake; None: left out
 
     def __init__(self, Script extend not None, Script release not None,
                  Script inspect not None, Script acquire_all not None,
                  Script extend_all not None, Script release_all not None,
-                 Script probe=None):
+                 Script probe=None, Script marker=None):
         self.extend = extend
         self.release = release
         self.inspect = inspect
@@ -26,6 +26,7 @@ cdef class Scripts:
         self.extend_all = extend_all
         self.release_all = release_all
         self.probe = probe
+        self.marker = marker
 
 
 cdef tuple scripts_listed(Scripts self):

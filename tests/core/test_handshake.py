@@ -194,18 +194,23 @@ def test_reply_nobody_asked_for_ends_the_handshake(answered: int) -> None:
     assert handshake.failure == "a reply nobody asked for"
 
 
-# ---- what the user may not do (F18)
+# ---- what the user may not do (F18), and the marker (F2)
 
-PROBE = Script(b"probe", b"b" * 40)
+PROBE, MARKER = Script(b"probe", b"b" * 40), Script(b"marker", b"c" * 40)
 NOPERM = ReplyError("NOPERM this user has no permissions to run the 'x' command")
 NO_KEY = ReplyError("NOPERM No permissions to access a key")
+RUN_ID = b"run_id:abc\r\nuptime_in_seconds:9\r\n"
 
 
-def asked(*, replies: tuple[object, ...]) -> tuple[Handshake, list[list[bytes]]]:
+def asked(
+    *, max_ttl_ns: int = 0, replies: tuple[object, ...], info: bytes = RUN_ID
+) -> tuple[Handshake, list[list[bytes]]]:
     """Answer all up to the probe so; return what is sent then."""
-    handshake = Handshake(None, None, 0, b"fastredlock", SCRIPTS, PROBE)
+    handshake = Handshake(
+        None, None, 0, b"fastredlock", SCRIPTS, PROBE, MARKER, max_ttl_ns
+    )
     introduced(handshake)
-    for reply in (b"OK", b"info", b"sha", b"sha", *replies[:-1]):
+    for reply in (b"OK", info, b"sha", b"sha", *replies[:-1]):
         assert handshake.on_reply(reply) == b""
     return handshake, commands(handshake.on_reply(replies[-1]))
 
@@ -254,6 +259,58 @@ def test_user_that_may_not_release_is_refused_and_the_right_named(
     assert (handshake.failure or "").startswith("its user may not release locks (")
     assert (handshake.failure or "").endswith(f": grant {right}")
     assert handshake.warnings() == [handshake.failure]
+
+
+def test_marker_is_asked_for_last_with_the_run_id_and_a_second_more_than_max_ttl() -> (
+    None
+):
+    handshake, sent = asked(max_ttl_ns=10**10 + 1, replies=(b"sha", [], []))
+    keys = [b"fastredlock:voter", b"fastredlock:quarantine"]
+    assert sent == [[b"EVAL", b"marker", b"2", *keys, b"abc", b"11001", b"exact"]]
+    assert not handshake.is_done
+    assert handshake.on_reply([-2, b"abc"]) == b""
+    assert handshake.is_done
+    assert handshake.mark is not None
+    assert (handshake.mark.left_ms, handshake.mark.error) == (-1, None)
+    assert handshake.warnings() == []
+
+
+def test_marker_where_no_run_id_is_told_is_drawn_and_any_will_do() -> None:
+    names = set()
+    for _ in range(3):
+        handshake, [sent] = asked(max_ttl_ns=1, replies=(b"sha", [], []), info=b"")
+        assert sent[-1] == b"any"
+        names.add(sent[-3])
+        handshake.on_reply([5, b"drawn:x"])
+        assert "does not tell its run id" in handshake.warnings()[0]
+    assert len(names) == 3
+
+
+@pytest.mark.parametrize(
+    ("reply", "is_forbidden"),
+    [
+        (NO_KEY, True),
+        (ReplyError("ERR The user executing the script can't run this command"), True),
+        (ReplyError("READONLY You can't write against a read only replica."), False),
+        (ReplyError("OOM command not allowed"), False),
+        ([b"5", b"abc"], False),
+        ([5], False),
+        ([5, None], False),
+        (None, False),
+        (7, False),
+    ],
+)
+def test_marker_that_cannot_be_kept_is_told_and_ends_nothing(
+    reply: object, is_forbidden: bool
+) -> None:
+    handshake, _ = asked(max_ttl_ns=10**9, replies=(b"sha", [], []))
+    handshake.on_reply(reply)
+    assert handshake.is_done
+    assert handshake.mark is not None
+    assert handshake.mark.is_forbidden is is_forbidden
+    (text,) = handshake.warnings()
+    assert text.startswith("cannot keep the marker fastredlock:voter (")
+    assert ("grant ~fastredlock:*" in text) is is_forbidden
 
 
 # ---- secrets

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator
 
 import pytest
 import redis
 from behaviour.helpers import KEY, MakeLocks, Raw, granted, reason, wait_until
 
-from fastredlock import FastRedlock, ReleaseStatus
+from fastredlock import FastRedlock, ReleaseStatus, Vote
 from fastredlock.compat.redis_lock import Lock as RedisLock
 from fastredlock.testing import LocalMasters
 
@@ -163,3 +164,63 @@ def test_python_redis_lock_when_it_may_not_release_then_raises(
     with client, pytest.raises(Exception, match="may not release locks"):
         RedisLock(client, KEY, expire=60).acquire(blocking=False)
     assert server.dbsize() == 0
+
+
+# --- what a client with max_ttl asks for besides --------------------------------------
+
+
+def test_marker_when_its_keys_are_forbidden_then_is_told_and_the_uptime_counts(
+    make_locks: MakeLocks, master: LocalMasters, server: redis.Redis,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    allow(server, "+@all", "~orders:*")
+    time.sleep(max(0, 1.6 - server.info("server")["uptime_in_seconds"]))
+    locks = make_locks([as_ann(master)], ttl=0.5, max_ttl=0.5, round_timeout=0.4)
+    assert wait_until(lambda: is_used(locks))
+    (text,) = told(caplog)
+    assert "cannot keep the marker fastredlock:voter (" in text
+    assert text.endswith("grant ~fastredlock:* +eval +get +set +pttl")
+
+
+def test_info_when_forbidden_and_there_is_a_max_ttl_then_what_is_lost_is_told(
+    make_locks: MakeLocks, master: LocalMasters, server: redis.Redis,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    allow(server, "+@all -info")
+    locks = make_locks([as_ann(master)], ttl=60, max_ttl=60)
+    assert "votes in 6" in reason(locks)
+    (text,) = told(caplog)
+    assert "does not tell its run id and uptime (INFO)" in text
+    assert locks.health()[0].warnings == (text.partition(": ")[2],)
+
+
+def test_server_when_twice_and_info_is_forbidden_then_its_marker_gives_it_away(
+    make_locks: MakeLocks, master: LocalMasters, server: redis.Redis,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    """F21: one server under two names; its run id is not told."""
+    allow(server, "+@all -info")
+    twice = [as_ann(master), as_ann(master).replace("127.0.0.1", "localhost")]
+    locks = make_locks([*twice, "redis://127.0.0.1:1"], ttl=60, max_ttl=60)
+    with pytest.raises(Exception, match="one server has one vote"):
+        locks.acquire(KEY, timeout=0)
+    assert any("has a copy of its data: grant +info" in text for text in told(caplog))
+
+
+def test_servers_when_two_and_info_is_forbidden_then_both_may_vote(
+    make_locks: MakeLocks, master: LocalMasters, server: redis.Redis, raw: Raw
+) -> None:
+    with LocalMasters(1) as other:
+        for each in (server, raw(other.urls[0])):
+            allow(each, "+@all -info")
+        names = [as_ann(master), as_ann(other), "redis://127.0.0.1:1"]
+        locks = make_locks(names, ttl=0.3, max_ttl=0.3, round_timeout=0.2)
+
+        def votes() -> list[Vote]:
+            try:
+                with granted(locks.acquire(KEY, timeout=0)) as lease:
+                    return [vote.vote for vote in lease.votes]
+            except Exception:
+                return []
+
+        assert wait_until(lambda: votes()[:2] == [Vote.GRANTED] * 2)
