@@ -111,6 +111,8 @@ class Settings:
                 extend_all=Script(scripts.EXTEND_ALL, scripts.EXTEND_ALL_SHA1),
                 release_all=Script(scripts.RELEASE_ALL, scripts.RELEASE_ALL_SHA1),
                 acquire_again=Script(scripts.ACQUIRE_AGAIN, scripts.ACQUIRE_AGAIN_SHA1),
+                probe=self._probe(),
+                marker=Script(scripts.MARKER, scripts.MARKER_SHA1),
             ),
             self.connect_timeout_ns,
             self.tls_contexts,
@@ -125,6 +127,11 @@ class Settings:
 
         digest = sha1(self.release_script, usedforsecurity=False).hexdigest()
         return Script(self.release_script, digest.encode())
+
+    def _probe(self) -> Script:
+        if self.release_script is None:
+            return Script(scripts.PROBE, scripts.PROBE_SHA1)
+        return Script(scripts.PROBE_CALL, scripts.PROBE_CALL_SHA1)
 
     def terms(self, ttl: float) -> Terms:
         """Turn a ttl (s) into the times of a round."""

@@ -76,3 +76,49 @@ for _, key in ipairs(KEYS) do
 end
 return answer"""
 RELEASE_ALL_SHA1 = b"b12ce592bd30571fc5697b4feb20d914adb8423e"
+
+# In every handshake (src_cython/rights.pyx): may this user run scripts at all, and in
+# them the commands of the release? It is sent without a key: an ACL of certain keys
+# does not forbid it.
+PROBE = b"""\
+local refused = {}
+for _, name in ipairs({"get", "del"}) do
+  local said = redis.pcall(name, "fastredlock:probe")
+  if type(said) == "table" and said.err then table.insert(refused, said.err) end
+end
+return refused"""
+PROBE_SHA1 = b"71fcf834b60efcdcdb878a18e1e9aff030be7c34"
+
+# For a release script that is not ours: which commands it runs is not known.
+PROBE_CALL = b"return 1"
+PROBE_CALL_SHA1 = b"e0e1f9fabfc9d4800c877a703b823ac0578ff8db"
+
+# The restart guard (src_cython/guard.pyx). The marker under KEYS[1] names the server
+# that keeps it; while the quarantine under KEYS[2] stands, no client with a max_ttl
+# asks it; the value is the time (ms) that it was set for. ARGV: the server's run id;
+# max_ttl + 1 s in ms; "any" where the first is drawn and no run id, so that any marker
+# will do. A marker that is missing or another's: the votes from before are lost. A
+# quarantine that stands is never shortened, and a client with a longer max_ttl makes it
+# longer. It is set first: what is refused half-way leaves no marker without it.
+MARKER = b"""\
+local marker, span = redis.call("get", KEYS[1]), tonumber(ARGV[2])
+local left = redis.call("pttl", KEYS[2])
+local function quarantine(ms)
+  redis.call("set", KEYS[2], span, "px", ms)
+  left = ms
+end
+if marker ~= ARGV[1] and not (marker and ARGV[3] == "any") then
+  span = math.max(left, span)
+  quarantine(span)
+  redis.call("set", KEYS[1], ARGV[1])
+  marker = ARGV[1]
+elseif left ~= -2 then
+  local old = tonumber(redis.call("get", KEYS[2]))
+  if left == -1 or not old then
+    quarantine(math.max(left, span))
+  elseif span > old then
+    quarantine(left + span - old)
+  end
+end
+return {left, marker}"""
+MARKER_SHA1 = b"688280603bec40a3240a6c858c78ad158bd81c41"

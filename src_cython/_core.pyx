@@ -26,6 +26,8 @@ include "reply.pyx"     # a reply -> a vote                               [pure]
 include "link.pyx"      # one descriptor: open, send, receive
 include "address.pyx"   # host names, addresses, unix paths
 include "facts.pyx"     # what a server says of itself                   [pure]
+include "rights.pyx"    # what our user may not do there                 [pure]
+include "guard.pyx"     # when a master may vote that lost its votes     [pure]
 include "handshake.pyx"  # what a new connection says first               [pure]
 include "tls.pyx"       # records in, plain text out, and back
 include "debts.pyx"     # replies owed to us, releases owed to a master   [pure]

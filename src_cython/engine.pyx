@@ -243,7 +243,10 @@ cdef int engine_queue_on(
             if engine_is_withheld(master, round, now_ns):
                 engine_withhold(master, round, now_ns)
                 continue
-            master_send(master, round, command, entry, now_ns)
+            if by_source and not master.may_eval:
+                master_send_again(master, round, owed_vote(NEVER_NS, False), now_ns)
+            else:
+                master_send(master, round, command, entry, now_ns)
             if (
                 master.state_code == MASTER_READY
                 and now_ns - master.clock.asked_at_ns > <int64_t>CLOCK_EVERY_NS
@@ -278,29 +281,29 @@ cdef int engine_withhold(Master master, Round round, int64_t now_ns) except -1:
     # The restart guard: this master may have forgotten its votes, so it gets none.
     if round.verdict_code != VERDICT_OPEN:
         return 0
-    text = guard_text(
-        master.facts, master.ready_at_ns, master.votes_from_ns, now_ns
-    )
+    text = guard_text(master.guard, master.facts, master.ready_at_ns, now_ns)
     return round_on_vote(round, master.index, VOTE_FAILED, text, False, now_ns)
 
 
 cdef int engine_on_news(Engine self, Master master, int64_t now_ns) except -1:
-    # A master has become READY, or its clock jumped: look at it once.
+    # A master has become READY, its clock jumped, or it refused: look at it once.
     cdef Master other
     master.is_news = False
     if master.clock.step_ns:
         step_s = master.clock.step_ns / 1e9
         engine_warn(self, master, f"its clock jumped by {step_s:+.3f} s")
-    for text in master.facts.warnings():
+    complaints, master.complaints = master.complaints, []
+    for text in master.facts.warnings() + complaints:
         engine_warn(self, master, text)
     refusal = master.facts.refusal()
     for other in self.masters:
         if (
             other is not master and other.state_code == MASTER_READY
-            and master.facts.run_id is not None
-            and other.facts.run_id == master.facts.run_id
+            and master.identity is not None and other.identity == master.identity
         ):
             refusal = f"is the same server as {other.name}: one server has one vote"
+            if master.facts.run_id is None or other.facts.run_id is None:
+                refusal += " (or has a copy of its data: grant +info to tell)"
     if refusal is not None and master.state_code == MASTER_READY:
         engine_warn(self, master, refusal)
         return master_on_lost(master, refusal, now_ns)

@@ -1,9 +1,8 @@
 # What a server says of itself at connect: pure, the bytes of INFO in, facts out.
 #
-# Three uses. Safety: a master that restarted without its data has forgotten its votes,
-# so with a `max_ttl` it gets none until every lease from before has ended (the "delayed
-# restart" of the Redlock page); and two masters that are one server have one vote, not
-# two. Advice: set-ups that lose locks are reported once. Health: what people ask first.
+# Three uses. Safety: by its run id and uptime a master that has forgotten its votes is
+# seen (guard); and two masters that are one server have one vote, not two. Advice:
+# set-ups that lose locks are reported once. Health: what people ask first.
 
 cimport cython
 from libc.stdint cimport int64_t
@@ -65,27 +64,6 @@ cdef class Facts:
                 "an evicted lock is a free lock; set maxmemory-policy noeviction"
             )
         return found
-
-
-cdef int64_t guard_until_ns(Facts facts, int64_t max_ttl_ns, int64_t now_ns) except -1:
-    # From when on a server may vote that was asked for its uptime at now_ns. Uptime is
-    # the difference of two clock readings cut to whole seconds (genRedisInfoString in
-    # server.c), so it is up to 1 s too high or too low: hence the second on top.
-    # Without an uptime the server may have been restarted just now.
-    cdef int64_t uptime_ns = 0
-    if max_ttl_ns == 0:
-        return 0
-    if facts.uptime_s is not None:
-        uptime_ns = min(<int64_t>facts.uptime_s, <int64_t>1_000_000_000) * NS_PER_S
-    return max(<int64_t>0, now_ns + max_ttl_ns + NS_PER_S - uptime_ns)
-
-
-cdef str guard_text(Facts facts, int64_t ready_at_ns, int64_t until_ns, int64_t now_ns):
-    left_s = (until_ns - now_ns) / 1e9
-    if facts.uptime_s is None:
-        return f"may be restarted (INFO tells no uptime), votes in {left_s:.1f} s"
-    ago_s = facts.uptime_s + (now_ns - ready_at_ns) / 1e9
-    return f"restarted {ago_s:.1f} s ago, votes again in {left_s:.1f} s"
 
 
 cdef enum:

@@ -42,8 +42,10 @@ cdef class Master:
     cdef readonly Facts facts        # of the last server seen here
     cdef readonly ServerClock clock
     cdef bint is_news                # it has become READY: the engine looks at it once
-    cdef int64_t max_ttl_ns          # 0: no restart guard
+    cdef list complaints             # what may lose locks here, for the engine to tell
+    cdef Guard guard
     cdef int64_t votes_from_ns       # restart guard: asked for no vote before
+    cdef str identity                # its run id, or whom its marker names, or None
     cdef uint32_t samples[SAMPLES]   # its last round trips in us
     cdef uint32_t sample_count
     cdef object settings             # an Endpoint
@@ -60,6 +62,7 @@ cdef class Master:
     cdef Debts debts
     cdef int failures                # connections in a row that came to nothing
     cdef int64_t client_id           # the server's of this connection; 0: not known
+    cdef bint may_eval               # its user may; else scripts go by their hash alone
     cdef list lost_ids               # of connections that ended with replies owed...
     cdef str lost_run_id             # ...by the server with this run id
     cdef int64_t heard_ns            # when a reply was last taken
@@ -93,11 +96,13 @@ cdef class Master:
         self.scripts = scripts
         self.counters = counters
         self.connect_timeout_ns = connect_timeout_ns
-        self.max_ttl_ns = max_ttl_ns
+        self.complaints = []
+        self.guard = guard_of(max_ttl_ns)
         self.jitter = jitter_seed | 1
         self.last_error = ""
         self.facts = Facts(None)
         self.clock = ServerClock()
+        self.may_eval = True
         self.lost_ids = []
         self.debts = debts_of(index, &self.link, counters)
         self.reason = "not connected yet"
@@ -245,10 +250,43 @@ cdef int master_on_failed_reply(
         again = owed_vote(entry.key_until_ns, entry.is_second)
         again.is_by_source = True
         return master_send_again(self, round, again, now_ns)
+    if round.operation_code == OPERATION_RELEASE and text_forbids(str(reply)):
+        return master_on_forbidden_release(self, entry, round, reply, now_ns)
     # An error reply says that the command did nothing: it is as definite as a no.
     return round_on_vote(
         round, self.index, VOTE_FAILED, reply_text(reply), True, now_ns
     )
+
+
+cdef int master_on_forbidden_release(
+    Master self, Owed entry, Round round, object reply, int64_t now_ns
+) except -1:
+    # The ACL has changed, or forbids a key that it lets us SET. Where it is a command,
+    # no lock may be taken here any more: the next handshake finds out, or has the
+    # right back (and the script loaded again), and then the release goes out, once.
+    cdef bint is_command = text_forbids_command(str(reply))
+    cdef bint is_first = entry.key_until_ns == NEVER_NS
+    said = reply_text(reply)
+    if not is_command:
+        said = f"a lock was not released here ({said}): grant its user the key (~...)"
+        master_complain(self, [said])
+    if not is_command or not is_first:
+        return round_on_vote(
+            round, self.index, VOTE_FAILED, reply_text(reply), True, now_ns
+        )
+    said = unreleased_text(said, "+evalsha +eval +get +del")
+    master_complain(self, [said])
+    round_on_vote(round, self.index, VOTE_FAILED, said, False, now_ns)
+    debts_carry(self.debts, round, NEVER_NS, False)
+    return master_on_lost(self, said, now_ns)
+
+
+cdef int master_complain(Master self, list texts) except -1:
+    # For the engine to tell, once each.
+    if texts:
+        self.complaints += texts
+        self.is_news = True
+    return 0
 
 
 cdef int master_sample_count(Master self) noexcept:
@@ -270,9 +308,11 @@ cdef int master_on_lost(Master self, str reason, int64_t now_ns) except -1:
 cdef int master_on_cut(Master self, str reason, int64_t now_ns) except -1:
     """The server or the network has ended the connection.
 
-    One that worked, or is the first in a row that did not, is opened again at once: the
+    A server that takes TLS alone does so at our first plain word. One that worked, or is the first in a row that did not, is opened again at once: the
     rounds that it leaves open are asked again on the next, in the time they have left.
     """
+    if self.state_code == MASTER_HANDSHAKE and not self.has_spoken and not self.tls:
+        reason += " (before it said anything: does this port want rediss://?)"
     return master_end_connection(
         self, reason, self.state_code == MASTER_READY, now_ns
     )
@@ -282,8 +322,6 @@ cdef int master_end_connection(
     Master self, str reason, bint is_reopened, int64_t now_ns
 ) except -1:
     cdef bint was_parsing = self.link.is_parsing
-    if self.state_code == MASTER_HANDSHAKE and not self.has_spoken and not self.tls:
-        reason += " (before it said anything: does this port want rediss://?)"
     cdef bint is_proven = self.is_proven or (
         self.state_code == MASTER_READY
         and now_ns - self.ready_at_ns > OVERDUE_AT_LEAST_NS
@@ -338,7 +376,7 @@ cdef int master_check_time(Master self, int64_t now_ns) except -1:
             master_on_lost(self, "owed a reply for too long", now_ns)
     elif self.state_code == MASTER_HANDSHAKE:
         if now_ns >= self.give_up_at_ns:
-            master_on_lost(self, self.reason, now_ns)
+            master_on_lost(self, handshake_silence(self), now_ns)
     elif self.state_code == MASTER_CONNECTING and now_ns >= self.give_up_at_ns:
         master_on_address_failed(self, "connect timed out", now_ns)
     return 0

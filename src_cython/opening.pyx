@@ -107,6 +107,7 @@ cdef int master_on_connected(Master self, int64_t now_ns) except -1:
         self.settings.db,
         self.client_name,
         scripts_listed(self.scripts),
+        self.scripts.probe, self.scripts.marker, self.guard.max_ttl_ns,
     )
     master_set_state(self, MASTER_HANDSHAKE)
     master_explain(self, self.last_error or "no answer to the handshake yet")
@@ -134,6 +135,7 @@ cdef bytes encoded(str text):
 cdef int master_on_handshake_reply(Master self, object reply, int64_t now_ns) except -1:
     cdef bytes answer = self.handshake.on_reply(reply)
     if self.handshake.failure is not None:
+        master_complain(self, self.handshake.warnings())
         return master_on_lost(self, self.handshake.failure, now_ns)
     master_say(self, answer, now_ns)
     if self.state_code != MASTER_HANDSHAKE:      # TLS refused to take it
@@ -143,7 +145,9 @@ cdef int master_on_handshake_reply(Master self, object reply, int64_t now_ns) ex
             self.facts = self.handshake.facts
             self.clock = ServerClock()
         self.client_id = self.handshake.client_id
-        self.votes_from_ns = guard_until_ns(self.facts, self.max_ttl_ns, now_ns)
+        self.may_eval = self.handshake.rights.no_eval is None
+        master_identify(self, self.facts, self.handshake.mark, now_ns)
+        master_complain(self, self.handshake.warnings())
         self.is_news = True
         self.handshake = None
         master_set_state(self, MASTER_READY)
@@ -154,6 +158,28 @@ cdef int master_on_handshake_reply(Master self, object reply, int64_t now_ns) ex
         master_kill_lost(self, now_ns)
         master_send_carried(self, now_ns)
     return 0
+
+
+cdef int master_identify(
+    Master self, Facts facts, Mark mark, int64_t now_ns
+) except -1:
+    # Which server this is, and from when on it may vote.
+    self.identity = facts.run_id
+    if self.identity is None and mark is not None:
+        self.identity = mark.holder
+    guard_on_ready(self.guard, facts, mark, self.identity, now_ns)
+    self.votes_from_ns = self.guard.until_ns
+    return 0
+
+
+cdef str handshake_silence(Master self):
+    # What is wrong with a server that took the connection and says too little. What a
+    # paused one lets its kernel accept looks the same.
+    if self.tls is not None and not self.tls.is_established:
+        return "no answer to TLS yet: does the server speak it on this port?"
+    what = "no whole answer" if self.has_spoken else "no answer"
+    within_s = self.connect_timeout_ns / 1e9
+    return f"{what} to the handshake within {within_s:g} s: paused or overloaded?"
 
 
 cdef int64_t master_backoff_ns(Master self) noexcept:

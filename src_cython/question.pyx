@@ -14,11 +14,13 @@ cdef class Scripts:
     cdef readonly Script extend, release, inspect
     cdef readonly Script acquire_all, extend_all, release_all     # of several keys
     cdef readonly Script acquire_again      # of one key or several; rare: not loaded
+    cdef readonly Script probe, marker    # of the handshake; None: left out
 
     def __init__(self, Script extend not None, Script release not None,
                  Script inspect not None, Script acquire_all not None,
                  Script extend_all not None, Script release_all not None,
-                 Script acquire_again not None):
+                 Script acquire_again not None,
+                 Script probe=None, Script marker=None):
         self.extend = extend
         self.release = release
         self.inspect = inspect
@@ -26,6 +28,8 @@ cdef class Scripts:
         self.extend_all = extend_all
         self.release_all = release_all
         self.acquire_again = acquire_again
+        self.probe = probe
+        self.marker = marker
 
 
 cdef tuple scripts_listed(Scripts self):

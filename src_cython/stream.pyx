@@ -63,7 +63,7 @@ cdef int master_send_carried(Master self, int64_t now_ns) except -1:
     cdef Owed entry
     for each in debts_take_carried(self.debts, now_ns):
         entry = owed_vote(each.key_until_ns, each.is_second)
-        entry.is_by_source = True
+        entry.is_by_source = self.may_eval
         master_send_again(self, each.release, entry, now_ns)
     return 0
 

@@ -597,7 +597,7 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/engine.pyx",
-                "other.facts.run_id == master.facts.run_id",
+                "other.identity == master.identity",
                 "False",
             ),
         ),
@@ -624,5 +624,134 @@ for _, key in ipairs(KEYS) do redis""",
             ),
         ),
         ("tests/core/test_batch.py",),
+    ),
+    Mutant(
+        "another run id taken for the server of before",
+        (
+            Edit(
+                "src_cython/guard.pyx",
+                "if self.has_met and identity != self.identity:",
+                "if False:",
+            ),
+        ),
+        (
+            "tests/setups/test_restart_guard.py",
+            "tests/setups/test_replaced_masters.py",
+        ),
+    ),
+    Mutant(
+        "wait for a restarted master made shorter by a reconnection",
+        (
+            Edit(
+                "src_cython/guard.pyx",
+                "    if until_ns > self.until_ns:\n",
+                "    if until_ns > self.until_ns or cause is None:\n",
+            ),
+        ),
+        ("tests/setups/test_restart_guard.py",),
+    ),
+    Mutant(
+        "quarantine of others not kept",
+        (
+            Edit(
+                "src_cython/guard.pyx",
+                "if mark is not None and mark.left_ms >= 0:",
+                "if False:",
+            ),
+        ),
+        (
+            "tests/setups/test_restart_guard.py",
+            "tests/setups/test_replaced_masters.py",
+        ),
+    ),
+    Mutant(
+        "quarantine shortened by a client with a shorter max_ttl",
+        (
+            Edit(
+                "fastredlock/scripts.py",
+                "  span = math.max(left, span)\n  quarantine(span)\n",
+                "  quarantine(span)\n",
+            ),
+        ),
+        ("tests/setups/test_replaced_masters.py",),
+    ),
+    Mutant(
+        "marker set without a quarantine",
+        (
+            Edit(
+                "fastredlock/scripts.py",
+                "  quarantine(span)\n  redis",
+                "  redis",
+            ),
+        ),
+        ("tests/setups/test_replaced_masters.py",),
+    ),
+    Mutant(
+        "marker refused at this moment taken for a good one",
+        (
+            Edit(
+                "src_cython/guard.pyx",
+                "if mark is not None and mark.error is not None and "
+                "not mark.is_forbidden:",
+                "if False:",
+            ),
+        ),
+        ("tests/setups/test_restart_guard.py",),
+    ),
+    Mutant(
+        "votes of a master whose user may not release",
+        (
+            Edit(
+                "src_cython/handshake.pyx",
+                "        self.failure = self.rights.refusal()\n",
+                "",
+            ),
+        ),
+        ("tests/core/test_handshake.py", "tests/setups/test_rights.py"),
+    ),
+    Mutant(
+        "right that was taken away not noticed",
+        (
+            Edit(
+                "src_cython/master.pyx",
+                "    if not is_command or not is_first:\n",
+                "    if True:\n",
+            ),
+        ),
+        ("tests/setups/test_rights.py",),
+    ),
+    Mutant(
+        "key that is forbidden taken for a command",
+        (
+            Edit(
+                "src_cython/rights.pyx",
+                "    return text_forbids(text) and any(",
+                "    return text_forbids(text) or any(",
+            ),
+        ),
+        ("tests/core/test_handshake.py", "tests/setups/test_rights.py"),
+    ),
+    Mutant(
+        "NOAUTH to an unknown HELLO taken for a wrong password",
+        (
+            Edit(
+                "src_cython/handshake.pyx",
+                "            or self.password is not None and "
+                'str(reply).startswith("NOAUTH")\n',
+                "",
+            ),
+        ),
+        ("tests/core/test_handshake.py", "tests/setups/test_wrong_setups.py"),
+    ),
+    Mutant(
+        "silence of a server taken for its hanging up",
+        (
+            Edit(
+                "src_cython/master.pyx",
+                "            master_on_lost(self, handshake_silence(self), now_ns)\n",
+                "            master_on_hung_up(self, self.reason, now_ns)\n",
+            ),
+        ),
+        ("tests/setups/test_wrong_setups.py",),
     ),
 )

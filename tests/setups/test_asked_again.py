@@ -27,13 +27,14 @@ from fastredlock._core import (
 )
 
 from .wire import (
+    HELLO,
     MS,
     START_NS,
     TERMS,
     S,
     begin,
     begin_all,
-    bulk,
+    handshake_replies,
     info,
     make_ready,
     new_engine,
@@ -43,7 +44,15 @@ from .wire import (
 T0 = START_NS + 3600 * S  # ready for so long that the connection is known to work
 SMALL = Terms(ttl_ms=300, drift_ns=5 * MS, timeout_ns=15 * MS)
 TIME_REPLY = b"*2\r\n$1\r\n1\r\n$1\r\n1\r\n"
-REST = b"+OK\r\n" + info(run_id="id0") + bulk(b"0" * 40) * 6
+
+
+def rest_of_handshake(run_id: str, **facts: object) -> bytes:
+    """Encode what a server answers behind HELLO."""
+    told = handshake_replies(info(run_id=run_id, **facts))
+    return told.removeprefix(HELLO)
+
+
+REST = rest_of_handshake("id0")
 
 
 def hello(client_id: int) -> bytes:
@@ -203,8 +212,8 @@ def test_acquire_when_the_next_server_is_another_then_is_withheld_from_it() -> N
     engine = ready_engine(max_ttl_ns=10 * S)
     round = begin(engine, T0)
     cut(engine, T0 + MS)
-    new = info(run_id="new", uptime_in_seconds=0)
-    reconnect(engine, T0 + 2 * MS, b"+OK\r\n" + new + bulk(b"0" * 40) * 6)
+    rest = rest_of_handshake("new", uptime_in_seconds=0)
+    reconnect(engine, T0 + 2 * MS, rest + b"*2\r\n:11000\r\n$3\r\nnew\r\n")
     assert said_of(round)[0] is Vote.FAILED
 
 
@@ -253,8 +262,7 @@ def test_release_when_cut_then_waits_for_every_master() -> None:
 
 
 def connected_again(engine: Engine, client_id: int, run_id: str) -> list[list[bytes]]:
-    rest = b"+OK\r\n" + info(run_id=run_id) + bulk(b"0" * 40) * 6
-    return reconnect(engine, T0 + S, rest, client_id)
+    return reconnect(engine, T0 + S, rest_of_handshake(run_id), client_id)
 
 
 def lost_with_client_id(client_id: int) -> Engine:

@@ -85,6 +85,8 @@ class Process:
                 extend_all=Script(scripts.EXTEND_ALL, scripts.EXTEND_ALL_SHA1),
                 release_all=Script(scripts.RELEASE_ALL, scripts.RELEASE_ALL_SHA1),
                 acquire_again=Script(scripts.ACQUIRE_AGAIN, scripts.ACQUIRE_AGAIN_SHA1),
+                probe=Script(scripts.PROBE, scripts.PROBE_SHA1),
+                marker=Script(scripts.MARKER, scripts.MARKER_SHA1),
             ),
             settings.connect_timeout_ns,
             (),

@@ -80,6 +80,7 @@ class Schedule:
         clock = Clock(EPOCH_NS + draw.randrange(S), rate_ppm)
         server = Server(self.world, index, clock, self.judge)
         server.started_s -= 1_000_000
+        server.mark()
         server.is_old = draw.random() < 0.1
         server.is_compare_broken = "compare" in self.broken
         return server

@@ -55,6 +55,7 @@ class Server:
         self.connections: list[Connection] = []
         self._waiting: list[tuple[Connection, bytes]] = []
         self._starts = 0
+        self.age_s = 0  # of the process that starts next
         self.start()
 
     def wall_ms(self) -> int:
@@ -65,7 +66,8 @@ class Server:
         """Begin a process: new run_id, no scripts."""
         self._starts += 1
         self.run_id = f"{self.index:020x}{self._starts:020x}"
-        self.started_s = self.wall_ms() // 1000
+        self.started_s = self.wall_ms() // 1000 - self.age_s
+        self.age_s = 0
         self.loaded: set[bytes] = set()
         self.clients: list[Connection] = []  # by client id, from 1
         self.killed: set[Connection] = set()
@@ -184,6 +186,10 @@ class Server:
         digest = self._load(words[1]) if words[0] == b"EVAL" else words[1]
         if digest not in self.loaded:
             return NOSCRIPT
+        if digest == scripts.PROBE_SHA1:
+            return b"*0\r\n"
+        if digest == scripts.MARKER_SHA1:
+            return self._mark(*keys_and_arguments(words))
         keys, (token, *ttl) = keys_and_arguments(words)
         if digest == scripts.INSPECT_SHA1:
             return self._inspect(keys[0])
@@ -194,6 +200,29 @@ class Server:
         if digest in (scripts.RELEASE_SHA1, scripts.RELEASE_ALL_SHA1):
             return self._release(keys, token)
         return self._extend(keys, token, int(ttl[0]))
+
+    def mark(self) -> None:
+        """Have the marker of a master that has voted for long."""
+        self.keys[b"fastredlock:voter"] = (self.run_id.encode(), 1 << 62)
+
+    def _mark(self, keys: list[bytes], words: list[bytes]) -> bytes:
+        # As scripts.MARKER, line by line; the model's clients all tell a run id.
+        (marker, quarantine), (name, wanted, _) = keys, words
+        span, left = int(wanted), -2
+        if (old := self.token_at(quarantine)) is not None:
+            left = self.keys[quarantine][1] - self.wall_ms()
+        is_known = self.token_at(marker) == name
+        if self.refuses and (not is_known or (old and span > int(old))):
+            return self.refuses
+        if not is_known:
+            left = span = max(left, span)
+            self.keys[marker] = (name, 1 << 62)
+        elif old is None or span <= int(old):
+            return b"*2\r\n:%d\r\n" % left + bulk(name)
+        else:
+            left += span - int(old)
+        self.keys[quarantine] = (b"%d" % span, self.wall_ms() + left)
+        return b"*2\r\n:%d\r\n" % left + bulk(name)
 
     def _inspect(self, key: bytes) -> bytes:
         standing = self.token_at(key)
