@@ -308,8 +308,9 @@ cdef int master_on_lost(Master self, str reason, int64_t now_ns) except -1:
 cdef int master_on_cut(Master self, str reason, int64_t now_ns) except -1:
     """The server or the network has ended the connection.
 
-    A server that takes TLS alone does so at our first plain word. One that worked, or is the first in a row that did not, is opened again at once: the
-    rounds that it leaves open are asked again on the next, in the time they have left.
+    A server that takes TLS alone does so at our first plain word. A connection that
+    worked, or is the first in a row that did not, is opened again at once: the rounds
+    that it leaves open are asked again on the next, in the time they have left.
     """
     if self.state_code == MASTER_HANDSHAKE and not self.has_spoken and not self.tls:
         reason += " (before it said anything: does this port want rediss://?)"
