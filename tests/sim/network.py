@@ -123,6 +123,11 @@ class Connection:
         self.up.may_deliver, self.down.may_deliver = up_bytes, down_bytes
         self.world.at(self.path.arrival_ns(), self._on_error, "connection reset")
 
+    def on_server_stopped(self) -> None:
+        """Deliver no more, whatever an earlier cut allowed: its process is gone."""
+        self.cut(0, 0)
+        self.up.may_deliver = self.down.may_deliver = 0
+
     def _on_syn(self) -> None:
         if self.is_given_up:
             return

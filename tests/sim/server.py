@@ -75,7 +75,7 @@ class Server:
         self.is_down = True
         self._waiting.clear()
         for connection in self.connections:
-            connection.cut(0, 0)
+            connection.on_server_stopped()
         self.connections.clear()
         if is_losing:
             self.keys.clear()
