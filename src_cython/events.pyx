@@ -46,6 +46,33 @@ cdef int events_ask_again(Engine engine, Master master, int64_t now_ns) except -
     return 0
 
 
+def engine_take_events_at(
+    Engine engine not None, list arrivals not None, uint64_t quiet, int64_t now_ns
+):
+    """Take what one poll brought, in the order of `engine_take_events` (wait.pyx).
+
+    `arrivals` has (index, is_connected, bytes, reason of a loss or "") of every master
+    that had something to say, `quiet` is the set of the others.
+    """
+    cdef Master master
+    engine.polled_at_ns = now_ns
+    for index, is_connected, data, reason in arrivals:
+        master = engine_master(engine, index)
+        if is_connected:
+            master_on_connected(master, now_ns)
+        if data:
+            master_on_received(master, data, now_ns)
+            if master.is_news:
+                engine_on_news(engine, master, now_ns)
+        if reason and MASTER_CONNECTING <= master.state_code <= MASTER_READY:
+            master_on_cut(master, reason, now_ns)
+        events_ask_again(engine, master, now_ns)
+    engine_admit(engine, now_ns)
+    engine_on_time(engine, now_ns, quiet)
+    if engine.closed:
+        engine_finish(engine, now_ns)
+
+
 def engine_on_lost(Engine engine not None, int index, str reason, int64_t now_ns):
     """A connection, open or on its way, is gone."""
     cdef Master master = engine_master(engine, index)
@@ -97,6 +124,26 @@ def engine_take_outgoing(Engine engine not None, int index):
     cdef bytes data = link.outgoing.data[link.outgoing.start:link.outgoing.end]
     buffer_consume(&link.outgoing, buffer_length(&link.outgoing))
     return data
+
+
+def engine_take_all_outgoing(Engine engine not None):
+    """As engine_take_outgoing for all masters: a list of (index, bytes), or None."""
+    cdef int i
+    cdef list taken = None
+    for i in range(engine.master_count):
+        if buffer_length(&engine.links[i].outgoing) > 0:
+            taken = [] if taken is None else taken
+            taken.append((i, engine_take_outgoing(engine, i)))
+    return taken
+
+
+def round_answers(Round round not None):
+    """List (vote, whether its master was heard) per master, in plain ints."""
+    cdef int i
+    return [
+        (round.cells[i].vote, round.cells[i].answered_us != 0)
+        for i in range(round.master_count)
+    ]
 
 
 def engine_begin(Engine engine not None, Round round not None, int64_t now_ns):

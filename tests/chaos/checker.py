@@ -6,7 +6,10 @@ nothing is searched, and there is no false alarm.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from heapq import merge
+from pathlib import Path
+from struct import Struct
 from typing import NamedTuple
 
 
@@ -16,22 +19,49 @@ class Window(NamedTuple):
     resource: int
     begin_ns: int
     end_ns: int
-    worker: int
+    generation: int  # of client process
+    flags: int = 0
 
 
-def violations(windows: Iterable[Window]) -> list[tuple[Window, Window]]:
-    """Return each window that begins inside an earlier one, with that one.
+def violations(windows: Iterable[Window]) -> Iterator[tuple[Window, Window]]:
+    """Yield each window that begins inside an earlier one, with that one.
 
-    One sort and one pass: O(n log n). A window without length holds nothing.
+    `windows` come in the order of their beginnings; one is kept for each resource. A
+    window without length holds nothing.
     """
-    found = []
-    last: Window | None = None
-    for window in sorted(each for each in windows if each.end_ns > each.begin_ns):
-        if last is None or window.resource != last.resource:
-            last = window
+    last: dict[int, Window] = {}
+    for window in windows:
+        if window.end_ns <= window.begin_ns:
             continue
-        if window.begin_ns < last.end_ns:
-            found.append((last, window))
-        if window.end_ns > last.end_ns:
-            last = window
-    return found
+        before = last.get(window.resource)
+        if before is not None and window.begin_ns < before.end_ns:
+            yield before, window
+            if window.end_ns <= before.end_ns:
+                continue
+        last[window.resource] = window
+
+
+def merged(lots: Iterable[list[Window]], folder: Path) -> Iterator[Window]:
+    """Yield the windows of sorted lots in one order; the lots are kept on disk."""
+    record = Struct("<qqqii")
+    folder.mkdir()
+    runs = []
+    for number, lot in enumerate(lots):
+        run = folder / str(number)
+        run.write_bytes(b"".join(record.pack(*window) for window in lot))
+        runs.append(run)
+    return merge(*(_read(run, record) for run in runs), key=lambda each: each.begin_ns)
+
+
+def _read(run: Path, record: Struct) -> Iterator[Window]:
+    # Some at a time, and no file stays open: there may be thousands of runs.
+    at, size = 0, record.size * 256
+    while True:
+        with run.open("rb") as file:
+            file.seek(at)
+            data = file.read(size)
+        if not data:
+            return
+        at += len(data)
+        for fields in record.iter_unpack(data):
+            yield Window(*fields)

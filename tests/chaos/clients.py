@@ -1,7 +1,7 @@
-"""The clients under test behind one small face: one try, and what it tells its caller.
+"""The replaced libraries behind one small face: one try, and what it tells its caller.
 
-A client says how long the resource is ours: fastredlock and redlock-py by a validity;
-pottery and redis-py say nothing, so their caller has to believe the ttl.
+A client says how long the resource is ours: redlock-py by a validity; pottery and
+redis-py say nothing, so their caller has to believe the ttl.
 """
 
 from __future__ import annotations
@@ -23,21 +23,7 @@ class Held(NamedTuple):
 Try = Callable[[str], "Held | None"]
 
 
-def fastredlock(urls: list[str], is_guarded: bool) -> Try:
-    from fastredlock import AcquireError, FastRedlock
-
-    locks = FastRedlock(urls, ttl=TTL, max_ttl=TTL if is_guarded else None)
-
-    def try_once(resource: str) -> Held | None:
-        with suppress(AcquireError):
-            if lease := locks.acquire(resource, timeout=0):
-                return Held(lease.remaining(), lease.release)
-        return None
-
-    return try_once
-
-
-def redlock_py(urls: list[str], is_guarded: bool) -> Try:
+def redlock_py(urls: list[str]) -> Try:
     from redlock import MultipleRedlockException, Redlock
 
     locks = Redlock(urls, retry_count=1, retry_delay=0.001)
@@ -51,7 +37,7 @@ def redlock_py(urls: list[str], is_guarded: bool) -> Try:
     return try_once
 
 
-def pottery(urls: list[str], is_guarded: bool) -> Try:
+def pottery(urls: list[str]) -> Try:
     from pottery import Redlock
     from redis import Redis, RedisError
 
@@ -67,13 +53,14 @@ def pottery(urls: list[str], is_guarded: bool) -> Try:
     return try_once
 
 
-def redis_py(urls: list[str], is_guarded: bool) -> Try:
+def redis_py(urls: list[str]) -> Try:
     from redis import Redis, RedisError
 
     server = Redis.from_url(urls[0])  # its Lock knows one server
 
     def try_once(resource: str) -> Held | None:
-        lock = server.lock(resource, timeout=TTL, blocking=False)
+        # Else the token is the thread's, and of another lock in the meantime.
+        lock = server.lock(resource, timeout=TTL, blocking=False, thread_local=False)
         with suppress(RedisError):
             if lock.acquire():
                 return Held(TTL, lock.release)
@@ -82,9 +69,9 @@ def redis_py(urls: list[str], is_guarded: bool) -> Try:
     return try_once
 
 
-CLIENTS: dict[str, Callable[[list[str], bool], Try]] = {
-    "fastredlock": fastredlock,
+PEERS: dict[str, Callable[[list[str]], Try]] = {
     "redlock-py": redlock_py,
     "pottery": pottery,
     "redis-py": redis_py,
 }
+CLIENTS = ("fastredlock", *PEERS)

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-import multiprocessing
+import ast
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from fastredlock.testing import LocalMasters
 
-from .checker import violations
-from .schedule import Options, carry_out, draw_schedule
-from .worker import RESOURCES, Counter, load, now_ns
-from .worker import run as run_worker
+from .checker import Window, merged, violations
+from .clients import TTL
+from .ledger import RESOURCES, SPOILED, UPDATED, Ledger, windows_of
+from .population import Population
+from .schedule import Fault, Options, draw_schedule
+from .servers import Servers, Standing, is_overlong
 
 START_TIME = 1.5  # s; what the processes get to import their client
-GRACE = 30.0  # s; a client may wait that long for a server before it is given up
+BOUND = 1.0  # s; beside a ttl: from then on no key has an excuse
+PLACES = 4
 
 
 class Figures(NamedTuple):
@@ -26,8 +32,17 @@ class Figures(NamedTuple):
     leases: int
     violations: int
     lost_updates: int
-    faults: int
+    left: int  # keys of processes that had ended in good order, on healthy masters
+    orphans: int  # keys a ttl and BOUND after the last client was gone
+    overlong: int  # keys that stand for longer than a ttl
+    blocked: int  # tries of a resource of one's own that another key prevented
+    stalls: int
+    errors: int
     hung: int
+    faults: int
+    processes: int
+    spoiled: int  # resources whose number is not judged: see Hold.end
+    notes: tuple[str, ...]
 
     @property
     def leases_per_second(self) -> float:
@@ -37,50 +52,185 @@ class Figures(NamedTuple):
         return 1000 * count / max(1, self.leases)
 
 
+class Run:
+    """Carry the schedule out, and look at what is left behind meanwhile."""
+
+    def __init__(self, servers: Servers, population: Population, folder: Path) -> None:
+        self._servers = servers
+        self._population = population
+        self._folder = folder
+        self.left: list[Standing] = []
+        self.overlong = 0
+
+    def carry_out(self, faults: list[Fault], seconds: float) -> None:
+        """Block until the time is over."""
+        steps: list[tuple[float, int, Callable[[], None]]] = []
+        for number, fault in enumerate(faults):
+            steps.append((fault.at, 2 * number, lambda f=fault: self._strike(f)))
+            if fault.kind in ("pause", "kill", "client-stop"):
+                end = fault.at + fault.length
+                steps.append((end, 2 * number + 1, lambda f=fault: self._heal(f)))
+        began = time.monotonic()
+        for at, _, step in sorted(steps, key=lambda each: each[:2]):
+            self._wait_until(began + at)
+            step()
+        self._wait_until(began + seconds)
+
+    def finish(self) -> int:
+        """End all clients in good order; return how many keys outlive their bound."""
+        self._population.end_all()
+        while self._population.is_leaving():
+            self._wait_until(time.monotonic() + 0.1)
+        time.sleep(TTL + BOUND)
+        return len(self._servers.keys(self._servers.undisturbed()))
+
+    def _wait_until(self, when: float) -> None:
+        while True:
+            for generation in self._population.gone():
+                self._look_after(generation)
+            left = when - time.monotonic()
+            if left <= 0:
+                return
+            time.sleep(min(left, 0.05))
+
+    def _look_after(self, generation: int) -> None:
+        # It has closed and exited: what it had is released, what it undid is gone.
+        held = {text for kind, text in reports_of(self._folder, generation)
+                if kind == "held"}  # fmt: skip
+        standing = self._servers.keys(self._servers.undisturbed())
+        self.overlong += sum(map(is_overlong, standing))
+        self.left += [
+            each
+            for each in standing
+            if each.token.startswith(b"g%d-" % generation)
+            and each.token.decode() not in held
+        ]
+
+    def _strike(self, fault: Fault) -> None:
+        if fault.kind == "client-kill":
+            self._population.kill(fault.target)
+        elif fault.kind == "client-stop":
+            self._population.stop(fault.target)
+        elif fault.kind.startswith("client-"):
+            self._population.end(fault.target, fault.kind == "client-close")
+        else:
+            self._servers.strike(fault)
+
+    def _heal(self, fault: Fault) -> None:
+        if fault.kind == "client-stop":
+            self._population.go_on(fault.target)
+        else:
+            self._servers.heal(fault)
+
+
 def run(
     client: str,
     seconds: float,
     seed: int,
     options: Options = Options(),  # noqa: B008 - frozen
-    workers: int = 6,
+    places: int = PLACES,
 ) -> Figures:
-    """Let the workers contend for so long; return what the checker found."""
-    faults = draw_schedule(seed, seconds, options)
+    """Let the processes contend for so long; return what the checker found."""
+    faults = draw_schedule(seed, seconds, options, places)
     with TemporaryDirectory(prefix="chaos-") as name, LocalMasters(5) as masters:
-        folder = Path(name)
-        until_ns = now_ns() + int((START_TIME + seconds) * 1e9)
-        spawn = multiprocessing.get_context("spawn")
-        shared = (client, masters.urls, options.restarts_at_once, folder)
-        processes = [
-            spawn.Process(target=run_worker, args=(*shared, i, seed, until_ns))
-            for i in range(workers)
-        ]
-        for process in processes:
-            process.start()
-        processes[0].join(START_TIME)  # they begin as they come
-        carry_out(masters, faults)
-        for process in processes:
-            process.join(max(0.0, (until_ns - now_ns()) / 1e9) + GRACE)
-        hung = sum(process.is_alive() for process in processes)
-        for process in processes:
-            process.kill()
-            process.join()
-            process.close()
-        return count(client, seconds, folder, len(faults), hung)
+        folder, servers = Path(name), Servers(masters)
+        population = Population(
+            client, masters.urls, folder, seed, options.restarts_at_once, places
+        )
+        try:
+            time.sleep(START_TIME)  # they begin as they come
+            going_on = Run(servers, population, folder)
+            going_on.carry_out(faults, seconds)
+            orphans = going_on.finish()
+        finally:
+            population.close()
+            servers.close()
+        return count(
+            client, seconds, folder, len(faults), population, going_on, orphans
+        )
 
 
-def count(client: str, seconds: float, folder: Path, faults: int, hung: int) -> Figures:
-    """Read what the workers and the counters say."""
-    saved = [load(path) for path in folder.glob("worker*")]
-    windows = [window for _, theirs in saved for window in theirs]
-    updates = sum(made for made, _ in saved)
-    counted = sum(Counter(folder / f"counter{i}").read() for i in range(RESOURCES))
+def count(
+    client: str, seconds: float, folder: Path, faults: int, population: Population,
+    going_on: Run, orphans: int,
+) -> Figures:  # fmt: skip
+    """Read what the processes wrote down."""
+    updates: Counter[int] = Counter()
+    spoiled: set[int] = set()
+    leases = broken = 0
+    stops = {} if client == "fastredlock" else population.stopped
+
+    def counted() -> Iterator[Window]:
+        nonlocal leases
+        lots = (lot for path in folder.glob("windows*") for lot in windows_of(path))
+        for window in merged(lots, folder / "sorted"):
+            leases += 1
+            updates[window.resource] += bool(window.flags & UPDATED)
+            if window.flags & SPOILED:
+                spoiled.add(window.resource)
+            if not is_stopped_in(window, stops):
+                yield window
+
+    notes = [f"{first}, then {second}" for first, second in violations(counted())]
+    broken = len(notes)
+    ledger = Ledger(folder, 0)
+    lost = sum(
+        max(0, updates[resource] - ledger.read(resource))
+        for resource in range(RESOURCES)
+        if resource not in spoiled
+    )
+    said = [
+        (generation, kind, text)
+        for generation in range(1, population.generations + 1)
+        for kind, text in reports_of(folder, generation)
+    ]
+    stalls = [
+        text
+        for generation, kind, text in said
+        if kind == "stall" and not is_excused(text, population.stopped[generation])
+    ]
+    errors = [text for _, kind, text in said if kind == "error"] + population.crashes
+    notes += [f"stall: {text}" for text in stalls]
+    notes += [f"error: {text}" for text in errors]
+    notes += [f"left: {each}" for each in going_on.left]
     return Figures(
         client=client,
         seconds=seconds,
-        leases=len(windows),
-        violations=len(violations(windows)),
-        lost_updates=updates - counted,
+        leases=leases,
+        violations=broken,
+        lost_updates=lost,
+        left=len(going_on.left),
+        orphans=orphans,
+        overlong=going_on.overlong,
+        blocked=sum(kind == "blocked" for _, kind, _ in said),
+        stalls=len(stalls),
+        errors=len(errors),
+        hung=population.hung,
         faults=faults,
-        hung=hung,
+        processes=population.generations,
+        spoiled=len(spoiled),
+        notes=tuple(notes[:100]),
     )
+
+
+def is_stopped_in(window: Window, stops: dict[int, list[tuple[int, int]]]) -> bool:
+    """Whether its process was stopped in it: a peer has no clock to tell its caller."""
+    return any(
+        begin_ns < window.end_ns and window.begin_ns < end_ns
+        for begin_ns, end_ns in stops.get(window.generation, ())
+    )
+
+
+def is_excused(stall: str, stopped: list[tuple[int, int]]) -> bool:
+    """Whether the process had been stopped by us meanwhile."""
+    began_ns, ended_ns = (int(word) for word in stall.split()[:2])
+    return any(begin < ended_ns and began_ns < end for begin, end in stopped)
+
+
+def reports_of(folder: Path, generation: int) -> Iterator[tuple[str, str]]:
+    """Yield (kind, text) of all that a process said."""
+    path = folder / f"report{generation}"
+    if path.exists():
+        for line in path.read_text().splitlines():
+            kind, _, text = line.partition(" ")
+            yield kind, ast.literal_eval(text)

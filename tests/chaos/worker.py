@@ -1,98 +1,153 @@
-"""One contending process: take, read, work, write, release; and note every window."""
+"""One client process: threads and tasks, or the threads of a peer.
+
+    python -m tests.chaos.worker CLIENT FOLDER GENERATION SEED IS_GUARDED URL ...
+
+SIGTERM: an orderly end: all finish what they are at, then close, then exit. SIGUSR1:
+close() at once, with calls under way, then exit. Both exit as a program does.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
-import random
-import struct
+import signal
+import sys
+import threading
 import time
 import warnings
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from .checker import Window
-from .clients import CLIENTS, Held
+from fastredlock import FastRedlock
+from fastredlock import asyncio as fastredlock_asyncio
 
-RESOURCES = 2
-MARGIN = 0.1  # s; of validity that a worker leaves unused before it writes
-_RECORD = struct.Struct("<qqqq")
-_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+from .blocking import Thread
+from .clients import PEERS, TTL, Try
+from .habits import Habits, name_of
+from .ledger import Hold, Ledger
+from .report import Report
+from .tasks import Task
 
-
-def now_ns() -> int:
-    """Read the one clock that all processes share."""
-    return time.clock_gettime_ns(_CLOCK)
-
-
-class Counter:
-    """A number in a file, which needs a lock: read, add one, write."""
-
-    def __init__(self, path: Path) -> None:
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-
-    def read(self) -> int:
-        return int(os.pread(self._fd, 20, 0) or b"0")
-
-    def write(self, value: int) -> None:
-        os.pwrite(self._fd, b"%020d" % value, 0)
+THREADS, TASKS, PEER_THREADS = 8, 24, 8
+GRACE = 20.0  # s; what a call may take at the end
 
 
-class Worker:
-    """Do what users do, with what the client tells them, and no more caution."""
-
-    def __init__(self, folder: Path, number: int, seed: int) -> None:
-        self._random = random.Random(f"{seed}/{number}")
-        self._number = number
-        self._counters = [Counter(folder / f"counter{i}") for i in range(RESOURCES)]
-        self.windows: list[Window] = []
-        self.updates = 0
-
-    def hold(self, resource: int, held: Held) -> None:
-        """Use the resource for some time; the last thing is the release."""
-        begin_ns = now_ns()
-        valid_until_ns = begin_ns + int(held.validity * 1e9)
-        value = self._counters[resource].read()
-        time.sleep(self._random.choice([0.001, 0.005, 0.02, 0.2, 0.5]))
-        if now_ns() + MARGIN * 1e9 < valid_until_ns:
-            self._counters[resource].write(value + 1)
-            self.updates += 1
-        end_ns = min(now_ns(), valid_until_ns)
-        self.windows.append(Window(resource, begin_ns, end_ns, self._number))
-        with suppress(Exception):  # a peer's complaint that the lock had gone
-            held.release()
-
-    def save(self, path: Path) -> None:
-        records = b"".join(_RECORD.pack(*window) for window in self.windows)
-        path.write_bytes(struct.pack("<q", self.updates) + records)
-
-
-def load(path: Path) -> tuple[int, list[Window]]:
-    """Return (updates made, windows) of a worker that came to its end."""
-    data = path.read_bytes()
-    windows = [Window(*fields) for fields in _RECORD.iter_unpack(data[8:])]
-    return struct.unpack("<q", data[:8])[0], windows
-
-
-def run(
-    client: str,
-    urls: list[str],
-    is_guarded: bool,
-    folder: Path,
-    number: int,
-    seed: int,
-    until_ns: int,
-) -> None:
-    """Contend until the clock says until_ns; the body of a process."""
+def main() -> None:
+    """Work until a signal says otherwise."""
+    client, folder, generation, seed, is_guarded, *urls = sys.argv[1:]
     warnings.simplefilter("ignore")  # a peer's, as its log is
     logging.disable()
-    worker, draw = Worker(folder, number, seed), random.Random(f"{number}/{seed}")
-    try_once = CLIENTS[client](urls, is_guarded)
-    while now_ns() < until_ns:
-        resource = draw.randrange(RESOURCES)
-        if held := try_once(f"chaos:{resource}"):
-            worker.hold(resource, held)
-        else:
-            time.sleep(draw.uniform(0.001, 0.01))
-    worker.save(folder / f"worker{number}")
-    os._exit(0)  # a peer's threads may wait for a server that never answers
+    asked = {signal.SIGTERM, signal.SIGUSR1}
+    signal.pthread_sigmask(signal.SIG_BLOCK, asked)  # threads inherit it
+    ledger = Ledger(Path(folder), int(generation))
+    report = Report(Path(folder), int(generation))
+    name = f"{seed}/{generation}"
+    if client != "fastredlock":
+        live_as_peer(PEERS[client](urls), ledger, report, name)
+        os._exit(0)  # a peer's threads may wait for a server that never answers
+    live(urls, is_guarded == "True", ledger, report, name)
+
+
+def live(
+    urls: list[str], is_guarded: bool, ledger: Ledger, report: Report, name: str
+) -> None:
+    """Take locks by both clients until a signal comes; then close them."""
+    drawn = threading.local()
+
+    def new_token() -> bytes:
+        if not hasattr(drawn, "prefix"):
+            drawn.prefix = b"g%d-" % ledger.generation
+        return bytes(drawn.prefix + os.urandom(12).hex().encode())
+
+    options = {
+        "ttl": TTL,
+        "new_token": new_token,
+        "max_ttl": TTL if is_guarded else None,
+    }
+    locks = FastRedlock(urls, **options)  # type: ignore[arg-type]
+    threads = [threading.Thread(target=report.watch)] + [
+        threading.Thread(
+            target=Thread(
+                locks, ledger, report, Habits(f"{name}/{i}"), f"{name}/{i}"
+            ).live
+        )
+        for i in range(THREADS)
+    ]
+    loop = asyncio.new_event_loop()
+    is_abrupt = threading.Event()
+
+    async def live_in_tasks() -> None:
+        many = fastredlock_asyncio.FastRedlock(urls, **options)  # type: ignore[arg-type]
+        names = [f"{name}/task{i}" for i in range(TASKS)]
+        tasks = [
+            asyncio.ensure_future(Task(many, ledger, report, Habits(each), each).live())
+            for each in names
+        ]
+        while not (  # noqa: ASYNC110
+            is_abrupt.is_set() or all(task.done() for task in tasks)
+        ):
+            await asyncio.sleep(0.02)  # set by the main thread
+        await many.close()
+        await asyncio.wait(tasks, timeout=GRACE)
+
+    threads.append(
+        threading.Thread(target=lambda: loop.run_until_complete(live_in_tasks()))
+    )
+    for thread in threads:
+        thread.start()
+    if signal.sigwait({signal.SIGTERM, signal.SIGUSR1}) == signal.SIGTERM:
+        report.is_closing.set()
+        for thread in threads:
+            thread.join(GRACE)
+        locks.close()
+    else:
+        report.is_closing.set()
+        is_abrupt.set()
+        locks.close()
+        for thread in threads:
+            thread.join(GRACE)
+    loop.close()
+
+
+def live_as_peer(try_once: Try, ledger: Ledger, report: Report, name: str) -> None:
+    """Take locks by a peer, in threads, until a signal comes."""
+    threads = [
+        threading.Thread(
+            target=try_again, args=(try_once, ledger, report, Habits(f"{name}/{i}")),
+            daemon=True,
+        )
+        for i in range(PEER_THREADS)
+    ]  # fmt: skip
+    for thread in threads:
+        thread.start()
+    signal.sigwait({signal.SIGTERM, signal.SIGUSR1})
+    report.is_closing.set()
+    for thread in threads:
+        thread.join(GRACE)
+
+
+def try_again(try_once: Try, ledger: Ledger, report: Report, habits: Habits) -> None:
+    """Do what users do, with what the client tells them, and no more caution."""
+    while not report.is_closing.is_set():
+        resource, held = habits.resource(), None
+        with suppress(Exception):
+            held = try_once(name_of(resource))
+        if held is None:
+            time.sleep(habits.pause())
+            continue
+        hold = Hold(ledger, (resource,), validity_from_now(held.validity))
+        time.sleep(habits.work())
+        hold.end()
+        with suppress(Exception):  # a complaint that the lock had gone
+            held.release()
+
+
+def validity_from_now(validity: float) -> Callable[[], float]:
+    """Return what says how much is left of a validity that begins now."""
+    return lambda: validity
+
+
+if __name__ == "__main__":
+    main()

@@ -127,7 +127,7 @@ def main() -> int:
 
 def simulate(folder: Path, seconds: float) -> str:
     """Run schedules in the copy; return what the first violation says."""
-    argv = [sys.executable, "-m", "tests.sim", "--schedules", str(SCHEDULES)]
+    argv = [sys.executable, "-m", "tests.sim", "--count", str(SCHEDULES)]
     done = subprocess.run(
         [*argv, "--seconds", str(seconds)],
         cwd=folder,

@@ -20,10 +20,11 @@ I5  RELEASED or GONE is never said while the key stands on a quorum.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from fastredlock import scripts
-from fastredlock._core import Operation, Round, Verdict
+from fastredlock._core import Operation, Round, Vote, round_answers
 from fastredlock.lease import BaseLease, ReleaseStatus
 
 from .server import NIL, OK, ONE, ZERO, keys_and_arguments
@@ -35,35 +36,43 @@ if TYPE_CHECKING:
     from .server import Server
 
 FOREVER_NS = 1 << 62
+NOTHING: list[int] = []
+# Plain ints: an enum's members are slow to make and to hash.
+ACQUIRE, EXTEND = int(Operation.ACQUIRE), int(Operation.EXTEND)
+RELEASE = int(Operation.RELEASE)
 SCRIPT_OF = {
     text: operation
     for operation, texts in (
-        (Operation.ACQUIRE, (scripts.ACQUIRE_ALL, scripts.ACQUIRE_ALL_SHA1)),
-        (Operation.ACQUIRE, (scripts.ACQUIRE_AGAIN, scripts.ACQUIRE_AGAIN_SHA1)),
-        (Operation.EXTEND, (scripts.EXTEND, scripts.EXTEND_SHA1)),
-        (Operation.EXTEND, (scripts.EXTEND_ALL, scripts.EXTEND_ALL_SHA1)),
-        (Operation.RELEASE, (scripts.RELEASE, scripts.RELEASE_SHA1)),
-        (Operation.RELEASE, (scripts.RELEASE_ALL, scripts.RELEASE_ALL_SHA1)),
+        (ACQUIRE, (scripts.ACQUIRE_ALL, scripts.ACQUIRE_ALL_SHA1)),
+        (ACQUIRE, (scripts.ACQUIRE_AGAIN, scripts.ACQUIRE_AGAIN_SHA1)),
+        (EXTEND, (scripts.EXTEND, scripts.EXTEND_SHA1)),
+        (EXTEND, (scripts.EXTEND_ALL, scripts.EXTEND_ALL_SHA1)),
+        (RELEASE, (scripts.RELEASE, scripts.RELEASE_SHA1)),
+        (RELEASE, (scripts.RELEASE_ALL, scripts.RELEASE_ALL_SHA1)),
     )
     for text in texts
 }
-VOTE_OF = {OK: "GRANTED", ONE: "GRANTED", NIL: "TAKEN", ZERO: "TAKEN"}
+GRANTED, TAKEN, FAILED = int(Vote.GRANTED), int(Vote.TAKEN), int(Vote.FAILED)
+VOTE_OF = {OK: GRANTED, ONE: GRANTED, NIL: TAKEN, ZERO: TAKEN}
 
 
 class Violation(Exception):  # noqa: N818 - it is what we look for, not an error of ours
     """Report that a promise was broken."""
 
 
-Question = tuple[Operation, bytes, int]
+Question = tuple[int, bytes, int]  # operation, token, ttl in ms or 0
 
 
 def question_of(words: list[bytes]) -> Question | None:
-    """Return (operation, token, ttl in ms or 0) of a command, None for others."""
-    if words[0] == b"SET":
-        return Operation.ACQUIRE, words[2], int(words[5])
-    if words[0] in (b"EVALSHA", b"EVAL") and words[1] in SCRIPT_OF:
-        _, (token, *ttl) = keys_and_arguments(words)
-        return SCRIPT_OF[words[1]], token, int(ttl[0]) if ttl else 0
+    """Return what a command asks, None for others than ours."""
+    name = words[0]
+    if name == b"SET":
+        return ACQUIRE, words[2], int(words[5])
+    if name == b"EVALSHA" or name == b"EVAL":
+        operation = SCRIPT_OF.get(words[1])
+        if operation is not None:
+            _, (token, *ttl) = keys_and_arguments(words)
+            return operation, token, int(ttl[0]) if ttl else 0
     return None
 
 
@@ -90,9 +99,10 @@ class Judge:
         self.unseen: set[bytes] = set()  # keys that are not looked at
         self.is_naive = False  # a holder that never asks whether its lease is valid
         self.leases = 0
-        self.rounds: list[tuple[Process, Round]] = []
+        self.excuses: Counter[str] = Counter()  # what was not judged, and how often
+        self.rounds: list[tuple[Process, int, Round]] = []
         self._holds: dict[bytes, list[Hold]] = {}
-        self._heard: dict[tuple[int, int, Question], list[str]] = {}
+        self._heard: dict[tuple[int, int, Question], list[int]] = {}
         self._unknown: set[tuple[int, int, Question]] = set()  # answered NOSCRIPT
         self._sets: dict[tuple[int, bytes], Connection] = {}
         self._released: set[tuple[int, bytes]] = set()
@@ -112,10 +122,11 @@ class Judge:
         until_ns = max(now_ns, process.clock.true_at(lease._valid_until_ns))
         if self.is_naive and lease._status is None:
             until_ns = FOREVER_NS
-        self.world.tell(
-            f"process {process.index}: {lease.token.decode()} is valid "
-            f"until {until_ns / 1e9:.6f} for {b' '.join(keys_of(lease)).decode()}"
-        )
+        if self.world.log is not None:
+            self.world.tell(
+                f"process {process.index}: {lease.token.decode()} is valid "
+                f"until {until_ns / 1e9:.6f} for {b' '.join(keys_of(lease)).decode()}"
+            )
         self.leases += until_ns > now_ns
         for key in keys_of(lease):
             self._hold(key, Hold(lease, process.index, until_ns))
@@ -142,85 +153,84 @@ class Judge:
 
     def on_round(self, process: Process, round: Round) -> None:
         """A round begins."""
-        self.rounds.append((process, round))
+        self.rounds.append((process, int(round.operation), round))
 
     def on_heard(
-        self, process: Process, index: int, heard: list[tuple[list[bytes], bytes]]
+        self, process: Process, index: int, heard: list[tuple[Question, bytes]]
     ) -> None:
         """A process has been handed these answers in whole."""
-        for words, reply in heard:
-            question = question_of(words)
-            if question is None:
-                continue
+        for question, reply in heard:
+            at = (process.index, index, question)
             if reply.startswith(b"-NOSCRIPT"):
-                self._unknown.add((process.index, index, question))
-                continue
-            self._heard.setdefault((process.index, index, question), []).append(
-                VOTE_OF.get(reply, "FAILED")
-            )
+                self._unknown.add(at)
+            else:
+                self._heard.setdefault(at, []).append(VOTE_OF.get(reply, FAILED))
 
     def on_closed(self, process: Process, round: Round) -> None:
         """A round has its verdict."""
-        self._check_votes(process, round, is_over=False)
-        is_lease = round.operation in (Operation.ACQUIRE, Operation.EXTEND)
-        if is_lease and round.is_won and round.valid_until_ns <= process._now_ns():
+        operation, is_won = int(round.operation), round.is_won
+        self._check_votes(process, operation, round, is_over=False)
+        if (
+            operation != RELEASE
+            and is_won
+            and (round.valid_until_ns <= process._now_ns())
+        ):
             self.fail("I1", f"{round.token.decode()} is granted without validity")
-        if round.operation is Operation.ACQUIRE and round.verdict is not Verdict.WON:
+        if operation == ACQUIRE and not is_won:
             self.on_ended(process, round.token, "not won")
 
-    def _check_votes(self, process: Process, round: Round, is_over: bool) -> None:
-        operation = round.operation
-        ttl_ms = 0 if operation is Operation.RELEASE else round.terms.ttl_ms
-        for index, (vote, _, answered_ms) in enumerate(round.votes()):
-            asked = process.index, index, (operation, round.token, ttl_ms)
-            heard = self._heard.get(asked, [])
+    def _check_votes(
+        self, process: Process, operation: int, round: Round, is_over: bool
+    ) -> None:
+        token, all_heard = round.token, self._heard
+        question = operation, token, 0 if operation == RELEASE else round.terms.ttl_ms
+        for index, (vote, is_answered) in enumerate(round_answers(round)):
+            if not (is_answered or is_over):
+                continue
+            asked = process.index, index, question
+            heard = all_heard.get(asked, NOTHING)
             known = heard
-            if operation is Operation.ACQUIRE and asked in self._unknown:
-                known = heard or ["FAILED"]  # asked no more, where it was undone
-            if (
-                operation is Operation.RELEASE
-                and process.losses
-                and set(heard) == {"TAKEN"}
-            ):
-                known = ["TAKEN", "GRANTED"]  # deleted by the same on a lost connection
-            is_taken_for = answered_ms is not None and vote.name not in known
-            is_lost = is_over and operation is Operation.ACQUIRE and heard
-            if is_taken_for or (is_lost and [vote.name] != heard):
+            if operation == ACQUIRE and not heard and asked in self._unknown:
+                known = [FAILED]  # asked no more, where it was undone
+            if operation == RELEASE and process.losses and set(heard) == {TAKEN}:
+                known = [TAKEN, GRANTED]  # deleted by the same on a lost connection
+            is_lost = is_over and operation == ACQUIRE and heard
+            if (is_answered and vote not in known) or (is_lost and [vote] != heard):
                 self.fail(
                     "I2",
-                    f"{operation.name} {round.token.decode()} counts {vote.name} of "
-                    f"server {index}, which answered {heard or 'nothing'}",
+                    f"{Operation(operation).name} {token.decode()} counts "
+                    f"{Vote(vote).name} of server {index}, which answered "
+                    f"{[Vote(each).name for each in heard] or 'nothing'}",
                 )
 
     def check_all_votes(self) -> None:
         """Compare everything that was ever heard with what was counted."""
-        for process, round in self.rounds:
-            self._check_votes(process, round, is_over=not process.is_crashed)
+        for process, operation, round in self.rounds:
+            self._check_votes(process, operation, round, not process.is_crashed)
 
     # --- I3 ---------------------------------------------------------------------------
 
-    def on_command(self, connection: Connection, words: object) -> None:
-        """A server is about to execute a command."""
-        if not isinstance(words, list) or not all(isinstance(w, bytes) for w in words):
-            self.fail("I2", f"server {connection.server.index} was sent {words!r}")
+    def on_command(self, connection: Connection, words: object) -> Question | None:
+        """A server is about to execute a command; return what it asks."""
+        if type(words) is not list or set(map(type, words)) != {bytes}:
+            self.fail("I2", f"server {connection.index} was sent {words!r}")
+        return question_of(words)  # type: ignore[arg-type]  # checked above
 
     def on_executed(
-        self, connection: Connection, words: list[bytes], reply: bytes
+        self, connection: Connection, question: Question, reply: bytes
     ) -> None:
         """A server has executed a command."""
-        question = question_of(words)
-        if question is None:
-            return
         operation, token, _ = question
-        at = (connection.server.index, token)
+        at = (connection.index, token)
         if self.world.log is not None:
+            where = " on a closed connection" if connection.is_given_up else ""
             self.world.tell(
-                f"server {at[0]}: {operation.name} {token.decode()} -> {reply!r}"
-                f"{' on a closed connection' if connection.is_given_up else ''}"
+                f"server {at[0]}: {Operation(operation).name} {token.decode()} "
+                f"-> {reply!r}{where}"
             )
         if reply.startswith(b"-NOSCRIPT"):
             return  # it has done nothing
-        if operation is Operation.ACQUIRE:
+        if operation == ACQUIRE:
             if at in self._sets and not self._sets[at].is_given_up:
                 self.fail("I3", f"server {at[0]} got SET {token.decode()} twice")
             self._sets[at] = connection
@@ -229,12 +239,14 @@ class Judge:
                 self.fail(
                     "I3", f"server {at[0]} got {token.decode()} after its release"
                 )
-        if operation is Operation.RELEASE:
+        if operation == RELEASE:
             self._released.add(at)
             if reply.startswith(b"-"):
                 self._excused[at] = "its release was refused"
         elif connection.is_given_up:
-            self._excused[at] = f"{operation.name} out of a closed connection"
+            self._excused[at] = (
+                f"{Operation(operation).name} out of a closed connection"
+            )
 
     def on_ended(self, process: Process, token: bytes, how: str) -> None:
         """A token has no more right to a key."""

@@ -7,17 +7,21 @@ among them: what a closed one had sent may be executed after what its successor 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from .world import World
 
 if TYPE_CHECKING:
+    from .judge import Question
     from .process import Process
     from .server import Server
 
 
 class Path:
     """The way between one client and one server."""
+
+    __slots__ = ("delay_ns", "hole_until_ns", "is_slicing", "world")
 
     def __init__(self, world: World, delay_ns: int) -> None:
         self.world = world
@@ -34,6 +38,8 @@ class Path:
 class Pipe:
     """One direction of a connection."""
 
+    __slots__ = ("hole_until_ns", "last_ns", "may_deliver", "path", "world")
+
     def __init__(self, world: World, path: Path) -> None:
         self.world = world
         self.path = path
@@ -41,18 +47,29 @@ class Pipe:
         self.last_ns = 0
         self.may_deliver: int | None = None  # bytes, after a cut; None: all
 
-    def pieces(self, data: bytes) -> list[tuple[int, bytes]]:
-        """Cut what is sent into pieces; return when each arrives."""
+    def send(self, data: bytes, arrive: Callable[[bytes], None]) -> None:
+        """Send bytes on their way, in pieces where the path cuts them."""
+        world = self.world
         if not self.path.is_slicing:
-            return [(self._next_ns(), data)]
-        size = 1 if self.world.chance(0.03) else self.world.random.randrange(2, 99)
-        cuts = range(0, len(data), size)
-        return [(self._next_ns(), data[at : at + size]) for at in cuts]
+            world.at(self._next_ns(), arrive, data)
+            return
+        size = 1 if world.chance(0.03) else world.random.randrange(2, 99)
+        for at in range(0, len(data), size):
+            world.at(self._next_ns(), arrive, data[at : at + size])
 
     def _next_ns(self) -> int:
-        arrival_ns = max(self.path.arrival_ns(), self.hole_until_ns)
-        self.last_ns = max(self.last_ns + 1, arrival_ns)
-        return self.last_ns
+        # As Path.arrival_ns, in line: once for every message.
+        path, world = self.path, self.world
+        leaves_ns, low_ns, draw = world.now_ns, path.delay_ns // 2, world.fraction()
+        if path.hole_until_ns > leaves_ns:
+            leaves_ns = path.hole_until_ns
+        arrival_ns = leaves_ns + low_ns + int((2 * path.delay_ns - low_ns) * draw**2)
+        if arrival_ns < self.hole_until_ns:
+            arrival_ns = self.hole_until_ns
+        if arrival_ns <= self.last_ns:
+            arrival_ns = self.last_ns + 1
+        self.last_ns = arrival_ns
+        return arrival_ns
 
     def arriving(self, data: bytes) -> bytes:
         """Return what of a piece comes out at the other end."""
@@ -66,22 +83,28 @@ class Pipe:
 class Connection:
     """One TCP connection, from connect to the last byte that is still under way."""
 
+    __slots__ = (
+        *("answered", "down", "error", "inbox", "index", "is_cut", "is_given_up"),
+        *("is_open", "is_told", "path", "process", "reader", "replies", "server"),
+        *("taken", "up", "world"),
+    )
+
     def __init__(self, path: Path, process: Process, server: Server) -> None:
         self.world = path.world
         self.path = path
         self.process = process
         self.server = server
+        self.index = server.index
         self.up, self.down = Pipe(self.world, path), Pipe(self.world, path)
         self.reader = server.new_reader()
         self.is_open = False  # connect(2) succeeded
         self.is_told = False  # ...and the client knows
         self.is_given_up = False  # the client has closed it
         self.is_cut = False
-        self.is_readable = False  # poll(2) would say that something happened
         self.inbox: list[bytes] = []
         self.error = ""
         self.answered = self.taken = 0  # bytes
-        self.replies: list[tuple[int, list[bytes], bytes]] = []  # end, command, reply
+        self.replies: list[tuple[int, Question | None, bytes]] = []  # end, to, reply
         self.world.at(path.arrival_ns(), self._on_syn)
 
     # --- the client's end -------------------------------------------------------------
@@ -90,18 +113,18 @@ class Connection:
         """Hand bytes to the kernel."""
         if self.is_cut:
             return
-        for when_ns, piece in self.up.pieces(data):
-            self.world.at(when_ns, self._on_up, piece)
+        self.up.send(data, self._on_up)
 
-    def receive(self) -> tuple[bytes, list[tuple[list[bytes], bytes]]]:
-        """Take what has come; and which commands are answered in whole by it."""
-        data = b"".join(self.inbox)
-        self.inbox.clear()
+    def receive(self) -> tuple[bytes, list[tuple[Question, bytes]]]:
+        """Take what has come; and which questions are answered in whole by it."""
+        inbox, replies, heard = self.inbox, self.replies, []
+        data = inbox[0] if len(inbox) == 1 else b"".join(inbox)
+        inbox.clear()
         self.taken += len(data)
-        heard = []
-        while self.replies and self.replies[0][0] <= self.taken:
-            _, words, reply = self.replies.pop(0)
-            heard.append((words, reply))
+        while replies and replies[0][0] <= self.taken:
+            _, question, reply = replies.pop(0)
+            if question is not None:
+                heard.append((question, reply))
         return data, heard
 
     def give_up(self) -> None:
@@ -123,6 +146,11 @@ class Connection:
         self.up.may_deliver, self.down.may_deliver = up_bytes, down_bytes
         self.world.at(self.path.arrival_ns(), self._on_error, "connection reset")
 
+    def on_server_stopped(self) -> None:
+        """Deliver no more, whatever an earlier cut allowed: its process is gone."""
+        self.cut(0, 0)
+        self.up.may_deliver = self.down.may_deliver = 0
+
     def _on_syn(self) -> None:
         if self.is_given_up:
             return
@@ -133,29 +161,28 @@ class Connection:
         self.world.at(self.path.arrival_ns(), self._on_open)
 
     def _on_open(self) -> None:
-        self.is_open = self.is_readable = True
+        self.is_open = True
         self.process.on_readable(self)
 
     def _on_error(self, error: str) -> None:
         self.error = self.error or error
-        self.is_readable = True
         self.process.on_readable(self)
 
     def _on_up(self, data: bytes) -> None:
-        data = self.up.arriving(data)
+        if self.up.may_deliver is not None:
+            data = self.up.arriving(data)
         if data:
             self.server.on_bytes(self, data)
 
-    def answer(self, words: list[bytes], reply: bytes) -> None:
+    def answer(self, question: Question | None, reply: bytes) -> None:
         """Send a server's reply to a command."""
         self.answered += len(reply)
-        self.replies.append((self.answered, words, reply))
-        for when_ns, piece in self.down.pieces(reply):
-            self.world.at(when_ns, self._on_down, piece)
+        self.replies.append((self.answered, question, reply))
+        self.down.send(reply, self._on_down)
 
     def _on_down(self, data: bytes) -> None:
-        data = self.down.arriving(data)
+        if self.down.may_deliver is not None:
+            data = self.down.arriving(data)
         if data and not self.is_given_up:
             self.inbox.append(data)
-            self.is_readable = True
             self.process.on_readable(self)

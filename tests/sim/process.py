@@ -23,16 +23,11 @@ from fastredlock._core import (
     Script,
     Scripts,
     Terms,
-    Verdict,
     engine_by_hand,
     engine_check_again,
-    engine_let_out,
-    engine_on_bytes,
-    engine_on_connected,
-    engine_on_lost,
-    engine_pass_time,
+    engine_take_all_outgoing,
+    engine_take_events_at,
     engine_take_in,
-    engine_take_outgoing,
     engine_undo,
     fork_generation,
 )
@@ -49,6 +44,8 @@ if TYPE_CHECKING:
 
 CHECKPOINT = ("checkpoint", 0)
 WAIT, SLEEP, MUTEX = "wait", "sleep", "mutex"
+ALL_QUIET = (1 << 64) - 1
+NOTHING: tuple[list[tuple[int, bool, bytes, str]], int] = ([], ALL_QUIET)
 Steps = Iterator[tuple[str, int]]
 
 
@@ -69,7 +66,9 @@ class Process:
         self.is_crashed = False
         self.paused_until_ns = 0
         self.workers: list[Worker] = []
+        self.running: Worker | None = None  # whose steps these are
         self.connections: list[Connection | None] = [None] * len(servers)
+        self.readable = 0  # of which masters poll(2) would say something
         self.polled_at_ns = 0
         self.is_entered = False
         self.losses = 0
@@ -99,8 +98,7 @@ class Process:
     # --- what a lease asks of its FastRedlock -----------------------------------------
 
     def _now_ns(self) -> int:
-        clock, true_ns = self.clock, self.world.now_ns
-        return clock.origin_ns + true_ns + true_ns * clock.rate_ppm // 1_000_000
+        return self.clock.read(self.world.now_ns)
 
     _fork_generation = staticmethod(fork_generation)
 
@@ -119,6 +117,8 @@ class Process:
         while self.is_entered and not self.is_sharing:
             yield MUTEX, 0
         self.is_entered = True
+        if self.running is not None:
+            self.running.round = round
         self.judge.on_round(self, round)
         try:
             try:
@@ -130,7 +130,7 @@ class Process:
                 engine_take_in(self._engine, round, now_ns)
                 self._open_due()
                 yield CHECKPOINT
-                if round.verdict is not Verdict.OPEN:
+                if round.closed_ns:
                     yield from self._step(self._now_ns())
                 while not round.is_finished:
                     yield from self._step(self._engine.next_ns)
@@ -157,39 +157,40 @@ class Process:
 
     def _step(self, deadline_ns: int) -> Steps:
         self._flush()
-        if not self.is_readable():
+        if not self.readable:
             yield WAIT, deadline_ns
         self._take_events()
 
     def _take_events(self) -> None:
         engine, now_ns = self._engine, self._now_ns()
-        self.polled_at_ns, quiet = now_ns, -1
-        for index, connection in enumerate(self.connections):
-            if connection is None or not connection.is_readable:
+        self.polled_at_ns = now_ns
+        arrivals, quiet = self._take_arrivals() if self.readable else NOTHING
+        engine_take_events_at(engine, arrivals, quiet, now_ns)
+        if self.losses != engine.counters.losses:
+            self._close_lost()
+        if self.begun:
+            self._open_due()
+        if self.is_sharing:
+            for worker in self.workers:
+                if worker.awaits == WAIT and worker.is_answered():
+                    worker.wake_soon()
+
+    def _take_arrivals(self) -> tuple[list[tuple[int, bool, bytes, str]], int]:
+        readable, self.readable = self.readable, 0
+        arrivals = []
+        for connection in self.connections:
+            if connection is None or not readable >> connection.index & 1:
                 continue
-            connection.is_readable = False
-            quiet &= ~(1 << index)
-            if connection.is_open and not connection.is_told:
-                connection.is_told = True
-                engine_on_connected(engine, index, now_ns)
+            is_new, data = connection.is_open and not connection.is_told, b""
+            connection.is_told = connection.is_open
             if connection.inbox:
                 data, heard = connection.receive()
-                engine_on_bytes(engine, index, data, now_ns)
-                self.judge.on_heard(self, index, heard)
-            self._close_lost()
-            if connection.error and self.connections[index] is connection:
-                # It may be reopened at once: the old one is given up before.
+                self.judge.on_heard(self, connection.index, heard)
+            arrivals.append((connection.index, is_new, data, connection.error))
+            if connection.error:  # it may be opened again at once
                 connection.give_up()
-                self.connections[index] = None
-                engine_on_lost(engine, index, connection.error, now_ns)
-                self._close_lost()
-        engine_let_out(engine, now_ns)
-        engine_pass_time(engine, now_ns, quiet & (1 << 64) - 1)
-        engine_let_out(engine, now_ns)
-        self._close_lost()
-        self._open_due()
-        if self.is_sharing:
-            self._wake(WAIT)  # the rounds of others may be closed by now
+                self.connections[connection.index] = None
+        return arrivals, ALL_QUIET & ~readable
 
     def _open_due(self) -> None:
         while self.begun:
@@ -201,22 +202,20 @@ class Process:
     def _flush(self) -> None:
         if self.is_crashed:
             return
-        for index, connection in enumerate(self.connections):
-            if connection is not None and connection.is_told:
-                data = engine_take_outgoing(self._engine, index)
-                if data:
-                    connection.send(data)
+        for index, data in engine_take_all_outgoing(self._engine) or ():
+            connection = self.connections[index]
+            if connection is not None:
+                connection.send(data)
 
     def _close_lost(self) -> None:
         # The engine closes a descriptor itself; here its connection is another object.
-        if self.losses == self._engine.counters.losses:
-            return
         self.losses = self._engine.counters.losses
         for index, (state, _) in enumerate(self._engine.states):
             connection = self.connections[index]
             if state is MasterState.BACKOFF and connection is not None:
                 connection.give_up()
                 self.connections[index] = None
+                self.readable &= ~(1 << index)
 
     # --- what the world asks ----------------------------------------------------------
 
@@ -224,16 +223,10 @@ class Process:
         """Count the masters that take commands."""
         return sum(state is MasterState.READY for state, _ in self._engine.states)
 
-    def is_readable(self) -> bool:
-        """Whether poll(2) would return at once."""
-        for connection in self.connections:  # any() takes three times as long
-            if connection is not None and connection.is_readable:
-                return True
-        return False
-
     def on_readable(self, connection: Connection) -> None:
         """Wake whoever polls, if this connection is still one of ours."""
-        if connection in self.connections:
+        if self.connections[connection.index] is connection:
+            self.readable |= 1 << connection.index
             self._wake(WAIT)
 
     def _wake(self, kind: str) -> None:

@@ -30,6 +30,7 @@ class Outcome(NamedTuple):
     rounds: int
     leases: int
     strikes: int
+    excuses: tuple[tuple[str, int], ...]  # what was not judged, and how often
     violation: str  # or ""
 
 
@@ -134,7 +135,8 @@ class Schedule:
             _attempt.draw_fraction = original
         return Outcome(
             self.seed, self.world.digest, self.world.events, len(self.judge.rounds),
-            self.judge.leases, self.nemesis.strikes, violation,
+            self.judge.leases, self.nemesis.strikes,
+            tuple(sorted(self.judge.excuses.items())), violation,
         )  # fmt: skip
 
     def _run(self) -> None:

@@ -7,6 +7,8 @@ process with another run_id, without its scripts, and without its keys if they a
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from hashlib import sha1
 from typing import TYPE_CHECKING
 
@@ -30,6 +32,12 @@ INCOMPLETE = object()
 def bulk(data: bytes) -> bytes:
     """Encode a bulk string."""
     return b"$%d\r\n%b\r\n" % (len(data), data)
+
+
+@cache
+def digest_of(source: bytes) -> bytes:
+    """Return the SHA1 of a script, in hex."""
+    return sha1(source).hexdigest().encode()
 
 
 def keys_and_arguments(words: list[bytes]) -> tuple[list[bytes], list[bytes]]:
@@ -56,6 +64,12 @@ class Server:
         self._waiting: list[tuple[Connection, bytes]] = []
         self._starts = 0
         self.age_s = 0  # of the process that starts next
+        self._commands: dict[bytes, Callable[[list[bytes]], bytes]] = {
+            b"SET": self._set, b"EVALSHA": self._script, b"EVAL": self._script,
+            b"HELLO": self._hello, b"INFO": self._info, b"TIME": self._time,
+            b"SCRIPT": self._script_load, b"AUTH": self._ok, b"SELECT": self._ok,
+            b"CLIENT": self._client,
+        }  # fmt: skip
         self.start()
 
     def wall_ms(self) -> int:
@@ -79,7 +93,7 @@ class Server:
         self.is_down = True
         self._waiting.clear()
         for connection in self.connections:
-            connection.cut(0, 0)
+            connection.on_server_stopped()
         self.connections.clear()
         if is_losing:
             self.keys.clear()
@@ -109,20 +123,22 @@ class Server:
         while (words := reader.gets()) is not INCOMPLETE:
             if connection in self.killed:
                 return
-            self.judge.on_command(connection, words)
+            question = self.judge.on_command(connection, words)
             reply = self.execute(words)
             if words[0] == b"HELLO" and reply.startswith(b"%"):
                 self.clients.append(connection)
                 reply = reply.replace(b"%2", b"%3") + (
                     b"+id\r\n:%d\r\n" % len(self.clients)
                 )
-            elif words[:3] == [b"CLIENT", b"KILL", b"ID"]:
-                reply = self._kill(int(words[3]))
-            self.judge.on_executed(connection, words, reply)
-            connection.answer(words, reply)
+            if question is not None:
+                self.judge.on_executed(connection, question, reply)
+            connection.answer(question, reply)
 
-    def _kill(self, client_id: int) -> bytes:
-        """End a connection: nothing more of it is executed."""
+    def _client(self, words: list[bytes]) -> bytes:
+        """End a connection, of which nothing more is executed; or take a name."""
+        if words[1:3] != [b"KILL", b"ID"]:
+            return OK
+        client_id = int(words[3])
         if client_id > len(self.clients):
             return ZERO
         victim = self.clients[client_id - 1]
@@ -146,30 +162,31 @@ class Server:
 
     def execute(self, words: list[bytes]) -> bytes:
         """Do one command; return its reply."""
-        name = words[0]
-        if name == b"SET":
-            return self._set(*words[1:])
-        if name in (b"EVALSHA", b"EVAL"):
-            return self._script(words)
-        if name == b"HELLO":
-            if self.is_old:
-                return b"-ERR unknown command 'HELLO'\r\n"
-            return b"%2\r\n+server\r\n+redis\r\n+proto\r\n:3\r\n"
-        if name == b"INFO":
-            return bulk(self._info().encode())
-        if name == b"TIME":
-            micros = self.clock.read(self.world.now_ns) // 1000
-            seconds, rest = b"%d" % (micros // 1_000_000), b"%d" % (micros % 1_000_000)
-            return b"*2\r\n" + bulk(seconds) + bulk(rest)
-        if name == b"SCRIPT" and words[1] == b"LOAD":
-            return bulk(self._load(words[2]))
-        if name in (b"AUTH", b"SELECT", b"CLIENT"):
-            return OK
-        return b"-ERR unknown command\r\n"
+        command = self._commands.get(words[0])
+        return b"-ERR unknown command\r\n" if command is None else command(words)
 
-    def _set(self, key: bytes, token: bytes, nx: bytes, px: bytes, ttl: bytes) -> bytes:
-        if (nx, px) != (b"NX", b"PX"):
+    def _ok(self, words: list[bytes]) -> bytes:
+        return OK
+
+    def _hello(self, words: list[bytes]) -> bytes:
+        if self.is_old:
+            return b"-ERR unknown command 'HELLO'\r\n"
+        return b"%2\r\n+server\r\n+redis\r\n+proto\r\n:3\r\n"
+
+    def _time(self, words: list[bytes]) -> bytes:
+        micros = self.clock.read(self.world.now_ns) // 1000
+        seconds, rest = b"%d" % (micros // 1_000_000), b"%d" % (micros % 1_000_000)
+        return b"*2\r\n" + bulk(seconds) + bulk(rest)
+
+    def _script_load(self, words: list[bytes]) -> bytes:
+        if words[1] != b"LOAD":
+            return b"-ERR unknown subcommand\r\n"
+        return bulk(self._load(words[2]))
+
+    def _set(self, words: list[bytes]) -> bytes:
+        if len(words) != 6 or words[3:5] != [b"NX", b"PX"]:
             return b"-ERR syntax error\r\n"
+        _, key, token, _, _, ttl = words
         if self.refuses:
             return self.refuses
         if self.token_at(key) is not None:
@@ -178,7 +195,7 @@ class Server:
         return OK
 
     def _load(self, source: bytes) -> bytes:
-        digest = sha1(source).hexdigest().encode()
+        digest = digest_of(source)
         self.loaded.add(digest)
         return digest
 
@@ -261,10 +278,11 @@ class Server:
             del self.keys[key]
         return ONE if len(standing) == len(keys) else ZERO
 
-    def _info(self) -> str:
+    def _info(self, words: list[bytes]) -> bytes:
         # redis/src/server.c: uptime is the wall clock minus the wall clock at the start
         uptime_s = max(0, self.clock.read(self.world.now_ns) // S - self.started_s)
-        return (
+        text = (
             f"redis_version:7.2.0\r\nredis_mode:standalone\r\nrun_id:{self.run_id}\r\n"
             f"uptime_in_seconds:{uptime_s}\r\nrole:master\r\n"
         )
+        return bulk(text.encode())

@@ -9,8 +9,9 @@ from urllib.parse import urlsplit
 from fastredlock import scripts
 
 from .judge import Judge
+from .scenarios import Stage
 from .server import Server
-from .world import EPOCH_NS, Clock, World
+from .world import EPOCH_NS, Clock, S, World
 
 KEY, OTHER, OURS, THEIRS = b"sim:model", b"sim:other", b"ours", b"theirs"
 SET = (b"SET", KEY, OURS, b"NX", b"PX", b"60000")
@@ -93,3 +94,19 @@ def test_model_server_when_asked_what_we_ask_then_answers_as_a_real_one(
             if words[1:2] == (scripts.MARKER,):  # the real server's time goes on
                 said = re.sub(rb"^(\*2\r\n:)(\d+)", rounded_up, said)
             assert model.execute(list(words)) == said, words
+
+
+def test_server_when_it_comes_back_then_gets_nothing_of_an_old_connection() -> None:
+    # Issue 11, F: seeds 5854, 6268 and 112764 fed the rest of a command to the parser.
+    stage = Stage(1)
+    a = stage.process()
+    stage.take(a, "A")
+    connection = a.process.connections[0]
+    assert connection is not None
+    connection.path.is_slicing = True
+    connection.send(encoded((b"TIME",)))
+    connection.cut(1 << 20, 0)  # reset, but all that is under way still arrives
+    answered = connection.answered
+    stage.restart(0)
+    stage.world.run(stage.world.now_ns + S)
+    assert connection.answered == answered

@@ -93,8 +93,11 @@ class Worker:
         self.habits = habits
         self.until_ns = until_ns
         self.awaits = ""
+        self.round: Round | None = None  # which it waits for
         self.is_done = False
         self._turn = 0  # which wake-up is the valid one
+        self._deadline_ns = self._shown_ns = 0  # of its wait: true, and by its clock
+        self._timer_ns = 0  # when its timer goes off; 0: not set
         self._cancel_in = -1  # so many yields from now
         self._steps: Iterator[tuple[str, int]] = iter(())
         process.workers.append(self)
@@ -110,6 +113,10 @@ class Worker:
         self.is_done = True
         self._turn += 1
         self.awaits = ""
+
+    def is_answered(self) -> bool:
+        """Whether the round it waits for is finished, by another's step."""
+        return self.round is not None and self.round.is_finished
 
     def wake_soon(self) -> None:
         """Go on as soon as the scheduler lets it."""
@@ -128,6 +135,7 @@ class Worker:
             self._wake_at(process.paused_until_ns)
             return
         self.awaits = ""
+        process.running = self
         while True:
             self._cancel_in -= 1
             try:
@@ -140,7 +148,7 @@ class Worker:
                 return
             if kind != CHECKPOINT[0]:
                 break
-            if world.chance(self.habits.pauses):
+            if self.habits.pauses and world.chance(self.habits.pauses):
                 process.pause(world.between(MS, self.habits.longest_pause_ns))
                 self._wake_at(process.paused_until_ns)
                 return
@@ -149,9 +157,30 @@ class Worker:
             return
         self.awaits = kind
         if kind == WAIT:
-            self._wake_at(max(world.now_ns, process.clock.true_at(ns)))
+            self._set_timer(ns)
         elif kind != MUTEX:
             raise RuntimeError(f"no such step: {kind}")
+
+    def _set_timer(self, shown_ns: int) -> None:
+        # Most waits end early, and the next one has the same end: the timer stays.
+        if shown_ns != self._shown_ns:
+            self._shown_ns = shown_ns
+            self._deadline_ns = self.process.clock.true_at(shown_ns)
+        if not self._timer_ns or self._deadline_ns < self._timer_ns:
+            self._timer_ns = max(self._deadline_ns, self.world.now_ns)
+            self.world.at(self._timer_ns, self._on_timer, self._timer_ns)
+
+    def _on_timer(self, when_ns: int) -> None:
+        if when_ns != self._timer_ns:
+            return
+        self._timer_ns = 0
+        if self.awaits != WAIT:
+            return
+        if self._deadline_ns > when_ns:
+            self._set_timer(self._shown_ns)
+        else:
+            self._turn += 1
+            self._resume(self._turn)
 
     # --- calls ------------------------------------------------------------------------
 

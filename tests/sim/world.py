@@ -2,7 +2,7 @@
 
 Everything that happens is an event at an int64 of true nanoseconds. Nothing here or
 above reads a real clock or draws from anything but `World.random`, so one seed is one
-run; `World.digest` is a checksum of all that happened, to prove it.
+run; `World.digest` is a checksum of the run, to prove it.
 """
 
 from __future__ import annotations
@@ -15,34 +15,44 @@ from typing import Any
 MS = 1_000_000
 S = 1_000_000_000
 EPOCH_NS = 1_700_000_000 * S
+PPM = 1_000_000
 
 
 class World:
     """Run events in the order of their times; equal times in the order of making."""
 
+    __slots__ = ("_heap", "_made", "fraction", "log", "now_ns", "random")
+
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
+        self.fraction = self.random.random
         self.now_ns = 0
-        self.digest = 0
-        self.events = 0
         self.log: list[str] | None = None  # a list: keep the story
         self._heap: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
         self._made = 0
 
+    @property
+    def events(self) -> int:
+        """How many events there were."""
+        return self._made - len(self._heap)
+
+    @property
+    def digest(self) -> int:
+        """A checksum: all that happens draws, or makes events."""
+        return hash((self.random.getstate()[1], self._made, self.now_ns))
+
     def at(self, when_ns: int, action: Callable[..., None], *arguments: Any) -> None:
         """Do something at a true time, not before now."""
-        self._made += 1
+        self._made = made = self._made + 1
         if when_ns < self.now_ns:
             when_ns = self.now_ns
-        heappush(self._heap, (when_ns, self._made, action, arguments))
+        heappush(self._heap, (when_ns, made, action, arguments))
 
     def run(self, until_ns: int) -> None:
         """Let time pass up to a true time, and no further."""
         heap = self._heap
         while heap and heap[0][0] <= until_ns:
-            self.now_ns, made, action, arguments = heappop(heap)
-            self.events += 1
-            self.digest = hash((self.digest, self.now_ns, made))
+            self.now_ns, _, action, arguments = heappop(heap)
             action(*arguments)
         self.now_ns = until_ns
 
@@ -53,16 +63,18 @@ class World:
 
     def between(self, low: int, high: int) -> int:
         """Draw an int from low..high - 1, small ones more often, as times are."""
-        draw = self.random.random()
+        draw = self.fraction()
         return low + int((high - low) * draw * draw)
 
     def chance(self, probability: float) -> bool:
         """Draw whether something happens."""
-        return self.random.random() < probability
+        return self.fraction() < probability
 
 
 class Clock:
     """A clock that runs too fast or too slow by `rate_ppm`, and may be set."""
+
+    __slots__ = ("origin_ns", "rate_ppm")
 
     def __init__(self, origin_ns: int, rate_ppm: int) -> None:
         self.origin_ns = origin_ns
@@ -70,13 +82,8 @@ class Clock:
 
     def read(self, true_ns: int) -> int:
         """Return what it shows at a true time."""
-        return self.origin_ns + true_ns + true_ns * self.rate_ppm // 1_000_000
+        return self.origin_ns + true_ns * (PPM + self.rate_ppm) // PPM
 
     def true_at(self, shown_ns: int) -> int:
         """Return the first true time at which it shows this or more."""
-        true_ns = (shown_ns - self.origin_ns) * 1_000_000 // (1_000_000 + self.rate_ppm)
-        while self.read(true_ns) < shown_ns:
-            true_ns += 1
-        while self.read(true_ns - 1) >= shown_ns:
-            true_ns -= 1
-        return true_ns
+        return -((self.origin_ns - shown_ns) * PPM // (PPM + self.rate_ppm))

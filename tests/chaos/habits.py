@@ -1,0 +1,55 @@
+"""What a worker does next, drawn: which call, which resources, how long it holds."""
+
+from __future__ import annotations
+
+import random
+
+from .ledger import RESOURCES
+
+CALLS = ("own", "acquire", "acquire", "acquire", "lock", "lock", "each", "all")
+WORK = (0.0, 0.0, 0.001, 0.002, 0.005, 0.02)  # s
+LONG_SHARE = 0.04
+LONG_WORK = (0.2, 0.5, 1.2)  # s; the last is longer than the ttl
+TIMEOUTS = (0.0, 0.0, 0.3)
+
+
+class Habits:
+    """The draws of one worker."""
+
+    def __init__(self, seed: str) -> None:
+        self._random = random.Random(seed)
+
+    def call(self) -> str:
+        """Draw what to do."""
+        return self._random.choice(CALLS)
+
+    def resource(self) -> int:
+        """Draw a resource; the first ones are wanted more often."""
+        return int(RESOURCES * self._random.random() ** 2)
+
+    def several(self, most: int) -> tuple[int, ...]:
+        """Draw some resources, each once."""
+        count = self._random.randrange(2, most + 1)
+        return tuple(sorted({self.resource() for _ in range(count)}))
+
+    def work(self) -> float:
+        """Draw how long to hold (s)."""
+        is_long = self._random.random() < LONG_SHARE
+        return self._random.choice(LONG_WORK if is_long else WORK)
+
+    def timeout(self) -> float:
+        """Draw how long to wait for others (s)."""
+        return self._random.choice(TIMEOUTS)
+
+    def pause(self) -> float:
+        """Draw how long to leave it after a failure (s)."""
+        return self._random.uniform(0.001, 0.01)
+
+    def extends(self) -> bool:
+        """Draw whether to extend in the middle of the work."""
+        return self._random.random() < 0.2
+
+
+def name_of(resource: int) -> str:
+    """Return the key of a resource."""
+    return f"chaos:{resource}"

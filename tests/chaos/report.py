@@ -1,0 +1,56 @@
+"""What a client process says of itself beside its windows: one line each, in a file."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from .ledger import now_ns
+
+LATE = 2.0  # s; on a busy machine; by then a call that has time for it is too late
+TICK = 0.05  # s
+
+
+class Report:
+    """Errors that nobody expects, stretches of time in which nothing went on, tries of
+    a resource of one's own that were answered by another's key."""
+
+    def __init__(self, folder: Path, generation: int) -> None:
+        path = folder / f"report{generation}"
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self.is_closing = threading.Event()
+
+    def say(self, kind: str, text: str = "") -> None:
+        """Write a line."""
+        os.write(self._fd, f"{kind} {text!r}\n".encode())
+
+    def error(self) -> None:
+        """Say which error is being handled."""
+        self.say("error", traceback.format_exc(limit=-6))
+
+    @contextmanager
+    def timed(self, what: str, longest: float) -> Iterator[None]:
+        """Say so where the body takes over `longest` s and LATE."""
+        began_ns = now_ns()
+        try:
+            yield
+        finally:
+            self.stretch(what, began_ns, longest)
+
+    def stretch(self, what: str, began_ns: int, longest: float) -> None:
+        """Say so where it is longer ago than `longest` s and LATE."""
+        ended_ns = now_ns()
+        if ended_ns - began_ns > (longest + LATE) * 1e9:
+            self.say("stall", f"{began_ns} {ended_ns} {what}")
+
+    def watch(self) -> None:
+        """Tick until the end; say where the process stood still."""
+        while not self.is_closing.is_set():
+            began_ns = now_ns()
+            time.sleep(TICK)
+            self.stretch("process", began_ns, TICK)

@@ -1,0 +1,123 @@
+"""A task that takes locks by the asyncio client, in every way it has."""
+
+from __future__ import annotations
+
+import asyncio
+
+from fastredlock import AcquireError, FastRedlockError
+from fastredlock.asyncio import FastRedlock, Lease
+from fastredlock.errors import InternalError, LeaseLostError
+
+from .blocking import CONNECTING
+from .clients import TTL
+from .habits import Habits, name_of
+from .ledger import Hold, Ledger
+from .report import Report
+
+
+class Task:
+    """One task's life."""
+
+    def __init__(
+        self, locks: FastRedlock, ledger: Ledger, report: Report, habits: Habits,
+        name: str,
+    ) -> None:  # fmt: skip
+        self._locks = locks
+        self._ledger = ledger
+        self._report = report
+        self._habits = habits
+        self._mine = f"own:{name}"
+        self._held: list[Lease] = []
+
+    async def live(self) -> None:
+        """Take and give back until the process ends."""
+        while await self._goes_on():
+            pass
+
+    async def _goes_on(self) -> bool:
+        try:
+            if not await getattr(self, f"_{self._habits.call()}")():
+                await asyncio.sleep(self._habits.pause())
+        except (AcquireError, LeaseLostError):
+            await asyncio.sleep(self._habits.pause())
+        except InternalError:
+            self._report.error()
+        except FastRedlockError:
+            if not self._report.is_closing.is_set():
+                self._report.error()
+            for lease in self._held:  # closed before they could be released
+                self._report.say("held", lease.token.decode())
+            return False
+        except Exception:
+            self._report.error()
+        return not self._report.is_closing.is_set()
+
+    async def _own(self) -> bool:
+        # Nobody else wants it: if another's key is there, that is one of ours.
+        with self._report.timed("acquire", CONNECTING):
+            lease = await self._locks.acquire(self._mine, timeout=0)
+        if lease is None:
+            self._report.say("blocked")
+            return False
+        return await self._use(lease, ())
+
+    async def _acquire(self) -> bool:
+        resource, timeout = self._habits.resource(), self._habits.timeout()
+        with self._report.timed("acquire", timeout + CONNECTING):
+            lease = await self._locks.acquire(name_of(resource), timeout=timeout)
+        return lease is not None and await self._use(lease, (resource,))
+
+    async def _lock(self) -> bool:
+        resource = self._habits.resource()
+        async with self._locks.lock(name_of(resource), timeout=0.3) as lease:
+            hold = Hold(self._ledger, (resource,), lease.remaining)
+            await self._work(lease, hold)
+            hold.end()
+        return True
+
+    async def _all(self) -> bool:
+        resources = self._habits.several(3)
+        names = [name_of(each) for each in resources]
+        with self._report.timed("acquire_all", CONNECTING):
+            lease = await self._locks.acquire_all(names, timeout=0)
+        return lease is not None and await self._use(lease, resources)
+
+    async def _each(self) -> bool:
+        resources = self._habits.several(12)
+        with self._report.timed("acquire_each", CONNECTING):
+            leases = await self._locks.acquire_each(
+                [name_of(each) for each in resources]
+            )
+        self._held = [lease for lease in leases if lease is not None]
+        holds = [
+            Hold(self._ledger, (resource,), lease.remaining)
+            for resource, lease in zip(resources, leases, strict=True)
+            if lease is not None
+        ]
+        await asyncio.sleep(self._habits.work())
+        for hold in holds:
+            hold.end()
+        with self._report.timed("release_each", CONNECTING):
+            await self._locks.release_each(leases)
+        return bool(holds)
+
+    async def _use(self, lease: Lease, resources: tuple[int, ...]) -> bool:
+        self._held = [lease]
+        hold = Hold(self._ledger, resources, lease.remaining)
+        await self._work(lease, hold)
+        hold.end()
+        with self._report.timed("release", CONNECTING):
+            await lease.release()
+        return True
+
+    async def _work(self, lease: Lease, hold: Hold) -> None:
+        work = self._habits.work()
+        await asyncio.sleep(work)
+        if self._habits.extends():
+            try:
+                with self._report.timed("extend", CONNECTING):
+                    await lease.extend(TTL)
+                hold.renew()
+            except LeaseLostError:
+                hold.shorten()
+            await asyncio.sleep(work)
