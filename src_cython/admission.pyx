@@ -156,8 +156,12 @@ cdef int engine_withdraw(Engine self, Round round, int64_t now_ns) except -1:
         if admission.round is round:
             self.admissions.remove(admission)
             break
-    if round.operation_code == OPERATION_RELEASE and not round.is_opened:
-        engine_start(self, round, now_ns)
+    round.is_submitted = True      # a request for it may still be on its way
+    if not round.is_opened:
+        if round.operation_code == OPERATION_RELEASE:
+            engine_start(self, round, now_ns)
+        else:
+            round.is_finished = True      # engine_start leaves it alone from now on
     return engine_roll_back(self, round, now_ns)
 
 

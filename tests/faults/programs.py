@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import count
 from urllib.parse import urlsplit
@@ -238,6 +239,39 @@ def interrupt_at_random(*urls: str) -> None:
     print(number, interrupts, left)
     # Python itself has gaps around `with` (bugs.python.org/issue29988): few of many.
     assert max(left) <= interrupts * 0.02 + 1, (interrupts, left)
+
+
+def stand_still(*urls: str) -> None:
+    """Stop and go on, several times and for over 1 s, while threads take locks."""
+    clients = [FastRedlock(urls, ttl=60, round_timeout=3) for _ in range(6)]
+    for locks in clients:
+        locks.connect()
+    stopper = os.fork()
+    if stopper == 0:
+        for number in range(4):
+            time.sleep(0.1 + number * 0.013)
+            os.kill(os.getppid(), signal.SIGSTOP)
+            time.sleep(1.05)
+            os.kill(os.getppid(), signal.SIGCONT)
+        os._exit(0)
+    is_over = threading.Event()
+
+    def take(locks: FastRedlock, thread: int) -> None:
+        for number in count():
+            if is_over.is_set():
+                return
+            lease = locks.acquire(f"{id(locks)} {thread} {number}", timeout=5)
+            assert lease is not None
+            assert lease.release() is ReleaseStatus.RELEASED
+
+    with ThreadPoolExecutor(24) as pool:
+        pairs = [pool.submit(take, clients[i % 6], i) for i in range(24)]
+        os.waitpid(stopper, 0)
+        is_over.set()
+    for pair in pairs:
+        pair.result()
+    for locks in clients:
+        locks.close()
 
 
 if __name__ == "__main__":

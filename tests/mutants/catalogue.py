@@ -487,4 +487,45 @@ for _, key in ipairs(KEYS) do redis""",
         ),
         ("tests/core/test_batch.py",),
     ),
+    Mutant(
+        "work submitted again where a look after a pause has done it",
+        (
+            Edit(
+                "src_cython/batch.pyx",
+                """    if work_is_submitted(work):
+        work_set_waiter(work, waiter)
+        return 0
+""",
+                "",
+            ),
+            Edit(
+                "src_cython/engine.pyx",
+                "    if round.is_opened or round.is_finished:\n",
+                "    if round.is_finished:\n",
+            ),
+        ),
+        ("tests/setups/test_nested.py", "tests/faults/test_processes.py"),
+    ),
+    Mutant(
+        "round opened that was withdrawn before",
+        (
+            Edit(
+                "src_cython/engine.pyx",
+                "    if round.is_opened or round.is_finished:\n",
+                "    if round.is_opened:\n",
+            ),
+        ),
+        ("tests/setups/test_nested.py",),
+    ),
+    Mutant(
+        "set sent behind the roll-back",
+        (
+            Edit(
+                "src_cython/engine.pyx",
+                "    if round.is_rolled_back:\n        round.is_rolled_back = False\n",
+                "    if False:\n        round.is_rolled_back = False\n",
+            ),
+        ),
+        ("tests/setups/test_nested.py",),
+    ),
 )
