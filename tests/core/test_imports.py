@@ -29,7 +29,7 @@ ARROWS: dict[str, set[str]] = {
     "errors": {"votes"},
     "retry": {"errors"},
     "_extensions": set(),
-    "lease": {"_extensions", *BASE},
+    "lease": {"_core", "_extensions", *BASE},  # its exit is a function of the core
     "_clients": {"errors"},
     "_endpoint": {"errors"},
     "url": {"errors", "_clients", "_endpoint"},
@@ -45,14 +45,16 @@ ARROWS: dict[str, set[str]] = {
     "client": {
         *("_acquisition", "_batch", "_core", "_locks", "_settings", "lease", *BASE),
     },
-    "_awaitable": {"_acquisition", "_extensions", "_settings", "lease", *BASE},
+    "_awaitable": {
+        *("_acquisition", "_core", "_extensions", "_settings", "lease", *BASE),
+    },
     "asyncio": {
         *("_awaitable", "_batch", "_core", "_locks", "_settings", "lease", *BASE),
     },
     "testing": set(),
 }
 PUBLIC = {"", "asyncio", "testing", "client", "errors", "lease", "retry", "stats"}
-SMALL = ["errors", "retry", "url", "scripts", "lease", "votes", "stats"]
+SMALL = ["errors", "retry", "url", "scripts", "votes", "stats"]
 HEAVY = {"asyncio", "ssl", "argparse", "redis", "logging", "inspect", "socket"}
 
 

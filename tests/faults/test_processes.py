@@ -66,6 +66,14 @@ def test_sigint_when_it_comes_at_any_time_then_leaves_no_key(urls: list[str]) ->
 
 
 @pytest.mark.slow
+def test_interrupt_when_it_comes_around_a_with_block_then_leaves_no_key(
+    urls: list[str],
+) -> None:
+    """F9: at the first line of `__exit__` there was no `try` yet."""
+    run("interrupt_around_with", urls)
+
+
+@pytest.mark.slow
 def test_process_when_it_stood_still_under_threads_then_all_their_rounds_go_on(
     urls: list[str],
 ) -> None:

@@ -297,9 +297,9 @@ MUTANTS = (
                 "    except BaseException:\n",
             ),
             Edit(
-                "fastredlock/_acquisition.py",
-                "            self._locks._abandon(self.round)",
-                "            pass",
+                "src_cython/context.pyx",
+                "        engine_abandon(self._locks._engine, self.round)",
+                "        pass",
             ),
         ),
         ("tests/behaviour/test_signals.py",),
@@ -527,5 +527,30 @@ for _, key in ipairs(KEYS) do redis""",
             ),
         ),
         ("tests/setups/test_nested.py",),
+    ),
+    Mutant(
+        "interrupted before the first line of __exit__",
+        (
+            Edit("fastredlock/lease.py", "    @guard_exit\n", ""),
+            Edit("fastredlock/lease.py", "    @guard_release\n", ""),
+        ),
+        ("tests/faults/test_callers.py",),
+    ),
+    Mutant(
+        "interrupted before the first line of __aexit__",
+        (Edit("fastredlock/_awaitable.py", "    @guard_async_exit\n", ""),),
+        ("tests/faults/test_callers.py",),
+    ),
+    Mutant(
+        "signals looked for while a reply is taken",
+        (
+            Edit(
+                "src_cython/facts.pyx",
+                "            now_s, now_us = int(reply[0]), int(reply[1])\n",
+                "            now_us = int(reply[0]) * NS_PER_S + int(reply[1]) * 1000\n"
+                "            now_s, now_us = now_us // NS_PER_S, int(reply[1])\n",
+            ),
+        ),
+        ("tests/faults/test_processes.py",),
     ),
 )
