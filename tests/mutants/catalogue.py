@@ -553,4 +553,9 @@ for _, key in ipairs(KEYS) do redis""",
         ),
         ("tests/faults/test_processes.py",),
     ),
+    Mutant(
+        "call broken by a logging handler",
+        (Edit("fastredlock/_log.py", "    except Exception:\n", "    except KeyError:\n"),),
+        ("tests/behaviour/test_logging.py",),
+    ),
 )
