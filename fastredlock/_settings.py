@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 from . import scripts
 from ._core import Engine, Script, Scripts, Terms, draw_token
+from ._log import warn
 from .errors import ConfigurationError
 from .retry import Retry, is_number
 
@@ -181,9 +182,7 @@ def tls_contexts(endpoints: tuple[Endpoint, ...]) -> tuple[Any, ...]:
 
 def warn_even(count: int) -> None:
     """Log that one master of an even number is of no use."""
-    from logging import getLogger  # 8 ms: only for those who are warned
-
-    getLogger("fastredlock").warning(
+    warn(
         "%d masters survive the loss of %d, as %d would: use an odd number",
         count,
         (count - 1) // 2,

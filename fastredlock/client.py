@@ -14,6 +14,7 @@ from ._core import (
     engine_abandon,
     engine_close,
     engine_run,
+    guard_close,
     now_ns,
 )
 from ._locks import CLOSE_WITHIN_NS, BaseLocks
@@ -187,6 +188,7 @@ class FastRedlock(BaseLocks):
     def __enter__(self) -> FastRedlock:
         return self
 
+    @guard_close
     def __exit__(
         self,
         kind: type[BaseException] | None,

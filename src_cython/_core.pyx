@@ -45,4 +45,5 @@ include "wait.pyx"      # bytes to and from the sockets, poll
 include "threads.pyx"   # blocking callers: one leads, the others wait
 include "future.pyx"    # what a task awaits
 include "loop.pyx"      # awaiting callers: an event loop drives
+include "context.pyx"   # a lease is left, an acquire undone: no signal in between
 include "events.pyx"    # the same without sockets: simulator, fuzzer

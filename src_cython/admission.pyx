@@ -168,9 +168,13 @@ cdef int engine_withdraw(Engine self, Round round, int64_t now_ns) except -1:
         if admission.round is round:
             self.admissions.remove(admission)
             break
-    if round.operation_code == OPERATION_RELEASE and not round.is_opened:
-        self.counters.rounds += 1
-        engine_queue(self, round, <uint64_t>-1, True, now_ns)
+    round.is_submitted = True      # a request for it may still be on its way
+    if not round.is_opened:
+        if round.operation_code == OPERATION_RELEASE:
+            self.counters.rounds += 1
+            engine_queue(self, round, <uint64_t>-1, True, now_ns)
+        else:
+            round.is_finished = True      # engine_start leaves it alone from now on
     return engine_roll_back(self, round, now_ns)
 
 

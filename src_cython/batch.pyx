@@ -133,6 +133,7 @@ cdef int batch_withdraw(Engine engine, Batch self, int64_t now_ns) except -1:
     # The caller will not hear of it: what any of the rounds took is undone, what was
     # not sent never is, except releases, which go out all the same.
     self.waiter = None
+    self.is_submitted = True      # a request for it may still be on its way
     self.is_withdrawn = self.is_finished = engine.has_batch = True
     self.next = len(self.rounds)
     for each in self.rounds:
@@ -207,6 +208,15 @@ cdef void work_set_waiter(object work, object waiter) noexcept:
 cdef int engine_submit_work(
     Engine self, object work, object waiter, int64_t now_ns
 ) except -1:
+    # Once, and not to a closed engine: a step that was taken just before this, to look
+    # after a pause, may have taken the request that this caller had left, or a close.
+    if work_is_finished(work):
+        return waiter_tell(waiter)
+    if work_is_submitted(work):
+        work_set_waiter(work, waiter)
+        return 0
+    if self.is_closed:
+        raise ClosedError("closed")
     if type(work) is Batch:
         return batch_submit(self, <Batch>work, waiter, now_ns)
     (<Round>work).waiter = waiter

@@ -317,10 +317,19 @@ cdef int engine_warn(Engine self, Master master, str text) except -1:
 
 
 cdef int engine_start(Engine self, Round round, int64_t now_ns) except -1:
+    # A finalizer may run while connections or votes are made for a round, and take
+    # another thread's request to withdraw it: then it has been opened, or must not be,
+    # and behind its roll-back nothing of it may be left standing.
+    if round.is_opened or round.is_finished:
+        return 0
     self.counters.rounds += 1
     round.is_inner = self.crowd.depth > 1
     turns_take(self.in_turn, self.links, self.master_count, self.counters.rounds)
-    return engine_queue(self, round, <uint64_t>-1, False, now_ns)
+    engine_queue(self, round, <uint64_t>-1, False, now_ns)
+    if round.is_rolled_back:
+        round.is_rolled_back = False
+        return engine_roll_back(self, round, now_ns)
+    return 0
 
 
 cdef int engine_roll_back(Engine self, Round round, int64_t now_ns) except -1:

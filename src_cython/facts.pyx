@@ -69,6 +69,7 @@ cdef class Facts:
 cdef enum:
     CLOCK_EVERY_NS = 5_000_000_000
     CLOCK_NEAR_NS = 100_000_000        # a reply read later tells too little
+    LATEST_S = 9_000_000_000           # of 64 bits of ns; the year 2255
 
 
 @cython.final
@@ -85,16 +86,21 @@ cdef class ServerClock:
 
     def on_time(self, reply, int64_t sent_ns, int64_t now_ns):
         """Take a reply to TIME; return whether it shows a jump."""
-        cdef int64_t offset_ns, step_ns
+        cdef int64_t offset_ns, step_ns, allowed_ns, now_s, now_us
         if type(reply) is not list or len(reply) != 2:
             return False
         if now_ns - sent_ns > <int64_t>CLOCK_NEAR_NS:
             return False
+        # In C from here on: Python looks for signals where it multiplies integers of
+        # over 30 bits (longobject.c, SIGCHECK), and an exception in here is a lost
+        # connection.
         try:
-            offset_ns = int(reply[0]) * NS_PER_S + int(reply[1]) * 1000
+            now_s, now_us = int(reply[0]), int(reply[1])
         except (TypeError, ValueError, OverflowError):
             return False
-        offset_ns -= (sent_ns + now_ns) // 2
+        if not 0 <= now_s <= <int64_t>LATEST_S or not 0 <= now_us < 1_000_000:
+            return False
+        offset_ns = now_s * NS_PER_S + now_us * 1000 - (sent_ns + now_ns) // 2
         step_ns = offset_ns - self.offset_ns
         is_first = self.sampled_at_ns == 0
         # 1 % of the time between: the drift that the algorithm allows for anyway.

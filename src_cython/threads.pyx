@@ -161,7 +161,7 @@ cdef int engine_lead(Engine self, object work) except -1:
             now_ns = clock_ns()
             if now_ns - self.polled_at_ns > NS_PER_S:
                 engine_look_again(self)     # idle: has one been cut?
-                now_ns = clock_ns()
+                now_ns = clock_ns()         # (and this may have submitted it)
             engine_submit_work(self, work, None, now_ns)
             if self.closed:
                 # Nothing to wait for; but take what has come for others, or handshakes

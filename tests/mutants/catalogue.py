@@ -435,9 +435,9 @@ MUTANTS = (
                 "    except BaseException:\n",
             ),
             Edit(
-                "fastredlock/_acquisition.py",
-                "            self._locks._abandon(self.round)",
-                "            pass",
+                "src_cython/context.pyx",
+                "        engine_abandon(self._locks._engine, self.round)",
+                "        pass",
             ),
         ),
         ("tests/behaviour/test_signals.py",),
@@ -753,5 +753,74 @@ for _, key in ipairs(KEYS) do redis""",
             ),
         ),
         ("tests/setups/test_wrong_setups.py",),
+        "work submitted again where a look after a pause has done it",
+        (
+            Edit(
+                "src_cython/batch.pyx",
+                """    if work_is_submitted(work):
+        work_set_waiter(work, waiter)
+        return 0
+""",
+                "",
+            ),
+            Edit(
+                "src_cython/engine.pyx",
+                "    if round.is_opened or round.is_finished:\n",
+                "    if round.is_finished:\n",
+            ),
+        ),
+        ("tests/setups/test_nested.py", "tests/faults/test_processes.py"),
+    ),
+    Mutant(
+        "round opened that was withdrawn before",
+        (
+            Edit(
+                "src_cython/engine.pyx",
+                "    if round.is_opened or round.is_finished:\n",
+                "    if round.is_opened:\n",
+            ),
+        ),
+        ("tests/setups/test_nested.py",),
+    ),
+    Mutant(
+        "set sent behind the roll-back",
+        (
+            Edit(
+                "src_cython/engine.pyx",
+                "    if round.is_rolled_back:\n        round.is_rolled_back = False\n",
+                "    if False:\n        round.is_rolled_back = False\n",
+            ),
+        ),
+        ("tests/setups/test_nested.py",),
+    ),
+    Mutant(
+        "interrupted before the first line of __exit__",
+        (
+            Edit("fastredlock/lease.py", "    @guard_exit\n", ""),
+            Edit("fastredlock/lease.py", "    @guard_release\n", ""),
+        ),
+        ("tests/faults/test_callers.py",),
+    ),
+    Mutant(
+        "interrupted before the first line of __aexit__",
+        (Edit("fastredlock/_awaitable.py", "    @guard_async_exit\n", ""),),
+        ("tests/faults/test_callers.py",),
+    ),
+    Mutant(
+        "signals looked for while a reply is taken",
+        (
+            Edit(
+                "src_cython/facts.pyx",
+                "            now_s, now_us = int(reply[0]), int(reply[1])\n",
+                "            now_us = int(reply[0]) * NS_PER_S + int(reply[1]) * 1000\n"
+                "            now_s, now_us = now_us // NS_PER_S, int(reply[1])\n",
+            ),
+        ),
+        ("tests/faults/test_processes.py",),
+    ),
+    Mutant(
+        "call broken by a logging handler",
+        (Edit("fastredlock/_log.py", "    except Exception:\n", "    except KeyError:\n"),),
+        ("tests/behaviour/test_logging.py",),
     ),
 )
