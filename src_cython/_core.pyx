@@ -24,7 +24,8 @@ include "round.pyx"     # votes and time -> verdict and validity          [pure]
 include "question.pyx"  # what a round asks, by which script              [pure]
 include "reply.pyx"     # a reply -> a vote                               [pure]
 include "link.pyx"      # one descriptor: open, send, receive
-include "address.pyx"   # host names, addresses, unix paths
+include "address.pyx"   # literal addresses, unix paths
+include "lookup.pyx"    # host names, each in a native thread
 include "facts.pyx"     # what a server says of itself                   [pure]
 include "handshake.pyx"  # what a new connection says first               [pure]
 include "tls.pyx"       # records in, plain text out, and back

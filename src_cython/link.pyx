@@ -7,7 +7,7 @@ from libc.string cimport memcmp, memset
 
 cdef enum:
     LINK_CLOSED = 0
-    LINK_RESOLVING = 1     # fd is the read end of the resolver's pipe
+    LINK_RESOLVING = 1     # fd is readable once the name is looked up
     LINK_CONNECTING = 2    # connect(2) under way: writable when it is decided
     LINK_OPEN = 3
 

@@ -466,6 +466,39 @@ for _, key in ipairs(KEYS) do redis""",
         ("tests/setups/test_wrong_setups.py",),
     ),
     Mutant(
+        "a look-up per attempt instead of one per name",
+        (
+            Edit(
+                "src_cython/lookup.pyx",
+                "if found is None or look_up_is_stale(found, now_ns):",
+                "if True:",
+            ),
+        ),
+        ("tests/faults/test_processes.py",),
+    ),
+    Mutant(
+        "an old answer of a name look-up used",
+        (
+            Edit(
+                "src_cython/lookup.pyx",
+                "now_ns - self.state.done_ns > FRESH_NS",
+                "False",
+            ),
+        ),
+        ("tests/faults/test_processes.py",),
+    ),
+    Mutant(
+        "the answer of a name look-up used for ever",
+        (
+            Edit(
+                "src_cython/lookup.pyx",
+                "        if look_ups.by_name.get(self.name) is self:",
+                "        if False:",
+            ),
+        ),
+        ("tests/faults/test_processes.py",),
+    ),
+    Mutant(
         "host name of a certificate not checked",
         (
             Edit(
