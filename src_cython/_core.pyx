@@ -33,6 +33,7 @@ include "debts.pyx"     # replies owed to us, releases owed to a master   [pure]
 include "master.pyx"    # one master: its state, and what comes of replies
 include "opening.pyx"   # from an address to READY; back-off
 include "stream.pyx"    # commands and bytes out, bytes and whole replies in
+include "hub.pyx"       # waiting where gevent or eventlet has patched the program
 include "request.pyx"   # what a thread asks of the one that leads
 include "word.pyx"      # how threads hear, one after the other
 include "crowd.pyx"     # the threads that share an engine

@@ -18,6 +18,7 @@ cdef class LookUp            # lookup.pyx
 
 
 @cython.final
+@cython.internal
 cdef class AddressList:
     """The addresses of one master, found now or still being looked up."""
 

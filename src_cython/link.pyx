@@ -36,6 +36,10 @@ cdef bint link_has_news(Link *self) noexcept nogil:
     return self.received > 0 or self.error != 0 or self.is_at_end
 
 
+cdef bint link_wants_to_write(Link *self) noexcept nogil:
+    return self.phase == LINK_CONNECTING or buffer_length(&self.outgoing) > 0
+
+
 cdef bint link_is_caught_up(Link *self) noexcept nogil:
     # Whether what was received seems to hold the reply to the last command: all but a
     # few of our replies are one line. A guess, to know when to stop reading; a wrong
@@ -86,7 +90,7 @@ cdef int link_watch(Link *self, int epoll_fd, uint32_t index) noexcept nogil:
         return 0
     event.events = EPOLLIN
     event.data.u32 = index
-    if self.phase == LINK_CONNECTING or buffer_length(&self.outgoing) > 0:
+    if link_wants_to_write(self):
         event.events = EPOLLIN | EPOLLOUT
     if event.events == self.watched:
         return 0

@@ -1,11 +1,11 @@
 # Looking a host name up: in a native thread of its own, one per name at a time.
 #
 # getaddrinfo(3) has no non-blocking form and can take seconds, in which no round may
-# stand still. So a name, and only a name, is looked up by a short-lived thread, at every
-# (re)connect: a server may have moved. The thread runs no Python: libraries that patch
-# Python's threads (gevent, eventlet) do not reach it, and neither does the end of the
-# interpreter. It tells that it is done through an eventfd, of which every connection
-# that waits for the answer polls a duplicate.
+# stand still. So a name, and only a name, is looked up by a short-lived thread, at
+# every (re)connect: a server may have moved. The thread runs no Python: libraries that
+# patch Python's threads (gevent, eventlet) do not reach it, and neither does the end of
+# the interpreter. It tells that it is done through an eventfd, of which every
+# connection that waits for the answer polls a duplicate.
 #
 # A name has one look-up under way in this process, however many masters, attempts and
 # engines ask for it. A connection that gives up leaves it running; the next attempt
@@ -75,7 +75,7 @@ cdef void look_up_disown(LookUpState *state) noexcept nogil:
 
 
 cdef void *look_up_run(void *given) noexcept nogil:
-    # The thread. Its signals are blocked; it holds no lock of ours and no Python object.
+    # The thread: it has no Python object and no lock of ours.
     cdef LookUpState *state = <LookUpState *>given
     cdef uint64_t one = 1
     cdef addrinfo hints

@@ -6,6 +6,9 @@ from posix.time cimport timespec
 from posix.types cimport pid_t
 
 
+cdef extern from "<errno.h>" nogil:
+    enum: ECANCELED
+
 cdef extern from "<time.h>" nogil:
     int clock_gettime(int clock, timespec *now)
     enum: CLOCK_MONOTONIC

@@ -238,6 +238,9 @@ def look_up_slowly(*urls: str) -> None:
     calls.delay_look_ups(0)
     assert is_locked(locks, 2)  # by answers that came when nobody waited any more
     assert calls.made()["look_ups"] == len(urls)
+    ended = time.monotonic() + 2
+    while threads() > before and time.monotonic() < ended:
+        time.sleep(0.01)
     assert threads() == before
     for url in urls:
         redis.Redis.from_url(url).client_kill_filter(_type="normal", skipme=True)

@@ -499,6 +499,50 @@ for _, key in ipairs(KEYS) do redis""",
         ("tests/faults/test_processes.py",),
     ),
     Mutant(
+        "a greenlet taken for its thread",
+        (
+            Edit(
+                "src_cython/crowd.pyx",
+                "    return self.greenlet == 0 or hub_greenlet() in (0, self.greenlet)",
+                "    return True",
+            ),
+        ),
+        ("tests/faults/test_greenlets.py",),
+    ),
+    Mutant(
+        "a greenlet that leads sleeps in the kernel",
+        (
+            Edit(
+                "src_cython/wait.pyx",
+                "cdef bint is_green = crowd_is_green(self.crowd)",
+                "cdef bint is_green = False",
+            ),
+        ),
+        ("tests/faults/test_greenlets.py",),
+    ),
+    Mutant(
+        "a greenlet that follows sleeps in the kernel",
+        (
+            Edit(
+                "src_cython/request.pyx",
+                "kind != REQUEST_WITHDRAW and hub_greenlet() != 0",
+                "False",
+            ),
+        ),
+        ("tests/faults/test_greenlets.py",),
+    ),
+    Mutant(
+        "a forked copy of a leading greenlet goes on",
+        (
+            Edit(
+                "src_cython/hub.pyx",
+                "    if generation != current_generation:\n",
+                "    if False:\n",
+            ),
+        ),
+        ("tests/faults/test_greenlets.py",),
+    ),
+    Mutant(
         "host name of a certificate not checked",
         (
             Edit(
