@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
-from time import sleep
 
 from ._attempt import attempts
 from ._core import Round, leave, now_ns, undo
@@ -75,7 +75,7 @@ class Acquisition(BaseAcquisition):
         locks = self._locks
         for step in self.steps(ttl, timeout):
             if isinstance(step, float):
-                sleep(step)
+                time.sleep(step)  # gevent's or eventlet's, whenever it was patched
             else:
                 self.round = step
                 locks._run(step)

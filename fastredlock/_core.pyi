@@ -169,10 +169,6 @@ def vote_of_reply(
 ) -> tuple[Vote, str | None]: ...
 
 @final
-class AddressList:
-    def look_up(self, host: bytes, port: bytes) -> None: ...
-
-@final
 class Facts:
     def __init__(self, info: object) -> None: ...
     @property

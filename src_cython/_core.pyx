@@ -24,7 +24,8 @@ include "round.pyx"     # votes and time -> verdict and validity          [pure]
 include "question.pyx"  # what a round asks, by which script              [pure]
 include "reply.pyx"     # a reply -> a vote                               [pure]
 include "link.pyx"      # one descriptor: open, send, receive
-include "address.pyx"   # host names, addresses, unix paths
+include "address.pyx"   # literal addresses, unix paths
+include "lookup.pyx"    # host names, each in a native thread
 include "facts.pyx"     # what a server says of itself                   [pure]
 include "rights.pyx"    # what our user may not do there                 [pure]
 include "guard.pyx"     # when a master may vote that lost its votes     [pure]
@@ -34,6 +35,7 @@ include "debts.pyx"     # replies owed to us, releases owed to a master   [pure]
 include "master.pyx"    # one master: its state, and what comes of replies
 include "opening.pyx"   # from an address to READY; back-off
 include "stream.pyx"    # commands and bytes out, bytes and whole replies in
+include "hub.pyx"       # waiting where gevent or eventlet has patched the program
 include "request.pyx"   # what a thread asks of the one that leads
 include "word.pyx"      # how threads hear, one after the other
 include "crowd.pyx"     # the threads that share an engine

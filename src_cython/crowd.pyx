@@ -49,6 +49,7 @@ cdef class Crowd:
 
     cdef PyThread_type_lock mutex
     cdef unsigned long owner            # thread that holds it...
+    cdef size_t greenlet                # ...its greenlet, or 0 (hub.pyx)...
     cdef int depth                      # ...and how often
     cdef Bell bell
     cdef list requests                  # left for the leader
@@ -97,13 +98,21 @@ cdef void crowd_put_bell_away(Crowd self) noexcept:
 
 cdef bint crowd_is_mine(Crowd self) noexcept:
     # A signal handler or a finalizer may take a lock in the middle of a step.
-    return self.depth > 0 and self.owner == PyThread_get_thread_ident()
+    if self.depth == 0 or self.owner != PyThread_get_thread_ident():
+        return False
+    return self.greenlet == 0 or hub_greenlet() in (0, self.greenlet)
+
+
+cdef bint crowd_is_green(Crowd self) noexcept:
+    # Whether the leader has to wait through the hub.
+    return self.greenlet != 0 and hub_greenlet() == self.greenlet
 
 
 cdef bint crowd_try_enter(Crowd self) noexcept:
     if PyThread_acquire_lock(self.mutex, NOWAIT_LOCK) == 0:
         return False
     self.owner = PyThread_get_thread_ident()
+    self.greenlet = hub_greenlet()
     self.depth = 1
     return True
 
@@ -114,6 +123,9 @@ cdef int crowd_leave(Crowd self) except -1:
         PyThread_release_lock(self.mutex)
         if not word_is_out(self.word):      # else its last one calls
             crowd_elect(self)
+    elif self.greenlet != 0:      # the outer step may wait in the hub for what is done
+        self.bell.is_sleeping = 1
+        crowd_ring(self)
     return 0
 
 

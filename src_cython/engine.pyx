@@ -381,8 +381,6 @@ cdef int engine_forget_connections(Engine self, int64_t now_ns) except -1:
     cdef Master master
     for master in self.masters:
         link_close(&master.link)
-        if master.addresses is not None:
-            address_end_look_up(master.addresses)
         master.feed = master.gets = master.handshake = None
         master.addresses = master.tls = None
         master_set_state(master, MASTER_CLOSED)

@@ -7,7 +7,7 @@ from libc.string cimport memcmp, memset
 
 cdef enum:
     LINK_CLOSED = 0
-    LINK_RESOLVING = 1     # fd is the read end of the resolver's pipe
+    LINK_RESOLVING = 1     # fd is readable once the name is looked up
     LINK_CONNECTING = 2    # connect(2) under way: writable when it is decided
     LINK_OPEN = 3
 
@@ -34,6 +34,10 @@ cdef struct Link:
 
 cdef bint link_has_news(Link *self) noexcept nogil:
     return self.received > 0 or self.error != 0 or self.is_at_end
+
+
+cdef bint link_wants_to_write(Link *self) noexcept nogil:
+    return self.phase == LINK_CONNECTING or buffer_length(&self.outgoing) > 0
 
 
 cdef bint link_is_caught_up(Link *self) noexcept nogil:
@@ -86,7 +90,7 @@ cdef int link_watch(Link *self, int epoll_fd, uint32_t index) noexcept nogil:
         return 0
     event.events = EPOLLIN
     event.data.u32 = index
-    if self.phase == LINK_CONNECTING or buffer_length(&self.outgoing) > 0:
+    if link_wants_to_write(self):
         event.events = EPOLLIN | EPOLLOUT
     if event.events == self.watched:
         return 0

@@ -379,7 +379,9 @@ cdef int master_check_time(Master self, int64_t now_ns) except -1:
         if now_ns >= self.give_up_at_ns:
             master_on_lost(self, handshake_silence(self), now_ns)
     elif self.state_code == MASTER_CONNECTING and now_ns >= self.give_up_at_ns:
-        master_on_address_failed(self, "connect timed out", now_ns)
+        is_resolving = self.link.phase == LINK_RESOLVING
+        reason = "name look-up takes too long" if is_resolving else "connect timed out"
+        master_on_address_failed(self, reason, now_ns)
     return 0
 
 

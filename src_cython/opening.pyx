@@ -3,7 +3,7 @@
 
 from libc.errno cimport EINPROGRESS
 from libc.stdint cimport int64_t, uint64_t
-from libc.string cimport strerror
+from libc.string cimport memcpy, strerror
 
 cdef enum:
     BACKOFF_FIRST_NS = 50_000_000
@@ -30,7 +30,6 @@ cdef int master_begin_connect(Master self, int64_t now_ns) except -1:
 
 cdef int master_open(Master self, int64_t now_ns) except -1:
     """Begin to connect; nothing here waits."""
-    cdef int fd
     cdef bytes host
     master_begin_connect(self, now_ns)
     self.addresses = AddressList()
@@ -42,12 +41,18 @@ cdef int master_open(Master self, int64_t now_ns) except -1:
         )
         if address_is_literal(self.addresses, host, self.settings.port):
             return master_try_address(self, now_ns)
-        fd = address_begin_look_up(self.addresses, host, self.settings.port)
+        return master_look_up(self, host, self.settings.port, now_ns)
     except BaseException as error:      # the codec of a Unicode name runs Python code
         reason = None
         if isinstance(error, (OSError, RuntimeError, UnicodeError)):
             reason = f"{type(error).__name__}: {error}"
         return master_on_exception(self, error, reason, now_ns)
+
+
+cdef int master_look_up(Master self, bytes host, int port, int64_t now_ns) except -1:
+    cdef int fd
+    self.addresses.look_up = look_up_of(host, port, now_ns)
+    fd = look_up_watch(self.addresses.look_up)
     if fd < 0:
         return master_on_lost(self, error_text(fd), now_ns)
     self.link.fd = fd
@@ -56,11 +61,25 @@ cdef int master_open(Master self, int64_t now_ns) except -1:
 
 
 cdef int master_on_resolved(Master self, int64_t now_ns) except -1:
+    cdef LookUp look_up = self.addresses.look_up
     link_close(&self.link)
-    if self.addresses.gai_error != 0:
-        told = <bytes>gai_strerror(self.addresses.gai_error)
+    if look_up_is_stale(look_up, now_ns):      # nobody looked here for a while
+        self.give_up_at_ns = now_ns + self.connect_timeout_ns
+        try:
+            return master_look_up(self, look_up.name[0], look_up.name[1], now_ns)
+        except OSError as error:
+            return master_on_lost(self, f"{type(error).__name__}: {error}", now_ns)
+    look_up_forget(look_up)
+    if look_up.state.gai_error != 0:
+        told = <bytes>gai_strerror(look_up.state.gai_error)
         reason = f"name look-up: {told.decode('utf-8', 'replace').lower()}"
         return master_on_lost(self, reason, now_ns)
+    self.addresses.look_up = None
+    self.addresses.count = look_up.state.count
+    memcpy(
+        self.addresses.addresses, look_up.state.addresses,
+        sizeof(look_up.state.addresses),
+    )
     return master_try_address(self, now_ns)
 
 

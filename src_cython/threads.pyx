@@ -91,8 +91,19 @@ cdef int engine_check_fork(Engine self) except -1:
     self.generation = current_generation
     self.admissions = []
     self.closed = []
+    if self.crowd.depth > 0 and self.crowd.greenlet != 0:
+        engine_leave_open(self)
     crowd_reset(self.crowd)
     return engine_forget_connections(self, clock_ns())
+
+
+cdef void engine_leave_open(Engine self) noexcept:
+    # A leader's greenlet was copied, and its hub watches these: libev aborts where a
+    # watched descriptor is closed.
+    cdef int i
+    for i in range(self.master_count):
+        self.links[i].fd = -1
+    self.crowd.bell.fd = -1
 
 
 cdef bint engine_try_enter(Engine self) noexcept:
@@ -103,6 +114,8 @@ cdef bint engine_try_enter(Engine self) noexcept:
 
 
 cdef int engine_leave(Engine self) except -1:
+    if self.generation != current_generation or not crowd_is_mine(self.crowd):
+        return 0      # a leader's greenlet, copied by a fork
     crowd_leave(self.crowd)
     return engine_serve(self) if self.crowd.depth == 0 else 0
 
@@ -110,6 +123,8 @@ cdef int engine_leave(Engine self) except -1:
 cdef int engine_serve(Engine self) except -1:
     # Requests that nobody waits for, left while the last leader was going.
     cdef Crowd crowd = self.crowd
+    if self.generation != current_generation:
+        return 0
     while crowd.bell.requested and not crowd.waiting and crowd_try_enter(crowd):
         try:
             engine_take_requests(self)

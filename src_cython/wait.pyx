@@ -86,7 +86,7 @@ cdef int links_poll(
             continue
         polled[watched].fd = link.fd
         polled[watched].events = POLLIN
-        if link.phase == LINK_CONNECTING or buffer_length(&link.outgoing) > 0:
+        if link_wants_to_write(link):
             polled[watched].events = POLLIN | POLLOUT
         polled[watched].revents = 0
         watched += 1
@@ -201,18 +201,50 @@ cdef bint engine_step(Engine self, int wanted, int64_t limit_ns) except -1:
     a signal came first.
     """
     cdef int error
+    cdef int64_t until_ns
+    cdef bint is_green = crowd_is_green(self.crowd)
     engine_take_left(self)
     engine_take_requests(self)
+    until_ns = min(self.next_ns, limit_ns)
     with nogil:
         error = links_exchange(
             self.in_turn, self.polled, self.master_count, wanted,
-            min(self.next_ns, limit_ns), &self.crowd.bell,
+            0 if is_green else until_ns, &self.crowd.bell,
         )
     if error == 0:
+        if is_green:
+            engine_wait_in_hub(self, until_ns)
         engine_take_events(self)
     elif error != -EINTR:
         raise OSError(-error, "ppoll")
     return error == -EINTR
+
+
+cdef int engine_wait_in_hub(Engine self, int64_t until_ns) except -1:
+    # In place of a poll that sleeps, where one that does not found nothing. The next
+    # step reads what has come; until then the leader touches nothing.
+    cdef Bell *bell = &self.crowd.bell
+    cdef int64_t left_ns = min(until_ns - clock_ns(), <int64_t>SLEEP_LIMIT_NS)
+    cdef list readable = [], writable = []
+    cdef Link *link
+    cdef int i
+    for i in range(self.master_count):
+        link = self.links[i]
+        if link.is_parsing:
+            continue
+        if link.is_ready or link_has_news(link):
+            return 0
+        if link.fd >= 0:
+            (writable if link_wants_to_write(link) else readable).append(link.fd)
+    if bell.fd >= 0:
+        readable.append(bell.fd)
+    if left_ns <= 0 or bell_is_rung_before_sleep(bell):
+        return 0
+    try:
+        hub_wait(readable, writable, left_ns)
+    finally:
+        bell.is_sleeping = 0
+    return 0
 
 
 cdef int engine_look_again(Engine self) except -1:

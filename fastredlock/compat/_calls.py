@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
-from time import sleep
 
 from .. import (
     FastRedlock,
@@ -88,5 +88,5 @@ def tries() -> Iterator[int]:
     """Count the tries, with a pause before those that need one."""
     for attempt, pause in enumerate(PAUSES, 1):
         if pause:
-            sleep(pause)
+            time.sleep(pause)
         yield attempt

@@ -8,12 +8,12 @@ sleep after the last one, and measures with a clock that nobody sets.
 
 from __future__ import annotations
 
+import time
 from collections import namedtuple
 from collections.abc import Iterable
 from logging import getLogger
 from os import urandom
 from string import ascii_letters, digits
-from time import sleep
 from typing import Any, Literal
 
 from .. import (
@@ -105,7 +105,7 @@ class Redlock:
             return False  # drift takes off all of it
         for tried in range(self.retry_count):
             if tried:
-                sleep(self.retry_delay)
+                time.sleep(self.retry_delay)
             lease = self._try(resource, ttl)
             if lease is None:
                 continue

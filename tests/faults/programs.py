@@ -158,6 +158,10 @@ class Calls:
         """Let moving.test have this address from now on."""
         (ctypes.c_char * 64).in_dll(self._library, "moving_to").value = address
 
+    def delay_look_ups(self, milliseconds: int) -> None:
+        """Let each look-up of <anything>.slow.test take so long from now on."""
+        ctypes.c_int.in_dll(self._library, "slow_ms").value = milliseconds
+
     def made(self) -> dict[str, int]:
         """Tell how many there were so far."""
         return {
@@ -203,6 +207,76 @@ def back_off(*urls: str) -> None:
     sends = 20 * 2 * 4  # a round writes once to each of the others
     assert cost == {"look_ups": 0, "sockets": 0, "connects": 0, "sends": sends}, cost
     locks.close()
+
+
+def slow_masters(urls: tuple[str, ...]) -> list[tuple[str, int]]:
+    """Name the masters so that their look-ups are slow."""
+    return [(f"m{i}.slow.test", urlsplit(url).port or 0) for i, url in enumerate(urls)]
+
+
+def is_locked(locks: FastRedlock, seconds: float) -> bool:
+    """Try for so long to take and release a lock."""
+    ended = time.monotonic() + seconds
+    while time.monotonic() < ended:
+        with suppress(QuorumUnreachableError):
+            lease = locks.acquire(KEY, timeout=0.1)
+            assert lease is not None
+            return lease.release() is ReleaseStatus.RELEASED
+    return False
+
+
+def threads() -> int:
+    return len(os.listdir("/proc/self/task"))
+
+
+def look_up_slowly(*urls: str) -> None:
+    """Try on and on while each name takes longer than a connection may take."""
+    calls = Calls()
+    calls.delay_look_ups(1500)
+    masters, before = slow_masters(urls), threads()
+    for locks in (FastRedlock(masters, connect_timeout=0.1) for _ in range(3)):
+        assert not is_locked(locks, 0.3)
+        assert threads() - before <= len(urls)
+    assert calls.made()["look_ups"] == len(urls)  # of three engines, many attempts
+    calls.delay_look_ups(0)
+    assert is_locked(locks, 2)  # by answers that came when nobody waited any more
+    assert calls.made()["look_ups"] == len(urls)
+    ended = time.monotonic() + 2
+    while threads() > before and time.monotonic() < ended:
+        time.sleep(0.01)
+    assert threads() == before
+    for url in urls:
+        redis.Redis.from_url(url).client_kill_filter(_type="normal", skipme=True)
+    looked_up = calls.made()["look_ups"]  # redis-py has looked up, too
+    assert is_locked(locks, 2)
+    locks.connect()
+    assert calls.made()["look_ups"] - looked_up == len(urls)  # at every reconnect
+
+
+def look_up_late(*urls: str) -> None:
+    """Use no answer that came long before the attempt."""
+    calls = Calls()
+    calls.delay_look_ups(300)
+    locks = FastRedlock(slow_masters(urls), connect_timeout=0.1)
+    assert not is_locked(locks, 0.1)
+    time.sleep(0.3 + 2.1)
+    calls.delay_look_ups(0)
+    assert is_locked(locks, 2)
+    assert calls.made()["look_ups"] == 2 * len(urls)
+
+
+def look_up_in_a_child(*urls: str) -> None:
+    """Fork while names are being looked up: the child has no such thread."""
+    calls = Calls()
+    calls.delay_look_ups(1000)
+    locks = FastRedlock(slow_masters(urls), connect_timeout=0.1)
+    assert not is_locked(locks, 0.1)
+    child = os.fork()
+    if child == 0:
+        calls.delay_look_ups(0)
+        os._exit(not is_locked(locks, 0.8))
+    assert os.waitpid(child, 0)[1] == 0
+    assert is_locked(locks, 2)
 
 
 def interrupt_at_random(*urls: str) -> None:

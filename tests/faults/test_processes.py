@@ -94,3 +94,14 @@ def test_back_off_when_a_master_refuses_then_a_round_pays_nothing_for_it(
 ) -> None:
     masters.stop(0)
     run("back_off", masters.urls, interposer)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "program", ["look_up_slowly", "look_up_late", "look_up_in_a_child"]
+)
+def test_look_up_when_names_are_slow_then_each_has_one_thread(
+    urls: list[str], interposer: str, program: str
+) -> None:
+    """F15: each attempt began one more thread per master, 411 in all."""
+    run(program, urls[:3], interposer)

@@ -753,6 +753,8 @@ for _, key in ipairs(KEYS) do redis""",
             ),
         ),
         ("tests/setups/test_wrong_setups.py",),
+    ),
+    Mutant(
         "work submitted again where a look after a pause has done it",
         (
             Edit(
@@ -820,7 +822,90 @@ for _, key in ipairs(KEYS) do redis""",
     ),
     Mutant(
         "call broken by a logging handler",
-        (Edit("fastredlock/_log.py", "    except Exception:\n", "    except KeyError:\n"),),
+        (
+            Edit(
+                "fastredlock/_log.py",
+                "    except Exception:\n",
+                "    except KeyError:\n",
+            ),
+        ),
         ("tests/behaviour/test_logging.py",),
+    ),
+    Mutant(
+        "a look-up per attempt instead of one per name",
+        (
+            Edit(
+                "src_cython/lookup.pyx",
+                "if found is None or look_up_is_stale(found, now_ns):",
+                "if True:",
+            ),
+        ),
+        ("tests/faults/test_processes.py",),
+    ),
+    Mutant(
+        "an old answer of a name look-up used",
+        (
+            Edit(
+                "src_cython/lookup.pyx",
+                "now_ns - self.state.done_ns > FRESH_NS",
+                "False",
+            ),
+        ),
+        ("tests/faults/test_processes.py",),
+    ),
+    Mutant(
+        "the answer of a name look-up used for ever",
+        (
+            Edit(
+                "src_cython/lookup.pyx",
+                "        if look_ups.by_name.get(self.name) is self:",
+                "        if False:",
+            ),
+        ),
+        ("tests/faults/test_processes.py",),
+    ),
+    Mutant(
+        "a greenlet taken for its thread",
+        (
+            Edit(
+                "src_cython/crowd.pyx",
+                "    return self.greenlet == 0 or hub_greenlet() in (0, self.greenlet)",
+                "    return True",
+            ),
+        ),
+        ("tests/faults/test_greenlets.py",),
+    ),
+    Mutant(
+        "a greenlet that leads sleeps in the kernel",
+        (
+            Edit(
+                "src_cython/wait.pyx",
+                "cdef bint is_green = crowd_is_green(self.crowd)",
+                "cdef bint is_green = False",
+            ),
+        ),
+        ("tests/faults/test_greenlets.py",),
+    ),
+    Mutant(
+        "a greenlet that follows sleeps in the kernel",
+        (
+            Edit(
+                "src_cython/request.pyx",
+                "kind != REQUEST_WITHDRAW and hub_greenlet() != 0",
+                "False",
+            ),
+        ),
+        ("tests/faults/test_greenlets.py",),
+    ),
+    Mutant(
+        "a forked copy of a leading greenlet goes on",
+        (
+            Edit(
+                "src_cython/hub.pyx",
+                "    if generation != current_generation:\n",
+                "    if False:\n",
+            ),
+        ),
+        ("tests/faults/test_greenlets.py",),
     ),
 )
