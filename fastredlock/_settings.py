@@ -113,6 +113,7 @@ class Settings:
             self.connect_timeout_ns,
             self.tls_contexts,
             0 if self.max_ttl is None else positive_ns("max_ttl", self.max_ttl),
+            tokens_are_given=self.new_token is not draw_token,
         )
 
     def _release(self) -> Script:

@@ -157,6 +157,7 @@ cdef int debts_fail(Debts self, str reason, int64_t now_ns) except -1:
             continue
         if round.operation_code == OPERATION_RELEASE:
             debts_carry(self, round, entry.key_until_ns, now_ns)
+        round_on_dropped(round, self.master, now_ns)
         if round.verdict_code == VERDICT_OPEN:
             round_on_vote(round, self.master, VOTE_FAILED, reason, False, now_ns)
     return 0

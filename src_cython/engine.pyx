@@ -32,6 +32,8 @@ cdef class Engine:
     cdef bint has_batch                    # queued: more than sockets take at once
     cdef list by_hand                      # simulator: masters to connect; else None
     cdef Crowd crowd                       # the threads that share this engine
+    cdef dict uses                         # (key, token): TokenUse; None: own tokens
+    cdef Py_ssize_t sweep_at               # uses, from how many on they are looked at
 
     def __cinit__(self):
         self.crowd = Crowd()
@@ -43,6 +45,7 @@ cdef class Engine:
         self, endpoints, Scripts scripts not None, int64_t connect_timeout_ns,
         tuple tls_contexts=(), int64_t max_ttl_ns=0,
         bytes client_name=b"fastredlock", uint64_t jitter_seed=0,
+        bint tokens_are_given=False,
     ):
         cdef Master master
         if self.masters is not None:
@@ -55,6 +58,7 @@ cdef class Engine:
         self.scripts = scripts
         self.connect_timeout_ns = connect_timeout_ns
         self.generation = current_generation
+        self.uses = {} if tokens_are_given else None
         self.masters = [
             Master(
                 i, endpoint, tls_contexts[i] if tls_contexts else None, client_name,
@@ -94,6 +98,11 @@ cdef class Engine:
             if self.in_turn[place] == self.links[i]
         ])
 
+    @property
+    def use_count(self):
+        """How many uses of given tokens are remembered."""
+        return 0 if self.uses is None else len(self.uses)
+
     def health(self):
         """Per master: (name, MasterState, reason or last error, Facts, ServerClock,
         its last round trips in us, sorted)."""
@@ -130,6 +139,7 @@ cdef class Engine:
             OPERATION_EXTEND, lease.resource, lease.token, terms, self.master_count
         )
         extension.keys = lease.keys
+        extension.uses = lease.uses
         return extension
 
     def new_release(self, Round lease not None, Terms terms not None):
@@ -139,6 +149,7 @@ cdef class Engine:
         )
         release.keys = lease.keys
         release.may_hold = lease.may_hold
+        release.uses = lease.uses
         return release
 
     def new_adopted(self, bytes resource not None, bytes token not None,
@@ -284,6 +295,8 @@ cdef int engine_start(Engine self, Round round, int64_t now_ns) except -1:
     self.counters.rounds += 1
     round.is_inner = self.crowd.depth > 1
     turns_take(self.in_turn, self.links, self.master_count, self.counters.rounds)
+    if self.uses is not None and round.operation_code <= OPERATION_RELEASE:
+        return engine_start_given(self, round, now_ns)
     return engine_queue(self, round, <uint64_t>-1, now_ns)
 
 
@@ -295,11 +308,14 @@ cdef int engine_roll_back(Engine self, Round round, int64_t now_ns) except -1:
         round.operation_code != OPERATION_ACQUIRE
         or round.is_rolled_back or not round.may_hold
         or round.generation != current_generation    # the parent's, who may hold it
+        or round_is_overused(round)
     ):
         return 0
     round.is_rolled_back = True
     self.counters.rolled_back += 1
     release = self.new_release(round, round.terms)
+    if release.uses is not None:
+        uses_note(release)
     return engine_queue(self, release, release.may_hold, now_ns)
 
 
@@ -315,7 +331,7 @@ cdef int engine_on_closed(Engine self, Round round, int64_t now_ns) except -1:
         self.counters.unreachable += 1
     else:
         self.counters.too_late += 1
-    if verdict != VERDICT_UNREACHABLE and not round.needs_all:
+    if verdict != VERDICT_UNREACHABLE and not (round.needs_all or round.is_withheld):
         engine_learn_round_trip(self, round.closed_ns - round.opened_ns)
     if verdict != VERDICT_WON:
         engine_roll_back(self, round, now_ns)

@@ -21,6 +21,7 @@ from .. import (
     Lease,
     QuorumUnreachableError,
     ReleaseStatus,
+    TokenReusedError,
     ValidityExhaustedError,
 )
 from ._shared import key_name, shared_locks, token_source, try_once
@@ -153,7 +154,11 @@ class Redlock:
         token_source.set(self.get_unique_id)
         try:
             return try_once(self._locks, key_name(resource), ttl / 1000)
-        except (QuorumUnreachableError, ValidityExhaustedError) as error:
+        except (
+            QuorumUnreachableError,
+            TokenReusedError,
+            ValidityExhaustedError,
+        ) as error:
             _warn("%s", error)
             return None
 

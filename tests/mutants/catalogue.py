@@ -289,6 +289,62 @@ MUTANTS = (
         ("tests/core/test_attempt.py", "tests/behaviour/test_tokens.py"),
     ),
     Mutant(
+        "given token used again before its release is confirmed",
+        (
+            Edit(
+                "src_cython/given.pyx",
+                "bit_count(late | unsettled) < self.quorum <= ready:",
+                "bit_count(late | unsettled) < 0 <= ready:",
+            ),
+        ),
+        ("tests/core/test_uses.py", "tests/faults/test_given_tokens.py"),
+    ),
+    Mutant(
+        "given token sent to a master that may still release it",
+        (
+            Edit(
+                "src_cython/given.pyx",
+                "                late |= bit\n",
+                "                unsettled |= bit\n",
+            ),
+        ),
+        ("tests/faults/test_given_tokens.py",),
+    ),
+    Mutant(
+        "given token sent again while its lease is valid",
+        (
+            Edit(
+                "src_cython/given.pyx",
+                "        if use_is_held(<TokenUse>use, now_ns):",
+                "        if False and use_is_held(<TokenUse>use, now_ns):",
+            ),
+        ),
+        ("tests/core/test_uses.py", "tests/faults/test_given_tokens.py"),
+    ),
+    Mutant(
+        "lease released although its token was used again",
+        (
+            Edit(
+                "src_cython/given.pyx",
+                "    if round_is_overused(round):\n        return engine_withhold",
+                "    if False:\n        return engine_withhold",
+            ),
+        ),
+        ("tests/faults/test_given_tokens.py",),
+    ),
+    Mutant(
+        "python-redis-lock's id kept after a release that nobody confirmed",
+        (
+            Edit(
+                "fastredlock/compat/redis_lock/_lock.py",
+                "            self._lease, self._is_settled = None, True\n"
+                "            self._renew_id()\n",
+                "            self._lease, self._is_settled = None, True\n",
+            ),
+        ),
+        ("tests/compat/test_late_releases.py",),
+    ),
+    Mutant(
         "interrupted round not rolled back",
         (
             Edit(
