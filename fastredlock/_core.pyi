@@ -285,6 +285,7 @@ class Engine:
         client_name: bytes = b"fastredlock",
         jitter_seed: int = 0,
         tokens_are_given: bool = False,
+        servers_may_be_same: bool = False,
     ) -> None: ...
     @property
     def counters(self) -> Counters: ...

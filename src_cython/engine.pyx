@@ -32,6 +32,7 @@ cdef class Engine:
     cdef bint has_batch                    # queued: more than sockets take at once
     cdef list by_hand                      # simulator: masters to connect; else None
     cdef Crowd crowd                       # the threads that share this engine
+    cdef bint servers_may_be_same          # compat: databases of one server
     cdef dict uses                         # (key, token): TokenUse; None: own tokens
     cdef Py_ssize_t sweep_at               # uses, from how many on they are looked at
 
@@ -45,7 +46,7 @@ cdef class Engine:
         self, endpoints, Scripts scripts not None, int64_t connect_timeout_ns,
         tuple tls_contexts=(), int64_t max_ttl_ns=0,
         bytes client_name=b"fastredlock", uint64_t jitter_seed=0,
-        bint tokens_are_given=False,
+        bint tokens_are_given=False, bint servers_may_be_same=False,
     ):
         cdef Master master
         if self.masters is not None:
@@ -59,6 +60,7 @@ cdef class Engine:
         self.connect_timeout_ns = connect_timeout_ns
         self.generation = current_generation
         self.uses = {} if tokens_are_given else None
+        self.servers_may_be_same = servers_may_be_same
         self.masters = [
             Master(
                 i, endpoint, tls_contexts[i] if tls_contexts else None, client_name,
@@ -277,12 +279,25 @@ cdef int engine_on_news(Engine self, Master master, int64_t now_ns) except -1:
             other is not master and other.state_code == MASTER_READY
             and master.facts.run_id is not None
             and other.facts.run_id == master.facts.run_id
+            and not engine_may_share(self, master, other)
         ):
             refusal = f"is the same server as {other.name}: one server has one vote"
     if refusal is not None and master.state_code == MASTER_READY:
         engine_warn(self, master, refusal)
         return master_on_lost(master, refusal, now_ns)
     return 0
+
+
+cdef bint engine_may_share(Engine self, Master master, Master other) except -1:
+    # Databases of one server, where a replaced library took them.
+    if not self.servers_may_be_same or other.settings.db == master.settings.db:
+        return False
+    if other.settings.server != master.settings.server:     # else it was said before
+        engine_warn(
+            self, master,
+            f"is the same server as {other.name}: its databases fail together",
+        )
+    return True
 
 
 cdef int engine_warn(Engine self, Master master, str text) except -1:

@@ -24,7 +24,13 @@ from .. import (
     TokenReusedError,
     ValidityExhaustedError,
 )
-from ._shared import key_name, shared_locks, token_source, try_once
+from ._shared import (
+    SameServerAllowed,
+    key_name,
+    shared_locks,
+    token_source,
+    try_once,
+)
 
 __all__ = ["CannotObtainLock", "Lock", "MultipleRedlockException", "Redlock"]
 
@@ -94,7 +100,9 @@ class Redlock:
         self.retry_delay = retry_delay or self.default_retry_delay
         try:
             self._locks = shared_locks(
-                FastRedlock, self.servers, drift_factor=self.clock_drift_factor
+                FastRedlock,
+                SameServerAllowed(self.servers),
+                drift_factor=self.clock_drift_factor,
             )
         except ValueError as error:
             raise Warning(str(error)) from error

@@ -51,7 +51,10 @@ ARROWS: dict[str, set[str]] = {
     },
     "testing": set(),
 }
-PUBLIC = {"", "asyncio", "testing", "client", "errors", "lease", "retry", "stats"}
+PUBLIC = {
+    *("", "asyncio", "testing", "client", "errors", "lease", "retry", "stats"),
+    "url",  # for compat: that masters may be databases of one server
+}
 SMALL = ["errors", "retry", "url", "scripts", "lease", "votes", "stats"]
 HEAVY = {"asyncio", "ssl", "argparse", "redis", "logging", "inspect", "socket"}
 

@@ -345,6 +345,28 @@ MUTANTS = (
         ("tests/compat/test_late_releases.py",),
     ),
     Mutant(
+        "databases of one server taken outside compat",
+        (
+            Edit(
+                "fastredlock/url.py",
+                "    if isinstance(masters, SameServerAllowed):",
+                "    if True:",
+            ),
+        ),
+        ("tests/test_url.py", "tests/compat/test_one_server.py"),
+    ),
+    Mutant(
+        "aioredlock's unlock takes what another holds for free",
+        (
+            Edit(
+                "fastredlock/compat/aioredlock/algorithm.py",
+                "            if not self._is_free(votes):\n",
+                "            if not (votes or self._is_free(votes)):\n",
+            ),
+        ),
+        ("tests/compat/test_aioredlock_suite.py",),
+    ),
+    Mutant(
         "interrupted round not rolled back",
         (
             Edit(

@@ -228,7 +228,9 @@ class Lock:
         if self._lock_renewal_thread is not None:
             raise AlreadyStarted("Lock refresh thread already started")
         logger_for_refresh_start.debug(
-            "Starting renewal thread for Lock(%r).", self._name
+            "Starting renewal thread for Lock(%r). Refresh interval: %s seconds.",
+            self._name,
+            self._lock_renewal_interval,
         )
         self._lock_renewal_stop = threading.Event()
         self._lock_renewal_thread = threading.Thread(
@@ -247,11 +249,13 @@ class Lock:
         thread, self._lock_renewal_thread = self._lock_renewal_thread, None
         if thread is None:
             return
-        logger_for_refresh_shutdown.debug("Ending renewal of Lock(%r).", self._name)
+        logger_for_refresh_shutdown.debug(
+            "Signaling renewal thread for Lock(%r) to exit.", self._name
+        )
         self._lock_renewal_stop.set()
         if thread is not threading.current_thread():
             thread.join()
-        logger_for_refresh_exit.debug("Renewal of Lock(%r) ended.", self._name)
+        logger_for_refresh_exit.debug("Renewal thread for Lock(%r) exited.", self._name)
 
     # --- giving back ------------------------------------------------------------------
 
