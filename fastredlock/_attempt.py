@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from ._core import Engine, Operation, Round, Terms, Verdict, draw_fraction
-from .errors import QuorumUnreachableError, ValidityExhaustedError
+from .errors import QuorumUnreachableError, TokenReusedError, ValidityExhaustedError
 from .retry import Retry
 from .votes import Resource, votes_of
 
 ACQUIRE = int(Operation.ACQUIRE)
+INSPECT = int(Operation.INSPECT)
 SHORTEST_ROUND_NS = 5_000_000  # below that, a busy scheduler is a dead server
 
 
@@ -32,9 +33,11 @@ def attempts(
 
     The last round yielded is the outcome: won, or taken at the end of the timeout.
     Raises QuorumUnreachableError after `retry.unreachable_tries` unreachable rounds in
-    a row or when the timeout ends in that state, ValidityExhaustedError at once.
+    a row or when the timeout ends in that state, ValidityExhaustedError at once, and
+    TokenReusedError where nothing was sent because a given token's use is not settled.
     """
     tries = unreachable = 0
+    is_inspected = False
     left_ns = timeout_ns
     while True:
         tries += 1
@@ -62,6 +65,12 @@ def attempts(
                 tries, engine.round_trip_ns / 1e9, draw_fraction()
             )
         elif verdict is Verdict.UNREACHABLE:
+            if round.is_withheld and unreachable == 0:
+                if is_inspected or not round.may_settle:
+                    raise TokenReusedError(resource)
+                is_inspected = True
+                yield inspection(engine, round)
+                continue
             unreachable += 1
             if is_over or unreachable >= retry.unreachable_tries:
                 votes = votes_of(engine, round)
@@ -95,6 +104,16 @@ def time_for_round(
         return 0
     least_ns = max(SHORTEST_ROUND_NS, 3 * engine.round_trip_ns)
     return max(left_ns, min(least_ns, terms.timeout_ns))
+
+
+def inspection(engine: Engine, withheld: Round) -> Round:
+    """Return a question that is answered behind the releases a round was withheld for.
+
+    So a release that is merely on its way is no reason to refuse its token.
+    """
+    round = engine.new_round(INSPECT, withheld.resource, b"-", withheld.terms)
+    round.left_ns = withheld.left_ns
+    return round
 
 
 def round_timeout_hint(engine: Engine, terms: Terms) -> str:

@@ -12,7 +12,12 @@ from collections.abc import Callable, Iterable
 from ._attempt import round_timeout_hint
 from ._core import Batch, Round, Verdict, draw_token, new_acquires, new_releases, now_ns
 from ._settings import encode_each, listed
-from .errors import ConfigurationError, QuorumUnreachableError, ValidityExhaustedError
+from .errors import (
+    ConfigurationError,
+    QuorumUnreachableError,
+    TokenReusedError,
+    ValidityExhaustedError,
+)
 from .lease import UNKNOWN, BaseLease, ReleaseStatus, end_releases
 from .votes import votes_of
 
@@ -63,6 +68,8 @@ class AcquireEach:
     def _raise(self, round: Round) -> NoReturn:
         engine = self._locks._engine
         resource = self._resources[self.batch.rounds.index(round)]
+        if round.is_withheld:
+            raise TokenReusedError(resource)
         elapsed = (round.closed_ns - self._began_ns) / 1e9
         votes = votes_of(engine, round)
         if round.verdict is not Verdict.UNREACHABLE:

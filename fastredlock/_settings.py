@@ -50,6 +50,7 @@ class Settings:
         "resource",
         "retry",
         "round_timeout_ns",
+        "servers_may_be_same",
         "tls_contexts",
     )
 
@@ -67,9 +68,13 @@ class Settings:
         new_token: Callable[[], bytes | str] | None,
         release_script: bytes | None = None,
     ) -> None:
-        from .url import parse_masters  # 4 ms of 25: when the first client is made
+        from .url import (  # 4 ms of 25: when the first client is made
+            SameServerAllowed,
+            parse_masters,
+        )
 
         self.endpoints: tuple[Endpoint, ...] = parse_masters(masters)
+        self.servers_may_be_same = isinstance(masters, SameServerAllowed)
         self.tls_contexts = tls_contexts(self.endpoints)
         self.resource = resource
         encode_resource(resource)
@@ -118,7 +123,8 @@ class Settings:
             self.connect_timeout_ns,
             self.tls_contexts,
             0 if self.max_ttl is None else positive_ns("max_ttl", self.max_ttl),
-            has_given_tokens=self.new_token is not draw_token,
+            tokens_are_given=self.new_token is not draw_token,
+            servers_may_be_same=self.servers_may_be_same,
         )
 
     def _release(self) -> Script:

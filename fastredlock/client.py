@@ -38,9 +38,13 @@ class FastRedlock(BaseLocks):
     to all masters (default 5 % of the ttl, 5 ms to 1 s); `connect_timeout` for one
     connection; `max_ttl` the longest ttl allowed. `retry`: delays between attempts.
     `drift_factor`: what the clocks may differ. `new_token`: called once per round for
-    the value to store (default: 20 random bytes in hex). `release_script`: Lua to run
-    instead of ours, for those who must tell waiters in the same step: it must compare
-    ARGV[1] with what is stored under KEYS[1], and return 1 if it deleted that, else 0.
+    the value to store (default: 20 random bytes in hex); it should return a fresh one
+    each time: one that repeats counts as taken while this process holds the resource
+    with it, and is refused (TokenReusedError) until the last release is confirmed, or
+    10 s after the masters that lost it are connected again. `release_script`: Lua to
+    run instead of ours, for those who must tell waiters in the same step: it must
+    compare ARGV[1] with what is stored under KEYS[1], and return 1 if it deleted that,
+    else 0.
 
     Raises ConfigurationError for bad values, before any I/O. Nothing is connected until
     the first use. All threads of a process may share one instance, and should.

@@ -21,6 +21,7 @@ include "clock.pyx"     # time, tokens, fork generation
 include "buffer.pyx"    # bytes to be sent
 include "command.pyx"   # what is asked, as RESP                          [pure]
 include "round.pyx"     # votes and time -> verdict and validity          [pure]
+include "uses.pyx"      # tokens that the caller gives, and gives again  [pure]
 include "question.pyx"  # what a round asks, by which script              [pure]
 include "reply.pyx"     # a reply -> a vote                               [pure]
 include "link.pyx"      # one descriptor: open, send, receive
@@ -41,6 +42,7 @@ include "word.pyx"      # how threads hear, one after the other
 include "crowd.pyx"     # the threads that share an engine
 include "turns.pyx"     # in which order the masters are written to and read
 include "engine.pyx"    # the N masters: start, roll back, reopen
+include "given.pyx"     # rounds whose token the caller gave
 include "batch.pyx"     # many rounds under way, one who waits for all   [pure]
 include "admission.pyx"  # rounds come in and go out; what is due            [pure]
 include "wait.pyx"      # bytes to and from the sockets, poll

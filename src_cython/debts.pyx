@@ -233,6 +233,7 @@ cdef int debts_fail(
         if round.operation_code == OPERATION_RELEASE:
             debts_carry(self, round, entry.key_until_ns, True)
             is_kept = is_kept and (round.may_hold >> self.master) & 1
+        round_on_dropped(round, self.master, now_ns)
         if round.verdict_code != VERDICT_OPEN:
             continue
         if is_kept:

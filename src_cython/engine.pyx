@@ -32,6 +32,9 @@ cdef class Engine:
     cdef bint has_batch                    # queued: more than sockets take at once
     cdef list by_hand                      # simulator: masters to connect; else None
     cdef Crowd crowd                       # the threads that share this engine
+    cdef bint servers_may_be_same          # compat: databases of one server
+    cdef dict uses                         # (key, token): TokenUse; None: own tokens
+    cdef Py_ssize_t sweep_at               # uses, from how many on they are looked at
 
     def __cinit__(self):
         self.crowd = Crowd()
@@ -43,7 +46,7 @@ cdef class Engine:
         self, endpoints, Scripts scripts not None, int64_t connect_timeout_ns,
         tuple tls_contexts=(), int64_t max_ttl_ns=0,
         bytes client_name=b"fastredlock", uint64_t jitter_seed=0,
-        bint has_given_tokens=False,
+        bint tokens_are_given=False, bint servers_may_be_same=False,
     ):
         cdef Master master
         if self.masters is not None:
@@ -56,6 +59,8 @@ cdef class Engine:
         self.scripts = scripts
         self.connect_timeout_ns = connect_timeout_ns
         self.generation = current_generation
+        self.uses = {} if tokens_are_given else None
+        self.servers_may_be_same = servers_may_be_same
         self.masters = [
             Master(
                 i, endpoint, tls_contexts[i] if tls_contexts else None, client_name,
@@ -66,7 +71,7 @@ cdef class Engine:
         ]
         for master in self.masters:
             self.links[master.index] = self.in_turn[master.index] = &master.link
-            master.debts.has_given_tokens = has_given_tokens
+            master.debts.has_given_tokens = tokens_are_given
         self.master_count = len(self.masters)
         self.quorum = self.master_count // 2 + 1
 
@@ -95,6 +100,11 @@ cdef class Engine:
             i for place in range(self.master_count) for i in range(self.master_count)
             if self.in_turn[place] == self.links[i]
         ])
+
+    @property
+    def use_count(self):
+        """How many uses of given tokens are remembered."""
+        return 0 if self.uses is None else len(self.uses)
 
     def health(self):
         """Per master: (name, MasterState, reason or last error, Facts, ServerClock,
@@ -132,6 +142,7 @@ cdef class Engine:
             OPERATION_EXTEND, lease.resource, lease.token, terms, self.master_count
         )
         extension.keys = lease.keys
+        extension.uses = lease.uses
         return extension
 
     def new_release(self, Round lease not None, Terms terms not None):
@@ -141,6 +152,7 @@ cdef class Engine:
         )
         release.keys = lease.keys
         release.may_hold = lease.may_hold
+        release.uses = lease.uses
         return release
 
     def new_adopted(self, bytes resource not None, bytes token not None,
@@ -300,6 +312,7 @@ cdef int engine_on_news(Engine self, Master master, int64_t now_ns) except -1:
         if (
             other is not master and other.state_code == MASTER_READY
             and master.identity is not None and other.identity == master.identity
+            and not engine_may_share(self, master, other)
         ):
             refusal = f"is the same server as {other.name}: one server has one vote"
             if master.facts.run_id is None or other.facts.run_id is None:
@@ -308,6 +321,18 @@ cdef int engine_on_news(Engine self, Master master, int64_t now_ns) except -1:
         engine_warn(self, master, refusal)
         return master_on_lost(master, refusal, now_ns)
     return 0
+
+
+cdef bint engine_may_share(Engine self, Master master, Master other) except -1:
+    # Databases of one server, where a replaced library took them.
+    if not self.servers_may_be_same or other.settings.db == master.settings.db:
+        return False
+    if other.settings.server != master.settings.server:     # else it was said before
+        engine_warn(
+            self, master,
+            f"is the same server as {other.name}: its databases fail together",
+        )
+    return True
 
 
 cdef int engine_warn(Engine self, Master master, str text) except -1:
@@ -325,7 +350,10 @@ cdef int engine_start(Engine self, Round round, int64_t now_ns) except -1:
     self.counters.rounds += 1
     round.is_inner = self.crowd.depth > 1
     turns_take(self.in_turn, self.links, self.master_count, self.counters.rounds)
-    engine_queue(self, round, <uint64_t>-1, False, now_ns)
+    if self.uses is not None and round.operation_code <= OPERATION_RELEASE:
+        engine_start_given(self, round, now_ns)
+    else:
+        engine_queue(self, round, <uint64_t>-1, False, now_ns)
     if round.is_rolled_back:
         round.is_rolled_back = False
         return engine_roll_back(self, round, now_ns)
@@ -341,11 +369,14 @@ cdef int engine_roll_back(Engine self, Round round, int64_t now_ns) except -1:
         round.operation_code != OPERATION_ACQUIRE
         or round.is_rolled_back or not round.may_hold
         or round.generation != current_generation    # the parent's, who may hold it
+        or round_is_overused(round)
     ):
         return 0
     round.is_rolled_back = True
     self.counters.rolled_back += 1
     release = self.new_release(round, round.terms)
+    if release.uses is not None:
+        uses_note(release)
     return engine_queue(self, release, release.may_hold, True, now_ns)
 
 
@@ -361,7 +392,7 @@ cdef int engine_on_closed(Engine self, Round round, int64_t now_ns) except -1:
         self.counters.unreachable += 1
     else:
         self.counters.too_late += 1
-    if verdict != VERDICT_UNREACHABLE and not round.needs_all:
+    if verdict != VERDICT_UNREACHABLE and not (round.needs_all or round.is_withheld):
         engine_learn_round_trip(self, round.closed_ns - round.opened_ns)
     if verdict != VERDICT_WON:
         engine_roll_back(self, round, now_ns)

@@ -106,6 +106,7 @@ cdef class Round:
     cdef list inbox                      # where it goes when it closes, or None
     cdef object waiter                   # who is woken then, or None
     cdef list said                       # per master: error text or detail, or None
+    cdef tuple uses                      # of TokenUse; None: its token is our own
     cdef VoteCell *cells                 # `few`, or allocated where those are too few
     cdef VoteCell few[FEW_MASTERS]
     cdef uint8_t counts[5]               # by vote
@@ -115,6 +116,8 @@ cdef class Round:
     cdef uint8_t quorum
     cdef readonly uint32_t generation    # of the process that made it: not a child's
     cdef readonly bint is_opened
+    cdef readonly bint is_withheld       # not sent: an earlier use is not settled
+    cdef readonly bint may_settle        # by replies on connections that live
     cdef bint is_connecting              # asks nothing: waits for connections alone
     cdef bint is_rolled_back
     cdef bint needs_all                  # closed by all answers or by time alone
@@ -297,6 +300,9 @@ cdef void round_wait_for_all(Round self) noexcept:
 cdef bint round_may_repeat(Round self) noexcept:
     # Whether the command may be sent to a master once more. An ACQUIRE only before its
     # roll-back, or the release of its lease: behind those it would leave keys standing.
+    # What an overused token did, never: it would come behind the SET of the next use.
+    if round_is_overused(self):
+        return False
     return self.operation_code != OPERATION_ACQUIRE or (
         self.verdict_code == VERDICT_OPEN and not self.is_rolled_back
     )

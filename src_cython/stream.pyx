@@ -74,7 +74,7 @@ cdef int master_send_unanswered(Master self, int64_t now_ns) except -1:
     unanswered, self.debts.unanswered = self.debts.unanswered, []
     for round in unanswered:
         if round.operation_code != OPERATION_RELEASE and (
-            round.verdict_code == VERDICT_OPEN and not round.is_rolled_back
+            round.verdict_code == VERDICT_OPEN and round_may_repeat(round)
             and round.cells[self.index].vote == VOTE_PENDING     # not withheld since
         ):
             master_send_again(self, round, owed_vote(NEVER_NS, True), now_ns)

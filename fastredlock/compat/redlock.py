@@ -21,9 +21,16 @@ from .. import (
     Lease,
     QuorumUnreachableError,
     ReleaseStatus,
+    TokenReusedError,
     ValidityExhaustedError,
 )
-from ._shared import key_name, shared_locks, token_source, try_once
+from ._shared import (
+    SameServerAllowed,
+    key_name,
+    shared_locks,
+    token_source,
+    try_once,
+)
 
 __all__ = ["CannotObtainLock", "Lock", "MultipleRedlockException", "Redlock"]
 
@@ -93,7 +100,9 @@ class Redlock:
         self.retry_delay = retry_delay or self.default_retry_delay
         try:
             self._locks = shared_locks(
-                FastRedlock, self.servers, drift_factor=self.clock_drift_factor
+                FastRedlock,
+                SameServerAllowed(self.servers),
+                drift_factor=self.clock_drift_factor,
             )
         except ValueError as error:
             raise Warning(str(error)) from error
@@ -153,7 +162,11 @@ class Redlock:
         token_source.set(self.get_unique_id)
         try:
             return try_once(self._locks, key_name(resource), ttl / 1000)
-        except (QuorumUnreachableError, ValidityExhaustedError) as error:
+        except (
+            QuorumUnreachableError,
+            TokenReusedError,
+            ValidityExhaustedError,
+        ) as error:
             _warn("%s", error)
             return None
 

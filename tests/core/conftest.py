@@ -170,10 +170,17 @@ def new_scripts() -> Scripts:
     )
 
 
-def new_engine(masters: int = 3, connect_timeout_ns: int = S) -> Engine:
+def new_engine(
+    masters: int = 3, connect_timeout_ns: int = S, tokens_are_given: bool = False
+) -> Engine:
     """Make an engine; nothing in these tests connects it."""
     endpoints = [Endpoint(f"master{i}", 6379) for i in range(masters)]
-    return Engine(endpoints, new_scripts(), connect_timeout_ns)
+    return Engine(
+        endpoints,
+        new_scripts(),
+        connect_timeout_ns,
+        tokens_are_given=tokens_are_given,
+    )
 
 
 class ScriptedLocks(FastRedlock):

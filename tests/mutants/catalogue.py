@@ -307,8 +307,8 @@ MUTANTS = (
         "acquire with a token that others use repeated as one that may be done",
         (
             Edit(
-                "fastredlock/_settings.py",
-                "            has_given_tokens=self.new_token is not draw_token,\n",
+                "src_cython/engine.pyx",
+                "            master.debts.has_given_tokens = tokens_are_given\n",
                 "",
             ),
         ),
@@ -907,5 +907,83 @@ for _, key in ipairs(KEYS) do redis""",
             ),
         ),
         ("tests/faults/test_greenlets.py",),
+    ),
+    Mutant(
+        "given token used again before its release is confirmed",
+        (
+            Edit(
+                "src_cython/given.pyx",
+                "bit_count(late | unsettled) < self.quorum <= ready:",
+                "bit_count(late | unsettled) < 0 <= ready:",
+            ),
+        ),
+        ("tests/core/test_uses.py", "tests/faults/test_given_tokens.py"),
+    ),
+    Mutant(
+        "given token sent to a master that may still release it",
+        (
+            Edit(
+                "src_cython/given.pyx",
+                "                late |= bit\n",
+                "                unsettled |= bit\n",
+            ),
+        ),
+        ("tests/faults/test_given_tokens.py",),
+    ),
+    Mutant(
+        "given token sent again while its lease is valid",
+        (
+            Edit(
+                "src_cython/given.pyx",
+                "        if use_is_held(<TokenUse>use, now_ns):",
+                "        if False and use_is_held(<TokenUse>use, now_ns):",
+            ),
+        ),
+        ("tests/core/test_uses.py", "tests/faults/test_given_tokens.py"),
+    ),
+    Mutant(
+        "lease released although its token was used again",
+        (
+            Edit(
+                "src_cython/given.pyx",
+                "    if round_is_overused(round):\n        return engine_withhold",
+                "    if False:\n        return engine_withhold",
+            ),
+        ),
+        ("tests/faults/test_given_tokens.py",),
+    ),
+    Mutant(
+        "python-redis-lock's id kept after a release that nobody confirmed",
+        (
+            Edit(
+                "fastredlock/compat/redis_lock/_lock.py",
+                "            self._lease, self._is_settled = None, True\n"
+                "            self._renew_id()\n",
+                "            self._lease, self._is_settled = None, True\n",
+            ),
+        ),
+        ("tests/compat/test_late_releases.py",),
+    ),
+    Mutant(
+        "databases of one server taken outside compat",
+        (
+            Edit(
+                "fastredlock/url.py",
+                "    if isinstance(masters, SameServerAllowed):",
+                "    if True:",
+            ),
+        ),
+        ("tests/test_url.py", "tests/compat/test_one_server.py"),
+    ),
+    Mutant(
+        "aioredlock's unlock takes what another holds for free",
+        (
+            Edit(
+                "fastredlock/compat/aioredlock/algorithm.py",
+                "            if not self._is_free(votes):\n",
+                "            if not (votes or self._is_free(votes)):\n",
+            ),
+        ),
+        ("tests/compat/test_aioredlock_suite.py",),
     ),
 )
