@@ -13,7 +13,6 @@ from fastredlock._core import (
     Verdict,
     engine_begin,
     engine_by_hand,
-    engine_due,
     engine_let_out,
     engine_on_bytes,
     engine_on_connected,
