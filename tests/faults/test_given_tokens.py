@@ -173,6 +173,7 @@ def test_lease_when_its_time_is_over_and_its_token_is_used_again_then_is_gone(
 ) -> None:
     # Its release would delete the lock of whoever had the token next.
     locks = make_locks(urls, new_token=lambda: TOKEN)
+    locks.connect()
     first = granted(locks.acquire(KEY, ttl=0.1))
     second = granted(settled(lambda: locks.acquire(KEY, timeout=1), None, within=0))
     assert not first.is_valid
