@@ -54,7 +54,7 @@ class BaseAcquisition:
         return self.round
 
     def undo(self) -> None:
-        """Roll back what may have been granted; does nothing twice, and no waiting."""
+        """Roll back what may have been granted; nothing twice. See engine_abandon."""
         if self.round is not None:
             self._locks._abandon(self.round)
 

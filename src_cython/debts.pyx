@@ -74,6 +74,7 @@ cdef Owed debts_pop(Debts self) noexcept:
     self.first = (self.first + 1) & (self.capacity - 1)
     self.count -= 1
     self.link.owed = self.count
+    self.link.answered += 1
     return oldest
 
 

@@ -32,6 +32,8 @@ cdef class Engine:
     cdef bint has_batch                    # queued: more than sockets take at once
     cdef list by_hand                      # simulator: masters to connect; else None
     cdef Crowd crowd                       # the threads that share this engine
+    cdef object driver                     # of the event loop that drives it, or None
+    cdef object __weakref__
 
     def __cinit__(self):
         self.crowd = Crowd()
@@ -67,6 +69,11 @@ cdef class Engine:
             self.links[master.index] = self.in_turn[master.index] = &master.link
         self.master_count = len(self.masters)
         self.quorum = self.master_count // 2 + 1
+        exit_watch(self)
+
+    def __del__(self):
+        if self.masters is not None and self.generation == current_generation:
+            engine_drain(self, clock_ns() + UNDO_NS)
 
     def __dealloc__(self):
         buffer_free(&self.command)
@@ -344,4 +351,16 @@ cdef int engine_forget_connections(Engine self, int64_t now_ns) except -1:
         master.failures = 0
         debts_fail(master.debts, master.reason, now_ns)
         master.debts.carried = []
+    return 0
+
+
+cdef int engine_forget_but_carry(Engine self, str reason, int64_t now_ns) except -1:
+    # The same, but what it owes goes on the next connections.
+    cdef Master master
+    for master in self.masters:
+        debts_fail(master.debts, reason, now_ns)
+    carried = [(<Master>master).debts.carried for master in self.masters]
+    engine_forget_connections(self, now_ns)
+    for master, releases in zip(self.masters, carried):
+        master.debts.carried = releases
     return 0

@@ -8,6 +8,7 @@ from posix.types cimport pid_t
 
 cdef extern from "<time.h>" nogil:
     int clock_gettime(int clock, timespec *now)
+    int nanosleep(const timespec *time, timespec *left)
     enum: CLOCK_MONOTONIC
 
 cdef extern from *:
@@ -33,9 +34,23 @@ cdef extern from *:
         __atomic_thread_fence(__ATOMIC_SEQ_CST);
         return __atomic_exchange_n(flag, 0, __ATOMIC_SEQ_CST);
     }
+    static inline void atomic_put(int *flag, int value) {
+        __atomic_store_n(flag, value, __ATOMIC_RELEASE);
+    }
+    static inline int atomic_get(int *flag) {
+        return __atomic_load_n(flag, __ATOMIC_ACQUIRE);
+    }
+    #if PY_VERSION_HEX >= 0x030D0000
+    #define interpreter_is_finalizing() Py_IsFinalizing()
+    #else
+    #define interpreter_is_finalizing() _Py_IsFinalizing()
+    #endif
     """
     void atomic_give(int *flag) noexcept nogil
     int atomic_take(int *flag) noexcept nogil
+    void atomic_put(int *flag, int value) noexcept nogil
+    int atomic_get(int *flag) noexcept nogil
+    bint interpreter_is_finalizing() noexcept nogil
 
 cdef extern from "<sys/eventfd.h>" nogil:
     int eventfd(unsigned int count, int flags)
