@@ -106,9 +106,9 @@ class FastRedlock(BaseLocks):
         returns it, is GONE, like a lease that was released before. Waits for about a
         round; if an exception leaves this call, all releases are sent all the same.
         """
-        driver, releases = self._loop_driver(), ReleaseEach(self, leases)
+        driver, releases = self._loop_driver(), ReleaseEach(self)
         try:
-            await self._run(driver, releases.begin())
+            await self._run(driver, releases.begin(leases))
             return releases.end()
         except BaseException:
             self._abandon(driver, releases.rest())
@@ -168,18 +168,19 @@ class FastRedlock(BaseLocks):
         self._check_connected(began_ns)
 
     async def close(self) -> None:
-        """Close all connections; waits up to 0.1 s for releases not yet confirmed.
+        """Close all connections; waits for releases not yet confirmed.
 
-        Leases are not released: release them first. Afterwards every call raises
-        FastRedlockError.
+        For 0.1 s where a master is silent. Acquires of other tasks end unreachable, and
+        are rolled back. Leases are not released: release them first. A release that
+        comes later opens connections of its own for it; every other call raises
+        FastRedlockError then.
         """
         if self._engine.is_closed:
             return
         driver = self._loop_driver()
-        deadline_ns = now_ns() + CLOSE_WITHIN_NS
-        driver.refuse()
         try:
-            while driver.owes_replies() and now_ns() < deadline_ns:  # noqa: ASYNC110
+            driver.refuse(CLOSE_WITHIN_NS)
+            while not driver.is_settled():  # noqa: ASYNC110
                 await sleep(0.001)
         finally:
             driver.shut()
@@ -221,8 +222,6 @@ class FastRedlock(BaseLocks):
                 "this FastRedlock belongs to another event loop, which is still open: "
                 "make one for each loop"
             )
-        if self._engine.is_closed:
-            raise FastRedlockError(CLOSED)
         try:
             driver = LoopDriver(self._engine, get_running_loop())
         except OSError as error:

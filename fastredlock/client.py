@@ -122,9 +122,9 @@ class FastRedlock(BaseLocks):
         returns it, is GONE, like a lease that was released before. Blocks for about a
         round; if an exception leaves this call, all releases are sent first.
         """
-        releases = ReleaseEach(self, leases)
+        releases = ReleaseEach(self)
         try:
-            self._run(releases.begin())
+            self._run(releases.begin(leases))
             return releases.end()
         except BaseException:
             self._abandon(releases.rest())
@@ -182,10 +182,12 @@ class FastRedlock(BaseLocks):
         self._check_connected(began_ns)
 
     def close(self) -> None:
-        """Close all connections; blocks up to 0.1 s for releases not yet confirmed.
+        """Close all connections; blocks for releases not yet confirmed.
 
-        Leases are not released: release them first. Afterwards every call raises
-        FastRedlockError.
+        For 0.1 s where a master is silent. Acquires of other threads end unreachable,
+        and are rolled back. Leases are not released: release them first. A release that
+        comes later opens connections of its own for it; every other call raises
+        FastRedlockError then.
         """
         engine_close(self._engine, CLOSE_WITHIN_NS)
 

@@ -46,8 +46,12 @@ include "given.pyx"     # rounds whose token the caller gave
 include "batch.pyx"     # many rounds under way, one who waits for all   [pure]
 include "admission.pyx"  # rounds come in and go out; what is due            [pure]
 include "wait.pyx"      # bytes to and from the sockets, poll
+include "settlement.pyx"  # the replies that are waited for before something ends
 include "threads.pyx"   # blocking callers: one leads, the others wait
+include "closing.pyx"   # close(), and a release after it
+include "takeover.pyx"  # an engine that was left in the middle of anything
 include "future.pyx"    # what a task awaits
 include "loop.pyx"      # awaiting callers: an event loop drives
 include "context.pyx"   # a lease is left, an acquire undone: no signal in between
+include "exit.pyx"      # the end of the interpreter
 include "events.pyx"    # the same without sockets: simulator, fuzzer

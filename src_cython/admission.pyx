@@ -79,6 +79,8 @@ cdef int engine_admit(Engine self, int64_t now_ns) except -1:
     waiting = self.admissions
     self.admissions = []
     for admission in waiting:
+        if admission.round.is_finished:      # the process forked in here
+            continue
         if not admission_is_over(self, admission, opening, now_ns):
             self.admissions.append(admission)
         elif admission.round.is_connecting:

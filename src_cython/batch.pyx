@@ -141,6 +141,14 @@ cdef int batch_withdraw(Engine engine, Batch self, int64_t now_ns) except -1:
     return 0
 
 
+cdef void batch_give_up(Batch self, Round failure) noexcept:
+    # Nobody is told, and nothing more of it is sent: in a forked child.
+    self.waiter = None
+    self.is_withdrawn = self.is_finished = True
+    if self.failure is None:
+        self.failure = failure
+
+
 # --- making one ---------------------------------------------------------------------
 
 def new_acquires(Engine engine not None, list keys not None, Terms terms not None,
@@ -196,6 +204,23 @@ cdef bint work_is_finished(object work) noexcept:
     if type(work) is Batch:
         return (<Batch>work).is_finished
     return (<Round>work).is_finished
+
+
+cdef bint work_is_release(object work) noexcept:
+    # What is sent although the engine is closed.
+    if type(work) is Round:
+        return (<Round>work).operation_code == OPERATION_RELEASE
+    rounds = (<Batch>work).rounds
+    return len(rounds) > 0 and (
+        (<Round>rounds[0]).operation_code == OPERATION_RELEASE
+    )
+
+
+cdef int64_t work_timeout_ns(object work) noexcept:
+    if type(work) is Round:
+        return (<Round>work).terms.timeout_ns
+    rounds = (<Batch>work).rounds
+    return (<Round>rounds[0]).terms.timeout_ns if rounds else 0
 
 
 cdef void work_set_waiter(object work, object waiter) noexcept:

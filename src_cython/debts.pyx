@@ -104,6 +104,7 @@ cdef Owed debts_pop(Debts self) noexcept:
     self.count -= 1
     self.closed -= self.closed > 0
     self.link.owed = self.count
+    self.link.answered += 1
     return oldest
 
 

@@ -35,6 +35,8 @@ cdef class Engine:
     cdef bint servers_may_be_same          # compat: databases of one server
     cdef dict uses                         # (key, token): TokenUse; None: own tokens
     cdef Py_ssize_t sweep_at               # uses, from how many on they are looked at
+    cdef object driver                     # of the event loop that drives it, or None
+    cdef object __weakref__
 
     def __cinit__(self):
         self.crowd = Crowd()
@@ -74,6 +76,11 @@ cdef class Engine:
             master.debts.has_given_tokens = tokens_are_given
         self.master_count = len(self.masters)
         self.quorum = self.master_count // 2 + 1
+        exit_watch(self)
+
+    def __del__(self):
+        if self.masters is not None and self.generation == current_generation:
+            engine_drain(self, clock_ns() + UNDO_NS)
 
     def __dealloc__(self):
         buffer_free(&self.command)
@@ -423,4 +430,19 @@ cdef int engine_forget_connections(Engine self, int64_t now_ns) except -1:
         master.debts.carried_bytes = 0
         master.client_id = 0
         master.lost_ids = []
+    return 0
+
+
+cdef int engine_forget_but_carry(Engine self, str reason, int64_t now_ns) except -1:
+    # The same, but what it owes goes on the next connections.
+    cdef Master master
+    for master in self.masters:
+        master_note_lost(master)
+        debts_fail(master.debts, reason, False, now_ns)
+    carried = [(<Master>master).debts.carried for master in self.masters]
+    lost_ids = [(<Master>master).lost_ids for master in self.masters]
+    engine_forget_connections(self, now_ns)
+    for master, releases, ids in zip(self.masters, carried, lost_ids):
+        master.debts.carried = releases
+        master.lost_ids = ids
     return 0

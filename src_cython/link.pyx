@@ -1,7 +1,7 @@
 # One descriptor: open, send, receive. Runs without the GIL; returns 0 or -errno.
 
 from libc.errno cimport EAGAIN, ECONNREFUSED, EINPROGRESS, EINTR, ENOMEM, errno
-from libc.stdint cimport uint32_t
+from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport malloc
 from libc.string cimport memcmp, memset
 
@@ -21,6 +21,8 @@ cdef struct Link:
     char *incoming         # INCOMING_CAPACITY bytes, overwritten by every receive
     size_t received        # bytes in incoming that nobody has taken yet
     uint32_t owed          # replies that the master owes
+    uint32_t answered      # replies that it gave, or that were given up; wraps around
+    int64_t heard_ns       # when it was last heard
     int error              # 0, or the -errno that ended the connection
     bint is_at_end         # the peer closed
     bint is_unseen         # written to, and not looked at since

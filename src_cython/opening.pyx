@@ -138,8 +138,11 @@ cdef int master_on_connected(Master self, int64_t now_ns) except -1:
                 self, "no answer to TLS yet: does the server speak it on this port?"
             )
             self.link.is_parsing = True
-            self.tls = TlsSession(self.tls_context, self.settings.host)
-            master_append(self, self.tls.start())
+            self.tls = tls = TlsSession(self.tls_context, self.settings.host)
+            records = tls.start()
+            if self.tls is not tls:      # closed, or a fork, inside of it
+                return 0
+            master_append(self, records)
     except BaseException as error:
         return master_on_exception(self, error, tls_reason(error), now_ns)
     finally:

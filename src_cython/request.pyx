@@ -11,6 +11,7 @@ cdef enum:
     REQUEST_RUN = 0          # a round or a batch, until it is finished
     REQUEST_WITHDRAW = 1     # one that its caller gave up; nobody waits
     REQUEST_CLOSE = 2        # the engine
+    REQUEST_END = 3          # the acquires under way: the interpreter ends
 
 cdef enum:
     BLIND_NS = 10_000_000    # how often a greenlet looks that nobody can wake
@@ -33,6 +34,7 @@ cdef class Request:
     cdef bint is_called                 # to lead, and it has not led since
     cdef bint is_posted                 # the lock is free: a free one is not freed
     cdef int64_t timeout_ns
+    cdef object settlement              # of what it sends, once it was taken
     cdef PyThread_type_lock lock        # free once there is something to look at
     cdef bint is_green                  # waits through the hub instead, ...
     cdef int fd                         # ... for this eventfd, if there is one

@@ -331,6 +331,21 @@ cdef int round_on_deadline(Round self, int64_t now_ns) except -1:
     return round_tell(self)
 
 
+cdef int round_give_up(Round self, str reason, int64_t now_ns) except -1:
+    # Nobody waits for it any more: UNREACHABLE, whatever was heard until now.
+    cdef int i
+    if not self.is_opened:
+        round_open(self, now_ns)
+    if self.verdict_code != VERDICT_OPEN:
+        return 0
+    round_close(self, VERDICT_UNREACHABLE, now_ns)
+    round_tell(self)
+    for i in range(self.master_count):
+        if self.cells[i].vote == VOTE_PENDING:
+            round_on_vote(self, i, VOTE_FAILED, reason, False, now_ns)
+    return 0
+
+
 cdef void round_judge(Round self, int64_t now_ns) noexcept:
     cdef int granted = self.counts[VOTE_GRANTED]
     cdef int pending = self.counts[VOTE_PENDING]

@@ -121,11 +121,14 @@ cdef int master_encrypt(Master self, int64_t now_ns) except -1:
     # ssl runs Python code, in which a signal handler may take a lock or raise. The
     # first finds the master busy, and its command waits in `unsaid`, in the order of
     # the debts. After the second nobody knows what was encrypted: a debt without its
-    # bytes would shift every later reply.
+    # bytes would shift every later reply. If one forks, these records are the parent's.
+    tls = self.tls
     self.link.is_parsing = True
     try:
-        while self.tls is not None and self.tls.unsaid and self.tls.is_established:
-            master_append(self, self.tls.say(self.tls.unsaid.pop(0)))
+        while self.tls is tls and tls is not None and tls.unsaid and tls.is_established:
+            records = tls.say(tls.unsaid.pop(0))
+            if self.tls is tls:
+                master_append(self, records)
     except BaseException as error:
         return master_on_exception(self, error, tls_reason(error), now_ns)
     finally:

@@ -11,6 +11,7 @@ cdef extern from "<errno.h>" nogil:
 
 cdef extern from "<time.h>" nogil:
     int clock_gettime(int clock, timespec *now)
+    int nanosleep(const timespec *time, timespec *left)
     enum: CLOCK_MONOTONIC
 
 cdef extern from *:
@@ -42,11 +43,25 @@ cdef extern from *:
     static inline int atomic_decrease(int *count) {
         return __atomic_sub_fetch(count, 1, __ATOMIC_SEQ_CST);
     }
+    static inline void atomic_put(int *flag, int value) {
+        __atomic_store_n(flag, value, __ATOMIC_RELEASE);
+    }
+    static inline int atomic_get(int *flag) {
+        return __atomic_load_n(flag, __ATOMIC_ACQUIRE);
+    }
+    #if PY_VERSION_HEX >= 0x030D0000
+    #define interpreter_is_finalizing() Py_IsFinalizing()
+    #else
+    #define interpreter_is_finalizing() _Py_IsFinalizing()
+    #endif
     """
     void atomic_give(int *flag) noexcept nogil
     int atomic_take(int *flag) noexcept nogil
     int atomic_read(int *flag) noexcept nogil
     int atomic_decrease(int *count) noexcept nogil
+    void atomic_put(int *flag, int value) noexcept nogil
+    int atomic_get(int *flag) noexcept nogil
+    bint interpreter_is_finalizing() noexcept nogil
 
 cdef extern from "<sys/eventfd.h>" nogil:
     int eventfd(unsigned int count, int flags)

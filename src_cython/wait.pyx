@@ -149,6 +149,7 @@ cdef int engine_take_link(Engine self, Master master, int64_t now_ns) except -1:
         if link.received:
             data = PyBytes_FromStringAndSize(link.incoming, link.received)
             link.received = 0
+            link.heard_ns = now_ns
             master_on_received(master, data, now_ns)
             if master.is_news:
                 engine_on_news(self, master, now_ns)
@@ -182,8 +183,11 @@ cdef int engine_on_due(Engine self, int64_t now_ns) except -1:
     cdef uint64_t quiet = 0
     cdef int i, _pass
     for _pass in range(DUE_PASSES):
+        engine_go_out(self)
         with nogil:
             links_receive(self.links, self.master_count)
+            atomic_put(&self.crowd.leader_at, LEADER_BACK)
+        self.crowd.leader_at = LEADER_IN
         quiet = 0
         for i in range(self.master_count):
             if not self.links[i].received:
@@ -192,6 +196,15 @@ cdef int engine_on_due(Engine self, int64_t now_ns) except -1:
         if quiet == ~<uint64_t>0 >> (MAX_MASTERS - self.master_count):
             break
     return engine_on_time(self, now_ns, quiet)
+
+
+cdef inline int engine_go_out(Engine self) except -1:
+    # Before each section without the GIL; nothing may run in between. A signal handler
+    # or a finalizer may have forked since the last look: these are the parent's sockets
+    # then. What the flag is for stands in crowd.
+    engine_check_fork(self)
+    self.crowd.leader_at = LEADER_OUT
+    return 0
 
 
 cdef bint engine_step(Engine self, int wanted, int64_t limit_ns) except -1:
@@ -205,12 +218,17 @@ cdef bint engine_step(Engine self, int wanted, int64_t limit_ns) except -1:
     cdef bint is_green = crowd_is_green(self.crowd)
     engine_take_left(self)
     engine_take_requests(self)
+    if self.is_closed and not engine_is_in_touch(self):
+        limit_ns = 0      # just now, by one of these requests: nothing will come
+    engine_go_out(self)
     until_ns = min(self.next_ns, limit_ns)
     with nogil:
         error = links_exchange(
             self.in_turn, self.polled, self.master_count, wanted,
             0 if is_green else until_ns, &self.crowd.bell,
         )
+        atomic_put(&self.crowd.leader_at, LEADER_BACK)
+    self.crowd.leader_at = LEADER_IN
     if error == 0:
         if is_green:
             engine_wait_in_hub(self, until_ns)
@@ -281,14 +299,18 @@ cdef int engine_take_left(Engine self) except -1:
     return 0
 
 
-cdef void engine_flush(Engine self) noexcept:
+cdef int engine_flush(Engine self) except -1:
     # Send what is queued and do not wait: the roll-back on its way out.
     cdef int i
     for i in range(self.master_count):
         if buffer_length(&self.links[i].outgoing) > 0:
+            engine_go_out(self)
             with nogil:
                 links_send(self.in_turn, self.master_count)
-            return
+                atomic_put(&self.crowd.leader_at, LEADER_BACK)
+            self.crowd.leader_at = LEADER_IN
+            break
+    return 0
 
 
 cdef enum:

@@ -473,9 +473,10 @@ MUTANTS = (
         "forked child speaks on its parent's connections",
         (
             Edit(
-                "src_cython/threads.pyx",
-                "    if self.generation == current_generation:\n",
-                "    if True:\n",
+                "src_cython/takeover.pyx",
+                "    return 0 if self.generation == current_generation else "
+                "engine_begin_anew(self)\n",
+                "    return 0\n",
             ),
         ),
         ("tests/behaviour/test_fork.py",),
@@ -985,5 +986,103 @@ for _, key in ipairs(KEYS) do redis""",
             ),
         ),
         ("tests/compat/test_aioredlock_suite.py",),
+    ),
+    Mutant(
+        "acquires under way not undone by close",
+        (
+            Edit(
+                "src_cython/closing.pyx",
+                '        engine_end_acquires(self, "closed", clock_ns())\n',
+                "",
+            ),
+            Edit(
+                "src_cython/loop.pyx",
+                '        loop_end_acquires(self, "closed")\n',
+                "",
+            ),
+        ),
+        ("tests/behaviour/test_closing.py",),
+    ),
+    Mutant(
+        "release refused after close",
+        (
+            Edit(
+                "src_cython/threads.pyx",
+                "        if self.is_closed and not work_is_release(work):\n",
+                "        if self.is_closed:\n",
+            ),
+            Edit(
+                "src_cython/loop.pyx",
+                "            if not work_is_release(work):\n",
+                "            if True:\n",
+            ),
+        ),
+        ("tests/behaviour/test_closing.py",),
+    ),
+    Mutant(
+        "undo of a batch does not wait for its replies",
+        (
+            Edit(
+                "src_cython/threads.pyx",
+                "            engine_send_off(engine)\n"
+                "            engine_settle_undo(engine, work)\n",
+                "            engine_send_off(engine)\n",
+            ),
+            Edit(
+                "src_cython/exit.pyx",
+                "    cdef int64_t until_ns = clock_ns() + EXIT_NS\n",
+                "    return 0\n    cdef int64_t until_ns = clock_ns() + EXIT_NS\n",
+            ),
+            Edit(
+                "src_cython/engine.pyx",
+                "            engine_drain(self, clock_ns() + UNDO_NS)\n",
+                "            pass\n",
+            ),
+        ),
+        ("tests/faults/test_endings.py",),
+    ),
+    Mutant(
+        "end of a multiprocessing child not watched",
+        (
+            Edit(
+                "src_cython/exit.pyx",
+                "    if util is not None: ",
+                "    if False: ",
+            ),
+        ),
+        ("tests/faults/test_endings.py",),
+    ),
+    Mutant(
+        "stopped daemon thread waited for",
+        (
+            Edit(
+                "src_cython/threads.pyx",
+                "    return interpreter_is_finalizing() and engine_take_over(self)\n",
+                "    return False\n",
+            ),
+        ),
+        ("tests/faults/test_endings.py",),
+    ),
+    Mutant(
+        "parsing goes on in a forked child",
+        (
+            Edit(
+                "src_cython/takeover.pyx",
+                "        self.links[i].is_parsing = False\n",
+                "        pass\n",
+            ),
+        ),
+        ("tests/faults/test_forks_inside.py",),
+    ),
+    Mutant(
+        "forked child goes on with the step of its parent",
+        (
+            Edit(
+                "src_cython/wait.pyx",
+                "    engine_check_fork(self)\n    self.crowd.leader_at",
+                "    self.crowd.leader_at",
+            ),
+        ),
+        ("tests/faults/test_forks_inside.py",),
     ),
 )
