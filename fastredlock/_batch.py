@@ -88,7 +88,8 @@ class ReleaseEach:
                 isinstance(lease, BaseLease) and lease._locks is locks
             ):
                 raise ConfigurationError(
-                    f"leases: {lease!r} is no lease of this FastRedlock, and not None"
+                    f"leases: one of type {type(lease).__name__} is no lease of this "
+                    "FastRedlock, and not None"
                 )
 
     def begin(self) -> Batch:

@@ -555,7 +555,44 @@ for _, key in ipairs(KEYS) do redis""",
     ),
     Mutant(
         "call broken by a logging handler",
-        (Edit("fastredlock/_log.py", "    except Exception:\n", "    except KeyError:\n"),),
+        (
+            Edit(
+                "fastredlock/_log.py",
+                "    except Exception:\n",
+                "    except KeyError:\n",
+            ),
+        ),
         ("tests/behaviour/test_logging.py",),
+    ),
+    Mutant(
+        "value of a key told as it stands",
+        (
+            Edit(
+                "fastredlock/scripts.py",
+                'string.gsub(value, "\\\\n", "\\\\n=")',
+                "value",
+            ),
+            Edit("fastredlock/votes.py", '.replace(b"\\n=", b"\\n")', ""),
+            Edit(
+                "fastredlock/scripts.py",
+                "# Of several keys, all or nothing.",
+                "import hashlib\n"
+                "INSPECT_SHA1 = hashlib.sha1(INSPECT).hexdigest().encode()\n#",
+            ),
+        ),
+        ("tests/behaviour/test_foreign_values.py",),
+    ),
+    Mutant(
+        "token in the context of its error",
+        (
+            Edit(
+                "fastredlock/_settings.py",
+                "        except UnicodeEncodeError:  # which keeps the value: "
+                "no other error follows it\n            return None\n",
+                "        except UnicodeEncodeError:\n"
+                '            raise ConfigurationError("give bytes")\n',
+            ),
+        ),
+        ("tests/core/test_values.py",),
     ),
 )
