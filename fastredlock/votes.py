@@ -80,13 +80,13 @@ def holders_of(engine: Engine, round: Round) -> tuple[MasterVote, ...]:
 
 
 def holder_of(vote: MasterVote, told: bytes | None, remaining_ms: int) -> MasterVote:
-    """Read what scripts.INSPECT tells of a value: its lines, or what it is instead."""
+    """Read what scripts.INSPECT tells of a value: its lines, or only its length."""
     text = token = None
-    if told is not None and told.startswith(b"="):
-        token = told[1:].replace(b"\n=", b"\n")
-    elif told is not None:
+    if told is not None and told.startswith(b"#"):
         size = told[1:].decode(errors="replace")
-        text = f"a value of {size} bytes: no token" if size else "no string: no token"
+        text = f"a value of {size} bytes: no token"
+    elif told is not None:
+        token = told[1:].replace(b"\n=", b"\n")
     return vote._replace(
         text=text, token_hash=hash_of(token), remaining_ms=remaining_ms
     )
