@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 from ._core import Engine, Operation, Round, Terms, Verdict, draw_fraction
 from .errors import QuorumUnreachableError, TokenReusedError, ValidityExhaustedError
-from .retry import Retry
+from .retry import Retry, delay_of
 from .votes import Resource, votes_of
 
 ACQUIRE = int(Operation.ACQUIRE)
@@ -82,6 +82,7 @@ def attempts(
         else:
             votes = votes_of(engine, round)
             raise ValidityExhaustedError(resource, votes, tries, elapsed_ns / 1e9)
+        delay = delay_of(retry, delay)
         if left_ns is not None:
             # Never past the end of the timeout: the last try is made at it, not before.
             delay = min(delay, left_ns / 1e9)

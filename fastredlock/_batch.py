@@ -114,14 +114,17 @@ class ReleaseEach:
 
     def _check(self, given: Iterable[BaseLease | None]) -> list[BaseLease | None]:
         if not isinstance(given, Iterable):
-            raise ConfigurationError(f"leases={given!r}: allowed is an iterable")
+            raise ConfigurationError(
+                f"leases of type {type(given).__name__}: allowed is an iterable"
+            )
         leases = list(given)
         for lease in leases:
             if lease is not None and not (
                 isinstance(lease, BaseLease) and lease._locks is self._locks
             ):
                 raise ConfigurationError(
-                    f"leases: {lease!r} is no lease of this FastRedlock, and not None"
+                    f"leases: one of type {type(lease).__name__} is no lease of this "
+                    "FastRedlock, and not None"
                 )
         return leases
 

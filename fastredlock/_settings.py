@@ -8,7 +8,8 @@ from . import scripts
 from ._core import Engine, Script, Scripts, Terms, draw_token
 from ._log import warn
 from .errors import ConfigurationError
-from .retry import Retry, is_number
+from .retry import Retry, number_of
+from .votes import printable
 
 TYPE_CHECKING = False  # as typing's, whose import would be a third of ours
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ ROUND_SHARE = 20  # a round may take 1/20 of the ttl (Redlock page: 5-50 ms of 1
 SHORTEST_ROUND_TIMEOUT_NS = 5_000_000  # below that, a busy scheduler is a dead server
 LONGEST_ROUND_TIMEOUT_NS = 1_000_000_000  # a caller does not wait longer for the mute
 DEFAULT_TTL_MS = 10_000
+LONGEST_RESOURCE = 1_048_576  # bytes; each round sends it whole to every master
+LONGEST_TOKEN = 262_144  # bytes; scripts.INSPECT tells no longer value
 
 
 class NoExpiry(float):
@@ -81,9 +84,9 @@ class Settings:
         if not isinstance(retry, Retry):
             raise ConfigurationError(f"retry={retry!r}: allowed is a Retry")
         self.retry = retry
-        if not is_number(drift_factor) or not 0 <= drift_factor <= 0.5:
+        self.drift_factor = number_of(drift_factor)
+        if not 0 <= self.drift_factor <= 0.5:
             raise ConfigurationError(f"drift_factor={drift_factor!r}: allowed is 0-0.5")
-        self.drift_factor = drift_factor
         self.round_timeout_ns = (
             None
             if round_timeout is None
@@ -92,9 +95,11 @@ class Settings:
         self.connect_timeout_ns = positive_ns("connect_timeout", connect_timeout)
         if max_ttl is not None:
             positive_ns("max_ttl", max_ttl)
-        self.max_ttl = max_ttl
+        self.max_ttl = None if max_ttl is None else number_of(max_ttl)
         if new_token is not None and not callable(new_token):
-            raise ConfigurationError(f"new_token={new_token!r}: allowed is a callable")
+            raise ConfigurationError(
+                f"new_token of type {type(new_token).__name__}: allowed is a callable"
+            )
         self.new_token = draw_token if new_token is None else checked(new_token)
         if not (release_script is None or type(release_script) is bytes):
             raise ConfigurationError(
@@ -145,7 +150,8 @@ class Settings:
         if isinstance(ttl, NoExpiry) and self.max_ttl is None:
             return self._terms_without_expiry()
         longest = LONGEST_TTL if self.max_ttl is None else self.max_ttl
-        ttl_ms = round(ttl * 1000) if is_number(ttl) and 0 < ttl <= longest else 0
+        seconds = number_of(ttl)
+        ttl_ms = round(seconds * 1000) if 0 < seconds <= longest else 0
         drift_ns = self.drift_ns(ttl_ms)
         if ttl_ms * NS_PER_MS <= drift_ns:
             shortest_ms = 1
@@ -198,22 +204,37 @@ def warn_even(count: int) -> None:
 
 def encode_resource(resource: str | bytes) -> bytes:
     """Return the key: the resource's bytes, without prefix."""
-    if isinstance(resource, str):
-        try:
-            key = resource.encode()
-        except UnicodeEncodeError as error:
-            raise ConfigurationError(
-                f"resource={resource!r}: not valid Unicode; give bytes instead"
-            ) from error
-    elif isinstance(resource, bytes):
-        key = resource
-    else:
+    key = utf8_or_bytes(resource)
+    if key is None and isinstance(resource, str):
+        raise ConfigurationError(
+            f"resource={printable(resource)}: not valid Unicode; give bytes instead"
+        )
+    if key is None:
         raise ConfigurationError(
             f"resource of type {type(resource).__name__}: allowed is str or bytes"
         )
     if not key:
         raise ConfigurationError(f"resource={resource!r}: must not be empty")
+    if len(key) > LONGEST_RESOURCE:
+        raise ConfigurationError(
+            f"resource of {len(key)} bytes: allowed are up to {LONGEST_RESOURCE}"
+        )
     return key
+
+
+def utf8_or_bytes(value: object) -> bytes | None:
+    """Return a str as UTF-8, bytes as they are; None of anything else.
+
+    A subclass of either is taken for what is stored in it.
+    """
+    if isinstance(value, str):
+        try:
+            return str.encode(value)
+        except UnicodeEncodeError:  # which keeps the value: no other error follows it
+            return None
+    if isinstance(value, bytes):
+        return value if type(value) is bytes else bytes(memoryview(value))
+    return None
 
 
 def listed(resources: Iterable[str | bytes]) -> list[str | bytes]:
@@ -236,7 +257,8 @@ def encode_each(resources: list[str | bytes]) -> list[bytes]:
         keys = [each.encode() if type(each) is str else each for each in resources]
     except UnicodeEncodeError:
         keys = []
-    if len(keys) == len(resources) and all(keys) and {*map(type, keys)} <= {bytes}:
+    is_plain = len(keys) == len(resources) and {*map(type, keys)} <= {bytes}
+    if is_plain and all(keys) and max(map(len, keys), default=0) <= LONGEST_RESOURCE:
         return keys  # type: ignore[return-value]
     return [encode_resource(resource) for resource in resources]
 
@@ -253,18 +275,20 @@ def timeout_to_ns(timeout: float | None) -> int | None:
     """Turn a caller's timeout (s) into ns; None and infinity wait without end."""
     if timeout is None:
         return None
-    if not is_number(timeout) or not timeout >= 0:  # NaN compares as False
+    seconds = number_of(timeout)
+    if not seconds >= 0:  # NaN compares as False
         raise ConfigurationError(
             f"timeout={timeout!r}: allowed is None (no limit) or 0 s (one try) and more"
         )
-    return None if timeout > LONGEST_TTL else int(timeout * 1_000_000_000)
+    return None if seconds > LONGEST_TTL else int(seconds * 1_000_000_000)
 
 
-def positive_ns(name: str, seconds: float) -> int:
+def positive_ns(name: str, value: float) -> int:
     """Check a duration option (s) and turn it into ns."""
-    if not is_number(seconds) or not 0 < seconds <= LONGEST_TTL:
+    seconds = number_of(value)
+    if not 0 < seconds <= LONGEST_TTL:
         raise ConfigurationError(
-            f"{name}={seconds!r}: allowed is above 0 to {LONGEST_TTL} s"
+            f"{name}={value!r}: allowed is above 0 to {LONGEST_TTL} s"
         )
     return max(1, int(seconds * 1_000_000_000))
 
@@ -279,14 +303,16 @@ def checked(new_token: Callable[[], bytes | str]) -> Callable[[], bytes]:
 
 
 def encode_token(token: bytes | str) -> bytes:
-    """Return a token's bytes; the message of a bad one does not show it."""
-    if isinstance(token, str):
-        try:
-            token = token.encode()
-        except UnicodeEncodeError:
-            raise ConfigurationError("token: not valid Unicode; give bytes") from None
-    if not isinstance(token, bytes) or not token:
+    """Return a token's bytes; neither the error of a bad one nor its context has it."""
+    value = utf8_or_bytes(token)
+    if value is None and isinstance(token, str):
+        raise ConfigurationError("token: not valid Unicode; give bytes")
+    if not value:
         raise ConfigurationError(
             f"token of type {type(token).__name__}: allowed is str or bytes, not empty"
         )
-    return token
+    if len(value) > LONGEST_TOKEN:
+        raise ConfigurationError(
+            f"token of {len(value)} bytes: allowed are up to {LONGEST_TOKEN}"
+        )
+    return value

@@ -25,6 +25,7 @@ from .lease import ReleaseStatus
 from .votes import MasterVote, Resource, holders_of
 
 if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
     from collections.abc import Coroutine, Iterable
     from typing import Any
 
@@ -212,18 +213,27 @@ class FastRedlock(BaseLocks):
     def _loop_driver(self) -> LoopDriver:
         """Return the running loop's: a call asks before it does anything else."""
         driver = self._driver
-        if driver is not None and driver.is_here():
-            return driver
-        return self._new_driver(driver)
+        try:
+            if driver is not None and driver.is_here():
+                return driver
+            loop = get_running_loop()
+        except RuntimeError:
+            raise FastRedlockError(
+                "the asyncio API used without a running loop: await it inside "
+                "asyncio.run(), or use fastredlock.FastRedlock, which blocks"
+            ) from None
+        return self._new_driver(driver, loop)
 
-    def _new_driver(self, old: LoopDriver | None) -> LoopDriver:
+    def _new_driver(
+        self, old: LoopDriver | None, loop: AbstractEventLoop
+    ) -> LoopDriver:
         if old is not None and not old.is_over():
             raise FastRedlockError(
                 "this FastRedlock belongs to another event loop, which is still open: "
                 "make one for each loop"
             )
         try:
-            driver = LoopDriver(self._engine, get_running_loop())
+            driver = LoopDriver(self._engine, loop)
         except OSError as error:
             raise FastRedlockError(f"cannot be watched by the loop: {error}") from error
         if old is not None:

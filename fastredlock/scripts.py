@@ -20,8 +20,22 @@ EXTEND = (
 )
 EXTEND_SHA1 = b"03be00070a274ed8e4d6ec301dc2dfa5556fc90c"
 
-INSPECT = b'return {redis.call("get",KEYS[1]),redis.call("pttl",KEYS[1])}'
-INSPECT_SHA1 = b"4574c638608cd5cce6392f33bac35d917f440469"
+# What stands under a key, told so that no value can be taken for a header of RESP or
+# fill memory: each line of it begins with "="; of a value too long for a token its
+# length is told, behind "#". A key of another type is an error, WRONGTYPE. Where an ACL
+# refuses STRLEN, GET does.
+INSPECT = b"""\
+local size = redis.pcall("strlen", KEYS[1])
+local told = false
+if type(size) == "number" and size > 262144 then
+  told = "#" .. size
+else
+  local value = redis.pcall("get", KEYS[1])
+  if type(value) == "table" then return value end
+  told = value and "=" .. string.gsub(value, "\\n", "\\n=")
+end
+return {told, redis.call("pttl", KEYS[1])}"""
+INSPECT_SHA1 = b"fed8f3a9a33f7f508e15db71b718e7188ee18b86"
 
 # Of several keys, all or nothing. Each looks at all keys before it changes the first,
 # and a server runs nothing in between. What refuses a write (no memory, a replica, an

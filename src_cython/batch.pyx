@@ -240,7 +240,7 @@ cdef int engine_submit_work(
     if work_is_submitted(work):
         work_set_waiter(work, waiter)
         return 0
-    if self.is_closed:
+    if self.is_closed and not work_is_release(work):
         raise ClosedError("closed")
     if type(work) is Batch:
         return batch_submit(self, <Batch>work, waiter, now_ns)

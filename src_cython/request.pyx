@@ -44,7 +44,7 @@ cdef class Request:
         self.kind = kind
         self.work = work
         self.fd = -1
-        self.is_green = kind != REQUEST_WITHDRAW and hub_greenlet() != 0
+        self.is_green = hub_greenlet() != 0
         if self.is_green:
             self.fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)
         self.lock = PyThread_allocate_lock()

@@ -38,6 +38,7 @@ ARROWS: dict[str, set[str]] = {
     "_tls": {"_endpoint", "errors"},
     "_settings": {
         *("_core", "_endpoint", "_log", "_tls", "errors", "retry", "scripts", "url"),
+        "votes",
     },
     "_attempt": {"_core", "lease", "retry", *BASE},
     "_acquisition": {

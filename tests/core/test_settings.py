@@ -112,7 +112,7 @@ def refusal_of(call: Callable[[], object]) -> str:
         ({"drift_factor": "1"}, "drift_factor='1'", "0-0.5"),
         ({"retry": 3}, "retry=3", "a Retry"),
         ({"retry": None}, "retry=None", "a Retry"),
-        ({"new_token": b"t"}, "new_token=b't'", "a callable"),
+        ({"new_token": b"t"}, "new_token of type bytes", "a callable"),
     ],
 )
 def test_bad_option_is_refused_with_its_value_and_range_before_an_engine_is_made(

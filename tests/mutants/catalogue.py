@@ -892,8 +892,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/request.pyx",
-                "kind != REQUEST_WITHDRAW and hub_greenlet() != 0",
-                "False",
+                "self.is_green = hub_greenlet() != 0",
+                "self.is_green = False",
             ),
         ),
         ("tests/faults/test_greenlets.py",),
@@ -1084,5 +1084,36 @@ for _, key in ipairs(KEYS) do redis""",
             ),
         ),
         ("tests/faults/test_forks_inside.py",),
+    ),
+    Mutant(
+        "value of a key told as it stands",
+        (
+            Edit(
+                "fastredlock/scripts.py",
+                'string.gsub(value, "\\\\n", "\\\\n=")',
+                "value",
+            ),
+            Edit("fastredlock/votes.py", '.replace(b"\\n=", b"\\n")', ""),
+            Edit(
+                "fastredlock/scripts.py",
+                "# Of several keys, all or nothing.",
+                "import hashlib\n"
+                "INSPECT_SHA1 = hashlib.sha1(INSPECT).hexdigest().encode()\n#",
+            ),
+        ),
+        ("tests/behaviour/test_foreign_values.py",),
+    ),
+    Mutant(
+        "token in the context of its error",
+        (
+            Edit(
+                "fastredlock/_settings.py",
+                "        except UnicodeEncodeError:  # which keeps the value: "
+                "no other error follows it\n            return None\n",
+                "        except UnicodeEncodeError:\n"
+                '            raise ConfigurationError("give bytes")\n',
+            ),
+        ),
+        ("tests/core/test_values.py",),
     ),
 )

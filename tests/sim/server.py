@@ -246,7 +246,7 @@ class Server:
         if standing is None:
             return b"*2\r\n" + NIL + b":-2\r\n"
         left_ms = self.keys[key][1] - self.wall_ms()
-        return b"*2\r\n" + bulk(standing) + b":%d\r\n" % left_ms
+        return b"*2\r\n" + bulk(b"=" + standing) + b":%d\r\n" % left_ms
 
     def _acquire_all(
         self, keys: list[bytes], free: tuple[object, ...], token: bytes, ttl_ms: int
