@@ -131,7 +131,7 @@ def work_was_submitted(work not None):
 
 
 def engine_begin_close(Engine engine not None, int64_t now_ns):
-    """As the beginning of engine_shut (threads.pyx): from now on nothing is taken in."""
+    """As the beginning of engine_shut (threads.pyx): nothing is taken in any more."""
     engine.is_closed = True
 
 
