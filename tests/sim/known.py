@@ -4,10 +4,9 @@ What these let happen is excused (and counted) or not drawn. Take a letter out o
 set once its cure is merged: from then on it is a violation like the others.
 """
 
-UNCURED = frozenset({"F4", "F5", "F6", "F10", "F11", "F12", "S1"})
+UNCURED = frozenset({"F4", "F5", "F10", "F11", "F12", "S1"})
 # F4   close() drops the rounds that are under way
 # F5   what is owed to a lost connection is forgotten a ttl after the loss
-# F6   an exit does not wait for the replies to an undo
 # F10  a thread that leads after a pause opens its round twice
 # F11  a round outlasts its caller's timeout where the ttl is long
 # F12  a roll-back that meets NOSCRIPT is not repeated before the next call

@@ -102,6 +102,4 @@ class Orphans:
             return "F5: set out of a connection closed before"
         if "F4" in UNCURED and ended.process.exited_ns and token in judge.under_way:
             return "F4: its round was under way at close()"
-        if "F6" in UNCURED and ended.process.exited_ns:
-            return "F6: its process had exited"
         return ""
