@@ -137,6 +137,30 @@ def engine_take_all_outgoing(Engine engine not None):
     return taken
 
 
+def work_was_submitted(work not None):
+    """Whether it was given to the engine before."""
+    check_work(work)
+    return work_is_submitted(work)
+
+
+def engine_begin_close(Engine engine not None, int64_t now_ns):
+    """As the beginning of engine_shut (closing.pyx): acquires under way are undone."""
+    engine.is_closed = True
+    engine_end_acquires(engine, "closed", now_ns)
+
+
+def engine_owes(Engine engine not None):
+    """Whether a close still has to wait for replies."""
+    return engine_owes_replies(engine)
+
+
+def engine_end_close(Engine engine not None, int64_t now_ns):
+    """As the end of engine_shut: the connections are gone, all rounds end."""
+    engine_forget_connections(engine, now_ns)
+    engine_admit(engine, now_ns)
+    engine_finish(engine, now_ns)
+
+
 def round_answers(Round round not None):
     """List (vote, whether its master was heard) per master, in plain ints."""
     cdef int i

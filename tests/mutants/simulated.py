@@ -103,6 +103,35 @@ BUGS = (
         "an extension counts that is confirmed after the old validity",
         "extend counts after the validity is over",
     ),
+    planted(
+        "releases forgotten where a frozen server's connection is given up",
+        "src_cython/debts.pyx",
+        "        if round.operation_code == OPERATION_RELEASE:\n"
+        "            debts_carry(self, round, entry.key_until_ns, now_ns)\n",
+        "        if round.operation_code == OPERATION_RELEASE and (\n"
+        '            not reason.startswith("owed a reply")\n'
+        "        ):\n"
+        "            debts_carry(self, round, entry.key_until_ns, now_ns)\n",
+    ),
+    planted(
+        "a master that is silent is taken for one that refused",
+        "src_cython/round.pyx",
+        "            self.cells[i].vote = VOTE_SILENT\n",
+        "            self.cells[i].vote = VOTE_SILENT\n"
+        "            self.may_hold &= ~(<uint64_t>1 << i)\n",
+    ),
+    planted(
+        "close() does not wait for the releases that are owed",
+        "src_cython/threads.pyx",
+        "        if (<Master>master).debts.count:\n",
+        "        if False and (<Master>master).debts.count:\n",
+    ),
+    planted(
+        "a round's deadline noted by nobody",
+        "src_cython/engine.pyx",
+        "    engine_note_time(self, now_ns + round.terms.timeout_ns)\n",
+        "",
+    ),
 )
 
 

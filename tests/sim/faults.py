@@ -15,15 +15,16 @@ from typing import TYPE_CHECKING
 
 from .network import Connection, Path
 from .server import SETS_REFUSED, WRITES_REFUSED, Server
-from .world import MS, S, World
+from .world import FOREVER_NS, MS, S, World
 
 if TYPE_CHECKING:
     from .process import Process
+    from .worker import Worker
 
 DECLARED = (
     *("slow", "slice", "hole", "swallow", "cut"),
-    *("pause_server", "restart_server", "refuse", "forget_scripts"),
-    *("pause_process", "crash_process"),
+    *("pause_server", "freeze_server", "freeze_all", "restart_server", "refuse"),
+    *("forget_scripts", "pause_process", "crash_process", "exit_process"),
 )
 ASSUMPTIONS = {
     "drift": "clocks run alike within drift_factor",
@@ -33,6 +34,7 @@ ASSUMPTIONS = {
     "heed": "a holder asks its lease whether it is valid",
     "compare": "a release deletes no token but its own",
 }
+MOST_PROCESSES = 8  # in one schedule, those that are gone among them
 SLOW_NS = (50 * MS, 500 * MS)
 
 
@@ -41,15 +43,18 @@ class Nemesis:
 
     def __init__(
         self, world: World, servers: list[Server], processes: list[Process],
-        faults: tuple[str, ...], gap_ns: int, until_ns: int,
+        faults: tuple[str, ...], gap_ns: int, until_ns: int, longest_ttl_ns: int,
+        spawn: Callable[[], None], new_worker: Callable[[Process], Worker],
     ) -> None:  # fmt: skip
         self.world = world
         self.servers = servers
         self.processes = processes
         self.gap_ns = gap_ns
         self.until_ns = until_ns
+        self.longest_ttl_ns = longest_ttl_ns
         self.strikes = 0
-        self._delays = {id(path): path.delay_ns for path in self._paths()}
+        self._new_worker = new_worker
+        self._spawn = spawn  # another process in the place of one that is gone
         for fault in faults:
             self._schedule(getattr(self, f"_{fault}"))
 
@@ -66,10 +71,14 @@ class Nemesis:
     def heal(self) -> None:
         """End all faults; what is under way arrives when it would have."""
         for path in self._paths():
+            slowest_ns = self.world.now_ns + 2 * path.delay_ns
+            path.calm_from_ns = max(path.calm_from_ns, slowest_ns)
             path.delay_ns = MS // 5  # so that a timeout afterwards has no excuse
             path.is_slicing = False
         for server in self.servers:
-            server.refuses = b""
+            if server.refuses:
+                server.refuses = b""
+                server.calm_from_ns = max(self.world.now_ns, server.paused_until_ns)
             if server.is_down:
                 server.start()
 
@@ -97,22 +106,31 @@ class Nemesis:
     def _slow(self) -> None:
         path = self._path()
         path.delay_ns = self.world.random.choice(SLOW_NS)
-        self.world.at(self.world.now_ns + self._for_ns(), self._quicken, path)
+        until_ns = self.world.now_ns + self._for_ns()
+        path.calm_from_ns = max(path.calm_from_ns, until_ns + 2 * path.delay_ns)
+        self.world.at(until_ns, self._quicken, path)
 
     def _quicken(self, path: Path) -> None:
-        path.delay_ns = self._delays[id(path)]
+        path.delay_ns = path.usual_ns
 
     def _slice(self) -> None:
         self._path().is_slicing = True
 
     def _hole(self) -> None:
-        self._path().hole_until_ns = self.world.now_ns + self._for_ns()
+        path = self._path()
+        path.hole_until_ns = self.world.now_ns + self._for_ns()
+        self._calm_later(path, path.hole_until_ns)
+
+    def _calm_later(self, path: Path, hole_until_ns: int) -> None:
+        arrives_ns = hole_until_ns + 2 * path.delay_ns
+        path.calm_from_ns = max(path.calm_from_ns, arrives_ns)
 
     def _swallow(self) -> None:
         connection = self._connection()
         if connection is not None:
             pipe = self.world.random.choice((connection.up, connection.down))
             pipe.hole_until_ns = self.world.now_ns + self._for_ns()
+            self._calm_later(connection.path, pipe.hole_until_ns)
 
     def _cut(self) -> None:
         connection = self._connection()
@@ -126,6 +144,21 @@ class Nemesis:
 
     def _pause_server(self) -> None:
         self._server().pause(self._for_ns())
+
+    def _freeze_server(self) -> None:
+        if self.world.chance(0.5):  # seldom: it takes long
+            self._freeze([self._server()])
+
+    def _freeze_all(self) -> None:
+        if self.world.chance(0.2):
+            self._freeze(self.servers)
+
+    def _freeze(self, servers: list[Server]) -> None:
+        # For several ttls: what it was sent before is executed when it wakes up.
+        longest_ns = 3 * self.longest_ttl_ns
+        for_ns = self.world.random.randrange(self.longest_ttl_ns, longest_ns)
+        for server in servers:
+            server.pause(min(for_ns, self.until_ns - self.world.now_ns))
 
     def _restart_server(self) -> None:
         self._restart(self._server(), is_losing=False)
@@ -143,6 +176,9 @@ class Nemesis:
     def _refuse(self) -> None:
         server = self._server()
         server.refuses = self.world.random.choice((SETS_REFUSED, WRITES_REFUSED, b""))
+        if not server.is_down:
+            calm_ns = max(self.world.now_ns, server.paused_until_ns)
+            server.calm_from_ns = FOREVER_NS if server.refuses else calm_ns
 
     def _forget_scripts(self) -> None:
         self._server().loaded.clear()
@@ -153,9 +189,24 @@ class Nemesis:
         self.world.random.choice(self.processes).pause(self._for_ns())
 
     def _crash_process(self) -> None:
-        alive = [p for p in self.processes if not p.is_crashed]
-        if len(alive) > 2 and self.world.chance(0.2):
-            self.world.random.choice(alive).crash()
+        process = self._process()
+        if process is not None and self.world.chance(0.1):
+            process.crash()
+            self._spawn()
+
+    def _exit_process(self) -> None:
+        process = self._process()
+        if process is not None and self.world.chance(0.5):
+            process.is_leaving = True
+            worker = self._new_worker(process)
+            worker.start(worker.leave(is_orderly=self.world.chance(0.5)))
+            self._spawn()
+
+    def _process(self) -> Process | None:
+        alive = [p for p in self.processes if not (p.is_gone or p.is_leaving)]
+        if not alive or len(self.processes) >= MOST_PROCESSES:
+            return None
+        return self.world.random.choice(alive)
 
     # --- beyond the declared assumptions ----------------------------------------------
 

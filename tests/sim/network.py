@@ -13,19 +13,23 @@ from typing import TYPE_CHECKING
 from .world import World
 
 if TYPE_CHECKING:
-    from .judge import Question
     from .process import Process
+    from .question import Question
     from .server import Server
 
 
 class Path:
     """The way between one client and one server."""
 
-    __slots__ = ("delay_ns", "hole_until_ns", "is_slicing", "world")
+    __slots__ = (
+        *("calm_from_ns", "delay_ns", "hole_until_ns", "is_slicing", "usual_ns"),
+        "world",
+    )
 
     def __init__(self, world: World, delay_ns: int) -> None:
         self.world = world
-        self.delay_ns = delay_ns
+        self.delay_ns = self.usual_ns = delay_ns
+        self.calm_from_ns = 0  # nothing of a fault is under way from then on
         self.hole_until_ns = 0  # nothing arrives before
         self.is_slicing = False
 
@@ -86,7 +90,7 @@ class Connection:
     __slots__ = (
         *("answered", "down", "error", "inbox", "index", "is_cut", "is_given_up"),
         *("is_open", "is_told", "path", "process", "reader", "replies", "server"),
-        *("taken", "up", "world"),
+        *("ready_ns", "taken", "up", "world"),
     )
 
     def __init__(self, path: Path, process: Process, server: Server) -> None:
@@ -103,6 +107,7 @@ class Connection:
         self.is_cut = False
         self.inbox: list[bytes] = []
         self.error = ""
+        self.ready_ns = 0  # when it had shaken hands
         self.answered = self.taken = 0  # bytes
         self.replies: list[tuple[int, Question | None, bytes]] = []  # end, to, reply
         self.world.at(path.arrival_ns(), self._on_syn)
@@ -128,13 +133,24 @@ class Connection:
         return data, heard
 
     def give_up(self) -> None:
-        """Close it: what was sent goes on its way, or does not."""
+        """Close it: what was sent goes on its way, or does not, or some of it does."""
         self.is_given_up = True
         if self.is_cut:
             return
-        if self.world.chance(0.5):
-            self.up.may_deliver = 0
+        # A server that answers one part of it is told that nobody is there, and drops
+        # the rest: redis/src/networking.c, writeToClient.
+        self.up.may_deliver = self.world.random.choice(
+            (0, None, self.world.random.randrange(400))
+        )
         self.down.may_deliver = 0
+
+    def on_dropped(self) -> None:
+        """Reset it where something is unread (RFC 2525, 2.17), else close it."""
+        if self.inbox and not self.is_cut:
+            self.up.may_deliver = 0
+            self.is_given_up, self.down.may_deliver = True, 0
+        else:
+            self.give_up()
 
     # --- what happens to it -----------------------------------------------------------
 

@@ -1,18 +1,12 @@
 """A client machine: the shipped engine, its clock and its connections.
 
-`run` and what it calls mirror the blocking driver (src_cython/threads.pyx: engine_lead;
-src_cython/wait.pyx: engine_step, engine_take_events), line by line and no more:
-whatever is decided is decided by the engine. Where those change, this one must. What
-yields:
-
-    CHECKPOINT           between two lines; a pause or an exception may strike there
-    (WAIT, deadline_ns)  poll(2), to a time of this machine's clock
-    (SLEEP, ns)          sleep
+What of the engine's driver is mirrored stands in driver.py. A process ends by a crash,
+or in good order: its kernel resets each connection on which something is left unread,
+and the server then drops what it has not executed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from fastredlock import scripts
@@ -24,29 +18,23 @@ from fastredlock._core import (
     Scripts,
     Terms,
     engine_by_hand,
-    engine_check_again,
-    engine_take_all_outgoing,
     engine_take_events_at,
-    engine_take_in,
-    engine_undo,
     fork_generation,
 )
 from fastredlock._settings import Settings
 from fastredlock.retry import Retry
 
+from .driver import WAIT, Driver, Steps
 from .network import Connection, Path
-from .world import Clock, S, World
+from .world import FOREVER_NS, Clock, World
 
 if TYPE_CHECKING:
     from .judge import Judge
     from .server import Server
     from .worker import Worker
 
-CHECKPOINT = ("checkpoint", 0)
-WAIT, SLEEP, MUTEX = "wait", "sleep", "mutex"
 ALL_QUIET = (1 << 64) - 1
 NOTHING: tuple[list[tuple[int, bool, bytes, str]], int] = ([], ALL_QUIET)
-Steps = Iterator[tuple[str, int]]
 
 
 class Process:
@@ -63,15 +51,16 @@ class Process:
         self.paths = paths
         self.judge = judge
         self.is_sharing = is_sharing  # rounds of several workers are open together
-        self.is_crashed = False
+        self.is_crashed = self.is_gone = self.is_leaving = False
+        self.closed_ns = self.exited_ns = 0
+        self.well_at_close: set[int] = set()  # which servers answered then
         self.paused_until_ns = 0
         self.workers: list[Worker] = []
         self.running: Worker | None = None  # whose steps these are
         self.connections: list[Connection | None] = [None] * len(servers)
         self.readable = 0  # of which masters poll(2) would say something
         self.polled_at_ns = 0
-        self.is_entered = False
-        self.losses = 0
+        self.losses = self.connects = 0
         self.tokens = 0
         self._settings = settings
         self._engine = Engine(
@@ -94,6 +83,7 @@ class Process:
             world.random.randrange(1, 1 << 64),
         )
         self.begun = engine_by_hand(self._engine)
+        self._driver = Driver(self)
 
     # --- what a lease asks of its FastRedlock -----------------------------------------
 
@@ -110,41 +100,19 @@ class Process:
         self.tokens += 1
         return b"p%d-%d" % (self.index, self.tokens)
 
-    # --- the mirror of threads.pyx and wait.pyx ---------------------------------------
+    # --- what a worker asks -----------------------------------------------------------
 
     def run(self, round: Round) -> Steps:
         """Run a round until it is closed; a lost one is rolled back."""
-        while self.is_entered and not self.is_sharing:
-            yield MUTEX, 0
-        self.is_entered = True
-        if self.running is not None:
-            self.running.round = round
         self.judge.on_round(self, round)
-        try:
-            try:
-                now_ns = self._now_ns()
-                if now_ns - self.polled_at_ns > S:
-                    yield from self._step(now_ns)
-                    now_ns = self._now_ns()
-                yield CHECKPOINT
-                engine_take_in(self._engine, round, now_ns)
-                self._open_due()
-                yield CHECKPOINT
-                if round.closed_ns:
-                    yield from self._step(self._now_ns())
-                while not round.is_finished:
-                    yield from self._step(self._engine.next_ns)
-                yield CHECKPOINT
-            finally:
-                self._flush()
-            engine_check_again(self._engine, round, self._now_ns())
-        except BaseException:
-            self.undo(round)
-            raise
-        finally:
-            self.is_entered = False
-            self._wake(MUTEX)
+        if self.running is None:
+            raise RuntimeError("a round without a worker")
+        called_ns, paused_ns = self.world.now_ns, self.paused_until_ns
+        yield from self._driver.run(self.running, round)
         self.judge.on_closed(self, round)
+        if paused_ns == self.paused_until_ns:
+            limit_ns = self._settings.connect_timeout_ns + 2 * round.terms.timeout_ns
+            self.judge.on_returned(self, self.world.now_ns - called_ns, limit_ns)
 
     def begin(self, round: Round) -> None:
         """Send a release whose caller will not hear of it (engine_abandon)."""
@@ -152,16 +120,18 @@ class Process:
 
     def undo(self, round: Round) -> None:
         """Roll back a round whose caller will not get it (engine_abandon)."""
-        engine_undo(self._engine, round, self._now_ns())
-        self._flush()
+        self._driver.undo(round)
 
-    def _step(self, deadline_ns: int) -> Steps:
-        self._flush()
-        if not self.readable:
-            yield WAIT, deadline_ns
-        self._take_events()
+    def close(self) -> Steps:
+        """Close the client, with whatever is under way."""
+        self.judge.on_close(self)
+        if self.running is None:
+            raise RuntimeError("a close without a worker")
+        yield from self._driver.close(self.running)
 
-    def _take_events(self) -> None:
+    # --- engine_take_events -----------------------------------------------------------
+
+    def take_events(self) -> None:
         engine, now_ns = self._engine, self._now_ns()
         self.polled_at_ns = now_ns
         arrivals, quiet = self._take_arrivals() if self.readable else NOTHING
@@ -169,11 +139,9 @@ class Process:
         if self.losses != engine.counters.losses:
             self._close_lost()
         if self.begun:
-            self._open_due()
-        if self.is_sharing:
-            for worker in self.workers:
-                if worker.awaits == WAIT and worker.is_answered():
-                    worker.wake_soon()
+            self.open_due()
+        if self.connects != engine.counters.connects:
+            self._note_ready()
 
     def _take_arrivals(self) -> tuple[list[tuple[int, bool, bytes, str]], int]:
         readable, self.readable = self.readable, 0
@@ -192,20 +160,19 @@ class Process:
                 self.connections[connection.index] = None
         return arrivals, ALL_QUIET & ~readable
 
-    def _open_due(self) -> None:
+    def open_due(self) -> None:
         while self.begun:
             index = self.begun.pop(0)
             self.connections[index] = Connection(
                 self.paths[index], self, self.servers[index]
             )
 
-    def _flush(self) -> None:
-        if self.is_crashed:
-            return
-        for index, data in engine_take_all_outgoing(self._engine) or ():
+    def _note_ready(self) -> None:
+        self.connects = self._engine.counters.connects
+        for index, (state, _) in enumerate(self._engine.states):
             connection = self.connections[index]
-            if connection is not None:
-                connection.send(data)
+            if state is MasterState.READY and connection is not None:
+                connection.ready_ns = connection.ready_ns or self.world.now_ns
 
     def _close_lost(self) -> None:
         # The engine closes a descriptor itself; here its connection is another object.
@@ -227,9 +194,9 @@ class Process:
         """Wake whoever polls, if this connection is still one of ours."""
         if self.connections[connection.index] is connection:
             self.readable |= 1 << connection.index
-            self._wake(WAIT)
+            self.wake(WAIT)
 
-    def _wake(self, kind: str) -> None:
+    def wake(self, kind: str) -> None:
         for worker in self.workers:
             if worker.awaits == kind:
                 worker.wake_soon()
@@ -239,16 +206,44 @@ class Process:
         self.world.tell(f"process {self.index} pauses for {for_ns / 1e6:.0f} ms")
         self.paused_until_ns = max(self.paused_until_ns, self.world.now_ns + for_ns)
 
+    def is_well_with(self, index: int) -> int:
+        """Return since when (true ns) nothing has come between us and a server.
+
+        FOREVER_NS where there is no connection that works.
+        """
+        connection, path = self.connections[index], self.paths[index]
+        if connection is None or not connection.ready_ns or connection.is_cut:
+            return FOREVER_NS
+        return max(
+            connection.ready_ns, path.calm_from_ns, self.servers[index].calm_from_ns,
+            self.paused_until_ns,
+        )  # fmt: skip
+
     def crash(self) -> None:
         """End the process: its kernel closes its connections."""
         self.world.tell(f"process {self.index} crashes")
         self.is_crashed = True
-        for connection in self.connections:
-            if connection is not None:
-                connection.give_up()
-        self.connections = [None] * len(self.servers)
+        self._end()
+
+    def exit(self) -> None:
+        """End the process in good order, its client closed or not."""
+        self.world.tell(f"process {self.index} exits")
+        self.exited_ns = self.world.now_ns
+        self._end()
+
+    def _end(self) -> None:
+        self.is_gone = True
+        self.drop_connections()
         for worker in self.workers:
             worker.end()
+
+    def drop_connections(self) -> None:
+        """Close(2) all, whatever is unread."""
+        for connection in self.connections:
+            if connection is not None:
+                connection.on_dropped()
+        self.connections = [None] * len(self.servers)
+        self.readable = 0
 
 
 def new_settings(count: int, **options: Any) -> Settings:

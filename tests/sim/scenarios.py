@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from .driver import SLEEP
 from .judge import Judge, Violation
+from .lease import SimLease
 from .network import Path
-from .process import SLEEP, Process, new_settings
+from .process import Process, new_settings
 from .server import Server
-from .worker import Habits, SimLease, Worker
+from .worker import Habits, Worker
 from .world import EPOCH_NS, MS, Clock, S, World
 
 NOTHING = Habits(resources=("r",), ttls_ms=(1000,))

@@ -9,15 +9,18 @@ from fastredlock import _attempt
 from fastredlock.errors import QuorumUnreachableError, ValidityExhaustedError
 from fastredlock.lease import ReleaseStatus
 
+from .driver import SLEEP
 from .faults import DECLARED, Nemesis
 from .judge import Judge, Violation
 from .network import Path
-from .process import SLEEP, Process, new_settings
+from .orphans import Orphans
+from .process import Process, new_settings
 from .server import Server
 from .worker import Habits, Worker
 from .world import EPOCH_NS, MS, Clock, S, World
 
-SETTLE_NS = 60 * S
+SETTLE_NS = 180 * S
+IDLE_NS = S
 DRIFT_PPM = 4_900  # each way: two clocks differ by 0.98 %, drift_factor is 1 %
 
 
@@ -43,20 +46,18 @@ class Schedule:
         self.world = World(seed)
         draw = self.world.random
         self.count = draw.choice((1, 3, 3, 3, 5, 5, 2, 4))
-        self.until_ns = draw.choice((1, 2, 2, 3, 3, 4, 8)) * S
+        self.until_ns = draw.choice((500 * MS, S, S, 2 * S, 2 * S, 3 * S, 8 * S))
         self.base_ns = draw.choice((50_000, 500_000, 5 * MS))
-        self.ttls_ms = draw.choice(
-            ((100, 400), (400, 2000), (300,), (200, 203, 3000), (1500, 6000))
-        )
+        ttls_ms = (100, 400), (400, 2000), (300,), (200, 203, 3000), (1500, 6000)
+        self.ttls_ms = draw.choice((*ttls_ms, (300, 60_000)))
         self.is_guarded = draw.random() < 0.25 and "restart" not in broken
         self.judge = Judge(self.world)
         self.judge.is_naive = "heed" in broken
         self.servers = [self._new_server(index) for index in range(self.count)]
         self.judge.servers = self.servers
-        is_sharing = draw.random() < 0.4
+        self.is_sharing = draw.random() < 0.4
         self.processes = [
-            self._new_process(index, is_sharing)
-            for index in range(draw.randrange(2, 5))
+            self._new_process(index) for index in range(draw.randrange(2, 5))
         ]
         resources = draw.choice((("r",), ("r",), ("r", "s"), ("r", "s", "t")))
         self.habits = Habits(
@@ -72,6 +73,7 @@ class Schedule:
         self.nemesis = Nemesis(
             self.world, self.servers, self.processes, self._faults(),
             draw.choice((200 * MS, S, 4 * S)), self.until_ns,
+            max(self.ttls_ms) * MS, self._spawn, self._new_worker,
         )  # fmt: skip
 
     def _new_server(self, index: int) -> Server:
@@ -86,7 +88,7 @@ class Schedule:
         server.is_compare_broken = "compare" in self.broken
         return server
 
-    def _new_process(self, index: int, is_sharing: bool) -> Process:
+    def _new_process(self, index: int) -> Process:
         draw = self.world.random
         clock = Clock(
             draw.randrange(1, 1 << 50), draw.choice((-DRIFT_PPM, 0, DRIFT_PPM))
@@ -103,7 +105,7 @@ class Schedule:
         ]
         return Process(
             self.world, index, settings, clock, self.servers, paths, self.judge,
-            is_sharing,
+            self.is_sharing,
         )  # fmt: skip
 
     def _faults(self) -> tuple[str, ...]:
@@ -141,15 +143,30 @@ class Schedule:
 
     def _run(self) -> None:
         for process in self.processes:
-            for _ in range(self.world.random.choice((1, 1, 2))):
-                worker = Worker(process, self.habits, self.until_ns)
-                worker.start(worker.live())
+            self._start(process)
+        if not self.broken:
+            Orphans(self.world, self.judge).look()
         self.world.run(self.until_ns)
         self.nemesis.heal()
         self._finish("the workers")
         if not self.broken:
+            self.world.run(self.world.now_ns + IDLE_NS)  # nobody reads, nobody calls
             self._settle()
         self.judge.check_all_votes()
+
+    def _start(self, process: Process) -> None:
+        for _ in range(self.world.random.choice((1, 1, 2, 3))):
+            worker = self._new_worker(process)
+            worker.start(worker.live())
+
+    def _new_worker(self, process: Process) -> Worker:
+        return Worker(process, self.habits, self.until_ns)
+
+    def _spawn(self) -> None:
+        # In the place of one that has ended: it has no memory of anything.
+        process = self._new_process(len(self.processes))
+        self.processes.append(process)
+        self._start(process)
 
     def _finish(self, who: str) -> None:
         # I4: everybody comes to an end.
@@ -163,13 +180,12 @@ class Schedule:
     def _settle(self) -> None:
         # After the faults: everybody reconnects, no key is left behind, all can lock.
         healthy = Habits(resources=("r",), ttls_ms=self.ttls_ms)
-        alive = [process for process in self.processes if not process.is_crashed]
+        alive = [process for process in self.processes if not process.is_gone]
         for process in alive:
             process.workers.clear()
             worker = Worker(process, healthy, 0)
             worker.start(self._reconnect(worker))
         self._finish("those who reconnect")
-        self.judge.check_orphans()
         longest_ns = max(self.ttls_ms) * MS * 2 + 2 * S
         self.world.run(self.world.now_ns + longest_ns)
         for process in alive:

@@ -16,7 +16,7 @@ from hiredis import Reader
 
 from fastredlock import scripts
 
-from .world import MS, Clock, S, World
+from .world import FOREVER_NS, MS, Clock, S, World
 
 if TYPE_CHECKING:
     from .judge import Judge
@@ -60,6 +60,7 @@ class Server:
         self.is_compare_broken = False  # release deletes whatever is there
         self.refuses = b""  # an error reply to SET, and to scripts where MISCONF
         self.paused_until_ns = 0
+        self.calm_from_ns = 0  # nothing has been wrong with it since
         self.connections: list[Connection] = []
         self._waiting: list[tuple[Connection, bytes]] = []
         self._starts = 0
@@ -86,11 +87,14 @@ class Server:
         self.clients: list[Connection] = []  # by client id, from 1
         self.killed: set[Connection] = set()
         self.is_down = False
+        calm_ns = max(self.paused_until_ns, self.world.now_ns)
+        self.calm_from_ns = FOREVER_NS if self.refuses else calm_ns
 
     def stop(self, is_losing: bool) -> None:
         """End the process, with its connections; with its keys where is_losing."""
         self.world.tell(f"server {self.index} stops, loses keys: {is_losing}")
         self.is_down = True
+        self.calm_from_ns = FOREVER_NS
         self._waiting.clear()
         for connection in self.connections:
             connection.on_server_stopped()
@@ -102,12 +106,18 @@ class Server:
         """Stop the process for a while (SIGSTOP): nothing is lost, all is late."""
         self.world.tell(f"server {self.index} pauses for {for_ns / 1e6:.0f} ms")
         self.paused_until_ns = max(self.paused_until_ns, self.world.now_ns + for_ns)
+        self.calm_from_ns = max(self.calm_from_ns, self.paused_until_ns)
         self.world.at(self.paused_until_ns, self._catch_up)
 
     def _catch_up(self) -> None:
         if self.world.now_ns < self.paused_until_ns or self.is_down:
             return
+        # In any order of the connections, each in its own: as poll(2) names them.
         waiting, self._waiting = self._waiting, []
+        turn: dict[Connection, float] = {}
+        for connection, _ in waiting:
+            turn.setdefault(connection, self.world.fraction())
+        waiting.sort(key=lambda each: turn[each[0]])
         for connection, data in waiting:
             self.on_bytes(connection, data)
 

@@ -8,12 +8,12 @@ resumes; at each of its yields it may find its process paused, or an exception t
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from fastredlock._attempt import attempts
-from fastredlock._core import Round
-from fastredlock._extensions import extensions_of
+from fastredlock._core import ClosedError, Round
 from fastredlock._settings import encode_resource, encode_resources
 from fastredlock.errors import (
     FastRedlockError,
@@ -21,9 +21,11 @@ from fastredlock.errors import (
     QuorumUnreachableError,
     ValidityExhaustedError,
 )
-from fastredlock.lease import BaseLease, ReleaseStatus
+from fastredlock.lease import ReleaseStatus
 
-from .process import CHECKPOINT, MUTEX, SLEEP, WAIT, Process
+from .driver import CHECKPOINT, MUTEX, SLEEP, WAIT
+from .lease import SimLease
+from .process import Process
 from .world import MS, S
 
 
@@ -44,44 +46,6 @@ class Habits:
     leaves: float = 0.0  # a lease is not released
     pauses: float = 0.0  # per checkpoint
     longest_pause_ns: int = 3 * S
-
-
-class SimLease(BaseLease):
-    """The shipped lease with a driver that is a generator; see fastredlock/lease.py."""
-
-    __slots__ = ()
-
-    def extend(self, ttl: float | None = None) -> Iterator[Any]:
-        """As Lease.extend."""
-        process, judge = self._locks, self._locks.judge
-        extension, under_way = object(), extensions_of(self).under_way
-        try:
-            try:
-                round = self._begin_extend(ttl, extension)
-                judge.on_validity(process, self)
-                yield from process.run(round)
-                return self._end_extend(round, extension)
-            finally:
-                under_way.pop(extension, None)
-        finally:
-            judge.on_validity(process, self)
-
-    def release(self) -> Iterator[Any]:
-        """As Lease.release."""
-        process, judge = self._locks, self._locks.judge
-        try:
-            round = self._begin_release()
-            judge.on_release_called(process, self)
-            if round is None:
-                return ReleaseStatus.GONE
-            yield from process.run(round)
-        except BaseException:
-            if self._status is ReleaseStatus.UNKNOWN:
-                process.begin(self._new_release())
-            raise
-        status = self._end_release(round)
-        judge.on_released(process, self, status)
-        return status
 
 
 class Worker:
@@ -148,9 +112,7 @@ class Worker:
                 return
             if kind != CHECKPOINT[0]:
                 break
-            if self.habits.pauses and world.chance(self.habits.pauses):
-                process.pause(world.between(MS, self.habits.longest_pause_ns))
-                self._wake_at(process.paused_until_ns)
+            if self._is_held_up():
                 return
         if kind == SLEEP:
             self._wake_at(world.now_ns + ns)
@@ -160,6 +122,25 @@ class Worker:
             self._set_timer(ns)
         elif kind != MUTEX:
             raise RuntimeError(f"no such step: {kind}")
+
+    def _is_held_up(self) -> bool:
+        # Between two lines: the process stands still, or this thread is not scheduled,
+        # others go on, and then the process stands still.
+        habits, world, process = self.habits, self.world, self.process
+        if habits.pauses and world.chance(habits.pauses):
+            process.pause(world.between(MS, habits.longest_pause_ns))
+            self._wake_at(process.paused_until_ns)
+            return True
+        if len(process.workers) == 1 or process.is_sharing or world.chance(0.9):
+            return False
+        until_ns = world.now_ns + world.between(1000, 5 * MS)
+        if world.chance(20 * habits.pauses):
+            for_ns = world.between(MS, habits.longest_pause_ns)
+            world.at(
+                world.random.randrange(world.now_ns, until_ns), process.pause, for_ns
+            )
+        self._wake_at(until_ns)
+        return True
 
     def _set_timer(self, shown_ns: int) -> None:
         # Most waits end early, and the next one has the same end: the timer stays.
@@ -217,17 +198,38 @@ class Worker:
         except BaseException as error:
             if round is not None:
                 process.undo(round)
-                judge.on_ended(process, round.token, "cancelled or failed")
+                judge.on_ended(
+                    process, round.token, "cancelled or failed", is_undone=True
+                )
             is_undisturbed = is_undisturbed and isinstance(error, FastRedlockError)
             raise
         finally:
             is_undisturbed = is_undisturbed and pauses_before == process.paused_until_ns
             if is_undisturbed and timeout_ns is not None:
-                limit_ns = timeout_ns + 2 * terms.timeout_ns
+                round_ns = min(terms.timeout_ns, S)  # a ceiling, whatever the ttl
+                limit_ns = timeout_ns + 2 * round_ns
                 judge.on_returned(process, self.world.now_ns - called_ns, limit_ns)
 
     def live(self) -> Iterator[tuple[str, int]]:
-        """Take and give back, until the time is over."""
+        """Take and give back, until the time is over or the client is closed."""
+        with suppress(ClosedError):
+            yield from self._live()
+
+    def leave(self, is_orderly: bool) -> Iterator[tuple[str, int]]:
+        """End the process as a program does: let the others finish or not, close."""
+        others = [each for each in self.process.workers if each is not self]
+        for worker in others if is_orderly else ():
+            worker.until_ns = 0
+            while not worker.is_done:
+                yield SLEEP, 10 * MS
+        for _ in range(0 if is_orderly else 100):
+            yield SLEEP, self.world.between(0, 2 * MS)
+            if any(worker.round is not None for worker in others):
+                break
+        yield from self.process.close()
+        self.process.exit()
+
+    def _live(self) -> Iterator[tuple[str, int]]:
         habits, world = self.habits, self.world
         while world.now_ns < self.until_ns:
             yield SLEEP, world.between(0, habits.longest_think_ns)

@@ -16,6 +16,7 @@ MS = 1_000_000
 S = 1_000_000_000
 EPOCH_NS = 1_700_000_000 * S
 PPM = 1_000_000
+FOREVER_NS = 1 << 62
 
 
 class World:

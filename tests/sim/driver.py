@@ -1,0 +1,264 @@
+"""The blocking driver of one process, mirrored: src_cython/threads.pyx and wait.pyx.
+
+What is mirrored is who calls the engine and when: one worker leads, the others leave
+requests and wait, or lead in their turn; `close` waits for what is owed. Whatever is
+decided is decided by the engine. Where those files change, this one must. In a process
+that is sharing, the workers are tasks of one event loop: each takes what has come.
+
+What yields:
+
+    CHECKPOINT           between two lines; a pause or an exception may strike there
+    (WAIT, deadline_ns)  poll(2), to a time of this machine's clock
+    (MUTEX, 0)           until the round is finished, or nobody leads
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from fastredlock._core import (
+    ClosedError,
+    Round,
+    engine_begin_close,
+    engine_check_again,
+    engine_end_close,
+    engine_owes,
+    engine_take_all_outgoing,
+    engine_take_in,
+    engine_undo,
+    work_was_submitted,
+)
+from fastredlock._locks import CLOSE_WITHIN_NS
+
+from .world import FOREVER_NS, S
+
+if TYPE_CHECKING:
+    from .process import Process
+    from .worker import Worker
+
+CHECKPOINT = ("checkpoint", 0)
+WAIT, SLEEP, MUTEX = "wait", "sleep", "mutex"
+RUN, WITHDRAW, CLOSE = "run", "withdraw", "close"
+SLEEP_LIMIT_NS = S  # of one poll
+Steps = Iterator[tuple[str, int]]
+
+
+class Driver:
+    """Runs the rounds of one process."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._engine = process._engine
+        self._leader: Worker | None = None
+        self._requests: list[tuple[str, Round | None]] = []
+        self._waiting: list[Worker] = []
+
+    # --- engine_run -------------------------------------------------------------------
+
+    def run(self, worker: Worker, round: Round) -> Steps:
+        """Run a round until it is closed; a lost one is rolled back."""
+        worker.round = round
+        try:
+            if self._process.is_sharing:
+                yield from self._run_as_task(round)
+            else:
+                if self._leader is None:
+                    yield from self._lead(worker, round)
+                if not round.is_finished:
+                    yield from self._follow(worker, round)
+            yield CHECKPOINT
+            engine_check_again(self._engine, round, self._process._now_ns())
+            self._flush()
+        except BaseException:
+            self.undo(round)
+            raise
+        finally:
+            worker.round = None
+
+    def _run_as_task(self, round: Round) -> Steps:
+        if self._engine.is_closed:
+            raise ClosedError("closed")
+        try:
+            yield from self._begin(round)
+            while not round.is_finished:
+                yield from self._step(FOREVER_NS)
+        finally:
+            self._flush()
+
+    def _lead(self, worker: Worker, round: Round) -> Steps:
+        self._leader = worker
+        try:
+            if self._engine.is_closed:
+                raise ClosedError("closed")
+            if not work_was_submitted(round):
+                yield from self._begin(round)
+            while not round.is_finished:
+                yield from self._step(FOREVER_NS)
+            yield CHECKPOINT
+            self._flush()
+        finally:
+            self._leave()
+
+    def _begin(self, round: Round) -> Steps:
+        process, engine = self._process, self._engine
+        now_ns = process._now_ns()
+        if now_ns - process.polled_at_ns > S:
+            yield from self._look_again()
+            now_ns = process._now_ns()
+        yield CHECKPOINT
+        engine_take_in(engine, round, now_ns)
+        process.open_due()
+        yield CHECKPOINT
+        if round.closed_ns:
+            yield from self._step(process._now_ns())
+
+    def _look_again(self) -> Steps:
+        for _ in range(4):
+            yield from self._step(self._process._now_ns())
+            if not self._process.readable:
+                return
+
+    def _follow(self, worker: Worker, round: Round) -> Steps:
+        self._waiting.append(worker)
+        try:
+            if not work_was_submitted(round):
+                self._ask(RUN, round)
+            while not round.is_finished:
+                if self._leader is None:
+                    yield from self._lead(worker, round)
+                elif self._engine.is_closed and not work_was_submitted(round):
+                    raise ClosedError("closed")
+                else:
+                    yield MUTEX, 0
+        finally:
+            self._waiting.remove(worker)
+            if (RUN, round) in self._requests:
+                self._requests.remove((RUN, round))
+            self._elect()
+
+    # --- engine_abandon ---------------------------------------------------------------
+
+    def undo(self, round: Round) -> None:
+        """Roll back a round whose caller will not get it; a release is sent."""
+        process = self._process
+        is_led = self._leader is not None and self._leader is not process.running
+        if is_led and not process.is_sharing:
+            self._ask(WITHDRAW, round)
+            return
+        self._withdraw(round)
+        self._flush()
+        if self._leader is None:
+            self._serve()
+
+    def _withdraw(self, round: Round | None) -> None:
+        if round is not None and not self._engine.is_closed:
+            engine_undo(self._engine, round, self._process._now_ns())
+
+    # --- engine_close -----------------------------------------------------------------
+
+    def close(self, worker: Worker) -> Steps:
+        """Close all connections; wait for the releases that are still owed."""
+        if self._process.is_sharing:
+            yield from self._shut()
+            return
+        if self._leader is not None:
+            self._ask(CLOSE, None)
+        self._waiting.append(worker)
+        try:
+            while not self._engine.is_closed or self._leader is not None:
+                if self._leader is not None:
+                    yield MUTEX, 0
+                    continue
+                self._leader = worker
+                try:
+                    yield from self._shut()
+                finally:
+                    self._leave()
+        finally:
+            self._waiting.remove(worker)
+            self._elect()
+
+    def _shut(self) -> Steps:
+        process, engine = self._process, self._engine
+        deadline_ns = process._now_ns() + CLOSE_WITHIN_NS
+        if engine.is_closed:
+            return
+        engine_begin_close(engine, process._now_ns())
+        while engine_owes(engine) and process._now_ns() < deadline_ns:
+            yield from self._step(deadline_ns)
+        engine_end_close(engine, process._now_ns())
+        process.drop_connections()
+        self._wake_answered()
+
+    # --- engine_step ------------------------------------------------------------------
+
+    def _step(self, limit_ns: int) -> Steps:
+        process = self._process
+        if self._requests:
+            yield from self._take_requests()
+        if self._engine.is_closed and not any(process.connections):
+            limit_ns = 0  # just now, by one of these requests: nothing will come
+        self._flush()
+        if not (process.readable or self._requests):
+            sleep_ns = process._now_ns() + SLEEP_LIMIT_NS
+            yield WAIT, min(self._engine.next_ns, limit_ns, sleep_ns)
+        process.take_events()
+        self._wake_answered()
+
+    def _take_requests(self) -> Steps:
+        requests, self._requests = self._requests, []
+        for kind, round in requests:
+            if kind == CLOSE:
+                yield from self._shut()
+            else:
+                self._take_request(kind, round)
+
+    def _take_request(self, kind: str, round: Round | None) -> None:
+        if kind == WITHDRAW:
+            self._withdraw(round)
+        elif (
+            round is not None
+            and not self._engine.is_closed
+            and (not work_was_submitted(round))
+        ):
+            engine_take_in(self._engine, round, self._process._now_ns())
+            self._process.open_due()
+
+    def _flush(self) -> None:
+        if not self._process.is_gone:
+            for index, data in engine_take_all_outgoing(self._engine) or ():
+                connection = self._process.connections[index]
+                if connection is not None:
+                    connection.send(data)
+
+    # --- crowd.pyx --------------------------------------------------------------------
+
+    def _ask(self, kind: str, round: Round | None) -> None:
+        self._requests.append((kind, round))
+        self._process.wake(WAIT)  # the bell
+
+    def _leave(self) -> None:
+        self._leader = None
+        self._elect()
+        self._serve()
+
+    def _elect(self) -> None:
+        if self._leader is None:
+            for worker in self._waiting:
+                if worker.awaits == MUTEX:
+                    worker.wake_soon()
+                    return
+
+    def _serve(self) -> None:
+        while self._requests and not self._waiting:
+            kind, round = self._requests.pop(0)
+            if kind != CLOSE:  # who closes waits, so there is none
+                self._take_request(kind, round)
+            self._flush()
+
+    def _wake_answered(self) -> None:
+        is_closed = self._engine.is_closed
+        for worker in self._process.workers:
+            if worker.awaits in (WAIT, MUTEX) and (worker.is_answered() or is_closed):
+                worker.wake_soon()

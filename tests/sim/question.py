@@ -1,0 +1,43 @@
+"""What a command asks, and which vote its answer is.
+
+Plain ints: an enum's members are slow to make and to hash.
+"""
+
+from __future__ import annotations
+
+from fastredlock import scripts
+from fastredlock._core import Operation, Vote
+
+from .server import NIL, OK, ONE, ZERO, keys_and_arguments
+
+ACQUIRE, EXTEND = int(Operation.ACQUIRE), int(Operation.EXTEND)
+RELEASE = int(Operation.RELEASE)
+SCRIPT_OF = {
+    text: operation
+    for operation, texts in (
+        (ACQUIRE, (scripts.ACQUIRE_ALL, scripts.ACQUIRE_ALL_SHA1)),
+        (ACQUIRE, (scripts.ACQUIRE_AGAIN, scripts.ACQUIRE_AGAIN_SHA1)),
+        (EXTEND, (scripts.EXTEND, scripts.EXTEND_SHA1)),
+        (EXTEND, (scripts.EXTEND_ALL, scripts.EXTEND_ALL_SHA1)),
+        (RELEASE, (scripts.RELEASE, scripts.RELEASE_SHA1)),
+        (RELEASE, (scripts.RELEASE_ALL, scripts.RELEASE_ALL_SHA1)),
+    )
+    for text in texts
+}
+GRANTED, TAKEN, FAILED = int(Vote.GRANTED), int(Vote.TAKEN), int(Vote.FAILED)
+VOTE_OF = {OK: GRANTED, ONE: GRANTED, NIL: TAKEN, ZERO: TAKEN}
+
+Question = tuple[int, bytes, int]  # operation, token, ttl in ms or 0
+
+
+def question_of(words: list[bytes]) -> Question | None:
+    """Return what a command asks, None for others than ours."""
+    name = words[0]
+    if name == b"SET":
+        return ACQUIRE, words[2], int(words[5])
+    if name == b"EVALSHA" or name == b"EVAL":
+        operation = SCRIPT_OF.get(words[1])
+        if operation is not None:
+            _, (token, *ttl) = keys_and_arguments(words)
+            return operation, token, int(ttl[0]) if ttl else 0
+    return None
