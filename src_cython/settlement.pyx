@@ -5,7 +5,8 @@
 # the releases among it. So an undo, close() and the end of the interpreter wait until
 # the replies are in. They wait for masters that answer: not for one that has said
 # nothing, although it was asked, for longer than `quiet_ns`, and never beyond
-# `until_ns`. A release to such a master is only as sure as its connection.
+# `until_ns`; both are longer where much is owed. A release to such a master is only as
+# sure as its connection.
 #
 # Time in which we stood still is nobody's silence (a paused process, a container out of
 # its share of the CPU, a thread that waited for the GIL): the servers on this machine
@@ -16,13 +17,16 @@ from libc.stdint cimport int32_t, int64_t, uint32_t
 
 cdef enum:
     # Or 4 round trips, where those take longer. A server that shares two busy cores
-    # with six others was seen to stand still for 20 ms and more.
-    QUIET_NS = 100_000_000
+    # with six others was seen to stand still for 20 ms, and in the end for 100.
+    QUIET_NS = 200_000_000
     QUIET_MOST_NS = 1_000_000_000
     UNDO_NS = 1_000_000_000          # for what was interrupted, has failed, is dropped
     SHUT_NS = 100_000_000            # in a loop's turn: its close() was interrupted
     OPEN_AGAIN_NS = 1_000_000_000    # for a release after close()
-    SLICES = 16
+    # More for each reply. Where a batch has filled the sockets, TCP itself
+    # pauses for 200 ms before it asks whether there is room again (RFC 9293, 3.8.6.1).
+    REPLY_NS = 50_000
+    SLICES = 32
 
 
 @cython.final
@@ -60,10 +64,15 @@ cdef Settlement settlement_of(
     for i in range(engine.master_count):
         debts = (<Master>engine.masters[i]).debts
         self.wanted[i] = debts.link.answered + debts.count
+        self.until_ns += replies_ns(debts.count)
         self.asked_ns[i] = now_ns - min(
             debts_silence_ns(debts, engine.polled_at_ns), quiet_ns - self.slice_ns
         )
     return self
+
+
+cdef int64_t replies_ns(uint32_t count) noexcept:
+    return min(count * <int64_t>REPLY_NS, <int64_t>QUIET_MOST_NS)
 
 
 cdef int64_t debts_silence_ns(Debts self, int64_t looked_at_ns) noexcept:
@@ -92,9 +101,8 @@ cdef int64_t settlement_limit_ns(
         return 0
     for i in range(engine.master_count):
         if settlement_wants(self, i, engine.links[i]):
-            quiet_at_ns = self.quiet_ns + max(
-                engine.links[i].heard_ns, self.asked_ns[i]
-            )
+            quiet_at_ns = max(engine.links[i].heard_ns, self.asked_ns[i])
+            quiet_at_ns += self.quiet_ns + replies_ns(engine.links[i].owed)
             if now_ns < quiet_at_ns:
                 limit_ns = max(limit_ns, quiet_at_ns)
     return min(limit_ns, self.until_ns)

@@ -21,7 +21,6 @@ from .helpers import (
     KEY,
     NOBODY,
     MakeLocks,
-    blocking,
     connected,
     granted,
     is_empty,
@@ -168,15 +167,17 @@ def test_close_when_masters_are_silent_then_is_done_in_time(
     resume(masters, 3)
 
 
-@blocking
-@pytest.mark.slow
-def test_close_when_a_thread_waits_for_silent_masters_then_ends_it_at_once(
-    make_locks: MakeLocks, masters: LocalMasters
+@pytest.mark.parametrize("call", ["acquire", "acquire_all", "acquire_each"])
+def test_close_when_a_thread_waits_for_silent_masters_then_undoes_it_on_the_others(
+    make_locks: MakeLocks, masters: LocalMasters, raw: Any, call: str
 ) -> None:
+    """F4: what a minority had granted stood there, and the caller waited on."""
     locks = connected(make_locks(masters.urls, round_timeout=5))
+    servers = [raw(url) for url in masters.urls[3:]]
     pause(masters, 3)
     with stopwatch() as elapsed, later(0.2, locks.close):
         with pytest.raises(FastRedlockError, match="closed"):
-            locks.acquire(KEY)
+            getattr(locks, call)(KEY if call == "acquire" else [KEY], ttl=TTL)
         assert elapsed() < 2
+    assert settled_values(servers, NOBODY[3:]) == NOBODY[3:]
     resume(masters, 3)

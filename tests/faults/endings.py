@@ -45,7 +45,7 @@ def interrupt_each(delay: str, *urls: str) -> None:
     leases: list[Lease | None] = []
     with suppress(Alarm):
         leases = locks.acquire_each(NAMES, ttl=TTL)
-    signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.setitimer(signal.ITIMER_REAL, 0)
     locks.release_each(leases)
 
 
@@ -56,6 +56,7 @@ def interrupt_release_each(delay: str, *urls: str) -> None:
     after(float(delay))
     with suppress(Alarm):
         locks.release_each(leases)
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def interrupt_acquire(delay: str, *urls: str) -> None:
@@ -80,10 +81,10 @@ def lose_each_and_keep(delay: str, *urls: str) -> None:
 
 
 def time_out_each(delay: str, *urls: str) -> None:
-    """End by the error of an acquire_each whose round was too short."""
+    """End by the error of an acquire_each whose round was too short, or in peace."""
     locks = FastRedlock(urls, round_timeout=float(delay))
     locks.connect()
-    locks.acquire_each(NAMES, ttl=TTL)
+    locks.release_each(locks.acquire_each(NAMES, ttl=TTL))
 
 
 def end_in_child(method: str, name: str, delay: str, *urls: str) -> None:
@@ -110,7 +111,7 @@ def end_in_forked_child_of_a_user(delay: str, *urls: str) -> None:
     assert child.exitcode == 0, child.exitcode
 
 
-def cancel_each(delay: str, *urls: str) -> None:
+def cancel_each(delay: str, is_kept: str, *urls: str) -> None:
     """Cancel a task just before the loop ends; nothing is closed."""
 
     async def main(locks: Any) -> None:
@@ -119,9 +120,9 @@ def cancel_each(delay: str, *urls: str) -> None:
         await asyncio.sleep(float(delay))
         task.cancel()
         with suppress(asyncio.CancelledError):
-            await task
+            await locks.release_each(await task)  # done before
 
-    if float(delay) % 0.002 < 0.001:
+    if is_kept == "kept":
         globals()["kept"] = awaitable.FastRedlock(urls)
         asyncio.run(main(globals()["kept"]))
     else:

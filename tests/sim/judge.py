@@ -91,7 +91,9 @@ class Judge:
         self._unknown: set[tuple[int, int, Question]] = set()  # answered NOSCRIPT
         self._sets: dict[tuple[int, bytes], Connection] = {}
         self._released: set[tuple[int, bytes]] = set()
-        self.set_behind: set[tuple[int, bytes]] = set()  # ...after its release
+        self.set_behind: set[tuple[int, bytes]] = (
+            set()
+        )  # its release, by a closed connection
         self.extended_late: set[tuple[int, bytes]] = set()
         self.refused: set[tuple[int, bytes]] = set()
         self.unknown_script: set[tuple[int, bytes]] = set()  # of its last release
