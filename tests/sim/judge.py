@@ -91,9 +91,7 @@ class Judge:
         self._unknown: set[tuple[int, int, Question]] = set()  # answered NOSCRIPT
         self._sets: dict[tuple[int, bytes], Connection] = {}
         self._released: set[tuple[int, bytes]] = set()
-        self.set_behind: set[tuple[int, bytes]] = (
-            set()
-        )  # its release, by a closed connection
+        self.set_behind: set[tuple[int, bytes]] = set()  # out of a closed connection
         self.extended_late: set[tuple[int, bytes]] = set()
         self.refused: set[tuple[int, bytes]] = set()
         self.unknown_script: set[tuple[int, bytes]] = set()  # of its last release
@@ -259,9 +257,10 @@ class Judge:
         }
         for worker in process.workers:
             round = worker.round
-            if round is not None and not worker.is_done:
-                if int(round.operation) == ACQUIRE:  # its caller gets no lease
-                    self.on_ended(process, round.token, "under way at close()", True)
+            if round is None or worker.is_done or int(round.operation) != ACQUIRE:
+                continue
+            # Its caller gets no lease.
+            self.on_ended(process, round.token, "under way at close()", True)
 
     # --- I4, I5 -----------------------------------------------------------------------
 
