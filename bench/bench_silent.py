@@ -140,7 +140,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--seconds", type=float, default=60.0, help="of the pause")
     parser.add_argument("--ttl", type=float, nargs="+", default=[10.0, 60.0, 300.0])
-    parser.add_argument("--into", help="a Markdown file with the marks of this table")
+    parser.add_argument(
+        "--into", type=Path, help="a Markdown file with the marks of this table"
+    )
     options = parser.parse_args(arguments)
     rows: list[Row] = []
     left = 0
