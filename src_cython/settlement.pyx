@@ -5,7 +5,7 @@
 # the releases among it. So an undo, close() and the end of the interpreter wait until
 # the replies are in. They wait for masters that answer: not for one that has said
 # nothing, although it was asked, for longer than `quiet_ns`, and never beyond
-# `until_ns`; both are longer where much is owed. A release to such a master is only as
+# `until_ns`, which is later where much is owed. A release to such a master is only as
 # sure as its connection.
 #
 # Time in which we stood still is nobody's silence (a paused process, a container out of
@@ -17,14 +17,13 @@ from libc.stdint cimport int32_t, int64_t, uint32_t
 
 cdef enum:
     # Or 4 round trips, where those take longer. A server that shares two busy cores
-    # with six others was seen to stand still for 20 ms, and in the end for 100.
-    QUIET_NS = 200_000_000
+    # with six others was seen to stand still for more than 20 ms.
+    QUIET_NS = 100_000_000
     QUIET_MOST_NS = 1_000_000_000
     UNDO_NS = 1_000_000_000          # for what was interrupted, has failed, is dropped
     SHUT_NS = 100_000_000            # in a loop's turn: its close() was interrupted
     OPEN_AGAIN_NS = 1_000_000_000    # for a release after close()
-    # More for each reply. Where a batch has filled the sockets, TCP itself
-    # pauses for 200 ms before it asks whether there is room again (RFC 9293, 3.8.6.1).
+    # More for each reply: a server takes some 2 us for one, a busy machine far more.
     REPLY_NS = 50_000
     SLICES = 32
 
@@ -38,6 +37,7 @@ cdef class Settlement:
     cdef int64_t asked_ns[MAX_MASTERS]   # from when on silence counts
     cdef int64_t quiet_ns
     cdef int64_t slice_ns
+    cdef int64_t began_ns
     cdef int64_t until_ns
     cdef bint is_of_all                  # also what is asked meanwhile
 
@@ -57,13 +57,16 @@ cdef Settlement settlement_of(
     cdef Debts debts
     cdef int i
     cdef int64_t now_ns = clock_ns()
+    self.began_ns = now_ns
     self.quiet_ns = quiet_ns
     self.slice_ns = max(quiet_ns // SLICES, <int64_t>NS_PER_MS)
     self.until_ns = until_ns
     self.is_of_all = is_of_all
     for i in range(engine.master_count):
         debts = (<Master>engine.masters[i]).debts
-        self.wanted[i] = debts.link.answered + debts.count
+        self.wanted[i] = debts.link.answered + debts.count + (
+            <uint32_t>len(debts.carried)
+        )
         self.until_ns += replies_ns(debts.count)
         self.asked_ns[i] = now_ns - min(
             debts_silence_ns(debts, engine.polled_at_ns), quiet_ns - self.slice_ns
@@ -101,8 +104,9 @@ cdef int64_t settlement_limit_ns(
         return 0
     for i in range(engine.master_count):
         if settlement_wants(self, i, engine.links[i]):
-            quiet_at_ns = max(engine.links[i].heard_ns, self.asked_ns[i])
-            quiet_at_ns += self.quiet_ns + replies_ns(engine.links[i].owed)
+            quiet_at_ns = self.quiet_ns + max(
+                engine.links[i].heard_ns, self.asked_ns[i]
+            )
             if now_ns < quiet_at_ns:
                 limit_ns = max(limit_ns, quiet_at_ns)
     return min(limit_ns, self.until_ns)
@@ -114,8 +118,8 @@ cdef int engine_settle(Engine self, Settlement settlement) except -1:
     cdef int64_t now_ns = clock_ns(), limit_ns, before_ns
     while True:
         limit_ns = settlement_limit_ns(settlement, self, now_ns)
-        if limit_ns == 0 and self.is_closed:
-            limit_ns = engine_opening_limit_ns(self, settlement)
+        if limit_ns == 0:
+            limit_ns = engine_opening_limit_ns(self, settlement, now_ns)
         if limit_ns == 0:
             return 0
         engine_step(
@@ -138,17 +142,40 @@ cdef void settlement_take_time(
         )
 
 
-cdef int64_t engine_opening_limit_ns(Engine self, Settlement settlement) noexcept:
-    # A release after close() waits for connections, or is carried to them.
+cdef int64_t engine_opening_limit_ns(
+    Engine self, Settlement settlement, int64_t now_ns
+) noexcept:
+    # Releases wait for connections that are on their way: after close() all do.
     cdef Master master
-    cdef bint is_wanted = len(self.admissions) > 0
-    if clock_ns() >= settlement.until_ns or engine_opening_count(self) == 0:
+    cdef bint is_wanted = self.is_closed and len(self.admissions) > 0
+    cdef int64_t limit_ns = settlement.until_ns
+    if not self.is_closed:
+        limit_ns = min(limit_ns, settlement.began_ns + settlement.quiet_ns)
+    if now_ns >= limit_ns or engine_opening_count(self) == 0:
         return 0
     for master in self.masters:
         is_wanted = is_wanted or master_is_opening(master) and (
             len(master.debts.carried) > 0
         )
-    return settlement.until_ns if is_wanted else 0
+    return limit_ns if is_wanted else 0
+
+
+cdef bint engine_open_carried(Engine self, int64_t now_ns) except -1:
+    # Connect again to those that worked until now: an interrupt in the middle of a
+    # reply ends the connection, and its releases are carried to one that nobody else
+    # would open. Returns whether there are any.
+    cdef Master master
+    cdef bint is_any = False
+    if self.by_hand is not None:
+        return False
+    for master in self.masters:
+        if len(master.debts.carried) == 0 or self.is_closed:
+            continue
+        if master.failures == 0 and master_is_due(master, False, now_ns):
+            master_open(master, now_ns)
+            engine_note_time(self, master.give_up_at_ns)
+        is_any = is_any or master_is_opening(master)
+    return is_any
 
 
 cdef bint master_is_opening(Master self) noexcept:
@@ -162,6 +189,7 @@ cdef int engine_settle_undo(Engine self, object work) except -1:
     cdef int64_t quiet_ns = engine_quiet_ns(self, work_timeout_ns(work))
     if self.crowd.depth > 1:
         return 0
+    engine_open_carried(self, clock_ns())
     return engine_settle(
         self, settlement_of(self, False, quiet_ns, clock_ns() + UNDO_NS)
     )
@@ -169,7 +197,7 @@ cdef int engine_settle_undo(Engine self, object work) except -1:
 
 cdef int engine_drain(Engine self, int64_t until_ns) except -1:
     # All that is owed, by whoever has the engine to himself: at its end.
-    if not engine_owes_replies(self):
+    if not (engine_open_carried(self, clock_ns()) or engine_owes_replies(self)):
         return 0
     engine_flush(self)
     return engine_settle(self, settlement_of(

@@ -154,12 +154,14 @@ cdef int engine_take_request(Engine self, Request request) except -1:
         word_tell(self.crowd.word, request)
     elif request.kind == REQUEST_WITHDRAW:
         engine_withdraw_work(self, request.work, clock_ns())
+        engine_open_carried(self, clock_ns())
         request.settlement = settlement_of(
             self, False, engine_quiet_ns(self, work_timeout_ns(request.work)),
             clock_ns() + UNDO_NS,
         )
     elif request.kind == REQUEST_END:
         engine_end_acquires(self, "the interpreter ends", clock_ns())
+        engine_open_carried(self, clock_ns())
         request.settlement = settlement_of(
             self, True, engine_quiet_ns(self, QUIET_NS), clock_ns() + request.timeout_ns
         )

@@ -1061,7 +1061,7 @@ for _, key in ipairs(KEYS) do redis""",
                 "    return False\n",
             ),
         ),
-        ("tests/faults/test_endings.py",),
+        ("tests/faults/test_exits.py",),
     ),
     Mutant(
         "parsing goes on in a forked child",
@@ -1115,5 +1115,16 @@ for _, key in ipairs(KEYS) do redis""",
             ),
         ),
         ("tests/core/test_values.py",),
+    ),
+    Mutant(
+        "no connection for the releases of an interrupted one",
+        (
+            Edit(
+                "src_cython/settlement.pyx",
+                "        if master.failures == 0 and master_is_due(",
+                "        if False and master_is_due(",
+            ),
+        ),
+        ("tests/faults/test_tls_interrupts.py",),
     ),
 )
