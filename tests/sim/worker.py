@@ -222,9 +222,10 @@ class Worker:
             worker.until_ns = 0
             while not worker.is_done:
                 yield SLEEP, 10 * MS
-        for _ in range(0 if is_orderly else 100):
-            yield SLEEP, self.world.between(0, 2 * MS)
-            if any(worker.round is not None for worker in others):
+        for _ in range(0 if is_orderly else 1000):
+            yield SLEEP, self.world.between(0, MS)
+            rounds = [each.round for each in others if each.round is not None]
+            if any(each.is_opened and not each.closed_ns for each in rounds):
                 break
         yield from self.process.close()
         self.process.exit()
