@@ -35,14 +35,18 @@ def engine_close(Engine engine not None, int64_t timeout_ns):
 
 
 cdef int engine_shut(Engine self, int64_t timeout_ns) except -1:
-    # Silent masters get timeout_ns; others go on with what they have until it is done.
+    # Silent masters get timeout_ns, or 4 round trips where those take longer; others go
+    # on with what they have until it is done.
+    cdef int64_t quiet_ns = max(
+        timeout_ns, min(4 * self.round_trip_ns, <int64_t>QUIET_MOST_NS)
+    )
     if self.is_closed:
         return 0
     self.is_closed = True
     try:
         engine_end_acquires(self, "closed", clock_ns())
         engine_settle(self, settlement_of(
-            self, True, timeout_ns, clock_ns() + min(10 * timeout_ns, <int64_t>NS_PER_S)
+            self, True, quiet_ns, clock_ns() + min(10 * timeout_ns, <int64_t>NS_PER_S)
         ))
     finally:
         engine_part(self)
