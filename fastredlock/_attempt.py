@@ -16,7 +16,7 @@ from .votes import Resource, votes_of
 
 ACQUIRE = int(Operation.ACQUIRE)
 INSPECT = int(Operation.INSPECT)
-SHORTEST_ROUND_NS = 5_000_000  # below that, a busy scheduler is a dead server
+LAST_ROUND_NS = 50_000_000  # a server that is there answers by then (Redlock page)
 
 
 def attempts(
@@ -96,14 +96,14 @@ def time_for_round(
 ) -> int:
     """Return what a round may take (ns): -1 no limit of its caller's, 0 a single try.
 
-    A round ends with the caller's timeout. The last one begins at the end of it: it
-    gets what masters that are there need to answer, and no more.
+    A round ends with the caller's timeout. The last one begins at the end of it, and
+    gets the time in which a master that is there will answer.
     """
     if left_ns is None:
         return -1
     if timeout_ns == 0:
         return 0
-    least_ns = max(SHORTEST_ROUND_NS, 3 * engine.round_trip_ns)
+    least_ns = max(LAST_ROUND_NS, 3 * engine.round_trip_ns)
     return max(left_ns, min(least_ns, terms.timeout_ns))
 
 

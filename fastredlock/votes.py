@@ -50,7 +50,7 @@ class MasterVote(
 
 def votes_of(engine: Engine, round: Round) -> tuple[MasterVote, ...]:
     """Return one vote per configured master, in that order, as known by now."""
-    within_ms = round.terms.timeout_ns / 1e6
+    within_ms = (round.deadline_ns - round.opened_ns or round.terms.timeout_ns) / 1e6
     said = zip(engine.master_names, round.votes(), engine.late_us, strict=True)
     return tuple(
         MasterVote(

@@ -14,10 +14,11 @@ from .helpers import (
     NOBODY,
     all_granted,
     granted,
-    is_empty,
     settled_values,
+    sizes,
     stopwatch,
     values,
+    wait_until,
 )
 
 
@@ -61,7 +62,8 @@ def test_each_when_all_connections_were_cut_then_is_granted(
     leases = all_granted(locks.acquire_each(keys))
     cut_all(servers)
     assert set(locks.release_each(leases)) == {ReleaseStatus.RELEASED}
-    assert is_empty(servers)
+    # A master that was cut twice has its releases by the next call.
+    assert wait_until(lambda: locks.holders() and sizes(servers) == [0] * 5)
 
 
 def test_all_when_all_connections_were_cut_then_is_granted(
@@ -71,7 +73,8 @@ def test_all_when_all_connections_were_cut_then_is_granted(
     lease = granted(locks.acquire_all(["from:7", "to:9"], timeout=0))
     cut_all(servers)
     assert lease.release() is ReleaseStatus.RELEASED
-    assert is_empty(servers)
+    # A master that was cut twice has its releases by the next call.
+    assert wait_until(lambda: locks.holders() and sizes(servers) == [0] * 5)
 
 
 def test_extension_when_all_connections_were_cut_then_is_confirmed(

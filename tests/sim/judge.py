@@ -221,7 +221,7 @@ class Judge:
                 self.unknown_script.add(at)
             return  # it has done nothing
         if operation == ACQUIRE:
-            # Asked again on the next connection, it may be executed on both, in any order.
+            # Asked again on the next connection, it may be executed on both.
             first = self._sets.get(at)
             if first is not None and not (first.is_given_up or connection.is_given_up):
                 self.fail("I3", f"server {at[0]} got SET {token.decode()} twice")
