@@ -148,6 +148,34 @@ def test_repeated_acquire_when_refused_then_is_taken_and_may_hold_all_the_same()
     assert round.may_hold == 1  # the SET of the first connection may still be executed
 
 
+@pytest.mark.parametrize("operation", [Operation.ACQUIRE, Operation.EXTEND])
+def test_repeated_command_when_answered_by_an_error_then_the_first_counts_as_done(
+    operation: Operation,
+) -> None:
+    """An error says that the second did nothing, and nothing of the first."""
+    engine = ready_engine()
+    round = begin(engine, T0, operation)
+    cut(engine, T0 + MS)
+    reconnect(engine, T0 + 2 * MS)
+    engine_on_bytes(engine, 0, b"-OOM command not allowed\r\n", T0 + 3 * MS)
+    assert (round.verdict, round.may_hold) == (Verdict.UNREACHABLE, 1)
+    engine_end(engine, round, T0 + 3 * MS)
+    releases = [words[:2] for words in sent(engine)]
+    is_acquire = operation is Operation.ACQUIRE
+    assert releases == [[b"EVAL", scripts.RELEASE]] * is_acquire
+
+
+def test_repeated_acquire_when_it_has_no_expiry_then_gives_none() -> None:
+    engine = ready_engine()
+    terms = Terms(TERMS.ttl_ms, TERMS.drift_ns, TERMS.timeout_ns, has_expiry=False)
+    round = engine.new_round(int(Operation.ACQUIRE), b"key", b"token", terms)
+    engine_begin(engine, round, T0)
+    cut(engine, T0 + MS)
+    assert reconnect(engine, T0 + 2 * MS) == [
+        [b"EVAL", scripts.ACQUIRE_AGAIN, b"1", b"key", b"token"]
+    ]
+
+
 def test_repeated_acquire_when_it_gets_the_answer_to_a_set_then_is_strange() -> None:
     engine = ready_engine()
     round = begin(engine, T0)
