@@ -287,6 +287,29 @@ MUTANTS = (
         ASKED_AGAIN,
     ),
     Mutant(
+        "connection used while its server refuses everything",
+        (
+            Edit(
+                "src_cython/handshake.pyx",
+                "        if reply_is_error(reply) and text_is_of_now(str(reply)):\n",
+                "        if False:\n",
+            ),
+        ),
+        (*ASKED_AGAIN, "tests/core/test_handshake.py"),
+    ),
+    Mutant(
+        "release that a busy server refused is not sent again",
+        (
+            Edit(
+                "src_cython/master.pyx",
+                "    if round.operation_code == OPERATION_RELEASE and "
+                "text_is_of_now(str(reply)):\n",
+                "    if False:\n",
+            ),
+        ),
+        ASKED_AGAIN,
+    ),
+    Mutant(
         "round failed at once where its connection was cut",
         (
             Edit(

@@ -176,6 +176,30 @@ def test_repeated_acquire_when_it_has_no_expiry_then_gives_none() -> None:
     ]
 
 
+@pytest.mark.parametrize("text", [b"BUSY Redis is busy", b"LOADING Redis is loading"])
+def test_release_when_the_master_is_busy_then_goes_out_when_it_is_not(
+    text: bytes,
+) -> None:
+    """A slow script, or a restart with its data: nobody would send it again."""
+    engine = ready_engine()
+    lease = begin(engine, T0)
+    engine_on_bytes(engine, 0, b"+OK\r\n" + TIME_REPLY, T0 + MS)
+    release = release_of(engine, lease, T0 + 2 * MS)
+    engine_on_bytes(engine, 0, b"-%b\r\n" % text, T0 + 3 * MS)
+    assert release.verdict is Verdict.UNREACHABLE
+    refusing = b"".join(b"-%b\r\n" % text for _ in range(REST.count(b"\r\n")))
+    for second in (1, 2):
+        assert engine_due(engine, True, T0 + second * S) == [0]
+        assert reconnect(engine, T0 + second * S, rest=refusing) == []
+        assert engine.states[0][0] is MasterState.BACKOFF
+    assert engine_due(engine, True, T0 + 3 * S) == [0]
+    assert [words[:2] for words in reconnect(engine, T0 + 3 * S)] == [
+        [b"EVAL", scripts.RELEASE]
+    ]
+    engine_on_bytes(engine, 0, b":1\r\n", T0 + 4 * S)
+    assert release.may_hold == 0
+
+
 def test_repeated_acquire_when_it_gets_the_answer_to_a_set_then_is_strange() -> None:
     engine = ready_engine()
     round = begin(engine, T0)
