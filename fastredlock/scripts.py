@@ -50,17 +50,23 @@ return 1"""
 ACQUIRE_ALL_SHA1 = b"2e2a8aca65df5faa1308f88f3a8b3300a8c9e63e"
 
 # The same once more, on the next connection, where the last was cut before it answered:
-# what our own token has is ours. One key or several. Sent by its source, and never for
+# what our own token has is ours. One key or several; without ARGV[2], of no expiry. It
+# needs no right that SET, the release and EVAL do not. Sent by its source, and never for
 # tokens that the caller gave: another of their users would be taken for ourselves.
 ACQUIRE_AGAIN = b"""\
 for _, key in ipairs(KEYS) do
-  if redis.call("exists", key) == 1 and redis.pcall("get", key) ~= ARGV[1] then
-    return 0
+  local held = redis.pcall("get", key)
+  if held and held ~= ARGV[1] then return 0 end
+end
+for _, key in ipairs(KEYS) do
+  if ARGV[2] then
+    redis.call("set", key, ARGV[1], "px", ARGV[2])
+  else
+    redis.call("set", key, ARGV[1])
   end
 end
-for _, key in ipairs(KEYS) do redis.call("set", key, ARGV[1], "px", ARGV[2]) end
 return 1"""
-ACQUIRE_AGAIN_SHA1 = b"8defd23e4f2de50f44b96172c0d8d376a9c78159"
+ACQUIRE_AGAIN_SHA1 = b"9fda12318fdbf37ca1acecc8f66dfd05e75b4b82"
 
 # A key of another type than ours is not ours; any other error (an ACL's) is told.
 EXTEND_ALL = b"""\

@@ -8,11 +8,21 @@
 # server whose ACL forbids them still locks; scripts are then loaded by EVAL when first
 # needed, and nothing is known of the server (facts). Last, where there is a `max_ttl`,
 # the marker is asked for, which takes the run id that INFO told (guard).
+#
+# A server that loads its data or runs somebody's slow script answers HELLO, and refuses
+# all that a lock needs. Its connection cannot be used yet: the releases that wait for
+# it would be refused as well, and nobody would send them again.
 
 cimport cython
 
 
 cdef str MARKER_NAME = "marker"
+cdef tuple ERRORS_OF_NOW = ("BUSY ", "LOADING ")
+
+
+cdef bint text_is_of_now(str text) except -1:
+    # Of an error: the server refuses everything, for a while.
+    return text.startswith(ERRORS_OF_NOW)
 
 
 @cython.final
@@ -67,7 +77,9 @@ cdef class Handshake:
         name, is_required = self.awaited.pop(0)
         if name == "HELLO":
             return self._on_hello(reply)
-        if name == "INFO":
+        if reply_is_error(reply) and text_is_of_now(str(reply)):
+            self.failure = f"{name}: {reply_text(reply)}"
+        elif name == "INFO":
             self.facts = Facts(reply)
         elif name == MARKER_NAME:
             self.mark = Mark(reply)

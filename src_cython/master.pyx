@@ -186,9 +186,16 @@ cdef int master_on_reply(Master self, object reply, int64_t now_ns) except -1:
         )
         self.sample_count += 1
     said = reply if round.operation_code == OPERATION_INSPECT else None
+    return master_on_definite(self, entry, round, vote, said, now_ns)
+
+
+cdef int master_on_definite(
+    Master self, Owed entry, Round round, int vote, object said, int64_t now_ns
+) except -1:
     round_on_vote(round, self.index, vote, said, True, now_ns)
     if entry.is_second and round.operation_code <= OPERATION_EXTEND:
-        # What the first connection was given may still be executed.
+        # What the first connection was given has been, or may still be executed: an
+        # answer to the second, an error too, says nothing about it.
         round_on_sent(round, self.index)
     return 0
 
@@ -252,9 +259,11 @@ cdef int master_on_failed_reply(
         return master_send_again(self, round, again, now_ns)
     if round.operation_code == OPERATION_RELEASE and text_forbids(str(reply)):
         return master_on_forbidden_release(self, entry, round, reply, now_ns)
+    if round.operation_code == OPERATION_RELEASE and text_is_of_now(str(reply)):
+        return master_on_busy_release(self, entry, round, reply, now_ns)
     # An error reply says that the command did nothing: it is as definite as a no.
-    return round_on_vote(
-        round, self.index, VOTE_FAILED, reply_text(reply), True, now_ns
+    return master_on_definite(
+        self, entry, round, VOTE_FAILED, reply_text(reply), now_ns
     )
 
 
@@ -278,6 +287,17 @@ cdef int master_on_forbidden_release(
     master_complain(self, [said])
     round_on_vote(round, self.index, VOTE_FAILED, said, False, now_ns)
     debts_carry(self.debts, round, NEVER_NS, False)
+    return master_on_lost(self, said, now_ns)
+
+
+cdef int master_on_busy_release(
+    Master self, Owed entry, Round round, object reply, int64_t now_ns
+) except -1:
+    # Somebody's slow script runs there: nothing is done until it has ended. The next
+    # handshake succeeds then, and the release goes out behind it.
+    said = reply_text(reply)
+    round_on_vote(round, self.index, VOTE_FAILED, said, False, now_ns)
+    debts_carry(self.debts, round, entry.key_until_ns, entry.is_second)
     return master_on_lost(self, said, now_ns)
 
 

@@ -46,7 +46,7 @@ cdef int command_of_round(
         # The first may have been executed: our own token is a grant.
         return command_script_of_all(
             out, scripts.acquire_again, True, round.keys or (round.resource,),
-            round.token, round.terms.ttl_ms,
+            round.token, round.terms.ttl_ms if round.terms.has_expiry else 0,
         )
     if round.keys is not None:
         return command_of_all(out, round, scripts, by_source)

@@ -230,13 +230,24 @@ def test_probe_goes_last_by_its_source_and_by_its_hash() -> None:
         (b"sha", NOPERM, []),  # no EVAL: it is loaded
         (b"sha", [b"NOPERM No permissions to access a key", str(NO_KEY).encode()], []),
         (b"sha", [b"READONLY You can't write against a read only replica."], []),
-        (b"sha", ReplyError("BUSY Redis is busy"), ReplyError("NOSCRIPT No")),
+        (b"sha", ReplyError("OOM command not allowed"), ReplyError("NOSCRIPT No")),
         (b"sha", None, b"OK"),
     ],
 )
 def test_user_that_may_release_is_not_refused(replies: tuple[object, ...]) -> None:
     handshake, _ = asked(replies=replies)
     assert (handshake.is_done, handshake.failure) == (True, None)
+
+
+@pytest.mark.parametrize("text", ["BUSY Redis is busy", "LOADING Redis is loading"])
+@pytest.mark.parametrize("place", range(3))
+def test_server_that_refuses_all_for_now_is_not_ready(text: str, place: int) -> None:
+    """What waits for the connection would be refused, too, and be lost."""
+    replies: list[object] = [b"sha", [], []]
+    replies[place] = ReplyError(text)
+    handshake, _ = asked(replies=tuple(replies[: place + 1]))
+    assert not handshake.is_done
+    assert (handshake.failure or "").endswith(f": {text}")
 
 
 @pytest.mark.parametrize(

@@ -273,6 +273,43 @@ MUTANTS = (
         ASKED_AGAIN,
     ),
     Mutant(
+        "error to the second of two commands taken for an answer to the first",
+        (
+            Edit(
+                "src_cython/master.pyx",
+                "    if entry.is_second and round.operation_code <= OPERATION_EXTEND:\n"
+                "        # What the first connection was given has been",
+                "    if vote != VOTE_FAILED and entry.is_second and "
+                "round.operation_code <= OPERATION_EXTEND:\n"
+                "        # What the first connection was given has been",
+            ),
+        ),
+        ASKED_AGAIN,
+    ),
+    Mutant(
+        "connection used while its server refuses everything",
+        (
+            Edit(
+                "src_cython/handshake.pyx",
+                "        if reply_is_error(reply) and text_is_of_now(str(reply)):\n",
+                "        if False:\n",
+            ),
+        ),
+        (*ASKED_AGAIN, "tests/core/test_handshake.py"),
+    ),
+    Mutant(
+        "release that a busy server refused is not sent again",
+        (
+            Edit(
+                "src_cython/master.pyx",
+                "    if round.operation_code == OPERATION_RELEASE and "
+                "text_is_of_now(str(reply)):\n",
+                "    if False:\n",
+            ),
+        ),
+        ASKED_AGAIN,
+    ),
+    Mutant(
         "round failed at once where its connection was cut",
         (
             Edit(
@@ -288,15 +325,15 @@ MUTANTS = (
         (
             Edit(
                 "fastredlock/scripts.py",
-                ' and redis.pcall("get", key) ~= ARGV[1]',
-                "",
+                "if held and held ~= ARGV[1] then",
+                "if held then",
             ),
             Edit(
                 "fastredlock/scripts.py",
                 scripts.ACQUIRE_AGAIN_SHA1.decode(),
                 sha1(
                     scripts.ACQUIRE_AGAIN.replace(
-                        b' and redis.pcall("get", key) ~= ARGV[1]', b""
+                        b"if held and held ~= ARGV[1] then", b"if held then"
                     )
                 ).hexdigest(),
             ),

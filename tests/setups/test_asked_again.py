@@ -148,6 +148,58 @@ def test_repeated_acquire_when_refused_then_is_taken_and_may_hold_all_the_same()
     assert round.may_hold == 1  # the SET of the first connection may still be executed
 
 
+@pytest.mark.parametrize("operation", [Operation.ACQUIRE, Operation.EXTEND])
+def test_repeated_command_when_answered_by_an_error_then_the_first_counts_as_done(
+    operation: Operation,
+) -> None:
+    """An error says that the second did nothing, and nothing of the first."""
+    engine = ready_engine()
+    round = begin(engine, T0, operation)
+    cut(engine, T0 + MS)
+    reconnect(engine, T0 + 2 * MS)
+    engine_on_bytes(engine, 0, b"-OOM command not allowed\r\n", T0 + 3 * MS)
+    assert (round.verdict, round.may_hold) == (Verdict.UNREACHABLE, 1)
+    engine_end(engine, round, T0 + 3 * MS)
+    releases = [words[:2] for words in sent(engine)]
+    is_acquire = operation is Operation.ACQUIRE
+    assert releases == [[b"EVAL", scripts.RELEASE]] * is_acquire
+
+
+def test_repeated_acquire_when_it_has_no_expiry_then_gives_none() -> None:
+    engine = ready_engine()
+    terms = Terms(TERMS.ttl_ms, TERMS.drift_ns, TERMS.timeout_ns, has_expiry=False)
+    round = engine.new_round(int(Operation.ACQUIRE), b"key", b"token", terms)
+    engine_begin(engine, round, T0)
+    cut(engine, T0 + MS)
+    assert reconnect(engine, T0 + 2 * MS) == [
+        [b"EVAL", scripts.ACQUIRE_AGAIN, b"1", b"key", b"token"]
+    ]
+
+
+@pytest.mark.parametrize("text", [b"BUSY Redis is busy", b"LOADING Redis is loading"])
+def test_release_when_the_master_is_busy_then_goes_out_when_it_is_not(
+    text: bytes,
+) -> None:
+    """A slow script, or a restart with its data: nobody would send it again."""
+    engine = ready_engine()
+    lease = begin(engine, T0)
+    engine_on_bytes(engine, 0, b"+OK\r\n" + TIME_REPLY, T0 + MS)
+    release = release_of(engine, lease, T0 + 2 * MS)
+    engine_on_bytes(engine, 0, b"-%b\r\n" % text, T0 + 3 * MS)
+    assert release.verdict is Verdict.UNREACHABLE
+    refusing = b"".join(b"-%b\r\n" % text for _ in range(REST.count(b"\r\n")))
+    for second in (1, 2):
+        assert engine_due(engine, True, T0 + second * S) == [0]
+        assert reconnect(engine, T0 + second * S, rest=refusing) == []
+        assert engine.states[0][0] is MasterState.BACKOFF
+    assert engine_due(engine, True, T0 + 3 * S) == [0]
+    assert [words[:2] for words in reconnect(engine, T0 + 3 * S)] == [
+        [b"EVAL", scripts.RELEASE]
+    ]
+    engine_on_bytes(engine, 0, b":1\r\n", T0 + 4 * S)
+    assert release.may_hold == 0
+
+
 def test_repeated_acquire_when_it_gets_the_answer_to_a_set_then_is_strange() -> None:
     engine = ready_engine()
     round = begin(engine, T0)

@@ -178,7 +178,7 @@ def test_guard_when_a_quarantine_stands_then_it_waits_on_our_clock_from_the_repl
     ("marked", "wait_ns"),
     [
         (b"-OOM command not allowed\r\n", 11 * S),  # it may take SETs again soon
-        (b"-LOADING Redis is loading\r\n", 11 * S),
+        (b"-MISCONF Redis cannot persist\r\n", 11 * S),
         (b"$2\r\nOK\r\n", 11 * S),
         (mark(left_ms=10**30), 10**9 * S),
         (b"-NOPERM No permissions to access a key\r\n", 0),  # told; uptime counts
