@@ -277,8 +277,8 @@ MUTANTS = (
         (
             Edit(
                 "src_cython/round.pyx",
-                "            self.master_count - self.counts[VOTE_TAKEN] < self.quorum\n",
-                "            answered >= self.quorum\n",
+                "self.master_count - self.counts[VOTE_TAKEN] < self.quorum\n",
+                "answered >= self.quorum\n",
             ),
         ),
         ("tests/core/test_round.py",),
