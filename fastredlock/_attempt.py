@@ -118,7 +118,9 @@ def inspection(engine: Engine, withheld: Round) -> Round:
 
 
 def round_timeout_hint(engine: Engine, terms: Terms) -> str:
-    """Say so where the masters do answer, but later than a round waits."""
+    """Say so where the masters do answer, but later than a round waits; or close()."""
+    if engine.is_closed:
+        return "this FastRedlock was closed meanwhile"
     slowest_us = max(engine.late_us)
     if slowest_us * 1000 <= terms.timeout_ns:
         return ""

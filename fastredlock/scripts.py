@@ -51,8 +51,8 @@ ACQUIRE_ALL_SHA1 = b"2e2a8aca65df5faa1308f88f3a8b3300a8c9e63e"
 
 # The same once more, on the next connection, where the last was cut before it answered:
 # what our own token has is ours. One key or several; without ARGV[2], of no expiry. It
-# needs no right that SET, the release and EVAL do not. Sent by its source, and never for
-# tokens that the caller gave: another of their users would be taken for ourselves.
+# needs no right but those of SET, the release and EVAL. Sent by its source, and never
+# for tokens that the caller gave: another of their users would be taken for ourselves.
 ACQUIRE_AGAIN = b"""\
 for _, key in ipairs(KEYS) do
   local held = redis.pcall("get", key)

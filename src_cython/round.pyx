@@ -7,14 +7,15 @@
 #   granted >= quorum                     WON, or TOO_LATE if no validity is left
 #   granted + pending < quorum            lost; it cannot be won any more:
 #     granted + taken + pending < quorum    UNREACHABLE  too few could answer
-#     granted + taken >= quorum             TAKEN        they did, too few granted
-#     otherwise           an ACQUIRE is     TAKEN        at once, to be rolled back;
-#                         others stay       OPEN         until a quorum has said it
+#     an ACQUIRE is                         TAKEN        at once, to be rolled back;
+#     others, masters - taken < quorum      TAKEN        our key is on no quorum
+#             pending = 0                   UNREACHABLE  it may still be on one
 #   deadline                              every PENDING becomes SILENT, judged again
 #   anything else                         OPEN
 #
-# So GONE of a release is never said on the word of fewer than a quorum: where one said
-# no and another did not answer, the key may still stand on a majority.
+# So GONE of a release, and the loss of a lease, is never said where those who did not
+# say no are a quorum: one of three may never have had the key (it was away when it was
+# taken), another be silent for a moment, and the key still stand on a majority.
 #
 # The quorum is of the configured masters, never of the reachable ones. The slowest
 # master is not waited for, except by INSPECT, which closes when all have answered, and
@@ -365,8 +366,12 @@ cdef void round_judge(Round self, int64_t now_ns) noexcept:
     elif granted + pending < self.quorum:
         if answered + pending < self.quorum:
             round_close(self, VERDICT_UNREACHABLE, now_ns)
-        elif answered >= self.quorum or self.operation_code == OPERATION_ACQUIRE:
+        elif self.operation_code == OPERATION_ACQUIRE or (
+            self.master_count - self.counts[VOTE_TAKEN] < self.quorum
+        ):
             round_close(self, VERDICT_TAKEN, now_ns)
+        elif pending == 0:
+            round_close(self, VERDICT_UNREACHABLE, now_ns)
 
 
 cdef inline void round_close(Round self, int verdict, int64_t now_ns) noexcept:

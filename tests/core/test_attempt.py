@@ -287,17 +287,25 @@ def test_delays_of_the_default_retry_are_drawn_anew_each_time() -> None:
 
 # ---- the hint
 
+LATE_US = (0, 80_400, 12_000)
+
 
 @pytest.mark.parametrize("late_us", [(0, 0, 0), (500_000, 0, 1)])
 def test_hint_is_empty_where_no_reply_missed_its_deadline(
     late_us: tuple[int, ...],
 ) -> None:
-    engine = cast(Engine, SimpleNamespace(late_us=late_us))
+    engine = cast(Engine, SimpleNamespace(late_us=late_us, is_closed=False))
     assert round_timeout_hint(engine, TERMS) == ""
 
 
+def test_hint_names_close_where_that_ended_the_round() -> None:
+    """The votes alone said "3 of 3 granted", for they came in after the end."""
+    engine = cast(Engine, SimpleNamespace(late_us=LATE_US, is_closed=True))
+    assert round_timeout_hint(engine, TERMS) == "this FastRedlock was closed meanwhile"
+
+
 def test_hint_names_the_slowest_reply_and_what_to_change() -> None:
-    engine = cast(Engine, SimpleNamespace(late_us=(0, 80_400, 12_000)))
+    engine = cast(Engine, SimpleNamespace(late_us=LATE_US, is_closed=False))
     assert round_timeout_hint(engine, Terms(1000, 0, 50 * MS)) == (
         "replies took up to 80 ms, a round waits 50 ms: "
         "give a larger round_timeout or ttl"

@@ -85,6 +85,31 @@ def test_round_before_its_opening_refuses_events(
 # ---- closing: each line of the theory of operation
 
 
+@pytest.mark.parametrize("operation", [Operation.EXTEND, Operation.RELEASE])
+@pytest.mark.parametrize(
+    ("masters", "votes", "verdict"),
+    [
+        (1, "T", TAKEN),
+        (3, "TT", TAKEN),
+        (3, "FTT", TAKEN),
+        (3, "FT", OPEN),
+        (3, "GTF", UNREACHABLE),  # the third may have it: two of three
+        (3, "GTE", UNREACHABLE),
+        (4, "TT", TAKEN),
+        (4, "GTFF", UNREACHABLE),
+        (5, "GGTTF", UNREACHABLE),
+        (5, "GTTT", TAKEN),
+        (5, "FTTFF", UNREACHABLE),
+    ],
+)
+def test_lease_counts_as_gone_only_where_it_can_stand_on_no_quorum(
+    operation: Operation, masters: int, votes: str, verdict: Verdict
+) -> None:
+    round = Round(operation, b"r", b"t", TERMS, masters)
+    round.open(T0)
+    assert cast(round, votes).verdict is verdict
+
+
 @pytest.mark.parametrize(
     ("masters", "votes", "verdict"),
     [

@@ -273,6 +273,17 @@ MUTANTS = (
         ASKED_AGAIN,
     ),
     Mutant(
+        "lease lost by the word of one, another silent, of three",
+        (
+            Edit(
+                "src_cython/round.pyx",
+                "self.master_count - self.counts[VOTE_TAKEN] < self.quorum\n",
+                "answered >= self.quorum\n",
+            ),
+        ),
+        ("tests/core/test_round.py",),
+    ),
+    Mutant(
         "error to the second of two commands taken for an answer to the first",
         (
             Edit(
