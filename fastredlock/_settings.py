@@ -25,6 +25,7 @@ SHORTEST_ROUND_TIMEOUT_NS = 5_000_000  # below that, a busy scheduler is a dead 
 LONGEST_ROUND_TIMEOUT_NS = 1_000_000_000  # a caller does not wait longer for the mute
 DEFAULT_TTL_MS = 10_000
 LONGEST_RESOURCE = 1_048_576  # bytes; each round sends it whole to every master
+RESERVED = frozenset((b"fastredlock:voter", b"fastredlock:quarantine"))
 LONGEST_TOKEN = 262_144  # bytes; scripts.INSPECT tells no longer value
 
 
@@ -219,6 +220,11 @@ def encode_resource(resource: str | bytes) -> bytes:
         raise ConfigurationError(
             f"resource of {len(key)} bytes: allowed are up to {LONGEST_RESOURCE}"
         )
+    if key in RESERVED:
+        raise ConfigurationError(
+            f"resource={printable(resource)}: the restart guard (max_ttl) keeps its "
+            "own there"
+        )
     return key
 
 
@@ -258,7 +264,12 @@ def encode_each(resources: list[str | bytes]) -> list[bytes]:
     except UnicodeEncodeError:
         keys = []
     is_plain = len(keys) == len(resources) and {*map(type, keys)} <= {bytes}
-    if is_plain and all(keys) and max(map(len, keys), default=0) <= LONGEST_RESOURCE:
+    if (
+        is_plain
+        and all(keys)
+        and max(map(len, keys), default=0) <= LONGEST_RESOURCE
+        and RESERVED.isdisjoint(keys)
+    ):
         return keys  # type: ignore[return-value]
     return [encode_resource(resource) for resource in resources]
 

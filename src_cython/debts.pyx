@@ -29,8 +29,8 @@ from libc.stdlib cimport free, malloc
 
 cdef enum:
     OVERDUE_AT_LEAST_NS = 1_000_000_000
-    IN_FLIGHT_MOST = 1 << 17
-    CARRIED_MOST = 1 << 16
+    IN_FLIGHT_MOST = 120_000         # of these half are releases
+    CARRIED_MOST = 65_536
     CARRIED_BYTES_MOST = 1 << 26
 
 cdef enum:                   # why an entry has no round

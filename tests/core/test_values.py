@@ -159,3 +159,17 @@ def test_asyncio_api_without_a_running_loop_is_a_clear_error() -> None:
     asyncio.run(use())
     with pytest.raises(FastRedlockError, match="without a running loop"):
         locks.acquire().send(None)
+
+
+@pytest.mark.parametrize("name", ["fastredlock:voter", b"fastredlock:quarantine"])
+def test_resource_that_the_restart_guard_keeps_is_refused(name: str | bytes) -> None:
+    """A client with max_ttl would overwrite the lock with its own marker."""
+    locks = FastRedlock(["redis://a"])
+    for call in (
+        lambda: locks.acquire(name),
+        lambda: locks.acquire_each(["x", name]),
+        lambda: locks.acquire_all(["x", name]),
+        lambda: locks.adopt(name, b"token"),
+    ):
+        with pytest.raises(ConfigurationError, match="restart guard"):
+            call()

@@ -89,9 +89,8 @@ BUGS = (
     planted(
         "GONE on the word of fewer than a quorum",
         "src_cython/round.pyx",
-        "        elif answered >= self.quorum or self.operation_code == "
-        "OPERATION_ACQUIRE:",
-        "        else:",
+        "            self.master_count - self.counts[VOTE_TAKEN] < self.quorum\n",
+        "            True\n",
     ),
     planted(
         "a late shorter extension forgotten",
