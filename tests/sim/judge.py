@@ -261,7 +261,8 @@ class Judge:
             round = worker.round
             if round is None or worker.is_done or int(round.operation) != ACQUIRE:
                 continue
-            # Its caller gets no lease.
+            if round.is_won:  # a lease, whose holder has not gone on yet
+                continue
             self.on_ended(process, round.token, "under way at close()", True)
 
     # --- I4, I5 -----------------------------------------------------------------------
