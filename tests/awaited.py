@@ -65,15 +65,30 @@ class LoopThread:
         """Run a coroutine on the loop and return what it returns; blocks."""
         if self._pid != os.getpid():  # a forked child has no such thread
             self._begin()
-        future = asyncio.run_coroutine_threadsafe(work, self.loop)
+        begun: list[asyncio.Task[Any]] = []
+
+        async def noted() -> Any:
+            begun.append(asyncio.current_task())  # type: ignore[arg-type]
+            return await work
+
+        future = None
         try:
+            future = asyncio.run_coroutine_threadsafe(noted(), self.loop)
             return future.result()
         except BaseException:
-            if not future.done():
-                future.cancel()
+            # An interrupt may come before the future has its name: the task is known.
+            if future is None or not future.done():
                 with suppress(CancelledError):
-                    asyncio.run_coroutine_threadsafe(self._settle(), self.loop).result()
+                    asyncio.run_coroutine_threadsafe(
+                        self._give_up(begun), self.loop
+                    ).result()
             raise
+
+    async def _give_up(self, begun: list[asyncio.Task[Any]]) -> None:
+        await asyncio.sleep(0)
+        for task in begun:
+            task.cancel()
+        await self._settle()
 
     async def _settle(self) -> None:
         """Wait until all other tasks have ended: those that were cancelled."""

@@ -249,7 +249,7 @@ def test_acquire_each_when_closed_then_says_so(
 def test_acquire_each_when_interrupted_then_leaves_no_key_anywhere(
     make_locks: MakeLocks, masters: LocalMasters, raw: Raw
 ) -> None:
-    locks = connected(make_locks(masters.urls, ttl=60, round_timeout=3))
+    locks = connected(make_locks(masters.urls, ttl=60, round_timeout=10))
     names = [str(i) for i in range(2000)]
     pause(masters, 3)
     for delay_ms in range(1, 40, 2):
@@ -264,7 +264,7 @@ def test_acquire_each_when_interrupted_then_leaves_no_key_anywhere(
 def test_acquire_each_when_a_signal_handler_takes_another_batch_then_both_are_held(
     make_locks: MakeLocks, masters: LocalMasters
 ) -> None:
-    locks = connected(make_locks(masters.urls, ttl=60, round_timeout=3))
+    locks = connected(make_locks(masters.urls, ttl=60, round_timeout=10))
     inner: list[Lease | None] = []
     pause(masters, 3)
 

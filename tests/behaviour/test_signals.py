@@ -44,7 +44,7 @@ def test_interrupt_when_a_round_is_open_then_leaves_no_key_anywhere(
     masters: LocalMasters, make_locks: MakeLocks, raw: Raw
 ) -> None:
     servers = [raw(url) for url in masters.urls]
-    locks = connected(make_locks(masters.urls, ttl=60, round_timeout=3))
+    locks = connected(make_locks(masters.urls, ttl=60, round_timeout=10))
     pause(masters, 3)
     for delay_ms in range(1, 31):
         with pytest.raises(Interrupt), alarm(delay_ms / 1000, interrupt):
@@ -84,7 +84,7 @@ def test_interrupt_when_connections_are_being_opened_then_leaves_no_key(
 def test_sigint_when_it_comes_from_outside_then_leaves_no_key(
     masters: LocalMasters, make_locks: MakeLocks, raw: Raw
 ) -> None:
-    locks = connected(make_locks(masters.urls, ttl=60, round_timeout=3))
+    locks = connected(make_locks(masters.urls, ttl=60, round_timeout=10))
     pause(masters, 3)
     send = lambda: os.kill(os.getpid(), signal.SIGINT)  # noqa: E731
     with pytest.raises(KeyboardInterrupt), later(0.05, send):
@@ -96,7 +96,7 @@ def test_sigint_when_it_comes_from_outside_then_leaves_no_key(
 def test_lock_when_the_signal_handler_returns_then_acquire_goes_on(
     masters: LocalMasters, make_locks: MakeLocks
 ) -> None:
-    locks = connected(make_locks(masters.urls, ttl=60, round_timeout=3))
+    locks = connected(make_locks(masters.urls, ttl=60, round_timeout=10))
     pause(masters, 3)
     rung = []
     with later(0.1, lambda: resume(masters, 3)), alarm(0.02, lambda: rung.append(1)):
@@ -108,7 +108,7 @@ def test_lock_when_the_signal_handler_returns_then_acquire_goes_on(
 def test_lock_when_the_signal_handler_takes_another_then_both_are_held(
     masters: LocalMasters, make_locks: MakeLocks
 ) -> None:
-    locks = connected(make_locks(masters.urls, ttl=60, round_timeout=3))
+    locks = connected(make_locks(masters.urls, ttl=60, round_timeout=10))
     pause(masters, 3)
     inner = []
     with (
@@ -125,7 +125,7 @@ def test_lock_when_the_signal_handler_takes_another_then_both_are_held(
 def test_lock_when_the_signal_handler_raises_then_its_error_comes_through(
     masters: LocalMasters, make_locks: MakeLocks, kind: type[Exception]
 ) -> None:
-    locks = connected(make_locks(masters.urls, ttl=60, round_timeout=3))
+    locks = connected(make_locks(masters.urls, ttl=60, round_timeout=10))
 
     def fail() -> None:
         raise kind("from the handler")
