@@ -18,6 +18,7 @@ from .errors import (
     LeaseLostError,
     QuorumUnreachableError,
     ResourceTakenError,
+    TokenReusedError,
     ValidityExhaustedError,
 )
 from .health import MasterHealth
@@ -44,6 +45,7 @@ __all__ = [
     "ResourceTakenError",
     "Retry",
     "Stats",
+    "TokenReusedError",
     "ValidityExhaustedError",
     "Vote",
     "__version__",

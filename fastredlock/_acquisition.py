@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
-from time import sleep
-from types import TracebackType
 
 from ._attempt import attempts
-from ._core import Round, now_ns
+from ._core import Round, leave, now_ns, undo
 from ._settings import encode_resource, encode_resources, timeout_to_ns
 from .errors import FastRedlockError, InternalError, ResourceTakenError
 from .lease import Lease
@@ -53,11 +52,6 @@ class BaseAcquisition:
             raise InternalError("an acquire without a round")
         return self.round
 
-    def undo(self) -> None:
-        """Roll back what may have been granted; does nothing twice, and no waiting."""
-        if self.round is not None:
-            self._locks._abandon(self.round)
-
     def taken_error(self) -> ResourceTakenError:
         """Return the error of an acquire that ended without a lease."""
         round = self.last_round()
@@ -74,12 +68,14 @@ class Acquisition(BaseAcquisition):
 
     __slots__ = ()
 
+    undo = undo
+
     def run(self, ttl: float | None, timeout: float | None) -> Lease | None:
         """Drive the attempts: run each round, sleep each delay."""
         locks = self._locks
         for step in self.steps(ttl, timeout):
             if isinstance(step, float):
-                sleep(step)
+                time.sleep(step)  # gevent's or eventlet's, whenever it was patched
             else:
                 self.round = step
                 locks._run(step)
@@ -140,11 +136,4 @@ class Lock(BaseLock):
             acquisition.undo()
             raise
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if self._lease is not None:
-            self._lease.__exit__(kind, error, traceback)
+    __exit__ = leave

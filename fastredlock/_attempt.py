@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from ._core import Engine, Operation, Round, Terms, Verdict, draw_fraction
-from .errors import QuorumUnreachableError, ValidityExhaustedError
-from .retry import Retry
+from .errors import QuorumUnreachableError, TokenReusedError, ValidityExhaustedError
+from .retry import Retry, delay_of
 from .votes import Resource, votes_of
 
 ACQUIRE = int(Operation.ACQUIRE)
+INSPECT = int(Operation.INSPECT)
+LAST_ROUND_NS = 50_000_000  # a server that is there answers by then (Redlock page)
 
 
 def attempts(
@@ -31,9 +33,11 @@ def attempts(
 
     The last round yielded is the outcome: won, or taken at the end of the timeout.
     Raises QuorumUnreachableError after `retry.unreachable_tries` unreachable rounds in
-    a row or when the timeout ends in that state, ValidityExhaustedError at once.
+    a row or when the timeout ends in that state, ValidityExhaustedError at once, and
+    TokenReusedError where nothing was sent because a given token's use is not settled.
     """
     tries = unreachable = 0
+    is_inspected = False
     left_ns = timeout_ns
     while True:
         tries += 1
@@ -44,7 +48,7 @@ def attempts(
         else:
             round = engine.new_round_of_all(ACQUIRE, key, new_token(), terms)
         round.attempt = tries
-        round.left_ns = -1 if left_ns is None else left_ns
+        round.left_ns = time_for_round(engine, terms, timeout_ns, left_ns)
         yield round
         if round.is_won:
             return
@@ -61,6 +65,12 @@ def attempts(
                 tries, engine.round_trip_ns / 1e9, draw_fraction()
             )
         elif verdict is Verdict.UNREACHABLE:
+            if round.is_withheld and unreachable == 0:
+                if is_inspected or not round.may_settle:
+                    raise TokenReusedError(resource)
+                is_inspected = True
+                yield inspection(engine, round)
+                continue
             unreachable += 1
             if is_over or unreachable >= retry.unreachable_tries:
                 votes = votes_of(engine, round)
@@ -72,6 +82,7 @@ def attempts(
         else:
             votes = votes_of(engine, round)
             raise ValidityExhaustedError(resource, votes, tries, elapsed_ns / 1e9)
+        delay = delay_of(retry, delay)
         if left_ns is not None:
             # Never past the end of the timeout: the last try is made at it, not before.
             delay = min(delay, left_ns / 1e9)
@@ -80,8 +91,36 @@ def attempts(
         yield delay
 
 
+def time_for_round(
+    engine: Engine, terms: Terms, timeout_ns: int | None, left_ns: int | None
+) -> int:
+    """Return what a round may take (ns): -1 no limit of its caller's, 0 a single try.
+
+    A round ends with the caller's timeout. The last one begins at the end of it, and
+    gets the time in which a master that is there will answer.
+    """
+    if left_ns is None:
+        return -1
+    if timeout_ns == 0:
+        return 0
+    least_ns = max(LAST_ROUND_NS, 3 * engine.round_trip_ns)
+    return max(left_ns, min(least_ns, terms.timeout_ns))
+
+
+def inspection(engine: Engine, withheld: Round) -> Round:
+    """Return a question that is answered behind the releases a round was withheld for.
+
+    So a release that is merely on its way is no reason to refuse its token.
+    """
+    round = engine.new_round(INSPECT, withheld.resource, b"-", withheld.terms)
+    round.left_ns = withheld.left_ns
+    return round
+
+
 def round_timeout_hint(engine: Engine, terms: Terms) -> str:
-    """Say so where the masters do answer, but later than a round waits."""
+    """Say so where the masters do answer, but later than a round waits; or close()."""
+    if engine.is_closed:
+        return "this FastRedlock was closed meanwhile"
     slowest_us = max(engine.late_us)
     if slowest_us * 1000 <= terms.timeout_ns:
         return ""

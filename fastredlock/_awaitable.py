@@ -6,10 +6,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from ._acquisition import BaseAcquisition, BaseLock
+from ._core import enter_async, guard_async_exit, leave_async
 from ._extensions import extensions_of
 from ._settings import encode_resources
 from .errors import LeaseLostError
-from .lease import GONE, BaseLease, ReleaseStatus
+from .lease import GONE, UNKNOWN, BaseLease, ReleaseStatus
 
 if TYPE_CHECKING:
     from .asyncio import FastRedlock
@@ -53,20 +54,22 @@ class Lease(BaseLease):
         """
         locks = self._locks
         driver = locks._loop_driver()
-        round = self._begin_release()
-        if round is None:
-            return GONE
+        round = None
         try:
+            round = self._begin_release()
+            if round is None:
+                return GONE
             if await locks._submit(driver, round) > locks._warned:
                 locks._log_warnings()
         except BaseException:
-            locks._abandon(driver, round)
+            if self._status is UNKNOWN:  # begun; else it is still held
+                locks._abandon(driver, round or self._new_release())
             raise
         return self._end_release(round)
 
-    async def __aenter__(self) -> Lease:
-        return self
+    __aenter__ = enter_async
 
+    @guard_async_exit
     async def __aexit__(
         self,
         kind: type[BaseException] | None,
@@ -139,11 +142,4 @@ class Lock(BaseLock):
             raise acquisition.taken_error()
         return self._lease
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if self._lease is not None:
-            await self._lease.__aexit__(kind, error, traceback)
+    __aexit__ = leave_async

@@ -12,7 +12,12 @@ from collections.abc import Callable, Iterable
 from ._attempt import round_timeout_hint
 from ._core import Batch, Round, Verdict, draw_token, new_acquires, new_releases, now_ns
 from ._settings import encode_each, listed
-from .errors import ConfigurationError, QuorumUnreachableError, ValidityExhaustedError
+from .errors import (
+    ConfigurationError,
+    QuorumUnreachableError,
+    TokenReusedError,
+    ValidityExhaustedError,
+)
 from .lease import UNKNOWN, BaseLease, ReleaseStatus, end_releases
 from .votes import votes_of
 
@@ -63,6 +68,8 @@ class AcquireEach:
     def _raise(self, round: Round) -> NoReturn:
         engine = self._locks._engine
         resource = self._resources[self.batch.rounds.index(round)]
+        if round.is_withheld:
+            raise TokenReusedError(resource)
         elapsed = (round.closed_ns - self._began_ns) / 1e9
         votes = votes_of(engine, round)
         if round.verdict is not Verdict.UNREACHABLE:
@@ -74,28 +81,20 @@ class AcquireEach:
 class ReleaseEach:
     """A release_each under way."""
 
-    __slots__ = ("_batch", "_engine", "_leases", "_rounds")
+    __slots__ = ("_batch", "_leases", "_locks", "_rounds")
 
-    def __init__(self, locks: BaseLocks, leases: Iterable[BaseLease | None]) -> None:
+    def __init__(self, locks: BaseLocks) -> None:
         self._batch: Batch | None = None
         self._rounds: list[Round | None] = []
-        self._engine = locks._engine
-        if not isinstance(leases, Iterable):
-            raise ConfigurationError(f"leases={leases!r}: allowed is an iterable")
-        self._leases = list(leases)
-        for lease in self._leases:
-            if lease is not None and not (
-                isinstance(lease, BaseLease) and lease._locks is locks
-            ):
-                raise ConfigurationError(
-                    f"leases: {lease!r} is no lease of this FastRedlock, and not None"
-                )
+        self._leases: list[BaseLease | None] = []
+        self._locks = locks
 
-    def begin(self) -> Batch:
-        """Return what has to be run."""
-        leases = self._leases
+    def begin(self, leases: Iterable[BaseLease | None]) -> Batch:
+        """Check what was given, and return what has to be run."""
+        leases = self._check(leases)
+        self._leases = leases  # from here on an interrupt releases them all
         self._rounds = rounds = new_releases(
-            self._engine,
+            self._locks._engine,
             [
                 lease._round
                 if lease is not None
@@ -112,6 +111,22 @@ class ReleaseEach:
                 rounds[i] = lease._begin_release()
         self._batch = Batch([round for round in self._rounds if round is not None])
         return self._batch
+
+    def _check(self, given: Iterable[BaseLease | None]) -> list[BaseLease | None]:
+        if not isinstance(given, Iterable):
+            raise ConfigurationError(
+                f"leases of type {type(given).__name__}: allowed is an iterable"
+            )
+        leases = list(given)
+        for lease in leases:
+            if lease is not None and not (
+                isinstance(lease, BaseLease) and lease._locks is self._locks
+            ):
+                raise ConfigurationError(
+                    f"leases: one of type {type(lease).__name__} is no lease of this "
+                    "FastRedlock, and not None"
+                )
+        return leases
 
     def end(self) -> list[ReleaseStatus]:
         """Return how each ended."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from ._core import Engine, Operation, Round, Terms, Vote, fork_generation, now_ns
+from ._log import warn
 from ._settings import Settings, encode_resource, encode_resources, encode_token
 from .errors import QuorumUnreachableError
 from .health import MasterHealth, health_of
@@ -79,11 +80,12 @@ class BaseLocks:
         return f"<FastRedlock {', '.join(self._engine.master_names)}>"
 
     def _log_warnings(self) -> None:
-        from logging import getLogger  # 8 ms: only for those who are warned
-
-        for name, text in self._engine.warnings[self._warned :]:
-            getLogger("fastredlock").warning("%s: %s", name, text)
-        self._warned = len(self._engine.warnings)
+        # Counted before they are logged: a handler may take a lock, and come here.
+        count = len(self._engine.warnings)
+        new = self._engine.warnings[self._warned : count]
+        self._warned = count
+        for name, text in new:
+            warn("%s: %s", name, text)
 
     # --- rounds to run ----------------------------------------------------------------
 

@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterable
 
 from . import scripts
 from ._core import Engine, Script, Scripts, Terms, draw_token
+from ._log import warn
 from .errors import ConfigurationError
-from .retry import Retry, is_number
+from .retry import Retry, number_of
+from .votes import printable
 
 TYPE_CHECKING = False  # as typing's, whose import would be a third of ours
 if TYPE_CHECKING:
@@ -20,7 +22,11 @@ NS_PER_MS = 1_000_000
 FIXED_DRIFT_NS = 2_000_000  # a server expires keys at whole milliseconds (Redlock page)
 ROUND_SHARE = 20  # a round may take 1/20 of the ttl (Redlock page: 5-50 ms of 10 s)
 SHORTEST_ROUND_TIMEOUT_NS = 5_000_000  # below that, a busy scheduler is a dead server
+LONGEST_ROUND_TIMEOUT_NS = 1_000_000_000  # a caller does not wait longer for the mute
 DEFAULT_TTL_MS = 10_000
+LONGEST_RESOURCE = 1_048_576  # bytes; each round sends it whole to every master
+RESERVED = frozenset((b"fastredlock:voter", b"fastredlock:quarantine"))
+LONGEST_TOKEN = 262_144  # bytes; scripts.INSPECT tells no longer value
 
 
 class NoExpiry(float):
@@ -48,6 +54,7 @@ class Settings:
         "resource",
         "retry",
         "round_timeout_ns",
+        "servers_may_be_same",
         "tls_contexts",
     )
 
@@ -65,18 +72,22 @@ class Settings:
         new_token: Callable[[], bytes | str] | None,
         release_script: bytes | None = None,
     ) -> None:
-        from .url import parse_masters  # 4 ms of 25: when the first client is made
+        from .url import (  # 4 ms of 25: when the first client is made
+            SameServerAllowed,
+            parse_masters,
+        )
 
         self.endpoints: tuple[Endpoint, ...] = parse_masters(masters)
+        self.servers_may_be_same = isinstance(masters, SameServerAllowed)
         self.tls_contexts = tls_contexts(self.endpoints)
         self.resource = resource
         encode_resource(resource)
         if not isinstance(retry, Retry):
             raise ConfigurationError(f"retry={retry!r}: allowed is a Retry")
         self.retry = retry
-        if not is_number(drift_factor) or not 0 <= drift_factor <= 0.5:
+        self.drift_factor = number_of(drift_factor)
+        if not 0 <= self.drift_factor <= 0.5:
             raise ConfigurationError(f"drift_factor={drift_factor!r}: allowed is 0-0.5")
-        self.drift_factor = drift_factor
         self.round_timeout_ns = (
             None
             if round_timeout is None
@@ -85,9 +96,11 @@ class Settings:
         self.connect_timeout_ns = positive_ns("connect_timeout", connect_timeout)
         if max_ttl is not None:
             positive_ns("max_ttl", max_ttl)
-        self.max_ttl = max_ttl
+        self.max_ttl = None if max_ttl is None else number_of(max_ttl)
         if new_token is not None and not callable(new_token):
-            raise ConfigurationError(f"new_token={new_token!r}: allowed is a callable")
+            raise ConfigurationError(
+                f"new_token of type {type(new_token).__name__}: allowed is a callable"
+            )
         self.new_token = draw_token if new_token is None else checked(new_token)
         if not (release_script is None or type(release_script) is bytes):
             raise ConfigurationError(
@@ -109,10 +122,15 @@ class Settings:
                 acquire_all=Script(scripts.ACQUIRE_ALL, scripts.ACQUIRE_ALL_SHA1),
                 extend_all=Script(scripts.EXTEND_ALL, scripts.EXTEND_ALL_SHA1),
                 release_all=Script(scripts.RELEASE_ALL, scripts.RELEASE_ALL_SHA1),
+                acquire_again=Script(scripts.ACQUIRE_AGAIN, scripts.ACQUIRE_AGAIN_SHA1),
+                probe=self._probe(),
+                marker=Script(scripts.MARKER, scripts.MARKER_SHA1),
             ),
             self.connect_timeout_ns,
             self.tls_contexts,
             0 if self.max_ttl is None else positive_ns("max_ttl", self.max_ttl),
+            tokens_are_given=self.new_token is not draw_token,
+            servers_may_be_same=self.servers_may_be_same,
         )
 
     def _release(self) -> Script:
@@ -123,12 +141,18 @@ class Settings:
         digest = sha1(self.release_script, usedforsecurity=False).hexdigest()
         return Script(self.release_script, digest.encode())
 
+    def _probe(self) -> Script:
+        if self.release_script is None:
+            return Script(scripts.PROBE, scripts.PROBE_SHA1)
+        return Script(scripts.PROBE_CALL, scripts.PROBE_CALL_SHA1)
+
     def terms(self, ttl: float) -> Terms:
         """Turn a ttl (s) into the times of a round."""
         if isinstance(ttl, NoExpiry) and self.max_ttl is None:
             return self._terms_without_expiry()
         longest = LONGEST_TTL if self.max_ttl is None else self.max_ttl
-        ttl_ms = round(ttl * 1000) if is_number(ttl) and 0 < ttl <= longest else 0
+        seconds = number_of(ttl)
+        ttl_ms = round(seconds * 1000) if 0 < seconds <= longest else 0
         drift_ns = self.drift_ns(ttl_ms)
         if ttl_ms * NS_PER_MS <= drift_ns:
             shortest_ms = 1
@@ -150,7 +174,7 @@ class Settings:
         if self.round_timeout_ns is not None:
             return self.round_timeout_ns
         share_ns = ttl_ms * NS_PER_MS // ROUND_SHARE
-        return max(share_ns, SHORTEST_ROUND_TIMEOUT_NS)
+        return max(SHORTEST_ROUND_TIMEOUT_NS, min(share_ns, LONGEST_ROUND_TIMEOUT_NS))
 
     def drift_ns(self, ttl_ms: int) -> int:
         """Return what the clocks may differ in a ttl, as on the Redlock page."""
@@ -171,9 +195,7 @@ def tls_contexts(endpoints: tuple[Endpoint, ...]) -> tuple[Any, ...]:
 
 def warn_even(count: int) -> None:
     """Log that one master of an even number is of no use."""
-    from logging import getLogger  # 8 ms: only for those who are warned
-
-    getLogger("fastredlock").warning(
+    warn(
         "%d masters survive the loss of %d, as %d would: use an odd number",
         count,
         (count - 1) // 2,
@@ -183,22 +205,42 @@ def warn_even(count: int) -> None:
 
 def encode_resource(resource: str | bytes) -> bytes:
     """Return the key: the resource's bytes, without prefix."""
-    if isinstance(resource, str):
-        try:
-            key = resource.encode()
-        except UnicodeEncodeError as error:
-            raise ConfigurationError(
-                f"resource={resource!r}: not valid Unicode; give bytes instead"
-            ) from error
-    elif isinstance(resource, bytes):
-        key = resource
-    else:
+    key = utf8_or_bytes(resource)
+    if key is None and isinstance(resource, str):
+        raise ConfigurationError(
+            f"resource={printable(resource)}: not valid Unicode; give bytes instead"
+        )
+    if key is None:
         raise ConfigurationError(
             f"resource of type {type(resource).__name__}: allowed is str or bytes"
         )
     if not key:
         raise ConfigurationError(f"resource={resource!r}: must not be empty")
+    if len(key) > LONGEST_RESOURCE:
+        raise ConfigurationError(
+            f"resource of {len(key)} bytes: allowed are up to {LONGEST_RESOURCE}"
+        )
+    if key in RESERVED:
+        raise ConfigurationError(
+            f"resource={printable(resource)}: the restart guard (max_ttl) keeps its "
+            "own there"
+        )
     return key
+
+
+def utf8_or_bytes(value: object) -> bytes | None:
+    """Return a str as UTF-8, bytes as they are; None of anything else.
+
+    A subclass of either is taken for what is stored in it.
+    """
+    if isinstance(value, str):
+        try:
+            return str.encode(value)
+        except UnicodeEncodeError:  # which keeps the value: no other error follows it
+            return None
+    if isinstance(value, bytes):
+        return value if type(value) is bytes else bytes(memoryview(value))
+    return None
 
 
 def listed(resources: Iterable[str | bytes]) -> list[str | bytes]:
@@ -221,7 +263,13 @@ def encode_each(resources: list[str | bytes]) -> list[bytes]:
         keys = [each.encode() if type(each) is str else each for each in resources]
     except UnicodeEncodeError:
         keys = []
-    if len(keys) == len(resources) and all(keys) and {*map(type, keys)} <= {bytes}:
+    is_plain = len(keys) == len(resources) and {*map(type, keys)} <= {bytes}
+    if (
+        is_plain
+        and all(keys)
+        and max(map(len, keys), default=0) <= LONGEST_RESOURCE
+        and RESERVED.isdisjoint(keys)
+    ):
         return keys  # type: ignore[return-value]
     return [encode_resource(resource) for resource in resources]
 
@@ -238,18 +286,20 @@ def timeout_to_ns(timeout: float | None) -> int | None:
     """Turn a caller's timeout (s) into ns; None and infinity wait without end."""
     if timeout is None:
         return None
-    if not is_number(timeout) or not timeout >= 0:  # NaN compares as False
+    seconds = number_of(timeout)
+    if not seconds >= 0:  # NaN compares as False
         raise ConfigurationError(
             f"timeout={timeout!r}: allowed is None (no limit) or 0 s (one try) and more"
         )
-    return None if timeout > LONGEST_TTL else int(timeout * 1_000_000_000)
+    return None if seconds > LONGEST_TTL else int(seconds * 1_000_000_000)
 
 
-def positive_ns(name: str, seconds: float) -> int:
+def positive_ns(name: str, value: float) -> int:
     """Check a duration option (s) and turn it into ns."""
-    if not is_number(seconds) or not 0 < seconds <= LONGEST_TTL:
+    seconds = number_of(value)
+    if not 0 < seconds <= LONGEST_TTL:
         raise ConfigurationError(
-            f"{name}={seconds!r}: allowed is above 0 to {LONGEST_TTL} s"
+            f"{name}={value!r}: allowed is above 0 to {LONGEST_TTL} s"
         )
     return max(1, int(seconds * 1_000_000_000))
 
@@ -264,14 +314,16 @@ def checked(new_token: Callable[[], bytes | str]) -> Callable[[], bytes]:
 
 
 def encode_token(token: bytes | str) -> bytes:
-    """Return a token's bytes; the message of a bad one does not show it."""
-    if isinstance(token, str):
-        try:
-            token = token.encode()
-        except UnicodeEncodeError:
-            raise ConfigurationError("token: not valid Unicode; give bytes") from None
-    if not isinstance(token, bytes) or not token:
+    """Return a token's bytes; neither the error of a bad one nor its context has it."""
+    value = utf8_or_bytes(token)
+    if value is None and isinstance(token, str):
+        raise ConfigurationError("token: not valid Unicode; give bytes")
+    if not value:
         raise ConfigurationError(
             f"token of type {type(token).__name__}: allowed is str or bytes, not empty"
         )
-    return token
+    if len(value) > LONGEST_TOKEN:
+        raise ConfigurationError(
+            f"token of {len(value)} bytes: allowed are up to {LONGEST_TOKEN}"
+        )
+    return value

@@ -25,6 +25,7 @@ from .lease import ReleaseStatus
 from .votes import MasterVote, Resource, holders_of
 
 if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
     from collections.abc import Coroutine, Iterable
     from typing import Any
 
@@ -106,9 +107,9 @@ class FastRedlock(BaseLocks):
         returns it, is GONE, like a lease that was released before. Waits for about a
         round; if an exception leaves this call, all releases are sent all the same.
         """
-        driver, releases = self._loop_driver(), ReleaseEach(self, leases)
+        driver, releases = self._loop_driver(), ReleaseEach(self)
         try:
-            await self._run(driver, releases.begin())
+            await self._run(driver, releases.begin(leases))
             return releases.end()
         except BaseException:
             self._abandon(driver, releases.rest())
@@ -168,18 +169,19 @@ class FastRedlock(BaseLocks):
         self._check_connected(began_ns)
 
     async def close(self) -> None:
-        """Close all connections; waits up to 0.1 s for releases not yet confirmed.
+        """Close all connections; waits for releases not yet confirmed.
 
-        Leases are not released: release them first. Afterwards every call raises
-        FastRedlockError.
+        For 0.1 s where a master is silent. Acquires of other tasks end unreachable, and
+        are rolled back. Leases are not released: release them first. A release that
+        comes later opens connections of its own for it; every other call raises
+        FastRedlockError then.
         """
         if self._engine.is_closed:
             return
         driver = self._loop_driver()
-        deadline_ns = now_ns() + CLOSE_WITHIN_NS
-        driver.refuse()
         try:
-            while driver.owes_replies() and now_ns() < deadline_ns:  # noqa: ASYNC110
+            driver.refuse(CLOSE_WITHIN_NS)
+            while not driver.is_settled():  # noqa: ASYNC110
                 await sleep(0.001)
         finally:
             driver.shut()
@@ -211,20 +213,27 @@ class FastRedlock(BaseLocks):
     def _loop_driver(self) -> LoopDriver:
         """Return the running loop's: a call asks before it does anything else."""
         driver = self._driver
-        if driver is not None and driver.is_here():
-            return driver
-        return self._new_driver(driver)
+        try:
+            if driver is not None and driver.is_here():
+                return driver
+            loop = get_running_loop()
+        except RuntimeError:
+            raise FastRedlockError(
+                "the asyncio API used without a running loop: await it inside "
+                "asyncio.run(), or use fastredlock.FastRedlock, which blocks"
+            ) from None
+        return self._new_driver(driver, loop)
 
-    def _new_driver(self, old: LoopDriver | None) -> LoopDriver:
+    def _new_driver(
+        self, old: LoopDriver | None, loop: AbstractEventLoop
+    ) -> LoopDriver:
         if old is not None and not old.is_over():
             raise FastRedlockError(
                 "this FastRedlock belongs to another event loop, which is still open: "
                 "make one for each loop"
             )
-        if self._engine.is_closed:
-            raise FastRedlockError(CLOSED)
         try:
-            driver = LoopDriver(self._engine, get_running_loop())
+            driver = LoopDriver(self._engine, loop)
         except OSError as error:
             raise FastRedlockError(f"cannot be watched by the loop: {error}") from error
         if old is not None:

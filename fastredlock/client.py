@@ -14,6 +14,7 @@ from ._core import (
     engine_abandon,
     engine_close,
     engine_run,
+    guard_close,
     now_ns,
 )
 from ._locks import CLOSE_WITHIN_NS, BaseLocks
@@ -34,12 +35,16 @@ class FastRedlock(BaseLocks):
     arguments or redis-py clients (their settings are copied). `resource`: the default
     for `acquire()` and `lock()`. Times are seconds: `ttl` of the keys (`NO_EXPIRY`:
     they stay until released, even if the holder dies); `round_timeout` for one question
-    to all masters (default 5 % of the ttl, at least 5 ms); `connect_timeout` for one
+    to all masters (default 5 % of the ttl, 5 ms to 1 s); `connect_timeout` for one
     connection; `max_ttl` the longest ttl allowed. `retry`: delays between attempts.
     `drift_factor`: what the clocks may differ. `new_token`: called once per round for
-    the value to store (default: 20 random bytes in hex). `release_script`: Lua to run
-    instead of ours, for those who must tell waiters in the same step: it must compare
-    ARGV[1] with what is stored under KEYS[1], and return 1 if it deleted that, else 0.
+    the value to store (default: 20 random bytes in hex); it should return a fresh one
+    each time: one that repeats counts as taken while this process holds the resource
+    with it, and is refused (TokenReusedError) until the last release is confirmed, or
+    10 s after the masters that lost it are connected again. `release_script`: Lua to
+    run instead of ours, for those who must tell waiters in the same step: it must
+    compare ARGV[1] with what is stored under KEYS[1], and return 1 if it deleted that,
+    else 0.
 
     Raises ConfigurationError for bad values, before any I/O. Nothing is connected until
     the first use. All threads of a process may share one instance, and should.
@@ -117,9 +122,9 @@ class FastRedlock(BaseLocks):
         returns it, is GONE, like a lease that was released before. Blocks for about a
         round; if an exception leaves this call, all releases are sent first.
         """
-        releases = ReleaseEach(self, leases)
+        releases = ReleaseEach(self)
         try:
-            self._run(releases.begin())
+            self._run(releases.begin(leases))
             return releases.end()
         except BaseException:
             self._abandon(releases.rest())
@@ -177,16 +182,19 @@ class FastRedlock(BaseLocks):
         self._check_connected(began_ns)
 
     def close(self) -> None:
-        """Close all connections; blocks up to 0.1 s for releases not yet confirmed.
+        """Close all connections; blocks for releases not yet confirmed.
 
-        Leases are not released: release them first. Afterwards every call raises
-        FastRedlockError.
+        For 0.1 s where a master is silent. Acquires of other threads end unreachable,
+        and are rolled back. Leases are not released: release them first. A release that
+        comes later opens connections of its own for it; every other call raises
+        FastRedlockError then.
         """
         engine_close(self._engine, CLOSE_WITHIN_NS)
 
     def __enter__(self) -> FastRedlock:
         return self
 
+    @guard_close
     def __exit__(
         self,
         kind: type[BaseException] | None,

@@ -2,6 +2,7 @@
 
     FastRedlockError
      +-- ConfigurationError (ValueError)   the caller's: raised before any I/O
+     |    +-- TokenReusedError             new_token gave an old one: give a fresh one
      +-- AcquireError                      carries a vote per master
      |    +-- ResourceTakenError           try later: others hold it
      |    +-- QuorumUnreachableError       look at the servers
@@ -24,6 +25,27 @@ class FastRedlockError(Exception):
 
 class ConfigurationError(FastRedlockError, ValueError):
     """Report an argument outside its allowed range; nothing was sent."""
+
+
+class TokenReusedError(ConfigurationError):
+    """Report a token whose earlier use for this resource is not settled; not acquired.
+
+    A release of that use may still be under way, and would delete the new lock. Let
+    `new_token` return a fresh token from every call. Or try again once the servers have
+    confirmed the release, 10 s after they are connected again where it was lost.
+    Attribute: `resource`, as given.
+    """
+
+    def __init__(self, resource: Resource) -> None:
+        super().__init__(resource)
+        self.resource = resource
+
+    def __str__(self) -> str:
+        return (
+            f"{printable(self.resource)}: not acquired: new_token returned a token "
+            "that was used for it before, and a release of that use is not confirmed; "
+            "let every call return a fresh one"
+        )
 
 
 class InternalError(FastRedlockError):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from enum import Enum
 from types import TracebackType
 
+from ._core import enter, guard_exit, guard_release
 from ._extensions import Extensions, extensions_of
 from .errors import LeaseLostError
 from .votes import MasterVote, Resource, votes_of
@@ -45,6 +46,7 @@ class BaseLease:
     )
 
     resource: Resource
+    _unknown = UNKNOWN  # for context.pyx
 
     def __init__(self, locks: Any, resource: Resource, round: Round) -> None:
         self._locks = locks
@@ -152,8 +154,9 @@ class BaseLease:
             return None
         if self._round.generation != self._locks._fork_generation():
             return None
+        release = self._new_release()
         self._status = UNKNOWN  # until a quorum has confirmed it
-        return self._new_release()
+        return release
 
     def _new_release(self) -> Round:
         made: Extensions | None = self._round.kept
@@ -219,30 +222,23 @@ class Lease(BaseLease):
         finally:
             under_way.pop(extension, None)
 
+    @guard_release
     def release(self) -> ReleaseStatus:
         """Delete our key on every master, and only ours; return how that ended.
 
         Blocks for one round. A lease that is gone already is no error: GONE. UNKNOWN
-        may be tried again, and is sent by itself to masters that reconnect.
+        may be tried again, and is sent by itself to masters that reconnect. Interrupted
+        at any point, it is sent all the same.
         """
-        try:
-            round = self._begin_release()
-            if round is None:
-                return GONE
-            self._locks._run(round)
-            return self._end_release(round)
-        except BaseException:
-            self._abandon()
-            raise
+        round = self._begin_release()
+        if round is None:
+            return GONE
+        self._locks._run(round)
+        return self._end_release(round)
 
-    def _abandon(self) -> None:
-        """Send the release of one that was interrupted; nobody waits for replies."""
-        if self._status is UNKNOWN and (release := self._begin_release()) is not None:
-            self._locks._abandon(release)
+    __enter__ = enter
 
-    def __enter__(self) -> Lease:
-        return self
-
+    @guard_exit
     def __exit__(
         self,
         kind: type[BaseException] | None,
@@ -251,18 +247,13 @@ class Lease(BaseLease):
     ) -> None:
         if self._status is not None:
             return  # the body released it
+        was_valid = self.is_valid
         try:
-            was_valid = self.is_valid
             status = self.release()
         except Exception:
             if error is None:
                 raise
             return  # the body's error says more
-        except BaseException:
-            if self._status is None:  # interrupted before the release had begun
-                self._status = UNKNOWN
-                self._abandon()
-            raise
         if error is None and self._is_lost_at_exit(was_valid, status):
             raise LeaseLostError(
                 self.resource,

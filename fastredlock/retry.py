@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import nan
+
 from .errors import ConfigurationError
 
 TYPE_CHECKING = False  # as typing's, whose import would be a third of ours
@@ -12,15 +14,43 @@ LONGEST_DELAY = 0.25  # s; what a waiter loses at most when a lock is released
 LONGEST_MEAN_DELAY = 0.1  # s; ten tries a second are little work for a server
 SHORTEST_ROUND_TRIP = 1e-4  # s; so that a unix socket is not polled without pause
 GROWTH = 1.5  # the next delay is at most half of what has been waited so far
+LONGEST_WAIT = 7200  # s; twice the longest delay that can be given
 UNREACHABLE_DELAY = 0.15  # s; a server that restarts needs about that long
 
 
-def is_number(value: object) -> bool:
-    """Whether a value is a plain number of seconds; True and False are not."""
+def number_of(value: object) -> float:
+    """Return a real number as an int or a float; NaN of what is none.
+
+    Any real number will do: of numpy, a Fraction, a Decimal. True and False are none.
+    """
     kind = type(value)  # in most calls one of these two, which is a third of the time
     if kind is float or kind is int:
-        return True
-    return isinstance(value, (int, float)) and kind is not bool
+        return value  # type: ignore[return-value]
+    return converted(value)
+
+
+def converted(value: object) -> float:
+    """Return a number of another type as a float; see `number_of`."""
+    from decimal import Decimal  # 1 ms, and who gives other types has other imports
+    from numbers import Real
+
+    if isinstance(value, bool) or not isinstance(value, Real | Decimal):
+        return nan
+    try:
+        return float(value)
+    except (OverflowError, ValueError):  # beyond a float's range; a signalling NaN
+        return nan
+
+
+def delay_of(retry: Retry, delay: object) -> float:
+    """Return the delay (s) that a Retry, or a subclass of it, has told, as a float."""
+    seconds = number_of(delay)
+    if not 0 <= seconds <= LONGEST_WAIT:
+        raise ConfigurationError(
+            f"{type(retry).__name__} told a delay of {delay!r}: allowed is 0 to "
+            f"{LONGEST_WAIT} s"
+        )
+    return float(seconds)
 
 
 class Retry:
@@ -47,16 +77,17 @@ class Retry:
         jitter: float = 0.75,
         unreachable_tries: int = 3,
     ) -> None:
-        if delay is not None and not (is_number(delay) and 0 <= delay <= 3600):
+        mean = None if delay is None else number_of(delay)
+        if mean is not None and not 0 <= mean <= 3600:
             raise ConfigurationError(f"delay={delay!r}: allowed is None or 0 to 3600 s")
-        if not (is_number(jitter) and 0 <= jitter <= 1):
+        if not 0 <= number_of(jitter) <= 1:
             raise ConfigurationError(f"jitter={jitter!r}: allowed is 0 to 1")
         if not (type(unreachable_tries) is int and unreachable_tries >= 1):
             raise ConfigurationError(
                 f"unreachable_tries={unreachable_tries!r}: allowed is 1 or more"
             )
-        object.__setattr__(self, "delay", delay)
-        object.__setattr__(self, "jitter", jitter)
+        object.__setattr__(self, "delay", mean)
+        object.__setattr__(self, "jitter", number_of(jitter))
         object.__setattr__(self, "unreachable_tries", unreachable_tries)
 
     def after_taken(self, attempts: int, round_trip: float, draw: float) -> float:

@@ -13,7 +13,7 @@ class Stats(
     namedtuple(
         "Stats",
         "rounds won taken unreachable too_late rolled_back late_replies "
-        "repeated_scripts connects losses round_trip",
+        "repeated_scripts connects losses releases_dropped round_trip",
     )
 ):
     """Count what happened since a FastRedlock was made, rounds of every kind together.
@@ -33,6 +33,7 @@ class Stats(
     repeated_scripts: int  # NOSCRIPT answered by sending the source
     connects: int  # connections that became ready
     losses: int  # connections that failed or were lost
+    releases_dropped: int  # for silent masters, beyond 65,536 each: left to their ttl
     round_trip: float  # s, smoothed time of a round until its quorum; 0.0 before any
 
     @classmethod

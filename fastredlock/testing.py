@@ -23,6 +23,9 @@ import weakref
 from collections.abc import Sequence
 from contextlib import suppress
 
+# Not os': gevent's and eventlet's know nothing of a child that is stopped.
+from posix import posix_spawn, waitpid
+
 _START_TIMEOUT = 20.0  # seconds; a server needs 10 ms, a loaded CI machine far more
 _LONGEST_TMP = 70  # bytes; a unix socket path may have 103 (macOS) or 107 (Linux)
 
@@ -200,7 +203,7 @@ class _Server:
 
     def is_running(self) -> bool:
         try:
-            if self.pid and os.waitpid(self.pid, os.WNOHANG)[0]:
+            if self.pid and waitpid(self.pid, os.WNOHANG)[0]:
                 self.pid = 0
         except ChildProcessError:  # reaped elsewhere: the pid may be another's by now
             self.pid = 0
@@ -251,6 +254,7 @@ def _start_keeper(folder: str) -> tuple[socket.socket, int]:
     """Start the keeper of a folder that need not exist yet; return leash and pid."""
     leash, far_end = socket.socketpair()
     with far_end:
+        os.set_blocking(far_end.fileno(), True)  # gevent's and eventlet's is not
         stdin = (os.POSIX_SPAWN_DUP2, far_end.fileno(), 0)
         argv = ["/bin/sh", "-c", _KEEPER, folder]
         return leash, _spawn(argv, stdin, os.devnull, 0)
@@ -265,7 +269,7 @@ def _spawn(argv: list[str], stdin: tuple[object, ...], log: str, group: int) -> 
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND
     stdout = (os.POSIX_SPAWN_OPEN, 1, log, flags, 0o600)
     files = [stdin, stdout, (os.POSIX_SPAWN_DUP2, 1, 2)]
-    return os.posix_spawn(
+    return posix_spawn(
         argv[0], argv, os.environ, file_actions=files, setpgroup=group, setsigmask=[]
     )
 
@@ -283,7 +287,7 @@ def _answers(path: str) -> bool:
 
 def _wait(pid: int, flags: int) -> None:
     with suppress(ChildProcessError):  # reaped elsewhere, or SIGCHLD is ignored
-        os.waitpid(pid, flags)
+        waitpid(pid, flags)
 
 
 def _sweep(

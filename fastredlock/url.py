@@ -34,6 +34,15 @@ _NOT_IN_QUERY = ("host", "port", "unix_socket_path", "ssl")
 _URL_OPTIONS = tuple(name for name in CARRIED if name not in _NOT_IN_QUERY)
 
 
+class SameServerAllowed(tuple[object, ...]):
+    """Masters that may be databases of one server: as the replaced libraries allow.
+
+    Each lock is then as safe as that one server, which is logged. For compat alone.
+    """
+
+    __slots__ = ()
+
+
 def parse_masters(masters: Iterable[object]) -> tuple[Endpoint, ...]:
     """Return one checked endpoint per master, in the caller's order.
 
@@ -48,7 +57,10 @@ def parse_masters(masters: Iterable[object]) -> tuple[Endpoint, ...]:
         found = "more" if given else "none"
         raise ConfigurationError(f"1..{MAX_MASTERS} masters are allowed, {found} given")
     endpoints = tuple(_endpoint_at(*item) for item in enumerate(given))
-    _refuse_duplicates(endpoints)
+    if isinstance(masters, SameServerAllowed):
+        _refuse_same_databases(endpoints)
+    else:
+        _refuse_duplicates(endpoints)
     return endpoints
 
 
@@ -74,6 +86,25 @@ def _refuse_duplicates(endpoints: tuple[Endpoint, ...]) -> None:
                 f"masters[{position}] ({endpoint.name}) are the same server: masters "
                 "must be independent, and two databases of one server are not"
             )
+
+
+def _refuse_same_databases(endpoints: tuple[Endpoint, ...]) -> None:
+    """Refuse what cannot work: the second SET would always find the first one's key."""
+    first: dict[tuple[object, ...], int] = {}
+    for position, endpoint in enumerate(endpoints):
+        earlier = first.setdefault((endpoint.server, endpoint.db), position)
+        if earlier != position:
+            raise ConfigurationError(
+                f"masters[{earlier}] and masters[{position}] are the same database, "
+                f"{endpoint.name}: no lock could be held on both"
+            )
+    if len({endpoint.server for endpoint in endpoints}) < len(endpoints):
+        from logging import getLogger  # 8 ms: only for those who are warned
+
+        getLogger("fastredlock").warning(
+            "%s: databases of one server fail together: use independent servers",
+            ", ".join(endpoint.name for endpoint in endpoints),
+        )
 
 
 def _endpoint_at(position: int, master: object) -> Endpoint:
@@ -104,6 +135,11 @@ def _settings_of_url(url: str) -> dict[str, object]:
     scheme, separator, rest = text("URL", url).partition("://")
     scheme = scheme.lower()
     if not separator or scheme not in _SCHEMES:
+        if separator and "sentinel" in scheme:
+            raise ConfigurationError(
+                "a Sentinel URL names no fixed address; pass the URLs of independent "
+                "masters"
+            )
         named = f"scheme {scheme!r}" if separator and scheme.isalnum() else "no scheme"
         raise ConfigurationError(f"URL has {named}; allowed: redis, rediss, unix (://)")
     end = next((at for at, char in enumerate(rest) if char in "/?#"), len(rest))

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 # What a lease is of: one resource, or all of several.
 Resource = str | bytes | tuple[str | bytes, ...]
 SHOWN_RESOURCES = 5  # of many in a message
+SHOWN_LENGTH = 200  # of one
 
 
 class MasterVote(
@@ -27,8 +28,9 @@ class MasterVote(
     of a FAILED or SILENT vote, else None; `elapsed_ms` the time from the first write
     of the round to this answer, None without one. The last two are filled by
     `holders()` alone: `token_hash` (first 16 hex digits of the token's SHA-256, None
-    if nobody holds the resource there) and `remaining_ms` (until the key expires
-    there, -1 for a key without expiry, -2 for none).
+    if nobody holds the resource there, or what stands there is no token: then `text`
+    says what) and `remaining_ms` (until the key expires there, -1 for a key without
+    expiry, -2 for none).
     """
 
     __slots__ = ()
@@ -48,7 +50,7 @@ class MasterVote(
 
 def votes_of(engine: Engine, round: Round) -> tuple[MasterVote, ...]:
     """Return one vote per configured master, in that order, as known by now."""
-    within_ms = round.terms.timeout_ns / 1e6
+    within_ms = (round.deadline_ns - round.opened_ns or round.terms.timeout_ns) / 1e6
     said = zip(engine.master_names, round.votes(), engine.late_us, strict=True)
     return tuple(
         MasterVote(
@@ -70,12 +72,23 @@ def silence(within_ms: float, late_us: int) -> str:
 def holders_of(engine: Engine, round: Round) -> tuple[MasterVote, ...]:
     """Return who holds the resource, as every master sees it."""
     return tuple(
-        vote._replace(text=None, token_hash=hash_of(said[0]), remaining_ms=said[1])
-        if isinstance(said, list)
-        else vote
+        holder_of(vote, *said) if isinstance(said, list) else vote
         for vote, (_, said, _) in zip(
             votes_of(engine, round), round.votes(), strict=True
         )
+    )
+
+
+def holder_of(vote: MasterVote, told: bytes | None, remaining_ms: int) -> MasterVote:
+    """Read what scripts.INSPECT tells of a value: its lines, or only its length."""
+    text = token = None
+    if told is not None and told.startswith(b"#"):
+        size = told[1:].decode(errors="replace")
+        text = f"a value of {size} bytes: no token"
+    elif told is not None:
+        token = told[1:].replace(b"\n=", b"\n")
+    return vote._replace(
+        text=text, token_hash=hash_of(token), remaining_ms=remaining_ms
     )
 
 
@@ -122,5 +135,7 @@ def printable(resource: Resource) -> str:
         unshown = len(resource) - len(shown)
         return ", ".join(shown) + (f" and {unshown} more" if unshown else "")
     if isinstance(resource, bytes):
-        resource = resource.decode("utf-8", "backslashreplace")
+        resource = resource[: 4 * SHOWN_LENGTH + 1].decode("utf-8", "backslashreplace")
+    if len(resource) > SHOWN_LENGTH:
+        return f"{resource[:SHOWN_LENGTH]!r}..."
     return repr(resource)

@@ -62,11 +62,11 @@ cdef int engine_submit_at_once(Engine self, Round round, int64_t now_ns) except 
 
 
 cdef int64_t engine_patience_ns(Engine self, Round round) noexcept:
-    # How long to wait for connections: inside the caller's timeout, but one round
-    # timeout at least, because a single try on a new client has to connect.
+    # How long to wait for connections: inside the caller's timeout. A single try on a
+    # new client has to connect, too: it gets the time of its round for that.
     if round.left_ns < 0:
         return self.connect_timeout_ns
-    return min(self.connect_timeout_ns, max(round.left_ns, round.terms.timeout_ns))
+    return min(self.connect_timeout_ns, round.left_ns or round.terms.timeout_ns)
 
 
 cdef int engine_admit(Engine self, int64_t now_ns) except -1:
@@ -79,6 +79,8 @@ cdef int engine_admit(Engine self, int64_t now_ns) except -1:
     waiting = self.admissions
     self.admissions = []
     for admission in waiting:
+        if admission.round.is_finished:      # the process forked in here
+            continue
         if not admission_is_over(self, admission, opening, now_ns):
             self.admissions.append(admission)
         elif admission.round.is_connecting:
@@ -86,8 +88,20 @@ cdef int engine_admit(Engine self, int64_t now_ns) except -1:
             round_close(admission.round, VERDICT_WON, now_ns)
             round_tell(admission.round)
         else:
+            admission_spend(admission, now_ns)
             engine_start(self, admission.round, now_ns)
     return 0
+
+
+cdef void admission_spend(Admission self, int64_t now_ns) noexcept:
+    # What the connections took is of the caller's time, too; the round keeps at least
+    # as much as it takes to hear from masters that are there.
+    cdef Round round = self.round
+    if round.left_ns > 0:
+        round.left_ns = max(
+            round.left_ns - (now_ns - self.began_ns),
+            min(round.terms.timeout_ns, <int64_t>GRACE_NS),
+        )
 
 
 cdef bint admission_is_over(
@@ -156,8 +170,13 @@ cdef int engine_withdraw(Engine self, Round round, int64_t now_ns) except -1:
         if admission.round is round:
             self.admissions.remove(admission)
             break
-    if round.operation_code == OPERATION_RELEASE and not round.is_opened:
-        engine_start(self, round, now_ns)
+    round.is_submitted = True      # a request for it may still be on its way
+    if not round.is_opened:
+        if round.operation_code == OPERATION_RELEASE:
+            self.counters.rounds += 1
+            engine_queue(self, round, <uint64_t>-1, True, now_ns)
+        else:
+            round.is_finished = True      # engine_start leaves it alone from now on
     return engine_roll_back(self, round, now_ns)
 
 

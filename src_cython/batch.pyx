@@ -101,10 +101,6 @@ cdef int batch_on_finished(
     return batch_tell(engine, self)
 
 
-cdef inline size_t round_size(Round round) noexcept:
-    return <size_t>PyBytes_GET_SIZE(round.resource)
-
-
 cdef bint batch_is_given_up(Batch self) noexcept:
     # Whether the rest is not sent any more.
     return self.is_withdrawn or (
@@ -137,11 +133,20 @@ cdef int batch_withdraw(Engine engine, Batch self, int64_t now_ns) except -1:
     # The caller will not hear of it: what any of the rounds took is undone, what was
     # not sent never is, except releases, which go out all the same.
     self.waiter = None
+    self.is_submitted = True      # a request for it may still be on its way
     self.is_withdrawn = self.is_finished = engine.has_batch = True
     self.next = len(self.rounds)
     for each in self.rounds:
         engine_withdraw(engine, <Round>each, now_ns)
     return 0
+
+
+cdef void batch_give_up(Batch self, Round failure) noexcept:
+    # Nobody is told, and nothing more of it is sent: in a forked child.
+    self.waiter = None
+    self.is_withdrawn = self.is_finished = True
+    if self.failure is None:
+        self.failure = failure
 
 
 # --- making one ---------------------------------------------------------------------
@@ -201,6 +206,23 @@ cdef bint work_is_finished(object work) noexcept:
     return (<Round>work).is_finished
 
 
+cdef bint work_is_release(object work) noexcept:
+    # What is sent although the engine is closed.
+    if type(work) is Round:
+        return (<Round>work).operation_code == OPERATION_RELEASE
+    rounds = (<Batch>work).rounds
+    return len(rounds) > 0 and (
+        (<Round>rounds[0]).operation_code == OPERATION_RELEASE
+    )
+
+
+cdef int64_t work_timeout_ns(object work) noexcept:
+    if type(work) is Round:
+        return (<Round>work).terms.timeout_ns
+    rounds = (<Batch>work).rounds
+    return (<Round>rounds[0]).terms.timeout_ns if rounds else 0
+
+
 cdef void work_set_waiter(object work, object waiter) noexcept:
     if type(work) is Batch:
         (<Batch>work).waiter = waiter
@@ -211,6 +233,15 @@ cdef void work_set_waiter(object work, object waiter) noexcept:
 cdef int engine_submit_work(
     Engine self, object work, object waiter, int64_t now_ns
 ) except -1:
+    # Once, and not to a closed engine: a step that was taken just before this, to look
+    # after a pause, may have taken the request that this caller had left, or a close.
+    if work_is_finished(work):
+        return waiter_tell(waiter)
+    if work_is_submitted(work):
+        work_set_waiter(work, waiter)
+        return 0
+    if self.is_closed and not work_is_release(work):
+        raise ClosedError("closed")
     if type(work) is Batch:
         return batch_submit(self, <Batch>work, waiter, now_ns)
     (<Round>work).waiter = waiter

@@ -22,6 +22,11 @@
 # awaitable engine belongs to the thread of its loop. In Python, a lease's validity is
 # changed in single steps on lists and dicts, which have locks of their own there
 # (_extensions).
+#
+# When the interpreter ends, a daemon thread stops at the moment at which it next wants
+# the GIL, and never gives the mutex back. `leader_at` tells the last thread where that
+# leader is: OUT, still in its system calls without the GIL; BACK from them, and so
+# stopped between two steps; or IN, stopped in the middle of anything.
 
 cimport cython
 from cpython.pythread cimport (
@@ -29,11 +34,19 @@ from cpython.pythread cimport (
     PyThread_get_thread_ident, PyThread_release_lock, PyThread_type_lock,
 )
 from libc.stdint cimport int64_t, uint64_t
+from posix.time cimport timespec
 
 cdef enum:
     SLICE_US = 100_000       # how long a thread waits before it looks for itself
+    AWAIT_US = 1_000         # the same where nobody will wake it
     PATIENCE_US = 20_000     # the same while the word is out, before it leads
     TOGETHER = 12            # requests: sent while the word is out
+
+cdef enum:
+    LEADER_IN = 0            # with the GIL, or stopped where it gave it away
+    LEADER_OUT = 1           # set with the GIL, before it is given away
+    LEADER_BACK = 2          # set without it, after all else
+    LEADER_OUT_NS = 1_500_000_000      # more than a poll without a bell
 
 
 cdef struct Bell:
@@ -49,7 +62,9 @@ cdef class Crowd:
 
     cdef PyThread_type_lock mutex
     cdef unsigned long owner            # thread that holds it...
+    cdef size_t greenlet                # ...its greenlet, or 0 (hub.pyx)...
     cdef int depth                      # ...and how often
+    cdef int leader_at
     cdef Bell bell
     cdef list requests                  # left for the leader
     cdef list waiting                   # requests whose threads wait
@@ -69,11 +84,17 @@ cdef class Crowd:
 
 cdef int crowd_reset(Crowd self) except -1:
     # Begin anew, alone. After a fork the mutex may be held by a thread that does not
-    # exist here, so the old one is left as it is.
+    # exist here, so the old one is left as it is. Where this thread holds it (it forked
+    # inside a step) it holds the new one, as often: its outer frames give it back.
+    cdef bint is_mine = crowd_is_mine(self)
     self.mutex = PyThread_allocate_lock()
     if self.mutex == NULL:
         raise MemoryError
-    self.depth = 0
+    if is_mine:
+        PyThread_acquire_lock(self.mutex, NOWAIT_LOCK)
+    else:
+        self.depth = 0
+    self.leader_at = LEADER_IN
     self.requests = []
     self.waiting = []
     self.elected = None
@@ -97,13 +118,42 @@ cdef void crowd_put_bell_away(Crowd self) noexcept:
 
 cdef bint crowd_is_mine(Crowd self) noexcept:
     # A signal handler or a finalizer may take a lock in the middle of a step.
-    return self.depth > 0 and self.owner == PyThread_get_thread_ident()
+    if self.depth == 0 or self.owner != PyThread_get_thread_ident():
+        return False
+    return self.greenlet == 0 or hub_greenlet() in (0, self.greenlet)
+
+
+cdef bint crowd_is_green(Crowd self) noexcept:
+    # Whether the leader has to wait through the hub.
+    return self.greenlet != 0 and hub_greenlet() == self.greenlet
+
+
+cdef bint crowd_is_left_behind(Crowd self) noexcept:
+    # The interpreter ends, and another thread holds the mutex: it will never give it
+    # back. False where it is still at its system calls after all this time.
+    cdef int64_t stop_ns = clock_ns() + LEADER_OUT_NS
+    while atomic_get(&self.leader_at) == LEADER_OUT:
+        if clock_ns() > stop_ns:
+            return False
+        self.bell.requested = 1
+        crowd_ring(self)
+        sleep_ns(100_000)
+    return True
+
+
+cdef void sleep_ns(int64_t duration_ns) noexcept:
+    cdef timespec duration
+    duration.tv_sec = duration_ns // NS_PER_S
+    duration.tv_nsec = duration_ns % NS_PER_S
+    with nogil:
+        nanosleep(&duration, NULL)
 
 
 cdef bint crowd_try_enter(Crowd self) noexcept:
     if PyThread_acquire_lock(self.mutex, NOWAIT_LOCK) == 0:
         return False
     self.owner = PyThread_get_thread_ident()
+    self.greenlet = hub_greenlet()
     self.depth = 1
     return True
 
@@ -114,6 +164,9 @@ cdef int crowd_leave(Crowd self) except -1:
         PyThread_release_lock(self.mutex)
         if not word_is_out(self.word):      # else its last one calls
             crowd_elect(self)
+    elif self.greenlet != 0:      # the outer step may wait in the hub for what is done
+        self.bell.is_sleeping = 1
+        crowd_ring(self)
     return 0
 
 

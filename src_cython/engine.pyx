@@ -32,6 +32,11 @@ cdef class Engine:
     cdef bint has_batch                    # queued: more than sockets take at once
     cdef list by_hand                      # simulator: masters to connect; else None
     cdef Crowd crowd                       # the threads that share this engine
+    cdef bint servers_may_be_same          # compat: databases of one server
+    cdef dict uses                         # (key, token): TokenUse; None: own tokens
+    cdef Py_ssize_t sweep_at               # uses, from how many on they are looked at
+    cdef object driver                     # of the event loop that drives it, or None
+    cdef object __weakref__
 
     def __cinit__(self):
         self.crowd = Crowd()
@@ -43,6 +48,7 @@ cdef class Engine:
         self, endpoints, Scripts scripts not None, int64_t connect_timeout_ns,
         tuple tls_contexts=(), int64_t max_ttl_ns=0,
         bytes client_name=b"fastredlock", uint64_t jitter_seed=0,
+        bint tokens_are_given=False, bint servers_may_be_same=False,
     ):
         cdef Master master
         if self.masters is not None:
@@ -55,6 +61,8 @@ cdef class Engine:
         self.scripts = scripts
         self.connect_timeout_ns = connect_timeout_ns
         self.generation = current_generation
+        self.uses = {} if tokens_are_given else None
+        self.servers_may_be_same = servers_may_be_same
         self.masters = [
             Master(
                 i, endpoint, tls_contexts[i] if tls_contexts else None, client_name,
@@ -65,8 +73,14 @@ cdef class Engine:
         ]
         for master in self.masters:
             self.links[master.index] = self.in_turn[master.index] = &master.link
+            master.debts.has_given_tokens = tokens_are_given
         self.master_count = len(self.masters)
         self.quorum = self.master_count // 2 + 1
+        exit_watch(self)
+
+    def __del__(self):
+        if self.masters is not None and self.generation == current_generation:
+            engine_drain(self, clock_ns() + UNDO_NS)
 
     def __dealloc__(self):
         buffer_free(&self.command)
@@ -93,6 +107,11 @@ cdef class Engine:
             i for place in range(self.master_count) for i in range(self.master_count)
             if self.in_turn[place] == self.links[i]
         ])
+
+    @property
+    def use_count(self):
+        """How many uses of given tokens are remembered."""
+        return 0 if self.uses is None else len(self.uses)
 
     def health(self):
         """Per master: (name, MasterState, reason or last error, Facts, ServerClock,
@@ -130,6 +149,7 @@ cdef class Engine:
             OPERATION_EXTEND, lease.resource, lease.token, terms, self.master_count
         )
         extension.keys = lease.keys
+        extension.uses = lease.uses
         return extension
 
     def new_release(self, Round lease not None, Terms terms not None):
@@ -139,6 +159,7 @@ cdef class Engine:
         )
         release.keys = lease.keys
         release.may_hold = lease.may_hold
+        release.uses = lease.uses
         return release
 
     def new_adopted(self, bytes resource not None, bytes token not None,
@@ -185,19 +206,23 @@ cdef int engine_open_due(Engine self, bint is_urgent, int64_t now_ns) except -1:
     # where a quorum is missing, back-off gives way to a short spacing.
     cdef Master master
     for master in self.masters:
-        if not master_is_due(master, is_urgent, now_ns):
-            continue
-        if self.by_hand is not None:
-            master_begin_connect(master, now_ns)
-            self.by_hand.append(master.index)
-        else:
-            master_open(master, now_ns)
-        engine_note_time(self, master.give_up_at_ns)
+        if master_is_due(master, is_urgent, now_ns):
+            engine_open(self, master, now_ns)
+    return 0
+
+
+cdef int engine_open(Engine self, Master master, int64_t now_ns) except -1:
+    if self.by_hand is not None:
+        master_begin_connect(master, now_ns)
+        self.by_hand.append(master.index)
+    else:
+        master_open(master, now_ns)
+    engine_note_time(self, master.give_up_at_ns)
     return 0
 
 
 cdef int engine_queue(
-    Engine self, Round round, uint64_t masters, int64_t now_ns
+    Engine self, Round round, uint64_t masters, bint by_source, int64_t now_ns
 ) except -1:
     # Queue the round's command for the given set of masters; t0 is now_ns.
     # The buffer is taken, not borrowed: making a vote may collect garbage, and a
@@ -205,11 +230,11 @@ cdef int engine_queue(
     cdef Buffer command = self.command
     memset(&self.command, 0, sizeof(Buffer))
     round_open(round, now_ns)
-    engine_note_time(self, now_ns + round.terms.timeout_ns)
+    engine_note_time(self, round.deadline_ns)
     try:
-        if command_of_round(&command, round, self.scripts, False) != 0:
+        if command_of_round(&command, round, self.scripts, by_source, False) != 0:
             raise MemoryError
-        engine_queue_on(self, round, masters, &command, now_ns)
+        engine_queue_on(self, round, masters, &command, by_source, now_ns)
     finally:
         buffer_free(&self.command)
         buffer_consume(&command, buffer_length(&command))
@@ -218,60 +243,103 @@ cdef int engine_queue(
 
 
 cdef int engine_queue_on(
-    Engine self, Round round, uint64_t masters, Buffer *command, int64_t now_ns
+    Engine self, Round round, uint64_t masters, Buffer *command, bint by_source,
+    int64_t now_ns,
 ) except -1:
     cdef Master master
+    cdef Owed entry = owed_vote(NEVER_NS, False)
+    entry.is_by_source = by_source
     for master in self.masters:
         if not (masters >> master.index) & 1:
             continue
+        if master.state_code == MASTER_READY and (
+            debts_are_full(master.debts, master.heard_ns, now_ns)
+        ):
+            master_on_lost(
+                master, f"owes {master.debts.count} replies and is silent", now_ns
+            )
         if master.state_code == MASTER_READY:
-            if now_ns < master.votes_from_ns and (
-                round.operation_code == OPERATION_ACQUIRE
-            ):
+            if engine_is_withheld(master, round, now_ns):
                 engine_withhold(master, round, now_ns)
                 continue
-            master_send(master, round, command, False, 0, now_ns)
+            if by_source and not master.may_eval:
+                master_send_again(master, round, owed_vote(NEVER_NS, False), now_ns)
+            else:
+                master_send(master, round, command, entry, now_ns)
             if (
                 master.state_code == MASTER_READY
                 and now_ns - master.clock.asked_at_ns > <int64_t>CLOCK_EVERY_NS
             ):
                 master_ask_time(master, now_ns)
             continue
-        master_on_unsent(master, round, 0, now_ns)
+        master_on_unsent(master, round, entry, now_ns)
     return 0
+
+
+cdef int engine_ask_again(Engine self, Master master, int64_t now_ns) except -1:
+    # Rounds are open whose connection to this master is gone: connect at once, and ask
+    # again as soon as it is READY.
+    cdef Round round
+    if master.state_code == MASTER_READY:
+        for round in tuple(master.debts.unanswered):
+            if engine_is_withheld(master, round, now_ns):
+                engine_withhold(master, round, now_ns)
+        return master_send_unanswered(master, now_ns)
+    if master_is_due(master, False, now_ns):
+        return engine_open(self, master, now_ns)
+    return 0
+
+
+cdef bint engine_is_withheld(Master master, Round round, int64_t now_ns) noexcept:
+    return (
+        now_ns < master.votes_from_ns and round.operation_code == OPERATION_ACQUIRE
+    )
 
 
 cdef int engine_withhold(Master master, Round round, int64_t now_ns) except -1:
     # The restart guard: this master may have forgotten its votes, so it gets none.
     if round.verdict_code != VERDICT_OPEN:
         return 0
-    text = guard_text(
-        master.facts, master.ready_at_ns, master.votes_from_ns, now_ns
-    )
+    text = guard_text(master.guard, master.facts, master.ready_at_ns, now_ns)
     return round_on_vote(round, master.index, VOTE_FAILED, text, False, now_ns)
 
 
 cdef int engine_on_news(Engine self, Master master, int64_t now_ns) except -1:
-    # A master has become READY, or its clock jumped: look at it once.
+    # A master has become READY, its clock jumped, or it refused: look at it once.
     cdef Master other
     master.is_news = False
     if master.clock.step_ns:
         step_s = master.clock.step_ns / 1e9
         engine_warn(self, master, f"its clock jumped by {step_s:+.3f} s")
-    for text in master.facts.warnings():
+    complaints, master.complaints = master.complaints, []
+    for text in master.facts.warnings() + complaints:
         engine_warn(self, master, text)
     refusal = master.facts.refusal()
     for other in self.masters:
         if (
             other is not master and other.state_code == MASTER_READY
-            and master.facts.run_id is not None
-            and other.facts.run_id == master.facts.run_id
+            and master.identity is not None and other.identity == master.identity
+            and not engine_may_share(self, master, other)
         ):
             refusal = f"is the same server as {other.name}: one server has one vote"
+            if master.facts.run_id is None or other.facts.run_id is None:
+                refusal += " (or has a copy of its data: grant +info to tell)"
     if refusal is not None and master.state_code == MASTER_READY:
         engine_warn(self, master, refusal)
         return master_on_lost(master, refusal, now_ns)
     return 0
+
+
+cdef bint engine_may_share(Engine self, Master master, Master other) except -1:
+    # Databases of one server, where a replaced library took them.
+    if not self.servers_may_be_same or other.settings.db == master.settings.db:
+        return False
+    if other.settings.server != master.settings.server:     # else it was said before
+        engine_warn(
+            self, master,
+            f"is the same server as {other.name}: its databases fail together",
+        )
+    return True
 
 
 cdef int engine_warn(Engine self, Master master, str text) except -1:
@@ -281,26 +349,42 @@ cdef int engine_warn(Engine self, Master master, str text) except -1:
 
 
 cdef int engine_start(Engine self, Round round, int64_t now_ns) except -1:
+    # A finalizer may run while connections or votes are made for a round, and take
+    # another thread's request to withdraw it: then it has been opened, or must not be,
+    # and behind its roll-back nothing of it may be left standing.
+    if round.is_opened or round.is_finished:
+        return 0
     self.counters.rounds += 1
     round.is_inner = self.crowd.depth > 1
     turns_take(self.in_turn, self.links, self.master_count, self.counters.rounds)
-    return engine_queue(self, round, <uint64_t>-1, now_ns)
+    if self.uses is not None and round.operation_code <= OPERATION_RELEASE:
+        engine_start_given(self, round, now_ns)
+    else:
+        engine_queue(self, round, <uint64_t>-1, False, now_ns)
+    if round.is_rolled_back:
+        round.is_rolled_back = False
+        return engine_roll_back(self, round, now_ns)
+    return 0
 
 
 cdef int engine_roll_back(Engine self, Round round, int64_t now_ns) except -1:
     # Queue the release behind the SETs, to every master that did not refuse. Nobody
-    # waits for its replies: each pops its entry when it comes.
+    # waits for its replies: each pops its entry when it comes. So it has its script
+    # with it: NOSCRIPT would be read by the next call, if there is one.
     cdef Round release
     if (
         round.operation_code != OPERATION_ACQUIRE
         or round.is_rolled_back or not round.may_hold
         or round.generation != current_generation    # the parent's, who may hold it
+        or round_is_overused(round)
     ):
         return 0
     round.is_rolled_back = True
     self.counters.rolled_back += 1
     release = self.new_release(round, round.terms)
-    return engine_queue(self, release, release.may_hold, now_ns)
+    if release.uses is not None:
+        uses_note(release)
+    return engine_queue(self, release, release.may_hold, True, now_ns)
 
 
 cdef int engine_on_closed(Engine self, Round round, int64_t now_ns) except -1:
@@ -315,7 +399,7 @@ cdef int engine_on_closed(Engine self, Round round, int64_t now_ns) except -1:
         self.counters.unreachable += 1
     else:
         self.counters.too_late += 1
-    if verdict != VERDICT_UNREACHABLE and not round.needs_all:
+    if verdict != VERDICT_UNREACHABLE and not (round.needs_all or round.is_withheld):
         engine_learn_round_trip(self, round.closed_ns - round.opened_ns)
     if verdict != VERDICT_WON:
         engine_roll_back(self, round, now_ns)
@@ -335,13 +419,30 @@ cdef int engine_forget_connections(Engine self, int64_t now_ns) except -1:
     cdef Master master
     for master in self.masters:
         link_close(&master.link)
-        if master.addresses is not None:
-            address_end_look_up(master.addresses)
         master.feed = master.gets = master.handshake = None
         master.addresses = master.tls = None
         master_set_state(master, MASTER_CLOSED)
         master_explain(master, "closed" if self.is_closed else "not connected yet")
         master.failures = 0
-        debts_fail(master.debts, master.reason, now_ns)
+        debts_fail(master.debts, master.reason, False, now_ns)
+        debts_fail_unanswered(master.debts, master.reason, now_ns)
         master.debts.carried = []
+        master.debts.carried_bytes = 0
+        master.client_id = 0
+        master.lost_ids = []
+    return 0
+
+
+cdef int engine_forget_but_carry(Engine self, str reason, int64_t now_ns) except -1:
+    # The same, but what it owes goes on the next connections.
+    cdef Master master
+    for master in self.masters:
+        master_note_lost(master)
+        debts_fail(master.debts, reason, False, now_ns)
+    carried = [(<Master>master).debts.carried for master in self.masters]
+    lost_ids = [(<Master>master).lost_ids for master in self.masters]
+    engine_forget_connections(self, now_ns)
+    for master, releases, ids in zip(self.masters, carried, lost_ids):
+        master.debts.carried = releases
+        master.lost_ids = ids
     return 0

@@ -34,6 +34,16 @@ def engine_on_bytes(Engine engine not None, int index, bytes data, int64_t now_n
     master_on_received(master, data, now_ns)
     if master.is_news:
         engine_on_news(engine, master, now_ns)
+    events_ask_again(engine, master, now_ns)
+
+
+cdef int events_ask_again(Engine engine, Master master, int64_t now_ns) except -1:
+    # Without engine_by_hand the caller connects, by engine_due.
+    if master.debts.unanswered and (
+        engine.by_hand is not None or master.state_code == MASTER_READY
+    ):
+        engine_ask_again(engine, master, now_ns)
+    return 0
 
 
 def engine_take_events_at(
@@ -55,7 +65,8 @@ def engine_take_events_at(
             if master.is_news:
                 engine_on_news(engine, master, now_ns)
         if reason and MASTER_CONNECTING <= master.state_code <= MASTER_READY:
-            master_on_lost(master, reason, now_ns)
+            master_on_cut(master, reason, now_ns)
+        events_ask_again(engine, master, now_ns)
     engine_admit(engine, now_ns)
     engine_on_time(engine, now_ns, quiet)
     if engine.closed:
@@ -64,7 +75,9 @@ def engine_take_events_at(
 
 def engine_on_lost(Engine engine not None, int index, str reason, int64_t now_ns):
     """A connection, open or on its way, is gone."""
-    master_on_lost(engine_master(engine, index), reason, now_ns)
+    cdef Master master = engine_master(engine, index)
+    master_on_cut(master, reason, now_ns)
+    events_ask_again(engine, master, now_ns)
 
 
 def engine_pass_time(
@@ -131,8 +144,9 @@ def work_was_submitted(work not None):
 
 
 def engine_begin_close(Engine engine not None, int64_t now_ns):
-    """As the beginning of engine_shut (threads.pyx): nothing is taken in any more."""
+    """As the beginning of engine_shut (closing.pyx): acquires under way are undone."""
     engine.is_closed = True
+    engine_end_acquires(engine, "closed", now_ns)
 
 
 def engine_owes(Engine engine not None):

@@ -1,9 +1,8 @@
 # What a server says of itself at connect: pure, the bytes of INFO in, facts out.
 #
-# Three uses. Safety: a master that restarted without its data has forgotten its votes,
-# so with a `max_ttl` it gets none until every lease from before has ended (the "delayed
-# restart" of the Redlock page); and two masters that are one server have one vote, not
-# two. Advice: set-ups that lose locks are reported once. Health: what people ask first.
+# Three uses. Safety: by its run id and uptime a master that has forgotten its votes is
+# seen (guard); and two masters that are one server have one vote, not two. Advice:
+# set-ups that lose locks are reported once. Health: what people ask first.
 
 cimport cython
 from libc.stdint cimport int64_t
@@ -67,30 +66,10 @@ cdef class Facts:
         return found
 
 
-cdef int64_t guard_until_ns(Facts facts, int64_t max_ttl_ns, int64_t now_ns) except -1:
-    # From when on a server may vote that was asked for its uptime at now_ns. Uptime is
-    # the difference of two clock readings cut to whole seconds (genRedisInfoString in
-    # server.c), so it is up to 1 s too high or too low: hence the second on top.
-    # Without an uptime the server may have been restarted just now.
-    cdef int64_t uptime_ns = 0
-    if max_ttl_ns == 0:
-        return 0
-    if facts.uptime_s is not None:
-        uptime_ns = min(<int64_t>facts.uptime_s, <int64_t>1_000_000_000) * NS_PER_S
-    return max(<int64_t>0, now_ns + max_ttl_ns + NS_PER_S - uptime_ns)
-
-
-cdef str guard_text(Facts facts, int64_t ready_at_ns, int64_t until_ns, int64_t now_ns):
-    left_s = (until_ns - now_ns) / 1e9
-    if facts.uptime_s is None:
-        return f"may be restarted (INFO tells no uptime), votes in {left_s:.1f} s"
-    ago_s = facts.uptime_s + (now_ns - ready_at_ns) / 1e9
-    return f"restarted {ago_s:.1f} s ago, votes again in {left_s:.1f} s"
-
-
 cdef enum:
     CLOCK_EVERY_NS = 5_000_000_000
     CLOCK_NEAR_NS = 100_000_000        # a reply read later tells too little
+    LATEST_S = 9_000_000_000           # of 64 bits of ns; the year 2255
 
 
 @cython.final
@@ -107,16 +86,21 @@ cdef class ServerClock:
 
     def on_time(self, reply, int64_t sent_ns, int64_t now_ns):
         """Take a reply to TIME; return whether it shows a jump."""
-        cdef int64_t offset_ns, step_ns
+        cdef int64_t offset_ns, step_ns, allowed_ns, now_s, now_us
         if type(reply) is not list or len(reply) != 2:
             return False
         if now_ns - sent_ns > <int64_t>CLOCK_NEAR_NS:
             return False
+        # In C from here on: Python looks for signals where it multiplies integers of
+        # over 30 bits (longobject.c, SIGCHECK), and an exception in here is a lost
+        # connection.
         try:
-            offset_ns = int(reply[0]) * NS_PER_S + int(reply[1]) * 1000
+            now_s, now_us = int(reply[0]), int(reply[1])
         except (TypeError, ValueError, OverflowError):
             return False
-        offset_ns -= (sent_ns + now_ns) // 2
+        if not 0 <= now_s <= <int64_t>LATEST_S or not 0 <= now_us < 1_000_000:
+            return False
+        offset_ns = now_s * NS_PER_S + now_us * 1000 - (sent_ns + now_ns) // 2
         step_ns = offset_ns - self.offset_ns
         is_first = self.sampled_at_ns == 0
         # 1 % of the time between: the drift that the algorithm allows for anyway.

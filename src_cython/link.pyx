@@ -1,13 +1,13 @@
 # One descriptor: open, send, receive. Runs without the GIL; returns 0 or -errno.
 
 from libc.errno cimport EAGAIN, ECONNREFUSED, EINPROGRESS, EINTR, ENOMEM, errno
-from libc.stdint cimport uint32_t
+from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport malloc
 from libc.string cimport memcmp, memset
 
 cdef enum:
     LINK_CLOSED = 0
-    LINK_RESOLVING = 1     # fd is the read end of the resolver's pipe
+    LINK_RESOLVING = 1     # fd is readable once the name is looked up
     LINK_CONNECTING = 2    # connect(2) under way: writable when it is decided
     LINK_OPEN = 3
 
@@ -21,6 +21,8 @@ cdef struct Link:
     char *incoming         # INCOMING_CAPACITY bytes, overwritten by every receive
     size_t received        # bytes in incoming that nobody has taken yet
     uint32_t owed          # replies that the master owes
+    uint32_t answered      # replies that it gave, or that were given up; wraps around
+    int64_t heard_ns       # when it was last heard
     int error              # 0, or the -errno that ended the connection
     bint is_at_end         # the peer closed
     bint is_unseen         # written to, and not looked at since
@@ -34,6 +36,10 @@ cdef struct Link:
 
 cdef bint link_has_news(Link *self) noexcept nogil:
     return self.received > 0 or self.error != 0 or self.is_at_end
+
+
+cdef bint link_wants_to_write(Link *self) noexcept nogil:
+    return self.phase == LINK_CONNECTING or buffer_length(&self.outgoing) > 0
 
 
 cdef bint link_is_caught_up(Link *self) noexcept nogil:
@@ -86,7 +92,7 @@ cdef int link_watch(Link *self, int epoll_fd, uint32_t index) noexcept nogil:
         return 0
     event.events = EPOLLIN
     event.data.u32 = index
-    if self.phase == LINK_CONNECTING or buffer_length(&self.outgoing) > 0:
+    if link_wants_to_write(self):
         event.events = EPOLLIN | EPOLLOUT
     if event.events == self.watched:
         return 0

@@ -37,6 +37,8 @@ cdef class LoopDriver:
     cdef int queued              # rounds since the last flush
     cdef bint is_flush_due       # at the end of this turn
     cdef int64_t armed_ns        # when the timer goes off
+    cdef Settlement settlement   # of close()
+    cdef object parting          # the end of what was opened after close(), or None
     cdef object timer
 
     def __cinit__(self, Engine engine not None, loop):
@@ -53,10 +55,8 @@ cdef class LoopDriver:
         self.running_loop = get_running_loop
         self.generation = current_generation
         loop_forget_connections(engine)
-        self.epoll_fd = epoll_create1(EPOLL_CLOEXEC)
-        if self.epoll_fd < 0:
-            raise OSError(errno, "epoll_create1")
-        loop.add_reader(self.epoll_fd, self.on_ready)
+        if not engine.is_closed:
+            loop_join(self)
 
     def __dealloc__(self):
         if self.epoll_fd >= 0:
@@ -82,13 +82,16 @@ cdef class LoopDriver:
     def submit(self, work not None):
         """Begin a round or a batch; return what to await for its end, a RoundFuture.
 
-        Raises ClosedError where the engine is closed.
+        Raises ClosedError where the engine is closed; a release opens connections of
+        its own then.
         """
         cdef RoundFuture future
         cdef int64_t now_ns = clock_ns()
         check_work(work)
         if self.engine.is_closed:
-            raise ClosedError("closed")
+            if not work_is_release(work):
+                raise ClosedError("closed")
+            loop_join_again(self)
         if now_ns - self.engine.polled_at_ns > NS_PER_S:
             now_ns = loop_look_again(self)
         future = RoundFuture()
@@ -117,10 +120,11 @@ cdef class LoopDriver:
         """Roll back a round, or a batch, whose caller will not get it; releases are
         sent. Does not wait."""
         check_work(work)
-        if self.engine.is_closed:
-            return
         engine_withdraw_work(self.engine, work, clock_ns())
         if not self.is_over():
+            if self.engine.is_closed and engine_is_in_touch(self.engine):
+                loop_join_again(self)
+                engine_open_due(self.engine, True, clock_ns())
             loop_flush(self)
         elif self.generation == current_generation:
             # A task that its loop left behind is collected, by any thread: with the
@@ -162,7 +166,7 @@ cdef class LoopDriver:
 
     def on_ready(self):
         """Some connection has something to say, or room for more."""
-        if self.epoll_fd < 0:
+        if self.epoll_fd < 0 or self.generation != current_generation:
             return
         try:
             with nogil:
@@ -170,6 +174,8 @@ cdef class LoopDriver:
             engine_take_events(self.engine)
             if self.done:
                 self.wake()
+            if self.parting is not None:
+                loop_part_when_settled(self)
             loop_flush_rest(self)
         except BaseException:
             self.loop.call_soon(self.on_ready)      # what is left is taken then
@@ -185,21 +191,50 @@ cdef class LoopDriver:
         """Whether a master owes a reply."""
         return engine_owes_replies(self.engine)
 
-    def refuse(self):
-        """Take no round from now on."""
+    def refuse(self, int64_t timeout_ns):
+        """Take nothing but releases from now on; acquires under way end UNREACHABLE,
+        "closed", and are rolled back. Masters that are silent get timeout_ns."""
         self.engine.is_closed = True
+        loop_end_acquires(self, "closed")
+        self.settlement = settlement_of(
+            self.engine, True, timeout_ns,
+            clock_ns() + min(10 * timeout_ns, <int64_t>NS_PER_S),
+        )
+
+    def is_settled(self):
+        """Whether the replies are in that are waited for since `refuse`."""
+        return settlement_limit_ns(self.settlement, self.engine, clock_ns()) == 0
+
+    def end_acquires(self):
+        """End the acquires under way, rolled back: the interpreter ends."""
+        loop_end_acquires(self, "the interpreter ends")
 
     def shut(self):
-        """Close all connections; rounds under way end UNREACHABLE, "closed"."""
+        """Close all connections; what is under way ends UNREACHABLE, "closed".
+
+        Blocks for the replies of masters that answer: there are none to wait for but
+        where close() was interrupted.
+        """
+        cdef Py_ssize_t before = len(self.done)
+        parting, self.parting = self.parting, None
+        if parting is not None:
+            parting.cancel()
         self.engine.is_closed = True
-        engine_forget_connections(self.engine, clock_ns())
-        engine_admit(self.engine, clock_ns())
-        loop_finish(self)
-        self.leave()
+        try:
+            engine_drain(self.engine, clock_ns() + SHUT_NS)
+        finally:
+            engine_part(self.engine)
+            loop_wake_later(self, before)
+            self.leave()
+        if self.engine.admissions:      # the rest of a batch of releases
+            loop_join_again(self)
+            loop_flush(self)
 
     def retire(self):
         """Forget a loop that is over; who still holds this driver holds nothing."""
-        self.timer = None      # whose callback holds this driver
+        self.timer = self.parting = None      # whose callbacks hold this driver
+        if self.engine.driver is self:
+            self.engine.driver = None
         if self.epoll_fd >= 0:
             close(self.epoll_fd)
         self.epoll_fd = -1
@@ -207,6 +242,8 @@ cdef class LoopDriver:
     def leave(self):
         """Leave the loop alone from now on; called by its thread."""
         cdef int i
+        if self.engine.driver is self:
+            self.engine.driver = None
         if self.epoll_fd < 0 or self.is_over():
             return
         for i in range(self.engine.master_count):
@@ -218,6 +255,54 @@ cdef class LoopDriver:
                 self.timer.cancel()
         finally:
             close(fd)
+
+
+cdef int loop_join(LoopDriver self) except -1:
+    self.epoll_fd = epoll_create1(EPOLL_CLOEXEC)
+    if self.epoll_fd < 0:
+        raise OSError(errno, "epoll_create1")
+    self.loop.add_reader(self.epoll_fd, self.on_ready)
+    self.engine.driver = self
+    return 0
+
+
+cdef int loop_join_again(LoopDriver self) except -1:
+    # After close(), for a release: until its replies are in, or a second has passed.
+    if self.epoll_fd >= 0:
+        return 0
+    self.armed_ns = NEVER_NS
+    self.timer = None
+    loop_join(self)
+    self.parting = self.loop.call_later(OPEN_AGAIN_NS / 1e9, self.shut)
+    return 0
+
+
+cdef int loop_part_when_settled(LoopDriver self) except -1:
+    cdef Master master
+    if self.engine.admissions or engine_owes_replies(self.engine):
+        return 0
+    for master in self.engine.masters:
+        if master_is_opening(master) and len(master.debts.carried) > 0:
+            return 0
+    self.shut()
+    return 0
+
+
+cdef int loop_end_acquires(LoopDriver self, str reason) except -1:
+    cdef Py_ssize_t before = len(self.done)
+    try:
+        engine_end_acquires(self.engine, reason, clock_ns())
+    finally:
+        loop_wake_later(self, before)
+    return 0 if self.is_over() else loop_flush(self)
+
+
+cdef int loop_wake_later(LoopDriver self, Py_ssize_t before) except -1:
+    # Inside a task: others can be told only after it. `before`: how many there were to
+    # be told already.
+    if before == 0 and self.done and not self.is_over():
+        self.loop.call_soon(self.wake)
+    return 0
 
 
 cdef int64_t loop_look_again(LoopDriver self) except -1:
@@ -234,8 +319,7 @@ cdef int64_t loop_look_again(LoopDriver self) except -1:
                 break
             engine_take_events(self.engine)
     finally:
-        if before == 0 and self.done:
-            self.loop.call_soon(self.wake)
+        loop_wake_later(self, before)
     return clock_ns()
 
 
@@ -262,6 +346,8 @@ cdef int loop_flush(LoopDriver self) except -1:
     cdef int i
     cdef bint is_broken = False
     self.queued = 0
+    if self.generation != current_generation:      # the parent's sockets
+        return 0
     with nogil:
         links_send(engine.in_turn, engine.master_count)
         for i in range(engine.master_count):
@@ -272,13 +358,11 @@ cdef int loop_flush(LoopDriver self) except -1:
 
 
 cdef int loop_finish(LoopDriver self) except -1:
-    # Inside a task: others can be told only after it.
     cdef Py_ssize_t before = len(self.done)
     try:
         engine_finish(self.engine, clock_ns())
     finally:
-        if before == 0 and self.done:
-            self.loop.call_soon(self.wake)
+        loop_wake_later(self, before)
     return 0
 
 
@@ -319,23 +403,16 @@ cdef int loop_receive(Link **links, int epoll_fd) noexcept nogil:
 
 cdef int loop_forget_connections(Engine self) except -1:
     # Those of another loop; whoever waited there is not told, for his loop is closed.
-    # The releases it still owed go on the next connections; a forked child leaves all
-    # that to its parent.
+    # The replies still owed are read first, or closing would undo what was sent; the
+    # rest of the releases goes on the next connections; a forked child leaves all that
+    # to its parent.
     cdef int64_t now_ns = clock_ns()
-    cdef Master master
     cdef Round round
     cdef Admission admission
     if self.generation != current_generation:
-        self.generation = current_generation
-        self.admissions = []
-        self.closed = []
-        return engine_forget_connections(self, now_ns)
-    for master in self.masters:
-        debts_fail(master.debts, "its event loop was closed", now_ns)
-    carried = [(<Master>master).debts.carried for master in self.masters]
-    engine_forget_connections(self, now_ns)
-    for master, releases in zip(self.masters, carried):
-        master.debts.carried = releases
+        return engine_begin_anew(self)
+    engine_drain(self, now_ns + UNDO_NS)
+    engine_forget_but_carry(self, "its event loop was closed", now_ns)
     for admission in self.admissions:
         admission.round.waiter = None
     for round in self.closed:

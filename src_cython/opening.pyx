@@ -3,7 +3,7 @@
 
 from libc.errno cimport EINPROGRESS
 from libc.stdint cimport int64_t, uint64_t
-from libc.string cimport strerror
+from libc.string cimport memcpy, strerror
 
 cdef enum:
     BACKOFF_FIRST_NS = 50_000_000
@@ -30,7 +30,6 @@ cdef int master_begin_connect(Master self, int64_t now_ns) except -1:
 
 cdef int master_open(Master self, int64_t now_ns) except -1:
     """Begin to connect; nothing here waits."""
-    cdef int fd
     cdef bytes host
     master_begin_connect(self, now_ns)
     self.addresses = AddressList()
@@ -42,12 +41,18 @@ cdef int master_open(Master self, int64_t now_ns) except -1:
         )
         if address_is_literal(self.addresses, host, self.settings.port):
             return master_try_address(self, now_ns)
-        fd = address_begin_look_up(self.addresses, host, self.settings.port)
+        return master_look_up(self, host, self.settings.port, now_ns)
     except BaseException as error:      # the codec of a Unicode name runs Python code
         reason = None
         if isinstance(error, (OSError, RuntimeError, UnicodeError)):
             reason = f"{type(error).__name__}: {error}"
         return master_on_exception(self, error, reason, now_ns)
+
+
+cdef int master_look_up(Master self, bytes host, int port, int64_t now_ns) except -1:
+    cdef int fd
+    self.addresses.look_up = look_up_of(host, port, now_ns)
+    fd = look_up_watch(self.addresses.look_up)
     if fd < 0:
         return master_on_lost(self, error_text(fd), now_ns)
     self.link.fd = fd
@@ -56,11 +61,25 @@ cdef int master_open(Master self, int64_t now_ns) except -1:
 
 
 cdef int master_on_resolved(Master self, int64_t now_ns) except -1:
+    cdef LookUp look_up = self.addresses.look_up
     link_close(&self.link)
-    if self.addresses.gai_error != 0:
-        told = <bytes>gai_strerror(self.addresses.gai_error)
+    if look_up_is_stale(look_up, now_ns):      # nobody looked here for a while
+        self.give_up_at_ns = now_ns + self.connect_timeout_ns
+        try:
+            return master_look_up(self, look_up.name[0], look_up.name[1], now_ns)
+        except OSError as error:
+            return master_on_lost(self, f"{type(error).__name__}: {error}", now_ns)
+    look_up_forget(look_up)
+    if look_up.state.gai_error != 0:
+        told = <bytes>gai_strerror(look_up.state.gai_error)
         reason = f"name look-up: {told.decode('utf-8', 'replace').lower()}"
         return master_on_lost(self, reason, now_ns)
+    self.addresses.look_up = None
+    self.addresses.count = look_up.state.count
+    memcpy(
+        self.addresses.addresses, look_up.state.addresses,
+        sizeof(look_up.state.addresses),
+    )
     return master_try_address(self, now_ns)
 
 
@@ -107,6 +126,7 @@ cdef int master_on_connected(Master self, int64_t now_ns) except -1:
         self.settings.db,
         self.client_name,
         scripts_listed(self.scripts),
+        self.scripts.probe, self.scripts.marker, self.guard.max_ttl_ns,
     )
     master_set_state(self, MASTER_HANDSHAKE)
     master_explain(self, self.last_error or "no answer to the handshake yet")
@@ -118,8 +138,11 @@ cdef int master_on_connected(Master self, int64_t now_ns) except -1:
                 self, "no answer to TLS yet: does the server speak it on this port?"
             )
             self.link.is_parsing = True
-            self.tls = TlsSession(self.tls_context, self.settings.host)
-            master_append(self, self.tls.start())
+            self.tls = tls = TlsSession(self.tls_context, self.settings.host)
+            records = tls.start()
+            if self.tls is not tls:      # closed, or a fork, inside of it
+                return 0
+            master_append(self, records)
     except BaseException as error:
         return master_on_exception(self, error, tls_reason(error), now_ns)
     finally:
@@ -134,6 +157,7 @@ cdef bytes encoded(str text):
 cdef int master_on_handshake_reply(Master self, object reply, int64_t now_ns) except -1:
     cdef bytes answer = self.handshake.on_reply(reply)
     if self.handshake.failure is not None:
+        master_complain(self, self.handshake.warnings())
         return master_on_lost(self, self.handshake.failure, now_ns)
     master_say(self, answer, now_ns)
     if self.state_code != MASTER_HANDSHAKE:      # TLS refused to take it
@@ -142,15 +166,42 @@ cdef int master_on_handshake_reply(Master self, object reply, int64_t now_ns) ex
         with cython.critical_section(self):
             self.facts = self.handshake.facts
             self.clock = ServerClock()
-        self.votes_from_ns = guard_until_ns(self.facts, self.max_ttl_ns, now_ns)
+        self.client_id = self.handshake.client_id
+        self.may_eval = self.handshake.rights.no_eval is None
+        master_identify(self, self.facts, self.handshake.mark, now_ns)
+        master_complain(self, self.handshake.warnings())
         self.is_news = True
         self.handshake = None
         master_set_state(self, MASTER_READY)
         master_explain(self, "")
         self.ready_at_ns = now_ns
+        self.heard_ns = now_ns
         self.counters.connects += 1
+        master_kill_lost(self, now_ns)
         master_send_carried(self, now_ns)
     return 0
+
+
+cdef int master_identify(
+    Master self, Facts facts, Mark mark, int64_t now_ns
+) except -1:
+    # Which server this is, and from when on it may vote.
+    self.identity = facts.run_id
+    if self.identity is None and mark is not None:
+        self.identity = mark.holder
+    guard_on_ready(self.guard, facts, mark, self.identity, now_ns)
+    self.votes_from_ns = self.guard.until_ns
+    return 0
+
+
+cdef str handshake_silence(Master self):
+    # What is wrong with a server that took the connection and says too little. What a
+    # paused one lets its kernel accept looks the same.
+    if self.tls is not None and not self.tls.is_established:
+        return "no answer to TLS yet: does the server speak it on this port?"
+    what = "no whole answer" if self.has_spoken else "no answer"
+    within_s = self.connect_timeout_ns / 1e9
+    return f"{what} to the handshake within {within_s:g} s: paused or overloaded?"
 
 
 cdef int64_t master_backoff_ns(Master self) noexcept:

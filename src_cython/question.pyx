@@ -13,16 +13,23 @@ cdef class Scripts:
 
     cdef readonly Script extend, release, inspect
     cdef readonly Script acquire_all, extend_all, release_all     # of several keys
+    cdef readonly Script acquire_again      # of one key or several; rare: not loaded
+    cdef readonly Script probe, marker    # of the handshake; None: left out
 
     def __init__(self, Script extend not None, Script release not None,
                  Script inspect not None, Script acquire_all not None,
-                 Script extend_all not None, Script release_all not None):
+                 Script extend_all not None, Script release_all not None,
+                 Script acquire_again not None,
+                 Script probe=None, Script marker=None):
         self.extend = extend
         self.release = release
         self.inspect = inspect
         self.acquire_all = acquire_all
         self.extend_all = extend_all
         self.release_all = release_all
+        self.acquire_again = acquire_again
+        self.probe = probe
+        self.marker = marker
 
 
 cdef tuple scripts_listed(Scripts self):
@@ -33,8 +40,14 @@ cdef tuple scripts_listed(Scripts self):
 
 
 cdef int command_of_round(
-    Buffer *out, Round round, Scripts scripts, bint by_source
+    Buffer *out, Round round, Scripts scripts, bint by_source, bint is_second
 ) noexcept:
+    if round.operation_code == OPERATION_ACQUIRE and is_second:
+        # The first may have been executed: our own token is a grant.
+        return command_script_of_all(
+            out, scripts.acquire_again, True, round.keys or (round.resource,),
+            round.token, round.terms.ttl_ms if round.terms.has_expiry else 0,
+        )
     if round.keys is not None:
         return command_of_all(out, round, scripts, by_source)
     if round.operation_code == OPERATION_ACQUIRE:

@@ -113,6 +113,14 @@ cdef int vote_of(int operation, bint is_of_all, object reply) noexcept:
     return VOTE_FAILED
 
 
+cdef int vote_of_second(int operation, int vote) noexcept:
+    # Of what was sent on an earlier connection, too. A release that finds nothing now
+    # has found it then: it was sent only where the key could stand.
+    if operation == OPERATION_RELEASE and vote == VOTE_TAKEN:
+        return VOTE_GRANTED
+    return vote
+
+
 cdef bint reply_is_error(object reply) noexcept:
     return isinstance(reply, ReplyError)
 

@@ -5,12 +5,16 @@ from cpython.pythread cimport (
     NOWAIT_LOCK, PyThread_acquire_lock, PyThread_allocate_lock, PyThread_free_lock,
     PyThread_release_lock, PyThread_type_lock,
 )
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint64_t
 
 cdef enum:
     REQUEST_RUN = 0          # a round or a batch, until it is finished
     REQUEST_WITHDRAW = 1     # one that its caller gave up; nobody waits
     REQUEST_CLOSE = 2        # the engine
+    REQUEST_END = 3          # the acquires under way: the interpreter ends
+
+cdef enum:
+    BLIND_NS = 10_000_000    # how often a greenlet looks that nobody can wake
 
 
 cdef class Crowd             # crowd.pyx
@@ -30,12 +34,19 @@ cdef class Request:
     cdef bint is_called                 # to lead, and it has not led since
     cdef bint is_posted                 # the lock is free: a free one is not freed
     cdef int64_t timeout_ns
+    cdef object settlement              # of what it sends, once it was taken
     cdef PyThread_type_lock lock        # free once there is something to look at
+    cdef bint is_green                  # waits through the hub instead, ...
+    cdef int fd                         # ... for this eventfd, if there is one
 
     def __cinit__(self, Crowd crowd not None, int kind, object work):
         self.crowd = crowd
         self.kind = kind
         self.work = work
+        self.fd = -1
+        self.is_green = hub_greenlet() != 0
+        if self.is_green:
+            self.fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)
         self.lock = PyThread_allocate_lock()
         if self.lock == NULL:
             raise MemoryError
@@ -44,23 +55,43 @@ cdef class Request:
     def __dealloc__(self):
         if self.lock != NULL:
             PyThread_free_lock(self.lock)
+        if self.fd >= 0:
+            close(self.fd)
 
 
 cdef void request_wake(Request self) noexcept:
-    if not self.is_posted:
-        self.is_posted = True
+    cdef uint64_t one = 1
+    if self.is_posted:
+        return
+    self.is_posted = True
+    if self.is_green:
+        write(self.fd, &one, sizeof(one))
+    else:
         PyThread_release_lock(self.lock)
 
 
-cdef bint request_wait(Request self, int64_t slice_us) noexcept:
+cdef bint request_wait(Request self, int64_t slice_us) except -1:
     # Wait to be woken, or for the end of a slice; True where a signal came first. What
     # one is woken for was written before, and is looked at after this.
     cdef int outcome
+    if self.is_green:
+        request_wait_in_hub(self, slice_us * 1000)
+        return False
     with nogil:
         outcome = <int>PyThread_acquire_lock_timed(self.lock, slice_us, 1)
     if outcome == PY_LOCK_ACQUIRED:
         self.is_posted = False
     return outcome == PY_LOCK_INTR
+
+
+cdef int request_wait_in_hub(Request self, int64_t wait_ns) except -1:
+    cdef uint64_t count
+    if self.fd < 0:      # no descriptor was left: nobody can wake it
+        return hub_wait([], [], min(wait_ns, <int64_t>BLIND_NS))
+    hub_wait([self.fd], [], wait_ns)
+    if read(self.fd, &count, sizeof(count)) > 0:
+        self.is_posted = False
+    return 0
 
 
 cdef int forget_request(list requests, Request request) except -1:

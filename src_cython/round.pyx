@@ -7,20 +7,22 @@
 #   granted >= quorum                     WON, or TOO_LATE if no validity is left
 #   granted + pending < quorum            lost; it cannot be won any more:
 #     granted + taken + pending < quorum    UNREACHABLE  too few could answer
-#     granted + taken >= quorum             TAKEN        they did, too few granted
-#     otherwise           an ACQUIRE is     TAKEN        at once, to be rolled back;
-#                         others stay       OPEN         until a quorum has said it
+#     an ACQUIRE is                         TAKEN        at once, to be rolled back;
+#     others, masters - taken < quorum      TAKEN        our key is on no quorum
+#             pending = 0                   UNREACHABLE  it may still be on one
 #   deadline                              every PENDING becomes SILENT, judged again
 #   anything else                         OPEN
 #
-# So GONE of a release is never said on the word of fewer than a quorum: where one said
-# no and another did not answer, the key may still stand on a majority.
+# So GONE of a release, and the loss of a lease, is never said where those who did not
+# say no are a quorum: one of three may never have had the key (it was away when it was
+# taken), another be silent for a moment, and the key still stand on a majority.
 #
 # The quorum is of the configured masters, never of the reachable ones. The slowest
 # master is not waited for, except by INSPECT, which closes when all have answered, and
-# by a release that met a master without its script: the others will hardly know it
-# either, and who is not heard cannot be sent the source. (Not so inside another step,
-# as in a signal handler: a master whose replies that step is taking is not read here.)
+# by a release that has to be repeated on one of them, because the master did not know
+# its script or because the connection was cut: the others will hardly be better off,
+# and a master that is not heard is sent nothing again. (Not so inside another step, as
+# in a signal handler: a master whose replies that step is taking is not read here.)
 #
 # A verdict never changes, with one exception: `round_confirm` turns WON into TOO_LATE
 # when the validity ran out before the caller could be told (a paused process). After
@@ -46,6 +48,7 @@
 # which it is: what the key may do above, any of the keys may do.
 
 cimport cython
+from cpython.bytes cimport PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 
@@ -93,8 +96,10 @@ cdef class Round:
     cdef readonly Terms terms
     cdef readonly int64_t opened_ns      # t0, read just before the first write
     cdef readonly int64_t closed_ns
+    cdef readonly int64_t deadline_ns    # when it stops waiting; 0 before t0
     cdef readonly uint64_t may_hold
-    cdef public int64_t left_ns          # of the caller's timeout; < 0: no limit
+    cdef public int64_t left_ns          # of the caller's timeout; 0: a single try,
+    #                                      which may take its time; < 0: no limit
     cdef public int attempt                  # which of its acquire, from 1
     cdef readonly object kept            # the lease's: see keep()
     cdef bint is_submitted               # given to the engine
@@ -102,6 +107,7 @@ cdef class Round:
     cdef list inbox                      # where it goes when it closes, or None
     cdef object waiter                   # who is woken then, or None
     cdef list said                       # per master: error text or detail, or None
+    cdef tuple uses                      # of TokenUse; None: its token is our own
     cdef VoteCell *cells                 # `few`, or allocated where those are too few
     cdef VoteCell few[FEW_MASTERS]
     cdef uint8_t counts[5]               # by vote
@@ -111,6 +117,8 @@ cdef class Round:
     cdef uint8_t quorum
     cdef readonly uint32_t generation    # of the process that made it: not a child's
     cdef readonly bint is_opened
+    cdef readonly bint is_withheld       # not sent: an earlier use is not settled
+    cdef readonly bint may_settle        # by replies on connections that live
     cdef bint is_connecting              # asks nothing: waits for connections alone
     cdef bint is_rolled_back
     cdef bint needs_all                  # closed by all answers or by time alone
@@ -156,11 +164,6 @@ cdef class Round:
     def is_won(self):
         """Whether a quorum granted and validity was left when the round closed."""
         return self.verdict_code == VERDICT_WON
-
-    @property
-    def deadline_ns(self):
-        """When the round stops waiting."""
-        return self.opened_ns + self.terms.timeout_ns
 
     @property
     def valid_until_ns(self):
@@ -222,11 +225,24 @@ cdef inline int64_t round_valid_until_ns(Round self) noexcept:
     return self.opened_ns + self.terms.ttl_ms * NS_PER_MS - self.terms.drift_ns
 
 
+cdef size_t round_size(Round self) noexcept:
+    # Bytes of its keys and its token.
+    cdef size_t size = <size_t>PyBytes_GET_SIZE(self.token)
+    if self.keys is None:
+        return size + <size_t>PyBytes_GET_SIZE(self.resource)
+    for key in self.keys:
+        size += <size_t>PyBytes_GET_SIZE(<bytes>key)
+    return size
+
+
 cdef int round_open(Round self, int64_t now_ns) except -1:
     if self.is_opened:
         raise StateError("a round is opened once")
     self.is_opened = True
     self.opened_ns = now_ns
+    self.deadline_ns = now_ns + self.terms.timeout_ns
+    if 0 < self.left_ns < self.terms.timeout_ns:
+        self.deadline_ns = now_ns + self.left_ns
     return 0
 
 
@@ -277,9 +293,17 @@ cdef bint round_is_settled(Round self, int vote) noexcept:
     return vote != VOTE_FAILED or self.operation_code == OPERATION_EXTEND
 
 
+cdef void round_wait_for_all(Round self) noexcept:
+    if self.operation_code == OPERATION_RELEASE and not self.is_inner:
+        self.needs_all = True
+
+
 cdef bint round_may_repeat(Round self) noexcept:
     # Whether the command may be sent to a master once more. An ACQUIRE only before its
     # roll-back, or the release of its lease: behind those it would leave keys standing.
+    # What an overused token did, never: it would come behind the SET of the next use.
+    if round_is_overused(self):
+        return False
     return self.operation_code != OPERATION_ACQUIRE or (
         self.verdict_code == VERDICT_OPEN and not self.is_rolled_back
     )
@@ -308,6 +332,21 @@ cdef int round_on_deadline(Round self, int64_t now_ns) except -1:
     return round_tell(self)
 
 
+cdef int round_give_up(Round self, str reason, int64_t now_ns) except -1:
+    # Nobody waits for it any more: UNREACHABLE, whatever was heard until now.
+    cdef int i
+    if not self.is_opened:
+        round_open(self, now_ns)
+    if self.verdict_code != VERDICT_OPEN:
+        return 0
+    round_close(self, VERDICT_UNREACHABLE, now_ns)
+    round_tell(self)
+    for i in range(self.master_count):
+        if self.cells[i].vote == VOTE_PENDING:
+            round_on_vote(self, i, VOTE_FAILED, reason, False, now_ns)
+    return 0
+
+
 cdef void round_judge(Round self, int64_t now_ns) noexcept:
     cdef int granted = self.counts[VOTE_GRANTED]
     cdef int pending = self.counts[VOTE_PENDING]
@@ -327,8 +366,12 @@ cdef void round_judge(Round self, int64_t now_ns) noexcept:
     elif granted + pending < self.quorum:
         if answered + pending < self.quorum:
             round_close(self, VERDICT_UNREACHABLE, now_ns)
-        elif answered >= self.quorum or self.operation_code == OPERATION_ACQUIRE:
+        elif self.operation_code == OPERATION_ACQUIRE or (
+            self.master_count - self.counts[VOTE_TAKEN] < self.quorum
+        ):
             round_close(self, VERDICT_TAKEN, now_ns)
+        elif pending == 0:
+            round_close(self, VERDICT_UNREACHABLE, now_ns)
 
 
 cdef inline void round_close(Round self, int verdict, int64_t now_ns) noexcept:

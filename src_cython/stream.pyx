@@ -9,14 +9,14 @@ from hiredis import ProtocolError, PushNotification
 
 cdef enum:
     UNPARSED_LIMIT = 1048576           # bytes; our longest reply (INFO) has some 10 KiB
+    LOST_IDS_MOST = 8
 
 
 cdef int master_send(
-    Master self, Round round, Buffer *command, bint is_repeated, int64_t key_until_ns,
-    int64_t now_ns,
+    Master self, Round round, Buffer *command, Owed entry, int64_t now_ns
 ) except -1:
     # The debt first: bytes without an entry would shift every later reply.
-    debts_push(self.debts, round, is_repeated, key_until_ns, now_ns)
+    debts_push(self.debts, round, entry, now_ns)
     round_on_sent(round, self.index)
     if self.tls is not None:
         return master_say(self, command.data[command.start:command.end], now_ns)
@@ -28,40 +28,82 @@ cdef int master_send(
 
 
 cdef int master_send_again(
-    Master self, Round round, bint by_source, int64_t key_until_ns, int64_t now_ns
+    Master self, Round round, Owed entry, int64_t now_ns
 ) except -1:
     cdef Buffer command
     memset(&command, 0, sizeof(Buffer))
     try:
-        if command_of_round(&command, round, self.scripts, by_source) != 0:
+        if command_of_round(
+            &command, round, self.scripts, entry.is_by_source, entry.is_second
+        ) != 0:
             raise MemoryError
         if self.state_code == MASTER_READY:
-            master_send(self, round, &command, by_source, key_until_ns, now_ns)
+            master_send(self, round, &command, entry, now_ns)
         else:      # lost in the middle of it; bytes here would go before HELLO
-            master_on_unsent(self, round, key_until_ns, now_ns)
+            master_on_unsent(self, round, entry, now_ns)
     finally:
         buffer_free(&command)
     return 0
 
 
 cdef int master_on_unsent(
-    Master self, Round round, int64_t key_until_ns, int64_t now_ns
+    Master self, Round round, Owed entry, int64_t now_ns
 ) except -1:
     # There is no connection for it: as where a connection is lost with it.
     if round.operation_code == OPERATION_RELEASE:
-        debts_carry(self.debts, round, key_until_ns, now_ns)
+        debts_carry(self.debts, round, entry.key_until_ns, entry.is_second)
     if round.verdict_code == VERDICT_OPEN:
         round_on_vote(round, self.index, VOTE_FAILED, self.reason, False, now_ns)
     return 0
 
 
 cdef int master_send_carried(Master self, int64_t now_ns) except -1:
+    # By source: nobody may be there to read that a server does not know the script.
     cdef Carried each
-    carried = self.debts.carried
-    self.debts.carried = []
-    for each in carried:
-        if now_ns < each.key_until_ns:
-            master_send_again(self, each.release, False, each.key_until_ns, now_ns)
+    cdef Owed entry
+    for each in debts_take_carried(self.debts, now_ns):
+        entry = owed_vote(each.key_until_ns, each.is_second)
+        entry.is_by_source = self.may_eval
+        master_send_again(self, each.release, entry, now_ns)
+    return 0
+
+
+cdef int master_send_unanswered(Master self, int64_t now_ns) except -1:
+    # Ask again what the last connection left open. A release is among what was carried.
+    cdef Round round
+    unanswered, self.debts.unanswered = self.debts.unanswered, []
+    for round in unanswered:
+        if round.operation_code != OPERATION_RELEASE and (
+            round.verdict_code == VERDICT_OPEN and round_may_repeat(round)
+            and round.cells[self.index].vote == VOTE_PENDING     # not withheld since
+        ):
+            master_send_again(self, round, owed_vote(NEVER_NS, True), now_ns)
+    return 0
+
+
+cdef int master_kill_lost(Master self, int64_t now_ns) except -1:
+    # Have the server end our lost connections before it executes anything behind this:
+    # what it has not executed of theirs by then, it never will. It may be forbidden.
+    cdef Owed entry = owed_vote(NEVER_NS, False)
+    if self.lost_run_id is None or self.lost_run_id != self.facts.run_id:
+        self.lost_ids = []      # of another server: ids begin anew when a server does
+    entry.kind = OWED_KILL
+    for client_id in self.lost_ids:
+        debts_push(self.debts, None, entry, now_ns)
+        master_say(
+            self, command_encode((b"CLIENT", b"KILL", b"ID", b"%d" % client_id)), now_ns
+        )
+    return 0
+
+
+cdef int master_note_lost(Master self) except -1:
+    # A connection ends with replies owed: remember it until the server has ended it.
+    if self.debts.count == 0 or self.client_id == 0:
+        return 0
+    if self.lost_run_id != self.facts.run_id:
+        self.lost_run_id = self.facts.run_id
+        self.lost_ids = []
+    self.lost_ids = self.lost_ids[1 - LOST_IDS_MOST:] + [self.client_id]
     return 0
 
 
@@ -79,11 +121,14 @@ cdef int master_encrypt(Master self, int64_t now_ns) except -1:
     # ssl runs Python code, in which a signal handler may take a lock or raise. The
     # first finds the master busy, and its command waits in `unsaid`, in the order of
     # the debts. After the second nobody knows what was encrypted: a debt without its
-    # bytes would shift every later reply.
+    # bytes would shift every later reply. If one forks, these records are the parent's.
+    tls = self.tls
     self.link.is_parsing = True
     try:
-        while self.tls is not None and self.tls.unsaid and self.tls.is_established:
-            master_append(self, self.tls.say(self.tls.unsaid.pop(0)))
+        while self.tls is tls and tls is not None and tls.unsaid and tls.is_established:
+            records = tls.say(tls.unsaid.pop(0))
+            if self.tls is tls:
+                master_append(self, records)
     except BaseException as error:
         return master_on_exception(self, error, tls_reason(error), now_ns)
     finally:

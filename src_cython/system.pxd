@@ -6,8 +6,12 @@ from posix.time cimport timespec
 from posix.types cimport pid_t
 
 
+cdef extern from "<errno.h>" nogil:
+    enum: ECANCELED
+
 cdef extern from "<time.h>" nogil:
     int clock_gettime(int clock, timespec *now)
+    int nanosleep(const timespec *time, timespec *left)
     enum: CLOCK_MONOTONIC
 
 cdef extern from *:
@@ -33,9 +37,31 @@ cdef extern from *:
         __atomic_thread_fence(__ATOMIC_SEQ_CST);
         return __atomic_exchange_n(flag, 0, __ATOMIC_SEQ_CST);
     }
+    static inline int atomic_read(int *flag) {
+        return __atomic_load_n(flag, __ATOMIC_SEQ_CST);
+    }
+    static inline int atomic_decrease(int *count) {
+        return __atomic_sub_fetch(count, 1, __ATOMIC_SEQ_CST);
+    }
+    static inline void atomic_put(int *flag, int value) {
+        __atomic_store_n(flag, value, __ATOMIC_RELEASE);
+    }
+    static inline int atomic_get(int *flag) {
+        return __atomic_load_n(flag, __ATOMIC_ACQUIRE);
+    }
+    #if PY_VERSION_HEX >= 0x030D0000
+    #define interpreter_is_finalizing() Py_IsFinalizing()
+    #else
+    #define interpreter_is_finalizing() _Py_IsFinalizing()
+    #endif
     """
     void atomic_give(int *flag) noexcept nogil
     int atomic_take(int *flag) noexcept nogil
+    int atomic_read(int *flag) noexcept nogil
+    int atomic_decrease(int *count) noexcept nogil
+    void atomic_put(int *flag, int value) noexcept nogil
+    int atomic_get(int *flag) noexcept nogil
+    bint interpreter_is_finalizing() noexcept nogil
 
 cdef extern from "<sys/eventfd.h>" nogil:
     int eventfd(unsigned int count, int flags)
@@ -65,17 +91,20 @@ cdef extern from "<pthread.h>" nogil:
     int pthread_atfork(void (*prepare)() noexcept nogil,
                        void (*parent)() noexcept nogil,
                        void (*child)() noexcept nogil)
+    ctypedef unsigned long pthread_t
+    int pthread_create(pthread_t *thread, const void *attributes,
+                       void *(*run)(void *) noexcept nogil, void *given)
+    int pthread_detach(pthread_t thread)
 
 cdef extern from "<unistd.h>" nogil:
     int close(int fd)
     pid_t getpid()
     ssize_t read(int fd, void *data, size_t size)
     ssize_t write(int fd, const void *data, size_t size)
-    int pipe2(int *fds, int flags)
 
 cdef extern from "<fcntl.h>" nogil:
-    enum: O_CLOEXEC
-    enum: O_NONBLOCK
+    enum: F_DUPFD_CLOEXEC
+    int fcntl(int fd, int command, ...)
 
 cdef extern from "<sched.h>" nogil:
     int sched_getcpu()
@@ -83,6 +112,9 @@ cdef extern from "<sched.h>" nogil:
 cdef extern from "<signal.h>" nogil:
     ctypedef struct sigset_t:
         pass
+    enum: SIG_SETMASK
+    int sigfillset(sigset_t *signals)
+    int pthread_sigmask(int how, const sigset_t *signals, sigset_t *before)
 
 cdef extern from "<poll.h>" nogil:
     struct pollfd:

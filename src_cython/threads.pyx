@@ -14,6 +14,8 @@ def engine_run(Engine engine not None, work not None):
     """
     check_work(work)
     engine_check_fork(engine)
+    if ending:
+        exit_check(work)
     try:
         if not word_is_out(engine.crowd.word) or crowd_is_mine(engine.crowd):
             if engine_try_enter(engine):
@@ -25,27 +27,67 @@ def engine_run(Engine engine not None, work not None):
     except BaseException:
         engine_abandon(engine, work)
         raise
+    if ending:      # nobody comes after us who would read what is still owed
+        engine_settle_here(engine, work)
     return len(engine.warnings)
 
 
 def engine_abandon(Engine engine not None, work not None):
     """Roll back a round, or a batch, whose caller will not get it; releases are sent.
 
-    Does not wait for replies. What a batch has to undo may be more than the sockets
-    take: blocks while it goes on going out.
+    Blocks until the masters that answer have answered (a second at most), or a process
+    that ends now would take back what it has sent. What a batch has to undo may be more
+    than the sockets take. Inside a step of the same thread (a signal handler or a
+    finalizer) it does not wait for replies.
     """
+    cdef Request request
     check_work(work)
     engine_check_fork(engine)
     if engine_try_enter(engine):
         try:
-            if not engine.is_closed:
-                engine_withdraw_work(engine, work, clock_ns())
-                engine_send_off(engine)
+            engine_withdraw_work(engine, work, clock_ns())
+            engine_send_off(engine)
+            engine_settle_undo(engine, work)
         finally:
             engine_leave(engine)
     else:
-        crowd_ask(engine.crowd, Request(engine.crowd, REQUEST_WITHDRAW, work))
+        request = Request(engine.crowd, REQUEST_WITHDRAW, work)
+        crowd_ask(engine.crowd, request)
         engine_serve(engine)
+        engine_await_settled(engine, request, clock_ns() + UNDO_NS)
+
+
+cdef int engine_settle_here(Engine self, object work) except -1:
+    if engine_try_enter(self):
+        try:
+            engine_settle_undo(self, work)
+        finally:
+            engine_leave(self)
+    return 0
+
+
+cdef int engine_await_settled(
+    Engine self, Request request, int64_t until_ns
+) except -1:
+    # Until another thread, which leads, has taken the request and read the replies that
+    # it needs; or this one does, as soon as that one has gone.
+    cdef Settlement settlement = None
+    while clock_ns() < until_ns:
+        if engine_try_enter(self):
+            try:
+                engine_take_requests(self)
+                return engine_settle(self, request.settlement or settlement_of(
+                    self, False, engine_quiet_ns(self, QUIET_NS), until_ns
+                ))
+            finally:
+                engine_leave(self)
+        settlement = request.settlement
+        if settlement is not None and (
+            settlement_limit_ns(settlement, self, clock_ns()) == 0
+        ):
+            return 0
+        request_wait(request, AWAIT_US)
+    return 0
 
 
 cdef int check_work(object work) except -1:
@@ -54,66 +96,38 @@ cdef int check_work(object work) except -1:
     return 0
 
 
-def engine_close(Engine engine not None, int64_t timeout_ns):
-    """Close all connections; wait up to timeout_ns for the releases they still owe.
-
-    Rounds of other threads that are under way end UNREACHABLE, "closed".
-    """
-    cdef Crowd crowd = engine.crowd
-    cdef Request request
-    engine_check_fork(engine)
-    if engine_try_enter(engine):
-        try:
-            engine_shut(engine, timeout_ns)
-        finally:
-            engine_leave(engine)
-        return
-    request = Request(crowd, REQUEST_CLOSE, None)
-    request.timeout_ns = timeout_ns
-    crowd.waiting.append(request)
-    try:
-        crowd_ask(crowd, request)
-        while not request.is_done:
-            if not crowd_try_enter(crowd):
-                crowd_wait(crowd, request, SLICE_US)
-                continue
-            try:
-                engine_take_requests(engine)
-            finally:
-                engine_leave(engine)
-    finally:
-        crowd_go(crowd, request)
-
-
-cdef int engine_check_fork(Engine self) except -1:
-    if self.generation == current_generation:
-        return 0
-    self.generation = current_generation
-    self.admissions = []
-    self.closed = []
-    crowd_reset(self.crowd)
-    return engine_forget_connections(self, clock_ns())
-
-
-cdef bint engine_try_enter(Engine self) noexcept:
+cdef bint engine_try_enter(Engine self) except -1:
+    # Raises ClosedError where the interpreter ends and nobody may enter any more.
     if crowd_is_mine(self.crowd):
         self.crowd.depth += 1
         return True
-    return crowd_try_enter(self.crowd)
+    if crowd_try_enter(self.crowd):
+        return True
+    return interpreter_is_finalizing() and engine_take_over(self)
 
 
 cdef int engine_leave(Engine self) except -1:
-    crowd_leave(self.crowd)
+    if self.generation != current_generation or not crowd_is_mine(self.crowd):
+        return 0      # a leader's greenlet, copied by a fork
+    try:
+        if self.is_closed and self.crowd.depth == 1:
+            engine_close_again(self)
+    finally:
+        crowd_leave(self.crowd)
     return engine_serve(self) if self.crowd.depth == 0 else 0
 
 
 cdef int engine_serve(Engine self) except -1:
     # Requests that nobody waits for, left while the last leader was going.
     cdef Crowd crowd = self.crowd
+    if self.generation != current_generation:
+        return 0
     while crowd.bell.requested and not crowd.waiting and crowd_try_enter(crowd):
         try:
             engine_take_requests(self)
             engine_send_off(self)
+            if self.is_closed:
+                engine_close_again(self)
         finally:
             crowd_leave(crowd)
     return 0
@@ -139,9 +153,19 @@ cdef int engine_take_request(Engine self, Request request) except -1:
         engine_shut(self, request.timeout_ns)
         word_tell(self.crowd.word, request)
     elif request.kind == REQUEST_WITHDRAW:
-        if not self.is_closed:
-            engine_withdraw_work(self, request.work, clock_ns())
-    elif self.is_closed:
+        engine_withdraw_work(self, request.work, clock_ns())
+        engine_open_carried(self, clock_ns())
+        request.settlement = settlement_of(
+            self, False, engine_quiet_ns(self, work_timeout_ns(request.work)),
+            clock_ns() + UNDO_NS,
+        )
+    elif request.kind == REQUEST_END:
+        engine_end_acquires(self, "the interpreter ends", clock_ns())
+        engine_open_carried(self, clock_ns())
+        request.settlement = settlement_of(
+            self, True, engine_quiet_ns(self, QUIET_NS), clock_ns() + request.timeout_ns
+        )
+    elif self.is_closed and not work_is_release(request.work):
         word_tell(self.crowd.word, request)
     elif not work_is_submitted(request.work):
         engine_submit_work(self, request.work, request, clock_ns())
@@ -154,14 +178,14 @@ cdef int engine_lead(Engine self, object work) except -1:
     cdef bint is_signal = False
     cdef int64_t now_ns
     try:
-        if self.is_closed:
+        if self.is_closed and not work_is_release(work):
             raise ClosedError("closed")
         crowd_hang_bell(self.crowd)
         if not work_is_submitted(work):
             now_ns = clock_ns()
             if now_ns - self.polled_at_ns > NS_PER_S:
                 engine_look_again(self)     # idle: has one been cut?
-                now_ns = clock_ns()
+                now_ns = clock_ns()         # (and this may have submitted it)
             engine_submit_work(self, work, None, now_ns)
             if self.closed:
                 # Nothing to wait for; but take what has come for others, or handshakes
@@ -197,7 +221,7 @@ cdef int engine_follow(Engine self, object work) except -1:
         else:
             crowd_ask(crowd, request)
         while not work_is_finished(work):
-            if not is_patient and crowd_try_enter(crowd):
+            if not is_patient and engine_try_enter(self):
                 request.is_called = False      # on leaving it elects another
                 engine_lead(self, work)
                 work_set_waiter(work, request)     # where it was left to others
@@ -210,26 +234,3 @@ cdef int engine_follow(Engine self, object work) except -1:
         crowd_go(crowd, request)
         engine_serve(self)
     return 0
-
-
-cdef int engine_shut(Engine self, int64_t timeout_ns) except -1:
-    cdef int64_t deadline_ns = clock_ns() + timeout_ns
-    if self.is_closed:
-        return 0
-    self.is_closed = True
-    try:
-        while engine_owes_replies(self) and clock_ns() < deadline_ns:
-            engine_step(self, self.master_count, deadline_ns)
-    finally:
-        engine_forget_connections(self, clock_ns())
-        engine_admit(self, clock_ns())
-        engine_finish(self, clock_ns())
-        crowd_put_bell_away(self.crowd)
-    return 0
-
-
-cdef bint engine_owes_replies(Engine self) noexcept:
-    for master in self.masters:
-        if (<Master>master).debts.count:
-            return True
-    return False

@@ -86,7 +86,7 @@ cdef int links_poll(
             continue
         polled[watched].fd = link.fd
         polled[watched].events = POLLIN
-        if link.phase == LINK_CONNECTING or buffer_length(&link.outgoing) > 0:
+        if link_wants_to_write(link):
             polled[watched].events = POLLIN | POLLOUT
         polled[watched].revents = 0
         watched += 1
@@ -137,6 +137,8 @@ cdef int engine_take_links(Engine self, int64_t now_ns) except -1:
     for master in self.masters:
         if not master.link.is_parsing:
             engine_take_link(self, master, now_ns)
+            if master.debts.unanswered:
+                engine_ask_again(self, master, now_ns)
     return 0
 
 
@@ -147,13 +149,14 @@ cdef int engine_take_link(Engine self, Master master, int64_t now_ns) except -1:
         if link.received:
             data = PyBytes_FromStringAndSize(link.incoming, link.received)
             link.received = 0
+            link.heard_ns = now_ns
             master_on_received(master, data, now_ns)
             if master.is_news:
                 engine_on_news(self, master, now_ns)
         if link.error != 0:
-            master_on_lost(master, error_text(link.error), now_ns)
+            master_on_cut(master, error_text(link.error), now_ns)
         elif link.is_at_end:
-            master_on_lost(master, "the server closed the connection", now_ns)
+            master_on_cut(master, "the server closed the connection", now_ns)
     elif link.is_ready and link.phase == LINK_CONNECTING:
         link.is_ready = False
         master_on_connect_event(master, now_ns)
@@ -180,8 +183,11 @@ cdef int engine_on_due(Engine self, int64_t now_ns) except -1:
     cdef uint64_t quiet = 0
     cdef int i, _pass
     for _pass in range(DUE_PASSES):
+        engine_go_out(self)
         with nogil:
             links_receive(self.links, self.master_count)
+            atomic_put(&self.crowd.leader_at, LEADER_BACK)
+        self.crowd.leader_at = LEADER_IN
         quiet = 0
         for i in range(self.master_count):
             if not self.links[i].received:
@@ -192,6 +198,15 @@ cdef int engine_on_due(Engine self, int64_t now_ns) except -1:
     return engine_on_time(self, now_ns, quiet)
 
 
+cdef inline int engine_go_out(Engine self) except -1:
+    # Before each section without the GIL; nothing may run in between. A signal handler
+    # or a finalizer may have forked since the last look: these are the parent's sockets
+    # then. What the flag is for stands in crowd.
+    engine_check_fork(self)
+    self.crowd.leader_at = LEADER_OUT
+    return 0
+
+
 cdef bint engine_step(Engine self, int wanted, int64_t limit_ns) except -1:
     """Send, wait until something happens or is due or the limit, take what came.
 
@@ -199,18 +214,55 @@ cdef bint engine_step(Engine self, int wanted, int64_t limit_ns) except -1:
     a signal came first.
     """
     cdef int error
+    cdef int64_t until_ns
+    cdef bint is_green = crowd_is_green(self.crowd)
     engine_take_left(self)
     engine_take_requests(self)
+    if self.is_closed and not engine_is_in_touch(self):
+        limit_ns = 0      # just now, by one of these requests: nothing will come
+    engine_go_out(self)
+    until_ns = min(self.next_ns, limit_ns)
     with nogil:
         error = links_exchange(
             self.in_turn, self.polled, self.master_count, wanted,
-            min(self.next_ns, limit_ns), &self.crowd.bell,
+            0 if is_green else until_ns, &self.crowd.bell,
         )
+        atomic_put(&self.crowd.leader_at, LEADER_BACK)
+    self.crowd.leader_at = LEADER_IN
     if error == 0:
+        if is_green:
+            engine_wait_in_hub(self, until_ns)
         engine_take_events(self)
     elif error != -EINTR:
         raise OSError(-error, "ppoll")
     return error == -EINTR
+
+
+cdef int engine_wait_in_hub(Engine self, int64_t until_ns) except -1:
+    # In place of a poll that sleeps, where one that does not found nothing. The next
+    # step reads what has come; until then the leader touches nothing.
+    cdef Bell *bell = &self.crowd.bell
+    cdef int64_t left_ns = min(until_ns - clock_ns(), <int64_t>SLEEP_LIMIT_NS)
+    cdef list readable = [], writable = []
+    cdef Link *link
+    cdef int i
+    for i in range(self.master_count):
+        link = self.links[i]
+        if link.is_parsing:
+            continue
+        if link.is_ready or link_has_news(link):
+            return 0
+        if link.fd >= 0:
+            (writable if link_wants_to_write(link) else readable).append(link.fd)
+    if bell.fd >= 0:
+        readable.append(bell.fd)
+    if left_ns <= 0 or bell_is_rung_before_sleep(bell):
+        return 0
+    try:
+        hub_wait(readable, writable, left_ns)
+    finally:
+        bell.is_sleeping = 0
+    return 0
 
 
 cdef int engine_look_again(Engine self) except -1:
@@ -247,14 +299,18 @@ cdef int engine_take_left(Engine self) except -1:
     return 0
 
 
-cdef void engine_flush(Engine self) noexcept:
+cdef int engine_flush(Engine self) except -1:
     # Send what is queued and do not wait: the roll-back on its way out.
     cdef int i
     for i in range(self.master_count):
         if buffer_length(&self.links[i].outgoing) > 0:
+            engine_go_out(self)
             with nogil:
                 links_send(self.in_turn, self.master_count)
-            return
+                atomic_put(&self.crowd.leader_at, LEADER_BACK)
+            self.crowd.leader_at = LEADER_IN
+            break
+    return 0
 
 
 cdef enum:

@@ -126,6 +126,11 @@ class Proxy:
         """Cut all connections with a RST (unix: as a server that crashes)."""
         self._order(lambda: [self._end(flow, True) for flow in list(self._flows)])
 
+    def lead_to(self, upstream: str) -> None:
+        """Stand before another master from now on (TCP); all connections are cut."""
+        self._upstream = ("127.0.0.1", urlsplit(upstream).port or 0)
+        self.reset()
+
     def half_close(self) -> None:
         """End the direction to the client, and keep the other one open."""
         self._order(lambda: [self._half_close(flow) for flow in self._flows])

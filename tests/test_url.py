@@ -143,6 +143,8 @@ def test_name_and_repr_show_the_address_alone(master: str, name: str) -> None:
     ("master", "message"),
     [
         ("http://h", "scheme 'http'; allowed: redis, rediss, unix"),
+        ("redis+sentinel://h:26379/orders/0", "a Sentinel URL names no fixed address"),
+        ("sentinel://:secret@h", "pass the URLs of independent masters"),
         ("localhost:6379", "no scheme; allowed: redis"),
         ("redis://h?foo=1", "unknown option 'foo'; allowed: db, username"),
         ("redis://h?host=x", "unknown option 'host'"),

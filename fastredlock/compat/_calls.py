@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
-from time import sleep
 
 from .. import (
     FastRedlock,
@@ -12,16 +12,19 @@ from .. import (
     MasterVote,
     QuorumUnreachableError,
     ReleaseStatus,
+    TokenReusedError,
     ValidityExhaustedError,
 )
 from ._redis_py import (
     PAUSES,
     answered,
+    not_settled,
     out_of_time,
     redis_error,
     unanswered,
     unanswered_releases,
     unconfirmed,
+    unsettled,
 )
 from ._shared import token_source
 
@@ -41,6 +44,8 @@ def take(locks: FastRedlock, key: bytes, token: bytes, ttl: float) -> Lease | No
         raise redis_error(error) from error
     except ValidityExhaustedError as error:
         raise out_of_time(error) from error
+    except TokenReusedError as error:
+        raise not_settled(error) from error
     finally:
         token_source.reset(mark)
 
@@ -62,6 +67,7 @@ def prolong(lease: Lease, ttl: float) -> bool:
             return True
         except LeaseLostError as error:
             failure = error
+        unsettled.add(lease)
         if answered(failure.votes) or not failure.votes:
             return False
     raise redis_error(failure) from failure
@@ -79,6 +85,7 @@ def give_back(lease: Lease) -> bool:
             return True
         if status is GONE:
             return lease in unanswered_releases
+        unsettled.add(lease)
         if was_valid:
             unanswered_releases.add(lease)
     raise unconfirmed(lease.resource)
@@ -88,5 +95,5 @@ def tries() -> Iterator[int]:
     """Count the tries, with a pause before those that need one."""
     for attempt, pause in enumerate(PAUSES, 1):
         if pause:
-            sleep(pause)
+            time.sleep(pause)
         yield attempt

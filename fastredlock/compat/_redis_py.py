@@ -20,6 +20,7 @@ from .. import (
     FastRedlock,
     LeaseLostError,
     MasterVote,
+    TokenReusedError,
     ValidityExhaustedError,
     Vote,
 )
@@ -32,6 +33,10 @@ PATIENCE = 5.0  # s; what redis-py waits for a reply where its client names no t
 # Leases that were valid when their release was sent, and nobody answered: one that is
 # gone at the next try was released by the one before.
 unanswered_releases: WeakSet[Any] = WeakSet()
+
+# Leases of which a release or an extension was not answered once: it may arrive late,
+# so their token must not be used again, whatever a later try brought.
+unsettled: WeakSet[Any] = WeakSet()
 
 _ERRORS: dict[str, type[exceptions.RedisError]] = {
     "NOAUTH": exceptions.AuthenticationError,
@@ -134,6 +139,15 @@ def unconfirmed(key: object) -> exceptions.RedisError:
 def out_of_time(error: ValidityExhaustedError) -> exceptions.RedisError:
     """Return the error of a lock that was over when the reply came."""
     return exceptions.TimeoutError(str(error))
+
+
+def not_settled(error: TokenReusedError) -> exceptions.RedisError:
+    """Return the error of an id or token that was given, and given again too early."""
+    return exceptions.ConnectionError(
+        f"{_shown(error.resource)}: not acquired: the release of the last lock with "
+        "this id or token is not confirmed, and would delete the new one; try again "
+        "later, or with another"
+    )
 
 
 def _shown(key: object) -> str:

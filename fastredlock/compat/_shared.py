@@ -16,6 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary, ref
 
 from .. import FastRedlock, Lease, QuorumUnreachableError
+from ..url import SameServerAllowed as SameServerAllowed  # for the others here
 
 L = TypeVar("L")
 

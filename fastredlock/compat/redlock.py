@@ -8,12 +8,12 @@ sleep after the last one, and measures with a clock that nobody sets.
 
 from __future__ import annotations
 
+import time
 from collections import namedtuple
 from collections.abc import Iterable
 from logging import getLogger
 from os import urandom
 from string import ascii_letters, digits
-from time import sleep
 from typing import Any, Literal
 
 from .. import (
@@ -21,9 +21,16 @@ from .. import (
     Lease,
     QuorumUnreachableError,
     ReleaseStatus,
+    TokenReusedError,
     ValidityExhaustedError,
 )
-from ._shared import key_name, shared_locks, token_source, try_once
+from ._shared import (
+    SameServerAllowed,
+    key_name,
+    shared_locks,
+    token_source,
+    try_once,
+)
 
 __all__ = ["CannotObtainLock", "Lock", "MultipleRedlockException", "Redlock"]
 
@@ -93,7 +100,9 @@ class Redlock:
         self.retry_delay = retry_delay or self.default_retry_delay
         try:
             self._locks = shared_locks(
-                FastRedlock, self.servers, drift_factor=self.clock_drift_factor
+                FastRedlock,
+                SameServerAllowed(self.servers),
+                drift_factor=self.clock_drift_factor,
             )
         except ValueError as error:
             raise Warning(str(error)) from error
@@ -105,7 +114,7 @@ class Redlock:
             return False  # drift takes off all of it
         for tried in range(self.retry_count):
             if tried:
-                sleep(self.retry_delay)
+                time.sleep(self.retry_delay)
             lease = self._try(resource, ttl)
             if lease is None:
                 continue
@@ -153,7 +162,11 @@ class Redlock:
         token_source.set(self.get_unique_id)
         try:
             return try_once(self._locks, key_name(resource), ttl / 1000)
-        except (QuorumUnreachableError, ValidityExhaustedError) as error:
+        except (
+            QuorumUnreachableError,
+            TokenReusedError,
+            ValidityExhaustedError,
+        ) as error:
             _warn("%s", error)
             return None
 

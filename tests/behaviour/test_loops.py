@@ -365,8 +365,10 @@ def test_loop_when_nothing_is_asked_then_it_sleeps(
                 masters.stop(i)
         elif fault != "idle":
             pause(masters, 5)
-            with suppress(QuorumUnreachableError):
-                await locks.acquire("r" * (100 if fault == "paused" else 10**7))
+            size = 100 if fault == "paused" else 10**6
+            taken = [locks.acquire(str(i) * size) for i in range(10)]
+            for error in await asyncio.gather(*taken, return_exceptions=True):
+                assert isinstance(error, QuorumUnreachableError)
         assert await cpu_of(0.4) < 0.15
         resume(masters, 5) if fault in ("paused", "full") else None
         await locks.close()

@@ -126,6 +126,38 @@ def test_acquire_of_all_when_asked_again_by_its_holder_then_is_refused(
     assert max(ttls_ms(server)) <= 9000
 
 
+def test_acquire_again_when_its_first_was_executed_then_is_granted(
+    server: redis.Redis,
+) -> None:
+    acquire(server)
+    server.delete(KEYS[1])
+    source, count = scripts.ACQUIRE_AGAIN.decode(), len(KEYS)
+    assert server.eval(source, count, *KEYS, OURS, 60_000) == 1
+    assert held(server) == [OURS] * 3
+    assert min(ttls_ms(server)) > 50_000
+    server.set(KEYS[2], THEIRS)
+    assert server.eval(source, count, *KEYS, OURS, 9000) == 0
+    server.delete(KEYS[2])
+    server.rpush(KEYS[2], OURS)
+    assert server.eval(source, count, *KEYS, OURS, 9000) == 0
+
+
+def test_acquire_again_when_the_user_has_the_rights_of_the_readme_then_is_granted(
+    server: redis.Redis,
+) -> None:
+    """Of one key it needs no EXISTS: its error left the key of the first standing."""
+    rights = ("+set", "+get", "+del", "+pexpire", "+eval", "+evalsha")
+    server.execute_command("ACL", "SETUSER", "single", "on", ">x", "~*", *rights)
+    port = server.connection_pool.connection_kwargs["port"]
+    source = scripts.ACQUIRE_AGAIN.decode()
+    with redis.Redis(port=port, username="single", password="x") as user:
+        server.set(KEYS[0], OURS)
+        assert user.eval(source, 1, KEYS[0], OURS, 60_000) == 1
+        assert user.eval(source, 1, KEYS[0], OURS) == 1
+        assert server.pttl(KEYS[0]) == -1  # as a SET without PX
+    server.execute_command("ACL", "DELUSER", "single")
+
+
 def test_acquire_of_ten_thousand_keys_when_free_then_takes_them_all(
     server: redis.Redis,
 ) -> None:

@@ -5,11 +5,18 @@ from __future__ import annotations
 import itertools
 import logging
 import re
+from contextlib import suppress
 
 import pytest
 import redis
 
-from fastredlock import FastRedlock, ReleaseStatus, ResourceTakenError
+from fastredlock import (
+    FastRedlock,
+    QuorumUnreachableError,
+    ReleaseStatus,
+    ResourceTakenError,
+    Retry,
+)
 
 from .helpers import (
     KEY,
@@ -101,3 +108,17 @@ def test_token_when_anything_is_shown_or_logged_then_is_not_in_it(
     told = [*map(repr, shown), *map(str, shown), caplog.text]
     assert "orders:42" in told[0]
     assert "sesame" not in "\n".join(told)
+
+
+def test_acquire_when_cut_and_another_uses_the_same_token_then_is_not_granted(
+    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+) -> None:
+    """A round that is asked again must not take another's key for its own."""
+    retry = Retry(unreachable_tries=1)
+    locks = make_locks(urls, new_token=lambda: b"worker-7", retry=retry)
+    locks.connect()
+    set_all(servers, b"worker-7")
+    for server in servers:
+        server.client_kill_filter(_type="normal", skipme=True)
+    with suppress(QuorumUnreachableError):
+        assert locks.acquire(KEY, timeout=0) is None

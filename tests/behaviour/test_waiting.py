@@ -34,6 +34,24 @@ def test_acquire_when_the_timeout_is_over_then_returns_none_about_then(
     assert locks.stats().rounds > 2
 
 
+class Impatient(Retry):
+    """Tell an int; F21: it was taken for a round."""
+
+    __slots__ = ()
+
+    def after_taken(self, attempts: int, round_trip: float, draw: float) -> float:
+        return 0
+
+
+def test_acquire_when_its_retry_tells_an_int_then_tries_again(
+    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+) -> None:
+    set_all(servers, b"another")
+    locks = make_locks(urls, retry=Impatient())
+    assert locks.acquire(KEY, timeout=0.02) is None
+    assert locks.stats().rounds > 1
+
+
 @pytest.mark.slow
 def test_acquire_when_the_holder_releases_then_gets_it_soon(
     make_locks: MakeLocks, urls: list[str]

@@ -81,7 +81,11 @@ class Servers:
         found = []
         for i in masters:
             with suppress(redis.RedisError):
-                names = list(self._connections[i].scan_iter(count=1000))
+                names = [
+                    name
+                    for name in self._connections[i].scan_iter(count=1000)
+                    if not name.startswith(b"fastredlock:")  # the guard's own
+                ]
                 asked = self._connections[i].pipeline(transaction=False)
                 for name in names:
                     asked.get(name)

@@ -736,3 +736,48 @@ def test_log_of_a_release_names_the_lock(
         ("redis_lock.acquire", f"Acquired Lock({LOCK!r})."),
         ("redis_lock.release", f"Releasing Lock({LOCK!r})."),
     ]
+
+
+@pytest.mark.slow
+def test_log_of_a_renewal_is_theirs(
+    module: ModuleType, client: redis.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Section E. People search their logs for these texts."""
+    caplog.set_level(logging.DEBUG, "redis_lock")
+    with hasty(module, client) as lock:
+        interval = lock._lock_renewal_interval
+        time.sleep(interval * 1.5)
+    assert [
+        (each.name.removeprefix("redis_lock."), each.getMessage())
+        for each in caplog.records
+        if "refresh" in each.name
+    ] == [
+        (
+            "refresh.start",
+            f"Starting renewal thread for Lock({LOCK!r}). "
+            f"Refresh interval: {interval} seconds.",
+        ),
+        ("refresh.thread", f"Refreshing Lock({LOCK!r})."),
+        (
+            "refresh.shutdown",
+            f"Signaling renewal thread for Lock({LOCK!r}) to exit.",
+        ),
+        ("refresh.thread", f"Exiting renewal thread for Lock({LOCK!r})."),
+        ("refresh.exit", f"Renewal thread for Lock({LOCK!r}) exited."),
+    ]
+
+
+@pytest.mark.slow
+def test_log_of_a_renewal_names_a_lock_that_is_garbage(
+    module: ModuleType, client: redis.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Section E. People search their logs for this text."""
+    caplog.set_level(logging.DEBUG, "redis_lock")
+    lock = hasty(module, client)
+    lock.acquire()
+    thread = lock._lock_renewal_thread
+    del lock
+    gc.collect()
+    thread.join(8)
+    stopped = f"Stopping loop because Lock({LOCK!r}) was garbage collected."
+    assert stopped in [each.getMessage() for each in caplog.records]

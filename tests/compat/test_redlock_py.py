@@ -430,9 +430,10 @@ def test_client_that_cannot_be_copied_is_named() -> None:
         ours.Redlock([client])
 
 
-def test_same_server_twice_is_refused() -> None:
-    with pytest.raises(Warning, match="are the same server"):
-        load(OURS).Redlock([{"host": "h", "db": 0}, {"host": "h", "db": 1}])
+def test_same_database_twice_is_refused() -> None:
+    """Section E. Theirs takes it, and never gets a lock."""
+    with pytest.raises(Warning, match="are the same database"):
+        load(OURS).Redlock([{"host": "h", "db": 1}, {"host": "h", "db": 1}])
 
 
 def test_failed_try_is_logged_with_what_every_server_said(

@@ -166,13 +166,21 @@ def new_scripts() -> Scripts:
         acquire_all=Script(b"the script that acquires all", b"2" * 40),
         extend_all=Script(b"the script that extends all", b"3" * 40),
         release_all=Script(b"the script that releases all", b"4" * 40),
+        acquire_again=Script(b"the script that acquires again", b"5" * 40),
     )
 
 
-def new_engine(masters: int = 3, connect_timeout_ns: int = S) -> Engine:
+def new_engine(
+    masters: int = 3, connect_timeout_ns: int = S, tokens_are_given: bool = False
+) -> Engine:
     """Make an engine; nothing in these tests connects it."""
     endpoints = [Endpoint(f"master{i}", 6379) for i in range(masters)]
-    return Engine(endpoints, new_scripts(), connect_timeout_ns)
+    return Engine(
+        endpoints,
+        new_scripts(),
+        connect_timeout_ns,
+        tokens_are_given=tokens_are_given,
+    )
 
 
 class ScriptedLocks(FastRedlock):

@@ -214,9 +214,13 @@ def test_quorum_without_validity_raises_at_once(timeout_ns: int | None) -> None:
 # ---- what is left of the timeout, which bounds the wait for connections
 
 
-@pytest.mark.parametrize("timeout_ns", [0, 1, 700 * MS, 10 * S])
+@pytest.mark.parametrize("timeout_ns", [0, 50 * MS, 700 * MS, 10 * S])
 def test_first_round_has_the_whole_timeout_left(timeout_ns: int) -> None:
     assert Driven(timeout_ns).next_round().left_ns == timeout_ns
+
+
+def test_round_of_a_timeout_that_no_master_can_meet_has_time_to_be_answered() -> None:
+    assert Driven(1).next_round().left_ns == 50 * MS
 
 
 def test_rounds_without_a_timeout_have_no_limit() -> None:
@@ -283,17 +287,25 @@ def test_delays_of_the_default_retry_are_drawn_anew_each_time() -> None:
 
 # ---- the hint
 
+LATE_US = (0, 80_400, 12_000)
+
 
 @pytest.mark.parametrize("late_us", [(0, 0, 0), (500_000, 0, 1)])
 def test_hint_is_empty_where_no_reply_missed_its_deadline(
     late_us: tuple[int, ...],
 ) -> None:
-    engine = cast(Engine, SimpleNamespace(late_us=late_us))
+    engine = cast(Engine, SimpleNamespace(late_us=late_us, is_closed=False))
     assert round_timeout_hint(engine, TERMS) == ""
 
 
+def test_hint_names_close_where_that_ended_the_round() -> None:
+    """The votes alone said "3 of 3 granted", for they came in after the end."""
+    engine = cast(Engine, SimpleNamespace(late_us=LATE_US, is_closed=True))
+    assert round_timeout_hint(engine, TERMS) == "this FastRedlock was closed meanwhile"
+
+
 def test_hint_names_the_slowest_reply_and_what_to_change() -> None:
-    engine = cast(Engine, SimpleNamespace(late_us=(0, 80_400, 12_000)))
+    engine = cast(Engine, SimpleNamespace(late_us=LATE_US, is_closed=False))
     assert round_timeout_hint(engine, Terms(1000, 0, 50 * MS)) == (
         "replies took up to 80 ms, a round waits 50 ms: "
         "give a larger round_timeout or ttl"

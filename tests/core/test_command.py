@@ -207,8 +207,14 @@ def test_script_with_a_sha1_of_another_length_is_refused(length: int) -> None:
         (scripts.ACQUIRE_ALL, scripts.ACQUIRE_ALL_SHA1),
         (scripts.EXTEND_ALL, scripts.EXTEND_ALL_SHA1),
         (scripts.RELEASE_ALL, scripts.RELEASE_ALL_SHA1),
+        (scripts.PROBE, scripts.PROBE_SHA1),
+        (scripts.PROBE_CALL, scripts.PROBE_CALL_SHA1),
+        (scripts.MARKER, scripts.MARKER_SHA1),
     ],
-    ids=["extend", "release", "inspect", "acquire all", "extend all", "release all"],
+    ids=[
+        *("extend", "release", "inspect", "acquire all", "extend all", "release all"),
+        *("probe", "probe of a call", "marker"),
+    ],
 )
 def test_sha1_that_is_known_beforehand_is_that_of_the_script(
     source: bytes, known: bytes

@@ -103,6 +103,14 @@ def test_server_without_hello_gets_auth_first(
     assert sent == [auth, [b"SELECT", b"2"], *INTRODUCTION]
 
 
+# F21: Valkey 9 with HELLO renamed knows no command of whoever has not logged in.
+def test_server_that_says_noauth_to_a_hello_with_a_password_gets_auth() -> None:
+    handshake = new_handshake(b"u", b"pw")
+    sent = introduced(handshake, ReplyError("NOAUTH Authentication required."))
+    assert sent == [[b"AUTH", b"u", b"pw"], *INTRODUCTION]
+    assert handshake.failure is None
+
+
 def test_old_server_is_ready_after_all_its_answers() -> None:
     handshake = new_handshake(None, b"pw", 2)
     introduced(handshake, OLD_SERVER)
@@ -116,11 +124,14 @@ def test_old_server_is_ready_after_all_its_answers() -> None:
 # ---- what ends it
 
 
-@pytest.mark.parametrize("error", [WRONGPASS, NOAUTH, ReplyError("LOADING wait")])
+@pytest.mark.parametrize(
+    ("password", "error"),
+    [(b"pw", WRONGPASS), (None, NOAUTH), (b"pw", ReplyError("LOADING wait"))],
+)
 def test_hello_that_is_refused_ends_the_handshake_with_its_text(
-    error: ReplyError,
+    password: bytes | None, error: ReplyError
 ) -> None:
-    handshake = new_handshake(None, b"pw")
+    handshake = new_handshake(None, password)
     assert introduced(handshake, error) == []
     assert handshake.failure == f"HELLO: {error}"
     assert not handshake.is_done
@@ -181,6 +192,136 @@ def test_reply_nobody_asked_for_ends_the_handshake(answered: int) -> None:
         handshake.on_reply(b"OK")
     assert handshake.on_reply(b"OK") == b""
     assert handshake.failure == "a reply nobody asked for"
+
+
+# ---- what the user may not do (F18), and the marker (F2)
+
+PROBE, MARKER = Script(b"probe", b"b" * 40), Script(b"marker", b"c" * 40)
+NOPERM = ReplyError("NOPERM this user has no permissions to run the 'x' command")
+NO_KEY = ReplyError("NOPERM No permissions to access a key")
+RUN_ID = b"run_id:abc\r\nuptime_in_seconds:9\r\n"
+
+
+def asked(
+    *, max_ttl_ns: int = 0, replies: tuple[object, ...], info: bytes = RUN_ID
+) -> tuple[Handshake, list[list[bytes]]]:
+    """Answer all up to the probe so; return what is sent then."""
+    handshake = Handshake(
+        None, None, 0, b"fastredlock", SCRIPTS, PROBE, MARKER, max_ttl_ns
+    )
+    introduced(handshake)
+    for reply in (b"OK", info, b"sha", b"sha", *replies[:-1]):
+        assert handshake.on_reply(reply) == b""
+    return handshake, commands(handshake.on_reply(replies[-1]))
+
+
+def test_probe_goes_last_by_its_source_and_by_its_hash() -> None:
+    handshake = Handshake(None, None, 0, b"fastredlock", SCRIPTS, PROBE)
+    sent = introduced(handshake)
+    probe = [[b"EVAL", b"probe", b"0"], [b"EVALSHA", b"b" * 40, b"0"]]
+    assert sent == [*INTRODUCTION, *probe]
+
+
+@pytest.mark.parametrize(
+    "replies",
+    [
+        (b"sha", [], []),
+        (NOPERM, [], []),  # no SCRIPT LOAD: EVAL loads it
+        (b"sha", NOPERM, []),  # no EVAL: it is loaded
+        (b"sha", [b"NOPERM No permissions to access a key", str(NO_KEY).encode()], []),
+        (b"sha", [b"READONLY You can't write against a read only replica."], []),
+        (b"sha", ReplyError("OOM command not allowed"), ReplyError("NOSCRIPT No")),
+        (b"sha", None, b"OK"),
+    ],
+)
+def test_user_that_may_release_is_not_refused(replies: tuple[object, ...]) -> None:
+    handshake, _ = asked(replies=replies)
+    assert (handshake.is_done, handshake.failure) == (True, None)
+
+
+@pytest.mark.parametrize("text", ["BUSY Redis is busy", "LOADING Redis is loading"])
+@pytest.mark.parametrize("place", range(3))
+def test_server_that_refuses_all_for_now_is_not_ready(text: str, place: int) -> None:
+    """What waits for the connection would be refused, too, and be lost."""
+    replies: list[object] = [b"sha", [], []]
+    replies[place] = ReplyError(text)
+    handshake, _ = asked(replies=tuple(replies[: place + 1]))
+    assert not handshake.is_done
+    assert (handshake.failure or "").endswith(f": {text}")
+
+
+@pytest.mark.parametrize(
+    ("replies", "right"),
+    [
+        ((b"sha", [], NOPERM), "+evalsha"),
+        ((b"sha", NOPERM, NOPERM), "+evalsha +eval"),
+        ((NOPERM, NOPERM, ReplyError("NOSCRIPT No")), "+eval"),
+        ((b"sha", [b"ERR ACL failure in script: User u has no permissions to run the "
+                   b"'del' command"], []), "+get +del"),
+        ((b"sha", [], [b"ERR The user executing the script can't run this command or "
+                       b"subcommand"]), "+get +del"),
+    ],
+)  # fmt: skip
+def test_user_that_may_not_release_is_refused_and_the_right_named(
+    replies: tuple[object, ...], right: str
+) -> None:
+    handshake, _ = asked(replies=replies)
+    assert not handshake.is_done
+    assert (handshake.failure or "").startswith("its user may not release locks (")
+    assert (handshake.failure or "").endswith(f": grant {right}")
+    assert handshake.warnings() == [handshake.failure]
+
+
+def test_marker_is_asked_for_last_with_the_run_id_and_a_second_more_than_max_ttl() -> (
+    None
+):
+    handshake, sent = asked(max_ttl_ns=10**10 + 1, replies=(b"sha", [], []))
+    keys = [b"fastredlock:voter", b"fastredlock:quarantine"]
+    assert sent == [[b"EVAL", b"marker", b"2", *keys, b"abc", b"11001", b"exact"]]
+    assert not handshake.is_done
+    assert handshake.on_reply([-2, b"abc"]) == b""
+    assert handshake.is_done
+    assert handshake.mark is not None
+    assert (handshake.mark.left_ms, handshake.mark.error) == (-1, None)
+    assert handshake.warnings() == []
+
+
+def test_marker_where_no_run_id_is_told_is_drawn_and_any_will_do() -> None:
+    names = set()
+    for _ in range(3):
+        handshake, [sent] = asked(max_ttl_ns=1, replies=(b"sha", [], []), info=b"")
+        assert sent[-1] == b"any"
+        names.add(sent[-3])
+        handshake.on_reply([5, b"drawn:x"])
+        assert "does not tell its run id" in handshake.warnings()[0]
+    assert len(names) == 3
+
+
+@pytest.mark.parametrize(
+    ("reply", "is_forbidden"),
+    [
+        (NO_KEY, True),
+        (ReplyError("ERR The user executing the script can't run this command"), True),
+        (ReplyError("READONLY You can't write against a read only replica."), False),
+        (ReplyError("OOM command not allowed"), False),
+        ([b"5", b"abc"], False),
+        ([5], False),
+        ([5, None], False),
+        (None, False),
+        (7, False),
+    ],
+)
+def test_marker_that_cannot_be_kept_is_told_and_ends_nothing(
+    reply: object, is_forbidden: bool
+) -> None:
+    handshake, _ = asked(max_ttl_ns=10**9, replies=(b"sha", [], []))
+    handshake.on_reply(reply)
+    assert handshake.is_done
+    assert handshake.mark is not None
+    assert handshake.mark.is_forbidden is is_forbidden
+    (text,) = handshake.warnings()
+    assert text.startswith("cannot keep the marker fastredlock:voter (")
+    assert ("grant ~fastredlock:*" in text) is is_forbidden
 
 
 # ---- secrets

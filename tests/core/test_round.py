@@ -85,6 +85,31 @@ def test_round_before_its_opening_refuses_events(
 # ---- closing: each line of the theory of operation
 
 
+@pytest.mark.parametrize("operation", [Operation.EXTEND, Operation.RELEASE])
+@pytest.mark.parametrize(
+    ("masters", "votes", "verdict"),
+    [
+        (1, "T", TAKEN),
+        (3, "TT", TAKEN),
+        (3, "FTT", TAKEN),
+        (3, "FT", OPEN),
+        (3, "GTF", UNREACHABLE),  # the third may have it: two of three
+        (3, "GTE", UNREACHABLE),
+        (4, "TT", TAKEN),
+        (4, "GTFF", UNREACHABLE),
+        (5, "GGTTF", UNREACHABLE),
+        (5, "GTTT", TAKEN),
+        (5, "FTTFF", UNREACHABLE),
+    ],
+)
+def test_lease_counts_as_gone_only_where_it_can_stand_on_no_quorum(
+    operation: Operation, masters: int, votes: str, verdict: Verdict
+) -> None:
+    round = Round(operation, b"r", b"t", TERMS, masters)
+    round.open(T0)
+    assert cast(round, votes).verdict is verdict
+
+
 @pytest.mark.parametrize(
     ("masters", "votes", "verdict"),
     [
@@ -586,3 +611,20 @@ def test_inspect_closes_exactly_when_no_master_is_pending(history: History) -> N
         if step.before is OPEN and step.after is not OPEN:
             answers = step.votes_after.count("G") + step.votes_after.count("T")
             assert step.after is (WON if answers >= history.quorum else UNREACHABLE)
+
+
+# ---- the caller's timeout
+
+
+@pytest.mark.parametrize(
+    ("left_ns", "timeout_ns"),
+    [(-1, 500 * MS), (0, 500 * MS), (100 * MS, 100 * MS), (S, 500 * MS)],
+)
+def test_round_ends_with_its_timeout_or_with_what_is_left_of_the_callers(
+    left_ns: int, timeout_ns: int
+) -> None:
+    round = Round(Operation.ACQUIRE, b"orders:42", TOKEN, TERMS, 3)
+    round.left_ns = left_ns
+    assert round.deadline_ns == 0
+    round.open(T0)
+    assert round.deadline_ns == T0 + timeout_ns

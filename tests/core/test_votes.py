@@ -18,6 +18,7 @@ from fastredlock.votes import (
 from .conftest import MS, T0, TERMS, cast, new_engine
 
 HOLDER = b"hunter2"
+TOLD = b"=hunter2"  # as the script tells it
 
 
 def opened(operation: Operation, votes: str = "", **made: Any) -> Round:
@@ -28,7 +29,7 @@ def opened(operation: Operation, votes: str = "", **made: Any) -> Round:
 
 
 def inspected(*replies: object) -> Round:
-    """Make a closed INSPECT round; a reply is nil or a token, and ms."""
+    """Make a closed INSPECT round; a reply is nil or a token in lines, and ms."""
     round = opened(Operation.INSPECT)
     for master, reply in enumerate(replies):
         if isinstance(reply, list):
@@ -107,7 +108,7 @@ def test_resources_are_shown_one_by_one_and_of_many_the_first(
 
 
 def test_holder_is_told_by_a_hash_of_its_token_and_what_is_left() -> None:
-    votes = holders_of(new_engine(), inspected([HOLDER, 250], [HOLDER, -1], None))
+    votes = holders_of(new_engine(), inspected([TOLD, 250], [TOLD, -1], None))
     expected = sha256(HOLDER).hexdigest()[:16]
     assert [(vote.token_hash, vote.remaining_ms) for vote in votes] == [
         (expected, 250),
@@ -123,6 +124,6 @@ def test_master_where_nobody_holds_the_resource_has_no_token_to_tell() -> None:
 
 
 def test_holders_never_show_the_token_itself() -> None:
-    votes = holders_of(new_engine(), inspected([HOLDER, 250], [HOLDER, 250]))
+    votes = holders_of(new_engine(), inspected([TOLD, 250], [TOLD, 250]))
     assert "hunter2" not in f"{votes} {describe_votes(votes)}"
     assert votes[0].text is None

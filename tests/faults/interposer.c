@@ -1,15 +1,17 @@
-/* Loaded before libc (LD_PRELOAD) into a test's process: says where the name moving.test
-   is, and counts calls. Its variables are set and read by ctypes. */
+/* Loaded before libc (LD_PRELOAD) into a test's process: says where the names moving.test
+   and <anything>.slow.test are, the latter after slow_ms, and counts calls. Its variables
+   are set and read by ctypes. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <netdb.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #define COUNT(calls) __atomic_add_fetch(&calls, 1, __ATOMIC_RELAXED)
 
 char moving_to[64];
-int look_ups, sockets, connects, sends;
+int look_ups, slow_ms, sockets, connects, sends;
 
 int getaddrinfo(const char *node, const char *service, const struct addrinfo *hints,
                 struct addrinfo **found)
@@ -20,6 +22,10 @@ int getaddrinfo(const char *node, const char *service, const struct addrinfo *hi
     COUNT(look_ups);
     if (node != NULL && strcmp(node, "moving.test") == 0)
         node = moving_to;
+    if (node != NULL && strstr(node, ".slow.test") != NULL) {
+        usleep(slow_ms * 1000);
+        node = "127.0.0.1";
+    }
     return next(node, service, hints, found);
 }
 

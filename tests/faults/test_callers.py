@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import linecache
 import sys
 import threading
@@ -24,6 +25,7 @@ from behaviour.helpers import (
 
 import fastredlock
 from fastredlock import FastRedlock, Lease, LeaseLostError, ReleaseStatus
+from fastredlock.asyncio import FastRedlock as AwaitableFastRedlock
 
 PACKAGE = fastredlock.__path__[0]
 
@@ -135,6 +137,72 @@ def test_release_when_interrupted_at_any_opcode_then_is_done_or_can_be_done(
         assert (where, found) == (where, NOBODY)
         lease = granted(locks.acquire(KEY, ttl=60))
         k += 1
+
+
+def leave_lock(locks: FastRedlock) -> Callable[[], object]:
+    lock = locks.lock(KEY, ttl=60)
+    lock.__enter__()
+    return lambda: lock.__exit__(None, None, None)
+
+
+def leave_lease(locks: FastRedlock) -> Callable[[], object]:
+    lease = granted(locks.acquire(KEY, ttl=60))
+    return lambda: lease.__exit__(None, None, None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("enter", [leave_lock, leave_lease])
+def test_with_when_left_and_interrupted_at_any_opcode_then_leaves_no_key(
+    locks: FastRedlock,
+    servers: list[redis.Redis],
+    enter: Callable[[FastRedlock], Callable[[], object]],
+) -> None:
+    """F9: the first of them stands before every `try`."""
+    k, where = 1, "somewhere"
+    while where:
+        where = interrupted_at(k, enter(locks))
+        found = soon(servers, NOBODY)
+        assert (where, found) == (where, NOBODY)
+        k += 1
+    assert k > 10
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:coroutine 'Lease.release' was never awaited")
+@pytest.mark.parametrize("is_lease", [False, True])
+def test_async_with_when_left_and_interrupted_at_any_opcode_then_leaves_no_key(
+    driver: str, urls: list[str], servers: list[redis.Redis], is_lease: bool
+) -> None:
+    """F9: what a signal handler raises in a coroutine goes out of the loop."""
+
+    async def leave(locks: AwaitableFastRedlock, k: int) -> str:
+        lock: Any = locks.lock(KEY, ttl=60)
+        taken = await lock.__aenter__()
+        injector = Injector(k, interrupt)
+        sys.settrace(injector.trace)
+        try:
+            await (taken if is_lease else lock).__aexit__(None, None, None)
+        except KeyboardInterrupt:
+            await asyncio.sleep(0.01)  # an interrupted send goes on in the next turn
+        finally:
+            sys.settrace(None)
+        return injector.where
+
+    async def leave_at_all() -> int:
+        locks = AwaitableFastRedlock(urls)
+        await locks.connect()
+        k, where = 1, "somewhere"
+        while where:
+            where = await leave(locks, k)
+            deadline = asyncio.get_running_loop().time() + 1
+            while (found := values(servers)) != NOBODY:
+                assert asyncio.get_running_loop().time() < deadline, (where, found)
+                await asyncio.sleep(0.001)
+            k += 1
+        await locks.close()
+        return k
+
+    assert asyncio.run(leave_at_all()) > 10
 
 
 @pytest.mark.slow

@@ -92,7 +92,7 @@ SERVERS: dict[str, tuple[dict[bytes, Answer], str]] = {
         "announces a million elements",
     ),
     "a huge reply": ({b"SET": b"$104857600\r\n" + b"x" * 2_000_000}, "over 1 MiB"),
-    "closes": ({b"SET": b""}, "closed the connection"),
+    "closes": ({b"SET": b"", b"EVAL": b""}, "closed the connection"),
     "mute": ({b"SET": None}, "no reply within"),
     "mute at once": ({b"HELLO": None}, "no answer to the handshake"),
     "closes at once": ({b"HELLO": b""}, "closed the connection"),

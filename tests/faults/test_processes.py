@@ -66,6 +66,22 @@ def test_sigint_when_it_comes_at_any_time_then_leaves_no_key(urls: list[str]) ->
 
 
 @pytest.mark.slow
+def test_interrupt_when_it_comes_around_a_with_block_then_leaves_no_key(
+    urls: list[str],
+) -> None:
+    """F9: at the first line of `__exit__` there was no `try` yet."""
+    run("interrupt_around_with", urls)
+
+
+@pytest.mark.slow
+def test_process_when_it_stood_still_under_threads_then_all_their_rounds_go_on(
+    urls: list[str],
+) -> None:
+    """F10: "a round is opened once", where a look after a pause took the request."""
+    run("stand_still", urls)
+
+
+@pytest.mark.slow
 def test_address_when_a_restarted_master_has_another_then_its_name_is_looked_up_again(
     urls: list[str], interposer: str
 ) -> None:
@@ -78,3 +94,14 @@ def test_back_off_when_a_master_refuses_then_a_round_pays_nothing_for_it(
 ) -> None:
     masters.stop(0)
     run("back_off", masters.urls, interposer)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "program", ["look_up_slowly", "look_up_late", "look_up_in_a_child"]
+)
+def test_look_up_when_names_are_slow_then_each_has_one_thread(
+    urls: list[str], interposer: str, program: str
+) -> None:
+    """F15: each attempt began one more thread per master, 411 in all."""
+    run(program, urls[:3], interposer)

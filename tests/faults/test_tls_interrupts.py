@@ -46,6 +46,26 @@ def test_interrupt_when_it_comes_inside_ssl_then_no_reply_is_anothers(
 
 
 @pytest.mark.slow
+def test_interrupt_when_it_ends_the_connection_then_the_release_has_another_one(
+    locks: FastRedlock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F6: the release was carried to a connection that nobody opened any more."""
+    granted(locks.acquire(KEY)).release()
+    original = ssl.SSLObject.read
+
+    def interrupt(*_: object) -> None:
+        monkeypatch.setattr(ssl.SSLObject, "read", original)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ssl.SSLObject, "read", interrupt)
+    before = locks.stats().connects
+    with pytest.raises(KeyboardInterrupt):
+        locks.acquire(KEY, ttl=60)
+    assert (locks.stats().losses, locks.stats().connects) == (1, before + 1)
+    assert [vote.vote.name for vote in locks.holders(KEY)] == ["GRANTED"]
+
+
+@pytest.mark.slow
 def test_handler_when_it_takes_a_lock_inside_ssl_then_commands_keep_their_order(
     locks: FastRedlock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,7 +7,10 @@ written anew, and tests/mutants/test_mutants.py says so.
 
 from __future__ import annotations
 
+from hashlib import sha1
 from typing import NamedTuple
+
+from fastredlock import scripts
 
 
 class Edit(NamedTuple):
@@ -29,6 +32,8 @@ class Mutant(NamedTuple):
 ROUND = ("tests/core/test_round.py", "tests/setups/test_promises.py", "tests/sim")
 OUTAGES = ("tests/behaviour/test_outages.py", "tests/behaviour/test_pauses.py")
 REPLIES = ("tests/setups/test_promises.py", "tests/sim", *OUTAGES)
+ROLL_BACK = "return engine_queue(self, release, release.may_hold, True, now_ns)"
+ASKED_AGAIN = ("tests/setups/test_asked_again.py",)
 LEASE = (
     "tests/core/test_lease.py",
     "tests/setups/test_promises.py",
@@ -214,8 +219,8 @@ MUTANTS = (
         (
             Edit(
                 "src_cython/debts.pyx",
-                "    debts_carry(self, round, entry.key_until_ns, now_ns)\n",
-                "    pass\n",
+                "            debts_carry(self, round, entry.key_until_ns, True)\n",
+                "            pass\n",
             ),
         ),
         REPLIES,
@@ -225,11 +230,192 @@ MUTANTS = (
         (
             Edit(
                 "src_cython/debts.pyx",
-                "now_ns + release.terms.ttl_ms * NS_PER_MS + release.terms.drift_ns",
-                "release.opened_ns + release.terms.ttl_ms * NS_PER_MS",
+                "now_ns + each.release.terms.ttl_ms * NS_PER_MS",
+                "each.release.opened_ns + each.release.terms.ttl_ms * NS_PER_MS",
             ),
         ),
         REPLIES,
+    ),
+    Mutant(
+        "release forgotten once its ttl is over, though the server was frozen",
+        (
+            Edit(
+                "src_cython/debts.pyx",
+                "    carried.key_until_ns = key_until_ns\n",
+                "    carried.key_until_ns = min(\n"
+                "        key_until_ns, release.deadline_ns + release.terms.ttl_ms * "
+                "NS_PER_MS\n    )\n",
+            ),
+        ),
+        REPLIES,
+    ),
+    Mutant(
+        "lost connection left to what it still executes",
+        (
+            Edit(
+                "src_cython/opening.pyx",
+                "        master_kill_lost(self, now_ns)\n",
+                "",
+            ),
+        ),
+        ASKED_AGAIN,
+    ),
+    Mutant(
+        "connection of another killed: ids of a server that is another now",
+        (
+            Edit(
+                "src_cython/stream.pyx",
+                "    if self.lost_run_id is None or "
+                "self.lost_run_id != self.facts.run_id:\n",
+                "    if False:\n",
+            ),
+        ),
+        ASKED_AGAIN,
+    ),
+    Mutant(
+        "lease lost by the word of one, another silent, of three",
+        (
+            Edit(
+                "src_cython/round.pyx",
+                "self.master_count - self.counts[VOTE_TAKEN] < self.quorum\n",
+                "answered >= self.quorum\n",
+            ),
+        ),
+        ("tests/core/test_round.py",),
+    ),
+    Mutant(
+        "error to the second of two commands taken for an answer to the first",
+        (
+            Edit(
+                "src_cython/master.pyx",
+                "    if entry.is_second and round.operation_code <= OPERATION_EXTEND:\n"
+                "        # What the first connection was given has been",
+                "    if vote != VOTE_FAILED and entry.is_second and "
+                "round.operation_code <= OPERATION_EXTEND:\n"
+                "        # What the first connection was given has been",
+            ),
+        ),
+        ASKED_AGAIN,
+    ),
+    Mutant(
+        "connection used while its server refuses everything",
+        (
+            Edit(
+                "src_cython/handshake.pyx",
+                "        if reply_is_error(reply) and text_is_of_now(str(reply)):\n",
+                "        if False:\n",
+            ),
+        ),
+        (*ASKED_AGAIN, "tests/core/test_handshake.py"),
+    ),
+    Mutant(
+        "release that a busy server refused is not sent again",
+        (
+            Edit(
+                "src_cython/master.pyx",
+                "    if round.operation_code == OPERATION_RELEASE and "
+                "text_is_of_now(str(reply)):\n",
+                "    if False:\n",
+            ),
+        ),
+        ASKED_AGAIN,
+    ),
+    Mutant(
+        "round failed at once where its connection was cut",
+        (
+            Edit(
+                "src_cython/master.pyx",
+                "        self, reason, self.state_code == MASTER_READY, now_ns\n",
+                "        self, reason, False, now_ns\n",
+            ),
+        ),
+        (*ASKED_AGAIN, "tests/behaviour/test_lost_connections.py"),
+    ),
+    Mutant(
+        "acquire repeated by a plain SET, which our own key refuses",
+        (
+            Edit(
+                "fastredlock/scripts.py",
+                "if held and held ~= ARGV[1] then",
+                "if held then",
+            ),
+            Edit(
+                "fastredlock/scripts.py",
+                scripts.ACQUIRE_AGAIN_SHA1.decode(),
+                sha1(
+                    scripts.ACQUIRE_AGAIN.replace(
+                        b"if held and held ~= ARGV[1] then", b"if held then"
+                    )
+                ).hexdigest(),
+            ),
+        ),
+        ("tests/behaviour/test_scripts_of_all.py",),
+    ),
+    Mutant(
+        "acquire with a token that others use repeated as one that may be done",
+        (
+            Edit(
+                "src_cython/engine.pyx",
+                "            master.debts.has_given_tokens = tokens_are_given\n",
+                "",
+            ),
+        ),
+        ("tests/behaviour/test_tokens.py",),
+    ),
+    Mutant(
+        "release repeated after a lost reply counted as gone",
+        (
+            Edit(
+                "src_cython/reply.pyx",
+                "    if operation == OPERATION_RELEASE and vote == VOTE_TAKEN:\n",
+                "    if False:\n",
+            ),
+        ),
+        ASKED_AGAIN,
+    ),
+    Mutant(
+        "roll-back without its script's source",
+        (
+            Edit(
+                "src_cython/engine.pyx",
+                ROLL_BACK,
+                ROLL_BACK.replace("True", "False"),
+            ),
+        ),
+        ("tests/behaviour/test_lost_connections.py", *REPLIES),
+    ),
+    Mutant(
+        "round goes on beyond its caller's timeout",
+        (
+            Edit(
+                "src_cython/round.pyx",
+                "    if 0 < self.left_ns < self.terms.timeout_ns:\n",
+                "    if False:\n",
+            ),
+        ),
+        ("tests/core/test_round.py", "tests/behaviour/test_long_pauses.py"),
+    ),
+    Mutant(
+        "round timeout grows with the ttl without end",
+        (
+            Edit(
+                "fastredlock/_settings.py",
+                "min(share_ns, LONGEST_ROUND_TIMEOUT_NS)",
+                "share_ns",
+            ),
+        ),
+        ("tests/core/test_settings.py",),
+    ),
+    Mutant(
+        "silent master kept for as long as it says nothing",
+        (
+            Edit(
+                "src_cython/debts.pyx",
+                "    return self.count >= IN_FLIGHT_MOST and (",
+                "    return False and (",
+            ),
+        ),
+        ASKED_AGAIN,
     ),
     Mutant(
         "no roll-back",
@@ -247,11 +433,11 @@ MUTANTS = (
         (
             Edit(
                 "src_cython/engine.pyx",
-                "return engine_queue(self, release, release.may_hold, now_ns)",
+                ROLL_BACK,
                 "for i in range(self.master_count):\n"
                 "        if round.cells[i].vote != VOTE_GRANTED:\n"
                 "            release.may_hold &= ~(<uint64_t>1 << i)\n"
-                "    return engine_queue(self, release, release.may_hold, now_ns)",
+                f"    {ROLL_BACK}",
             ),
         ),
         REPLIES,
@@ -262,12 +448,12 @@ MUTANTS = (
             Edit(
                 "src_cython/engine.pyx",
                 "        if master.state_code == MASTER_READY:\n"
-                "            if now_ns < master.votes_from_ns",
+                "            if engine_is_withheld(master, round, now_ns)",
                 "        if round.operation_code == OPERATION_RELEASE and "
                 "master.debts.count:\n"
                 '            master_on_lost(master, "released elsewhere", now_ns)\n'
                 "        if master.state_code == MASTER_READY:\n"
-                "            if now_ns < master.votes_from_ns",
+                "            if engine_is_withheld(master, round, now_ns)",
             ),
         ),
         REPLIES,
@@ -297,9 +483,9 @@ MUTANTS = (
                 "    except BaseException:\n",
             ),
             Edit(
-                "fastredlock/_acquisition.py",
-                "            self._locks._abandon(self.round)",
-                "            pass",
+                "src_cython/context.pyx",
+                "        engine_abandon(self._locks._engine, self.round)",
+                "        pass",
             ),
         ),
         ("tests/behaviour/test_signals.py",),
@@ -335,9 +521,10 @@ MUTANTS = (
         "forked child speaks on its parent's connections",
         (
             Edit(
-                "src_cython/threads.pyx",
-                "    if self.generation == current_generation:\n",
-                "    if True:\n",
+                "src_cython/takeover.pyx",
+                "    return 0 if self.generation == current_generation else "
+                "engine_begin_anew(self)\n",
+                "    return 0\n",
             ),
         ),
         ("tests/behaviour/test_fork.py",),
@@ -389,7 +576,7 @@ MUTANTS = (
     ),
     Mutant(
         "release inside of another waits for what that one reads",
-        (Edit("src_cython/master.pyx", " and not round.is_inner\n", "\n"),),
+        (Edit("src_cython/round.pyx", " and not self.is_inner:\n", ":\n"),),
         ("tests/setups/test_nested.py",),
     ),
     Mutant(
@@ -427,8 +614,8 @@ for _, key in ipairs(KEYS) do redis""",
             ),
             Edit(
                 "fastredlock/scripts.py",
-                '"px", ARGV[2]) end\n',
-                '"px", ARGV[2])\nend\n',
+                '"px", ARGV[2]) end\nreturn 1"""\nACQUIRE_ALL_SHA1',
+                '"px", ARGV[2])\nend\nreturn 1"""\nACQUIRE_ALL_SHA1',
             ),
         ),
         ("tests/behaviour/test_scripts_of_all.py",),
@@ -448,8 +635,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/engine.pyx",
-                "if now_ns < master.votes_from_ns and (",
-                "if False and (",
+                "now_ns < master.votes_from_ns and round",
+                "False and round",
             ),
         ),
         ("tests/setups/test_restart_guard.py",),
@@ -459,7 +646,7 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/engine.pyx",
-                "other.facts.run_id == master.facts.run_id",
+                "other.identity == master.identity",
                 "False",
             ),
         ),
@@ -486,5 +673,506 @@ for _, key in ipairs(KEYS) do redis""",
             ),
         ),
         ("tests/core/test_batch.py",),
+    ),
+    Mutant(
+        "another run id taken for the server of before",
+        (
+            Edit(
+                "src_cython/guard.pyx",
+                "if self.has_met and identity != self.identity:",
+                "if False:",
+            ),
+        ),
+        (
+            "tests/setups/test_restart_guard.py",
+            "tests/setups/test_replaced_masters.py",
+        ),
+    ),
+    Mutant(
+        "wait for a restarted master made shorter by a reconnection",
+        (
+            Edit(
+                "src_cython/guard.pyx",
+                "    if until_ns > self.until_ns:\n",
+                "    if until_ns > self.until_ns or cause is None:\n",
+            ),
+        ),
+        ("tests/setups/test_restart_guard.py",),
+    ),
+    Mutant(
+        "quarantine of others not kept",
+        (
+            Edit(
+                "src_cython/guard.pyx",
+                "if mark is not None and mark.left_ms >= 0:",
+                "if False:",
+            ),
+        ),
+        (
+            "tests/setups/test_restart_guard.py",
+            "tests/setups/test_replaced_masters.py",
+        ),
+    ),
+    Mutant(
+        "quarantine shortened by a client with a shorter max_ttl",
+        (
+            Edit(
+                "fastredlock/scripts.py",
+                "  span = math.max(left, span)\n  quarantine(span)\n",
+                "  quarantine(span)\n",
+            ),
+        ),
+        ("tests/setups/test_replaced_masters.py",),
+    ),
+    Mutant(
+        "marker set without a quarantine",
+        (
+            Edit(
+                "fastredlock/scripts.py",
+                "  quarantine(span)\n  redis",
+                "  redis",
+            ),
+        ),
+        ("tests/setups/test_replaced_masters.py",),
+    ),
+    Mutant(
+        "marker refused at this moment taken for a good one",
+        (
+            Edit(
+                "src_cython/guard.pyx",
+                "if mark is not None and mark.error is not None and "
+                "not mark.is_forbidden:",
+                "if False:",
+            ),
+        ),
+        ("tests/setups/test_restart_guard.py",),
+    ),
+    Mutant(
+        "votes of a master whose user may not release",
+        (
+            Edit(
+                "src_cython/handshake.pyx",
+                "        self.failure = self.rights.refusal()\n",
+                "",
+            ),
+        ),
+        ("tests/core/test_handshake.py", "tests/setups/test_rights.py"),
+    ),
+    Mutant(
+        "right that was taken away not noticed",
+        (
+            Edit(
+                "src_cython/master.pyx",
+                "    if not is_command or not is_first:\n",
+                "    if True:\n",
+            ),
+        ),
+        ("tests/setups/test_rights.py",),
+    ),
+    Mutant(
+        "key that is forbidden taken for a command",
+        (
+            Edit(
+                "src_cython/rights.pyx",
+                "    return text_forbids(text) and any(",
+                "    return text_forbids(text) or any(",
+            ),
+        ),
+        ("tests/core/test_handshake.py", "tests/setups/test_rights.py"),
+    ),
+    Mutant(
+        "NOAUTH to an unknown HELLO taken for a wrong password",
+        (
+            Edit(
+                "src_cython/handshake.pyx",
+                "            or self.password is not None and "
+                'str(reply).startswith("NOAUTH")\n',
+                "",
+            ),
+        ),
+        ("tests/core/test_handshake.py", "tests/setups/test_wrong_setups.py"),
+    ),
+    Mutant(
+        "silence of a server taken for its hanging up",
+        (
+            Edit(
+                "src_cython/master.pyx",
+                "            master_on_lost(self, handshake_silence(self), now_ns)\n",
+                "            master_on_hung_up(self, self.reason, now_ns)\n",
+            ),
+        ),
+        ("tests/setups/test_wrong_setups.py",),
+    ),
+    Mutant(
+        "work submitted again where a look after a pause has done it",
+        (
+            Edit(
+                "src_cython/batch.pyx",
+                """    if work_is_submitted(work):
+        work_set_waiter(work, waiter)
+        return 0
+""",
+                "",
+            ),
+            Edit(
+                "src_cython/engine.pyx",
+                "    if round.is_opened or round.is_finished:\n",
+                "    if round.is_finished:\n",
+            ),
+        ),
+        ("tests/setups/test_nested.py", "tests/faults/test_processes.py"),
+    ),
+    Mutant(
+        "round opened that was withdrawn before",
+        (
+            Edit(
+                "src_cython/engine.pyx",
+                "    if round.is_opened or round.is_finished:\n",
+                "    if round.is_opened:\n",
+            ),
+        ),
+        ("tests/setups/test_nested.py",),
+    ),
+    Mutant(
+        "set sent behind the roll-back",
+        (
+            Edit(
+                "src_cython/engine.pyx",
+                "    if round.is_rolled_back:\n        round.is_rolled_back = False\n",
+                "    if False:\n        round.is_rolled_back = False\n",
+            ),
+        ),
+        ("tests/setups/test_nested.py",),
+    ),
+    Mutant(
+        "interrupted before the first line of __exit__",
+        (
+            Edit("fastredlock/lease.py", "    @guard_exit\n", ""),
+            Edit("fastredlock/lease.py", "    @guard_release\n", ""),
+        ),
+        ("tests/faults/test_callers.py",),
+    ),
+    Mutant(
+        "interrupted before the first line of __aexit__",
+        (Edit("fastredlock/_awaitable.py", "    @guard_async_exit\n", ""),),
+        ("tests/faults/test_callers.py",),
+    ),
+    Mutant(
+        "signals looked for while a reply is taken",
+        (
+            Edit(
+                "src_cython/facts.pyx",
+                "            now_s, now_us = int(reply[0]), int(reply[1])\n",
+                "            now_us = int(reply[0]) * NS_PER_S + int(reply[1]) * 1000\n"
+                "            now_s, now_us = now_us // NS_PER_S, int(reply[1])\n",
+            ),
+        ),
+        ("tests/faults/test_processes.py",),
+    ),
+    Mutant(
+        "call broken by a logging handler",
+        (
+            Edit(
+                "fastredlock/_log.py",
+                "    except Exception:\n",
+                "    except KeyError:\n",
+            ),
+        ),
+        ("tests/behaviour/test_logging.py",),
+    ),
+    Mutant(
+        "a look-up per attempt instead of one per name",
+        (
+            Edit(
+                "src_cython/lookup.pyx",
+                "if found is None or look_up_is_stale(found, now_ns):",
+                "if True:",
+            ),
+        ),
+        ("tests/faults/test_processes.py",),
+    ),
+    Mutant(
+        "an old answer of a name look-up used",
+        (
+            Edit(
+                "src_cython/lookup.pyx",
+                "now_ns - self.state.done_ns > FRESH_NS",
+                "False",
+            ),
+        ),
+        ("tests/faults/test_processes.py",),
+    ),
+    Mutant(
+        "the answer of a name look-up used for ever",
+        (
+            Edit(
+                "src_cython/lookup.pyx",
+                "        if look_ups.by_name.get(self.name) is self:",
+                "        if False:",
+            ),
+        ),
+        ("tests/faults/test_processes.py",),
+    ),
+    Mutant(
+        "a greenlet taken for its thread",
+        (
+            Edit(
+                "src_cython/crowd.pyx",
+                "    return self.greenlet == 0 or hub_greenlet() in (0, self.greenlet)",
+                "    return True",
+            ),
+        ),
+        ("tests/faults/test_greenlets.py",),
+    ),
+    Mutant(
+        "a greenlet that leads sleeps in the kernel",
+        (
+            Edit(
+                "src_cython/wait.pyx",
+                "cdef bint is_green = crowd_is_green(self.crowd)",
+                "cdef bint is_green = False",
+            ),
+        ),
+        ("tests/faults/test_greenlets.py",),
+    ),
+    Mutant(
+        "a greenlet that follows sleeps in the kernel",
+        (
+            Edit(
+                "src_cython/request.pyx",
+                "self.is_green = hub_greenlet() != 0",
+                "self.is_green = False",
+            ),
+        ),
+        ("tests/faults/test_greenlets.py",),
+    ),
+    Mutant(
+        "a forked copy of a leading greenlet goes on",
+        (
+            Edit(
+                "src_cython/hub.pyx",
+                "    if generation != current_generation:\n",
+                "    if False:\n",
+            ),
+        ),
+        ("tests/faults/test_greenlets.py",),
+    ),
+    Mutant(
+        "given token used again before its release is confirmed",
+        (
+            Edit(
+                "src_cython/given.pyx",
+                "bit_count(late | unsettled) < self.quorum <= ready:",
+                "bit_count(late | unsettled) < 0 <= ready:",
+            ),
+        ),
+        ("tests/core/test_uses.py", "tests/faults/test_given_tokens.py"),
+    ),
+    Mutant(
+        "given token sent to a master that may still release it",
+        (
+            Edit(
+                "src_cython/given.pyx",
+                "                late |= bit\n",
+                "                unsettled |= bit\n",
+            ),
+        ),
+        ("tests/faults/test_given_tokens.py",),
+    ),
+    Mutant(
+        "given token sent again while its lease is valid",
+        (
+            Edit(
+                "src_cython/given.pyx",
+                "        if use_is_held(<TokenUse>use, now_ns):",
+                "        if False and use_is_held(<TokenUse>use, now_ns):",
+            ),
+        ),
+        ("tests/core/test_uses.py", "tests/faults/test_given_tokens.py"),
+    ),
+    Mutant(
+        "lease released although its token was used again",
+        (
+            Edit(
+                "src_cython/given.pyx",
+                "    if round_is_overused(round):\n        return engine_withhold",
+                "    if False:\n        return engine_withhold",
+            ),
+        ),
+        ("tests/faults/test_given_tokens.py",),
+    ),
+    Mutant(
+        "python-redis-lock's id kept after a release that nobody confirmed",
+        (
+            Edit(
+                "fastredlock/compat/redis_lock/_lock.py",
+                "            self._lease, self._is_settled = None, True\n"
+                "            self._renew_id()\n",
+                "            self._lease, self._is_settled = None, True\n",
+            ),
+        ),
+        ("tests/compat/test_late_releases.py",),
+    ),
+    Mutant(
+        "databases of one server taken outside compat",
+        (
+            Edit(
+                "fastredlock/url.py",
+                "    if isinstance(masters, SameServerAllowed):",
+                "    if True:",
+            ),
+        ),
+        ("tests/test_url.py", "tests/compat/test_one_server.py"),
+    ),
+    Mutant(
+        "aioredlock's unlock takes what another holds for free",
+        (
+            Edit(
+                "fastredlock/compat/aioredlock/algorithm.py",
+                "            if not self._is_free(votes):\n",
+                "            if not (votes or self._is_free(votes)):\n",
+            ),
+        ),
+        ("tests/compat/test_aioredlock_suite.py",),
+    ),
+    Mutant(
+        "acquires under way not undone by close",
+        (
+            Edit(
+                "src_cython/closing.pyx",
+                '        engine_end_acquires(self, "closed", clock_ns())\n',
+                "",
+            ),
+            Edit(
+                "src_cython/loop.pyx",
+                '        loop_end_acquires(self, "closed")\n',
+                "",
+            ),
+        ),
+        ("tests/behaviour/test_closing.py",),
+    ),
+    Mutant(
+        "release refused after close",
+        (
+            Edit(
+                "src_cython/threads.pyx",
+                "        if self.is_closed and not work_is_release(work):\n",
+                "        if self.is_closed:\n",
+            ),
+            Edit(
+                "src_cython/loop.pyx",
+                "            if not work_is_release(work):\n",
+                "            if True:\n",
+            ),
+        ),
+        ("tests/behaviour/test_closing.py",),
+    ),
+    Mutant(
+        "undo of a batch does not wait for its replies",
+        (
+            Edit(
+                "src_cython/threads.pyx",
+                "            engine_send_off(engine)\n"
+                "            engine_settle_undo(engine, work)\n",
+                "            engine_send_off(engine)\n",
+            ),
+            Edit(
+                "src_cython/exit.pyx",
+                "    cdef int64_t until_ns = clock_ns() + EXIT_NS\n",
+                "    return 0\n    cdef int64_t until_ns = clock_ns() + EXIT_NS\n",
+            ),
+            Edit(
+                "src_cython/engine.pyx",
+                "            engine_drain(self, clock_ns() + UNDO_NS)\n",
+                "            pass\n",
+            ),
+        ),
+        ("tests/faults/test_endings.py",),
+    ),
+    Mutant(
+        "end of a multiprocessing child not watched",
+        (
+            Edit(
+                "src_cython/exit.pyx",
+                "    if util is not None: ",
+                "    if False: ",
+            ),
+        ),
+        ("tests/faults/test_endings.py",),
+    ),
+    Mutant(
+        "stopped daemon thread waited for",
+        (
+            Edit(
+                "src_cython/threads.pyx",
+                "    return interpreter_is_finalizing() and engine_take_over(self)\n",
+                "    return False\n",
+            ),
+        ),
+        ("tests/faults/test_exits.py",),
+    ),
+    Mutant(
+        "parsing goes on in a forked child",
+        (
+            Edit(
+                "src_cython/takeover.pyx",
+                "        self.links[i].is_parsing = False\n",
+                "        pass\n",
+            ),
+        ),
+        ("tests/faults/test_forks_inside.py",),
+    ),
+    Mutant(
+        "forked child goes on with the step of its parent",
+        (
+            Edit(
+                "src_cython/wait.pyx",
+                "    engine_check_fork(self)\n    self.crowd.leader_at",
+                "    self.crowd.leader_at",
+            ),
+        ),
+        ("tests/faults/test_forks_inside.py",),
+    ),
+    Mutant(
+        "value of a key told as it stands",
+        (
+            Edit(
+                "fastredlock/scripts.py",
+                'string.gsub(value, "\\\\n", "\\\\n=")',
+                "value",
+            ),
+            Edit("fastredlock/votes.py", '.replace(b"\\n=", b"\\n")', ""),
+            Edit(
+                "fastredlock/scripts.py",
+                "# Of several keys, all or nothing.",
+                "import hashlib\n"
+                "INSPECT_SHA1 = hashlib.sha1(INSPECT).hexdigest().encode()\n#",
+            ),
+        ),
+        ("tests/behaviour/test_foreign_values.py",),
+    ),
+    Mutant(
+        "token in the context of its error",
+        (
+            Edit(
+                "fastredlock/_settings.py",
+                "        except UnicodeEncodeError:  # which keeps the value: "
+                "no other error follows it\n            return None\n",
+                "        except UnicodeEncodeError:\n"
+                '            raise ConfigurationError("give bytes")\n',
+            ),
+        ),
+        ("tests/core/test_values.py",),
+    ),
+    Mutant(
+        "no connection for the releases of an interrupted one",
+        (
+            Edit(
+                "src_cython/settlement.pyx",
+                "        if master.failures == 0 and master_is_due(",
+                "        if False and master_is_due(",
+            ),
+        ),
+        ("tests/faults/test_tls_interrupts.py",),
     ),
 )

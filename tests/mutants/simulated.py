@@ -89,9 +89,8 @@ BUGS = (
     planted(
         "GONE on the word of fewer than a quorum",
         "src_cython/round.pyx",
-        "        elif answered >= self.quorum or self.operation_code == "
-        "OPERATION_ACQUIRE:",
-        "        else:",
+        "            self.master_count - self.counts[VOTE_TAKEN] < self.quorum\n",
+        "            True\n",
     ),
     planted(
         "a late shorter extension forgotten",
@@ -106,12 +105,9 @@ BUGS = (
     planted(
         "releases forgotten where a frozen server's connection is given up",
         "src_cython/debts.pyx",
-        "        if round.operation_code == OPERATION_RELEASE:\n"
-        "            debts_carry(self, round, entry.key_until_ns, now_ns)\n",
-        "        if round.operation_code == OPERATION_RELEASE and (\n"
-        '            not reason.startswith("owed a reply")\n'
-        "        ):\n"
-        "            debts_carry(self, round, entry.key_until_ns, now_ns)\n",
+        "            debts_carry(self, round, entry.key_until_ns, True)\n",
+        '            if not reason.startswith("owed a reply"):\n'
+        "                debts_carry(self, round, entry.key_until_ns, True)\n",
     ),
     planted(
         "a master that is silent is taken for one that refused",
@@ -122,14 +118,14 @@ BUGS = (
     ),
     planted(
         "close() does not wait for the releases that are owed",
-        "src_cython/threads.pyx",
+        "src_cython/settlement.pyx",
         "        if (<Master>master).debts.count:\n",
         "        if False and (<Master>master).debts.count:\n",
     ),
     planted(
         "a round's deadline noted by nobody",
         "src_cython/engine.pyx",
-        "    engine_note_time(self, now_ns + round.terms.timeout_ns)\n",
+        "    engine_note_time(self, round.deadline_ns)\n",
         "",
     ),
 )

@@ -172,7 +172,7 @@ def test_round_of_all_when_lost_then_all_its_keys_are_released_where_they_may_be
         sent(engine, master)
     answer(engine, b":1\r\n", b":0\r\n", b":0\r\n")
     engine_end(engine, round, T0 + MS)
-    call = [b"EVALSHA", scripts.RELEASE_ALL_SHA1, b"2", b"a", b"b", round.token]
+    call = [b"EVAL", scripts.RELEASE_ALL, b"2", b"a", b"b", round.token]
     assert [sent(engine, master) for master in range(3)] == [[call], [], []]
 
 
@@ -189,7 +189,7 @@ def test_roll_back_of_all_when_its_connection_is_lost_then_is_sent_on_the_next()
         sent(engine)
         rest = handshake_replies(info(run_id="id0")).removeprefix(HELLO)
         answer(engine, rest, at_ns=T0 + S)
-    call = [b"EVALSHA", scripts.RELEASE_ALL_SHA1, b"2", b"a", b"b", round.token]
+    call = [b"EVAL", scripts.RELEASE_ALL, b"2", b"a", b"b", round.token]
     assert sent(engine) == [call]
 
 
@@ -228,7 +228,7 @@ def test_acquire_of_all_when_rolled_back_then_is_not_repeated_after_noscript(
         answer(engine, b":0\r\n" + TIME_REPLY, b":0\r\n" + TIME_REPLY)
     sent(engine, 2)
     give_up(engine, round, T0 + MS)
-    assert [words[1] for words in sent(engine, 2)] == [scripts.RELEASE_ALL_SHA1]
+    assert [words[1] for words in sent(engine, 2)] == [scripts.RELEASE_ALL]
     engine_on_bytes(engine, 2, NOSCRIPT + TIME_REPLY, T0 + 2 * MS)
     assert sent(engine, 2) == []
     assert said_of(round, 2) == (Vote.FAILED, NOSCRIPT[1:-2].decode())

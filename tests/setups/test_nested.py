@@ -7,20 +7,29 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import pytest
 import redis
 
 from fastredlock import FastRedlock, ReleaseStatus
 from fastredlock._core import (
+    Engine,
     MasterState,
     Operation,
+    Round,
     Vote,
+    engine_by_hand,
+    engine_let_out,
     engine_on_bytes,
     engine_on_lost,
+    engine_take_in,
+    engine_take_outgoing,
+    engine_undo,
 )
 
 from .wire import (
     MS,
     START_NS,
+    TERMS,
     S,
     begin,
     info,
@@ -95,3 +104,71 @@ def test_release_when_done_inside_of_another_then_does_not_wait_for_its_replies(
             is_armed[0] = False
     assert len(elapsed) >= 10
     assert max(elapsed) < 0.4  # the round timeout is 0.5 s
+
+
+def engine_of_three(*lost: int) -> Engine:
+    """Make an engine of three masters that has lost some: their votes are made."""
+    engine = make_ready(new_engine(3), [info(run_id=f"id{i}") for i in range(3)])
+    engine_by_hand(engine)
+    for i in lost:
+        engine_on_lost(engine, i, "cut", START_NS)
+    return engine
+
+
+def commands(engine: Engine) -> list[tuple[int, int]]:
+    """Count the SETs and the releases that stand in the outgoing buffers."""
+    sent = [engine_take_outgoing(engine, i) for i in range(3)]
+    return [(each.count(b"SET"), each.count(b"EVAL")) for each in sent]
+
+
+class Withdrawal:
+    """Withdraw a round at the k-th collection."""
+
+    def __init__(self, engine: Engine, round: Round, k: int) -> None:
+        self.engine = engine
+        self.round = round
+        self.left = k
+        self.was_opened = False
+
+    def __call__(self) -> None:
+        self.left -= 1
+        if self.left == 0:
+            self.was_opened = self.round.is_opened
+            engine_undo(self.engine, self.round, T0)
+
+
+@pytest.mark.parametrize("lost", [(1,), (1, 2)])
+def test_round_when_withdrawn_in_its_own_opening_then_no_set_is_without_release(
+    lost: tuple[int, ...],
+) -> None:
+    """F10: a finalizer takes the request by which another thread gives it up."""
+    kept: list[list[int]] = [[] for _ in range(200)]  # the next list is made anew
+    for k in range(1, 30):
+        engine = engine_of_three(*lost)
+        round = engine.new_round(0, b"key", b"token", TERMS)
+        withdrawal = Withdrawal(engine, round, k)
+        with at_every_collection(withdrawal):
+            kept.append([])  # so that the next but one begins a collection
+            engine_take_in(engine, round, T0)
+        if withdrawal.left > 0:
+            break
+        engine_let_out(engine, T0 + 2 * S)
+        for sets, releases in commands(engine):
+            assert sets <= releases * withdrawal.was_opened, k
+    assert k > 1
+
+
+def test_round_when_withdrawn_before_it_is_taken_in_then_is_sent_once_or_never() -> (
+    None
+):
+    """F10: its own request comes after the one that withdraws it."""
+    engine = engine_of_three(1)
+    taken = engine.new_round(0, b"key", b"token", TERMS)
+    engine_undo(engine, taken, T0)
+    engine_take_in(engine, taken, T0)
+    assert commands(engine) == [(0, 0)] * 3
+    release = engine.new_release(begin(engine, T0), TERMS)
+    commands(engine)
+    engine_undo(engine, release, T0)
+    engine_take_in(engine, release, T0)
+    assert commands(engine) == [(0, 1), (0, 0), (0, 1)]

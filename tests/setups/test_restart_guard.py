@@ -9,16 +9,31 @@ import pytest
 import redis
 from behaviour.helpers import MakeLocks, granted, set_all, wait_until
 
-from fastredlock import Retry, Vote
+from fastredlock import Retry, Vote, scripts
 from fastredlock._core import (
+    Engine,
     Operation,
     Verdict,
+    engine_due,
     engine_on_bytes,
+    engine_on_connected,
     engine_on_lost,
+    engine_take_outgoing,
 )
 from fastredlock.testing import LocalMasters
 
-from .wire import START_NS, S, begin, info, make_ready, new_engine, said_of
+from .wire import (
+    MS,
+    START_NS,
+    S,
+    begin,
+    handshake_replies,
+    info,
+    make_ready,
+    mark,
+    new_engine,
+    said_of,
+)
 
 MAX_TTL = 1.0  # s; so that servers are old enough after 2 s
 
@@ -90,6 +105,104 @@ def test_guard_when_a_lease_is_extended_or_released_then_the_master_is_asked(
     assert said_of(round)[0] is Vote.TAKEN
 
 
+# --- F2: what uptime does not tell ----------------------------------------------------
+
+OLD = info(run_id="a", uptime_in_seconds=10**6)
+OTHER = info(run_id="b", uptime_in_seconds=10**6)
+NAMELESS = info(uptime_in_seconds=10**6)
+
+
+def reconnected(
+    engine: Engine, said: bytes, now_ns: int, marked: bytes = mark()
+) -> Engine:
+    engine_on_lost(engine, 0, "cut", now_ns - S // 10)
+    return make_ready(engine, [said], now_ns, marked)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [(OLD, OTHER), (OLD, NAMELESS), (NAMELESS, OTHER)]
+)
+def test_guard_when_another_run_id_answers_then_it_waits_whatever_the_uptime(
+    first: bytes, second: bytes
+) -> None:
+    """F2: the memory of this client."""
+    engine = make_ready(new_engine(max_ttl_ns=10 * S), [first], marked=mark())
+    assert said_of(begin(engine, START_NS))[0] is Vote.PENDING
+    reconnected(engine, second, START_NS + S)
+    assert said_of(begin(engine, START_NS + 2 * S)) == (
+        Vote.FAILED,
+        "restarted or replaced: its run id is new, votes in 10.0 s",
+    )
+    assert said_of(begin(engine, START_NS + 12 * S - 1))[0] is Vote.FAILED
+    assert said_of(begin(engine, START_NS + 12 * S))[0] is Vote.PENDING
+
+
+def test_guard_when_it_reconnects_to_the_other_server_then_the_wait_goes_on() -> None:
+    """F2: the second connection knows this run id, and must not shorten the wait."""
+    engine = make_ready(new_engine(max_ttl_ns=10 * S), [OLD])
+    reconnected(engine, OTHER, START_NS + S)
+    reconnected(engine, OTHER, START_NS + 2 * S)
+    assert said_of(begin(engine, START_NS + 12 * S - 1))[0] is Vote.FAILED
+    assert said_of(begin(engine, START_NS + 12 * S))[0] is Vote.PENDING
+
+
+def test_guard_when_the_handshake_with_another_fails_then_it_is_not_known_later() -> (
+    None
+):
+    engine = make_ready(new_engine(max_ttl_ns=10 * S), [OLD])
+    for end in (handshake_replies(OTHER), handshake_replies(OTHER)[:-2]):
+        engine_on_lost(engine, 0, "cut", START_NS)
+        engine_due(engine, True, START_NS + S)
+        engine_on_connected(engine, 0, START_NS + S)
+        engine_on_bytes(engine, 0, end, START_NS + S)
+        engine_take_outgoing(engine, 0)
+    reconnected(engine, OTHER, START_NS + 2 * S)
+    assert said_of(begin(engine, START_NS + 13 * S - 1))[0] is Vote.FAILED
+
+
+def test_guard_when_a_quarantine_stands_then_it_waits_on_our_clock_from_the_reply() -> (
+    None
+):
+    """F2: the memory of the others."""
+    engine = new_engine(max_ttl_ns=10 * S)
+    make_ready(engine, [OLD], marked=mark(left_ms=4000))
+    assert said_of(begin(engine, START_NS)) == (
+        Vote.FAILED,
+        "restarted, replaced or emptied: in quarantine, votes in 4.0 s",
+    )
+    assert said_of(begin(engine, START_NS + 4 * S))[0] is Vote.FAILED
+    assert said_of(begin(engine, START_NS + 4 * S + MS))[0] is Vote.PENDING
+
+
+@pytest.mark.parametrize(
+    ("marked", "wait_ns"),
+    [
+        (b"-OOM command not allowed\r\n", 11 * S),  # it may take SETs again soon
+        (b"-MISCONF Redis cannot persist\r\n", 11 * S),
+        (b"$2\r\nOK\r\n", 11 * S),
+        (mark(left_ms=10**30), 10**9 * S),
+        (b"-NOPERM No permissions to access a key\r\n", 0),  # told; uptime counts
+    ],
+)
+def test_guard_when_the_marker_is_refused_then_it_waits_unless_the_acl_forbids_it(
+    marked: bytes, wait_ns: int
+) -> None:
+    engine = make_ready(new_engine(max_ttl_ns=10 * S), [OLD], marked=marked)
+    if wait_ns:
+        assert said_of(begin(engine, START_NS + wait_ns - 1))[0] is Vote.FAILED
+    if wait_ns < 10**9:
+        assert said_of(begin(engine, START_NS + wait_ns))[0] is Vote.PENDING
+
+
+def test_guard_when_not_set_then_no_marker_is_asked_for() -> None:
+    engine = new_engine()
+    engine_due(engine, True, START_NS)
+    engine_on_connected(engine, 0, START_NS)
+    engine_on_bytes(engine, 0, handshake_replies(OLD), START_NS)
+    assert scripts.MARKER not in engine_take_outgoing(engine, 0)
+    assert said_of(begin(engine, START_NS))[0] is Vote.PENDING
+
+
 def test_guard_when_not_set_then_a_young_master_votes() -> None:
     engine = make_ready(new_engine(), [info(uptime_in_seconds=0)])
     assert said_of(begin(engine, START_NS))[0] is Vote.PENDING
@@ -147,7 +260,7 @@ def test_exclusion_when_a_master_restarts_empty_and_all_guard_then_is_kept(
     # Master 0 is young from the test before: it counts as down, four are left.
     retry = Retry(delay=0.01, unreachable_tries=1000)
     other = make_locks(old_masters.urls, max_ttl=MAX_TTL, ttl=MAX_TTL, retry=retry)
-    other.connect()
+    granted(other.acquire("warm-up", timeout=10)).release()  # markers, quarantine over
     lease = lose_one_of_three_votes(make_locks, old_masters, raw_servers, "kept")
     taken = granted(other.acquire("kept", timeout=10))
     assert not lease.is_valid  # type: ignore[attr-defined]
@@ -159,14 +272,17 @@ def test_exclusion_when_a_master_restarts_empty_and_all_guard_then_is_kept(
 def test_guard_when_the_restarted_master_is_old_enough_then_it_votes_again(
     make_locks: MakeLocks, old_masters: LocalMasters
 ) -> None:
+    retry = Retry(delay=0.01, unreachable_tries=1000)  # no marker yet: all wait
+    options = {"max_ttl": 0.1, "ttl": 0.1, "round_timeout": 0.05, "retry": retry}
+    locks = make_locks(old_masters.urls, **options)
+    granted(locks.acquire("again", timeout=5)).release()
     old_masters.stop(0)
     old_masters.start(0)
-    locks = make_locks(old_masters.urls, max_ttl=0.1, ttl=0.1, round_timeout=0.05)
 
     def votes_again() -> bool:
         lease = granted(locks.acquire("again", timeout=5))
         lease.release()
-        return lease.votes[0].vote is not Vote.FAILED
+        return lease.votes[0].vote is Vote.GRANTED
 
     assert not votes_again()
     assert wait_until(votes_again)

@@ -10,13 +10,20 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from behaviour.helpers import KEY, MakeLocks, Raw, granted, wait_until
+from behaviour.helpers import KEY, MakeLocks, Raw, granted, reason, wait_until
 from fake_server import FakeServer
 
-from fastredlock import FastRedlock, QuorumUnreachableError, Retry, Vote
+from fastredlock import (
+    FastRedlock,
+    QuorumUnreachableError,
+    ReleaseStatus,
+    Retry,
+    Vote,
+)
 from fastredlock._core import engine_on_bytes
 from fastredlock.testing import LocalMasters, _find_program
 
+from .programs import PROGRAMS
 from .wire import START_NS, S, begin, bulk, info, make_ready, new_engine, said_of
 
 IMPATIENT = Retry(delay=0.01)
@@ -205,3 +212,40 @@ def test_clock_when_a_server_jumps_between_two_rounds_then_is_told_once() -> Non
         engine_on_bytes(engine, 0, b"+OK\r\n" + time_reply, START_NS + at_s * S)
         assert said_of(round)[0] is Vote.GRANTED
     assert list(engine.warnings) == [("127.0.0.1:7001", "its clock jumped by +3.000 s")]
+
+
+# --- servers that say little before a login, or nothing at all ------------------------
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_server_when_it_has_no_hello_and_wants_a_password_then_is_logged_in_to(
+    make_locks: MakeLocks, program: str
+) -> None:
+    """F21: Valkey 9 answers NOAUTH to whatever it does not know before a login."""
+    options = ("--rename-command", "HELLO", "", "--requirepass", "pw")
+    with LocalMasters(1, options=options, server=program) as masters:
+        locks = make_locks([masters.urls[0].replace("//", "//:pw@")])
+        lease = granted(locks.acquire(KEY, timeout=0))
+        assert lease.release() is ReleaseStatus.RELEASED
+
+
+def test_server_when_paused_then_nothing_is_said_about_tls(
+    make_locks: MakeLocks,
+) -> None:
+    """F21: "does this port want rediss://?" of a server that stands still; it grew."""
+    with LocalMasters(1) as masters:
+        masters.pause(0)
+        locks = make_locks(masters.urls, connect_timeout=0.05)
+        said = {reason(locks) for _ in range(5)}
+    (silent,) = said - {"connecting", "no answer to the handshake yet"}
+    assert silent == "no answer to the handshake within 0.05 s: paused or overloaded?"
+
+
+def test_server_when_it_hangs_up_at_the_first_plain_word_then_tls_is_guessed(
+    make_locks: MakeLocks,
+) -> None:
+    with FakeServer({b"HELLO": b""}) as server:
+        locks = make_locks([server.url])
+        said = [reason(locks) for _ in range(5)][-1]
+    assert said.endswith("(before it said anything: does this port want rediss://?)")
+    assert said.count("rediss://") == 1

@@ -31,9 +31,13 @@ SCRIPTS = Scripts(
     Script(scripts.ACQUIRE_ALL, scripts.ACQUIRE_ALL_SHA1),
     Script(scripts.EXTEND_ALL, scripts.EXTEND_ALL_SHA1),
     Script(scripts.RELEASE_ALL, scripts.RELEASE_ALL_SHA1),
+    Script(scripts.ACQUIRE_AGAIN, scripts.ACQUIRE_AGAIN_SHA1),
+    probe=Script(scripts.PROBE, scripts.PROBE_SHA1),
+    marker=Script(scripts.MARKER, scripts.MARKER_SHA1),
 )
 TERMS = Terms(ttl_ms=10_000, drift_ns=102 * MS, timeout_ns=500 * MS)
 HELLO = b"%1\r\n+server\r\n+redis\r\n"
+ALLOWED = b"*0\r\n"  # what the probe says where nothing is forbidden
 
 
 def new_engine(count: int = 1, max_ttl_ns: int = 0) -> Engine:
@@ -54,17 +58,27 @@ def bulk(data: bytes) -> bytes:
 
 def handshake_replies(info_reply: bytes) -> bytes:
     """Encode what a server answers to a whole handshake."""
-    return HELLO + b"+OK\r\n" + info_reply + bulk(b"0" * 40) * 6
+    return HELLO + b"+OK\r\n" + info_reply + bulk(b"0" * 40) * 6 + ALLOWED * 2
+
+
+def mark(left_ms: int = -2, holder: bytes = b"x") -> bytes:
+    """Encode what a server answers to the marker script; by default: all is well."""
+    return b"*2\r\n:%d\r\n" % left_ms + bulk(holder)
 
 
 def make_ready(
-    engine: Engine, infos: Sequence[bytes], now_ns: int = START_NS
+    engine: Engine,
+    infos: Sequence[bytes],
+    now_ns: int = START_NS,
+    marked: bytes = mark(),
 ) -> Engine:
     """Connect every master that is due; each answers INFO with its entry."""
     for i in engine_due(engine, True, now_ns):
         engine_on_connected(engine, i, now_ns)
         engine_take_outgoing(engine, i)
         engine_on_bytes(engine, i, handshake_replies(infos[i]), now_ns)
+        if scripts.MARKER in engine_take_outgoing(engine, i):
+            engine_on_bytes(engine, i, marked, now_ns)
         engine_take_outgoing(engine, i)
     return engine
 

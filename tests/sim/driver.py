@@ -31,7 +31,6 @@ from fastredlock._core import (
 )
 from fastredlock._locks import CLOSE_WITHIN_NS
 
-from .known import UNCURED
 from .world import FOREVER_NS, S
 
 if TYPE_CHECKING:
@@ -108,8 +107,7 @@ class Driver:
             yield from self._look_again()
             now_ns = process._now_ns()
         yield CHECKPOINT
-        if "F10" not in UNCURED or not work_was_submitted(round):
-            engine_take_in(engine, round, now_ns)
+        engine_take_in(engine, round, now_ns)
         process.open_due()
         yield CHECKPOINT
         if round.closed_ns:
@@ -199,6 +197,8 @@ class Driver:
         process = self._process
         if self._requests:
             yield from self._take_requests()
+        if self._engine.is_closed and not any(process.connections):
+            limit_ns = 0  # just now, by one of these requests: nothing will come
         self._flush()
         if not (process.readable or self._requests):
             sleep_ns = process._now_ns() + SLEEP_LIMIT_NS

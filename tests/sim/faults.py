@@ -211,7 +211,10 @@ class Nemesis:
     # --- beyond the declared assumptions ----------------------------------------------
 
     def _restart_losing(self) -> None:
-        self._restart(self._server(), is_losing=True)
+        server = self._server()
+        self._restart(server, is_losing=True)
+        if self.world.chance(0.5):  # another one, up for long, takes its address
+            server.age_s = 1_000_000
 
     def _jump(self) -> None:
         server = self._server()

@@ -26,8 +26,16 @@ from fastredlock._core import Operation, Round, Vote, round_answers
 from fastredlock._locks import CLOSE_WITHIN_NS
 from fastredlock.lease import BaseLease, ReleaseStatus
 
-from .known import UNCURED
-from .question import ACQUIRE, FAILED, RELEASE, VOTE_OF, Question, question_of
+from .question import (
+    ACQUIRE,
+    FAILED,
+    GRANTED,
+    RELEASE,
+    TAKEN,
+    VOTE_OF,
+    Question,
+    question_of,
+)
 from .server import OK, ONE
 from .world import FOREVER_NS, World
 
@@ -81,15 +89,13 @@ class Judge:
         self._holds: dict[bytes, list[Hold]] = {}
         self._heard: dict[tuple[int, int, Question], list[int]] = {}
         self._unknown: set[tuple[int, int, Question]] = set()  # answered NOSCRIPT
-        self._sets: set[tuple[int, bytes]] = set()
+        self._sets: dict[tuple[int, bytes], Connection] = {}
         self._released: set[tuple[int, bytes]] = set()
-        self.set_late: set[tuple[int, bytes]] = set()  # out of a closed connection
-        self.set_behind: set[tuple[int, bytes]] = set()  # ...after its release
+        self.set_behind: set[tuple[int, bytes]] = set()  # out of a closed connection
         self.extended_late: set[tuple[int, bytes]] = set()
         self.refused: set[tuple[int, bytes]] = set()
         self.unknown_script: set[tuple[int, bytes]] = set()  # of its last release
         self.ended: dict[bytes, Ended] = {}
-        self.under_way: set[bytes] = set()  # tokens of rounds at a close()
 
     def fail(self, promise: str, text: str) -> None:
         """End the run."""
@@ -174,6 +180,8 @@ class Judge:
             known = heard
             if operation == ACQUIRE and not heard and asked in self._unknown:
                 known = [FAILED]  # asked no more, where it was undone
+            if operation == RELEASE and process.losses and TAKEN in heard:
+                known = [*heard, GRANTED]  # deleted by the same on a lost connection
             is_lost = is_over and operation == ACQUIRE and heard
             if (is_answered and vote not in known) or (is_lost and [vote] != heard):
                 self.fail(
@@ -213,12 +221,12 @@ class Judge:
                 self.unknown_script.add(at)
             return  # it has done nothing
         if operation == ACQUIRE:
-            if at in self._sets:
+            # Asked again on the next connection, it may be executed on both.
+            first = self._sets.get(at)
+            if first is not None and not (first.is_given_up or connection.is_given_up):
                 self.fail("I3", f"server {at[0]} got SET {token.decode()} twice")
-            self._sets.add(at)
+            self._sets[at] = connection
             is_set = reply in (OK, ONE)
-            if connection.is_given_up:
-                self.set_late.add(at)
             if is_set and at in self._released:
                 if not connection.is_given_up:
                     self.fail(
@@ -251,18 +259,17 @@ class Judge:
         }
         for worker in process.workers:
             round = worker.round
-            if round is not None and not worker.is_done:
-                self.under_way.add(round.token)
-                if int(round.operation) == ACQUIRE:  # its caller gets no lease
-                    self.on_ended(process, round.token, "under way at close()", True)
+            if round is None or worker.is_done or int(round.operation) != ACQUIRE:
+                continue
+            if round.is_won:  # a lease, whose holder has not gone on yet
+                continue
+            self.on_ended(process, round.token, "under way at close()", True)
 
     # --- I4, I5 -----------------------------------------------------------------------
 
     def on_returned(self, process: Process, took_ns: int, limit_ns: int) -> None:
         """A call has returned, undisturbed by pauses of its process."""
         if process._engine.is_closed:
-            if "S1" in UNCURED:
-                return
             limit_ns += CLOSE_WITHIN_NS  # spent by the leader for another's close()
         slack_ns = 20_000_000 + limit_ns // 50  # wake-ups, and the rates of the clocks
         if took_ns > limit_ns + slack_ns:

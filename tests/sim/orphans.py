@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .known import UNCURED
 from .world import FOREVER_NS, MS, World
 
 if TYPE_CHECKING:
@@ -96,10 +95,4 @@ class Orphans:
             # Known and left: a slower minority answers NOSCRIPT to the release of a
             # lease when nobody reads any more.
             return "its release met NOSCRIPT, and its client does nothing more"
-        if "F12" in UNCURED and at in judge.unknown_script:
-            return "F12: its roll-back met NOSCRIPT"
-        if "F5" in UNCURED and at in judge.set_late:
-            return "F5: set out of a connection closed before"
-        if "F4" in UNCURED and ended.process.exited_ns and token in judge.under_way:
-            return "F4: its round was under way at close()"
         return ""

@@ -72,6 +72,9 @@ class Process:
                 acquire_all=Script(scripts.ACQUIRE_ALL, scripts.ACQUIRE_ALL_SHA1),
                 extend_all=Script(scripts.EXTEND_ALL, scripts.EXTEND_ALL_SHA1),
                 release_all=Script(scripts.RELEASE_ALL, scripts.RELEASE_ALL_SHA1),
+                acquire_again=Script(scripts.ACQUIRE_AGAIN, scripts.ACQUIRE_AGAIN_SHA1),
+                probe=Script(scripts.PROBE, scripts.PROBE_SHA1),
+                marker=Script(scripts.MARKER, scripts.MARKER_SHA1),
             ),
             settings.connect_timeout_ns,
             (),
@@ -152,6 +155,9 @@ class Process:
                 data, heard = connection.receive()
                 self.judge.on_heard(self, connection.index, heard)
             arrivals.append((connection.index, is_new, data, connection.error))
+            if connection.error:  # it may be opened again at once
+                connection.give_up()
+                self.connections[connection.index] = None
         return arrivals, ALL_QUIET & ~readable
 
     def open_due(self) -> None:

@@ -16,6 +16,7 @@ SCRIPT_OF = {
     text: operation
     for operation, texts in (
         (ACQUIRE, (scripts.ACQUIRE_ALL, scripts.ACQUIRE_ALL_SHA1)),
+        (ACQUIRE, (scripts.ACQUIRE_AGAIN, scripts.ACQUIRE_AGAIN_SHA1)),
         (EXTEND, (scripts.EXTEND, scripts.EXTEND_SHA1)),
         (EXTEND, (scripts.EXTEND_ALL, scripts.EXTEND_ALL_SHA1)),
         (RELEASE, (scripts.RELEASE, scripts.RELEASE_SHA1)),

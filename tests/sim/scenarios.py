@@ -35,6 +35,7 @@ class Stage:
             clock = Clock(EPOCH_NS, 0)
             server = Server(self.world, index, clock, self.judge)
             server.started_s -= 1_000_000
+            server.mark()
             self.servers.append(server)
         self.judge.servers = self.servers
 
@@ -99,6 +100,33 @@ def five_servers_one_restarts(max_ttl: float | None) -> Stage:
     stage.restart(2)
     stage.cut_off(b, 0, 1)
     try_to_take(stage, b, "B")
+    return stage
+
+
+def five_servers_one_is_replaced(max_ttl: float | None, is_new: bool) -> Stage:
+    """The same; but the empty server that comes back as 2 has been up for long.
+
+    A failover to another machine, or a wall clock that was set forward after a restart.
+    B had a connection to the old server, or it is new and knows nothing (is_new). In
+    the first case other clients have asked the other server before: it has a marker.
+    """
+    stage = Stage(5, max_ttl=max_ttl)
+    a, b = stage.process(), stage.process()
+    stage.take(a, "warm-up")
+    stage.do(a, stage.leases["warm-up"].release())
+    if not is_new:
+        stage.take(b, "warm-up of B")
+        stage.do(b, stage.leases["warm-up of B"].release())
+    stage.cut_off(a, 3, 4)
+    stage.take(a, "A")
+    stage.servers[2].age_s = 3600
+    stage.restart(2)
+    if not is_new:
+        stage.servers[2].mark()
+    stage.cut_off(b, 0, 1)
+    for _ in range(5):  # B reconnects in between
+        try_to_take(stage, b, "B")
+        stage.world.run(stage.world.now_ns + 50 * MS)
     return stage
 
 

@@ -12,7 +12,6 @@ from fastredlock.lease import ReleaseStatus
 from .driver import SLEEP
 from .faults import DECLARED, Nemesis
 from .judge import Judge, Violation
-from .known import UNCURED
 from .network import Path
 from .orphans import Orphans
 from .process import Process, new_settings
@@ -50,9 +49,7 @@ class Schedule:
         self.until_ns = draw.choice((500 * MS, S, S, 2 * S, 2 * S, 3 * S, 8 * S))
         self.base_ns = draw.choice((50_000, 500_000, 5 * MS))
         ttls_ms = (100, 400), (400, 2000), (300,), (200, 203, 3000), (1500, 6000)
-        if "F11" not in UNCURED:
-            ttls_ms = *ttls_ms, (300, 60_000)
-        self.ttls_ms = draw.choice(ttls_ms)
+        self.ttls_ms = draw.choice((*ttls_ms, (300, 60_000)))
         self.is_guarded = draw.random() < 0.25 and "restart" not in broken
         self.judge = Judge(self.world)
         self.judge.is_naive = "heed" in broken
@@ -86,6 +83,7 @@ class Schedule:
         clock = Clock(EPOCH_NS + draw.randrange(S), rate_ppm)
         server = Server(self.world, index, clock, self.judge)
         server.started_s -= 1_000_000
+        server.mark()
         server.is_old = draw.random() < 0.1
         server.is_compare_broken = "compare" in self.broken
         return server

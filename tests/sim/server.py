@@ -64,11 +64,12 @@ class Server:
         self.connections: list[Connection] = []
         self._waiting: list[tuple[Connection, bytes]] = []
         self._starts = 0
+        self.age_s = 0  # of the process that starts next
         self._commands: dict[bytes, Callable[[list[bytes]], bytes]] = {
             b"SET": self._set, b"EVALSHA": self._script, b"EVAL": self._script,
             b"HELLO": self._hello, b"INFO": self._info, b"TIME": self._time,
             b"SCRIPT": self._script_load, b"AUTH": self._ok, b"SELECT": self._ok,
-            b"CLIENT": self._ok,
+            b"CLIENT": self._client,
         }  # fmt: skip
         self.start()
 
@@ -80,8 +81,11 @@ class Server:
         """Begin a process: new run_id, no scripts."""
         self._starts += 1
         self.run_id = f"{self.index:020x}{self._starts:020x}"
-        self.started_s = self.wall_ms() // 1000
+        self.started_s = self.wall_ms() // 1000 - self.age_s
+        self.age_s = 0
         self.loaded: set[bytes] = set()
+        self.clients: list[Connection] = []  # by client id, from 1
+        self.killed: set[Connection] = set()
         self.is_down = False
         calm_ns = max(self.paused_until_ns, self.world.now_ns)
         self.calm_from_ns = FOREVER_NS if self.refuses else calm_ns
@@ -127,11 +131,30 @@ class Server:
         reader = connection.reader
         reader.feed(data)
         while (words := reader.gets()) is not INCOMPLETE:
+            if connection in self.killed:
+                return
             question = self.judge.on_command(connection, words)
             reply = self.execute(words)
+            if words[0] == b"HELLO" and reply.startswith(b"%"):
+                self.clients.append(connection)
+                reply = reply.replace(b"%2", b"%3") + (
+                    b"+id\r\n:%d\r\n" % len(self.clients)
+                )
             if question is not None:
                 self.judge.on_executed(connection, question, reply)
             connection.answer(question, reply)
+
+    def _client(self, words: list[bytes]) -> bytes:
+        """End a connection, of which nothing more is executed; or take a name."""
+        if words[1:3] != [b"KILL", b"ID"]:
+            return OK
+        client_id = int(words[3])
+        if client_id > len(self.clients):
+            return ZERO
+        victim = self.clients[client_id - 1]
+        self.world.tell(f"server {self.index} kills client {client_id}")
+        self.killed.add(victim)
+        return ONE
 
     def new_reader(self) -> Reader:
         """Return a parser for one connection's commands."""
@@ -190,24 +213,55 @@ class Server:
         digest = self._load(words[1]) if words[0] == b"EVAL" else words[1]
         if digest not in self.loaded:
             return NOSCRIPT
+        if digest == scripts.PROBE_SHA1:
+            return b"*0\r\n"
+        if digest == scripts.MARKER_SHA1:
+            return self._mark(*keys_and_arguments(words))
         keys, (token, *ttl) = keys_and_arguments(words)
         if digest == scripts.INSPECT_SHA1:
             return self._inspect(keys[0])
         if digest == scripts.ACQUIRE_ALL_SHA1:
-            return self._acquire_all(keys, token, int(ttl[0]))
+            return self._acquire_all(keys, (None,), token, int(ttl[0]))
+        if digest == scripts.ACQUIRE_AGAIN_SHA1:
+            return self._acquire_all(keys, (None, token), token, int(ttl[0]))
         if digest in (scripts.RELEASE_SHA1, scripts.RELEASE_ALL_SHA1):
             return self._release(keys, token)
         return self._extend(keys, token, int(ttl[0]))
+
+    def mark(self) -> None:
+        """Have the marker of a master that has voted for long."""
+        self.keys[b"fastredlock:voter"] = (self.run_id.encode(), 1 << 62)
+
+    def _mark(self, keys: list[bytes], words: list[bytes]) -> bytes:
+        # As scripts.MARKER, line by line; the model's clients all tell a run id.
+        (marker, quarantine), (name, wanted, _) = keys, words
+        span, left = int(wanted), -2
+        if (old := self.token_at(quarantine)) is not None:
+            left = self.keys[quarantine][1] - self.wall_ms()
+        is_known = self.token_at(marker) == name
+        if self.refuses and (not is_known or (old and span > int(old))):
+            return self.refuses
+        if not is_known:
+            left = span = max(left, span)
+            self.keys[marker] = (name, 1 << 62)
+        elif old is None or span <= int(old):
+            return b"*2\r\n:%d\r\n" % left + bulk(name)
+        else:
+            left += span - int(old)
+        self.keys[quarantine] = (b"%d" % span, self.wall_ms() + left)
+        return b"*2\r\n:%d\r\n" % left + bulk(name)
 
     def _inspect(self, key: bytes) -> bytes:
         standing = self.token_at(key)
         if standing is None:
             return b"*2\r\n" + NIL + b":-2\r\n"
         left_ms = self.keys[key][1] - self.wall_ms()
-        return b"*2\r\n" + bulk(standing) + b":%d\r\n" % left_ms
+        return b"*2\r\n" + bulk(b"=" + standing) + b":%d\r\n" % left_ms
 
-    def _acquire_all(self, keys: list[bytes], token: bytes, ttl_ms: int) -> bytes:
-        if any(self.token_at(key) is not None for key in keys):
+    def _acquire_all(
+        self, keys: list[bytes], free: tuple[object, ...], token: bytes, ttl_ms: int
+    ) -> bytes:
+        if any(self.token_at(key) not in free for key in keys):
             return ZERO
         if self.refuses:
             return self.refuses

@@ -17,6 +17,7 @@ from .scenarios import (
     an_old_extension_arrives_late,
     clocks_drift,
     extension_grows_after_a_shorter_one,
+    five_servers_one_is_replaced,
     five_servers_one_restarts,
     holder_pauses,
     said_by,
@@ -74,6 +75,8 @@ def test_schedules_when_seeds_differ_then_differ() -> None:
     ("scenario", "arguments"),
     [
         (five_servers_one_restarts, (None,)),
+        (five_servers_one_is_replaced, (None, False)),
+        (five_servers_one_is_replaced, (None, True)),
         (three_clocks_jump, (S,)),
         (clocks_drift, (30_000,)),
         (holder_pauses, (True,)),
@@ -90,6 +93,8 @@ def test_scenario_when_its_assumption_is_broken_then_two_hold_the_lock(
     ("scenario", "arguments"),
     [
         (five_servers_one_restarts, (2.0,)),
+        (five_servers_one_is_replaced, (2.0, False)),
+        (five_servers_one_is_replaced, (2.0, True)),
         (three_clocks_jump, (-S,)),
         (clocks_drift, (9_900,)),
         (holder_pauses, (False,)),

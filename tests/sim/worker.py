@@ -24,7 +24,6 @@ from fastredlock.errors import (
 from fastredlock.lease import ReleaseStatus
 
 from .driver import CHECKPOINT, MUTEX, SLEEP, WAIT
-from .known import UNCURED
 from .lease import SimLease
 from .process import Process
 from .world import MS, S
@@ -207,9 +206,7 @@ class Worker:
         finally:
             is_undisturbed = is_undisturbed and pauses_before == process.paused_until_ns
             if is_undisturbed and timeout_ns is not None:
-                round_ns = terms.timeout_ns
-                if "F11" not in UNCURED:  # a round has a ceiling, whatever the ttl
-                    round_ns = min(round_ns, S)
+                round_ns = min(terms.timeout_ns, S)  # a ceiling, whatever the ttl
                 limit_ns = timeout_ns + 2 * round_ns
                 judge.on_returned(process, self.world.now_ns - called_ns, limit_ns)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from functools import cache
 from os import getpid
 from time import monotonic
 from types import SimpleNamespace
@@ -27,12 +28,13 @@ def is_ours(thing: Any) -> bool:
     return bool(thing.__module__.startswith(__package__ or "fastredlock"))
 
 
-class _ThreadLocal(threading.local):
-    """What one thread holds; nothing at first, in every thread."""
+@cache
+def _thread_local(base: type) -> type:
+    """Return the type of what one thread holds; nothing at first, in every thread.
 
-    token: bytes | None = None
-    lease: Any = None
-    pid: int | None = None
+    `base` is threading.local as it is now: gevent and eventlet replace it.
+    """
+    return type("_ThreadLocal", (base,), {"token": None, "lease": None, "pid": None})
 
 
 class BaseLock:
@@ -85,7 +87,7 @@ class BaseLock:
         self.raise_on_release_error = raise_on_release_error
         self._clients = clients_of(redis)
         self.local: Any = (
-            _ThreadLocal()
+            _thread_local(threading.local)()
             if self.thread_local
             else SimpleNamespace(token=None, lease=None, pid=None)
         )

@@ -23,6 +23,7 @@ from ... import (
     MasterVote,
     QuorumUnreachableError,
     ReleaseStatus,
+    TokenReusedError,
     ValidityExhaustedError,
 )
 from ...asyncio import FastRedlock
@@ -32,6 +33,7 @@ from .._redis_py import (
     draw_token,
     encoded,
     is_held,
+    not_settled,
     out_of_time,
     patient_options,
     redis_error,
@@ -122,6 +124,8 @@ class Lock(BaseLock):
         mark = token_source.set(lambda: token)
         try:
             lease = await self._locks.acquire(self._key(), ttl=self._ttl(), timeout=0)
+        except TokenReusedError as error:
+            raise not_settled(error) from error
         except ConfigurationError as error:
             raise self._refused(error) from error
         except QuorumUnreachableError as error:

@@ -14,7 +14,7 @@ from redis.exceptions import RedisError
 
 from ... import NO_EXPIRY, Lease, MasterVote, QuorumUnreachableError
 from .._calls import ask, give_back, prolong, take, tries
-from .._redis_py import is_held, times_left_ms
+from .._redis_py import is_held, times_left_ms, unsettled
 from .._shared import shared_locks
 from ._errors import (
     AlreadyAcquired,
@@ -42,6 +42,11 @@ class Lock:
 
     `expire` is in whole s, None leaves the key until it is released; `signal_expire` is
     in ms. Raises ConfigurationError for a client that cannot be copied.
+
+    Leave `id` out, and it is drawn anew after every try or release that was not
+    confirmed. One that is given cannot be: a release that arrives late, of this process
+    or of another with the same id, deletes the lock taken with it since. What this
+    process knows of is refused: `acquire` raises ConnectionError then.
     """
 
     blocking: bool | None = None
@@ -82,6 +87,7 @@ class Lock:
         self._locks = shared_locks(releasing_with(int(signal_expire)), [redis_client])
         self._key = self._name.encode()
         self._lease: Lease | None = None
+        self._is_settled = True  # nothing sent for its id is still without an answer
         self._pid = getpid()
 
     # --- who holds it -----------------------------------------------------------------
@@ -124,6 +130,10 @@ class Lock:
         self._forget_parents()
         if (self._lease or not self._has_own_id) and self._held:
             raise AlreadyAcquired("Already acquired from this Lock instance.")
+        if self._lease is not None or not self._is_settled:
+            # Lost, or not released for sure: what is late must not meet the next lock.
+            self._lease, self._is_settled = None, True
+            self._renew_id()
         deadline = self._deadline(blocking, timeout)
         while not self._take():
             votes = ask(self._locks, self._key)
@@ -196,7 +206,11 @@ class Lock:
         lease = self._lease
         if lease is None or self._expire is None or not lease.is_valid:
             lease = self._adopted_to_extend()
-        if not prolong(lease, seconds):
+        try:
+            is_extended = prolong(lease, seconds)
+        finally:
+            self._is_settled = self._is_settled and lease not in unsettled
+        if not is_extended:
             raise NotAcquired(
                 f"Lock {self._name} is not acquired or it already expired."
             )
@@ -214,7 +228,9 @@ class Lock:
         if self._lock_renewal_thread is not None:
             raise AlreadyStarted("Lock refresh thread already started")
         logger_for_refresh_start.debug(
-            "Starting renewal thread for Lock(%r).", self._name
+            "Starting renewal thread for Lock(%r). Refresh interval: %s seconds.",
+            self._name,
+            self._lock_renewal_interval,
         )
         self._lock_renewal_stop = threading.Event()
         self._lock_renewal_thread = threading.Thread(
@@ -233,11 +249,13 @@ class Lock:
         thread, self._lock_renewal_thread = self._lock_renewal_thread, None
         if thread is None:
             return
-        logger_for_refresh_shutdown.debug("Ending renewal of Lock(%r).", self._name)
+        logger_for_refresh_shutdown.debug(
+            "Signaling renewal thread for Lock(%r) to exit.", self._name
+        )
         self._lock_renewal_stop.set()
         if thread is not threading.current_thread():
             thread.join()
-        logger_for_refresh_exit.debug("Renewal of Lock(%r) ended.", self._name)
+        logger_for_refresh_exit.debug("Renewal thread for Lock(%r) exited.", self._name)
 
     # --- giving back ------------------------------------------------------------------
 
@@ -251,10 +269,13 @@ class Lock:
         logger_for_release.debug("Releasing Lock(%r).", self._name)
         self._forget_parents()
         lease = self._lease or self._locks.adopt(self._key, self._token)
-        if not give_back(lease):
-            self._lease = None
-            raise self._not_acquired()
+        try:
+            is_released = give_back(lease)
+        finally:
+            self._is_settled = self._is_settled and lease not in unsettled
         self._lease = None
+        if not is_released:
+            raise self._not_acquired()
 
     def reset(self) -> None:
         """Delete the lock, whoever holds it, and wake one waiter."""

@@ -25,7 +25,7 @@ def renew(
     while not stop.wait(timeout=pause):
         lock = lockref()
         if lock is None:
-            log.debug("Lock(%r) was garbage collected.", name)
+            log.debug("Stopping loop because Lock(%r) was garbage collected.", name)
             break
         log.debug("Refreshing Lock(%r).", name)
         try:

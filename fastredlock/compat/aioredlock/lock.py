@@ -1,32 +1,18 @@
-"""aioredlock's Lock and errors, which `fastredlock.compat.aioredlock` has as well."""
+"""aioredlock's Lock; it is made by the manager."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from .errors import LockError
 
 if TYPE_CHECKING:
     from asyncio import Task
 
-    from ..asyncio import Lease
-    from .aioredlock import Aioredlock
-
-
-class AioredlockError(Exception):
-    """Catch every error of this module."""
-
-
-class LockError(AioredlockError):
-    """Report that a lock was not acquired, extended or released."""
-
-
-class LockAcquiringError(LockError):
-    """Report that others hold the lock, or that it is gone."""
-
-
-class LockRuntimeError(LockError):
-    """Report that fewer than a quorum of the masters could answer."""
+    from ...asyncio import Lease
+    from .algorithm import Aioredlock
 
 
 @dataclass
@@ -35,7 +21,7 @@ class Lock:
 
     lock_manager: Aioredlock
     resource: str
-    id: str = field(repr=False)  # who knows it can release the lock
+    id: Any = field(repr=False)  # who knows it can release the lock
     lock_timeout: float | None = 10.0
     valid: bool = False
 

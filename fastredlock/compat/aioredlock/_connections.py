@@ -5,43 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
-from .. import ConfigurationError
+from ... import ConfigurationError
+from .sentinel import Sentinel
 
 # What aioredis has for its own sockets, pools and parsers; no part of a lock.
 IGNORED = ("encoding", "loop", "maxsize", "minsize", "parser")
 CONNECT_TIMEOUTS = ("create_connection_timeout", "timeout")
 HIDDEN = "*******"
-
-
-class SentinelConfigError(Exception):
-    """Report that a Sentinel was not told its address, or whose master it is for."""
-
-
-class Sentinel:
-    """Name a service behind Redis Sentinel; an Aioredlock refuses it, and says so."""
-
-    def __init__(
-        self,
-        connection: Any,
-        master: str | None = None,
-        password: str | None = None,
-        db: int | None = None,
-        ssl_context: Any = None,
-    ) -> None:
-        if not isinstance(connection, dict | list | str | tuple):
-            raise SentinelConfigError("Invalid Sentinel Configuration")
-        named = None
-        if isinstance(connection, dict):
-            named = connection.get("master")
-        elif isinstance(connection, str):
-            named = parse_qs(urlsplit(connection).query).get("master", [None])[-1]
-        self.master = master or named
-        if self.master is None:
-            raise SentinelConfigError(
-                "Master name required for sentinel to be configured"
-            )
 
 
 def master_of(connection: Any) -> object:

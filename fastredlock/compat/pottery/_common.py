@@ -3,68 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from hashlib import sha256
-from logging import getLogger
 from math import ceil, inf
 from time import monotonic
 from typing import Any, ClassVar
 from uuid import uuid4
 
-from .. import (
+from ... import (
     FastRedlockError,
     MasterVote,
     QuorumUnreachableError,
     ValidityExhaustedError,
     Vote,
 )
-from ._shared import shared_locks
-
-logger = getLogger("pottery")  # as configured for the library
-
-
-@dataclass(eq=False)
-class PrimitiveError(Exception):
-    """Say which lock on which masters; `redis_errors`: one error per failed master."""
-
-    key: str
-    masters: Iterable[object] = field(repr=False)  # URLs may hold passwords
-    redis_errors: Iterable[Exception] = ()
-
-    _reason: ClassVar[str] = "error"
-
-    def __str__(self) -> str:
-        return "; ".join([f"{self.key}: {self._reason}", *map(str, self.redis_errors)])
-
-
-class QuorumNotAchieved(PrimitiveError, RuntimeError):  # noqa: N818 - its name
-    """Report that others hold the lock."""
-
-    _reason = "held by others"
-
-
-class TooManyExtensions(PrimitiveError, RuntimeError):  # noqa: N818 - its name
-    """Report that the lock was extended `num_extensions` times already."""
-
-    _reason = "extended too many times"
-
-
-class ExtendUnlockedLock(PrimitiveError, RuntimeError):  # noqa: N818 - its name
-    """Report that a majority has the lock no more, or could not say in time."""
-
-    _reason = "not extended"
-
-
-class ReleaseUnlockedLock(PrimitiveError, RuntimeError):  # noqa: N818 - its name
-    """Report that a majority had the lock no more, or could not be asked."""
-
-    _reason = "not released"
-
-
-class QuorumIsImpossible(PrimitiveError, RuntimeError):  # noqa: N818 - its name
-    """Report that a majority of the masters failed."""
-
-    _reason = "a majority of the masters failed"
+from .._shared import SameServerAllowed, shared_locks
+from .base import logger
+from .exceptions import (
+    ExtendUnlockedLock,
+    QuorumIsImpossible,
+    ReleaseUnlockedLock,
+    TooManyExtensions,
+)
 
 
 class DefaultMaster(str):
@@ -129,7 +88,9 @@ class Common:
 
     def _shared(self, make: Callable[..., Any]) -> Any:
         masters = sorted(self.masters, key=id)  # the same for equal sets
-        return shared_locks(make, masters, drift_factor=self._CLOCK_DRIFT_FACTOR)
+        return shared_locks(
+            make, SameServerAllowed(masters), drift_factor=self._CLOCK_DRIFT_FACTOR
+        )
 
     def _hold(self, lease: Any) -> None:
         self._lease = lease

@@ -1,10 +1,4 @@
-"""pottery 3.0.1's locks on fastredlock: change `from pottery import Redlock`, no more.
-
-Same keys (`redlock:` and the given one), UUIDs for tokens, seconds, exceptions, log
-lines. Other than the library, a second acquire on the same object does not make the
-holder's token unknown, nothing is sent after the call has returned, an extension that
-came too late is none, and an error of the body is never hidden by one of the release.
-"""
+"""pottery's blocking Redlock, and its decorator."""
 
 from __future__ import annotations
 
@@ -16,41 +10,19 @@ from time import monotonic
 from types import TracebackType
 from typing import Any, Literal, TypeVar
 
-from .. import (
+from ... import (
     FastRedlock,
     LeaseLostError,
     QuorumUnreachableError,
     ReleaseStatus,
     ValidityExhaustedError,
 )
-from ._pottery import (
-    Common,
-    DefaultMaster,
-    ExtendUnlockedLock,
-    PrimitiveError,
-    QuorumIsImpossible,
-    QuorumNotAchieved,
-    ReleaseUnlockedLock,
-    TooManyExtensions,
-    logger,
-    new_uuid,
-    seconds_of,
-    tries,
-)
-from ._pottery_asyncio import AIORedlock
-from ._shared import token_source, try_once
+from .._shared import token_source, try_once
+from ._common import Common, DefaultMaster, new_uuid, seconds_of, tries
+from .base import logger
+from .exceptions import PrimitiveError, QuorumNotAchieved
 
-__all__ = [
-    "AIORedlock",
-    "ExtendUnlockedLock",
-    "PrimitiveError",
-    "QuorumIsImpossible",
-    "QuorumNotAchieved",
-    "Redlock",
-    "ReleaseUnlockedLock",
-    "TooManyExtensions",
-    "synchronize",
-]
+__all__ = ["Redlock", "synchronize"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 Self = TypeVar("Self", bound="Redlock")

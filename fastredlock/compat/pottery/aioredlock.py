@@ -1,4 +1,4 @@
-"""pottery's awaitable Redlock; `fastredlock.compat.pottery` has it among its names."""
+"""pottery's awaitable Redlock."""
 
 from __future__ import annotations
 
@@ -7,26 +7,20 @@ from time import monotonic
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
-from .. import (
+from ... import (
     LeaseLostError,
     MasterVote,
     QuorumUnreachableError,
     ReleaseStatus,
     ValidityExhaustedError,
 )
-from ._pottery import (
-    Common,
-    PrimitiveError,
-    QuorumNotAchieved,
-    new_uuid,
-    seconds_of,
-    tries,
-)
-from ._shared import token_source
-from ._shared_asyncio import try_once
+from .._shared import token_source
+from .._shared_asyncio import try_once
+from ._common import Common, new_uuid, seconds_of, tries
+from .exceptions import PrimitiveError, QuorumNotAchieved
 
 if TYPE_CHECKING:
-    from ..asyncio import FastRedlock
+    from ...asyncio import FastRedlock
 
 Self = TypeVar("Self", bound="AIORedlock")
 
@@ -62,7 +56,7 @@ class AIORedlock(Common):
             context_manager_blocking=context_manager_blocking,
             context_manager_timeout=context_manager_timeout,
         )
-        from ..asyncio import FastRedlock  # here: pottery's other half needs no loop
+        from ...asyncio import FastRedlock  # here: pottery's other half needs no loop
 
         self._locks: FastRedlock = self._shared(FastRedlock)
 

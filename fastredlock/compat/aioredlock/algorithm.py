@@ -1,10 +1,4 @@
-"""aioredlock 0.7.3 on fastredlock: change `from aioredlock import Aioredlock`, no more.
-
-Same keys, UUIDs or given identifiers for tokens, seconds, and a task that extends locks
-without a timeout. Other than the library, extending never revives a lock that was lost
-and never deletes one that still stands, a lost lock is logged and no longer `valid`, a
-failed try leaves nothing behind, and a node that does not answer delays nothing.
-"""
+"""The manager: takes, extends and releases locks."""
 
 from __future__ import annotations
 
@@ -12,33 +6,32 @@ from asyncio import create_task, sleep
 from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from logging import Logger, getLogger
+from math import inf
 from random import uniform
 from typing import Any
 from uuid import uuid4
 
-from .. import (
+from ... import (
     LeaseLostError,
     MasterVote,
     QuorumUnreachableError,
     ReleaseStatus,
+    ResourceTakenError,
+    TokenReusedError,
     ValidityExhaustedError,
+    Vote,
 )
-from ..asyncio import FastRedlock, Lease
-from ._aioredlock import Lock, LockAcquiringError, LockError, LockRuntimeError
-from ._aioredlock_connections import Sentinel, master_of, without_password
-from ._shared import key_name, new_locks, token_source
-from ._shared_asyncio import try_once
+from ...asyncio import FastRedlock, Lease
+from .._shared import SameServerAllowed, key_name, new_locks, token_source
+from .._shared_asyncio import patiently
+from ._connections import master_of, without_password
+from .errors import LockAcquiringError, LockError, LockRuntimeError
+from .lock import Lock
 
-__all__ = [
-    "Aioredlock",
-    "Lock",
-    "LockAcquiringError",
-    "LockError",
-    "LockRuntimeError",
-    "Sentinel",
-]
+__all__ = ["Aioredlock"]
 
 LOCALHOST = [{"host": "localhost", "port": 6379}]
+SHORTEST = 0.003  # s; of less, drift leaves nothing
 WATCHED = 0.6  # of the ttl: after which a lock without a timeout is extended
 
 
@@ -69,7 +62,9 @@ class Aioredlock:
             raise ValueError("Retry delay must be greater than 0 seconds.")
         if self.internal_lock_timeout <= 0:
             raise ValueError("Internal lock_timeout must be greater than 0 seconds.")
-        masters = [master_of(connection) for connection in redis_connections]
+        masters = SameServerAllowed(
+            master_of(connection) for connection in redis_connections
+        )
         self._redlock: FastRedlock = new_locks(FastRedlock, masters)
         self._quorum = len(masters) // 2 + 1
         self._locks: dict[str, Lock] = {}  # by resource: the last one taken
@@ -83,16 +78,19 @@ class Aioredlock:
         self,
         resource: str,
         lock_timeout: float | None = None,
-        lock_identifier: str | None = None,
+        lock_identifier: Any = None,
     ) -> Lock:
         """Return a Lock for `lock_timeout` s, or one that is extended until released.
 
-        With the identifier of one that is held, that is extended. Raises
-        LockAcquiringError if others hold it after all tries, LockRuntimeError if fewer
-        than a quorum of the masters could answer the last one.
+        With the identifier of one that is held, that is extended; leave it out where
+        you can: a release of another lock with it, even of another process, that
+        arrives late deletes this one. Raises LockAcquiringError if others hold it
+        after all tries, LockRuntimeError if fewer than a quorum of the masters could
+        answer the last one, or a release with this identifier is not confirmed.
         """
         _check_timeout(lock_timeout)
         ttl = lock_timeout or self.internal_lock_timeout
+        _check_validity(ttl)
         lease = await self._taken(resource, ttl, lock_identifier)
         id = lock_identifier or lease.token.decode()
         lock = Lock(self, resource, id, lock_timeout, valid=True)
@@ -113,6 +111,9 @@ class Aioredlock:
             raise RuntimeError("Lock is not valid")
         _check_timeout(lock_timeout)
         ttl = lock_timeout or lock.lock_timeout or self.internal_lock_timeout
+        if ttl < 0:  # of a key without expiry, as get_lock makes it
+            raise LockAcquiringError("Can not set lock")
+        _check_validity(ttl)
         try:
             await self._lease_of(lock).extend(ttl)
         except LeaseLostError as error:
@@ -124,17 +125,19 @@ class Aioredlock:
     async def unlock(self, lock: Lock) -> None:
         """Release it; what nobody holds any more is no error.
 
-        Raises LockAcquiringError if another has it, LockRuntimeError if fewer than a
-        quorum of the masters confirmed.
+        Raises LockRuntimeError if fewer than a quorum of the masters confirmed that it
+        is gone and one could not answer, LockAcquiringError if another has it there.
         """
         lock.valid = False
         if lock._watch is not None:
             lock._watch.cancel()
         status = await self._lease_of(lock).release()
-        if status is ReleaseStatus.UNKNOWN:
-            raise LockRuntimeError("Can not unset lock")
-        if status is ReleaseStatus.GONE and await self.is_locked(lock):
-            raise LockAcquiringError("Can not unset lock")
+        if status is not ReleaseStatus.RELEASED:
+            votes = await self._redlock.holders(key_name(lock.resource))
+            if status is ReleaseStatus.UNKNOWN:
+                raise _unanswered("Can not unset lock", lock.resource, votes)
+            if not self._is_free(votes):
+                raise _error_of("Can not unset lock", lock.resource, votes)
         if self._locks.get(lock.resource) is lock:
             del self._locks[lock.resource]
 
@@ -159,23 +162,22 @@ class Aioredlock:
             if self._lease_of(lock).is_valid and await lock.is_locked()
         ]
 
-    async def get_lock(self, resource: str, lock_identifier: str) -> Lock:
+    async def get_lock(self, resource: str, lock_identifier: Any) -> Lock:
         """Return the Lock that somebody took with this identifier.
 
         Its `lock_timeout` is the time left (whole s). Raises LockAcquiringError if a
-        majority does not have it, LockRuntimeError if too few could answer.
+        majority does not have it, LockRuntimeError if one of the masters that would
+        make it a majority could not answer.
         """
         votes = await self._redlock.holders(key_name(resource))
-        wanted = sha256(str(lock_identifier).encode()).hexdigest()[:16]
-        lefts_ms = sorted(
-            vote.remaining_ms or 0 for vote in votes if vote.token_hash == wanted
-        )
-        if len(lefts_ms) >= self._quorum:
-            left = (lefts_ms[-self._quorum] + 500) // 1000  # rounded as by TTL
-            return Lock(self, resource, lock_identifier, left, valid=True)
-        if self._could_answer(votes):
-            raise LockAcquiringError("Can not get lock")
-        raise LockRuntimeError("Can not get lock")
+        wanted = sha256(_token_of(lock_identifier)).hexdigest()[:16]
+        lefts_ms = sorted(_left_ms(vote) for vote in votes if vote.token_hash == wanted)
+        if len(lefts_ms) < self._quorum:
+            raise _error_of("Can not get lock", resource, votes, wanted)
+        left_ms = lefts_ms[-self._quorum]
+        # As TTL says it: rounded, and -1 without expiry.
+        left = -1 if left_ms == inf else int(left_ms + 500) // 1000
+        return Lock(self, resource, lock_identifier, left, valid=True)
 
     async def destroy(self) -> None:
         """Release all locks and close the connections."""
@@ -188,12 +190,12 @@ class Aioredlock:
         self._locks.clear()
         await self._redlock.close()
 
-    async def _taken(self, resource: str, ttl: float, identifier: str | None) -> Lease:
+    async def _taken(self, resource: str, ttl: float, identifier: Any) -> Lease:
         """Take the resource, in all the tries there are."""
         name = key_name(resource)
         if identifier:
             try:
-                lease = self._redlock.adopt(name, identifier, ttl=ttl)
+                lease = self._redlock.adopt(name, _token_of(identifier), ttl=ttl)
                 await lease.extend(ttl)
                 return lease
             except LeaseLostError:
@@ -202,13 +204,14 @@ class Aioredlock:
         for tried in range(self.retry_count):
             if tried:
                 await sleep(uniform(self.retry_delay_min, self.retry_delay_max))
-            token_source.set(lambda: identifier or str(uuid4()))
+            token_source.set(lambda: _token_of(identifier or uuid4()))
+            lock = self._redlock.lock(name, ttl=ttl, timeout=0)
             try:
-                granted = await try_once(self._redlock, name, ttl)
-                if granted is not None:
-                    return granted
+                return await patiently(self._redlock, lock.__aenter__)
+            except ResourceTakenError as error:
                 failure = LockAcquiringError("Can not set lock")
-            except QuorumUnreachableError as error:
+                failure.__cause__ = error
+            except (QuorumUnreachableError, TokenReusedError) as error:
                 failure = LockRuntimeError("Can not set lock")
                 failure.__cause__ = error
             except ValidityExhaustedError as error:
@@ -235,9 +238,16 @@ class Aioredlock:
 
     def _lease_of(self, lock: Lock) -> Lease:
         if lock._lease is None:  # taken by another process, or by another manager
-            ttl = lock.lock_timeout or self.internal_lock_timeout
-            lock._lease = self._redlock.adopt(key_name(lock.resource), lock.id, ttl=ttl)
+            ttl = lock.lock_timeout or 0
+            lock._lease = self._redlock.adopt(
+                key_name(lock.resource),
+                _token_of(lock.id),
+                ttl=ttl if ttl >= SHORTEST else self.internal_lock_timeout,
+            )
         return lock._lease
+
+    def _is_free(self, votes: Sequence[MasterVote]) -> bool:
+        return sum(vote.vote is Vote.GRANTED for vote in votes) >= self._quorum
 
     def _could_answer(self, votes: Sequence[MasterVote]) -> bool:
         answers = sum(vote.vote.name in ("GRANTED", "TAKEN") for vote in votes)
@@ -252,6 +262,46 @@ class Aioredlock:
             f"retry_delay_max={self.retry_delay_max!r}, "
             f"internal_lock_timeout={self.internal_lock_timeout!r})"
         )
+
+
+def _token_of(identifier: Any) -> bytes:
+    """Return what is stored for an identifier: numbers were taken, too."""
+    return identifier if isinstance(identifier, bytes) else str(identifier).encode()
+
+
+def _left_ms(vote: MasterVote) -> float:
+    """Return what the key has left (ms); infinity without expiry."""
+    return inf if vote.remaining_ms == -1 else vote.remaining_ms or 0
+
+
+def _error_of(
+    text: str, resource: Any, votes: tuple[MasterVote, ...], ours: str = ""
+) -> LockError:
+    """Return the error of what no quorum agreed to.
+
+    As theirs: that a master could not answer is said first. Other than theirs: not
+    where others hold it on a majority, whatever is wrong with the rest.
+    """
+    others = sum(vote.vote is Vote.TAKEN and vote.token_hash != ours for vote in votes)
+    answered = sum(vote.vote in (Vote.TAKEN, Vote.GRANTED) for vote in votes)
+    if others <= len(votes) // 2 and answered < len(votes):
+        return _unanswered(text, resource, votes)
+    failure = LockAcquiringError(text)
+    failure.__cause__ = ResourceTakenError(resource, votes, 1, 0.0)
+    return failure
+
+
+def _unanswered(
+    text: str, resource: Any, votes: tuple[MasterVote, ...]
+) -> LockRuntimeError:
+    failure = LockRuntimeError(text)
+    failure.__cause__ = QuorumUnreachableError(resource, votes, 1, 0.0)
+    return failure
+
+
+def _check_validity(ttl: float) -> None:
+    if 0 < ttl < SHORTEST:
+        raise LockError("Lock timeout")
 
 
 def _check_timeout(timeout: float | None) -> None:

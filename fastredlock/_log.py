@@ -1,0 +1,41 @@
+"""Warnings to the logger "fastredlock": they never break the call that gives them."""
+
+from __future__ import annotations
+
+from _thread import get_ident
+
+at_it: set[int] = set()  # threads: a handler that takes a lock comes back here
+
+
+def warn(text: str, *values: object) -> None:
+    """Log a warning; what a handler raises is printed, as logging itself does it.
+
+    A warning that is given inside a handler, in the same thread, is left out: the
+    handler would be called by each of its own calls. `health()` has it all the same.
+    """
+    import logging  # 8 ms: only for those who are warned
+
+    me = get_ident()
+    if me in at_it:
+        return
+    at_it.add(me)
+    try:
+        logging.getLogger("fastredlock").warning(text, *values)
+    except Exception:
+        if logging.raiseExceptions:
+            print_error()
+    finally:
+        at_it.discard(me)
+
+
+def print_error() -> None:
+    """Print the error that is being handled, where there is a standard error."""
+    import sys
+    from traceback import print_exc
+
+    try:
+        if sys.stderr is not None:
+            sys.stderr.write("--- Logging error ---\n")
+            print_exc(file=sys.stderr)
+    except OSError:  # as logging.Handler.handleError
+        pass

@@ -1,0 +1,240 @@
+"""Programs that end in the middle: `python -m faults.endings NAME URL...` (F6, F7)."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from redis import Redis
+
+from fastredlock import FastRedlock, Lease, Retry
+from fastredlock import asyncio as awaitable
+
+NAMES = [f"r{i}" for i in range(10_000)]
+TTL = 60.0  # s; round timeout 1 s or more
+
+
+class Alarm(BaseException):
+    """Interrupt a call, as KeyboardInterrupt does."""
+
+
+def on_alarm(*_: object) -> None:
+    raise Alarm
+
+
+def after(delay: float) -> None:
+    """Raise Alarm in the main thread, `delay` s from now."""
+    signal.signal(signal.SIGALRM, on_alarm)
+    signal.setitimer(signal.ITIMER_REAL, delay)
+
+
+def interrupt_each(delay: str, *urls: str) -> None:
+    """End right after an acquire_each was interrupted."""
+    locks = FastRedlock(urls)
+    locks.connect()
+    after(float(delay))
+    leases: list[Lease | None] = []
+    with suppress(Alarm):
+        leases = locks.acquire_each(NAMES, ttl=TTL)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    locks.release_each(leases)
+
+
+def interrupt_release_each(delay: str, *urls: str) -> None:
+    """End right after a release_each was interrupted."""
+    locks = FastRedlock(urls)
+    leases = locks.acquire_each(NAMES, ttl=TTL)
+    after(float(delay))
+    with suppress(Alarm):
+        locks.release_each(leases)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def interrupt_acquire(delay: str, *urls: str) -> None:
+    """End right after an acquire was interrupted, of what another holds on three."""
+    locks = FastRedlock(urls, retry=Retry(delay=0))
+    locks.connect()
+    after(float(delay))
+    with suppress(Alarm):
+        locks.acquire(NAMES[0], ttl=TTL)
+
+
+def lose_each(delay: str, *urls: str) -> None:
+    """End right after an acquire_each that others won."""
+    locks = FastRedlock(urls, round_timeout=5)
+    assert set(locks.acquire_each(NAMES, ttl=TTL)) == {None}
+
+
+def lose_each_and_keep(delay: str, *urls: str) -> None:
+    """The same, with an engine that outlives the call."""
+    globals()["kept"] = locks = FastRedlock(urls, round_timeout=5)
+    assert set(locks.acquire_each(NAMES, ttl=TTL)) == {None}
+
+
+def time_out_each(delay: str, *urls: str) -> None:
+    """End by the error of an acquire_each whose round was too short, or in peace."""
+    locks = FastRedlock(urls, round_timeout=float(delay))
+    locks.connect()
+    locks.release_each(locks.acquire_each(NAMES, ttl=TTL))
+
+
+def end_in_child(method: str, name: str, delay: str, *urls: str) -> None:
+    """Do one of these in a child of multiprocessing."""
+    child = multiprocessing.get_context(method).Process(
+        target=globals()[name], args=(delay, *urls)
+    )
+    child.start()
+    child.join()
+    assert child.exitcode == 0, child.exitcode
+
+
+def end_in_forked_child_of_a_user(delay: str, *urls: str) -> None:
+    """Let the child use what its parent made and used."""
+    locks = FastRedlock(urls, round_timeout=5)
+    locks.connect()
+
+    def lose() -> None:
+        assert set(locks.acquire_each(NAMES, ttl=TTL)) == {None}
+
+    child = multiprocessing.get_context("fork").Process(target=lose)
+    child.start()
+    child.join()
+    assert child.exitcode == 0, child.exitcode
+
+
+def cancel_each(delay: str, is_kept: str, *urls: str) -> None:
+    """Cancel a task just before the loop ends; nothing is closed."""
+
+    async def main(locks: Any) -> None:
+        await locks.connect()
+        task = asyncio.ensure_future(locks.acquire_each(NAMES, ttl=TTL))
+        await asyncio.sleep(float(delay))
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await locks.release_each(await task)  # done before
+
+    if is_kept == "kept":
+        globals()["kept"] = awaitable.FastRedlock(urls)
+        asyncio.run(main(globals()["kept"]))
+    else:
+        asyncio.run(main(awaitable.FastRedlock(urls)))
+
+
+def leave_a_daemon(delay: str, *urls: str) -> None:
+    """End while a daemon thread takes locks."""
+    locks = FastRedlock(urls)
+    locks.connect()
+
+    def work() -> None:
+        while True:
+            locks.release_each(locks.acquire_each(NAMES[:3000], ttl=TTL))
+
+    threading.Thread(target=work, daemon=True).start()
+    time.sleep(float(delay))
+
+
+def leave_a_loop(delay: str, *urls: str) -> None:
+    """End while the loop of a daemon thread takes locks."""
+    locks = awaitable.FastRedlock(urls)
+
+    async def work() -> None:
+        while True:
+            await locks.acquire_each(NAMES[:3000], ttl=TTL)
+            os.write(1, b"taken\n")
+
+    threading.Thread(target=lambda: asyncio.run(work()), daemon=True).start()
+    time.sleep(float(delay))
+
+
+def drop(delay: str, *urls: str) -> None:
+    """Drop an engine whose last rounds are not answered, and go on for a while."""
+    locks = FastRedlock(urls, round_timeout=5)
+    assert set(locks.acquire_each(NAMES, ttl=TTL)) == {None}
+    del locks
+    time.sleep(float(delay))
+
+
+class AtTheEnd:
+    """Call something when the modules are taken apart."""
+
+    def __init__(self, work: Callable[[], object]) -> None:
+        self.work = work
+
+    def __del__(self) -> None:
+        try:
+            print(self.work())
+        except Exception as error:
+            print(type(error).__name__)
+
+
+class Sleeper:
+    """In a cycle, so that only the garbage collector ends it; another one follows."""
+
+    seconds = 0.0
+
+    def __init__(self) -> None:
+        self.me = self
+
+    def __del__(self) -> None:
+        time.sleep(Sleeper.seconds)
+        Sleeper()
+
+
+def wait_for_answers(locks: FastRedlock) -> None:
+    """Lead, in a poll: three of the servers answer nobody for a while."""
+    locks.holders("busy")
+
+
+def take_and_give(locks: FastRedlock) -> None:
+    """Take locks on and on."""
+    while True:
+        with locks.lock("pair", ttl=TTL):
+            pass
+
+
+def stick_in_a_finalizer(locks: FastRedlock) -> None:
+    """Lead, and sleep in the middle of anything: one server is away."""
+    Sleeper()
+    gc.set_threshold(1, 1, 1)
+    while True:
+        locks.acquire("pair", timeout=0, ttl=TTL)
+
+
+def end_beside_daemons(kind: str, call: str, *urls: str) -> None:
+    """Use the engine at the end, when the daemon thread that led has been stopped."""
+    locks = FastRedlock(urls, round_timeout=10)
+    lease = locks.acquire("held", ttl=TTL)
+    assert lease is not None
+    calls: dict[str, Callable[[], object]] = {
+        "release": lease.release,
+        "close": locks.close,
+        "acquire": lambda: locks.acquire("another", timeout=0, ttl=TTL),
+    }
+    if kind == "wait_for_answers":
+        for url in urls[:3]:
+            Redis.from_url(url).execute_command("CLIENT PAUSE", 1500, "ALL")
+
+    def work() -> None:
+        with suppress(Exception):
+            globals()[kind](locks)
+
+    for _ in range(3):
+        threading.Thread(target=work, daemon=True).start()
+    time.sleep(0.2)
+    if kind == "stick_in_a_finalizer":
+        Sleeper.seconds = 100.0
+        time.sleep(0.1)
+    sys.modules["kept"] = AtTheEnd(calls[call])  # type: ignore[assignment]
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]](*sys.argv[2:])

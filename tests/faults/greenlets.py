@@ -1,0 +1,329 @@
+"""What greenlets do: `python -m faults.greenlets LIBRARY PROGRAM`.
+
+In a process of its own, which gevent or eventlet patches, with its own LocalMasters.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import fastredlock  # before the patch: what it had bound by name would stay unpatched
+import fastredlock.compat.redis
+from fastredlock import QuorumUnreachableError, ReleaseStatus
+from fastredlock.testing import LocalMasters
+
+if sys.argv[1] == "gevent":
+    import gevent.monkey
+
+    gevent.monkey.patch_all()
+    import gevent
+
+    spawn, kill, Timeout = gevent.spawn, gevent.kill, gevent.Timeout
+
+    def in_hub(call: Callable[[], object]) -> None:
+        gevent.get_hub().loop.run_callback(call)
+
+    def in_thread(call: Callable[[], object]) -> Any:
+        return gevent.get_hub().threadpool.spawn(call).get()
+else:
+    import eventlet
+
+    eventlet.monkey_patch()
+    from eventlet import tpool
+    from eventlet.hubs import get_hub
+
+    spawn, kill, Timeout = eventlet.spawn, eventlet.kill, eventlet.Timeout
+
+    def in_hub(call: Callable[[], object]) -> None:
+        get_hub().schedule_call_global(0, call)
+
+    def in_thread(call: Callable[[], object]) -> Any:
+        return tpool.execute(call)
+
+
+import redis
+
+KEY = "orders:42"
+RELEASED = ReleaseStatus.RELEASED
+
+
+def run_all(calls: list[Callable[[], object]], seconds: float = 20) -> None:
+    """Run each in a greenlet until all have ended well."""
+    ended: list[int] = []
+
+    def run(i: int, call: Callable[[], object]) -> None:
+        call()
+        ended.append(i)
+
+    for i, call in enumerate(calls):
+        spawn(run, i, call)
+    wait_until(lambda: len(ended) == len(calls), seconds)
+
+
+def wait_until(is_so: Callable[[], object], seconds: float = 5) -> None:
+    limit = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < limit
+        time.sleep(0.005)
+
+
+class Ticker:
+    """A greenlet that wants to run every 5 ms."""
+
+    def __init__(self) -> None:
+        self.longest = 0.0
+        self._is_over = False
+        spawn(self._tick)
+        time.sleep(0.02)
+
+    def _tick(self) -> None:
+        last = time.monotonic()
+        while not self._is_over:
+            time.sleep(0.005)
+            last, before = time.monotonic(), last
+            self.longest = max(self.longest, last - before)
+
+    def end(self) -> float:
+        self._is_over = True
+        time.sleep(0.02)
+        return self.longest
+
+
+def by_name(masters: LocalMasters) -> list[str]:
+    return [url.replace("127.0.0.1", "localhost") for url in masters.urls]
+
+
+def keys(masters: LocalMasters) -> list[int]:
+    """Count the keys on each master; not by redis-py: eventlet has no select.poll."""
+    sizes = []
+    for port in masters.ports:
+        with socket.create_connection(("127.0.0.1", port)) as server:
+            server.sendall(b"DBSIZE\r\n")
+            sizes.append(int(server.recv(64)[1:]))
+    return sizes
+
+
+def use_all(masters: LocalMasters) -> None:
+    """Use the whole blocking interface, masters by name."""
+    locks = fastredlock.FastRedlock(by_name(masters))
+    locks.connect()
+    lease = locks.acquire(KEY, ttl=5)
+    assert lease is not None
+    assert locks.acquire(KEY, timeout=0.05) is None
+    assert lease.extend(9) > 8
+    assert lease.release() is RELEASED
+    leases = locks.acquire_each([f"{i}" for i in range(500)])
+    assert locks.release_each(leases) == [RELEASED] * 500
+    with locks.lock(KEY, timeout=1):
+        assert sum(vote.vote is fastredlock.Vote.TAKEN for vote in locks.holders(KEY))
+    locks.close()
+    assert keys(masters) == [0] * 5
+
+
+def exclude(masters: LocalMasters) -> None:
+    """Let 50 greenlets take one lock in turn."""
+    locks = fastredlock.FastRedlock(masters.urls)
+    inside = total = 0
+
+    def work() -> None:
+        nonlocal inside, total
+        for _ in range(5):
+            with locks.lock(KEY, timeout=20):
+                inside += 1
+                total += 1
+                assert inside == 1
+                time.sleep(0.0005)
+                inside -= 1
+            with locks.lock(f"{KEY}:{id(work)}"):
+                time.sleep(0)
+
+    run_all([work] * 50)
+    assert total == 250
+    run_all([lambda: [locks.acquire(f"{i}", timeout=0) for i in range(9)]])
+    locks.close()
+
+
+def stay_awake(masters: LocalMasters) -> None:
+    """Let others run while calls, leader and followers, wait for silent servers."""
+    locks = fastredlock.FastRedlock(masters.urls)
+    locks.connect()
+    for i in range(5):
+        masters.pause(i)
+
+    def try_in_vain() -> None:
+        began = time.monotonic()
+        with suppress(QuorumUnreachableError):
+            assert locks.acquire(KEY, timeout=0.5) is None
+        assert time.monotonic() - began < 1
+
+    gaps = []
+    while not gaps or (gaps[-1] > 0.1 and len(gaps) < 3):  # a loaded machine
+        ticker = Ticker()
+        run_all([try_in_vain] * 3)
+        gaps.append(ticker.end())
+    assert min(gaps) <= 0.1, gaps
+    for i in range(5):
+        masters.resume(i)
+    with locks.lock(KEY, timeout=5):
+        pass
+    locks.close()
+
+
+def give_up(masters: LocalMasters) -> None:
+    """Kill or time out a greenlet that leads, and one that follows; no key is left."""
+    locks = fastredlock.FastRedlock(masters.urls, round_timeout=2)
+    locks.connect()
+    for i in range(5):
+        masters.pause(i)
+    began: list[int] = []
+    outcomes: list[str] = []
+
+    def wait(name: str) -> None:
+        began.append(1)
+        try:
+            locks.acquire(name)
+        except BaseException as error:
+            outcomes.append(type(error).__name__)
+
+    def time_out() -> None:
+        began.append(1)
+        with Timeout(0.2, False):
+            locks.acquire("timed out")
+        outcomes.append("Timeout")
+
+    greenlets = [spawn(wait, "leader"), spawn(wait, "follower")]
+    spawn(time_out)
+    wait_until(lambda: len(began) == 3)
+    time.sleep(0.3)
+    for greenlet in greenlets:
+        kill(greenlet)
+    wait_until(lambda: len(outcomes) == 3)
+    assert sorted(outcomes) == ["GreenletExit", "GreenletExit", "Timeout"], outcomes
+    for i in range(5):
+        masters.resume(i)
+    with locks.lock(KEY, timeout=5):
+        pass
+    wait_until(lambda: keys(masters) == [0] * 5)
+    locks.close()
+
+
+def release_in_the_hub(masters: LocalMasters) -> None:
+    """Release in a callback of the hub while a greenlet leads, and waits."""
+    locks = fastredlock.FastRedlock(masters.urls, round_timeout=5)
+    lease = locks.acquire("other")
+    assert lease is not None
+    for i in range(3):
+        masters.pause(i)
+    times: list[float] = []
+    statuses: list[ReleaseStatus] = []
+
+    def lead() -> None:
+        began = time.monotonic()
+        with locks.lock(KEY, ttl=60):
+            times.append(time.monotonic() - began)
+
+    spawn(lead)
+    time.sleep(0.1)
+    masters.stop(0)
+    for i in range(1, 3):
+        masters.resume(i)
+    for i in range(3):  # the callback's own round may find the leader's replies
+        in_hub(lambda: statuses.append(lease.release()))
+        wait_until(lambda i=i: len(statuses) > i)
+    wait_until(lambda: times)
+    assert statuses[0] is RELEASED, statuses
+    assert times[0] < 1, times
+    locks.close()
+
+
+def run_threads_too(masters: LocalMasters) -> None:
+    """Share locks between greenlets and native threads."""
+    locks = fastredlock.FastRedlock(masters.urls)
+    holders: list[int] = []
+
+    def work() -> None:
+        for _ in range(20):
+            with locks.lock(KEY, timeout=20):
+                holders.append(1)
+                assert len(holders) == 1
+                time.sleep(0)
+                holders.pop()
+
+    run_all([work] * 5 + [lambda: in_thread(work)] * 5)
+    locks.close()
+
+
+def fork_while_waiting(masters: LocalMasters) -> None:
+    """Fork in one greenlet while others wait: their copies end with an error."""
+    locks = fastredlock.FastRedlock(masters.urls, round_timeout=2)
+    locks.connect()
+    for i in range(5):
+        masters.pause(i)
+    outcomes: list[str] = []
+
+    def wait(name: str) -> None:
+        try:
+            lease = locks.acquire(name, timeout=5)
+            outcomes.append(f"{lease and lease.release().name}")
+        except OSError as error:
+            outcomes.append(f"{error.strerror}")
+
+    for i in range(3):
+        spawn(wait, f"{i}")
+    time.sleep(0.1)
+    child = os.fork()
+    for i in range(5):
+        if child:
+            masters.resume(i)
+    if child == 0:
+        status = 1
+        try:
+            wait("child")
+            wait_until(lambda: len(outcomes) == 4)
+            told = ["RELEASED"] + ["forked while this call waited"] * 3
+            assert sorted(outcomes) == sorted(told), outcomes
+            status = 0
+        finally:
+            sys.stderr.flush()
+            os._exit(status)
+    wait_until(lambda: len(outcomes) == 3)
+    assert outcomes == ["RELEASED"] * 3, outcomes
+    assert os.waitpid(child, 0)[1] == 0
+    with locks.lock(KEY, timeout=5):
+        pass
+    assert keys(masters) == [0] * 5
+    assert locks.stats().losses == 0
+    locks.close()
+
+
+def use_compat(masters: LocalMasters) -> None:
+    """Share one Lock of redis-py's kind between greenlets, each with its own token."""
+    with redis.Redis.from_url(by_name(masters)[0]) as client:
+        lock = client.lock(KEY, timeout=5, lock_class=fastredlock.compat.redis.Lock)
+        inside = 0
+
+        def work() -> None:
+            nonlocal inside
+            for _ in range(3):
+                with lock:
+                    inside += 1
+                    assert inside == 1
+                    time.sleep(0.001)
+                    inside -= 1
+
+        ticker = Ticker()
+        lock.sleep = 0.01
+        run_all([work] * 10)
+        assert ticker.end() < 1
+        assert keys(masters)[0] == 0
+
+
+if __name__ == "__main__":
+    with LocalMasters(5) as masters:
+        globals()[sys.argv[2]](masters)

@@ -1,0 +1,27 @@
+"""The interpreter ends, whatever its daemon threads were in the middle of."""
+
+from __future__ import annotations
+
+import pytest
+
+from fastredlock.testing import LocalMasters
+
+from .test_endings import end
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("call", ["release", "close", "acquire"])
+@pytest.mark.parametrize(
+    "kind", ["wait_for_answers", "take_and_give", "stick_in_a_finalizer"]
+)
+def test_exit_when_a_daemon_thread_led_then_ends(
+    masters: LocalMasters, kind: str, call: str
+) -> None:
+    """F7: hung for ever, in 7 of 7, where a module's __del__ used the engine."""
+    if kind == "stick_in_a_finalizer":
+        masters.stop(4)  # its vote is made, as an object, inside a step
+    done = end("end_beside_daemons", kind, call, *masters.urls, within=15)
+    assert (done.returncode, done.stderr) == (0, "")
+    told = {"close": ["None"], "release": ["ReleaseStatus.RELEASED"]}
+    assert done.stdout.strip() in told.get(call, [done.stdout.strip()])
+    assert done.stdout.strip()

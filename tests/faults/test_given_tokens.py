@@ -1,0 +1,210 @@
+"""F3: a token that the caller gives again must not meet the release of its last use."""
+
+from __future__ import annotations
+
+import itertools
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from urllib.parse import urlsplit
+
+import pytest
+import redis
+from behaviour.helpers import (
+    KEY,
+    MakeLocks,
+    granted,
+    settled,
+    settled_values,
+    values,
+    wait_until,
+)
+from proxy import Proxy
+
+from fastredlock import (
+    ConfigurationError,
+    FastRedlock,
+    QuorumUnreachableError,
+    ReleaseStatus,
+    ResourceTakenError,
+    TokenReusedError,
+    Vote,
+)
+
+from .helpers import QUICK
+
+TOKEN = b"worker-7"
+Make = Callable[..., FastRedlock]
+
+
+def lost_release(locks: FastRedlock, proxies: list[Proxy], ttl: float = 60) -> None:
+    """Take the lock; release it into sockets that nobody reads, which are lost then."""
+    lease = granted(locks.acquire(KEY, ttl=ttl, timeout=0))
+    for proxy in proxies:
+        proxy.until(lambda proxy: lease.token in proxy.sent_up)
+        proxy.set(swallows=True)
+    lease.release()
+    for proxy in proxies:
+        proxy.until(lambda proxy: lease.token in proxy.swallowed)
+        proxy.reset()
+        proxy.heal()
+
+
+def reconnect(locks: FastRedlock) -> None:
+    """Wait until all masters are connected again."""
+
+    def are_ready() -> bool:
+        with suppress(QuorumUnreachableError):
+            locks.connect()
+        return {state.name for state, _ in locks._engine.states} == {"READY"}
+
+    assert wait_until(are_ready)
+
+
+def arrives_late(proxy: Proxy, url: str) -> None:
+    """Let the server execute what was swallowed before."""
+    place = urlsplit(url)
+    with socket.create_connection((place.hostname, place.port)) as late:
+        late.sendall(proxy.swallowed)
+        late.recv(1)
+
+
+def test_acquire_when_the_release_of_its_token_is_not_confirmed_then_is_refused(
+    proxied: Make, proxies: list[Proxy], urls: list[str], servers: list[redis.Redis]
+) -> None:
+    locks = proxied(**QUICK, new_token=lambda: TOKEN)
+    lost_release(locks, proxies)
+    assert settled_values(servers, [TOKEN] * 5) == [TOKEN] * 5
+    reconnect(locks)  # what was swallowed is sent again now, on the new connections
+    assert settled_values(servers, [None] * 5) == [None] * 5
+    sent = [proxy.sent_up for proxy in proxies]
+    with pytest.raises(TokenReusedError, match=r"orders:42.* fresh") as raised:
+        locks.acquire(KEY, timeout=0)
+    assert [proxy.sent_up for proxy in proxies] == sent
+    assert isinstance(raised.value, ConfigurationError)
+    assert "worker-7" not in f"{raised.value!s}{raised.value!r}"
+    with pytest.raises(TokenReusedError):
+        locks.acquire_all(["another", KEY])
+    with pytest.raises(TokenReusedError):
+        locks.acquire_each(["another", KEY])
+    assert granted(locks.acquire("another", timeout=0)).release() is (
+        ReleaseStatus.RELEASED
+    )
+
+
+def test_acquire_when_a_minority_has_not_confirmed_then_does_not_ask_it(
+    proxied: Make, proxies: list[Proxy], urls: list[str], servers: list[redis.Redis]
+) -> None:
+    locks = proxied(**QUICK, new_token=lambda: TOKEN)
+    lost_release(locks, proxies[:2])
+    reconnect(locks)
+    lease = granted(locks.acquire(KEY, ttl=60, timeout=0))
+    wanted = [None, None, TOKEN, TOKEN, TOKEN]
+    assert settled_values(servers, wanted) == wanted
+    assert [vote.vote for vote in lease.votes[:2]] == [Vote.FAILED] * 2
+    assert "earlier use" in str(lease.votes[0])
+    for proxy, url in zip(proxies[:2], urls, strict=False):
+        arrives_late(proxy, url)
+    assert values(servers) == wanted
+    assert lease.release() is ReleaseStatus.RELEASED
+
+
+def test_acquire_when_its_token_is_held_here_then_is_taken_and_sends_nothing(
+    proxied: Make, proxies: list[Proxy], servers: list[redis.Redis]
+) -> None:
+    # A reply of the second one that came late would have it rolled back: with the keys
+    # of the first.
+    locks = proxied(**QUICK, new_token=lambda: TOKEN)
+    lease = granted(locks.acquire(KEY, ttl=60, timeout=0))
+    assert settled_values(servers, [TOKEN] * 5) == [TOKEN] * 5
+    sent = [proxy.sent_up.count(KEY.encode()) for proxy in proxies]
+    assert locks.acquire(KEY, timeout=0) is None
+    assert locks.acquire_each([KEY]) == [None]
+    assert locks.acquire_all(["free", KEY], timeout=0) is None
+    with pytest.raises(ResourceTakenError, match="in this process"):
+        locks.lock(KEY, timeout=0.05).__enter__()
+    assert [proxy.sent_up.count(KEY.encode()) for proxy in proxies] == sent
+    assert lease.release() is ReleaseStatus.RELEASED
+    assert granted(locks.acquire(KEY, timeout=0)).release() is ReleaseStatus.RELEASED
+
+
+def test_acquire_each_when_a_pair_is_named_twice_then_the_second_is_taken(
+    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+) -> None:
+    locks = make_locks(urls, new_token=lambda: TOKEN)
+    first, second, third = locks.acquire_each([KEY, KEY, "another"])
+    assert second is None
+    assert settled_values(servers, [TOKEN] * 5) == [TOKEN] * 5
+    locks.release_each([first, third])
+    assert settled_values(servers, [None] * 5) == [None] * 5
+
+
+def test_token_when_it_is_the_same_for_ever_then_serves_pair_after_pair(
+    make_locks: MakeLocks, urls: list[str]
+) -> None:
+    locks = make_locks(urls, new_token=lambda: TOKEN)
+    locks.connect()
+    for _ in range(100):
+        with locks.lock(KEY, timeout=1) as lease:
+            assert lease.token == TOKEN
+        both = granted(locks.acquire_all([KEY, "another"], timeout=1))
+        assert both.release() is ReleaseStatus.RELEASED
+
+
+def test_acquire_when_the_quorum_answers_late_then_asks_before_it_refuses(
+    proxied: Make, proxies: list[Proxy]
+) -> None:
+    locks = proxied(**QUICK, new_token=lambda: TOKEN)
+    lease = granted(locks.acquire(KEY, ttl=60, timeout=0))
+    for proxy in proxies:
+        proxy.set(holds_down=True)
+    assert lease.release() is ReleaseStatus.UNKNOWN
+    with pytest.raises(TokenReusedError):
+        locks.acquire(KEY, timeout=0)
+    sent_down = [len(proxy.sent_down) for proxy in proxies]
+    for proxy, size in zip(proxies, sent_down, strict=True):
+        proxy.heal()
+        proxy.until(lambda proxy, size=size: len(proxy.sent_down) > size)
+    assert granted(locks.acquire(KEY, timeout=0)).release() is ReleaseStatus.RELEASED
+
+
+def test_lease_when_its_time_is_over_and_its_token_is_used_again_then_is_gone(
+    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+) -> None:
+    # Its release would delete the lock of whoever had the token next.
+    locks = make_locks(urls, new_token=lambda: TOKEN)
+    locks.connect()
+    first = granted(locks.acquire(KEY, ttl=0.1))
+    second = granted(settled(lambda: locks.acquire(KEY, timeout=1), None, within=0))
+    assert not first.is_valid
+    assert first.release() is ReleaseStatus.GONE
+    assert locks.release_each([first]) == [ReleaseStatus.GONE]
+    assert settled_values(servers, [TOKEN] * 5) == [TOKEN] * 5
+    assert second.release() is ReleaseStatus.RELEASED
+
+
+def test_retry_when_the_roll_back_of_the_token_is_lost_then_is_not_made_with_it(
+    proxied: Make, proxies: list[Proxy], servers: list[redis.Redis]
+) -> None:
+    locks = proxied(**QUICK, new_token=lambda: TOKEN)
+    for proxy in proxies[:3]:
+        proxy.set(drops_replies=True)
+    with pytest.raises(QuorumUnreachableError):
+        locks.acquire(KEY, ttl=60, timeout=5)
+    for proxy in proxies[:3]:
+        proxy.reset()
+        proxy.heal()
+    reconnect(locks)
+    assert settled_values(servers, [None] * 5) == [None] * 5
+    with pytest.raises(TokenReusedError):
+        locks.acquire(KEY, timeout=0)
+
+
+def test_tokens_when_each_call_gives_another_then_nothing_is_refused(
+    proxied: Make, proxies: list[Proxy], servers: list[redis.Redis]
+) -> None:
+    tokens: Iterator[int] = itertools.count()
+    locks = proxied(**QUICK, new_token=lambda: b"worker-7 %d" % next(tokens))
+    lost_release(locks, proxies)
+    reconnect(locks)
+    assert granted(locks.acquire(KEY, timeout=1)).release() is ReleaseStatus.RELEASED

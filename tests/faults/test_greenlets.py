@@ -1,0 +1,61 @@
+"""Programs that gevent or eventlet has patched; each is a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+
+import pytest
+from behaviour.helpers import PATIENCE
+
+LIBRARIES = [
+    pytest.param(
+        name, marks=pytest.mark.skipif(find_spec(name) is None, reason="not installed")
+    )
+    for name in ("gevent", "eventlet")
+]
+
+
+def run(library: str, program: str) -> None:
+    """Run one of `greenlets`; it succeeds."""
+    done = subprocess.run(
+        [sys.executable, "-m", "faults.greenlets", library, program],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        capture_output=True,
+        text=True,
+        timeout=2 * PATIENCE,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "Traceback" not in done.stderr, done.stderr[-3000:]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize(
+    "program",
+    [
+        "use_all",
+        "exclude",
+        "stay_awake",
+        "give_up",
+        "release_in_the_hub",
+        "run_threads_too",
+        "use_compat",
+    ],
+)
+def test_greenlets_when_the_program_is_patched_then_lock_and_others_run(
+    library: str, program: str
+) -> None:
+    """D1: no name was resolved, a silent server froze all, LocalMasters failed."""
+    run(library, program)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("library", LIBRARIES[:1])  # a child of eventlet has no hub
+def test_greenlets_when_copied_by_a_fork_then_leave_the_parents_connections(
+    library: str,
+) -> None:
+    """D1: a copied leader would read its parent's replies."""
+    run(library, "fork_while_waiting")

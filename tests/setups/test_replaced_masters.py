@@ -1,0 +1,226 @@
+"""Another server behind a master's name: it knows nothing of the votes from before.
+
+F2: the restart guard trusted INFO's uptime alone. A server that has been up, empty, for
+long takes a dead master's address; or a restarted one's clock is set forward.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+import redis
+from behaviour.helpers import MakeLocks, granted, in_threads, wait_until
+from proxy import Proxy
+
+from fastredlock import FastRedlock, QuorumUnreachableError, Vote, scripts
+from fastredlock.testing import LocalMasters
+
+from .programs import PROGRAMS
+
+KEY = "orders:42"
+MAX_TTL = 1.0  # s; so that servers are old enough after 2 s
+MARKER, QUARANTINE = "fastredlock:voter", "fastredlock:quarantine"
+
+
+@pytest.fixture(scope="module")
+def old_masters() -> Iterator[LocalMasters]:
+    """Three masters and a spare one, up for longer than the guard asks for."""
+    with LocalMasters(4) as masters:
+        time.sleep(MAX_TTL + 1.1)
+        yield masters
+
+
+@pytest.fixture
+def servers(old_masters: LocalMasters) -> Iterator[list[redis.Redis]]:
+    """Raw access to the four, emptied; all but the spare one have their markers."""
+    with ExitStack() as opened:
+        servers = [
+            opened.enter_context(redis.Redis.from_url(url, protocol=2))
+            for url in old_masters.urls
+        ]
+        for server in servers:
+            server.flushall()
+        for server in servers[:3]:
+            mark(server)
+        yield servers
+
+
+@pytest.fixture
+def proxies(
+    old_masters: LocalMasters, servers: list[redis.Redis]
+) -> Iterator[list[Proxy]]:
+    """Stand a proxy before each of the three, for their names to lead elsewhere."""
+    with ExitStack() as opened:
+        yield [opened.enter_context(Proxy(url)) for url in old_masters.urls[:3]]
+
+
+def mark(server: redis.Redis) -> None:
+    """Write the server's own marker, as a client with max_ttl did long ago."""
+    server.set(MARKER, server.info("server")["run_id"])
+
+
+def guarded(make_locks: MakeLocks, proxies: list[Proxy]) -> FastRedlock:
+    """Make a client with a guard that is connected to all three."""
+    locks = make_locks([p.url for p in proxies], ttl=MAX_TTL, max_ttl=MAX_TTL)
+    locks.connect()
+    return locks
+
+
+def hold_on_two(holder: FastRedlock, servers: list[redis.Redis]) -> None:
+    """Let the holder have masters 0 and 1; then 2 is free."""
+    servers[2].set(KEY, "somebody")
+    lease = granted(holder.acquire(KEY, timeout=0))
+    assert [vote.vote for vote in lease.votes].count(Vote.GRANTED) == 2
+    servers[2].delete(KEY)
+
+
+def refused(locks: FastRedlock) -> str:
+    """Try once, in vain; return what master 1 said."""
+    with pytest.raises(QuorumUnreachableError) as raised:
+        locks.acquire(KEY, timeout=0)
+    return str(raised.value.votes[1].text)
+
+
+def test_replaced_when_the_other_server_is_old_then_who_knew_the_first_does_not_ask_it(
+    make_locks: MakeLocks, proxies: list[Proxy], servers: list[redis.Redis],
+    old_masters: LocalMasters,
+) -> None:  # fmt: skip
+    """F2: a failover to an empty server that is up for longer than max_ttl."""
+    other = guarded(make_locks, proxies)
+    hold_on_two(guarded(make_locks, proxies), servers)
+    mark(servers[3])  # it votes for others: only the memory tells
+    proxies[1].lead_to(old_masters.urls[3])
+    proxies[0].refuse()
+    proxies[0].reset()
+    assert wait_until(lambda: "its run id is new, votes in" in refused(other))
+
+
+def test_replaced_when_the_client_is_new_then_the_missing_marker_tells(
+    make_locks: MakeLocks, proxies: list[Proxy], servers: list[redis.Redis],
+    old_masters: LocalMasters,
+) -> None:  # fmt: skip
+    """F2: the same, and a wall clock set forward after an empty restart."""
+    hold_on_two(guarded(make_locks, proxies), servers)
+    proxies[1].lead_to(old_masters.urls[3])
+    proxies[0].refuse()
+    for _ in range(2):  # the second one finds the marker, and the quarantine
+        other = guarded(make_locks, proxies)
+        assert "in quarantine, votes in" in refused(other)
+    assert servers[3].get(MARKER) == servers[3].info("server")["run_id"].encode()
+    assert MAX_TTL * 1000 < servers[3].pttl(QUARANTINE) <= (MAX_TTL + 1) * 1000
+
+
+@pytest.mark.parametrize("spoil", ["flushall", "another's marker"])
+def test_marker_when_not_its_own_then_the_next_client_does_not_ask_the_master(
+    make_locks: MakeLocks, proxies: list[Proxy], servers: list[redis.Redis], spoil: str
+) -> None:
+    """F2's siblings: FLUSHALL; a restart with the data, a promoted replica."""
+    if spoil == "flushall":
+        servers[1].flushall()
+    else:
+        servers[1].set(MARKER, servers[2].info("server")["run_id"])
+    locks = guarded(make_locks, proxies)
+    votes = granted(locks.acquire(KEY, timeout=0)).votes
+    assert [vote.vote for vote in votes].count(Vote.GRANTED) == 2
+    assert "in quarantine" in str(votes[1].text)
+
+
+@pytest.mark.slow
+def test_quarantine_when_it_is_over_then_the_master_votes(
+    make_locks: MakeLocks, proxies: list[Proxy], servers: list[redis.Redis]
+) -> None:
+    servers[1].flushall()
+    first = guarded(make_locks, proxies)
+    began = time.monotonic()
+    time.sleep(MAX_TTL)
+    clients = [first, guarded(make_locks, proxies)]
+
+    def votes(locks: FastRedlock) -> bool:
+        with granted(locks.acquire(KEY, timeout=5)) as lease:
+            return lease.votes[1].vote is not Vote.FAILED
+
+    assert not any(votes(locks) for locks in clients)
+    assert all(wait_until(lambda locks=locks: votes(locks)) for locks in clients)
+    assert MAX_TTL + 1 <= time.monotonic() - began < MAX_TTL + 3
+    assert votes(guarded(make_locks, proxies))
+
+
+def test_quarantine_when_two_clients_come_at_once_then_the_longer_stands(
+    make_locks: MakeLocks, proxies: list[Proxy], servers: list[redis.Redis]
+) -> None:
+    servers[1].flushall()
+    clients = [
+        make_locks([p.url for p in proxies], ttl=MAX_TTL, max_ttl=max_ttl)
+        for max_ttl in (1, 60, 1, 30)
+    ]
+    in_threads([locks.connect for locks in clients])
+    assert 60_000 < servers[1].pttl(QUARANTINE) <= 61_000
+
+
+def test_client_when_without_max_ttl_then_writes_no_marker_and_heeds_none(
+    make_locks: MakeLocks, proxies: list[Proxy], servers: list[redis.Redis]
+) -> None:
+    servers[1].flushall()
+    locks = make_locks([proxy.url for proxy in proxies])
+    locks.connect()
+    granted(locks.acquire(KEY, timeout=0)).release()
+    assert servers[1].keys(f"{MARKER}*") == []
+
+
+# --- the script -----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module", params=PROGRAMS)
+def program_server(request: pytest.FixtureRequest) -> Iterator[redis.Redis]:
+    """Run each program that this machine has."""
+    with ExitStack() as opened:
+        masters = opened.enter_context(LocalMasters(1, server=request.param))
+        url = masters.urls[0]
+        yield opened.enter_context(redis.Redis.from_url(url, protocol=2))
+
+
+def ask(server: redis.Redis, who: str, ms: int, kind: str = "exact") -> list[object]:
+    left, holder = server.eval(
+        scripts.MARKER.decode(), 2, MARKER, QUARANTINE, who, ms, kind
+    )
+    return [round(left / 1000, 1), holder]
+
+
+def test_marker_script_when_asked_by_many_then_keeps_the_longest_quarantine(
+    program_server: redis.Redis,
+) -> None:
+    server = program_server
+    server.flushall()
+    assert ask(server, "a", 5000) == [5.0, b"a"]
+    assert ask(server, "a", 3000) == [5.0, b"a"]
+    assert ask(server, "a", 9000) == [9.0, b"a"]  # from when the first one set it
+    assert ask(server, "x", 7000, "any") == [9.0, b"a"]
+    assert ask(server, "b", 2000) == [9.0, b"b"]  # never shortened
+    assert ask(server, "b", 9500) == [9.5, b"b"]
+    server.persist(QUARANTINE)
+    assert ask(server, "b", 3000) == [3.0, b"b"]
+    server.delete(QUARANTINE)
+    assert ask(server, "b", 3000) == [-0.0, b"b"]  # -2: none stands
+
+
+def test_marker_script_when_a_longer_max_ttl_comes_later_then_counts_from_the_start(
+    program_server: redis.Redis,
+) -> None:
+    server = program_server
+    server.flushall()
+    ask(server, "a", 5000)
+    server.pexpire(QUARANTINE, 2000)  # 3 s later
+    assert ask(server, "a", 9000) == [6.0, b"a"]
+    assert server.get(QUARANTINE) == b"9000"
+
+
+def test_marker_script_when_any_marker_will_do_then_a_missing_one_is_set(
+    program_server: redis.Redis,
+) -> None:
+    server = program_server
+    server.flushall()
+    assert ask(server, "drawn:1", 5000, "any") == [5.0, b"drawn:1"]
+    assert ask(server, "drawn:2", 5000, "any") == [5.0, b"drawn:1"]

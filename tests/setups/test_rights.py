@@ -1,0 +1,226 @@
+"""F18: a user that may SET and may not release: found before a lock is taken."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+
+import pytest
+import redis
+from behaviour.helpers import KEY, MakeLocks, Raw, granted, reason, wait_until
+
+from fastredlock import FastRedlock, ReleaseStatus, Vote
+from fastredlock.compat.redis_lock import Lock as RedisLock
+from fastredlock.testing import LocalMasters
+
+from .programs import PROGRAMS
+
+LEAST = "+set +get +del +pexpire +eval +evalsha"
+
+
+@pytest.fixture(scope="module", params=PROGRAMS)
+def master(request: pytest.FixtureRequest) -> Iterator[LocalMasters]:
+    """Run each program that this machine has."""
+    with LocalMasters(1, server=request.param) as masters:
+        yield masters
+
+
+@pytest.fixture
+def server(master: LocalMasters, raw: Raw) -> redis.Redis:
+    server = raw(master.urls[0])
+    server.flushall()
+    return server
+
+
+def allow(server: redis.Redis, rules: str, keys: str = "~*") -> None:
+    """Let user ann do this and nothing else, from now on."""
+    words = f"ACL SETUSER ann reset on >pw {keys} {rules}".split()
+    server.execute_command(*words)
+
+
+def as_ann(master: LocalMasters) -> str:
+    return master.urls[0].replace("//", "//ann:pw@")
+
+
+def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
+
+
+@pytest.mark.parametrize(
+    ("rules", "right"),
+    [
+        ("+@all -eval -evalsha", "+evalsha +eval"),
+        ("+@all -evalsha", "+evalsha"),
+        ("+@all -@scripting", "+evalsha +eval"),
+        ("+set +get +del +pexpire", "+evalsha +eval"),
+        ("+set +get +del +evalsha", "+eval"),
+        ("+@all -del", "+get +del"),
+        ("+@all -get", "+get +del"),
+    ],
+)
+def test_user_when_it_may_set_and_not_release_then_gets_no_lock_and_the_right_is_named(
+    make_locks: MakeLocks, master: LocalMasters, server: redis.Redis,
+    caplog: pytest.LogCaptureFixture, rules: str, right: str,
+) -> None:  # fmt: skip
+    """F18: it locked, never released, and said nothing."""
+    allow(server, rules)
+    locks = make_locks([as_ann(master)], ttl=60)
+    said = reason(locks)
+    assert "may not release locks (" in said
+    assert said.endswith(f"so it gets no vote: grant {right}")
+    assert server.dbsize() == 0
+    assert [text.endswith(f"grant {right}") for text in told(caplog)] == [True]
+    allow(server, "+@all")  # no new client is needed
+    assert wait_until(lambda: is_used(locks))
+
+
+def is_used(locks: FastRedlock) -> bool:
+    """Whether a lock can be taken; it is given back."""
+    try:
+        lease = granted(locks.acquire(KEY, timeout=1))
+    except Exception:
+        return False
+    return lease.release() is ReleaseStatus.RELEASED
+
+
+@pytest.mark.parametrize("keys", ["~orders:*", "~*", "~orders:42"])
+@pytest.mark.parametrize("rules", ["+@all", LEAST, f"{LEAST} +hello +info"])
+def test_user_when_it_may_release_then_no_alarm_is_false(
+    make_locks: MakeLocks, master: LocalMasters, server: redis.Redis,
+    caplog: pytest.LogCaptureFixture, keys: str, rules: str,
+) -> None:  # fmt: skip
+    allow(server, rules, keys)
+    locks = make_locks([as_ann(master)])
+    lease = granted(locks.acquire(KEY, timeout=0))
+    assert lease.extend(5) > 0
+    assert lease.release() is ReleaseStatus.RELEASED
+    assert told(caplog) == []
+
+
+def test_user_when_it_may_load_and_not_eval_then_is_warned_and_releases_after_a_flush(
+    make_locks: MakeLocks, master: LocalMasters, server: redis.Redis,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    allow(server, "+@all -eval")
+    locks = make_locks([as_ann(master)], ttl=60)
+    lease = granted(locks.acquire(KEY, timeout=0))
+    assert [text.endswith("grant +eval") for text in told(caplog)] == [True]
+    server.script_flush()
+    lease.release()
+    assert wait_until(lambda: is_used(locks))
+    assert wait_until(lambda: server.exists(KEY) == 0)
+
+
+@pytest.mark.parametrize("rules", ["+@all -evalsha -eval", "+@all -del"])
+def test_right_when_taken_away_then_the_release_waits_for_it_and_no_lock_is_taken(
+    make_locks: MakeLocks, master: LocalMasters, server: redis.Redis,
+    caplog: pytest.LogCaptureFixture, rules: str,
+) -> None:  # fmt: skip
+    allow(server, "+@all")
+    locks = make_locks([as_ann(master)], ttl=60)
+    lease = granted(locks.acquire(KEY, timeout=0))
+    allow(server, rules)
+    assert lease.release() is ReleaseStatus.UNKNOWN
+    assert any("may not release locks" in text for text in told(caplog))
+    assert "may not release locks" in reason(locks)
+    assert server.get(KEY) == lease.token
+    allow(server, "+@all")
+    assert wait_until(lambda: is_used(locks))
+    assert server.exists(KEY) == 0
+
+
+def test_key_when_it_may_be_set_and_not_read_then_the_release_says_which_right(
+    make_locks: MakeLocks, master: LocalMasters, server: redis.Redis,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    try:
+        allow(server, "+@all", "%W~*")
+    except redis.ResponseError:
+        pytest.skip("this server is too old for such a right (Redis < 7)")
+    locks = make_locks([as_ann(master)], ttl=0.5)
+    lease = granted(locks.acquire(KEY, timeout=0))
+    assert lease.release() is ReleaseStatus.UNKNOWN
+    assert any("grant its user the key (~...)" in text for text in told(caplog))
+
+
+def test_release_script_when_not_ours_then_only_the_call_is_tried(
+    make_locks: MakeLocks, master: LocalMasters, server: redis.Redis
+) -> None:
+    ours = (
+        b'if redis.call("get",KEYS[1])==ARGV[1] then '
+        b'return redis.call("unlink",KEYS[1]) else return 0 end'
+    )
+    allow(server, "+@all -del")
+    locks = make_locks([as_ann(master)], release_script=ours)
+    assert granted(locks.acquire(KEY, timeout=0)).release() is ReleaseStatus.RELEASED
+
+
+def test_python_redis_lock_when_it_may_not_release_then_raises(
+    master: LocalMasters, server: redis.Redis
+) -> None:
+    allow(server, "+@all -evalsha -eval")
+    client = redis.Redis.from_url(as_ann(master), protocol=2)
+    with client, pytest.raises(Exception, match="may not release locks"):
+        RedisLock(client, KEY, expire=60).acquire(blocking=False)
+    assert server.dbsize() == 0
+
+
+# --- what a client with max_ttl asks for besides --------------------------------------
+
+
+def test_marker_when_its_keys_are_forbidden_then_is_told_and_the_uptime_counts(
+    make_locks: MakeLocks, master: LocalMasters, server: redis.Redis,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    allow(server, "+@all", "~orders:*")
+    time.sleep(max(0, 1.6 - server.info("server")["uptime_in_seconds"]))
+    locks = make_locks([as_ann(master)], ttl=0.5, max_ttl=0.5, round_timeout=0.4)
+    assert wait_until(lambda: is_used(locks))
+    (text,) = told(caplog)
+    assert "cannot keep the marker fastredlock:voter (" in text
+    assert text.endswith("grant ~fastredlock:* +eval +get +set +pttl")
+
+
+def test_info_when_forbidden_and_there_is_a_max_ttl_then_what_is_lost_is_told(
+    make_locks: MakeLocks, master: LocalMasters, server: redis.Redis,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    allow(server, "+@all -info")
+    locks = make_locks([as_ann(master)], ttl=60, max_ttl=60)
+    assert "votes in 6" in reason(locks)
+    (text,) = told(caplog)
+    assert "does not tell its run id and uptime (INFO)" in text
+    assert locks.health()[0].warnings == (text.partition(": ")[2],)
+
+
+def test_server_when_twice_and_info_is_forbidden_then_its_marker_gives_it_away(
+    make_locks: MakeLocks, master: LocalMasters, server: redis.Redis,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    """F21: one server under two names; its run id is not told."""
+    allow(server, "+@all -info")
+    twice = [as_ann(master), as_ann(master).replace("127.0.0.1", "localhost")]
+    locks = make_locks([*twice, "redis://127.0.0.1:1"], ttl=60, max_ttl=60)
+    with pytest.raises(Exception, match="one server has one vote"):
+        locks.acquire(KEY, timeout=0)
+    assert any("has a copy of its data: grant +info" in text for text in told(caplog))
+
+
+def test_servers_when_two_and_info_is_forbidden_then_both_may_vote(
+    make_locks: MakeLocks, master: LocalMasters, server: redis.Redis, raw: Raw
+) -> None:
+    with LocalMasters(1) as other:
+        for each in (server, raw(other.urls[0])):
+            allow(each, "+@all -info")
+        names = [as_ann(master), as_ann(other), "redis://127.0.0.1:1"]
+        locks = make_locks(names, ttl=0.3, max_ttl=0.3, round_timeout=0.2)
+
+        def votes() -> list[Vote]:
+            try:
+                with granted(locks.acquire(KEY, timeout=0)) as lease:
+                    return [vote.vote for vote in lease.votes]
+            except Exception:
+                return []
+
+        assert wait_until(lambda: votes()[:2] == [Vote.GRANTED] * 2)
