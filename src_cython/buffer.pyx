@@ -25,7 +25,7 @@ cdef int buffer_reserve(Buffer *self, size_t size) noexcept nogil:
     cdef char *grown
     if self.end + size <= self.capacity:
         return 0
-    if self.start >= buffer_length(self):      # one that is never emptied
+    if self.start > 0 and self.start >= buffer_length(self):  # it is never emptied
         memmove(self.data, self.data + self.start, buffer_length(self))
         self.end -= self.start
         self.start = 0

@@ -19,7 +19,7 @@ from .server import Server
 from .worker import Habits, Worker
 from .world import EPOCH_NS, MS, Clock, S, World
 
-SETTLE_NS = 180 * S
+SETTLE_NS = 60 * S
 IDLE_NS = S
 DRIFT_PPM = 4_900  # each way: two clocks differ by 0.98 %, drift_factor is 1 %
 

@@ -28,6 +28,8 @@ from .lease import SimLease
 from .process import Process
 from .world import MS, S
 
+LONGEST_REST_NS = 10 * S  # for which a lease is held when the time is over
+
 
 class Cancelled(BaseException):
     """What KeyboardInterrupt and CancelledError are to the code under test."""
@@ -257,8 +259,10 @@ class Worker:
         habits, world = self.habits, self.world
         while True:
             share = world.random.choice((20, 4, 2, 1))
-            yield SLEEP, world.between(0, int(lease.ttl * 1e9) * 3 // 2 // share)
-            if not world.chance(habits.extends):
+            for_ns = world.between(0, int(lease.ttl * 1e9) * 3 // 2 // share)
+            left_ns = max(0, self.until_ns - world.now_ns)
+            yield SLEEP, min(for_ns, left_ns + LONGEST_REST_NS)
+            if world.now_ns >= self.until_ns or not world.chance(habits.extends):
                 break
             self._expect_cancel(20)
             try:
