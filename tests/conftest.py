@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 import redis
-from awaited import AwaitedLocks, LoopThread
 
 from fastredlock import FastRedlock
 from fastredlock.testing import LocalMasters
+from tests.support.awaited import AwaitedLocks, LoopThread
 
 
 @pytest.fixture(scope="session")

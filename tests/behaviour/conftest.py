@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 import redis
-from awaited import DRIVERS, LOOPS
 
 from fastredlock import FastRedlock, Lease
-
-from .helpers import KEY, granted, settled_values
+from tests.support.awaited import DRIVERS, LOOPS
+from tests.support.calls import granted
+from tests.support.keys import KEY, settled_values
 
 
 @pytest.fixture(params=DRIVERS)

@@ -15,28 +15,14 @@ from fastredlock import (
     ReleaseStatus,
 )
 from fastredlock.testing import LocalMasters
-
-from .helpers import (
-    NOBODY,
-    Fork,
-    Interrupt,
-    MakeLocks,
-    Raw,
-    alarm,
-    connected,
-    granted,
-    in_threads,
-    interrupt,
-    is_empty,
-    pause,
-    resume,
-    set_all,
-    settled_values,
-    sizes,
-    stop,
-    stopwatch,
-    wait_until,
-)
+from tests.support.calls import connected, granted
+from tests.support.fixtures import MakeLocks, Raw
+from tests.support.interrupts import Interrupt, alarm, interrupt
+from tests.support.keys import NOBODY, is_empty, set_all, settled_values, sizes
+from tests.support.masters import pause, resume, stop
+from tests.support.processes import Fork
+from tests.support.threads import in_threads
+from tests.support.waiting import stopwatch, wait_until
 
 RELEASED, GONE, UNKNOWN = ReleaseStatus
 NAMES = [f"item:{i}" for i in range(300)]

@@ -16,14 +16,14 @@ from typing import Any
 
 import pytest
 import redis
-from awaited import run_on
-from proxy import Proxy
 
 import fastredlock
 from fastredlock import LeaseLostError, QuorumUnreachableError, ReleaseStatus, Vote
 from fastredlock.asyncio import FastRedlock, Lease
-
-from .helpers import KEY, NOBODY, PATIENCE, set_all, values
+from tests.support.awaited import run_on
+from tests.support.keys import KEY, NOBODY, set_all, values
+from tests.support.proxy import Proxy
+from tests.support.waiting import PATIENCE
 
 ALL = ("a", "b", "c")
 CUT = object()  # the outcome of what was cancelled

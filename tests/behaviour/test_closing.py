@@ -12,26 +12,17 @@ from typing import Any
 
 import pytest
 import redis
-from proxy import Proxy
 
 from fastredlock import FastRedlock, FastRedlockError, ReleaseStatus
 from fastredlock.testing import LocalMasters
-
-from .helpers import (
-    KEY,
-    NOBODY,
-    MakeLocks,
-    connected,
-    granted,
-    is_empty,
-    later,
-    open_files,
-    pause,
-    resume,
-    settled,
-    settled_values,
-    stopwatch,
-)
+from tests.support.calls import connected, granted
+from tests.support.fixtures import MakeLocks
+from tests.support.keys import KEY, NOBODY, is_empty, settled_values
+from tests.support.masters import pause, resume
+from tests.support.processes import open_files
+from tests.support.proxy import Proxy
+from tests.support.threads import later
+from tests.support.waiting import settled, stopwatch
 
 TTL = 60.0  # s; longer than any test waits: what is gone was undone
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import redis
-from proxy import Proxy
 
 from fastredlock import (
     ConfigurationError,
@@ -20,26 +19,13 @@ from fastredlock import (
     Vote,
 )
 from fastredlock.testing import LocalMasters
-
-from .helpers import (
-    Interrupt,
-    MakeLocks,
-    Raw,
-    alarm,
-    all_granted,
-    connected,
-    granted,
-    interrupt,
-    is_empty,
-    pause,
-    resume,
-    set_all,
-    settled_values,
-    sizes,
-    stop,
-    stopwatch,
-    wait_until,
-)
+from tests.support.calls import all_granted, connected, granted
+from tests.support.fixtures import MakeLocks, Raw
+from tests.support.interrupts import Interrupt, alarm, interrupt
+from tests.support.keys import is_empty, set_all, settled_values, sizes
+from tests.support.masters import pause, resume, stop
+from tests.support.proxy import Proxy
+from tests.support.waiting import stopwatch, wait_until
 
 RELEASED, GONE, UNKNOWN = ReleaseStatus
 NAMES = [f"item:{i}" for i in range(100)]

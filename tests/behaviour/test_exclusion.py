@@ -11,17 +11,11 @@ import redis
 
 from fastredlock import FastRedlock
 from fastredlock.testing import LocalMasters
-
-from .helpers import (
-    KEY,
-    MakeLocks,
-    connected,
-    granted,
-    in_threads,
-    later,
-    settled_values,
-)
-from .workers import increment, line_of, take, worker
+from tests.support.calls import connected, granted
+from tests.support.fixtures import MakeLocks
+from tests.support.holders import increment, line_of, take, worker
+from tests.support.keys import KEY, settled_values
+from tests.support.threads import in_threads, later
 
 
 def run_incrementers(urls: list[str], counter: Path, count: int, times: int) -> int:

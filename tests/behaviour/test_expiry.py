@@ -16,24 +16,13 @@ from fastredlock import (
     ValidityExhaustedError,
 )
 from fastredlock.testing import LocalMasters
-
-from .helpers import (
-    KEY,
-    NOBODY,
-    MakeLocks,
-    Raw,
-    connected,
-    granted,
-    later,
-    pause,
-    resume,
-    set_all,
-    settled_values,
-    stopwatch,
-    values,
-    wait_until,
-)
-from .workers import line_of, take, worker
+from tests.support.calls import connected, granted
+from tests.support.fixtures import MakeLocks, Raw
+from tests.support.holders import line_of, take, worker
+from tests.support.keys import KEY, NOBODY, set_all, settled_values, values
+from tests.support.masters import pause, resume
+from tests.support.threads import later
+from tests.support.waiting import stopwatch, wait_until
 
 
 def fail_after_theft(servers: list[redis.Redis]) -> NoReturn:

@@ -9,21 +9,12 @@ import redis
 
 from fastredlock import FastRedlock, Lease, LeaseLostError, ReleaseStatus
 from fastredlock.testing import LocalMasters
-
-from .helpers import (
-    KEY,
-    NOBODY,
-    MakeLocks,
-    connected,
-    granted,
-    in_threads,
-    pause,
-    set_all,
-    settled_values,
-    stop,
-    values,
-    wait_until,
-)
+from tests.support.calls import connected, granted
+from tests.support.fixtures import MakeLocks
+from tests.support.keys import KEY, NOBODY, set_all, settled_values, values
+from tests.support.masters import pause, stop
+from tests.support.threads import in_threads
+from tests.support.waiting import wait_until
 
 
 def test_extend_when_longer_then_validity_and_all_keys_grow(

@@ -9,8 +9,8 @@ import redis
 
 from fastredlock import FastRedlock, Vote
 from fastredlock.testing import LocalMasters
-
-from .helpers import KEY, MakeLocks, Raw, set_all
+from tests.support.fixtures import MakeLocks, Raw
+from tests.support.keys import KEY, set_all
 
 
 @pytest.mark.parametrize(

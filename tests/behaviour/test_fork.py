@@ -9,21 +9,12 @@ import redis
 
 from fastredlock import FastRedlock, Lease, LeaseLostError, ReleaseStatus
 from fastredlock.testing import LocalMasters
-
-from .helpers import (
-    KEY,
-    NOBODY,
-    Fork,
-    MakeLocks,
-    connected,
-    granted,
-    pause,
-    resume,
-    settled,
-    settled_values,
-    values,
-    wait_until,
-)
+from tests.support.calls import connected, granted
+from tests.support.fixtures import MakeLocks
+from tests.support.keys import KEY, NOBODY, settled_values, values
+from tests.support.masters import pause, resume
+from tests.support.processes import Fork
+from tests.support.waiting import settled, wait_until
 
 
 def test_lease_when_forked_then_is_not_valid_in_the_child(lease: Lease) -> None:

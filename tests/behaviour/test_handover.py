@@ -9,20 +9,12 @@ import redis
 
 from fastredlock import FastRedlock, LeaseLostError, ReleaseStatus, Vote
 from fastredlock.testing import LocalMasters
-
-from .helpers import (
-    KEY,
-    NOBODY,
-    MakeLocks,
-    connected,
-    granted,
-    in_threads,
-    set_all,
-    settled_values,
-    stop,
-    values,
-)
-from .workers import line_of, take, worker
+from tests.support.calls import connected, granted
+from tests.support.fixtures import MakeLocks
+from tests.support.holders import line_of, take, worker
+from tests.support.keys import KEY, NOBODY, set_all, settled_values, values
+from tests.support.masters import stop
+from tests.support.threads import in_threads
 
 
 def test_adopt_when_another_process_took_it_then_releases_it(

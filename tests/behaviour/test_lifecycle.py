@@ -18,19 +18,12 @@ from fastredlock import (
     Vote,
 )
 from fastredlock.testing import LocalMasters
-
-from .helpers import (
-    KEY,
-    NOBODY,
-    MakeLocks,
-    connected,
-    granted,
-    open_files,
-    settled,
-    settled_values,
-    stop,
-    stopwatch,
-)
+from tests.support.calls import connected, granted
+from tests.support.fixtures import MakeLocks
+from tests.support.keys import KEY, NOBODY, settled_values
+from tests.support.masters import stop
+from tests.support.processes import open_files
+from tests.support.waiting import settled, stopwatch
 
 
 def connections(server: redis.Redis) -> int:

@@ -9,8 +9,9 @@ import pytest
 
 from fastredlock import FastRedlock, ReleaseStatus
 from fastredlock.testing import LocalMasters
-
-from .helpers import KEY, MakeLocks, granted
+from tests.support.calls import granted
+from tests.support.fixtures import MakeLocks
+from tests.support.keys import KEY
 
 
 class Handler(logging.Handler):

@@ -15,8 +15,9 @@ from fastredlock import (
     ReleaseStatus,
 )
 from fastredlock.testing import LocalMasters
-
-from .helpers import KEY, MakeLocks, Raw, connected, granted, reason, settled_values
+from tests.support.calls import connected, granted, reason
+from tests.support.fixtures import MakeLocks, Raw
+from tests.support.keys import KEY, settled_values
 
 SECRET = "pa55-word"
 # What a server before Redis 6 says to HELLO is said by every server without HELLO.

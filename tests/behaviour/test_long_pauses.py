@@ -8,19 +8,11 @@ import pytest
 
 from fastredlock import QuorumUnreachableError, ReleaseStatus, Retry, Vote
 from fastredlock.testing import LocalMasters
-
-from .helpers import (
-    KEY,
-    MakeLocks,
-    Raw,
-    connected,
-    granted,
-    pause,
-    resume,
-    sizes,
-    stopwatch,
-    wait_until,
-)
+from tests.support.calls import connected, granted
+from tests.support.fixtures import MakeLocks, Raw
+from tests.support.keys import KEY, sizes
+from tests.support.masters import pause, resume
+from tests.support.waiting import stopwatch, wait_until
 
 
 @pytest.mark.slow

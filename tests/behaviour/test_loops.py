@@ -17,8 +17,6 @@ from typing import Any
 
 import pytest
 import redis
-from awaited import LOOPS, run_on
-from fake_server import FakeServer
 
 from fastredlock import (
     FastRedlockError,
@@ -28,18 +26,12 @@ from fastredlock import (
 )
 from fastredlock.asyncio import FastRedlock, Lease
 from fastredlock.testing import LocalMasters
-
-from .helpers import (
-    KEY,
-    NOBODY,
-    Fork,
-    open_files,
-    pause,
-    resume,
-    set_all,
-    settled_values,
-    wait_until,
-)
+from tests.support.awaited import LOOPS, run_on
+from tests.support.fake_server import FakeServer
+from tests.support.keys import KEY, NOBODY, set_all, settled_values
+from tests.support.masters import pause, resume
+from tests.support.processes import Fork, open_files
+from tests.support.waiting import wait_until
 
 DEAD = [f"redis://127.0.0.1:{port}" for port in (1, 2, 3)]
 

@@ -8,18 +8,9 @@ import pytest
 import redis
 
 from fastredlock import FastRedlock, Lease, ReleaseStatus, Vote
-
-from .helpers import (
-    KEY,
-    NOBODY,
-    all_granted,
-    granted,
-    settled_values,
-    sizes,
-    stopwatch,
-    values,
-    wait_until,
-)
+from tests.support.calls import all_granted, granted
+from tests.support.keys import KEY, NOBODY, settled_values, sizes, values
+from tests.support.waiting import stopwatch, wait_until
 
 
 def cut_all(servers: Sequence[redis.Redis]) -> None:

@@ -7,18 +7,12 @@ import redis
 
 from fastredlock import FastRedlock, QuorumUnreachableError
 from fastredlock.testing import LocalMasters
-
-from .helpers import (
-    KEY,
-    NOBODY,
-    MakeLocks,
-    connected,
-    open_files,
-    settled,
-    settled_values,
-    start,
-    stop,
-)
+from tests.support.calls import connected
+from tests.support.fixtures import MakeLocks
+from tests.support.keys import KEY, NOBODY, settled_values
+from tests.support.masters import start, stop
+from tests.support.processes import open_files
+from tests.support.waiting import settled
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5])

@@ -16,22 +16,12 @@ from fastredlock import (
     Vote,
 )
 from fastredlock.testing import LocalMasters
-
-from .helpers import (
-    KEY,
-    NOBODY,
-    MakeLocks,
-    Raw,
-    connected,
-    failed_votes,
-    granted,
-    later,
-    settled_values,
-    start,
-    stop,
-    stopwatch,
-    wait_until,
-)
+from tests.support.calls import connected, failed_votes, granted
+from tests.support.fixtures import MakeLocks, Raw
+from tests.support.keys import KEY, NOBODY, settled_values
+from tests.support.masters import start, stop
+from tests.support.threads import later
+from tests.support.waiting import stopwatch, wait_until
 
 
 @pytest.mark.parametrize("count", [1, 2])

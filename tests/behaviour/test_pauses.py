@@ -13,23 +13,12 @@ from fastredlock import (
     Vote,
 )
 from fastredlock.testing import LocalMasters
-
-from .helpers import (
-    KEY,
-    NOBODY,
-    MakeLocks,
-    Raw,
-    connected,
-    failed_votes,
-    granted,
-    later,
-    pause,
-    resume,
-    settled_values,
-    stopwatch,
-    values,
-    wait_until,
-)
+from tests.support.calls import connected, failed_votes, granted
+from tests.support.fixtures import MakeLocks, Raw
+from tests.support.keys import KEY, NOBODY, settled_values, values
+from tests.support.masters import pause, resume
+from tests.support.threads import later
+from tests.support.waiting import stopwatch, wait_until
 
 
 @pytest.mark.slow

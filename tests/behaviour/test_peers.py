@@ -7,8 +7,8 @@ import redis
 from redlock import Redlock
 
 from fastredlock import FastRedlock, ReleaseStatus
-
-from .helpers import KEY, NOBODY, MakeLocks, settled_values
+from tests.support.fixtures import MakeLocks
+from tests.support.keys import KEY, NOBODY, settled_values
 
 
 @pytest.fixture

@@ -4,28 +4,16 @@ from __future__ import annotations
 
 import pytest
 import redis
-from proxy import Proxy
 
 from fastredlock import FastRedlock, Lease, ReleaseStatus
 from fastredlock.testing import LocalMasters
-
-from .helpers import (
-    KEY,
-    NOBODY,
-    MakeLocks,
-    Raw,
-    connected,
-    granted,
-    in_threads,
-    pause,
-    resume,
-    set_all,
-    settled_values,
-    stop,
-    stopwatch,
-    values,
-    wait_until,
-)
+from tests.support.calls import connected, granted
+from tests.support.fixtures import MakeLocks, Raw
+from tests.support.keys import KEY, NOBODY, set_all, settled_values, values
+from tests.support.masters import pause, resume, stop
+from tests.support.proxy import Proxy
+from tests.support.threads import in_threads
+from tests.support.waiting import stopwatch, wait_until
 
 
 def test_release_when_held_then_is_released_and_gone_from_every_master(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import redis
-from proxy import Proxy
 
 from fastredlock import (
     FastRedlock,
@@ -12,29 +11,15 @@ from fastredlock import (
     ReleaseStatus,
 )
 from fastredlock.testing import LocalMasters
-
-from .helpers import (
-    Fork,
-    Interrupt,
-    MakeLocks,
-    Raw,
-    alarm,
-    all_granted,
-    connected,
-    granted,
-    in_threads,
-    interrupt,
-    is_empty,
-    later,
-    pause,
-    resume,
-    set_all,
-    settled,
-    settled_values,
-    sizes,
-    stopwatch,
-    wait_until,
-)
+from tests.support.calls import all_granted, connected, granted
+from tests.support.fixtures import MakeLocks, Raw
+from tests.support.interrupts import Interrupt, alarm, interrupt
+from tests.support.keys import is_empty, set_all, settled_values, sizes
+from tests.support.masters import pause, resume
+from tests.support.processes import Fork
+from tests.support.proxy import Proxy
+from tests.support.threads import in_threads, later
+from tests.support.waiting import settled, stopwatch, wait_until
 
 RELEASED, GONE, UNKNOWN = ReleaseStatus
 NAMES = [f"item:{i}" for i in range(100)]

@@ -17,19 +17,10 @@ from fastredlock import (
     Vote,
 )
 from fastredlock.testing import LocalMasters
-
-from .helpers import (
-    KEY,
-    NOBODY,
-    MakeLocks,
-    Raw,
-    connected,
-    granted,
-    set_all,
-    settled_values,
-    values,
-    wait_until,
-)
+from tests.support.calls import connected, granted
+from tests.support.fixtures import MakeLocks, Raw
+from tests.support.keys import KEY, NOBODY, set_all, settled_values, values
+from tests.support.waiting import wait_until
 
 
 def test_acquire_when_two_of_five_are_taken_then_is_granted(

@@ -19,8 +19,8 @@ import redis
 from fastredlock import FastRedlock, scripts
 from fastredlock._core import Operation, Round, Terms, Verdict, draw_token
 from fastredlock.testing import LocalMasters
-
-from .helpers import blocking, values
+from tests.support.fixtures import blocking
+from tests.support.keys import values
 
 OURS, THEIRS = b"ours", b"theirs"
 KEYS = [b"a", b"b", b"c"]

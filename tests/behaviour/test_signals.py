@@ -15,26 +15,13 @@ import redis
 import fastredlock
 from fastredlock import FastRedlock, ReleaseStatus, Retry
 from fastredlock.testing import LocalMasters
-
-from .helpers import (
-    KEY,
-    NOBODY,
-    Interrupt,
-    MakeLocks,
-    Raw,
-    alarm,
-    blocking,
-    connected,
-    granted,
-    interrupt,
-    later,
-    pause,
-    resume,
-    set_all,
-    settled_values,
-    values,
-    wait_until,
-)
+from tests.support.calls import connected, granted
+from tests.support.fixtures import MakeLocks, Raw, blocking
+from tests.support.interrupts import Interrupt, alarm, interrupt
+from tests.support.keys import KEY, NOBODY, set_all, settled_values, values
+from tests.support.masters import pause, resume
+from tests.support.threads import later
+from tests.support.waiting import wait_until
 
 PACKAGE = os.path.dirname(fastredlock.__file__)
 

@@ -15,9 +15,11 @@ from fastredlock import (
     Retry,
     Vote,
 )
-
-from .fakes import HTTP_REFUSAL, Stranger, bare_listener, has_visitor
-from .helpers import KEY, MakeLocks, granted, reason, stopwatch, wait_until
+from tests.support.calls import granted, reason
+from tests.support.fixtures import MakeLocks
+from tests.support.keys import KEY
+from tests.support.strangers import HTTP_REFUSAL, Stranger, bare_listener, has_visitor
+from tests.support.waiting import stopwatch, wait_until
 
 
 @pytest.mark.parametrize(

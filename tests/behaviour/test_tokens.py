@@ -17,17 +17,10 @@ from fastredlock import (
     ResourceTakenError,
     Retry,
 )
-
-from .helpers import (
-    KEY,
-    Fork,
-    MakeLocks,
-    connected,
-    granted,
-    set_all,
-    settled_values,
-    values,
-)
+from tests.support.calls import connected, granted
+from tests.support.fixtures import MakeLocks
+from tests.support.keys import KEY, set_all, settled_values, values
+from tests.support.processes import Fork
 
 
 def test_token_when_drawn_then_is_40_hex_digits(locks: FastRedlock) -> None:

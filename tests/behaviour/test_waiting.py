@@ -10,8 +10,11 @@ import pytest
 import redis
 
 from fastredlock import FastRedlock, ResourceTakenError, Retry, Vote
-
-from .helpers import KEY, NOBODY, MakeLocks, granted, later, set_all, stopwatch, values
+from tests.support.calls import granted
+from tests.support.fixtures import MakeLocks
+from tests.support.keys import KEY, NOBODY, set_all, values
+from tests.support.threads import later
+from tests.support.waiting import stopwatch
 
 
 def test_acquire_when_timeout_is_zero_then_tries_once(

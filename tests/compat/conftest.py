@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from . import aioredlock_face
-from .helpers import wait_until
-from .pottery_face import EVERY_FACE, Face
+from tests.compat.aioredlock import face as aioredlock_face
+from tests.compat.pottery.face import EVERY_FACE, Face
+from tests.support.pairs import wait_until
 
 
 @pytest.fixture(params=EVERY_FACE)

@@ -7,13 +7,13 @@ from contextlib import ExitStack
 
 import pytest
 import redis
-from awaited import DRIVERS
-from behaviour.helpers import wait_until
-from fake_server import FakeServer
-from proxy import Proxy
 
 from fastredlock import FastRedlock, QuorumUnreachableError
 from fastredlock.testing import LocalMasters
+from tests.support.awaited import DRIVERS
+from tests.support.fake_server import FakeServer
+from tests.support.proxy import Proxy
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture(params=DRIVERS)

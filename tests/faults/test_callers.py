@@ -13,19 +13,14 @@ from typing import Any
 
 import pytest
 import redis
-from behaviour.helpers import (
-    KEY,
-    NOBODY,
-    PATIENCE,
-    blocking,
-    granted,
-    settled,
-    values,
-)
 
 import fastredlock
 from fastredlock import FastRedlock, Lease, LeaseLostError, ReleaseStatus
 from fastredlock.asyncio import FastRedlock as AwaitableFastRedlock
+from tests.support.calls import granted
+from tests.support.fixtures import blocking
+from tests.support.keys import KEY, NOBODY, values
+from tests.support.waiting import PATIENCE, settled
 
 PACKAGE = fastredlock.__path__[0]
 

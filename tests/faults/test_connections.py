@@ -10,13 +10,14 @@ from contextlib import ExitStack, suppress
 
 import pytest
 import redis
-from behaviour.helpers import KEY, MakeLocks, granted, stopwatch
-from proxy import Proxy
 
 from fastredlock import FastRedlock, QuorumUnreachableError, ReleaseStatus
 from fastredlock.testing import LocalMasters
-
-from .helpers import QUICK, SLACK, take_and_release
+from tests.support.calls import QUICK, granted, take_and_release
+from tests.support.fixtures import MakeLocks
+from tests.support.keys import KEY
+from tests.support.proxy import Proxy
+from tests.support.waiting import SLACK, stopwatch
 
 # what a middlebox that forgets idle flows is met with: link.pyx says why
 SOCKET_OPTIONS = {

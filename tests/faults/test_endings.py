@@ -8,9 +8,9 @@ import sys
 
 import pytest
 import redis
-from behaviour.helpers import is_empty
 
-from .endings import NAMES
+from tests.support.endings import NAMES
+from tests.support.keys import is_empty
 
 DELAYS = ["0.005", "0.02", "0.05", "0.1"]
 
@@ -18,7 +18,7 @@ DELAYS = ["0.005", "0.02", "0.05", "0.1"]
 def end(*call: str, within: float = 30) -> subprocess.CompletedProcess[str]:
     """Run one of `endings` in a process of its own, to its end."""
     return subprocess.run(
-        [sys.executable, "-m", "faults.endings", *call],
+        [sys.executable, "-m", "tests.support.endings", *call],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         capture_output=True,
         text=True,

@@ -6,11 +6,13 @@ from collections.abc import Callable
 
 import pytest
 import redis
-from behaviour.helpers import KEY, MakeLocks, failed_votes, granted
-from fake_server import FakeServer
 
 from fastredlock import QuorumUnreachableError, ReleaseStatus, Vote
 from fastredlock.testing import LocalMasters
+from tests.support.calls import failed_votes, granted
+from tests.support.fake_server import FakeServer
+from tests.support.fixtures import MakeLocks
+from tests.support.keys import KEY
 
 ERRORS = (
     "LOADING Redis is loading the dataset in memory",

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fastredlock.testing import LocalMasters
-
-from .test_endings import end
+from tests.faults.test_endings import end
 
 
 @pytest.mark.slow

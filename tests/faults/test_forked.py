@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import redis
-from behaviour.helpers import KEY, Fork, blocking, settled_values
 
 from fastredlock import FastRedlock
 from fastredlock import _core as core
 from fastredlock.lease import Lease
+from tests.support.fixtures import blocking
+from tests.support.keys import KEY, settled_values
+from tests.support.processes import Fork
 
 pytestmark = blocking  # engine_run
 

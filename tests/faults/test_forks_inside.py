@@ -12,23 +12,16 @@ from typing import Any
 
 import pytest
 import redis
-from behaviour.helpers import (
-    KEY,
-    NOBODY,
-    PATIENCE,
-    Fork,
-    blocking,
-    connected,
-    granted,
-    pause,
-    resume,
-    settled_values,
-    wait_until,
-)
-from setups.tls import Certificates, tls_master
 
 from fastredlock import FastRedlock, FastRedlockError, ReleaseStatus
 from fastredlock.testing import LocalMasters
+from tests.support.calls import connected, granted
+from tests.support.certificates import Certificates, tls_master
+from tests.support.fixtures import blocking
+from tests.support.keys import KEY, NOBODY, settled_values
+from tests.support.masters import pause, resume
+from tests.support.processes import Fork
+from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = blocking
 

@@ -10,16 +10,6 @@ from urllib.parse import urlsplit
 
 import pytest
 import redis
-from behaviour.helpers import (
-    KEY,
-    MakeLocks,
-    granted,
-    settled,
-    settled_values,
-    values,
-    wait_until,
-)
-from proxy import Proxy
 
 from fastredlock import (
     ConfigurationError,
@@ -30,8 +20,11 @@ from fastredlock import (
     TokenReusedError,
     Vote,
 )
-
-from .helpers import QUICK
+from tests.support.calls import QUICK, granted
+from tests.support.fixtures import MakeLocks
+from tests.support.keys import KEY, settled_values, values
+from tests.support.proxy import Proxy
+from tests.support.waiting import settled, wait_until
 
 TOKEN = b"worker-7"
 Make = Callable[..., FastRedlock]

@@ -8,7 +8,8 @@ import sys
 from importlib.util import find_spec
 
 import pytest
-from behaviour.helpers import PATIENCE
+
+from tests.support.waiting import PATIENCE
 
 LIBRARIES = [
     pytest.param(
@@ -21,7 +22,7 @@ LIBRARIES = [
 def run(library: str, program: str) -> None:
     """Run one of `greenlets`; it succeeds."""
     done = subprocess.run(
-        [sys.executable, "-m", "faults.greenlets", library, program],
+        [sys.executable, "-m", "tests.support.greenlet_programs", library, program],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         capture_output=True,
         text=True,

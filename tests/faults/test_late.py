@@ -6,23 +6,16 @@ from collections.abc import Callable
 
 import pytest
 import redis
-from behaviour.helpers import (
-    KEY,
-    NOBODY,
-    MakeLocks,
-    blocking,
-    granted,
-    settled_values,
-    stopwatch,
-    values,
-    wait_until,
-)
-from fake_server import FakeServer
-from proxy import Proxy
 
 from fastredlock import FastRedlock, QuorumUnreachableError, ReleaseStatus, Vote
 from fastredlock import _core as core
 from fastredlock.testing import LocalMasters
+from tests.support.calls import granted
+from tests.support.fake_server import FakeServer
+from tests.support.fixtures import MakeLocks, blocking
+from tests.support.keys import KEY, NOBODY, settled_values, values
+from tests.support.proxy import Proxy
+from tests.support.waiting import stopwatch, wait_until
 
 MS = 1_000_000
 QUICK = {"round_timeout": 0.1, "connect_timeout": 0.5}

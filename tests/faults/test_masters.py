@@ -8,21 +8,15 @@ from contextlib import ExitStack
 
 import pytest
 import redis
-from behaviour.helpers import (
-    KEY,
-    MakeLocks,
-    granted,
-    settled_values,
-    stopwatch,
-    wait_until,
-)
-from fake_server import Answer, FakeServer
-from proxy import Proxy, swallowed_syn
 
 from fastredlock import FastRedlock, QuorumUnreachableError, ReleaseStatus, Vote
 from fastredlock.testing import LocalMasters
-
-from .helpers import QUICK, SLACK, take_and_release
+from tests.support.calls import QUICK, granted, take_and_release
+from tests.support.fake_server import Answer, FakeServer
+from tests.support.fixtures import MakeLocks
+from tests.support.keys import KEY, settled_values
+from tests.support.proxy import Proxy, swallowed_syn
+from tests.support.waiting import SLACK, stopwatch, wait_until
 
 MakeFake = Callable[..., FakeServer]
 

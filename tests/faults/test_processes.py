@@ -8,11 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from behaviour.helpers import PATIENCE
 
 from fastredlock.testing import LocalMasters
+from tests.support import fault_programs
+from tests.support.waiting import PATIENCE
 
-INTERPOSER = Path(__file__).parent / "interposer.c"
+INTERPOSER = Path(fault_programs.__file__).parent / "interposer.c"
 
 
 def run(program: str, urls: list[str], preload: str = "") -> None:
@@ -21,7 +22,7 @@ def run(program: str, urls: list[str], preload: str = "") -> None:
     if preload:
         environment["LD_PRELOAD"] = f"{preload} {os.environ.get('LD_PRELOAD', '')}"
     done = subprocess.run(
-        [sys.executable, "-X", "dev", "-m", "faults.programs", program, *urls],
+        [sys.executable, "-X", "dev", "-m", fault_programs.__name__, program, *urls],
         env=environment,
         capture_output=True,
         text=True,

@@ -12,11 +12,11 @@ from urllib.parse import urlsplit
 
 import pytest
 import redis
-from fake_server import FakeServer
-from proxy import PATIENCE, Proxy, swallowed_syn
 
 from fastredlock import scripts
 from fastredlock.testing import LocalMasters
+from tests.support.fake_server import FakeServer
+from tests.support.proxy import PATIENCE, Proxy, swallowed_syn
 
 
 @pytest.fixture

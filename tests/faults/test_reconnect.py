@@ -6,11 +6,12 @@ import time
 from collections.abc import Callable
 
 import pytest
-from behaviour.helpers import MakeLocks, blocking, granted
-from proxy import Proxy
 
 from fastredlock import FastRedlock, ReleaseStatus
 from fastredlock import _core as core
+from tests.support.calls import granted
+from tests.support.fixtures import MakeLocks, blocking
+from tests.support.proxy import Proxy
 
 MS = 1_000_000
 

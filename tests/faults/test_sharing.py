@@ -14,21 +14,6 @@ from statistics import median
 
 import pytest
 import redis
-from behaviour.helpers import (
-    KEY,
-    Interrupt,
-    MakeLocks,
-    blocking,
-    connected,
-    granted,
-    in_threads,
-    pause,
-    set_all,
-    settled_values,
-    stopwatch,
-    wait_until,
-)
-from proxy import Proxy
 
 from fastredlock import (
     FastRedlock,
@@ -38,8 +23,14 @@ from fastredlock import (
     Retry,
 )
 from fastredlock.testing import LocalMasters
-
-from .helpers import SLACK
+from tests.support.calls import connected, granted
+from tests.support.fixtures import MakeLocks, blocking
+from tests.support.interrupts import Interrupt
+from tests.support.keys import KEY, set_all, settled_values
+from tests.support.masters import pause
+from tests.support.proxy import Proxy
+from tests.support.threads import in_threads
+from tests.support.waiting import SLACK, stopwatch, wait_until
 
 
 @pytest.mark.slow

@@ -6,10 +6,12 @@ import ssl
 from collections.abc import Callable, Iterator
 
 import pytest
-from behaviour.helpers import KEY, blocking, granted
-from setups.tls import Certificates, tls_master
 
 from fastredlock import FastRedlock, Lease, ReleaseStatus
+from tests.support.calls import granted
+from tests.support.certificates import Certificates, tls_master
+from tests.support.fixtures import blocking
+from tests.support.keys import KEY
 
 pytestmark = blocking  # who is interrupted inside ssl is the loop, and ends
 

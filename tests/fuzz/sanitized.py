@@ -31,9 +31,8 @@ COPIED = (
     *("setup.py", "pyproject.toml", "README.md", "LICENSE"),
 )
 DEFAULT = (
-    *("tests/setups", "tests/fuzz", "tests/core", "tests/behaviour", "tests/faults"),
-    *("tests/sim", "tests/chaos", "tests/compat", "tests/test_clients.py"),
-    "tests/test_turns.py",
+    *("tests/setups", "tests/fuzz", "tests/unit", "tests/behaviour", "tests/faults"),
+    *("tests/sim", "tests/chaos", "tests/compat"),
 )
 # Beside ASan, UBSan's log_path ends in ASan's half of the runtime, and what
 # UBSan says goes to stderr, where pytest hides it. So each process sets it by hand.

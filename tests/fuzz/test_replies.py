@@ -8,18 +8,6 @@ from itertools import pairwise
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from setups.wire import (
-    MS,
-    START_NS,
-    S,
-    begin,
-    begin_all,
-    bulk,
-    handshake_replies,
-    info,
-    make_ready,
-    new_engine,
-)
 
 from fastredlock._core import (
     Engine,
@@ -32,6 +20,18 @@ from fastredlock._core import (
     engine_on_bytes,
     engine_on_connected,
     engine_take_outgoing,
+)
+from tests.support.wire import (
+    MS,
+    START_NS,
+    S,
+    begin,
+    begin_all,
+    bulk,
+    handshake_replies,
+    info,
+    make_ready,
+    new_engine,
 )
 
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "200"))

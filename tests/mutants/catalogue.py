@@ -29,14 +29,14 @@ class Mutant(NamedTuple):
     tests: tuple[str, ...]
 
 
-ROUND = ("tests/core/test_round.py", "tests/setups/test_promises.py", "tests/sim")
+ROUND = ("tests/unit/test_round.py", "tests/unit/test_engine.py", "tests/sim")
 OUTAGES = ("tests/behaviour/test_outages.py", "tests/behaviour/test_pauses.py")
-REPLIES = ("tests/setups/test_promises.py", "tests/sim", *OUTAGES)
+REPLIES = ("tests/unit/test_engine.py", "tests/sim", *OUTAGES)
 ROLL_BACK = "return engine_queue(self, release, release.may_hold, True, now_ns)"
-ASKED_AGAIN = ("tests/setups/test_asked_again.py",)
+ASKED_AGAIN = ("tests/unit/test_in_flight.py",)
 LEASE = (
-    "tests/core/test_lease.py",
-    "tests/setups/test_promises.py",
+    "tests/unit/test_lease.py",
+    "tests/unit/test_engine.py",
     "tests/behaviour/test_release.py",
 )
 
@@ -50,7 +50,7 @@ MUTANTS = (
                 "clock_gettime(0, &now)",
             ),
         ),
-        ("tests/setups/test_promises.py", "tests/behaviour/test_expiry.py"),
+        ("tests/unit/test_engine.py", "tests/behaviour/test_expiry.py"),
     ),
     Mutant(
         "no validity check",
@@ -66,7 +66,7 @@ MUTANTS = (
     Mutant(
         "validity not checked again before the return",
         (Edit("src_cython/engine.pyx", "    round_confirm(round, now_ns)\n", ""),),
-        ("tests/setups/test_promises.py", "tests/core", "tests/sim"),
+        ("tests/unit/test_engine.py", "tests/unit", "tests/sim"),
     ),
     Mutant(
         "no drift taken off the validity",
@@ -109,7 +109,7 @@ MUTANTS = (
                 r'b"$2\r\nPX\r\n", 8',
             ),
         ),
-        ("tests/core/test_command.py", "tests/behaviour/test_exclusion.py"),
+        ("tests/unit/test_command.py", "tests/behaviour/test_exclusion.py"),
     ),
     Mutant(
         "DEL without token check",
@@ -158,7 +158,7 @@ MUTANTS = (
                 "is_in_time = True",
             ),
         ),
-        ("tests/core/test_lease.py", "tests/setups/test_promises.py"),
+        ("tests/unit/test_lease.py", "tests/unit/test_engine.py"),
     ),
     Mutant(
         "connection reused after a timeout without counting",
@@ -281,7 +281,7 @@ MUTANTS = (
                 "answered >= self.quorum\n",
             ),
         ),
-        ("tests/core/test_round.py",),
+        ("tests/unit/test_round.py",),
     ),
     Mutant(
         "error to the second of two commands taken for an answer to the first",
@@ -306,7 +306,7 @@ MUTANTS = (
                 "        if False:\n",
             ),
         ),
-        (*ASKED_AGAIN, "tests/core/test_handshake.py"),
+        (*ASKED_AGAIN, "tests/unit/test_handshake.py"),
     ),
     Mutant(
         "release that a busy server refused is not sent again",
@@ -393,7 +393,7 @@ MUTANTS = (
                 "    if False:\n",
             ),
         ),
-        ("tests/core/test_round.py", "tests/behaviour/test_long_pauses.py"),
+        ("tests/unit/test_round.py", "tests/behaviour/test_long_pauses.py"),
     ),
     Mutant(
         "round timeout grows with the ttl without end",
@@ -404,7 +404,7 @@ MUTANTS = (
                 "share_ns",
             ),
         ),
-        ("tests/core/test_settings.py",),
+        ("tests/unit/test_settings.py",),
     ),
     Mutant(
         "silent master kept for as long as it says nothing",
@@ -472,7 +472,7 @@ MUTANTS = (
                 "new_round(ACQUIRE, key, token, terms)",
             ),
         ),
-        ("tests/core/test_attempt.py", "tests/behaviour/test_tokens.py"),
+        ("tests/unit/test_attempt.py", "tests/behaviour/test_tokens.py"),
     ),
     Mutant(
         "interrupted round not rolled back",
@@ -504,7 +504,7 @@ MUTANTS = (
                 "            pass",
             ),
         ),
-        ("tests/core/test_batch.py", "tests/behaviour/test_each.py"),
+        ("tests/unit/test_batch.py", "tests/behaviour/test_each.py"),
     ),
     Mutant(
         "all of many rounds under way at once",
@@ -515,7 +515,7 @@ MUTANTS = (
                 "self.under_way >= 0\n",
             ),
         ),
-        ("tests/core/test_batch.py",),
+        ("tests/unit/test_batch.py",),
     ),
     Mutant(
         "forked child speaks on its parent's connections",
@@ -539,7 +539,7 @@ MUTANTS = (
                 "            pass",
             ),
         ),
-        ("tests/behaviour/test_fork.py", "tests/core/test_lease.py"),
+        ("tests/behaviour/test_fork.py", "tests/unit/test_lease.py"),
     ),
     Mutant(
         "error reply counted as taken",
@@ -550,7 +550,7 @@ MUTANTS = (
                 "            return VOTE_TAKEN\n    return VOTE_TAKEN\n",
             ),
         ),
-        ("tests/core/test_reply.py", "tests/setups/test_promises.py"),
+        ("tests/unit/test_reply.py", "tests/unit/test_engine.py"),
     ),
     Mutant(
         "NOSCRIPT not repeated",
@@ -577,7 +577,7 @@ MUTANTS = (
     Mutant(
         "release inside of another waits for what that one reads",
         (Edit("src_cython/round.pyx", " and not self.is_inner:\n", ":\n"),),
-        ("tests/setups/test_nested.py",),
+        ("tests/unit/test_engine_nested_calls.py",),
     ),
     Mutant(
         "reply judged whose connection was lost in its making",
@@ -588,7 +588,7 @@ MUTANTS = (
                 "reply is INCOMPLETE:",
             ),
         ),
-        ("tests/setups/test_nested.py",),
+        ("tests/unit/test_engine_nested_calls.py",),
     ),
     Mutant(
         "acquire by a script repeated behind its release",
@@ -599,7 +599,7 @@ MUTANTS = (
                 "    return True or (\n",
             ),
         ),
-        ("tests/setups/test_all_or_nothing.py",),
+        ("tests/unit/test_engine_several_keys.py",),
     ),
     Mutant(
         "key that is taken looked for after the first is set",
@@ -623,12 +623,12 @@ for _, key in ipairs(KEYS) do redis""",
     Mutant(
         "release of the first key only",
         (Edit("src_cython/engine.pyx", "        release.keys = lease.keys\n", ""),),
-        ("tests/setups/test_all_or_nothing.py", "tests/sim"),
+        ("tests/unit/test_engine_several_keys.py", "tests/sim"),
     ),
     Mutant(
         "extend of the first key only",
         (Edit("src_cython/engine.pyx", "        extension.keys = lease.keys\n", ""),),
-        ("tests/setups/test_all_or_nothing.py", "tests/sim"),
+        ("tests/unit/test_engine_several_keys.py", "tests/sim"),
     ),
     Mutant(
         "restart guard ignored",
@@ -672,7 +672,7 @@ for _, key in ipairs(KEYS) do redis""",
                 "        if True:\n",
             ),
         ),
-        ("tests/core/test_batch.py",),
+        ("tests/unit/test_batch.py",),
     ),
     Mutant(
         "another run id taken for the server of before",
@@ -756,7 +756,7 @@ for _, key in ipairs(KEYS) do redis""",
                 "",
             ),
         ),
-        ("tests/core/test_handshake.py", "tests/setups/test_rights.py"),
+        ("tests/unit/test_handshake.py", "tests/setups/test_rights.py"),
     ),
     Mutant(
         "right that was taken away not noticed",
@@ -778,7 +778,7 @@ for _, key in ipairs(KEYS) do redis""",
                 "    return text_forbids(text) or any(",
             ),
         ),
-        ("tests/core/test_handshake.py", "tests/setups/test_rights.py"),
+        ("tests/unit/test_handshake.py", "tests/setups/test_rights.py"),
     ),
     Mutant(
         "NOAUTH to an unknown HELLO taken for a wrong password",
@@ -790,7 +790,7 @@ for _, key in ipairs(KEYS) do redis""",
                 "",
             ),
         ),
-        ("tests/core/test_handshake.py", "tests/setups/test_wrong_setups.py"),
+        ("tests/unit/test_handshake.py", "tests/setups/test_wrong_setups.py"),
     ),
     Mutant(
         "silence of a server taken for its hanging up",
@@ -820,7 +820,7 @@ for _, key in ipairs(KEYS) do redis""",
                 "    if round.is_finished:\n",
             ),
         ),
-        ("tests/setups/test_nested.py", "tests/faults/test_processes.py"),
+        ("tests/unit/test_engine_nested_calls.py", "tests/faults/test_processes.py"),
     ),
     Mutant(
         "round opened that was withdrawn before",
@@ -831,7 +831,7 @@ for _, key in ipairs(KEYS) do redis""",
                 "    if round.is_opened:\n",
             ),
         ),
-        ("tests/setups/test_nested.py",),
+        ("tests/unit/test_engine_nested_calls.py",),
     ),
     Mutant(
         "set sent behind the roll-back",
@@ -842,7 +842,7 @@ for _, key in ipairs(KEYS) do redis""",
                 "    if False:\n        round.is_rolled_back = False\n",
             ),
         ),
-        ("tests/setups/test_nested.py",),
+        ("tests/unit/test_engine_nested_calls.py",),
     ),
     Mutant(
         "interrupted before the first line of __exit__",
@@ -966,7 +966,7 @@ for _, key in ipairs(KEYS) do redis""",
                 "bit_count(late | unsettled) < 0 <= ready:",
             ),
         ),
-        ("tests/core/test_uses.py", "tests/faults/test_given_tokens.py"),
+        ("tests/unit/test_token_use.py", "tests/faults/test_given_tokens.py"),
     ),
     Mutant(
         "given token sent to a master that may still release it",
@@ -988,7 +988,7 @@ for _, key in ipairs(KEYS) do redis""",
                 "        if False and use_is_held(<TokenUse>use, now_ns):",
             ),
         ),
-        ("tests/core/test_uses.py", "tests/faults/test_given_tokens.py"),
+        ("tests/unit/test_token_use.py", "tests/faults/test_given_tokens.py"),
     ),
     Mutant(
         "lease released although its token was used again",
@@ -1011,7 +1011,7 @@ for _, key in ipairs(KEYS) do redis""",
                 "            self._lease, self._is_settled = None, True\n",
             ),
         ),
-        ("tests/compat/test_late_releases.py",),
+        ("tests/compat/common/test_late_releases.py",),
     ),
     Mutant(
         "databases of one server taken outside compat",
@@ -1022,7 +1022,7 @@ for _, key in ipairs(KEYS) do redis""",
                 "    if True:",
             ),
         ),
-        ("tests/test_url.py", "tests/compat/test_one_server.py"),
+        ("tests/unit/test_url.py", "tests/compat/common/test_one_server.py"),
     ),
     Mutant(
         "aioredlock's unlock takes what another holds for free",
@@ -1033,7 +1033,7 @@ for _, key in ipairs(KEYS) do redis""",
                 "            if not (votes or self._is_free(votes)):\n",
             ),
         ),
-        ("tests/compat/test_aioredlock_suite.py",),
+        ("tests/compat/aioredlock/test_suite.py",),
     ),
     Mutant(
         "acquires under way not undone by close",
@@ -1162,7 +1162,7 @@ for _, key in ipairs(KEYS) do redis""",
                 '            raise ConfigurationError("give bytes")\n',
             ),
         ),
-        ("tests/core/test_values.py",),
+        ("tests/unit/test_values.py",),
     ),
     Mutant(
         "no connection for the releases of an interrupted one",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from behaviour.helpers import KEY, MakeLocks, Raw, granted
-
 from fastredlock import ReleaseStatus
 from fastredlock._core import MasterState
 from fastredlock.testing import LocalMasters
+from tests.support.calls import granted
+from tests.support.fixtures import MakeLocks, Raw
+from tests.support.keys import KEY
 
 
 def test_health_when_all_is_well_then_tells_what_the_servers_are(

@@ -12,13 +12,15 @@ from contextlib import ExitStack
 
 import pytest
 import redis
-from behaviour.helpers import MakeLocks, granted, in_threads, wait_until
-from proxy import Proxy
 
 from fastredlock import FastRedlock, QuorumUnreachableError, Vote, scripts
 from fastredlock.testing import LocalMasters
-
-from .programs import PROGRAMS
+from tests.support.calls import granted
+from tests.support.fixtures import MakeLocks
+from tests.support.proxy import Proxy
+from tests.support.server_programs import PROGRAMS
+from tests.support.threads import in_threads
+from tests.support.waiting import wait_until
 
 KEY = "orders:42"
 MAX_TTL = 1.0  # s; so that servers are old enough after 2 s

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 import pytest
 import redis
-from behaviour.helpers import MakeLocks, granted, set_all, wait_until
 
 from fastredlock import Retry, Vote, scripts
 from fastredlock._core import (
@@ -21,8 +20,11 @@ from fastredlock._core import (
     engine_take_outgoing,
 )
 from fastredlock.testing import LocalMasters
-
-from .wire import (
+from tests.support.calls import granted
+from tests.support.fixtures import MakeLocks
+from tests.support.keys import set_all
+from tests.support.waiting import wait_until
+from tests.support.wire import (
     MS,
     START_NS,
     S,

@@ -8,13 +8,15 @@ from collections.abc import Iterator
 
 import pytest
 import redis
-from behaviour.helpers import KEY, MakeLocks, Raw, granted, reason, wait_until
 
 from fastredlock import FastRedlock, ReleaseStatus, Vote
 from fastredlock.compat.redis_lock import Lock as RedisLock
 from fastredlock.testing import LocalMasters
-
-from .programs import PROGRAMS
+from tests.support.calls import granted, reason
+from tests.support.fixtures import MakeLocks, Raw
+from tests.support.keys import KEY
+from tests.support.server_programs import PROGRAMS
+from tests.support.waiting import wait_until
 
 LEAST = "+set +get +del +pexpire +eval +evalsha"
 

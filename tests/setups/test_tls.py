@@ -7,24 +7,20 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
-from awaited import DRIVERS
-from behaviour.fakes import Stranger
-from behaviour.helpers import (
-    KEY,
-    Fork,
-    MakeLocks,
-    granted,
-    reason,
-    stopwatch,
-)
-from proxy import Proxy
 
 from fastredlock import ConfigurationError, FastRedlock, ReleaseStatus
 from fastredlock._core import Engine, MasterState, TlsSession, draw_token
 from fastredlock._endpoint import Endpoint
-
-from .tls import Certificates, tls_master
-from .wire import SCRIPTS, S, info, make_ready
+from tests.support.awaited import DRIVERS
+from tests.support.calls import granted, reason
+from tests.support.certificates import Certificates, tls_master
+from tests.support.fixtures import MakeLocks
+from tests.support.keys import KEY
+from tests.support.processes import Fork
+from tests.support.proxy import Proxy
+from tests.support.strangers import Stranger
+from tests.support.waiting import stopwatch
+from tests.support.wire import SCRIPTS, S, info, make_ready
 
 SPEAKS = "does the server speak"
 ROUND = 0.3  # s; the round timeout of these tests

@@ -10,8 +10,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from behaviour.helpers import KEY, MakeLocks, Raw, granted, reason, wait_until
-from fake_server import FakeServer
 
 from fastredlock import (
     FastRedlock,
@@ -22,9 +20,22 @@ from fastredlock import (
 )
 from fastredlock._core import engine_on_bytes
 from fastredlock.testing import LocalMasters, _find_program
-
-from .programs import PROGRAMS
-from .wire import START_NS, S, begin, bulk, info, make_ready, new_engine, said_of
+from tests.support.calls import granted, reason
+from tests.support.fake_server import FakeServer
+from tests.support.fixtures import MakeLocks, Raw
+from tests.support.keys import KEY
+from tests.support.server_programs import PROGRAMS
+from tests.support.waiting import wait_until
+from tests.support.wire import (
+    START_NS,
+    S,
+    begin,
+    bulk,
+    info,
+    make_ready,
+    new_engine,
+    said_of,
+)
 
 IMPATIENT = Retry(delay=0.01)
 

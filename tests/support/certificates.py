@@ -10,8 +10,7 @@ from pathlib import Path
 import trustme
 
 from fastredlock.testing import LocalMasters, _any_port
-
-from .pipe import Pipe
+from tests.support.tls_pipe import Pipe
 
 
 class Certificates:

@@ -1,4 +1,7 @@
-"""Programs that end in the middle: `python -m faults.endings NAME URL...` (F6, F7)."""
+"""Programs that end in the middle of something.
+
+python -m tests.support.endings NAME URL...
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What tests run in a process of its own: `python -m faults.programs NAME URL...`"""
+"""Programs that fault tests run in a process of their own.
+
+python -m tests.support.fault_programs NAME URL...
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,6 @@ from itertools import count
 from urllib.parse import urlsplit
 
 import redis
-from proxy import Proxy
 
 from fastredlock import (
     FastRedlock,
@@ -29,6 +31,7 @@ from fastredlock import (
     ReleaseStatus,
     Vote,
 )
+from tests.support.proxy import Proxy
 
 KEY = "orders:42"
 

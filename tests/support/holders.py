@@ -38,7 +38,7 @@ def worker(work: Callable[..., None], *arguments: object) -> Iterator[Popen[str]
     """Run one of the functions above in a process of its own; end it at last."""
     call = [work.__name__, json.dumps(arguments)]
     process = Popen(
-        [sys.executable, "-m", "behaviour.workers", *call],
+        [sys.executable, "-m", "tests.support.holders", *call],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         stdin=PIPE,
         stdout=PIPE,

@@ -1,8 +1,9 @@
 """A lock of either library, in this process or another one, behind three commands.
 
-`python -m compat.workers KIND MODULE KEY URL...` reads lines: `take` (one try; answers
-True or False), `release`, and `count PATH TIMES`: read, pause and write a number so
-often under the lock.
+    python -m tests.support.pair_worker KIND MODULE KEY URL...
+
+It reads lines: `take` (one try; answers True or False), `release`, and `count PATH
+TIMES`: read, pause and write a number so often under the lock.
 """
 
 from __future__ import annotations

@@ -198,7 +198,7 @@ class Other:
 def other_process(kind: str, module: str, key: str, urls: list[str]) -> Iterator[Other]:
     """Run a lock of this kind, of this module, in a process of its own."""
     process = Popen(
-        [sys.executable, "-m", "compat.workers", kind, module, key, *urls],
+        [sys.executable, "-m", "tests.support.pair_worker", kind, module, key, *urls],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         stdin=PIPE,
         stdout=PIPE,

@@ -25,7 +25,7 @@ import redis.asyncio
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from .helpers import KEY, Other
+from tests.support.pairs import KEY, Other
 
 OURS, OURS_ASYNCIO = "fastredlock.compat.redis", "fastredlock.compat.redis.asyncio"
 THEIRS, THEIRS_ASYNCIO = "redis.lock", "redis.asyncio.lock"
@@ -128,7 +128,7 @@ def flavours(*modules: str, bug_of: tuple[str, ...] = ()) -> Any:
 def other(kind: str, module: str, key: str, url: str) -> Iterator[Other]:
     """Run a lock of a library in another process; see `redis_workers`."""
     process = Popen(
-        [sys.executable, "-m", "compat.redis_workers", kind, module, key, url],
+        [sys.executable, "-m", "tests.support.redis_worker", kind, module, key, url],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         stdin=PIPE,
         stdout=PIPE,

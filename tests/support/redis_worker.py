@@ -1,7 +1,9 @@
 """A Lock of redis-py's kin in a process of its own, told what to do line by line.
 
-`python -m compat.redis_workers KIND MODULE KEY URL` reads `take` (one try), `wait`
-(until it is ours) and `release`; it answers with what came of it.
+    python -m tests.support.redis_worker KIND MODULE KEY URL
+
+It reads `take` (one try), `wait` (until it is ours) and `release`, and answers with
+the result.
 """
 
 from __future__ import annotations

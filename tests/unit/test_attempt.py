@@ -10,9 +10,8 @@ from fastredlock._attempt import attempts, round_timeout_hint
 from fastredlock._core import Engine, Operation, Round, Terms, Verdict
 from fastredlock.errors import QuorumUnreachableError, ValidityExhaustedError
 from fastredlock.retry import Retry
-
-from . import conftest
-from .conftest import MS, T0, TERMS, S, new_engine
+from tests.support import rounds
+from tests.support.rounds import MS, T0, TERMS, S, new_engine
 
 STEADY = Retry(delay=0.1, jitter=0)  # delays that can be reckoned with
 TAKEN, UNREACHABLE, WON = "TT", "FF", "GG"
@@ -59,7 +58,7 @@ class Driven:
         step = self.next_round()
         step.open(self.now_ns)
         self.now_ns += took_ns
-        conftest.cast(step, votes, self.now_ns)
+        rounds.cast(step, votes, self.now_ns)
         step.on_deadline(self.now_ns)
         return step
 

@@ -15,8 +15,7 @@ from fastredlock._core import (
     encode_script,
     encode_script_of_all,
 )
-
-from .conftest import thorough
+from tests.support.rounds import thorough
 
 SHA1 = b"0123456789abcdef0123456789abcdef01234567"
 SCRIPT = Script(b"return 1", SHA1)

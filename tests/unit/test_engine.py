@@ -28,8 +28,7 @@ from fastredlock._core import (
     vote_of_reply,
 )
 from fastredlock.lease import Lease
-
-from .wire import (
+from tests.support.wire import (
     HELLO,
     MS,
     START_NS,

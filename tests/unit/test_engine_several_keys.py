@@ -23,8 +23,7 @@ from fastredlock._core import (
     engine_take_outgoing,
     engine_undo,
 )
-
-from .wire import (
+from tests.support.wire import (
     HELLO,
     MS,
     START_NS,

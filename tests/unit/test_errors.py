@@ -22,8 +22,7 @@ from fastredlock import (
 )
 from fastredlock import errors as errors_module
 from fastredlock._core import Handshake, Operation, Round
-
-from .conftest import TERMS, ScriptedLocks, new_scripts
+from tests.support.rounds import TERMS, ScriptedLocks, new_scripts
 
 VOTES = (
     MasterVote("a:6379", Vote.GRANTED, None, 0.4),

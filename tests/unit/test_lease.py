@@ -19,8 +19,7 @@ from fastredlock import (
     ReleaseStatus,
 )
 from fastredlock._core import Operation, Round
-
-from .conftest import MS, S, ScriptedLocks, cast, new_engine
+from tests.support.rounds import MS, S, ScriptedLocks, cast, new_engine
 
 VALIDITY_NS = 9_898 * MS
 RELEASED, GONE = ReleaseStatus.RELEASED, ReleaseStatus.GONE

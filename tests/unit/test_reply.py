@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastredlock._core import Operation, Vote, vote_of_reply
-
-from .conftest import thorough
+from tests.support.rounds import thorough
 
 ACQUIRE, EXTEND = Operation.ACQUIRE, Operation.EXTEND
 RELEASE, INSPECT = Operation.RELEASE, Operation.INSPECT

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastredlock import ConfigurationError, Retry
-
-from .conftest import thorough
+from tests.support.rounds import thorough
 
 fractions = st.floats(0, 1)
 round_trips = st.floats(0, 3600)

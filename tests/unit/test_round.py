@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 
 from fastredlock._core import Operation, Round, Terms, Verdict, Vote
-
-from .conftest import (
+from tests.support.rounds import (
     MS,
     T0,
     TERMS,

@@ -17,8 +17,7 @@ from fastredlock import (
 )
 from fastredlock._core import MasterState
 from fastredlock._settings import Settings, encode_resource, timeout_to_ns
-
-from .conftest import MS, S, thorough
+from tests.support.rounds import MS, S, thorough
 
 MASTERS = ["redis://a", "redis://b", "redis://c"]
 NAN, INF = float("nan"), float("inf")

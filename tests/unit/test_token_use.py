@@ -21,8 +21,7 @@ from fastredlock._core import (
     engine_take_outgoing,
     engine_undo,
 )
-
-from .conftest import MS, T0, TERMS, TOKEN, S, new_engine
+from tests.support.rounds import MS, T0, TERMS, TOKEN, S, new_engine
 
 HANDSHAKE = b"*0\r\n" + 8 * b"+OK\r\n"  # HELLO; SETNAME, INFO, six scripts
 TIME = b"*2\r\n$1\r\n1\r\n$1\r\n0\r\n"  # asked with the first round

@@ -14,8 +14,7 @@ from fastredlock.votes import (
     printable,
     votes_of,
 )
-
-from .conftest import MS, T0, TERMS, cast, new_engine
+from tests.support.rounds import MS, T0, TERMS, cast, new_engine
 
 HOLDER = b"hunter2"
 TOLD = b"=hunter2"  # as the script tells it

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import pytest
 import redis
 
-from .helpers import KEY, load
+from tests.support.pairs import KEY, load
 
 PAIR = ("aioredlock", "fastredlock.compat.aioredlock")
 OURS = PAIR[1]

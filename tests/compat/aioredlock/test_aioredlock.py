@@ -11,10 +11,9 @@ import pytest
 import redis
 
 from fastredlock.testing import LocalMasters
-
-from . import workers
-from .aioredlock_face import BRIEF, PAIR, Face, set_all, values
-from .helpers import (
+from tests.compat.aioredlock.face import BRIEF, PAIR, Face, set_all, values
+from tests.support import pair_worker as workers
+from tests.support.pairs import (
     KEY,
     assert_exclude_each_other,
     differing,

@@ -13,9 +13,15 @@ import pytest
 import redis
 
 from fastredlock.testing import LocalMasters
-
-from .aioredlock_face import BRIEF, Face, not_copied, ours_alone, set_all, values
-from .helpers import KEY, forbid_sockets, is_stored, load, wait_until
+from tests.compat.aioredlock.face import (
+    BRIEF,
+    Face,
+    not_copied,
+    ours_alone,
+    set_all,
+    values,
+)
+from tests.support.pairs import KEY, forbid_sockets, is_stored, load, wait_until
 
 pytestmark = pytest.mark.filterwarnings("ignore:distutils Version classes")
 

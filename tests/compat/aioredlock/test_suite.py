@@ -9,9 +9,8 @@ import pytest
 import redis
 
 from fastredlock.testing import LocalMasters
-
-from .aioredlock_face import PAIR, Face, ours_alone, set_all, values
-from .helpers import KEY
+from tests.compat.aioredlock.face import PAIR, Face, ours_alone, set_all, values
+from tests.support.pairs import KEY
 
 pytestmark = pytest.mark.filterwarnings("ignore:distutils Version classes")
 

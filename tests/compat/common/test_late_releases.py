@@ -10,7 +10,6 @@ from urllib.parse import urlsplit
 
 import pytest
 import redis
-from proxy import Proxy
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
@@ -18,8 +17,8 @@ from fastredlock import ConfigurationError
 from fastredlock.compat import redis as redis_py
 from fastredlock.compat import redis_lock
 from fastredlock.compat.redlock import Redlock
-
-from .helpers import KEY, wait_until
+from tests.support.pairs import KEY, wait_until
+from tests.support.proxy import Proxy
 
 LOCK = f"lock:{KEY}"
 

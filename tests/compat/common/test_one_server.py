@@ -12,10 +12,9 @@ import redis
 from fastredlock import ConfigurationError, FastRedlock
 from fastredlock.compat.redis import Lock
 from fastredlock.testing import LocalMasters
-
-from .aioredlock_face import Face as AioredlockFace
-from .helpers import KEY, load
-from .pottery_face import EVERY_FACE, Face
+from tests.compat.aioredlock.face import Face as AioredlockFace
+from tests.compat.pottery.face import EVERY_FACE, Face
+from tests.support.pairs import KEY, load
 
 pytestmark = pytest.mark.filterwarnings("ignore:distutils Version classes")
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import redis
 
-from .helpers import KEY, load
+from tests.support.pairs import KEY, load
 
-README = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+README = (Path(__file__).parents[3] / "README.md").read_text("utf-8")
 TABLES = README.partition("## Coming from …")[2].partition("\n## ")[0]
 IMPORTS = re.findall(r"`(from fastredlock\.compat\S+ import \w+)`", TABLES)
 BACKEND = re.search(r'BACKEND = "(.*?)"', TABLES)

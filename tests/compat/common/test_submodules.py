@@ -6,7 +6,7 @@ import importlib
 
 import pytest
 
-from .helpers import load
+from tests.support.pairs import load
 
 AIOREDLOCK = {
     "algorithm": ["Aioredlock"],

@@ -9,9 +9,8 @@ import pytest
 import redis
 
 from fastredlock.testing import LocalMasters
-
-from .helpers import KEY, forbid_sockets, load
-from .pottery_face import OURS, STORED, UUID, Face
+from tests.compat.pottery.face import OURS, STORED, UUID, Face
+from tests.support.pairs import KEY, forbid_sockets, load
 
 Clients = set[redis.Redis]
 

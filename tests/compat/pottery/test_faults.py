@@ -11,12 +11,11 @@ from typing import Any
 
 import pytest
 import redis
-from proxy import Proxy
 
 from fastredlock.testing import LocalMasters
-
-from .helpers import KEY, in_threads, wait_until
-from .pottery_face import STORED, Face, not_copied, set_all, values
+from tests.compat.pottery.face import STORED, Face, not_copied, set_all, values
+from tests.support.pairs import KEY, in_threads, wait_until
+from tests.support.proxy import Proxy
 
 Clients = set[redis.Redis]
 

@@ -13,9 +13,17 @@ import pytest
 import redis
 
 from fastredlock.testing import LocalMasters
-
-from . import workers
-from .helpers import (
+from tests.compat.pottery.face import (
+    BLOCKING,
+    PAIR,
+    STORED,
+    UUID,
+    Face,
+    set_all,
+    values,
+)
+from tests.support import pair_worker as workers
+from tests.support.pairs import (
     KEY,
     assert_exclude_each_other,
     differing,
@@ -27,7 +35,6 @@ from .helpers import (
     surface,
     wait_until,
 )
-from .pottery_face import BLOCKING, PAIR, STORED, UUID, Face, set_all, values
 
 Clients = set[redis.Redis]
 

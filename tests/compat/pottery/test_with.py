@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import redis
 
-from .helpers import KEY, in_threads, wait_until
-from .pottery_face import BLOCKING, STORED, Face, set_all, values
+from tests.compat.pottery.face import BLOCKING, STORED, Face, set_all, values
+from tests.support.pairs import KEY, in_threads, wait_until
 
 Clients = set[redis.Redis]
 

@@ -15,15 +15,14 @@ from typing import Any
 import pytest
 import redis
 import redis.asyncio
-from proxy import Proxy
 from redis.exceptions import LockError
 
 from fastredlock import ConfigurationError
 from fastredlock.testing import LocalMasters
-
-from .helpers import KEY, forbid_sockets, wait_until
-from .redis_helpers import OURS_ASYNCIO as OURS
-from .redis_helpers import THEIRS_ASYNCIO as THEIRS
+from tests.support.pairs import KEY, forbid_sockets, wait_until
+from tests.support.proxy import Proxy
+from tests.support.redis_flavours import OURS_ASYNCIO as OURS
+from tests.support.redis_flavours import THEIRS_ASYNCIO as THEIRS
 
 pytest.importorskip("fastredlock.asyncio", exc_type=ImportError)
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 import redis
-from proxy import Proxy
 from redis.backoff import ConstantBackoff, NoBackoff
 from redis.exceptions import LockError, LockNotOwnedError
 from redis.retry import Retry
@@ -22,8 +21,7 @@ from redis.sentinel import Sentinel
 from fastredlock import ConfigurationError
 from fastredlock.compat.redis import Lock
 from fastredlock.testing import LocalMasters
-
-from .helpers import (
+from tests.support.pairs import (
     KEY,
     assert_exclude_each_other,
     differing,
@@ -32,7 +30,8 @@ from .helpers import (
     surface,
     wait_until,
 )
-from .redis_helpers import (
+from tests.support.proxy import Proxy
+from tests.support.redis_flavours import (
     OURS,
     OURS_ASYNCIO,
     THEIRS,

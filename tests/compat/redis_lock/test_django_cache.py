@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import redis
 
-from .helpers import differing, surface
+from tests.support.pairs import differing, surface
 
 conf = pytest.importorskip("django.conf")
 pytest.importorskip("django_redis")

@@ -21,8 +21,8 @@ from fastredlock import ConfigurationError
 from fastredlock.compat import redis_lock as ours
 from fastredlock.compat.redis_lock import _signal
 from fastredlock.testing import LocalMasters
-
-from .helpers import (
+from tests.compat.redis.test_lock import cluster
+from tests.support.pairs import (
     KEY,
     assert_exclude_each_other,
     differing,
@@ -33,8 +33,13 @@ from .helpers import (
     surface,
     wait_until,
 )
-from .redis_helpers import connections, count_together, impatient, later, other
-from .test_redis_lock_class import cluster
+from tests.support.redis_flavours import (
+    connections,
+    count_together,
+    impatient,
+    later,
+    other,
+)
 
 theirs = pytest.importorskip("redis_lock", reason="extra compat-test")
 

@@ -13,14 +13,12 @@ from typing import Any
 
 import pytest
 import redis
-from proxy import Proxy
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from fastredlock.testing import LocalMasters
-
-from . import workers
-from .helpers import (
+from tests.support import pair_worker as workers
+from tests.support.pairs import (
     KEY,
     assert_exclude_each_other,
     differing,
@@ -37,6 +35,7 @@ from .helpers import (
     surface,
     wait_until,
 )
+from tests.support.proxy import Proxy
 
 PAIR = ("redlock", "fastredlock.compat.redlock")
 OURS = PAIR[1]

@@ -1,0 +1,44 @@
+"""The keys of the masters, read and written past the package."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+import redis
+
+from tests.support.waiting import settled
+
+Key = str | bytes
+KEY = "orders:42"
+NOBODY: list[bytes | None] = [None] * 5  # the values of a key that no master has
+
+
+def values(servers: Sequence[redis.Redis], key: Key = KEY) -> list[bytes | None]:
+    """Return what each server stores under the key."""
+    return [cast("bytes | None", server.get(key)) for server in servers]
+
+
+def settled_values(
+    servers: Sequence[redis.Redis],
+    wanted: Sequence[bytes | None],
+    key: Key = KEY,
+) -> list[bytes | None]:
+    """Wait for what was sent to the slowest masters as well; return all values."""
+    return settled(lambda: values(servers, key), list(wanted))
+
+
+def sizes(servers: Sequence[redis.Redis]) -> list[int]:
+    """Count the keys of each server."""
+    return [server.dbsize() for server in servers]
+
+
+def is_empty(servers: Sequence[redis.Redis]) -> bool:
+    """Whether no key is left anywhere, within a patience shorter than the ttl."""
+    return settled(lambda: sizes(servers), [0] * len(servers)) == [0] * len(servers)
+
+
+def set_all(servers: Sequence[redis.Redis], value: bytes, key: Key = KEY) -> None:
+    """Let somebody else hold the key on these servers, without expiry."""
+    for server in servers:
+        server.set(key, value)

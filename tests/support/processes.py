@@ -1,0 +1,51 @@
+"""A forked child of this process, and its open files."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import traceback
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from tests.support.waiting import PATIENCE
+
+
+def open_files() -> int:
+    """Count the descriptors of this process."""
+    return len(os.listdir("/proc/self/fd"))
+
+
+class Fork:
+    """Run work in a forked child of this process; `result()` is what it returned."""
+
+    def __init__(self, work: Callable[[], object]) -> None:
+        self._reader, writer = os.pipe()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # there are threads
+            self._pid = os.fork()
+        if self._pid == 0:
+            try:
+                told = {"result": work()}
+            except BaseException:
+                told = {"error": traceback.format_exc()}
+            with suppress(OSError):
+                os.write(writer, json.dumps(told, default=repr).encode())
+            os._exit(0)
+        os.close(writer)
+
+    def result(self) -> Any:
+        """Wait for the child; a child that hangs is killed."""
+        try:
+            if not select.select([self._reader], [], [], PATIENCE)[0]:
+                os.kill(self._pid, signal.SIGKILL)
+            told = json.loads(os.read(self._reader, 65536) or '{"error": "hung"}')
+        finally:
+            os.close(self._reader)
+            os.waitpid(self._pid, 0)
+        assert "error" not in told, told["error"]
+        return told["result"]

@@ -1,0 +1,36 @@
+"""Wait for a claim to come true, and measure how long a block takes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+# s; for what takes milliseconds, on a machine that is loaded. Less than the default
+# ttl: what has expired by itself must not pass for what was undone.
+PATIENCE = 8.0
+SLACK = 0.4  # s; what a loaded machine may add to a time that is asserted
+
+
+def wait_until(claim: Callable[[], object], within: float = PATIENCE) -> bool:
+    """Return whether the claim came true in time."""
+    return bool(settled(lambda: bool(claim()), True, within))
+
+
+def settled(read: Callable[[], T], wanted: T, within: float = PATIENCE) -> T:
+    """Read until it is as wanted, or time is up; return what was read last."""
+    deadline = time.monotonic() + within
+    while (found := read()) != wanted and time.monotonic() < deadline:
+        time.sleep(0.002)
+    return found
+
+
+@contextmanager
+def stopwatch() -> Iterator[Callable[[], float]]:
+    """Yield a function that returns the seconds since the start of the block."""
+    began = time.monotonic()
+    yield lambda: time.monotonic() - began
