@@ -11,6 +11,7 @@ import redis
 from fastredlock import FastRedlock, Lease
 from tests.support.awaited import DRIVERS, LOOPS
 from tests.support.calls import granted
+from tests.support.cancellation import World
 from tests.support.keys import KEY, settled_values
 
 
@@ -40,3 +41,9 @@ def no_collector() -> Iterator[None]:
     gc.disable()
     yield
     gc.enable()
+
+
+@pytest.fixture
+def world(servers: list[redis.Redis], urls: list[str]) -> World:
+    """The masters, and another client, of a test that cancels calls."""
+    return World(servers, urls)
