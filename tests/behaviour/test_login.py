@@ -9,11 +9,7 @@ from typing import Any
 import pytest
 import redis
 
-from fastredlock import (
-    FastRedlock,
-    QuorumUnreachableError,
-    ReleaseStatus,
-)
+from fastredlock import FastRedlock, QuorumUnreachableError, ReleaseStatus
 from fastredlock.testing import LocalMasters
 from tests.support.calls import connected, granted, reason
 from tests.support.fixtures import MakeLocks, Raw

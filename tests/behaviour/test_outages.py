@@ -8,13 +8,7 @@ import time
 import pytest
 import redis
 
-from fastredlock import (
-    FastRedlock,
-    QuorumUnreachableError,
-    ReleaseStatus,
-    Retry,
-    Vote,
-)
+from fastredlock import FastRedlock, QuorumUnreachableError, ReleaseStatus, Retry, Vote
 from fastredlock.testing import LocalMasters
 from tests.support.calls import connected, failed_votes, granted
 from tests.support.fixtures import MakeLocks, Raw

@@ -6,12 +6,7 @@ import re
 
 import pytest
 
-from fastredlock import (
-    QuorumUnreachableError,
-    ReleaseStatus,
-    Retry,
-    Vote,
-)
+from fastredlock import QuorumUnreachableError, ReleaseStatus, Retry, Vote
 from fastredlock.testing import LocalMasters
 from tests.support.calls import connected, failed_votes, granted
 from tests.support.fixtures import MakeLocks, Raw

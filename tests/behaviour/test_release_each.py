@@ -5,11 +5,7 @@ from __future__ import annotations
 import pytest
 import redis
 
-from fastredlock import (
-    FastRedlock,
-    FastRedlockError,
-    ReleaseStatus,
-)
+from fastredlock import FastRedlock, FastRedlockError, ReleaseStatus
 from fastredlock.testing import LocalMasters
 from tests.support.calls import all_granted, connected, granted
 from tests.support.fixtures import MakeLocks, Raw

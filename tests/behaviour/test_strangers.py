@@ -8,13 +8,7 @@ from typing import Any
 
 import pytest
 
-from fastredlock import (
-    ConfigurationError,
-    FastRedlock,
-    FastRedlockError,
-    Retry,
-    Vote,
-)
+from fastredlock import ConfigurationError, FastRedlock, FastRedlockError, Retry, Vote
 from tests.support.calls import granted, reason
 from tests.support.fixtures import MakeLocks
 from tests.support.keys import KEY

@@ -74,8 +74,8 @@ def test_threads_when_they_are_many_then_always_one_of_those_who_wait_leads(
 def test_threads_when_one_is_long_in_a_signal_handler_then_the_others_go_on(
     make_locks: MakeLocks, urls: list[str]
 ) -> None:
-    # Its round is finished meanwhile, and it would not come to pass the word on: those
-    # who trusted that it will would wait for the end of their patience in every round.
+    # Its round is finished meanwhile, and it does not run to wake the next leader: the
+    # threads that rely on it would wait until their patience ends in every round.
     locks, is_over = connected(make_locks(urls[:3])), threading.Event()
     handled: list[float] = []
     took: list[tuple[float, float]] = []
@@ -107,7 +107,8 @@ def test_threads_when_one_is_long_in_a_signal_handler_then_the_others_go_on(
     ended = sorted(at + seconds for at, seconds in took)
     meanwhile = [between(ended, at + 0.05, at + 0.2) / 0.15 for at in handled]
     before = [between(ended, at - 0.1, at) / 0.1 for at in handled]
-    assert min(meanwhile) > median(before) / 3
+    # The median: the defect slows every window, a machine that stands still only one.
+    assert median(meanwhile) > median(before) / 3
 
 
 def between(times: list[float], first: float, last: float) -> int:

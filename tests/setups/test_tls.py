@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import ssl
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
 
 from fastredlock import ConfigurationError, FastRedlock, ReleaseStatus
-from fastredlock._core import Engine, MasterState, TlsSession, draw_token
-from fastredlock._endpoint import Endpoint
 from tests.support.awaited import DRIVERS
 from tests.support.calls import granted, reason
 from tests.support.certificates import Certificates, tls_master
@@ -20,7 +18,6 @@ from tests.support.processes import Fork
 from tests.support.proxy import Proxy
 from tests.support.strangers import Stranger
 from tests.support.waiting import stopwatch
-from tests.support.wire import SCRIPTS, S, info, make_ready
 
 SPEAKS = "does the server speak"
 ROUND = 0.3  # s; the round timeout of these tests
@@ -81,10 +78,14 @@ def test_rounds_when_there_are_many_over_tls_then_all_are_won(
 def test_many_at_once_when_over_tls_then_all_are_granted_and_released(
     make_locks: MakeLocks, tls_ports: list[int], options: str
 ) -> None:
-    locks = make_locks([url(port, options) for port in tls_ports])
+    # A round gets 2 s: a machine that gives this process no time for a moment must not
+    # make a vote SILENT. Counted, so that a failure says how many had another status.
+    masters = [url(port, options) for port in tls_ports]
+    locks = make_locks(masters, ttl=30, round_timeout=2)
     leases = locks.acquire_each([str(i) for i in range(2000)])
-    assert None not in leases
-    assert locks.release_each(leases) == [ReleaseStatus.RELEASED] * 2000
+    assert Counter(lease is not None for lease in leases) == {True: 2000}
+    statuses = Counter(locks.release_each(leases))
+    assert statuses == {ReleaseStatus.RELEASED: 2000}
 
 
 def test_lease_when_plain_and_tls_masters_are_mixed_then_is_taken(
@@ -132,7 +133,7 @@ def test_fork_when_connections_speak_tls_then_the_child_opens_its_own(
     assert locks.stats().connects == 3
 
 
-# --- whom it trusts -------------------------------------------------------------------
+# --- trusted certificates --------------------------------------------------------------
 
 
 def test_certificate_when_only_the_system_cas_are_trusted_then_is_refused(
@@ -315,102 +316,3 @@ def test_conversation_when_cut_into_pieces_then_rounds_are_won(
             assert lease.release() is ReleaseStatus.RELEASED
         assert locks.stats().connects == 1
         assert len(proxy.sent_down) > 1000
-
-
-class Peer:
-    """The server's side of a TlsSession, in memory."""
-
-    def __init__(self, certificates: Certificates) -> None:
-        self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        context = certificates.server_context(wants_client=False)
-        self.session = context.wrap_bio(self.incoming, self.outgoing, server_side=True)
-        self.is_established = False
-
-    def answer(self, records: bytes) -> bytes:
-        """Take the client's records; return ours, the handshake's first."""
-        self.incoming.write(records)
-        try:
-            if not self.is_established:
-                self.session.do_handshake()
-                self.is_established = True
-        except ssl.SSLWantReadError:
-            pass
-        return self.outgoing.read()
-
-
-def new_session(certificates: Certificates) -> TlsSession:
-    context = ssl.create_default_context(cafile=str(certificates.authority))
-    return TlsSession(context, "127.0.0.1")
-
-
-def received(session: TlsSession, data: bytes, cut: int, peer: Peer) -> bytes:
-    """Feed data in two slices; let the peer have what is said in between."""
-    plain, pieces = b"", [data[:cut], data[cut:]]
-    for piece in pieces:
-        text, records = session.receive(piece)
-        plain += text
-        if records:
-            pieces.append(peer.answer(records))  # session tickets, in TLS 1.3
-    return plain
-
-
-def test_records_when_cut_in_two_at_every_byte_then_the_plain_text_is_whole(
-    certificates: Certificates,
-) -> None:
-    session, peer = new_session(certificates), Peer(certificates)
-    flight = peer.answer(session.start())
-    assert session.say(b"*1\r\n$4\r\nPING\r\n") == b""  # held back
-    assert received(session, flight, len(flight) // 2, peer) == b""
-    assert session.is_established
-    text = b"+OK\r\n" + draw_token() * 20
-    for cut in range(len(text)):
-        peer.session.write(text)
-        assert received(session, peer.outgoing.read(), cut, peer) == text
-    assert b"PING" in peer.session.read(100)
-
-
-@pytest.mark.slow
-def test_handshake_when_cut_in_two_at_every_tenth_byte_then_is_established(
-    certificates: Certificates,
-) -> None:
-    length = len(Peer(certificates).answer(new_session(certificates).start()))
-    for cut in range(0, length, 10):
-        session, peer = new_session(certificates), Peer(certificates)
-        received(session, peer.answer(session.start()), cut, peer)
-        assert session.is_established
-        assert peer.is_established
-
-
-class BrokenContext:
-    """A context whose sessions read plain text, and fail at the second write."""
-
-    def wrap_bio(self, incoming: ssl.MemoryBIO, *_: object, **__: object) -> object:
-        self.incoming, self.writes = incoming, 0
-        return self
-
-    def do_handshake(self) -> None:
-        pass
-
-    def read(self, size: int) -> bytes:
-        return self.incoming.read(size)
-
-    def write(self, data: bytes) -> None:
-        self.writes += 1
-        if self.writes == 2:
-            raise OSError("bad write")
-
-
-def test_handshake_when_tls_refuses_to_write_then_the_connection_is_lost() -> None:
-    endpoint = Endpoint("127.0.0.1", 7001)
-    engine = Engine([endpoint], SCRIPTS, S, (BrokenContext(),))
-    make_ready(engine, [info()])
-    assert engine.states == ((MasterState.BACKOFF, "TLS: bad write"),)
-
-
-def test_session_when_the_peer_says_garbage_then_raises_an_os_error(
-    certificates: Certificates,
-) -> None:
-    session = new_session(certificates)
-    session.start()
-    with pytest.raises(OSError, match=r"(?i)wrong version|record"):
-        session.receive(b"HTTP/1.1 400 Bad Request\r\n")

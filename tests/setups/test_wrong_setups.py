@@ -11,13 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fastredlock import (
-    FastRedlock,
-    QuorumUnreachableError,
-    ReleaseStatus,
-    Retry,
-    Vote,
-)
+from fastredlock import FastRedlock, QuorumUnreachableError, ReleaseStatus, Retry, Vote
 from fastredlock._core import engine_on_bytes
 from fastredlock.testing import LocalMasters, _find_program
 from tests.support.calls import granted, reason

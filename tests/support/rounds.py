@@ -1,4 +1,4 @@
-"""What the pure tests share: rounds without sockets, times without a clock.
+"""Rounds without sockets, times without a clock.
 
 A vote is one letter: G granted, T taken, F failed with the connection (nobody knows
 what the master did), E failed by an error reply (it did nothing), S silent, P or .
@@ -30,6 +30,8 @@ S = 1_000_000_000  # ns
 T0 = 10**18  # when every round of these tests is opened: after any real clock
 TERMS = Terms(10_000, 102 * MS, 500 * MS)  # what a ttl of 10 s comes to
 TOKEN = b"the-token-nobody-may-see"
+WON, TAKEN = Verdict.WON, Verdict.TAKEN
+UNREACHABLE, TOO_LATE, OPEN = Verdict.UNREACHABLE, Verdict.TOO_LATE, Verdict.OPEN
 VOTES = {"G": Vote.GRANTED, "T": Vote.TAKEN, "F": Vote.FAILED, "E": Vote.FAILED}
 
 

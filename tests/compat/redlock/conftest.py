@@ -1,0 +1,8 @@
+"""redlock-py, then what replaces it."""
+
+from __future__ import annotations
+
+from tests.compat.redlock.face import PAIR
+from tests.support.pairs import library
+
+redlock = library(*PAIR)

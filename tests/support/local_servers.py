@@ -1,0 +1,56 @@
+"""The servers of `LocalMasters`, seen from outside: sockets, processes, folders."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from fastredlock.testing import LocalMasters
+
+_PING = b"PING\r\n"
+_PONG = b"+PONG\r\n"
+
+
+def connect(url: str) -> socket.socket:
+    parts = urlsplit(url)
+    if parts.scheme == "unix":
+        client = socket.socket(socket.AF_UNIX)
+        client.settimeout(2.0)
+        try:
+            client.connect(parts.path)
+        except OSError:
+            client.close()
+            raise
+        return client
+    return socket.create_connection(("127.0.0.1", parts.port or 0), timeout=2.0)
+
+
+def ask(url: str, request: bytes = _PING) -> bytes:
+    with connect(url) as client:
+        client.sendall(request)
+        return client.recv(4096)
+
+
+def folder_of(masters: LocalMasters) -> Path:
+    """Say where a server lives, as the server itself sees it."""
+    return Path(os.readlink(f"/proc/{masters.pid(0)}/cwd"))
+
+
+def is_gone(pid: int) -> bool:
+    """Count a zombie as gone: an orphan waits for whatever process 1 is."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    return state in "ZX"
+
+
+def wait_until(claim: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + 10.0
+    while not claim() and time.monotonic() < deadline:
+        time.sleep(0.002)
+    return claim()

@@ -1,0 +1,241 @@
+"""A lease is extended, by one thread or by several at the same time."""
+
+from typing import NoReturn
+
+import pytest
+
+from fastredlock import ConfigurationError, Lease, LeaseLostError
+from fastredlock._core import Operation, Round
+from tests.support.leases import VALIDITY_NS, seconds, taken
+from tests.support.rounds import MS, S, ScriptedLocks
+
+# ---- extend
+
+
+def test_extend_gives_a_new_validity_from_its_own_beginning() -> None:
+    locks = ScriptedLocks("GG.", "GG.", took_ns=3 * MS)
+    lease = taken(locks)
+    locks.now += 4 * S
+    assert lease.extend() == seconds(VALIDITY_NS - 3 * MS)
+    assert lease.remaining() == seconds(VALIDITY_NS - 3 * MS)
+
+
+def test_extend_asks_for_our_key_under_the_new_ttl() -> None:
+    locks = ScriptedLocks("GG.", "GG.")
+    lease = taken(locks)
+    lease.extend(60)
+    asked = locks.rounds[1]
+    assert asked.operation is Operation.EXTEND
+    assert (asked.resource, asked.token) == (b"orders:42", lease.token)
+    assert asked.terms.ttl_ms == 60_000
+
+
+def test_extend_without_a_ttl_asks_for_the_last_one() -> None:
+    locks = ScriptedLocks("GG.", "GG.", "GG.")
+    lease = taken(locks)
+    lease.extend(60)
+    lease.extend()
+    assert locks.rounds[2].terms.ttl_ms == 60_000
+    assert lease.ttl == 60
+
+
+def test_shorter_extension_shrinks_the_validity_before_it_is_confirmed() -> None:
+    locks = ScriptedLocks("GG.", "GG.", took_ns=0)
+    lease = taken(locks)
+    seen: list[float] = []
+    locks.meanwhile = lambda: seen.append(lease.remaining())
+    lease.extend(2)
+    assert seen == [seconds(1_978 * MS)]
+
+
+def test_shorter_extension_shrinks_the_validity_where_it_is_never_confirmed() -> None:
+    locks = ScriptedLocks("GG.", "G..", took_ns=0)
+    lease = taken(locks)
+    with pytest.raises(LeaseLostError) as caught:
+        lease.extend(2)  # no quorum within 100 ms, 5 % of its ttl
+    assert lease.remaining() == seconds(1_978 * MS - 100 * MS)
+    assert caught.value.remaining == lease.remaining()
+
+
+def test_longer_extension_counts_only_once_it_is_confirmed() -> None:
+    locks = ScriptedLocks("GG.", "GG.", took_ns=0)
+    lease = taken(locks)
+    seen: list[float] = []
+    locks.meanwhile = lambda: seen.append(lease.remaining())
+    lease.extend(60)
+    assert seen == [seconds(VALIDITY_NS)]
+    assert lease.remaining() == seconds(60 * S - 602 * MS)
+
+
+@pytest.mark.parametrize("votes", ["FF.", "G..", "..."])
+def test_extension_without_a_quorum_keeps_the_old_validity(votes: str) -> None:
+    locks = ScriptedLocks("GG.", votes, took_ns=0, round_timeout=0.5)
+    lease = taken(locks)
+    began = locks.now
+    with pytest.raises(LeaseLostError, match="not confirmed by a quorum") as caught:
+        lease.extend(60)
+    left_ns = VALIDITY_NS - (locks.now - began)
+    assert lease.remaining() == caught.value.remaining == seconds(left_ns)
+
+
+@pytest.mark.parametrize("votes", ["TT.", "GTT", "FTT"])
+def test_extension_that_finds_the_key_gone_loses_the_lease_at_once(votes: str) -> None:
+    locks = ScriptedLocks("GG.", votes)
+    lease = taken(locks)
+    with pytest.raises(LeaseLostError, match="lost") as caught:
+        lease.extend()
+    assert (lease.remaining(), caught.value.remaining) == (0.0, 0.0)
+    assert caught.value.votes[0].vote.name[0] == votes[0]
+
+
+@pytest.mark.parametrize(("spare_ns", "counts"), [(1, True), (0, False), (-S, False)])
+def test_extension_counts_only_inside_the_old_validity(
+    spare_ns: int, counts: bool
+) -> None:
+    locks = ScriptedLocks("GG.", "GG.", took_ns=0, round_timeout=60)
+    lease = taken(locks)
+    locks.took_ns = VALIDITY_NS - spare_ns
+    if counts:
+        assert lease.extend(60) > 0
+        return
+    with pytest.raises(LeaseLostError, match="too late"):
+        lease.extend(60)
+    assert lease.remaining() == 0.0
+
+
+def test_extension_that_used_its_own_validity_up_is_too_late() -> None:
+    locks = ScriptedLocks("GG.", "GG.", took_ns=0, round_timeout=5)
+    lease = taken(locks)
+    locks.took_ns = 2 * S
+    with pytest.raises(LeaseLostError, match="too late"):
+        lease.extend(2)
+    assert lease.remaining() == 0.0
+
+
+def test_lease_whose_validity_is_over_is_not_extended_and_nothing_is_sent() -> None:
+    locks = ScriptedLocks("GG.")
+    lease = taken(locks)
+    locks.now += 10 * S
+    with pytest.raises(LeaseLostError, match="validity is over"):
+        lease.extend()
+    assert len(locks.rounds) == 1
+
+
+def test_lease_that_was_lost_is_not_extended_again() -> None:
+    locks = ScriptedLocks("GG.", "TT.")
+    lease = taken(locks)
+    for _ in range(2):
+        with pytest.raises(LeaseLostError):
+            lease.extend()
+    assert len(locks.rounds) == 2
+
+
+def test_lease_that_was_released_is_not_extended() -> None:
+    locks = ScriptedLocks("GG.", "GG.")
+    lease = taken(locks)
+    lease.release()
+    with pytest.raises(LeaseLostError, match="released"):
+        lease.extend()
+    assert len(locks.rounds) == 2
+
+
+def test_lease_in_a_forked_child_is_not_extended() -> None:
+    locks = ScriptedLocks("GG.")
+    lease = taken(locks)
+    locks.generation += 1
+    with pytest.raises(LeaseLostError):
+        lease.extend()
+    assert len(locks.rounds) == 1
+
+
+@pytest.mark.parametrize("ttl", [0, -1, float("nan"), 0.001])
+def test_extension_of_a_bad_ttl_changes_nothing(ttl: float) -> None:
+    locks = ScriptedLocks("GG.", took_ns=0)
+    lease = taken(locks)
+    with pytest.raises(ConfigurationError):
+        lease.extend(ttl)
+    assert lease.remaining() == seconds(VALIDITY_NS)
+    assert len(locks.rounds) == 1
+
+
+def test_extension_that_is_interrupted_leaves_the_old_validity() -> None:
+    locks = ScriptedLocks("GG.", "GG.", "GG.", took_ns=0)
+    lease = taken(locks)
+
+    def interrupt() -> NoReturn:
+        raise KeyboardInterrupt
+
+    locks.meanwhile = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        lease.extend(60)
+    assert lease.remaining() == seconds(VALIDITY_NS)
+    assert lease.extend(60) == seconds(60 * S - 602 * MS)
+
+
+def test_extension_that_is_interrupted_binds_the_next_one_until_it_is_answered() -> (
+    None
+):
+    locks = ScriptedLocks("GG.", "GG.", took_ns=0)
+    lease = taken(locks)
+
+    def interrupt() -> NoReturn:
+        raise KeyboardInterrupt
+
+    locks.meanwhile = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        lease.extend(2)
+    assert lease.remaining() == seconds(1_978 * MS)  # a master may have it by now,
+    assert lease.extend(60) == seconds(1_978 * MS)  # or get it after the longer one
+
+
+# ---- extensions of several threads
+
+
+@pytest.mark.parametrize(("outer", "inner"), [(60, 2), (2, 60)])
+def test_extensions_that_overlap_end_with_the_earliest(
+    outer: float, inner: float
+) -> None:
+    locks = ScriptedLocks("GG.", "GG.", "GG.", took_ns=0)
+    lease = taken(locks)
+    locks.meanwhile = lambda: lease.extend(inner)
+    lease.extend(outer)
+    assert lease.remaining() == seconds(1_978 * MS)
+
+
+def test_extensions_that_do_not_overlap_end_with_the_last() -> None:
+    locks = ScriptedLocks("GG.", "GG.", "GG.", took_ns=0)
+    lease = taken(locks)
+    lease.extend(2)
+    assert lease.extend(60) == seconds(60 * S - 602 * MS)
+
+
+class SlowToHear(Lease):
+    """A lease that another thread extends just as the first hears its own outcome."""
+
+    other: Round | None = None
+
+    def _end_extend(self, round: Round, extension: object) -> float:
+        if self.other is None:
+            self.other = self._begin_extend(
+                60, object()
+            )  # on its way; nobody has confirmed it
+        return super()._end_extend(round, extension)
+
+
+def test_lease_that_was_released_stays_so_when_an_extension_ends() -> None:
+    locks = ScriptedLocks("GG.", "GG.", "GG.")
+    lease = taken(locks)
+    locks.meanwhile = lease.release
+    with pytest.raises(LeaseLostError):
+        lease.extend(60)
+    assert not lease.is_valid
+
+
+# If `extend` counted itself as ended before it read its outcome, one that begins in
+# between would reset the bound, and a grant of 10 s be taken for one of 60 s.
+def test_extension_never_counts_for_another_that_is_not_confirmed() -> None:
+    locks = ScriptedLocks("GG.", "GG.", took_ns=0)
+    grant = taken(locks)._round
+    lease = SlowToHear(locks, "orders:42", grant)
+    lease.extend(10)
+    assert lease.remaining() <= VALIDITY_NS / 1e9

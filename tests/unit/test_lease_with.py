@@ -1,0 +1,115 @@
+"""A lease in a with block: left in order, by an error, or lost."""
+
+from collections.abc import Callable
+from typing import NoReturn
+
+import pytest
+
+from fastredlock import FastRedlock, FastRedlockError, LeaseLostError
+from fastredlock._core import Operation
+from tests.support.leases import GONE, taken
+from tests.support.rounds import S, ScriptedLocks
+
+
+class BodyError(Exception):
+    """What the body of a with block raises."""
+
+
+def leave_by_error(locks: FastRedlock, before: Callable[[], object]) -> NoReturn:
+    with locks.lock("orders:42", timeout=0):
+        before()
+        raise BodyError
+
+
+# ---- the with block
+
+
+def test_with_block_releases_on_leaving() -> None:
+    locks = ScriptedLocks("GG.", "GG.")
+    with locks.lock("orders:42", timeout=0) as lease:
+        assert lease.is_valid
+    assert locks.rounds[1].operation is Operation.RELEASE
+    assert not lease.is_valid
+
+
+def test_with_block_left_after_the_validity_raises() -> None:
+    locks = ScriptedLocks("GG.", "GG.")
+    with pytest.raises(LeaseLostError), locks.lock("orders:42", timeout=0):
+        locks.now += 10 * S
+    assert locks.rounds[1].operation is Operation.RELEASE
+
+
+def test_with_block_left_when_another_has_the_key_raises() -> None:
+    locks = ScriptedLocks("GG.", "TTT")
+    with pytest.raises(LeaseLostError), locks.lock("orders:42", timeout=0):
+        pass
+
+
+def test_with_block_left_valid_is_silent_where_the_release_is_unknown() -> None:
+    locks = ScriptedLocks("GG.", "FF.")
+    with locks.lock("orders:42", timeout=0) as lease:
+        pass
+    assert locks.rounds[1].operation is Operation.RELEASE
+    assert not lease.is_valid
+
+
+@pytest.mark.parametrize("release", ["GG.", "TTT", "FF."])
+@pytest.mark.parametrize("took_ns", [0, 10 * S])
+def test_error_of_the_body_wins_over_what_became_of_the_lease(
+    release: str, took_ns: int
+) -> None:
+    locks = ScriptedLocks("GG.", release)
+
+    def work() -> None:
+        locks.now += took_ns
+
+    with pytest.raises(BodyError):
+        leave_by_error(locks, work)
+    assert locks.rounds[1].operation is Operation.RELEASE
+
+
+def test_with_block_whose_body_has_released_is_left_in_silence() -> None:
+    locks = ScriptedLocks("GG.", "TTT")
+    with locks.lock("orders:42", timeout=0) as lease:
+        assert lease.release() is GONE
+    assert len(locks.rounds) == 2
+
+
+def test_with_block_left_after_close_raises_that_it_is_closed() -> None:
+    locks = ScriptedLocks("GG.", "GG.")
+
+    def close() -> NoReturn:
+        raise FastRedlockError("this FastRedlock is closed")
+
+    with (
+        pytest.raises(FastRedlockError, match="closed"),
+        locks.lock("orders:42", timeout=0),
+    ):
+        locks.meanwhile = close
+
+
+# STYLE 8; an OSError (ppoll, out of memory) once replaced the body's error.
+@pytest.mark.parametrize("failure", [FastRedlockError("closed"), OSError("ppoll")])
+def test_error_of_the_body_wins_over_a_release_that_fails(failure: Exception) -> None:
+    locks = ScriptedLocks("GG.", "GG.")
+
+    def fail() -> NoReturn:
+        raise failure
+
+    with pytest.raises(BodyError):
+        leave_by_error(locks, lambda: setattr(locks, "meanwhile", fail))
+
+
+def test_lease_itself_is_a_context_manager() -> None:
+    locks = ScriptedLocks("GG.", "GG.")
+    with taken(locks) as lease:
+        assert lease.is_valid
+    assert locks.rounds[1].operation is Operation.RELEASE
+
+
+def test_lock_is_entered_only_once() -> None:
+    lock = ScriptedLocks("GG.", "GG.").lock("orders:42", timeout=0)
+    with lock:
+        pass
+    with pytest.raises(FastRedlockError, match="entered before"), lock:
+        pass
