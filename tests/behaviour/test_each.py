@@ -155,7 +155,8 @@ def test_release_each_when_one_is_no_lease_of_ours_then_releases_none(
 ) -> None:
     ours = granted(locks.acquire("ours"))
     theirs: Any = granted(make_locks(urls).acquire("theirs"))
-    for bad in (theirs, "ours", 7, locks):
+    wrong: list[Any] = [theirs, "ours", 7, locks]
+    for bad in wrong:
         with pytest.raises(ConfigurationError, match="no lease of this FastRedlock"):
             locks.release_each([ours, bad])
     with pytest.raises(ConfigurationError, match="iterable"):

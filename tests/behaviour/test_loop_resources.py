@@ -7,7 +7,7 @@ import gc
 import threading
 import time
 from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
@@ -198,8 +198,11 @@ class ChunkServer(FakeServer):
 
 @contextmanager
 def chunk_servers() -> Iterator[list[ChunkServer]]:
-    with ChunkServer() as one, ChunkServer() as two, ChunkServer() as three:
-        yield [one, two, three]
+    with ExitStack() as opened:
+        servers = [ChunkServer() for _ in range(3)]
+        for server in servers:
+            opened.enter_context(server)
+        yield servers
 
 
 def test_tasks_when_many_ask_in_one_turn_then_share_one_write_per_master(

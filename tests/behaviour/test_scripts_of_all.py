@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from hashlib import sha1
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import redis
@@ -74,8 +74,7 @@ def release(server: redis.Redis) -> Any:
 
 
 def held(server: redis.Redis) -> list[bytes | None]:
-    found: list[bytes | None] = server.mget(KEYS)
-    return found
+    return cast("list[bytes | None]", server.mget(KEYS))
 
 
 def ttls_ms(server: redis.Redis) -> list[int]:

@@ -26,7 +26,8 @@ def pottery(request: pytest.FixtureRequest) -> Iterator[Face]:
 @pytest.fixture
 def clients(pottery: Face, urls: list[str]) -> set[redis.Redis]:
     """One client of redis-py for each of the five shared masters, emptied before."""
-    return pottery.clients(urls)
+    made: set[redis.Redis] = pottery.clients(urls)
+    return made
 
 
 @pytest.fixture(params=aioredlock_face.PAIR, ids=["theirs", "ours"])

@@ -58,7 +58,8 @@ class Injector:
         if event in ("call", "line", "opcode") and ".pop(extension" not in line:
             self.left -= 1
             if self.left == 0:
-                self.where = f"{frame.f_code.co_qualname}:{frame.f_lineno} {event}"
+                code: Any = frame.f_code  # co_qualname: of Python 3.11
+                self.where = f"{code.co_qualname}:{frame.f_lineno} {event}"
                 self.action()
         return self.trace
 

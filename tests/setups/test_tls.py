@@ -133,7 +133,7 @@ def test_fork_when_connections_speak_tls_then_the_child_opens_its_own(
     assert locks.stats().connects == 3
 
 
-# --- trusted certificates --------------------------------------------------------------
+# --- trusted certificates -------------------------------------------------------------
 
 
 def test_certificate_when_only_the_system_cas_are_trusted_then_is_refused(

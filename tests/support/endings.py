@@ -92,9 +92,8 @@ def time_out_each(delay: str, *urls: str) -> None:
 
 def end_in_child(method: str, name: str, delay: str, *urls: str) -> None:
     """Do one of these in a child of multiprocessing."""
-    child = multiprocessing.get_context(method).Process(
-        target=globals()[name], args=(delay, *urls)
-    )
+    context: Any = multiprocessing.get_context(method)
+    child = context.Process(target=globals()[name], args=(delay, *urls))
     child.start()
     child.join()
     assert child.exitcode == 0, child.exitcode

@@ -162,7 +162,7 @@ def stay_awake(masters: LocalMasters) -> None:
             assert locks.acquire(KEY, timeout=0.5) is None
         assert time.monotonic() - began < 1
 
-    gaps = []
+    gaps: list[float] = []
     while not gaps or (gaps[-1] > 0.1 and len(gaps) < 3):  # a loaded machine
         ticker = Ticker()
         run_all([try_in_vain] * 3)

@@ -204,7 +204,7 @@ class ScriptedLocks(FastRedlock):
         self.rounds: list[Round] = []
         self.meanwhile: Callable[[], object] | None = None
 
-    def _run(self, round: Round) -> None:
+    def _run(self, round: Round) -> None:  # type: ignore[override]
         self.rounds.append(round)
         round.open(self.now)
         for master in range(len(self._engine.master_names)):

@@ -127,7 +127,7 @@ def test_setting_that_decides_on_trust_is_refused_with_what_to_do(
 
 
 def test_client_with_a_connection_class_of_its_own_is_refused() -> None:
-    class Tunnel(redis.Connection):  # type: ignore[misc, name-defined]
+    class Tunnel(redis.Connection):  # type: ignore[name-defined]
         pass
 
     pool = redis.ConnectionPool(connection_class=Tunnel, password="hunter2")

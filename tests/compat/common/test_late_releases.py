@@ -52,6 +52,7 @@ def lose_release(proxy: Proxy, release: Any) -> None:
 def arrive_late(proxy: Proxy, url: str) -> None:
     """Let the server execute what was swallowed."""
     place = urlsplit(url)
+    assert place.port is not None
     with socket.create_connection((place.hostname, place.port)) as late:
         late.sendall(proxy.swallowed)
         late.recv(1)

@@ -26,7 +26,7 @@ def test_lock_objects_share_one_set_of_connections(
     clients: Clients, servers: list[redis.Redis]
 ) -> None:
     def connected() -> int:
-        return int(servers[0].info("clients")["connected_clients"])  # type: ignore[index]
+        return int(servers[0].info("clients")["connected_clients"])
 
     ours = load(OURS)
     assert ours.Redlock(key="first", masters=clients).acquire()

@@ -47,7 +47,10 @@ LOCKS = [
 # counters and timers, which are no locks.
 DIFFERENCES: dict[str, str] = {}
 ERRORS = [*LOCKS[4:]]
-KINDS = {"pottery": workers.Pottery, "pottery-asyncio": workers.PotteryAsyncio}
+KINDS: dict[str, Any] = {
+    "pottery": workers.Pottery,
+    "pottery-asyncio": workers.PotteryAsyncio,
+}
 
 
 def load_all(kind: str, *modules: str) -> None:
@@ -82,7 +85,7 @@ def test_attributes_are_set_as_by_theirs(pottery: Face, clients: Clients) -> Non
 
 @BLOCKING
 def test_prefix_of_a_subclass_counts(pottery: Face, clients: Clients) -> None:
-    class Mutex(pottery.module.Redlock):  # type: ignore[misc, name-defined]
+    class Mutex(pottery.module.Redlock):  # type: ignore[name-defined]
         _KEY_PREFIX = "mutex"
 
     lock = Mutex(key=KEY, masters=clients)

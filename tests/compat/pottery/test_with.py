@@ -70,7 +70,8 @@ def test_with_lets_the_error_of_the_body_pass(
 
 @BLOCKING
 def test_synchronize_runs_one_call_at_a_time(pottery: Face, clients: Clients) -> None:
-    inside, overlaps = [], []
+    inside: list[int] = []
+    overlaps: list[int] = []
 
     @pottery.synchronize(key=KEY, masters=clients)
     def work(number: int, *, square: bool) -> int:

@@ -191,7 +191,7 @@ def test_hooks_of_a_subclass_are_awaited(
 ) -> None:
     said: list[Any] = []
 
-    class Hooked(lock_class):  # type: ignore[misc]
+    class Hooked(lock_class):
         async def do_acquire(self, token: bytes) -> bool:
             said.append(token)
             return bool(await super().do_acquire(token))

@@ -170,7 +170,7 @@ def test_lock_that_is_not_thread_local_is_released_by_another_thread(
 def hooked(base: Any, said: list[Any]) -> Any:
     """Make a subclass that notes what its hooks are given."""
 
-    class Hooked(base):  # type: ignore[misc]
+    class Hooked(base):
         def do_acquire(self, token: bytes) -> bool:
             said.append(("acquire", token))
             return bool(super().do_acquire(token))
@@ -210,7 +210,7 @@ def test_hooks_of_a_subclass_are_called(module: str, server: redis.Redis) -> Non
 def test_hooks_may_do_without_what_they_replace(
     module: str, server: redis.Redis
 ) -> None:
-    class OnAKeyOfItsOwn(load(module).Lock):  # type: ignore[misc]
+    class OnAKeyOfItsOwn(load(module).Lock):
         def do_acquire(self, token: bytes) -> bool:
             return bool(self.redis.set(f"own:{self.name}", token, nx=True, px=9000))
 

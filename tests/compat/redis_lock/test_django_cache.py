@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import redis
@@ -88,7 +88,7 @@ def test_value_is_made_under_the_lock_and_kept_as_told(
     held: list[list[bytes]] = []
 
     def make() -> str:
-        held.append(sorted(server.keys("lock:*")))
+        held.append(sorted(cast("list[bytes]", server.keys("lock:*"))))
         return "v"
 
     assert cache.locked_get_or_set("k", make, timeout=50, version=7) == "v"

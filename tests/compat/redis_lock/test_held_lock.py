@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import time
 from types import ModuleType
+from typing import Any
 
 import pytest
 import redis
@@ -122,9 +123,10 @@ def test_renewal_is_set_up_as_documented(
     assert lock._lock_renewal_interval == 2.0
     assert lock._lock_renewal_thread is None
     with lock:
-        assert lock._lock_renewal_thread.daemon
+        renewal: Any = lock._lock_renewal_thread  # for mypy it is None as above
+        assert renewal.daemon
         assert not lock._lock_renewal_stop.is_set()
-        assert lock._lock_renewal_thread.is_alive()
+        assert renewal.is_alive()
     assert lock._lock_renewal_thread is None
     assert module.Lock(client, KEY, expire=3)._lock_renewal_interval is None
 

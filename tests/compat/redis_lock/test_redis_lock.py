@@ -276,11 +276,12 @@ def test_acquire_with_a_bad_timeout_raises(
 
 
 def test_bad_arguments_are_refused(module: ModuleType, client: redis.Redis) -> None:
-    for options, error, message in [
+    refused: list[tuple[dict[str, Any], type[Exception], str]] = [
         ({"expire": -1}, ValueError, "^A negative expire is not acceptable.$"),
         ({"auto_renewal": True}, ValueError, "^Expire may not be None when auto_ren"),
         ({"id": 42}, TypeError, "^Incorrect type for `id`. Must be bytes/str not <cl"),
-    ]:
+    ]
+    for options, error, message in refused:
         with pytest.raises(error, match=message):
             module.Lock(client, KEY, **options)
     with pytest.raises(ValueError, match=r"^redis_client must be instance of Stri"):

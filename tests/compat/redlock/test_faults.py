@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from types import ModuleType
+from typing import Any
 
 import pytest
 import redis
@@ -54,10 +55,10 @@ def test_every_try_has_a_key_of_its_own(
 ) -> None:
     drawn = []
 
-    class Watched(better.Redlock):  # type: ignore[misc, name-defined]
+    class Watched(better.Redlock):  # type: ignore[name-defined]
         def get_unique_id(self) -> bytes:
             drawn.append(super().get_unique_id())
-            return drawn[-1]
+            return bytes(drawn[-1])
 
     assert better.Redlock(urls).lock(KEY, TTL)
     assert Watched(urls, retry_count=3, retry_delay=0.001).lock(KEY, TTL) is False
@@ -112,10 +113,10 @@ def test_clients_share_one_set_of_connections(
 ) -> None:
     clients = impatient(urls)
     assert load(OURS).Redlock(clients).lock("first", TTL)
-    connected = servers[0].info("clients")["connected_clients"]  # type: ignore[index]
+    connected = servers[0].info("clients")["connected_clients"]
     for i in range(5):
         assert load(OURS).Redlock(clients).lock(f"second:{i}", TTL)
-    again = servers[0].info("clients")["connected_clients"]  # type: ignore[index]
+    again = servers[0].info("clients")["connected_clients"]
     assert again == connected
 
 
@@ -124,7 +125,8 @@ def test_settings_of_clients_are_copied(
     redlock: ModuleType, decode_responses: bool
 ) -> None:
     with LocalMasters(1, options=("--requirepass", "s3cret")) as masters:
-        options = {"password": "s3cret", "db": 3, "decode_responses": decode_responses}
+        options: dict[str, Any] = {"password": "s3cret", "db": 3}
+        options["decode_responses"] = decode_responses
         client = redis.Redis(host="127.0.0.1", port=masters.ports[0], **options)
         lock = redlock.Redlock([client]).lock(KEY, TTL)
         stored = client.get(KEY)

@@ -39,7 +39,7 @@ def values(servers: list[redis.Redis], key: str = KEY) -> list[Any]:
 
 def sets(server: redis.Redis) -> int:
     """Count the SET commands of a server so far."""
-    stats: dict[str, Any] = server.info("commandstats")  # type: ignore[assignment]
+    stats: dict[str, Any] = server.info("commandstats")
     return int(stats.get("cmdstat_set", {}).get("calls", 0))
 
 
@@ -258,7 +258,7 @@ def test_ttl_that_drift_takes_off_gives_no_lock(
 def test_subclass_may_draw_the_keys(
     redlock: ModuleType, urls: list[str], servers: list[redis.Redis]
 ) -> None:
-    class Named(redlock.Redlock):  # type: ignore[misc, name-defined]
+    class Named(redlock.Redlock):  # type: ignore[name-defined]
         def get_unique_id(self) -> bytes:
             return b"worker-7"
 
