@@ -13,6 +13,9 @@ import redis
 from fastredlock import FastRedlock
 from fastredlock.testing import LocalMasters
 from tests.support.awaited import AwaitedLocks, LoopThread
+from tests.support.stolen_time import pytest_runtest_protocol, pytest_terminal_summary
+
+__all__ = ["pytest_runtest_protocol", "pytest_terminal_summary"]  # hooks, for pytest
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""close() beside everything else: what was under way leaves no key (F4)."""
+"""`close()` beside everything else: no call under way leaves a key."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def contend(locks: FastRedlock, name: str) -> None:
 def test_close_when_other_threads_take_locks_then_leaves_no_key(
     make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis], work: Work
 ) -> None:
-    """F4: on 5 of 5 masters until the ttl."""
+    """Seen: on 5 of 5 masters until the ttl."""
     seed = random.randrange(1 << 32)
     print(f"{seed=}")
     chance = random.Random(seed)
@@ -81,7 +81,7 @@ def test_close_when_other_threads_take_locks_then_leaves_no_key(
 def test_close_when_an_acquire_is_under_way_then_it_fails_and_leaves_no_key(
     make_locks: MakeLocks, masters: LocalMasters, raw: Any, at: float
 ) -> None:
-    """F4: a SET in flight was never rolled back."""
+    """Seen: a SET in flight was never rolled back."""
     taken: list[Any] = []
 
     def take() -> None:
@@ -106,7 +106,7 @@ def test_close_when_an_acquire_is_under_way_then_it_fails_and_leaves_no_key(
 def test_with_block_when_it_ends_after_close_then_releases(
     locks: FastRedlock, servers: list[redis.Redis]
 ) -> None:
-    """F4: the key stood on 5 of 5."""
+    """Seen: the key stood on 5 of 5."""
     with locks.lock(KEY, ttl=TTL):
         locks.close()
     assert settled_values(servers, NOBODY) == NOBODY
@@ -162,7 +162,7 @@ def test_close_when_masters_are_silent_then_is_done_in_time(
 def test_close_when_a_thread_waits_for_silent_masters_then_undoes_it_on_the_others(
     make_locks: MakeLocks, masters: LocalMasters, raw: Any, call: str
 ) -> None:
-    """F4: what a minority had granted stood there, and the caller waited on."""
+    """Seen: the grants of a minority stayed there, and the caller waited on."""
     locks = connected(make_locks(masters.urls, round_timeout=5))
     servers = [raw(url) for url in masters.urls[3:]]
     pause(masters, 3)

@@ -13,8 +13,8 @@ from fastredlock import FastRedlock
 from fastredlock.testing import LocalMasters
 from tests.support.calls import connected, granted
 from tests.support.fixtures import MakeLocks
-from tests.support.holders import increment, line_of, take, worker
 from tests.support.keys import KEY, settled_values
+from tests.support.lock_process import increment, line_of, take, worker
 from tests.support.threads import in_threads, later
 
 

@@ -18,8 +18,8 @@ from fastredlock import (
 from fastredlock.testing import LocalMasters
 from tests.support.calls import connected, granted
 from tests.support.fixtures import MakeLocks, Raw
-from tests.support.holders import line_of, take, worker
 from tests.support.keys import KEY, NOBODY, set_all, settled_values, values
+from tests.support.lock_process import line_of, take, worker
 from tests.support.masters import pause, resume
 from tests.support.threads import later
 from tests.support.waiting import stopwatch, wait_until

@@ -1,4 +1,4 @@
-"""F16: holders() reads values that were never meant for it."""
+"""`holders()` reads values that were never meant for it."""
 
 from __future__ import annotations
 

@@ -11,8 +11,8 @@ from fastredlock import FastRedlock, LeaseLostError, ReleaseStatus, Vote
 from fastredlock.testing import LocalMasters
 from tests.support.calls import connected, granted
 from tests.support.fixtures import MakeLocks
-from tests.support.holders import line_of, take, worker
 from tests.support.keys import KEY, NOBODY, set_all, settled_values, values
+from tests.support.lock_process import line_of, take, worker
 from tests.support.masters import stop
 from tests.support.threads import in_threads
 

@@ -1,4 +1,4 @@
-"""F17: whatever a logging handler does, a warning breaks no call."""
+"""Whatever a logging handler does, a warning breaks no call."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from tests.support.waiting import stopwatch, wait_until
 def test_timeout_when_the_ttl_is_long_then_ends_the_round(
     masters: LocalMasters, make_locks: MakeLocks
 ) -> None:
-    """F11: a round of ttl=400 waited for 20 s."""
+    """Seen: a round of ttl=400 waited for 20 s."""
     locks = connected(make_locks(masters.urls, ttl=400, round_timeout=20))
     pause(masters, 3)
     with stopwatch() as elapsed, pytest.raises(QuorumUnreachableError):
@@ -46,7 +46,7 @@ def test_single_try_when_the_ttl_is_long_then_waits_a_second_at_most(
 def test_silent_master_when_the_ttl_is_long_then_is_given_up_within_seconds(
     masters: LocalMasters, make_locks: MakeLocks
 ) -> None:
-    """F11: a dead master was noticed after 60 s at ttl=600."""
+    """Seen: a dead master was noticed after 60 s at ttl=600."""
     locks = connected(make_locks(masters.urls, ttl=600))
     pause(masters, 1)
     with locks.lock(KEY):
@@ -71,7 +71,7 @@ def test_short_timeout_when_a_far_quorum_refuses_then_is_not_unreachable(
 def test_orphan_when_a_server_was_frozen_for_longer_than_the_ttl_then_is_deleted(
     masters: LocalMasters, make_locks: MakeLocks, raw: Raw
 ) -> None:
-    """F5: rolled-back acquires came back as keys of the full ttl on SIGCONT."""
+    """Seen: rolled-back acquires came back as keys of the full ttl on SIGCONT."""
     servers = [raw(url) for url in masters.urls]
     ttl = 2.0
     retry = Retry(unreachable_tries=1)

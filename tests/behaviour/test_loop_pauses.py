@@ -19,7 +19,7 @@ from fastredlock.testing import LocalMasters
 from tests.support.awaited import LOOPS, run_on
 from tests.support.keys import KEY, set_all
 from tests.support.loop_calls import epolls, pair, taken
-from tests.support.processes import Fork
+from tests.support.processes import Fork, environment_of_children
 
 # --- pauses, forks, the end -----------------------------------------------------------
 
@@ -219,7 +219,7 @@ def test_exit_when_a_lease_is_held_then_is_silent(
 ) -> None:
     done = subprocess.run(
         [sys.executable, *SILENT, "-c", PROGRAM, kind, how, *urls],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        env=environment_of_children(),
         capture_output=True,
         text=True,
         timeout=20,

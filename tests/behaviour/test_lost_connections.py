@@ -22,7 +22,7 @@ def cut_all(servers: Sequence[redis.Redis]) -> None:
 def test_release_when_all_connections_were_cut_then_deletes_the_keys(
     locks: FastRedlock, servers: list[redis.Redis]
 ) -> None:
-    """F13: left without an error, with the key on five of five."""
+    """Seen: left without an error, with the key on five of five."""
     with locks.lock(KEY, ttl=60):
         cut_all(servers)
     assert values(servers) == NOBODY
@@ -38,7 +38,7 @@ def test_release_when_all_connections_were_cut_then_says_released(
 def test_try_when_all_connections_were_cut_then_is_granted(
     locks: FastRedlock, servers: list[redis.Redis]
 ) -> None:
-    """F13: raised within 0 ms, with five healthy masters."""
+    """Seen: raised within 0 ms, with five healthy masters."""
     for _ in range(5):
         granted(locks.acquire(KEY, timeout=0)).release()
         cut_all(servers)
@@ -97,7 +97,7 @@ def test_acquire_when_cut_and_held_by_others_then_is_taken(
 def test_orphan_when_scripts_are_flushed_and_nothing_follows_then_is_deleted(
     locks: FastRedlock, servers: list[redis.Redis]
 ) -> None:
-    """F12: the roll-back met NOSCRIPT, which nobody read before the next call."""
+    """Seen: the roll-back met NOSCRIPT, which nobody read before the next call."""
     for server in servers[:3]:
         server.set(KEY, b"another")
     for server in servers:
@@ -111,7 +111,7 @@ def test_orphan_when_scripts_are_flushed_and_nothing_follows_then_is_deleted(
 def test_lease_when_connections_are_cut_at_random_then_is_never_called_lost(
     locks: FastRedlock, servers: list[redis.Redis]
 ) -> None:
-    """F14: a release that was executed, its reply lost, and was repeated: GONE."""
+    """Seen: a release that was executed, its reply lost, and was repeated: GONE."""
     for turn in range(1500):
         lease = granted(locks.acquire(KEY, ttl=60, timeout=5))
         if turn % 3 == 0:

@@ -38,7 +38,7 @@ def test_acquire_when_the_timeout_is_over_then_returns_none_about_then(
 
 
 class Impatient(Retry):
-    """Tell an int; F21: it was taken for a round."""
+    """Tell an int; it was taken for a round."""
 
     __slots__ = ()
 

@@ -153,7 +153,7 @@ def test_with_when_left_and_interrupted_at_any_opcode_then_leaves_no_key(
     servers: list[redis.Redis],
     enter: Callable[[FastRedlock], Callable[[], object]],
 ) -> None:
-    """F9: the first of them stands before every `try`."""
+    """The first of them stands before every `try`."""
     k, where = 1, "somewhere"
     while where:
         where = interrupted_at(k, enter(locks))
@@ -169,7 +169,7 @@ def test_with_when_left_and_interrupted_at_any_opcode_then_leaves_no_key(
 def test_async_with_when_left_and_interrupted_at_any_opcode_then_leaves_no_key(
     driver: str, urls: list[str], servers: list[redis.Redis], is_lease: bool
 ) -> None:
-    """F9: what a signal handler raises in a coroutine goes out of the loop."""
+    """An exception of a signal handler in a coroutine leaves the loop."""
 
     async def leave(locks: AwaitableFastRedlock, k: int) -> str:
         lock: Any = locks.lock(KEY, ttl=60)

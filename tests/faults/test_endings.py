@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 
 import pytest
 import redis
 
-from tests.support.endings import NAMES
+from tests.support.ending_programs import NAMES
 from tests.support.keys import is_empty
+from tests.support.processes import environment_of_children
 
 DELAYS = ["0.005", "0.02", "0.05", "0.1"]
 
@@ -18,8 +18,8 @@ DELAYS = ["0.005", "0.02", "0.05", "0.1"]
 def end(*call: str, within: float = 30) -> subprocess.CompletedProcess[str]:
     """Run one of `endings` in a process of its own, to its end."""
     return subprocess.run(
-        [sys.executable, "-m", "tests.support.endings", *call],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        [sys.executable, "-m", "tests.support.ending_programs", *call],
+        env=environment_of_children(),
         capture_output=True,
         text=True,
         timeout=within,
@@ -40,7 +40,7 @@ def taken_by_another(servers: list[redis.Redis]) -> None:
 def test_process_when_it_ends_after_an_interrupt_then_leaves_no_key(
     urls: list[str], servers: list[redis.Redis], program: str, delay: str
 ) -> None:
-    """F6: up to 7,100 keys on every master."""
+    """Seen: up to 7,100 keys on every master."""
     if program == "interrupt_acquire":
         taken_by_another(servers)
     done = end(program, delay, *urls)
@@ -53,7 +53,7 @@ def test_process_when_it_ends_after_an_interrupt_then_leaves_no_key(
 def test_process_when_it_ends_by_an_unreachable_quorum_then_leaves_no_key(
     urls: list[str], servers: list[redis.Redis], delay: str
 ) -> None:
-    """F6: the same after an ordinary QuorumUnreachableError."""
+    """The same after an ordinary QuorumUnreachableError."""
     done = end("time_out_each", delay, *urls)
     assert done.returncode == 0 or "QuorumUnreachableError" in done.stderr
     assert is_empty(servers)
@@ -64,7 +64,7 @@ def test_process_when_it_ends_by_an_unreachable_quorum_then_leaves_no_key(
 def test_process_when_it_ends_after_a_lost_batch_then_leaves_no_key(
     urls: list[str], servers: list[redis.Redis], program: str
 ) -> None:
-    """F6: nobody waits for the roll-back of a round that was lost."""
+    """Nobody waits for the roll-back of a round that was lost."""
     taken_by_another(servers)
     done = end(program, "0.5", *urls)
     assert (done.returncode, done.stderr) == (0, "")
@@ -76,7 +76,7 @@ def test_process_when_it_ends_after_a_lost_batch_then_leaves_no_key(
 def test_child_of_multiprocessing_when_it_ends_then_leaves_no_key(
     urls: list[str], servers: list[redis.Redis], method: str
 ) -> None:
-    """F6: such a child ends by os._exit, without the functions of atexit."""
+    """Such a child ends by os._exit, without the functions of atexit."""
     taken_by_another(servers)
     done = end("end_in_child", method, "lose_each_and_keep", "0", *urls)
     assert (done.returncode, done.stderr) == (0, "")
@@ -99,7 +99,7 @@ def test_forked_child_when_it_ends_after_using_its_parents_then_leaves_no_key(
 def test_loop_when_it_ends_right_after_a_cancellation_then_leaves_no_key(
     urls: list[str], servers: list[redis.Redis], delay: str, is_kept: str
 ) -> None:
-    """F4: the roll-back was written, and the process had gone before it ran."""
+    """Seen: the roll-back was written, and the process had gone before it ran."""
     done = end("cancel_each", delay, is_kept, *urls)
     assert (done.returncode, done.stderr) == (0, "")
     assert is_empty(servers)

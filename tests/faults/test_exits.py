@@ -16,7 +16,7 @@ from tests.faults.test_endings import end
 def test_exit_when_a_daemon_thread_led_then_ends(
     masters: LocalMasters, kind: str, call: str
 ) -> None:
-    """F7: hung for ever, in 7 of 7, where a module's __del__ used the engine."""
+    """Seen: hung for ever, in 7 of 7, where a module's __del__ used the engine."""
     if kind == "stick_in_a_finalizer":
         masters.stop(4)  # its vote is made, as an object, inside a step
     done = end("end_beside_daemons", kind, call, *masters.urls, within=15)

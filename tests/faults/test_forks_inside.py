@@ -1,4 +1,4 @@
-"""Forks in the middle of a step: nothing of it may go on in the child (F8)."""
+"""Forks in the middle of a step: nothing of it may go on in the child."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def ended_well(pid: int) -> bool:
 def test_child_when_forked_while_another_thread_is_in_ssl_then_uses_that_master(
     tls_locks: FastRedlock, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """F8: 55 of 150 children could never use one master again."""
+    """Seen: 55 of 150 children could never use one master again."""
     original = getattr(ssl.SSLObject, name)
     inside, go_on = threading.Event(), threading.Event()
 
@@ -95,7 +95,7 @@ def test_child_when_forked_while_another_thread_is_in_ssl_then_uses_that_master(
 def test_child_when_forked_inside_ssl_of_its_own_round_then_that_ends_and_the_next_wins(
     tls_locks: FastRedlock, monkeypatch: pytest.MonkeyPatch, name: str, uses: bool
 ) -> None:
-    """F8: the child goes on inside the outer step, whose connection is not there."""
+    """The child goes on inside the outer step, whose connection is not there."""
     original = getattr(ssl.SSLObject, name)
     pids: list[int] = []
 
@@ -135,7 +135,7 @@ def test_child_when_a_handler_forked_in_a_poll_then_leaves_the_parents_replies_a
     uses: bool,
     call: str,
 ) -> None:
-    """F8: the child went on with the parent's sockets, and read its replies."""
+    """Seen: the child went on with the parent's sockets, and read its replies."""
     locks = connected(make_locks(masters.urls, ttl=60, round_timeout=5))
     calls: dict[str, Callable[[], Any]] = {
         "acquire": lambda: locks.acquire(KEY, timeout=4),

@@ -1,4 +1,4 @@
-"""F3: a token that the caller gives again must not meet the release of its last use."""
+"""A token that the caller gives again must not meet the release of its last use."""
 
 from __future__ import annotations
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from importlib.util import find_spec
 
 import pytest
 
+from tests.support.processes import environment_of_children
 from tests.support.waiting import PATIENCE
 
 LIBRARIES = [
@@ -23,7 +23,7 @@ def run(library: str, program: str) -> None:
     """Run one of `greenlets`; it succeeds."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.support.greenlet_programs", library, program],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        env=environment_of_children(),
         capture_output=True,
         text=True,
         timeout=2 * PATIENCE,
@@ -49,7 +49,7 @@ def run(library: str, program: str) -> None:
 def test_greenlets_when_the_program_is_patched_then_lock_and_others_run(
     library: str, program: str
 ) -> None:
-    """D1: no name was resolved, a silent server froze all, LocalMasters failed."""
+    """Seen: no name was resolved, a silent server froze all, LocalMasters failed."""
     run(library, program)
 
 
@@ -58,5 +58,5 @@ def test_greenlets_when_the_program_is_patched_then_lock_and_others_run(
 def test_greenlets_when_copied_by_a_fork_then_leave_the_parents_connections(
     library: str,
 ) -> None:
-    """D1: a copied leader would read its parent's replies."""
+    """Seen: a copied leader would read its parent's replies."""
     run(library, "fork_while_waiting")

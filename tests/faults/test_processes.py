@@ -12,6 +12,7 @@ import pytest
 
 from fastredlock.testing import LocalMasters
 from tests.support import fault_programs, interrupt_programs
+from tests.support.processes import environment_of_children
 from tests.support.waiting import PATIENCE
 
 INTERPOSER = Path(fault_programs.__file__).parent / "interposer.c"
@@ -20,7 +21,7 @@ Program = Callable[..., None]  # of URLs
 
 def run(program: Program, urls: list[str], preload: str = "") -> None:
     """Run it in a process: it succeeds, and writes nothing to standard error."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    environment = environment_of_children()
     if preload:
         environment["LD_PRELOAD"] = f"{preload} {os.environ.get('LD_PRELOAD', '')}"
     words = ("-X", "dev", "-m", program.__module__, program.__name__, *urls)
@@ -75,7 +76,7 @@ def test_sigint_when_it_comes_at_any_time_then_leaves_no_key(urls: list[str]) ->
 def test_interrupt_when_it_comes_around_a_with_block_then_leaves_no_key(
     urls: list[str],
 ) -> None:
-    """F9: at the first line of `__exit__` there was no `try` yet."""
+    """Seen: at the first line of `__exit__` there was no `try` yet."""
     run(interrupt_programs.interrupt_around_with, urls)
 
 
@@ -83,7 +84,7 @@ def test_interrupt_when_it_comes_around_a_with_block_then_leaves_no_key(
 def test_process_when_it_stood_still_under_threads_then_all_their_rounds_go_on(
     urls: list[str],
 ) -> None:
-    """F10: "a round is opened once", where a look after a pause took the request."""
+    """Seen: "a round is opened once", where a look after a pause took the request."""
     run(fault_programs.stand_still, urls)
 
 
@@ -114,5 +115,5 @@ def test_back_off_when_a_master_refuses_then_a_round_pays_nothing_for_it(
 def test_look_up_when_names_are_slow_then_each_has_one_thread(
     urls: list[str], interposer: str, program: Program
 ) -> None:
-    """F15: each attempt began one more thread per master, 411 in all."""
+    """Seen: each attempt began one more thread per master, 411 in all."""
     run(program, urls[:3], interposer)

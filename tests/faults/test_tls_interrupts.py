@@ -51,7 +51,7 @@ def test_interrupt_when_it_comes_inside_ssl_then_no_reply_is_anothers(
 def test_interrupt_when_it_ends_the_connection_then_the_release_has_another_one(
     locks: FastRedlock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """F6: the release was carried to a connection that nobody opened any more."""
+    """Seen: the release was carried to a connection that nobody opened any more."""
     granted(locks.acquire(KEY)).release()
     original = ssl.SSLObject.read
 

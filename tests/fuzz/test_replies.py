@@ -21,7 +21,7 @@ from fastredlock._core import (
     engine_on_connected,
     engine_take_outgoing,
 )
-from tests.support.wire import (
+from tests.support.by_hand import (
     MS,
     START_NS,
     S,

@@ -1,6 +1,6 @@
 """Another server behind a master's name: it knows nothing of the votes from before.
 
-F2: the restart guard trusted INFO's uptime alone. A server that has been up, empty, for
+The restart guard trusted INFO's uptime alone. A server that has been up, empty, for
 long takes a dead master's address; or a restarted one's clock is set forward.
 """
 
@@ -18,7 +18,7 @@ from fastredlock.testing import LocalMasters
 from tests.support.calls import granted
 from tests.support.fixtures import MakeLocks
 from tests.support.proxy import Proxy
-from tests.support.server_programs import PROGRAMS
+from tests.support.server_binaries import PROGRAMS
 from tests.support.threads import in_threads
 from tests.support.waiting import wait_until
 
@@ -90,7 +90,7 @@ def test_replaced_when_the_other_server_is_old_then_who_knew_the_first_does_not_
     make_locks: MakeLocks, proxies: list[Proxy], servers: list[redis.Redis],
     old_masters: LocalMasters,
 ) -> None:  # fmt: skip
-    """F2: a failover to an empty server that is up for longer than max_ttl."""
+    """A failover to an empty server that is up for longer than max_ttl."""
     other = guarded(make_locks, proxies)
     hold_on_two(guarded(make_locks, proxies), servers)
     mark(servers[3])  # it votes for others: only the memory tells
@@ -104,7 +104,7 @@ def test_replaced_when_the_client_is_new_then_the_missing_marker_tells(
     make_locks: MakeLocks, proxies: list[Proxy], servers: list[redis.Redis],
     old_masters: LocalMasters,
 ) -> None:  # fmt: skip
-    """F2: the same, and a wall clock set forward after an empty restart."""
+    """The same, and a wall clock set forward after an empty restart."""
     hold_on_two(guarded(make_locks, proxies), servers)
     proxies[1].lead_to(old_masters.urls[3])
     proxies[0].refuse()

@@ -20,11 +20,7 @@ from fastredlock._core import (
     engine_take_outgoing,
 )
 from fastredlock.testing import LocalMasters
-from tests.support.calls import granted
-from tests.support.fixtures import MakeLocks
-from tests.support.keys import set_all
-from tests.support.waiting import wait_until
-from tests.support.wire import (
+from tests.support.by_hand import (
     MS,
     START_NS,
     S,
@@ -36,6 +32,10 @@ from tests.support.wire import (
     new_engine,
     said_of,
 )
+from tests.support.calls import granted
+from tests.support.fixtures import MakeLocks
+from tests.support.keys import set_all
+from tests.support.waiting import wait_until
 
 MAX_TTL = 1.0  # s; so that servers are old enough after 2 s
 
@@ -107,7 +107,7 @@ def test_guard_when_a_lease_is_extended_or_released_then_the_master_is_asked(
     assert said_of(round)[0] is Vote.TAKEN
 
 
-# --- F2: what uptime does not tell ----------------------------------------------------
+# --- the limits of uptime -------------------------------------------------------------
 
 OLD = info(run_id="a", uptime_in_seconds=10**6)
 OTHER = info(run_id="b", uptime_in_seconds=10**6)
@@ -127,7 +127,7 @@ def reconnected(
 def test_guard_when_another_run_id_answers_then_it_waits_whatever_the_uptime(
     first: bytes, second: bytes
 ) -> None:
-    """F2: the memory of this client."""
+    """The memory of this client."""
     engine = make_ready(new_engine(max_ttl_ns=10 * S), [first], marked=mark())
     assert said_of(begin(engine, START_NS))[0] is Vote.PENDING
     reconnected(engine, second, START_NS + S)
@@ -140,7 +140,7 @@ def test_guard_when_another_run_id_answers_then_it_waits_whatever_the_uptime(
 
 
 def test_guard_when_it_reconnects_to_the_other_server_then_the_wait_goes_on() -> None:
-    """F2: the second connection knows this run id, and must not shorten the wait."""
+    """The second connection knows this run id, and must not shorten the wait."""
     engine = make_ready(new_engine(max_ttl_ns=10 * S), [OLD])
     reconnected(engine, OTHER, START_NS + S)
     reconnected(engine, OTHER, START_NS + 2 * S)
@@ -165,7 +165,7 @@ def test_guard_when_the_handshake_with_another_fails_then_it_is_not_known_later(
 def test_guard_when_a_quarantine_stands_then_it_waits_on_our_clock_from_the_reply() -> (
     None
 ):
-    """F2: the memory of the others."""
+    """The memory of the others."""
     engine = new_engine(max_ttl_ns=10 * S)
     make_ready(engine, [OLD], marked=mark(left_ms=4000))
     assert said_of(begin(engine, START_NS)) == (

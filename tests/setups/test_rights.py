@@ -1,4 +1,4 @@
-"""F18: a user that may SET and may not release: found before a lock is taken."""
+"""A user that may SET and may not release: found before a lock is taken."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fastredlock.testing import LocalMasters
 from tests.support.calls import granted, reason
 from tests.support.fixtures import MakeLocks, Raw
 from tests.support.keys import KEY
-from tests.support.server_programs import PROGRAMS
+from tests.support.server_binaries import PROGRAMS
 from tests.support.waiting import wait_until
 
 LEAST = "+set +get +del +pexpire +eval +evalsha"
@@ -65,7 +65,7 @@ def test_user_when_it_may_set_and_not_release_then_gets_no_lock_and_the_right_is
     make_locks: MakeLocks, master: LocalMasters, server: redis.Redis,
     caplog: pytest.LogCaptureFixture, rules: str, right: str,
 ) -> None:  # fmt: skip
-    """F18: it locked, never released, and said nothing."""
+    """Seen: it locked, never released, and said nothing."""
     allow(server, rules)
     locks = make_locks([as_ann(master)], ttl=60)
     said = reason(locks)
@@ -200,7 +200,7 @@ def test_server_when_twice_and_info_is_forbidden_then_its_marker_gives_it_away(
     make_locks: MakeLocks, master: LocalMasters, server: redis.Redis,
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
-    """F21: one server under two names; its run id is not told."""
+    """One server under two names; its run id is not told."""
     allow(server, "+@all -info")
     twice = [as_ann(master), as_ann(master).replace("127.0.0.1", "localhost")]
     locks = make_locks([*twice, "redis://127.0.0.1:1"], ttl=60, max_ttl=60)

@@ -17,6 +17,7 @@ import pytest
 from fastredlock import testing
 from fastredlock.testing import LocalMasters
 from tests.support.local_servers import _PONG, ask, folder_of, is_gone, wait_until
+from tests.support.processes import environment_of_children
 
 Parent: TypeAlias = "subprocess.Popen[str]"
 
@@ -38,7 +39,7 @@ def parent_that(script: str) -> Iterator[tuple[Parent, list[int], Path]]:
     """Run `_PARENT` and then `script`; yield it, the pids and the folder it prints."""
     parent = subprocess.Popen(
         [sys.executable, "-c", _PARENT + script],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        env=environment_of_children(),
         stdout=subprocess.PIPE,
         text=True,
     )

@@ -14,13 +14,7 @@ import pytest
 from fastredlock import FastRedlock, QuorumUnreachableError, ReleaseStatus, Retry, Vote
 from fastredlock._core import engine_on_bytes
 from fastredlock.testing import LocalMasters, _find_program
-from tests.support.calls import granted, reason
-from tests.support.fake_server import FakeServer
-from tests.support.fixtures import MakeLocks, Raw
-from tests.support.keys import KEY
-from tests.support.server_programs import PROGRAMS
-from tests.support.waiting import wait_until
-from tests.support.wire import (
+from tests.support.by_hand import (
     START_NS,
     S,
     begin,
@@ -30,6 +24,12 @@ from tests.support.wire import (
     new_engine,
     said_of,
 )
+from tests.support.calls import granted, reason
+from tests.support.fake_server import FakeServer
+from tests.support.fixtures import MakeLocks, Raw
+from tests.support.keys import KEY
+from tests.support.server_binaries import PROGRAMS
+from tests.support.waiting import wait_until
 
 IMPATIENT = Retry(delay=0.01)
 
@@ -226,7 +226,7 @@ def test_clock_when_a_server_jumps_between_two_rounds_then_is_told_once() -> Non
 def test_server_when_it_has_no_hello_and_wants_a_password_then_is_logged_in_to(
     make_locks: MakeLocks, program: str
 ) -> None:
-    """F21: Valkey 9 answers NOAUTH to whatever it does not know before a login."""
+    """Valkey 9 answers NOAUTH to whatever it does not know before a login."""
     options = ("--rename-command", "HELLO", "", "--requirepass", "pw")
     with LocalMasters(1, options=options, server=program) as masters:
         locks = make_locks([masters.urls[0].replace("//", "//:pw@")])
@@ -237,7 +237,7 @@ def test_server_when_it_has_no_hello_and_wants_a_password_then_is_logged_in_to(
 def test_server_when_paused_then_nothing_is_said_about_tls(
     make_locks: MakeLocks,
 ) -> None:
-    """F21: "does this port want rediss://?" of a server that stands still; it grew."""
+    """Seen: "does this port want rediss://?" of a server that stands still; it grew."""
     with LocalMasters(1) as masters:
         masters.pause(0)
         locks = make_locks(masters.urls, connect_timeout=0.05)

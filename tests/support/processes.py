@@ -1,4 +1,4 @@
-"""A forked child of this process, and its open files."""
+"""Children of this process, and its open files."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import os
 import select
 import signal
+import sys
 import traceback
 import warnings
 from collections.abc import Callable
@@ -13,6 +14,11 @@ from contextlib import suppress
 from typing import Any
 
 from tests.support.waiting import PATIENCE
+
+
+def environment_of_children() -> dict[str, str]:
+    """Return an environment in which Python finds the modules of this process."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 
 
 def open_files() -> int:

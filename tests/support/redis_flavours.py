@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import importlib
 import inspect
-import os
 import sys
 import threading
 import time
@@ -25,7 +24,9 @@ import redis.asyncio
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from tests.support.pairs import KEY, Other
+from tests.support import redis_lock_process
+from tests.support.processes import environment_of_children
+from tests.support.two_libraries import KEY, Other
 
 OURS, OURS_ASYNCIO = "fastredlock.compat.redis", "fastredlock.compat.redis.asyncio"
 THEIRS, THEIRS_ASYNCIO = "redis.lock", "redis.asyncio.lock"
@@ -126,10 +127,18 @@ def flavours(*modules: str, bug_of: tuple[str, ...] = ()) -> Any:
 
 @contextmanager
 def other(kind: str, module: str, key: str, url: str) -> Iterator[Other]:
-    """Run a lock of a library in another process; see `redis_workers`."""
+    """Run a lock of a library in another process; see `redis_lock_process`."""
     process = Popen(
-        [sys.executable, "-m", "tests.support.redis_worker", kind, module, key, url],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        [
+            sys.executable,
+            "-m",
+            redis_lock_process.__name__,
+            kind,
+            module,
+            key,
+            url,
+        ],
+        env=environment_of_children(),
         stdin=PIPE,
         stdout=PIPE,
         text=True,

@@ -240,7 +240,7 @@ def test_later_round_has_what_the_earlier_ones_left_of_the_timeout() -> None:
 
 
 # What was left before the delay let the last try wait for connections past the end of
-# the timeout. DESIGN 3.10: "inside the caller's timeout".
+# the timeout. docs/design.md: "inside the caller's timeout".
 def test_later_round_has_what_the_delay_left_of_the_timeout() -> None:
     driven = Driven(2 * S, Retry(delay=1, jitter=0))
     driven.run(UNREACHABLE, took_ns=200 * MS)

@@ -29,7 +29,7 @@ from fastredlock._core import (
     vote_of_reply,
 )
 from fastredlock.lease import Lease
-from tests.support.wire import (
+from tests.support.by_hand import (
     HELLO,
     MS,
     START_NS,
@@ -171,7 +171,7 @@ def test_release_when_its_set_may_have_run_just_now_then_goes_on_the_next_one() 
     assert round.token in reconnect(engine, T0 + S + 300 * MS)
 
 
-# F5: a server that was frozen for longer than the ttl sets its keys when it goes on.
+# A server that was frozen for longer than the ttl sets its keys when it goes on.
 def test_release_when_the_master_was_away_for_longer_than_the_ttl_then_goes_out() -> (
     None
 ):

@@ -25,7 +25,7 @@ from fastredlock._core import (
     engine_take_outgoing,
     engine_undo,
 )
-from tests.support.wire import (
+from tests.support.by_hand import (
     MS,
     START_NS,
     TERMS,
@@ -140,7 +140,7 @@ class Withdrawal:
 def test_round_when_withdrawn_in_its_own_opening_then_no_set_is_without_release(
     lost: tuple[int, ...],
 ) -> None:
-    """F10: a finalizer takes the request by which another thread gives it up."""
+    """A finalizer takes the request by which another thread gives it up."""
     kept: list[list[int]] = [[] for _ in range(200)]  # the next list is made anew
     for k in range(1, 30):
         engine = engine_of_three(*lost)
@@ -160,7 +160,7 @@ def test_round_when_withdrawn_in_its_own_opening_then_no_set_is_without_release(
 def test_round_when_withdrawn_before_it_is_taken_in_then_is_sent_once_or_never() -> (
     None
 ):
-    """F10: its own request comes after the one that withdraws it."""
+    """Its own request comes after the one that withdraws it."""
     engine = engine_of_three(1)
     taken = engine.new_round(0, b"key", b"token", TERMS)
     engine_undo(engine, taken, T0)

@@ -23,7 +23,7 @@ from fastredlock._core import (
     engine_take_outgoing,
     engine_undo,
 )
-from tests.support.wire import (
+from tests.support.by_hand import (
     HELLO,
     MS,
     START_NS,

@@ -103,7 +103,7 @@ def test_server_without_hello_gets_auth_first(
     assert sent == [auth, [b"SELECT", b"2"], *INTRODUCTION]
 
 
-# F21: Valkey 9 with HELLO renamed knows no command of whoever has not logged in.
+# Valkey 9 with HELLO renamed knows no command before a login.
 def test_server_that_says_noauth_to_a_hello_with_a_password_gets_auth() -> None:
     handshake = new_handshake(b"u", b"pw")
     sent = introduced(handshake, ReplyError("NOAUTH Authentication required."))
@@ -194,7 +194,7 @@ def test_reply_nobody_asked_for_ends_the_handshake(answered: int) -> None:
     assert handshake.failure == "a reply nobody asked for"
 
 
-# ---- what the user may not do (F18), and the marker (F2)
+# ---- what the user may not do, and the marker
 
 PROBE, MARKER = Script(b"probe", b"b" * 40), Script(b"marker", b"c" * 40)
 NOPERM = ReplyError("NOPERM this user has no permissions to run the 'x' command")
@@ -337,8 +337,8 @@ def test_password_is_in_no_failure_and_no_repr(error: ReplyError) -> None:
 
 # A server without HELLO and AUTH (a proxy, or rename-command AUTH "") answers
 # "ERR unknown command `AUTH`, with args beginning with: `<password>`, ". Seen with
-# redis 6.2.14. The failure becomes the text of a vote. DESIGN 2: passwords are in no
-# message.
+# redis 6.2.14. The failure becomes the text of a vote.
+# docs/design.md: passwords are in no message.
 def test_password_is_not_shown_where_the_server_quotes_it_back() -> None:
     handshake = new_handshake(None, b"hunter2")
     introduced(handshake, OLD_SERVER)

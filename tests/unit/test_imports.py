@@ -1,7 +1,7 @@
-"""Who imports whom, and what `import fastredlock` costs.
+"""Which module imports which, and what `import fastredlock` costs.
 
-The arrows of DESIGN 6, read from the source: imports inside functions count, those for
-type checkers alone do not.
+The arrows of docs/design.md, read from the source: imports inside functions count,
+those for type checkers alone do not.
 """
 
 import ast

@@ -25,7 +25,7 @@ from fastredlock._core import (
     engine_take_outgoing,
     engine_undo,
 )
-from tests.support.wire import (
+from tests.support.by_hand import (
     HELLO,
     MS,
     START_NS,
@@ -272,7 +272,7 @@ def test_acquire_when_the_next_server_is_another_then_is_withheld_from_it() -> N
 
 
 def test_release_when_cut_then_waits_for_the_next_connection_and_counts() -> None:
-    """F13, F14: the first was executed, its reply lost."""
+    """Seen: the first was executed, its reply lost."""
     engine = ready_engine()
     lease = begin(engine, T0)
     engine_on_bytes(engine, 0, b"+OK\r\n" + TIME_REPLY, T0 + MS)
@@ -329,7 +329,7 @@ def lost_with_client_id(client_id: int) -> Engine:
 
 
 def test_lost_connection_when_it_owed_replies_then_is_ended_before_all_else() -> None:
-    """F5: what the server has not executed of it yet, it never will."""
+    """The part that the server has not executed by then is lost."""
     said = connected_again(lost_with_client_id(77), 78, "id0")
     assert said[0] == [b"CLIENT", b"KILL", b"ID", b"77"]
     assert [words[0] for words in said[1:]] == [b"EVAL"]
@@ -360,7 +360,7 @@ def test_lost_connection_when_it_was_ended_then_is_not_ended_again(
 
 
 def test_silent_master_when_it_owes_too_much_then_is_given_up() -> None:
-    """F1: memory grew by 80 MB/s, and each release cost more than the one before."""
+    """Seen: memory grew by 80 MB/s, and each release cost more than the one before."""
     engine = ready_engine(3)
     begin(engine, T0 - S)
     for i in range(3):

@@ -119,7 +119,7 @@ def test_error_reply_of_any_text_is_never_a_grant_and_never_taken(
 
 # A server without SET (rename-command SET "") quotes the arguments, and with them
 # the token: "ERR unknown command `SET`, with args beginning with: `r`, `<token>`, ...".
-# Seen with redis 6.2.14. DESIGN 2: tokens are in no message.
+# Seen with redis 6.2.14. docs/design.md: tokens are in no message.
 def test_error_reply_that_quotes_our_arguments_does_not_show_the_token() -> None:
     token = "3f2a9c0b7d1e4f5a6b8c"
     quoted = f"ERR unknown command `SET`, with args beginning with: `r`, `{token}`, "

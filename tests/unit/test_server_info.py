@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fastredlock._core import Facts, ServerClock
-from tests.support.wire import MS, S
+from tests.support.by_hand import MS, S
 
 
 def test_facts_when_info_is_whole_then_hold_what_it_said() -> None:

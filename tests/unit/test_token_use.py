@@ -1,4 +1,4 @@
-"""F3: one use of a given token follows another; engine, masters and time by hand."""
+"""One use of a given token follows another; engine, masters and time by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""F19, F21: what callers give, of whatever type: taken, or refused by name."""
+"""What callers give, of whatever type: taken, or refused by name."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def everything_of(error: BaseException) -> str:
     ],
 )
 def test_error_of_a_bad_secret_has_it_nowhere(give: Callable[[], object]) -> None:
-    """F19: the UnicodeEncodeError in its __context__ had the whole token."""
+    """Seen: the UnicodeEncodeError in its __context__ had the whole token."""
     with pytest.raises(ConfigurationError) as raised:
         give()
     assert SECRET not in everything_of(raised.value)

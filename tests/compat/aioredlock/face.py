@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import pytest
 import redis
 
-from tests.support.pairs import KEY, load
+from tests.support.two_libraries import KEY, load
 
 PAIR = ("aioredlock", "fastredlock.compat.aioredlock")
 OURS = PAIR[1]

@@ -11,8 +11,8 @@ import pytest
 import redis
 
 from tests.compat.aioredlock.face import BRIEF, PAIR, Face, set_all, values
-from tests.support import pair_worker as workers
-from tests.support.pairs import (
+from tests.support import library_process
+from tests.support.two_libraries import (
     KEY,
     assert_exclude_each_other,
     differing,
@@ -117,7 +117,7 @@ def test_old_and_new_processes_exclude_each_other(
 ) -> None:
     load(there)
     with (
-        closing(workers.Aioredlock(load(here), KEY, urls)) as lock,
+        closing(library_process.Aioredlock(load(here), KEY, urls)) as lock,
         other_process("aioredlock", there, KEY, urls) as other,
     ):
         assert_exclude_each_other(lock, other)

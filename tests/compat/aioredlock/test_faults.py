@@ -21,7 +21,7 @@ from tests.compat.aioredlock.face import (
     set_all,
     values,
 )
-from tests.support.pairs import KEY, forbid_sockets, is_stored, load, wait_until
+from tests.support.two_libraries import KEY, forbid_sockets, is_stored, load, wait_until
 
 pytestmark = pytest.mark.filterwarnings("ignore:distutils Version classes")
 

@@ -1,4 +1,4 @@
-"""Section E: what the suite of aioredlock, and of its users, asks of a manager."""
+"""What the suite of aioredlock, and of its users, asks of a manager."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import redis
 
 from fastredlock.testing import LocalMasters
 from tests.compat.aioredlock.face import PAIR, Face, ours_alone, set_all, values
-from tests.support.pairs import KEY
+from tests.support.two_libraries import KEY
 
 pytestmark = pytest.mark.filterwarnings("ignore:distutils Version classes")
 

@@ -1,4 +1,4 @@
-"""F3: a release that arrives late deletes no lock that was taken since."""
+"""A release that arrives late deletes no lock that was taken since."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from fastredlock import ConfigurationError
 from fastredlock.compat import redis as redis_py
 from fastredlock.compat import redis_lock
 from fastredlock.compat.redlock import Redlock
-from tests.support.pairs import KEY, wait_until
 from tests.support.proxy import Proxy
+from tests.support.two_libraries import KEY, wait_until
 
 LOCK = f"lock:{KEY}"
 

@@ -1,4 +1,4 @@
-"""Section E: databases of one server as masters, which the replaced libraries take."""
+"""Databases of one server as masters, which the replaced libraries take."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fastredlock.compat.redis import Lock
 from fastredlock.testing import LocalMasters
 from tests.compat.aioredlock.face import Face as AioredlockFace
 from tests.compat.pottery.face import EVERY_FACE, Face
-from tests.support.pairs import KEY, load
+from tests.support.two_libraries import KEY, load
 
 pytestmark = pytest.mark.filterwarnings("ignore:distutils Version classes")
 

@@ -1,4 +1,4 @@
-"""Section E: what people import from sub-modules stands at the same place."""
+"""What people import from sub-modules stands at the same place."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import importlib
 
 import pytest
 
-from tests.support.pairs import load
+from tests.support.two_libraries import load
 
 AIOREDLOCK = {
     "algorithm": ["Aioredlock"],

@@ -19,7 +19,7 @@ from redis.asyncio.retry import Retry as AIORetry
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from tests.support.pairs import KEY, Driven, load
+from tests.support.two_libraries import KEY, Driven, load
 
 PAIR = ("pottery", "fastredlock.compat.pottery")
 OURS = PAIR[1]

@@ -10,7 +10,7 @@ import redis
 
 from fastredlock.testing import LocalMasters
 from tests.compat.pottery.face import OURS, STORED, UUID, Face
-from tests.support.pairs import KEY, forbid_sockets, load
+from tests.support.two_libraries import KEY, forbid_sockets, load
 
 Clients = set[redis.Redis]
 

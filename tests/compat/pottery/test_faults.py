@@ -14,8 +14,8 @@ import redis
 
 from fastredlock.testing import LocalMasters
 from tests.compat.pottery.face import STORED, Face, not_copied, set_all, values
-from tests.support.pairs import KEY, in_threads, wait_until
 from tests.support.proxy import Proxy
+from tests.support.two_libraries import KEY, in_threads, wait_until
 
 Clients = set[redis.Redis]
 

@@ -22,8 +22,8 @@ from tests.compat.pottery.face import (
     set_all,
     values,
 )
-from tests.support import pair_worker as workers
-from tests.support.pairs import (
+from tests.support import library_process
+from tests.support.two_libraries import (
     KEY,
     assert_exclude_each_other,
     differing,
@@ -48,8 +48,8 @@ LOCKS = [
 DIFFERENCES: dict[str, str] = {}
 ERRORS = [*LOCKS[4:]]
 KINDS: dict[str, Any] = {
-    "pottery": workers.Pottery,
-    "pottery-asyncio": workers.PotteryAsyncio,
+    "pottery": library_process.Pottery,
+    "pottery-asyncio": library_process.PotteryAsyncio,
 }
 
 

@@ -12,7 +12,7 @@ import pytest
 import redis
 
 from tests.compat.pottery.face import BLOCKING, STORED, Face, set_all, values
-from tests.support.pairs import KEY, in_threads, wait_until
+from tests.support.two_libraries import KEY, in_threads, wait_until
 
 Clients = set[redis.Redis]
 

@@ -9,13 +9,6 @@ import redis
 from redis.exceptions import LockError, LockNotOwnedError
 
 from fastredlock.testing import LocalMasters
-from tests.support.pairs import (
-    KEY,
-    assert_exclude_each_other,
-    differing,
-    stopwatch,
-    surface,
-)
 from tests.support.redis_flavours import (
     OURS,
     OURS_ASYNCIO,
@@ -27,6 +20,13 @@ from tests.support.redis_flavours import (
     later,
     load,
     other,
+)
+from tests.support.two_libraries import (
+    KEY,
+    assert_exclude_each_other,
+    differing,
+    stopwatch,
+    surface,
 )
 
 # What differs in the surface, and why. What differs in behaviour are the tests with

@@ -19,10 +19,10 @@ from redis.sentinel import Sentinel
 from fastredlock import ConfigurationError
 from fastredlock.compat.redis import Lock
 from fastredlock.testing import LocalMasters
-from tests.support.pairs import KEY, forbid_sockets, wait_until
 from tests.support.proxy import Proxy
 from tests.support.redis_clients import cluster
 from tests.support.redis_flavours import Flavour, connections, impatient, later
+from tests.support.two_libraries import KEY, forbid_sockets, wait_until
 
 # --- servers that fail --------------------------------------------------------------
 

@@ -8,8 +8,8 @@ import pytest
 import redis
 
 from tests.compat.redis_lock.face import PAIR
-from tests.support.pairs import library, not_copied
 from tests.support.redis_flavours import impatient
+from tests.support.two_libraries import library, not_copied
 
 module = library(*PAIR)
 better = not_copied(*PAIR)

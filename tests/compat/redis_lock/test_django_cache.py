@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 import redis
 
-from tests.support.pairs import differing, surface
+from tests.support.two_libraries import differing, surface
 
 conf = pytest.importorskip("django.conf")
 pytest.importorskip("django_redis")

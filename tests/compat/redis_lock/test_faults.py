@@ -20,9 +20,9 @@ from fastredlock.compat import redis_lock as ours
 from fastredlock.compat.redis_lock import _signal
 from fastredlock.testing import LocalMasters
 from tests.compat.redis_lock.face import LOCK, SIGNAL, hasty
-from tests.support.pairs import KEY
 from tests.support.redis_clients import cluster
 from tests.support.redis_flavours import connections, impatient, later
+from tests.support.two_libraries import KEY
 
 # --- their bugs ---------------------------------------------------------------------
 
@@ -213,7 +213,7 @@ def test_log_of_a_release_names_the_lock(
 def test_log_of_a_renewal_is_theirs(
     module: ModuleType, client: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Section E. People search their logs for these texts."""
+    """People search their logs for these texts."""
     caplog.set_level(logging.DEBUG, "redis_lock")
     with hasty(module, client) as lock:
         interval = lock._lock_renewal_interval
@@ -242,7 +242,7 @@ def test_log_of_a_renewal_is_theirs(
 def test_log_of_a_renewal_names_a_lock_that_is_garbage(
     module: ModuleType, client: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Section E. People search their logs for this text."""
+    """People search their logs for this text."""
     caplog.set_level(logging.DEBUG, "redis_lock")
     lock = hasty(module, client)
     lock.acquire()

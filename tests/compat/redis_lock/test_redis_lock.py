@@ -12,7 +12,8 @@ import redis
 
 from fastredlock.compat import redis_lock as ours
 from tests.compat.redis_lock.face import LOCK, PAIR, SIGNAL
-from tests.support.pairs import (
+from tests.support.redis_flavours import count_together, other
+from tests.support.two_libraries import (
     KEY,
     assert_exclude_each_other,
     differing,
@@ -21,7 +22,6 @@ from tests.support.pairs import (
     surface,
     wait_until,
 )
-from tests.support.redis_flavours import count_together, other
 
 theirs = pytest.importorskip("redis_lock", reason="extra compat-test")
 

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from tests.compat.redlock.face import PAIR
-from tests.support.pairs import library
+from tests.support.two_libraries import library
 
 redlock = library(*PAIR)

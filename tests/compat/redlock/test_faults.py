@@ -14,7 +14,8 @@ import redis
 
 from fastredlock.testing import LocalMasters
 from tests.compat.redlock.face import PAIR, TTL, impatient
-from tests.support.pairs import (
+from tests.support.proxy import Proxy
+from tests.support.two_libraries import (
     KEY,
     forbid_sockets,
     in_threads,
@@ -22,7 +23,6 @@ from tests.support.pairs import (
     not_copied,
     stopwatch,
 )
-from tests.support.proxy import Proxy
 
 OURS = PAIR[1]
 better = not_copied(*PAIR)
@@ -156,7 +156,7 @@ def test_client_that_cannot_be_copied_is_named() -> None:
 
 
 def test_same_database_twice_is_refused() -> None:
-    """Section E. Theirs takes it, and never gets a lock."""
+    """Theirs takes it, and never gets a lock."""
     with pytest.raises(Warning, match="are the same database"):
         load(OURS).Redlock([{"host": "h", "db": 1}, {"host": "h", "db": 1}])
 

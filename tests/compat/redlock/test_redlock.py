@@ -13,8 +13,8 @@ import redis
 
 from fastredlock.testing import LocalMasters
 from tests.compat.redlock.face import PAIR, TTL, impatient
-from tests.support import pair_worker as workers
-from tests.support.pairs import (
+from tests.support import library_process
+from tests.support.two_libraries import (
     KEY,
     assert_exclude_each_other,
     differing,
@@ -125,7 +125,7 @@ def test_resource_may_be_what_redis_py_takes(
 def test_old_and_new_processes_exclude_each_other(
     here: str, there: str, urls: list[str]
 ) -> None:
-    lock = workers.RedlockPy(load(here), KEY, urls)
+    lock = library_process.RedlockPy(load(here), KEY, urls)
     load(there)
     with other_process("redlock-py", there, KEY, urls) as other:
         assert_exclude_each_other(lock, other)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import os
 import sys
 import time
 import warnings
@@ -20,6 +19,9 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 import pytest
+
+from tests.support import library_process
+from tests.support.processes import environment_of_children
 
 T = TypeVar("T")
 
@@ -199,8 +201,16 @@ class Other:
 def other_process(kind: str, module: str, key: str, urls: list[str]) -> Iterator[Other]:
     """Run a lock of this kind, of this module, in a process of its own."""
     process = Popen(
-        [sys.executable, "-m", "tests.support.pair_worker", kind, module, key, *urls],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        [
+            sys.executable,
+            "-m",
+            library_process.__name__,
+            kind,
+            module,
+            key,
+            *urls,
+        ],
+        env=environment_of_children(),
         stdin=PIPE,
         stdout=PIPE,
         text=True,

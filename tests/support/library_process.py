@@ -1,6 +1,6 @@
 """A lock of either library, in this process or another one, behind three commands.
 
-    python -m tests.support.pair_worker KIND MODULE KEY URL...
+    python -m tests.support.library_process KIND MODULE KEY URL...
 
 It reads lines: `take` (one try; answers True or False), `release`, and `count PATH
 TIMES`: read, pause and write a number so often under the lock.

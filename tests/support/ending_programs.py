@@ -1,6 +1,6 @@
 """Programs that end in the middle of something.
 
-python -m tests.support.endings NAME URL...
+python -m tests.support.ending_programs NAME URL...
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A Lock of redis-py's kin in a process of its own, told what to do line by line.
 
-    python -m tests.support.redis_worker KIND MODULE KEY URL
+    python -m tests.support.redis_lock_process KIND MODULE KEY URL
 
 It reads `take` (one try), `wait` (until it is ours) and `release`, and answers with
 the result.

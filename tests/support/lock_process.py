@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +11,7 @@ from pathlib import Path
 from subprocess import PIPE, Popen
 
 from fastredlock import FastRedlock
+from tests.support.processes import environment_of_children
 
 
 def increment(urls: list[str], path: str, times: int) -> None:
@@ -38,8 +38,8 @@ def worker(work: Callable[..., None], *arguments: object) -> Iterator[Popen[str]
     """Run one of the functions above in a process of its own; end it at last."""
     call = [work.__name__, json.dumps(arguments)]
     process = Popen(
-        [sys.executable, "-m", "tests.support.holders", *call],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        [sys.executable, "-m", "tests.support.lock_process", *call],
+        env=environment_of_children(),
         stdin=PIPE,
         stdout=PIPE,
         text=True,

@@ -1,0 +1,136 @@
+"""Run a test again if it failed while the hypervisor had taken the CPU away.
+
+Many tests measure milliseconds. A virtual machine stands still whenever its host gives
+the CPU to another one, for tens of milliseconds at a time, and a test that fails then
+says nothing of the package. Linux counts this time: it is the column `steal` of
+/proc/stat, over all CPUs, in ticks of 10 ms (man 5 proc_stat).
+
+The rule, for each test:
+1. The column is read before and after it, fixtures included.
+2. If it failed, in any phase, and more than `ENOUGH_MS` were stolen meanwhile, it is
+   run again with new fixtures: at most `MOST_REPEATS` times. Only the last run counts.
+3. Each test that was run again stands in the summary, with the first failure's reason
+   and the time stolen, so that no failure is hidden: one that stands there in every run
+   has a defect of its own.
+
+A failure without stolen time stays one, and so does everything where the system has no
+/proc/stat.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from _pytest.runner import runtestprotocol
+
+STAT = Path("/proc/stat")
+ENOUGH_MS = 50.0
+MOST_REPEATS = 2
+
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_STEAL = 8  # the column of the line that begins with "cpu": its name is column 0
+
+
+class Repeat(NamedTuple):
+    """One failure after which a test was run again."""
+
+    test: str
+    stolen_ms: float
+    reason: str
+
+
+_REPEATS = pytest.StashKey[list[Repeat]]()
+
+
+# --- pure -----------------------------------------------------------------------------
+
+
+def stolen_ms(stat: str, ticks_per_s: int = 100) -> float:
+    """Return the time stolen since boot that /proc/stat tells, in ms."""
+    columns = stat.partition("\n")[0].split()
+    if columns[:1] != ["cpu"] or len(columns) <= _STEAL:
+        return 0.0  # not of Linux, or before 2.6.11
+    return int(columns[_STEAL]) * 1000 / ticks_per_s
+
+
+def counts_as_stolen(has_failed: bool, stolen: float, repeats: int) -> bool:
+    """Return whether a test is run again that was run again `repeats` times."""
+    return has_failed and stolen > ENOUGH_MS and repeats < MOST_REPEATS
+
+
+def in_one_line(text: str) -> str:
+    """Return the first line that says something, of at most 100 characters."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return (lines or ["no reason given"])[0][:100]
+
+
+def summary(repeats: Sequence[Repeat]) -> list[str]:
+    """Return the lines of the summary."""
+    return [
+        f"run again: {each.test}, {each.stolen_ms:.0f} ms stolen: {each.reason}"
+        for each in repeats
+    ]
+
+
+# --- hooks of pytest, imported by conftest.py -----------------------------------------
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> object:
+    """Do as pytest does, and again where the rule says so."""
+    if not isinstance(item, pytest.Function) or not STAT.exists():
+        return None
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    for report in _last_reports(item, nextitem):
+        item.ihook.pytest_runtest_logreport(report=report)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True  # pytest's own loop has nothing left to do
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """List each test that was run again."""
+    repeats = terminalreporter.config.stash.get(_REPEATS, [])
+    if repeats:
+        terminalreporter.section("the hypervisor took the CPU away")
+        for line in summary(repeats):
+            terminalreporter.write_line(line)
+
+
+def _last_reports(
+    item: pytest.Function, nextitem: pytest.Item | None
+) -> list[pytest.TestReport]:
+    """Run a test, again if need be; return the reports of its last run."""
+    repeats = 0
+    while True:
+        before = _stolen_until_now()
+        reports = runtestprotocol(item, log=False, nextitem=nextitem)
+        stolen = _stolen_until_now() - before
+        failed = [report for report in reports if report.failed]
+        if not counts_as_stolen(bool(failed), stolen, repeats):
+            return reports
+        repeat = Repeat(item.nodeid, stolen, _reason(failed[0]))
+        item.config.stash.setdefault(_REPEATS, []).append(repeat)
+        repeats += 1
+        _forget_fixtures(item)
+
+
+def _stolen_until_now() -> float:
+    return stolen_ms(STAT.read_text(), _TICKS_PER_S)
+
+
+def _reason(report: pytest.TestReport) -> str:
+    crash = getattr(report.longrepr, "reprcrash", None)
+    return in_one_line(crash.message if crash else report.longreprtext)
+
+
+def _forget_fixtures(item: pytest.Function) -> None:
+    """Let all fixtures be set up anew, those of a module that failed included."""
+    for definitions in item._fixtureinfo.name2fixturedefs.values():
+        for each in definitions:
+            if each.cached_result is not None and each.cached_result[2] is not None:
+                each.cached_result = None  # the error of a wider scope is kept, else
+    item._initrequest()

@@ -1,0 +1,202 @@
+"""When a failed test is run again, and that none is which fails by itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support import stolen_time
+from tests.support.stolen_time import (
+    Repeat,
+    counts_as_stolen,
+    in_one_line,
+    stolen_ms,
+    summary,
+)
+
+pytest_plugins = ("pytester",)
+
+CONFTEST = """
+from tests.support.stolen_time import pytest_runtest_protocol, pytest_terminal_summary
+"""
+# Every test of these begins with this: `run` counts its runs, `steal` lets time pass.
+BEGINNING = """
+import os
+from pathlib import Path
+import pytest
+
+def run():
+    with open("runs", "a") as runs:
+        runs.write("x")
+    return len(Path("runs").read_text())
+
+def steal(ticks):
+    stat = Path("stat")
+    stolen = int(stat.read_text().split()[8]) + ticks
+    stat.write_text(f"cpu 0 0 0 0 0 0 0 {stolen} 0 0")
+"""
+
+
+@pytest.fixture
+def stat(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Put a file in the place of /proc/stat: no time is stolen but by the test."""
+    path = pytester.path / "stat"
+    path.write_text("cpu 0 0 0 0 0 0 0 7 0 0")
+    monkeypatch.setattr(stolen_time, "STAT", path)
+    monkeypatch.setattr(stolen_time, "_TICKS_PER_S", 100)
+    pytester.makeconftest(CONFTEST)
+    return path
+
+
+def outcome(pytester: pytest.Pytester, test: str) -> tuple[pytest.RunResult, int]:
+    """Run this test; return what pytest says, and how often it was run."""
+    pytester.makepyfile(BEGINNING + test)
+    result = pytester.runpytest_inprocess("-p", "no:cacheprovider")
+    return result, len(Path("runs").read_text())
+
+
+# --- pure -----------------------------------------------------------------------------
+
+
+def test_stolen_time_is_the_eighth_number_of_the_first_line() -> None:
+    stat = "cpu  10 20 30 40 50 60 70 80 90 0\ncpu0 1 2 3 4 5 6 7 8 9 0\nintr 5\n"
+    assert stolen_ms(stat, ticks_per_s=100) == 800
+    assert stolen_ms(stat, ticks_per_s=1000) == 80
+
+
+@pytest.mark.parametrize("stat", ["", "\n", "cpu 1 2 3 4", "intr 1 2 3 4 5 6 7 8 9"])
+def test_stolen_time_is_none_where_the_system_does_not_count_it(stat: str) -> None:
+    assert stolen_ms(stat) == 0
+
+
+@pytest.mark.parametrize(
+    ("has_failed", "stolen", "repeats", "expected"),
+    [
+        (True, 60.0, 0, True),
+        (True, 60.0, 1, True),
+        (True, 60.0, 2, False),
+        (True, 50.0, 0, False),
+        (True, 0.0, 0, False),
+        (False, 900.0, 0, False),
+    ],
+)
+def test_test_is_run_again_only_if_it_failed_and_time_was_stolen(
+    has_failed: bool, stolen: float, repeats: int, expected: bool
+) -> None:
+    assert counts_as_stolen(has_failed, stolen, repeats) is expected
+
+
+def test_reason_is_one_short_line() -> None:
+    assert in_one_line("\n  assert 0.31 < 0.3\n  +  where ...") == "assert 0.31 < 0.3"
+    assert in_one_line("") == "no reason given"
+    assert len(in_one_line("x" * 500)) == 100
+
+
+def test_summary_names_test_and_time_and_reason() -> None:
+    repeat = Repeat("tests/test_it.py::test_it", 120.0, "assert 1 < 0")
+    (line,) = summary([repeat])
+    assert line == "run again: tests/test_it.py::test_it, 120 ms stolen: assert 1 < 0"
+
+
+# --- pytest itself --------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("stat")
+def test_test_that_fails_once_with_stolen_time_passes_and_is_listed(
+    pytester: pytest.Pytester,
+) -> None:
+    result, runs = outcome(
+        pytester,
+        """
+def test_it(tmp_path):
+    if run() == 1:
+        steal(12)
+        assert "slow" == "quick"
+""",
+    )
+    result.assert_outcomes(passed=1)
+    assert runs == 2
+    result.stdout.fnmatch_lines(["run again: *::test_it, 120 ms stolen: *'slow'*"])
+
+
+@pytest.mark.usefixtures("stat")
+def test_test_that_always_fails_with_stolen_time_fails_after_three_runs(
+    pytester: pytest.Pytester,
+) -> None:
+    result, runs = outcome(
+        pytester,
+        """
+def test_it():
+    run()
+    steal(6)
+    assert False
+""",
+    )
+    result.assert_outcomes(failed=1)
+    assert (result.ret, runs) == (pytest.ExitCode.TESTS_FAILED, 3)
+    assert len([line for line in result.outlines if "run again:" in line]) == 2
+
+
+@pytest.mark.usefixtures("stat")
+def test_test_that_fails_without_stolen_time_fails_at_once(
+    pytester: pytest.Pytester,
+) -> None:
+    result, runs = outcome(
+        pytester,
+        """
+def test_it():
+    steal(5)
+    assert run() > 1
+""",
+    )
+    result.assert_outcomes(failed=1)
+    assert runs == 1
+    result.stdout.no_fnmatch_line("run again:*")
+
+
+@pytest.mark.usefixtures("stat")
+def test_fixtures_of_every_scope_are_set_up_anew_for_the_next_run(
+    pytester: pytest.Pytester,
+) -> None:
+    result, runs = outcome(
+        pytester,
+        """
+@pytest.fixture(scope="session")
+def server():
+    if run() == 1:
+        steal(100)
+        raise OSError("not up in time")
+    return "up"
+
+@pytest.fixture
+def numbers():
+    return []
+
+def test_it(server, numbers):
+    numbers.append(server)
+    if run() < 4:
+        steal(100)
+        assert not numbers
+    assert numbers == ["up"]
+""",
+    )
+    result.assert_outcomes(passed=1)
+    assert runs == 5
+    result.stdout.fnmatch_lines(["run again: *OSError: not up in time"])
+
+
+def test_test_is_run_once_where_there_is_no_proc_stat(
+    pytester: pytest.Pytester, stat: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stolen_time, "STAT", stat.with_name("nowhere"))
+    result, runs = outcome(
+        pytester,
+        """
+def test_it():
+    steal(100)
+    assert run() > 1
+""",
+    )
+    result.assert_outcomes(failed=1)
+    assert runs == 1
