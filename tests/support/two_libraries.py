@@ -34,7 +34,7 @@ def load(name: str) -> ModuleType:
     """Import a library, or skip the test where it is not installed."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # distutils, in aioredlock
-        found: ModuleType = pytest.importorskip(name, f"{name} is not installed")
+        found: ModuleType = pytest.importorskip(name, reason=f"{name} is not installed")
         return found
 
 
