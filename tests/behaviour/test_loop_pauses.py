@@ -189,7 +189,7 @@ def test_fork_when_the_child_only_exits_then_the_parent_reconnects_as_ever(
 
 PROGRAM = """
 import asyncio, sys
-from awaited import LOOPS
+from tests.support.awaited import LOOPS
 from fastredlock.asyncio import FastRedlock
 
 async def main():
