@@ -67,7 +67,7 @@ def raw() -> Iterator[Callable[..., redis.Redis]]:
 
 @pytest.fixture
 def driver() -> str:
-    """Say who drives the engine; the behaviour and fault tests run over all DRIVERS."""
+    """Name the driver of the engine; behaviour and fault tests run over all."""
     return "blocking"
 
 

@@ -1,1 +1,1 @@
-"""What a caller sees, against real masters; a package, so that names never clash."""
+"""Calls of the package against real masters, over every driver."""

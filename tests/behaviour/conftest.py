@@ -1,4 +1,4 @@
-"""What several behaviour tests begin with."""
+"""Drivers, loops, a lease: the beginning of many behaviour tests."""
 
 from __future__ import annotations
 

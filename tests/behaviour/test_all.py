@@ -186,7 +186,7 @@ def test_acquire_all_when_interrupted_then_leaves_no_key_anywhere(
     assert wait_until(lambda: locks.holders("x") and sizes(servers) == [0] * 5)
 
 
-# ---- crowds that name the same in any order
+# ---- forkss that name the same in any order
 
 
 @pytest.mark.slow
@@ -219,10 +219,10 @@ def test_processes_when_they_name_the_same_in_opposite_order_then_all_get_throug
         return taken
 
     with stopwatch() as elapsed:
-        crowd = [
+        forks = [
             Fork(lambda names=names: take_and_release(names))
             for names in (NAMES, NAMES[::-1], ["item:7", "item:3"], ["x", "item:3"])
         ]
-        assert [fork.result() for fork in crowd] == [20] * 4
+        assert [fork.result() for fork in forks] == [20] * 4
     assert elapsed() < 7
     assert make_locks(urls).acquire_all(NAMES, timeout=1)

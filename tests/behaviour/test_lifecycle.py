@@ -106,7 +106,7 @@ def test_close_when_done_then_leaves_no_connection_and_no_descriptor(
 ) -> None:
     files, before = open_files(), [connections(server) for server in servers]
     locks = connected(make_locks(urls))
-    assert open_files() == files + 5 + 1  # and the bell of waiting threads
+    assert open_files() == files + 5 + 1  # and the descriptor that wakes threads
     locks.close()
     locks.close()
     assert open_files() == files
@@ -159,7 +159,7 @@ def test_dropped_when_never_closed_then_its_descriptors_are_closed(
     files = open_files()
     locks = FastRedlock(urls)
     locks.connect()
-    assert open_files() == files + 5 + 1  # and the bell of waiting threads
+    assert open_files() == files + 5 + 1  # and the descriptor that wakes threads
     del locks
     assert open_files() == files
 

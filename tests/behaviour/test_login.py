@@ -1,4 +1,4 @@
-"""Every way to reach a master and to log in there; a password is told to nobody."""
+"""Every way to reach a master and to log in there; no text shows a password."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the awaitable client holds of a loop: descriptors, watches, time, writes."""
+"""The share of the awaitable client in a loop: descriptors, watches, time, writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a release does to the keys, and how it says that it ended."""
+"""A release: the keys it deletes, and the status it returns."""
 
 from __future__ import annotations
 

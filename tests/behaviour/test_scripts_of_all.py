@@ -82,7 +82,7 @@ def ttls_ms(server: redis.Redis) -> list[int]:
 
 
 def user(server: redis.Redis, *rules: str) -> redis.Redis:
-    """Log in as a user who may do what the rules say."""
+    """Log in as a user with the rights of these rules."""
     rules = ("on", ">pw", "resetkeys", *rules)
     server.execute_command("ACL", "SETUSER", "limited", "reset", *rules)
     port = server.connection_pool.connection_kwargs["port"]

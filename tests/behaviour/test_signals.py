@@ -39,7 +39,7 @@ def test_interrupt_when_a_round_is_open_then_leaves_no_key_anywhere(
     assert settled_values(servers[3:], NOBODY[3:]) == NOBODY[3:]
     resume(masters, 3)
     # An alarm just before the poll is seen after the round: a connection may be lost
-    # by then, and what it owes goes out on the next one, with other traffic.
+    # by then, and its roll-back is sent on the next one, with other traffic.
     assert wait_until(lambda: locks.holders() and values(servers) == NOBODY)
     assert locks.acquire(KEY, timeout=10)
 

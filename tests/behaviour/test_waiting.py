@@ -1,4 +1,4 @@
-"""What acquire does while others hold the lock: one try, a timeout, a quick wake-up."""
+"""An acquire while others hold the lock: one try, a timeout, a quick wake-up."""
 
 from __future__ import annotations
 

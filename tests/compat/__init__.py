@@ -1,1 +1,1 @@
-"""What replaces other libraries, beside them; a package, so that names never clash."""
+"""The replaced libraries beside ours, a folder for each; one body for both."""

@@ -1,1 +1,1 @@
-"""What the engine does when servers, networks and callers misbehave."""
+"""Servers, networks, processes and callers that misbehave."""

@@ -127,7 +127,7 @@ def test_release_when_interrupted_at_any_opcode_then_is_done_or_can_be_done(
         where = interrupted_at(k, release)
         if not where:
             return
-        if lease.is_valid:  # it had not begun: whoever holds it still does
+        if lease.is_valid:  # it had not begun: the holder is as before
             assert lease.release() is ReleaseStatus.RELEASED
         found = soon(servers, NOBODY)
         assert (where, found) == (where, NOBODY)

@@ -165,7 +165,7 @@ def test_acquire_when_the_quorum_answers_late_then_asks_before_it_refuses(
 def test_lease_when_its_time_is_over_and_its_token_is_used_again_then_is_gone(
     make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
 ) -> None:
-    # Its release would delete the lock of whoever had the token next.
+    # Its release would delete the next lock with this token.
     locks = make_locks(urls, new_token=lambda: TOKEN)
     locks.connect()
     first = granted(locks.acquire(KEY, ttl=0.1))

@@ -226,7 +226,7 @@ def test_pause_when_two_of_five_stand_still_then_the_caller_does_not_notice(
 def test_pause_when_others_answer_at_once_then_the_mute_one_is_given_up_all_the_same(
     make_locks: MakeLocks, unix: bool
 ) -> None:
-    # Fast masters are read without a poll, and only the poll tells who is mute.
+    # Fast masters are read without a poll, and only the poll tells which is mute.
     with LocalMasters(5, unix=unix) as masters:
         locks = make_locks(masters.urls)
         locks.connect()

@@ -194,7 +194,7 @@ def test_close_when_threads_wait_in_a_round_and_for_their_turn_then_all_say_clos
 
 
 @pytest.mark.slow
-@blocking  # a thread that waits for its task hears of it only then
+@blocking  # a thread that waits for its task raises it only then
 def test_async_exception_when_set_in_a_waiting_thread_then_it_leaves_no_key(
     make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
 ) -> None:

@@ -13,7 +13,7 @@ from tests.support.certificates import Certificates, tls_master
 from tests.support.fixtures import blocking
 from tests.support.keys import KEY
 
-pytestmark = blocking  # who is interrupted inside ssl is the loop, and ends
+pytestmark = blocking  # an interrupt inside ssl ends a loop
 
 
 @pytest.fixture

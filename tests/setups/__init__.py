@@ -1,0 +1,1 @@
+"""Masters as people set them up: rights, TLS, restarts, wrong setups; LocalMasters."""

@@ -1,4 +1,4 @@
-"""What `locks.health()` tells, and that a server which tells nothing still locks."""
+"""`locks.health()`; and a server that says nothing of itself still locks."""
 
 from __future__ import annotations
 

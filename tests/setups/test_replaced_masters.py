@@ -184,9 +184,9 @@ def program_server(request: pytest.FixtureRequest) -> Iterator[redis.Redis]:
         yield opened.enter_context(redis.Redis.from_url(url, protocol=2))
 
 
-def ask(server: redis.Redis, who: str, ms: int, kind: str = "exact") -> list[object]:
+def ask(server: redis.Redis, run_id: str, ms: int, kind: str = "exact") -> list[object]:
     left, holder = server.eval(
-        scripts.MARKER.decode(), 2, MARKER, QUARANTINE, who, ms, kind
+        scripts.MARKER.decode(), 2, MARKER, QUARANTINE, run_id, ms, kind
     )
     return [round(left / 1000, 1), holder]
 

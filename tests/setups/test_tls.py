@@ -43,7 +43,7 @@ def tls_ports(certificates: Certificates) -> Iterator[list[int]]:
 
 @pytest.fixture
 def options(certificates: Certificates) -> str:
-    """What a URL needs to trust our CA."""
+    """The option of a URL that trusts our CA."""
     return f"?ssl_ca_certs={certificates.authority}"
 
 

@@ -1,0 +1,1 @@
+"""Helpers, fakes and programs that several tests share."""

@@ -40,7 +40,7 @@ def run_on(kind: str, work: Coroutine[Any, Any, T]) -> T:
         left = asyncio.all_tasks(loop)
     finally:
         loop.close()
-    gc.collect()  # a lost error is told when its task is collected
+    gc.collect()  # a lost error is reported when its task is collected
     assert not left, left
     assert not complaints, complaints
     return result

@@ -150,7 +150,7 @@ def run_out_of_descriptors(*urls: str) -> None:
 
 
 class Calls:
-    """What interposer.c counts and says; its variables by their names."""
+    """The counters and settings of interposer.c, its variables by their names."""
 
     def __init__(self) -> None:
         self._library = ctypes.CDLL(None)

@@ -1,4 +1,6 @@
-"""What greenlets do: `python -m tests.support.greenlet_programs LIBRARY PROGRAM`.
+"""Programs of greenlets.
+
+    python -m tests.support.greenlet_programs LIBRARY PROGRAM
 
 In a process of its own, which gevent or eventlet patches, with its own LocalMasters.
 """

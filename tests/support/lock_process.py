@@ -1,4 +1,4 @@
-"""What other processes do in the tests: `with worker(increment, urls, path) as it:`."""
+"""Locks taken in another process: `with worker(increment, urls, path) as it:`."""
 
 from __future__ import annotations
 

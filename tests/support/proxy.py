@@ -27,17 +27,17 @@ _RST = struct.pack("ii", 1, 0)  # SO_LINGER on, 0 s: close(2) sends RST (socket(
 
 @dataclass
 class Faults:
-    """What the proxy does; the defaults do nothing.
+    """The faults of a proxy; the defaults are none.
 
     `delay` (s) is added to every chunk in both directions. `holds_up`, `holds_down`:
     chunks wait until it is False again. `swallows`: what the client says is read and
-    thrown away. `drops_replies`: the server has executed, the client never hears of
-    it. (A connection that lost bytes so stays mute after `heal`: TCP has no gaps, what
-    comes behind a loss never arrives.) `slice_size`: at most so many bytes to the
+    thrown away. `drops_replies`: the server has executed, the client never gets
+    the reply. (A connection that lost bytes so stays mute after `heal`: TCP has no
+    gaps, bytes behind a loss never arrive.) `slice_size`: at most so many bytes to the
     client at a time, the next ones when it has read those (unix sockets) or has
     them in its buffer (TCP). `cut_down_after`:
     so many more bytes of replies pass, then `at_cut` is done: "hold", "reset",
-    "close" or "half-close". `closes_accepted`: whoever connects is closed at once.
+    "close" or "half-close". `closes_accepted`: new connections are closed at once.
     """
 
     delay: float = 0.0
@@ -140,7 +140,7 @@ class Proxy:
         self._order(lambda: [flow.down.append((0.0, data)) for flow in self._flows])
 
     def refuse(self) -> None:
-        """Stop listening: who connects is refused. Open connections stay."""
+        """Stop listening: new connections are refused. Open connections stay."""
         self._order(self._stop_listening)
 
     def listen(self) -> None:

@@ -63,7 +63,7 @@ class Stranger:
 
 @contextmanager
 def bare_listener() -> Iterator[socket.socket]:
-    """Listen, and never accept: whoever connects makes the socket readable."""
+    """Listen, and never accept: a connection makes the socket readable."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         yield listener
 

@@ -1,4 +1,4 @@
-"""What ends TLS in front of a server that has none."""
+"""A proxy that ends TLS in front of a server that has none."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import suppress
 
 
 class Pipe:
-    """Speak TLS with whoever connects to `address`, and plain text with the target.
+    """Speak TLS on connections to `address`, and plain text with the target.
 
     Every connection has a thread of its own.
     """

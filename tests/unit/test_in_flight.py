@@ -1,4 +1,4 @@
-"""What a lost connection leaves open, and what the next one is told: by hand."""
+"""Commands in flight on a lost connection, and those sent on the next: by hand."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def reconnect(
 
 
 def cut(engine: Engine, at_ns: int) -> None:
-    """Lose the connection of master 0 with all that it owes."""
+    """Lose the connection of master 0 with all replies in flight."""
     sent(engine)
     engine_on_lost(engine, 0, "cut", at_ns)
 
@@ -317,7 +317,7 @@ def connected_again(engine: Engine, client_id: int, run_id: str) -> list[list[by
 
 
 def lost_with_client_id(client_id: int) -> Engine:
-    """Lose a connection that the server knows under this id, with a reply owed."""
+    """Lose a connection that the server knows under this id, with a reply in flight."""
     engine = ready_engine()
     begin(engine, T0)
     cut(engine, T0 + MS)

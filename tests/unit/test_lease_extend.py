@@ -210,7 +210,7 @@ def test_extensions_that_do_not_overlap_end_with_the_last() -> None:
 
 
 class SlowToHear(Lease):
-    """A lease that another thread extends just as the first hears its own outcome."""
+    """A lease that another thread extends before the first reads its outcome."""
 
     other: Round | None = None
 

@@ -12,7 +12,7 @@ from tests.support.rounds import S, ScriptedLocks
 
 
 class BodyError(Exception):
-    """What the body of a with block raises."""
+    """The error of the body of a with block."""
 
 
 def leave_by_error(locks: FastRedlock, before: Callable[[], object]) -> NoReturn:

@@ -271,7 +271,7 @@ def test_inspect_is_won_by_any_answers_of_a_quorum(
     assert round.verdict is verdict
 
 
-# ---- who may hold the key because of this round
+# ---- which masters may hold the key because of this round
 
 
 def test_only_masters_that_were_sent_the_command_may_hold_the_key() -> None:

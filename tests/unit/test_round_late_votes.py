@@ -115,7 +115,7 @@ def test_vote_of_a_master_that_is_not_configured_is_refused(master: int) -> None
     assert (letters(round), round.may_hold) == ("PPP", 0b111)
 
 
-# ---- what is told of each vote
+# ---- the text of each vote
 
 
 def test_votes_tell_what_each_master_said_and_when() -> None:

@@ -1,4 +1,4 @@
-"""What a server says of itself: pure, INFO in, facts out."""
+"""What INFO says of a server, without a server: text in, values out."""
 
 from __future__ import annotations
 

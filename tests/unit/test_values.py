@@ -1,4 +1,4 @@
-"""What callers give, of whatever type: taken, or refused by name."""
+"""Arguments of callers, of any type: taken, or refused by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one master said, for people and for programs."""
+"""The vote of one master, as text for people and as values for programs."""
 
 from hashlib import sha256
 from typing import Any

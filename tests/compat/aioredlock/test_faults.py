@@ -163,7 +163,7 @@ def test_lock_that_another_has_by_now_is_not_active(
 @not_copied
 def test_identifier_is_in_no_repr(aioredlock: Face, urls: list[str]) -> None:
     lock = aioredlock.run(aioredlock.manager(urls).lock(KEY, 5))
-    assert lock.id not in repr(lock)  # who knows it can release the lock
+    assert lock.id not in repr(lock)  # with the id anybody can release the lock
 
 
 @ours_alone

@@ -1,4 +1,4 @@
-"""What the suite of aioredlock, and of its users, asks of a manager."""
+"""The demands of the suites of aioredlock, and of its users, on a manager."""
 
 from __future__ import annotations
 

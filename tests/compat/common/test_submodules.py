@@ -1,4 +1,4 @@
-"""What people import from sub-modules stands at the same place."""
+"""Names that people import from sub-modules stand at the same place."""
 
 from __future__ import annotations
 

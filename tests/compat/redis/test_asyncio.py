@@ -1,4 +1,4 @@
-"""What only an awaitable Lock can do: tasks, cancellation, loops.
+"""Abilities of the awaitable Lock alone: tasks, cancellation, loops.
 
 All else that redis.asyncio's Lock and ours have in common, with the blocking ones, is
 in test_redis_lock_class.

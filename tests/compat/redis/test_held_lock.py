@@ -102,7 +102,7 @@ def test_timeout_below_a_millisecond_is_a_lock_error(better: Flavour) -> None:
         better.lock(timeout=0.0004).acquire()
 
 
-# --- who holds it -------------------------------------------------------------------
+# --- its holder ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("decode_responses", [False, True])

@@ -14,7 +14,7 @@ LOCK, SIGNAL = f"lock:{KEY}", f"lock-signal:{KEY}"
 
 
 class Hasty:
-    """Renew every 0.1 s, as a subclass is told to do it."""
+    """Renew every 0.1 s, as subclasses are documented to do it."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)

@@ -100,7 +100,7 @@ def test_extend_of_what_cannot_be_extended_raises(
     assert server.ttl(SIGNAL) >= 0
 
 
-# --- who holds it -------------------------------------------------------------------
+# --- its holder ---------------------------------------------------------------------
 
 
 def test_locked_and_owner_tell_who_holds_it(
@@ -185,7 +185,7 @@ def test_lock_that_was_lost_while_renewed_can_be_acquired_again(
 def test_renewal_goes_on_after_an_error(
     better: ModuleType, masters: LocalMasters
 ) -> None:
-    """Theirs ends at the first error, and nobody is told."""
+    """Theirs ends at the first error, and says so nowhere."""
     client = impatient(masters.urls[0], socket_timeout=0.1)
     raw = impatient(masters.urls[0], protocol=2)
     with hasty(better, client) as lock:
