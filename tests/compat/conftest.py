@@ -10,7 +10,7 @@ import redis
 
 from tests.compat.aioredlock import face as aioredlock_face
 from tests.compat.pottery.face import EVERY_FACE, Face
-from tests.support.two_libraries import wait_until
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture(params=EVERY_FACE)

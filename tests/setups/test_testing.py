@@ -14,15 +14,8 @@ import pytest
 
 from fastredlock import testing
 from fastredlock.testing import LocalMasters
-from tests.support.local_servers import (
-    _PING,
-    _PONG,
-    ask,
-    connect,
-    folder_of,
-    is_gone,
-    wait_until,
-)
+from tests.support.local_servers import _PING, _PONG, ask, connect, folder_of, is_gone
+from tests.support.waiting import wait_until
 
 # --- endpoints -------------------------------------------------------------------
 

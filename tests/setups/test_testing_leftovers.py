@@ -16,8 +16,9 @@ import pytest
 
 from fastredlock import testing
 from fastredlock.testing import LocalMasters
-from tests.support.local_servers import _PONG, ask, folder_of, is_gone, wait_until
+from tests.support.local_servers import _PONG, ask, folder_of, is_gone
 from tests.support.processes import environment_of_children
+from tests.support.waiting import wait_until
 
 Parent: TypeAlias = "subprocess.Popen[str]"
 

@@ -29,9 +29,8 @@ from fastredlock import (
     ReleaseStatus,
     Vote,
 )
+from tests.support.keys import KEY
 from tests.support.proxy import Proxy
-
-KEY = "orders:42"
 
 
 class Finalizer:

@@ -15,11 +15,8 @@ from collections import Counter
 
 import redis
 
-from fastredlock import (
-    FastRedlock,
-)
-
-KEY = "orders:42"
+from fastredlock import FastRedlock
+from tests.support.keys import KEY
 
 
 def interrupt_at_random(*urls: str) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import time
-from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -47,10 +45,3 @@ def is_gone(pid: int) -> bool:
     except (FileNotFoundError, ProcessLookupError):
         return True
     return state in "ZX"
-
-
-def wait_until(claim: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + 10.0
-    while not claim() and time.monotonic() < deadline:
-        time.sleep(0.002)
-    return claim()

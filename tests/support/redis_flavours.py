@@ -10,12 +10,10 @@ from __future__ import annotations
 import asyncio
 import importlib
 import inspect
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from subprocess import PIPE, Popen
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
@@ -25,8 +23,8 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from tests.support import redis_lock_process
-from tests.support.processes import environment_of_children
-from tests.support.two_libraries import KEY, Other
+from tests.support.keys import KEY
+from tests.support.two_libraries import Other, running
 
 OURS, OURS_ASYNCIO = "fastredlock.compat.redis", "fastredlock.compat.redis.asyncio"
 THEIRS, THEIRS_ASYNCIO = "redis.lock", "redis.asyncio.lock"
@@ -125,40 +123,9 @@ def flavours(*modules: str, bug_of: tuple[str, ...] = ()) -> Any:
     return flavour
 
 
-@contextmanager
-def other(kind: str, module: str, key: str, url: str) -> Iterator[Other]:
+def other(kind: str, module: str, key: str, url: str) -> AbstractContextManager[Other]:
     """Run a lock of a library in another process; see `redis_lock_process`."""
-    process = Popen(
-        [
-            sys.executable,
-            "-m",
-            redis_lock_process.__name__,
-            kind,
-            module,
-            key,
-            url,
-        ],
-        env=environment_of_children(),
-        stdin=PIPE,
-        stdout=PIPE,
-        text=True,
-    )
-    with process:
-        try:
-            yield Other(process)
-        finally:
-            process.kill()
-
-
-@contextmanager
-def later(seconds: float, action: Callable[[], object]) -> Iterator[None]:
-    """Do something so much later; wait for it at the end of the block."""
-    timer = threading.Timer(seconds, action)
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.join()
+    return running(redis_lock_process, kind, module, key, url)
 
 
 def impatient(url: str, **options: Any) -> redis.Redis:

@@ -9,11 +9,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 import sys
-import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from subprocess import PIPE, Popen
 from types import ModuleType
 from typing import Any, TypeVar
@@ -25,8 +23,6 @@ from tests.support.processes import environment_of_children
 
 T = TypeVar("T")
 
-KEY = "orders:42"
-PATIENCE = 8.0  # s; for what takes milliseconds, on a machine that is loaded
 MANNERS = ("__enter__", "__exit__", "__aenter__", "__aexit__", "__call__")
 
 
@@ -167,7 +163,7 @@ class Driven:
 
 
 class Other:
-    """A lock in a process of its own; see `workers`, which says what it can be told."""
+    """A lock in a process of its own; its program lists the commands."""
 
     def __init__(self, process: Popen[str]) -> None:
         self._process = process
@@ -198,18 +194,10 @@ class Other:
 
 
 @contextmanager
-def other_process(kind: str, module: str, key: str, urls: list[str]) -> Iterator[Other]:
-    """Run a lock of this kind, of this module, in a process of its own."""
+def running(program: ModuleType, *words: str) -> Iterator[Other]:
+    """Run a program of tests/support in a process of its own, until the block ends."""
     process = Popen(
-        [
-            sys.executable,
-            "-m",
-            library_process.__name__,
-            kind,
-            module,
-            key,
-            *urls,
-        ],
+        [sys.executable, "-m", program.__name__, *words],
         env=environment_of_children(),
         stdin=PIPE,
         stdout=PIPE,
@@ -220,6 +208,13 @@ def other_process(kind: str, module: str, key: str, urls: list[str]) -> Iterator
             yield Other(process)
         finally:
             process.kill()
+
+
+def other_process(
+    kind: str, module: str, key: str, urls: list[str]
+) -> AbstractContextManager[Other]:
+    """Run a lock of this kind, of this module, in a process of its own."""
+    return running(library_process, kind, module, key, *urls)
 
 
 def assert_exclude_each_other(here: Any, there: Other) -> None:
@@ -237,16 +232,6 @@ def assert_exclude_each_other(here: Any, there: Other) -> None:
 # --- others ---------------------------------------------------------------------------
 
 
-def wait_until(claim: Callable[[], object], within: float = PATIENCE) -> bool:
-    """Return whether the claim came true in time."""
-    deadline = time.monotonic() + within
-    while not claim():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.002)
-    return True
-
-
 def is_stored(token: bytes, values: Sequence[Any]) -> bool:
     """Return whether a majority stores this, and the others nothing.
 
@@ -259,19 +244,6 @@ def is_stored(token: bytes, values: Sequence[Any]) -> bool:
 def lefts_ms(servers: Sequence[Any], key: str) -> list[int]:
     """Return what the key has left (ms) on those of the servers that have it."""
     return [left for server in servers if (left := server.pttl(key)) != -2]
-
-
-def in_threads(bodies: Sequence[Callable[[], T]]) -> list[T]:
-    """Run all bodies at the same time; return their results, or raise."""
-    with ThreadPoolExecutor(len(bodies)) as pool:
-        return [future.result() for future in [pool.submit(body) for body in bodies]]
-
-
-@contextmanager
-def stopwatch() -> Iterator[Callable[[], float]]:
-    """Yield a function that returns the seconds since the start of the block."""
-    began = time.monotonic()
-    yield lambda: time.monotonic() - began
 
 
 def forbid_sockets(client: Any) -> Any:

@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 import pytest
 import redis
 
-from tests.support.two_libraries import KEY, load
+from tests.support.keys import KEY
+from tests.support.two_libraries import load
 
 PAIR = ("aioredlock", "fastredlock.compat.aioredlock")
 OURS = PAIR[1]

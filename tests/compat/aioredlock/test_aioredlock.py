@@ -12,18 +12,17 @@ import redis
 
 from tests.compat.aioredlock.face import BRIEF, PAIR, Face, set_all, values
 from tests.support import library_process
+from tests.support.keys import KEY
 from tests.support.two_libraries import (
-    KEY,
     assert_exclude_each_other,
     differing,
     is_stored,
     lefts_ms,
     load,
     other_process,
-    stopwatch,
     surface,
-    wait_until,
 )
+from tests.support.waiting import stopwatch, wait_until
 
 UUID = rb"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 

@@ -21,7 +21,9 @@ from tests.compat.aioredlock.face import (
     set_all,
     values,
 )
-from tests.support.two_libraries import KEY, forbid_sockets, is_stored, load, wait_until
+from tests.support.keys import KEY
+from tests.support.two_libraries import forbid_sockets, is_stored, load
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.filterwarnings("ignore:distutils Version classes")
 

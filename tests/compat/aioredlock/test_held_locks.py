@@ -9,7 +9,9 @@ import redis
 
 from fastredlock.testing import LocalMasters
 from tests.compat.aioredlock.face import BRIEF, Face, set_all, values
-from tests.support.two_libraries import KEY, is_stored, lefts_ms, wait_until
+from tests.support.keys import KEY
+from tests.support.two_libraries import is_stored, lefts_ms
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.filterwarnings("ignore:distutils Version classes")
 

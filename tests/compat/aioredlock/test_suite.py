@@ -10,7 +10,7 @@ import redis
 
 from fastredlock.testing import LocalMasters
 from tests.compat.aioredlock.face import PAIR, Face, ours_alone, set_all, values
-from tests.support.two_libraries import KEY
+from tests.support.keys import KEY
 
 pytestmark = pytest.mark.filterwarnings("ignore:distutils Version classes")
 

@@ -17,8 +17,9 @@ from fastredlock import ConfigurationError
 from fastredlock.compat import redis as redis_py
 from fastredlock.compat import redis_lock
 from fastredlock.compat.redlock import Redlock
+from tests.support.keys import KEY
 from tests.support.proxy import Proxy
-from tests.support.two_libraries import KEY, wait_until
+from tests.support.waiting import wait_until
 
 LOCK = f"lock:{KEY}"
 

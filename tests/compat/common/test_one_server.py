@@ -14,7 +14,8 @@ from fastredlock.compat.redis import Lock
 from fastredlock.testing import LocalMasters
 from tests.compat.aioredlock.face import Face as AioredlockFace
 from tests.compat.pottery.face import EVERY_FACE, Face
-from tests.support.two_libraries import KEY, load
+from tests.support.keys import KEY
+from tests.support.two_libraries import load
 
 pytestmark = pytest.mark.filterwarnings("ignore:distutils Version classes")
 

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import redis
 
-from tests.support.two_libraries import KEY, load
+from tests.support.keys import KEY
+from tests.support.two_libraries import load
 
 README = (Path(__file__).parents[3] / "README.md").read_text("utf-8")
 TABLES = README.partition("## Coming from …")[2].partition("\n## ")[0]

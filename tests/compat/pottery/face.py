@@ -19,7 +19,8 @@ from redis.asyncio.retry import Retry as AIORetry
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from tests.support.two_libraries import KEY, Driven, load
+from tests.support.keys import KEY
+from tests.support.two_libraries import Driven, load
 
 PAIR = ("pottery", "fastredlock.compat.pottery")
 OURS = PAIR[1]

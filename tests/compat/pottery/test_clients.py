@@ -10,7 +10,8 @@ import redis
 
 from fastredlock.testing import LocalMasters
 from tests.compat.pottery.face import OURS, STORED, UUID, Face
-from tests.support.two_libraries import KEY, forbid_sockets, load
+from tests.support.keys import KEY
+from tests.support.two_libraries import forbid_sockets, load
 
 Clients = set[redis.Redis]
 

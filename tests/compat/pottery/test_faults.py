@@ -14,8 +14,10 @@ import redis
 
 from fastredlock.testing import LocalMasters
 from tests.compat.pottery.face import STORED, Face, not_copied, set_all, values
+from tests.support.keys import KEY
 from tests.support.proxy import Proxy
-from tests.support.two_libraries import KEY, in_threads, wait_until
+from tests.support.threads import in_threads
+from tests.support.waiting import wait_until
 
 Clients = set[redis.Redis]
 

@@ -23,18 +23,17 @@ from tests.compat.pottery.face import (
     values,
 )
 from tests.support import library_process
+from tests.support.keys import KEY
+from tests.support.threads import in_threads
 from tests.support.two_libraries import (
-    KEY,
     assert_exclude_each_other,
     differing,
-    in_threads,
     lefts_ms,
     load,
     other_process,
-    stopwatch,
     surface,
-    wait_until,
 )
+from tests.support.waiting import stopwatch, wait_until
 
 Clients = set[redis.Redis]
 

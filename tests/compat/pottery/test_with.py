@@ -12,7 +12,9 @@ import pytest
 import redis
 
 from tests.compat.pottery.face import BLOCKING, STORED, Face, set_all, values
-from tests.support.two_libraries import KEY, in_threads, wait_until
+from tests.support.keys import KEY
+from tests.support.threads import in_threads
+from tests.support.waiting import wait_until
 
 Clients = set[redis.Redis]
 

@@ -19,10 +19,12 @@ from redis.exceptions import LockError
 
 from fastredlock import ConfigurationError
 from fastredlock.testing import LocalMasters
+from tests.support.keys import KEY
 from tests.support.proxy import Proxy
 from tests.support.redis_flavours import OURS_ASYNCIO as OURS
 from tests.support.redis_flavours import THEIRS_ASYNCIO as THEIRS
-from tests.support.two_libraries import KEY, forbid_sockets, wait_until
+from tests.support.two_libraries import forbid_sockets
+from tests.support.waiting import wait_until
 
 pytest.importorskip("fastredlock.asyncio", exc_type=ImportError)
 

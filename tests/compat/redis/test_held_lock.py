@@ -12,8 +12,8 @@ import redis
 from redis.exceptions import LockError, LockNotOwnedError
 
 from fastredlock.compat.redis import Lock
+from tests.support.keys import KEY
 from tests.support.redis_flavours import OURS, THEIRS, Flavour, load
-from tests.support.two_libraries import KEY
 
 # --- extend and reacquire -----------------------------------------------------------
 

@@ -9,6 +9,7 @@ import redis
 from redis.exceptions import LockError, LockNotOwnedError
 
 from fastredlock.testing import LocalMasters
+from tests.support.keys import KEY
 from tests.support.redis_flavours import (
     OURS,
     OURS_ASYNCIO,
@@ -17,17 +18,12 @@ from tests.support.redis_flavours import (
     Flavour,
     count_together,
     impatient,
-    later,
     load,
     other,
 )
-from tests.support.two_libraries import (
-    KEY,
-    assert_exclude_each_other,
-    differing,
-    stopwatch,
-    surface,
-)
+from tests.support.threads import later
+from tests.support.two_libraries import assert_exclude_each_other, differing, surface
+from tests.support.waiting import stopwatch
 
 # What differs in the surface, and why. What differs in behaviour are the tests with
 # `better`: bugs that are not copied.

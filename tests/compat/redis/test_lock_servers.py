@@ -19,10 +19,13 @@ from redis.sentinel import Sentinel
 from fastredlock import ConfigurationError
 from fastredlock.compat.redis import Lock
 from fastredlock.testing import LocalMasters
+from tests.support.keys import KEY
 from tests.support.proxy import Proxy
 from tests.support.redis_clients import cluster
-from tests.support.redis_flavours import Flavour, connections, impatient, later
-from tests.support.two_libraries import KEY, forbid_sockets, wait_until
+from tests.support.redis_flavours import Flavour, connections, impatient
+from tests.support.threads import later
+from tests.support.two_libraries import forbid_sockets
+from tests.support.waiting import wait_until
 
 # --- servers that fail --------------------------------------------------------------
 

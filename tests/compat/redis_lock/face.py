@@ -7,7 +7,7 @@ from typing import Any
 
 import redis
 
-from tests.support.two_libraries import KEY
+from tests.support.keys import KEY
 
 PAIR = ("redis_lock", "fastredlock.compat.redis_lock")
 LOCK, SIGNAL = f"lock:{KEY}", f"lock-signal:{KEY}"

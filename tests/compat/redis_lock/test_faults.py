@@ -20,9 +20,10 @@ from fastredlock.compat import redis_lock as ours
 from fastredlock.compat.redis_lock import _signal
 from fastredlock.testing import LocalMasters
 from tests.compat.redis_lock.face import LOCK, SIGNAL, hasty
+from tests.support.keys import KEY
 from tests.support.redis_clients import cluster
-from tests.support.redis_flavours import connections, impatient, later
-from tests.support.two_libraries import KEY
+from tests.support.redis_flavours import connections, impatient
+from tests.support.threads import later
 
 # --- their bugs ---------------------------------------------------------------------
 

@@ -12,8 +12,9 @@ import redis
 
 from fastredlock.testing import LocalMasters
 from tests.compat.redis_lock.face import LOCK, SIGNAL, hasty
+from tests.support.keys import KEY
 from tests.support.redis_flavours import impatient
-from tests.support.two_libraries import KEY, wait_until
+from tests.support.waiting import wait_until
 
 their_thread_may_die = pytest.mark.filterwarnings(
     "ignore::pytest.PytestUnhandledThreadExceptionWarning"

@@ -12,16 +12,15 @@ import redis
 
 from fastredlock.compat import redis_lock as ours
 from tests.compat.redis_lock.face import LOCK, PAIR, SIGNAL
+from tests.support.keys import KEY
 from tests.support.redis_flavours import count_together, other
 from tests.support.two_libraries import (
-    KEY,
     assert_exclude_each_other,
     differing,
     own_names,
-    stopwatch,
     surface,
-    wait_until,
 )
+from tests.support.waiting import stopwatch, wait_until
 
 theirs = pytest.importorskip("redis_lock", reason="extra compat-test")
 

@@ -14,15 +14,11 @@ import redis
 
 from fastredlock.testing import LocalMasters
 from tests.compat.redlock.face import PAIR, TTL, impatient
+from tests.support.keys import KEY
 from tests.support.proxy import Proxy
-from tests.support.two_libraries import (
-    KEY,
-    forbid_sockets,
-    in_threads,
-    load,
-    not_copied,
-    stopwatch,
-)
+from tests.support.threads import in_threads
+from tests.support.two_libraries import forbid_sockets, load, not_copied
+from tests.support.waiting import stopwatch
 
 OURS = PAIR[1]
 better = not_copied(*PAIR)

@@ -14,8 +14,8 @@ import redis
 from fastredlock.testing import LocalMasters
 from tests.compat.redlock.face import PAIR, TTL, impatient
 from tests.support import library_process
+from tests.support.keys import KEY
 from tests.support.two_libraries import (
-    KEY,
     assert_exclude_each_other,
     differing,
     is_stored,
@@ -23,10 +23,9 @@ from tests.support.two_libraries import (
     load,
     other_process,
     own_names,
-    stopwatch,
     surface,
-    wait_until,
 )
+from tests.support.waiting import stopwatch, wait_until
 
 # What differs in the surface, and why; the rest of what differs are the tests of
 # `better` and of `OURS` alone.
