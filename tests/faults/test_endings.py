@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 
 import pytest
 import redis
 
+from tests.support import ending_programs
 from tests.support.ending_programs import NAMES
 from tests.support.keys import is_empty
-from tests.support.processes import environment_of_children
+from tests.support.processes import run_to_its_end
 
 DELAYS = ["0.005", "0.02", "0.05", "0.1"]
 
 
-def end(*call: str, within: float = 30) -> subprocess.CompletedProcess[str]:
-    """Run one of `endings` in a process of its own, to its end."""
-    return subprocess.run(
-        [sys.executable, "-m", "tests.support.ending_programs", *call],
-        env=environment_of_children(),
-        capture_output=True,
-        text=True,
-        timeout=within,
-    )
+def end(*words: str) -> subprocess.CompletedProcess[str]:
+    """Run one of these programs to its end."""
+    return run_to_its_end(ending_programs.__name__, *words, within=30)
 
 
 def taken_by_another(servers: list[redis.Redis]) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fastredlock.testing import LocalMasters
-from tests.faults.test_endings import end
+from tests.support import ending_programs
+from tests.support.processes import run_to_its_end
 
 
 @pytest.mark.slow
@@ -19,7 +20,8 @@ def test_exit_when_a_daemon_thread_led_then_ends(
     """Seen: hung for ever, in 7 of 7, where a module's __del__ used the engine."""
     if kind == "stick_in_a_finalizer":
         masters.stop(4)  # its vote is made, as an object, inside a step
-    done = end("end_beside_daemons", kind, call, *masters.urls, within=15)
+    words = ("end_beside_daemons", kind, call, *masters.urls)
+    done = run_to_its_end(ending_programs.__name__, *words, within=15)
     assert (done.returncode, done.stderr) == (0, "")
     told = {"close": ["None"], "release": ["ReleaseStatus.RELEASED"]}
     assert done.stdout.strip() in told.get(call, [done.stdout.strip()])

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from importlib.util import find_spec
 
 import pytest
 
-from tests.support.processes import environment_of_children
+from tests.support.processes import run_to_its_end
 from tests.support.waiting import PATIENCE
 
 LIBRARIES = [
@@ -21,13 +19,8 @@ LIBRARIES = [
 
 def run(library: str, program: str) -> None:
     """Run one of `greenlets`; it succeeds."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.support.greenlet_programs", library, program],
-        env=environment_of_children(),
-        capture_output=True,
-        text=True,
-        timeout=2 * PATIENCE,
-    )
+    module = "tests.support.greenlet_programs"  # an import of it would patch us
+    done = run_to_its_end(module, library, program, within=2 * PATIENCE)
     assert done.returncode == 0, done.stderr[-3000:]
     assert "Traceback" not in done.stderr, done.stderr[-3000:]
 

@@ -6,6 +6,7 @@ import json
 import os
 import select
 import signal
+import subprocess
 import sys
 import traceback
 import warnings
@@ -19,6 +20,19 @@ from tests.support.waiting import PATIENCE
 def environment_of_children() -> dict[str, str]:
     """Return an environment in which Python finds the modules of this process."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+
+
+def run_to_its_end(
+    module: str, *words: str, within: float
+) -> subprocess.CompletedProcess[str]:
+    """Run `python -m module words...` until it ends, for at most so many seconds."""
+    return subprocess.run(
+        [sys.executable, "-m", module, *words],
+        env=environment_of_children(),
+        capture_output=True,
+        text=True,
+        timeout=within,
+    )
 
 
 def open_files() -> int:

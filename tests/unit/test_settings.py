@@ -1,25 +1,19 @@
 """Bad input is refused before any I/O; good input becomes whole numbers."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fastredlock import (
-    NO_EXPIRY,
-    ConfigurationError,
-    FastRedlock,
-    FastRedlockError,
-    Retry,
-)
+from fastredlock import NO_EXPIRY, ConfigurationError, FastRedlock, FastRedlockError
 from fastredlock._core import MasterState
 from fastredlock._settings import Settings, encode_resource, timeout_to_ns
 from tests.support.rounds import MS, S, thorough
+from tests.support.settings import MASTERS, new_settings
 
-MASTERS = ["redis://a", "redis://b", "redis://c"]
 NAN, INF = float("nan"), float("inf")
 TTL_RANGE = "allowed is 0.003 to 1000000000 s; drift takes off 1.00% and 2 ms"
 MAX_TTL_RANGE = "allowed is 0.003 to 10 s (max_ttl)"
@@ -56,20 +50,6 @@ BAD_RESOURCES = [
     (bytearray(b"a"), "type bytearray", "str or bytes"),
     (["a"], "type list", "str or bytes"),
 ]
-
-
-def new_settings(masters: Iterable[object] = MASTERS, **options: Any) -> Settings:
-    defaults: dict[str, Any] = {
-        "resource": "r",
-        "ttl": 10.0,
-        "retry": Retry(),
-        "drift_factor": 0.01,
-        "round_timeout": None,
-        "connect_timeout": 1.0,
-        "max_ttl": None,
-        "new_token": None,
-    }
-    return Settings(masters, **(defaults | options))
 
 
 def assert_untouched(locks: FastRedlock) -> None:

@@ -17,8 +17,8 @@ from fastredlock import ConfigurationError, FastRedlock, FastRedlockError, Retry
 from fastredlock._settings import encode_each, encode_resource, encode_token
 from fastredlock.retry import delay_of, number_of
 from fastredlock.votes import printable
-from tests.unit.test_settings import MASTERS
-from tests.unit.test_settings import new_settings as settings
+from tests.support.settings import MASTERS
+from tests.support.settings import new_settings as settings
 
 
 class Bytes(bytes):
