@@ -102,6 +102,7 @@ def test_summary_names_test_and_time_and_reason() -> None:
 # --- pytest itself --------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("stat")
 def test_test_that_fails_once_with_stolen_time_passes_and_is_listed(
     pytester: pytest.Pytester,
@@ -120,6 +121,7 @@ def test_it(tmp_path):
     result.stdout.fnmatch_lines(["run again: *::test_it, 120 ms stolen: *'slow'*"])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("stat")
 def test_test_that_always_fails_with_stolen_time_fails_after_three_runs(
     pytester: pytest.Pytester,
@@ -138,6 +140,7 @@ def test_it():
     assert len([line for line in result.outlines if "run again:" in line]) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("stat")
 def test_test_that_fails_without_stolen_time_fails_at_once(
     pytester: pytest.Pytester,
@@ -155,6 +158,7 @@ def test_it():
     result.stdout.no_fnmatch_line("run again:*")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("stat")
 def test_fixtures_of_every_scope_are_set_up_anew_for_the_next_run(
     pytester: pytest.Pytester,
@@ -186,6 +190,7 @@ def test_it(server, numbers):
     result.stdout.fnmatch_lines(["run again: *OSError: not up in time"])
 
 
+@pytest.mark.slow
 def test_test_is_run_once_where_there_is_no_proc_stat(
     pytester: pytest.Pytester, stat: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
