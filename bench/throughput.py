@@ -1,143 +1,185 @@
 """How many pairs a second does one process do with many tasks, threads or in batches?
 
-For N = 3 and 5 masters: the players, as `asyncio:200`, play in turns, A B C A B C ...,
-each in a process of its own, and all over again in the next round. A player that is
-not there, or that fails, is left out with a note; the last lines say which of the
-speeds asked for were met.
+For N = 3 and 5 masters: the entries, as `asyncio:200`, run in alternation, A B C A B C
+..., each in a process of its own. An entry whose library is missing, or that fails, is
+left out with a note; the last lines say which of the speeds asked for were met.
 """
 
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from typing import Any
 
-from bench._crowd_results import (
-    CrowdReport,
-    CrowdRow,
-    Target,
-    crowd_rows,
-    crowd_targets,
-    noise_of,
+from bench.contestants.tables import (
+    FLOOR,
+    MANY_CALLERS,
+    contestant_of,
+    libraries_of,
+    present,
+    size_of,
+    words_of,
 )
-from bench._crowd_table import markdown_of, text_of
-from bench._crowds import CROWDS, crowd_and_size, player_of, present
-from bench._machine import distributions_line, machine_line
-from bench._marked import fill_with_picture
-from bench._match import Match
-from bench._options import add_report, add_rounds, add_seconds, count_of, end_with
-from bench._servers import local_masters, server_version
+from bench.harness.alternation import Round, alternate, middle, noise, ratio
+from bench.harness.machine import machine_line, versions_line
+from bench.harness.options import (
+    add_blocks,
+    count_of,
+    end_with,
+    new_parser,
+    report_with,
+)
+from bench.harness.servers import local_masters, server_version
+from bench.report import HIDDEN, RATIO, Report, Table, target
 
 _TARGETS_AT = 5  # masters, or the largest N of a run without them
+_RATE = "pairs_per_s"
+_FLOOR = f"{FLOOR}:100"  # of the noise
+_ALL = [f"{name}:{size}" for name, each in MANY_CALLERS.items() for size in each.sizes]
+_COLUMNS = (
+    ("N", "d"),
+    ("contestant", ""),
+    ("callers", ""),
+    ("entry", HIDDEN),
+    ("pairs/s", ",.0f"),
+    ("CPU µs", ",.1f"),
+    ("p50 µs", ",.0f"),
+    ("p99 µs", ",.0f"),
+    ("pairs/s / floor", RATIO),
+    ("CPU / floor", RATIO),
+)
+# entry, relative to which other, in which figure of a Block, the bound
+_TARGETS = (
+    ("asyncio:200", _FLOOR, "pairs_per_s", ">=", 0.70),
+    ("asyncio:200", "pottery:200", "pairs_per_s", ">=", 50.0),
+    ("asyncio:200", "redis-py:200", "pairs_per_s", ">=", 6.0),
+    ("each:100", _FLOOR, "pairs_per_s", ">=", 0.95),
+    ("threads:16", "threads:1", "pairs_per_s", ">=", 2.2),
+    ("threads:64", "threads:1", "pairs_per_s", ">=", 2.6),
+    ("threads:16", "redlock-py-threads:16", "pairs_per_s", ">=", 10.0),
+    ("asyncio:1", "threads:1", "p50_us", "<=", 1.5),
+)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main() -> int:
     """Run the bench; return 0."""
-    options = _parser().parse_args(arguments)
-    report = CrowdReport.load(options.load) if options.load else _measure(options)
-    print(markdown_of(report) if options.markdown else text_of(report))
-    if options.json:
-        report.save(options.json)
-    if options.plot:
-        from bench._crowd_plot import plot  # matplotlib is needed only here
-
-        plot(report, options.plot)
-    if options.into:
-        text, caption = markdown_of(report), "pairs per second by one process"
-        fill_with_picture(options.into, "throughput", text, options.plot, caption)
-    return 0
+    return report_with(_parser(), _measure)
 
 
-def _measure(options: argparse.Namespace) -> CrowdReport:
-    players, notes = _players(options.only)
-    rows: list[CrowdRow] = []
-    targets: list[Target] = []
-    noise: list[str] = []
+def floor_for(entry: str) -> str:
+    """Return the floor with the largest batch no larger than the number of callers."""
+    sizes = MANY_CALLERS[FLOOR].sizes
+    return f"{FLOOR}:{max(size for size in sizes if size <= size_of(entry))}"
+
+
+def _measure(options: argparse.Namespace) -> Report:
+    entries, notes = present(options.only or _ALL)
+    entries.sort(key=size_of)  # few callers first
+    rows: list[list[Any]] = []
+    noises: list[str] = []
+    targets: list[str] = []
     targets_at = _TARGETS_AT if _TARGETS_AT in options.masters else options.masters[-1]
     server = ""
     for masters in options.masters:
         with local_masters(masters) as urls:
             server = server_version(urls[0])
-            with Match(players, urls, options.seconds) as match:
-                rounds = match.completed(
-                    [match.play() for _ in _progress(masters, options.blocks)]
-                )
-        notes += [f"N = {masters}: {note}" for note in match.notes]
-        rows += crowd_rows(masters, rounds)
-        noise += filter(None, [noise_of(masters, rounds)])
+            rounds, said = alternate(
+                entries, urls, seconds=options.seconds, blocks=options.blocks
+            )
+        completed = [entry for entry in _in_order(entries) if entry in rounds[0]]
+        rows += [[masters, *_row(entry, rounds)] for entry in completed]
+        noises += [f"{n} at N = {masters}" for n in noise(rounds, _FLOOR, _RATE)]
+        notes += said
         if masters == targets_at:
-            targets = crowd_targets(masters, rounds)
-    libraries = {
-        library
-        for player in players
-        for library in CROWDS[crowd_and_size(player)[0]].libraries
-    }
-    return CrowdReport(
+            targets = [_target(masters, rounds, *each) for each in _TARGETS]
+    return Report(
+        name="throughput",
+        tables=[Table(_COLUMNS, rows)],
         machine=machine_line(server),
-        versions=distributions_line(sorted(libraries)),
-        method=(
-            "Uncontended acquire + release by one process; medians of "
-            f"{options.blocks} alternating blocks of about {options.seconds:g} s; CPU "
-            "of the client process per pair; p50 and p99 of a pair as one of the "
-            "callers sees it, or of a whole batch."
-        ),
-        noise=f"Noise: a second floor made {', '.join(noise)}." if noise else "",
+        versions=versions_line(libraries_of(entries)),
+        method=_method(options, noises),
         notes=notes,
-        rows=rows,
         targets=targets,
+        caption="pairs per second by one process",
     )
 
 
-def _players(only: Sequence[str] | None) -> tuple[list[str], list[str]]:
-    """Return who plays, small crowds first, and a note for each who cannot."""
-    asked = only or [
-        player_of(crowd, size) for crowd in CROWDS for size in CROWDS[crowd].sizes
+def _in_order(entries: Sequence[str]) -> list[str]:
+    names = [*MANY_CALLERS]
+    return sorted(
+        entries, key=lambda entry: (names.index(entry.split(":")[0]), size_of(entry))
+    )
+
+
+def _row(entry: str, rounds: Sequence[Round]) -> list[object]:
+    contestant = contestant_of(entry)
+    figures = (_RATE, "cpu_us", "p50_us", "p99_us")
+    return [
+        contestant.label,
+        contestant.callers(size_of(entry)),
+        entry,
+        *(middle(rounds, entry, figure) for figure in figures),
+        ratio(rounds, entry, floor_for(entry), _RATE),
+        ratio(rounds, entry, floor_for(entry), "cpu_us"),
     ]
-    players, notes = present(asked)
-    return sorted(players, key=lambda player: crowd_and_size(player)[1]), notes
 
 
-def _progress(masters: int, blocks: int) -> Iterator[int]:
-    for block in range(blocks):
-        text = f"N = {masters}: round {block + 1} of {blocks} ..."
-        print(text, file=sys.stderr, flush=True)
-        yield block
+def _target(
+    masters: int,
+    rounds: Sequence[Round],
+    above: str,
+    below: str,
+    figure: str,
+    sign: str,
+    bound: float,
+) -> str:
+    text = f"{words_of(above)} / {words_of(below)}, N = {masters}"
+    if figure != _RATE:
+        text = f"p50 of {text}"
+    return target(text, ratio(rounds, above, below, figure), sign, bound)
+
+
+def _method(options: argparse.Namespace, noises: Sequence[str]) -> list[str]:
+    lines = [
+        f"Uncontended acquire + release by one process; medians of {options.blocks} "
+        f"alternating blocks of about {options.seconds:g} s; CPU of the client process "
+        "per pair; p50 and p99 of a pair as one of the callers sees it, or of a whole "
+        "batch."
+    ]
+    if noises:
+        lines.append(f"Noise: a second floor made {', '.join(noises)}.")
+    return lines
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.bench_throughput", description=__doc__
+    parser = new_parser("throughput", __doc__)
+    add_blocks(parser, blocks=7, seconds=0.5, masters=(3, 5))
+    all_sizes = "; ".join(
+        f"{name}:{','.join(map(str, contestant.sizes))}"
+        for name, contestant in MANY_CALLERS.items()
     )
-    add = parser.add_argument
-    add_seconds(parser)
-    add_rounds(parser, blocks=7, masters=(3, 5))
-    add(
+    parser.add_argument(
         "--only",
-        type=_players_of,
+        type=_entries_of,
         metavar="NAME,NAME",
-        help="some of "
-        + "; ".join(
-            f"{name}:{','.join(map(str, crowd.sizes))}"
-            for name, crowd in CROWDS.items()
-        )
-        + "; a name alone means all its sizes (default: all that are there)",
+        help=f"some of {all_sizes}; a name alone means all its sizes; None: all that "
+        "are installed",
     )
-    add_report(parser, plot=True, into=True)
     return parser
 
 
-def _players_of(text: str) -> list[str]:
-    players = []
-    for name in text.split(","):
-        crowd, _, size = name.partition(":")
-        if crowd not in CROWDS:
+def _entries_of(text: str) -> list[str]:
+    entries = []
+    for part in text.split(","):
+        name, _, size = part.partition(":")
+        if name not in MANY_CALLERS:
             raise argparse.ArgumentTypeError(
-                f"{crowd!r} is none of {', '.join(CROWDS)}"
+                f"{name!r} is none of {', '.join(MANY_CALLERS)}"
             )
-        sizes = [count_of(size)] if size else CROWDS[crowd].sizes
-        players += [player_of(crowd, each) for each in sizes]
-    return players
+        sizes = [count_of(size)] if size else MANY_CALLERS[name].sizes
+        entries += [f"{name}:{each}" for each in sizes]
+    return entries
 
 
 if __name__ == "__main__":
-    end_with(main, "bench_throughput")
+    end_with(main, "throughput")

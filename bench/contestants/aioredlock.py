@@ -1,4 +1,4 @@
-"""The players of bench_compat that no other bench has; see `_peers` for the rules."""
+"""aioredlock: one `Aioredlock` for all tasks, and a lock with a timeout per use."""
 
 from __future__ import annotations
 
@@ -6,36 +6,13 @@ import importlib
 from collections.abc import Sequence
 from typing import Any
 
-from bench._peers import TTL, NotGrantedError
+from bench.contestants.base import TTL, Replacement, tasks
 
 
-class PythonRedisLockPeer:
-    """One `redis_lock.Lock`, on the first master alone: no Redlock."""
+class Awaited:
+    """Locks by one manager, which raises where one is not granted."""
 
-    def __init__(self, module: str = "redis_lock") -> None:
-        self._module = module
-
-    def open(self, urls: Sequence[str], key: str) -> None:
-        from redis import Redis
-
-        self._client = Redis.from_url(urls[0])
-        self._lock: Any = importlib.import_module(self._module).Lock(
-            self._client, key, expire=int(TTL)
-        )
-
-    def pair(self) -> None:
-        if not self._lock.acquire(blocking=False):
-            raise NotGrantedError("python-redis-lock: not granted")
-        self._lock.release()
-
-    def close(self) -> None:
-        self._client.close()
-
-
-class AioredlockTasks:
-    """One `Aioredlock` for all tasks, and a lock with a timeout for every use."""
-
-    def __init__(self, module: str = "aioredlock") -> None:
+    def __init__(self, module: str) -> None:
         self._module = module
 
     async def open(self, urls: Sequence[str], keys: Sequence[str]) -> None:
@@ -49,3 +26,15 @@ class AioredlockTasks:
 
     async def close(self) -> None:
         await self._manager.destroy()
+
+
+REPLACEMENTS = {
+    "aioredlock": Replacement(
+        "aioredlock",
+        "aioredlock",
+        tasks(Awaited),
+        theirs="aioredlock",
+        ours="fastredlock.compat.aioredlock",
+        wanted={1: 2.0},
+    )
+}

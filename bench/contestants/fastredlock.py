@@ -1,90 +1,23 @@
-"""The contestants of the throughput bench: many callers in one process.
-
-As in `_peers`: each is set up as its own README recommends, a failure is never timed,
-and libraries are imported by `open()`. Nobody waits for anybody: every caller, and
-every place in a batch, has a key of its own (`keys[slot]`), and one try. All callers
-share one client per process, and what a library builds per lock is built beforehand.
-"""
+"""fastredlock: one client for the life of the process, one try per acquire."""
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
-from bench._peers import TTL, TTL_MS, NotGrantedError
-
-
-class TaskPeer(Protocol):
-    """Many asyncio tasks; its loop is the caller's choice."""
-
-    async def open(self, urls: Sequence[str], keys: Sequence[str]) -> None:
-        """Build the client, and one lock per key where locks are objects."""
-
-    async def pair(self, slot: int) -> None:
-        """Acquire and release `keys[slot]`; raise when either did not succeed."""
-
-    async def close(self) -> None:
-        """Close the client's connections."""
+from bench.contestants.base import (
+    BATCHES,
+    TASKS,
+    THREADS,
+    TTL,
+    Contestant,
+    NotGrantedError,
+)
+from bench.harness.drivers import Driver, Tasks, Threads
 
 
-class ThreadPeer(Protocol):
-    """Many threads; as `TaskPeer`, blocking."""
-
-    def open(self, urls: Sequence[str], keys: Sequence[str]) -> None: ...
-
-    def pair(self, slot: int) -> None: ...
-
-    def close(self) -> None: ...
-
-
-class BatchPeer(Protocol):
-    """One caller that takes and releases all keys at a time."""
-
-    def open(self, urls: Sequence[str], keys: Sequence[str]) -> None: ...
-
-    def pairs(self) -> None: ...
-
-    def close(self) -> None: ...
-
-
-class FastRedlockTasks:
-    """One awaitable `FastRedlock` for all tasks of the loop."""
-
-    async def open(self, urls: Sequence[str], keys: Sequence[str]) -> None:
-        from fastredlock import ReleaseStatus
-
-        awaitable = importlib.import_module("fastredlock.asyncio")
-        self._locks = awaitable.FastRedlock(urls, ttl=TTL)
-        self._keys = keys
-        self._released = ReleaseStatus.RELEASED
-        await self.pair(0)  # connected, before 1,000 tasks ask at once
-
-    async def pair(self, slot: int) -> None:
-        lease = await self._locks.acquire(self._keys[slot], timeout=0)
-        if lease is None:
-            raise NotGrantedError("fastredlock.asyncio: not granted")
-        status = await lease.release()
-        if status is not self._released:
-            raise NotGrantedError(f"fastredlock.asyncio: {status}")
-
-    async def close(self) -> None:
-        await self._locks.close()
-
-
-class FastRedlockAwaitedBatch(FastRedlockTasks):
-    """`acquire_each` and `release_each`, awaited by one task."""
-
-    async def pair(self, slot: int) -> None:  # of all keys: there is one slot
-        leases = await self._locks.acquire_each(self._keys, ttl=TTL)
-        if None in leases:
-            raise NotGrantedError("fastredlock.asyncio: not all granted")
-        statuses = await self._locks.release_each(leases)
-        if statuses.count(self._released) != len(self._keys):
-            raise NotGrantedError("fastredlock.asyncio: not all released")
-
-
-class FastRedlockThreads:
+class Blocking:
     """One blocking `FastRedlock` for all threads."""
 
     def open(self, urls: Sequence[str], keys: Sequence[str]) -> None:
@@ -107,10 +40,10 @@ class FastRedlockThreads:
         self._locks.close()
 
 
-class FastRedlockBatch(FastRedlockThreads):
-    """`acquire_each` and `release_each`, blocking."""
+class BlockingBatch(Blocking):
+    """`acquire_each` and `release_each` of all keys at a time."""
 
-    def pairs(self) -> None:
+    def pair(self, slot: int) -> None:
         leases = self._locks.acquire_each(self._keys, ttl=TTL)
         if None in leases:
             raise NotGrantedError("fastredlock: not all granted")
@@ -119,106 +52,82 @@ class FastRedlockBatch(FastRedlockThreads):
             raise NotGrantedError("fastredlock: not all released")
 
 
-def _async_client(url: str) -> Any:
-    """Return a redis-py client whose tasks wait for one of a few connections.
-
-    The pool that it has by default raises at the 101st task. With 10 connections per
-    master both libraries were fastest (10, 50, 100, 200 and one per task were tried
-    with 10, 200 and 1,000 tasks).
-    """
-    from redis.asyncio import BlockingConnectionPool, Redis
-
-    pool = BlockingConnectionPool.from_url(url, max_connections=10, timeout=None)
-    return Redis.from_pool(pool)  # which the client then owns and closes
-
-
-class PotteryTasks:
-    """One `AIORedlock` per task, over one client per master."""
-
-    def __init__(self, module: str = "pottery") -> None:
-        self._module = module
+class Awaited:
+    """One awaitable `FastRedlock` for all tasks of the loop."""
 
     async def open(self, urls: Sequence[str], keys: Sequence[str]) -> None:
-        new_lock = importlib.import_module(self._module).AIORedlock
-        self._clients = [_async_client(url) for url in urls]
-        self._locks: list[Any] = [
-            new_lock(key=key, masters=set(self._clients), auto_release_time=TTL)
-            for key in keys
-        ]
+        from fastredlock import ReleaseStatus
+        from fastredlock.asyncio import FastRedlock
 
-    async def pair(self, slot: int) -> None:
-        lock = self._locks[slot]
-        if not await lock.acquire(blocking=False):
-            raise NotGrantedError("pottery: not granted")
-        await lock.release()
-
-    async def close(self) -> None:
-        for client in self._clients:
-            await client.aclose()
-
-
-class RedisPyTasks:
-    """redis-py's own asyncio `Lock` per task, on the first master alone: no Redlock."""
-
-    def __init__(self, module: str = "redis.asyncio.lock") -> None:
-        self._module = module
-
-    async def open(self, urls: Sequence[str], keys: Sequence[str]) -> None:
-        lock_class = importlib.import_module(self._module).Lock
-        self._client = _async_client(urls[0])
-        self._locks: list[Any] = [
-            self._client.lock(key, timeout=TTL, lock_class=lock_class) for key in keys
-        ]
-
-    async def pair(self, slot: int) -> None:
-        lock = self._locks[slot]
-        if not await lock.acquire(blocking=False):
-            raise NotGrantedError("redis-py: not granted")
-        await lock.release()
-
-    async def close(self) -> None:
-        await self._client.aclose()
-
-
-class RedlockPyThreads:
-    """One `redlock.Redlock` for all threads; see `_peers.RedlockPyPeer`."""
-
-    def open(self, urls: Sequence[str], keys: Sequence[str]) -> None:
-        from redlock import Redlock
-
-        self._manager: Any = Redlock(list(urls), retry_count=1, retry_delay=0.001)
+        self._locks: Any = FastRedlock(urls, ttl=TTL)
         self._keys = keys
+        self._released = ReleaseStatus.RELEASED
+        await self.pair(0)  # connected, before 1,000 tasks ask at once
 
-    def pair(self, slot: int) -> None:
-        lock = self._manager.lock(self._keys[slot], TTL_MS)
-        if not lock:
-            raise NotGrantedError("redlock-py: not granted")
-        self._manager.unlock(lock)
+    async def pair(self, slot: int) -> None:
+        lease = await self._locks.acquire(self._keys[slot], timeout=0)
+        if lease is None:
+            raise NotGrantedError("fastredlock.asyncio: not granted")
+        status = await lease.release()
+        if status is not self._released:
+            raise NotGrantedError(f"fastredlock.asyncio: {status}")
 
-    def close(self) -> None:
-        for client in self._manager.servers:
-            client.close()
+    async def close(self) -> None:
+        await self._locks.close()
 
 
-class PotteryThreads:
-    """One pottery `Redlock` per thread, over one client per master."""
+class AwaitedBatch(Awaited):
+    """`acquire_each` and `release_each` of all keys at a time, awaited by one task."""
 
-    def open(self, urls: Sequence[str], keys: Sequence[str]) -> None:
-        from pottery import Redlock
-        from redis import Redis
+    async def pair(self, slot: int) -> None:
+        leases = await self._locks.acquire_each(self._keys, ttl=TTL)
+        if None in leases:
+            raise NotGrantedError("fastredlock.asyncio: not all granted")
+        statuses = await self._locks.release_each(leases)
+        if statuses.count(self._released) != len(self._keys):
+            raise NotGrantedError("fastredlock.asyncio: not all released")
 
-        self._clients = [Redis.from_url(url) for url in urls]
-        self._locks: list[Any] = [
-            Redlock(key=key, masters=set(self._clients), auto_release_time=TTL)
-            for key in keys
-        ]
 
-    def pair(self, slot: int) -> None:
-        lock = self._locks[slot]
-        if not lock.acquire(blocking=False):
-            raise NotGrantedError("pottery: not granted")
-        lock.release()
+def _threads(_: str, urls: Sequence[str], keys: Sequence[str]) -> Driver:
+    return Threads(Blocking(), urls, keys, callers=len(keys))
 
-    def close(self) -> None:
-        for client in self._clients:
-            client.close()
+
+def _batches(_: str, urls: Sequence[str], keys: Sequence[str]) -> Driver:
+    return Threads(BlockingBatch(), urls, keys, callers=1)
+
+
+def _tasks(_: str, urls: Sequence[str], keys: Sequence[str]) -> Driver:
+    return Tasks(Awaited(), urls, keys, callers=len(keys))
+
+
+def _awaited_batches(_: str, urls: Sequence[str], keys: Sequence[str]) -> Driver:
+    return Tasks(AwaitedBatch(), urls, keys, callers=1)
+
+
+def _uvloop_tasks(_: str, urls: Sequence[str], keys: Sequence[str]) -> Driver:
+    new_loop = importlib.import_module("uvloop").new_event_loop
+    return Tasks(Awaited(), urls, keys, callers=len(keys), new_loop=new_loop)
+
+
+ONE_CALLER = Contestant("fastredlock", _threads)
+MANY_CALLERS = {
+    "each": Contestant(
+        "fastredlock acquire_each", _batches, unit="batch", sizes=BATCHES
+    ),
+    "each-asyncio": Contestant(
+        "fastredlock acquire_each, awaited",
+        _awaited_batches,
+        unit="batch",
+        sizes=BATCHES,
+    ),
+    "asyncio": Contestant("fastredlock, asyncio", _tasks, unit="task", sizes=TASKS),
+    "uvloop": Contestant(
+        "fastredlock, uvloop",
+        _uvloop_tasks,
+        unit="task",
+        sizes=TASKS,
+        libraries=("fastredlock", "uvloop"),
+        needs=("uvloop",),
+    ),
+    "threads": Contestant("fastredlock, blocking", _threads, sizes=THREADS),
+}

@@ -1,203 +1,104 @@
-"""Who plays in the throughput bench, with how many callers, and what each needs.
+"""The tables of contestants, and the names of their processes.
 
-A player is a crowd and a size, written `asyncio:200`: 200 tasks, 200 threads, or
-batches of 200.
+An entry is what a process is told to run, with `size` threads, tasks or places in a
+batch: `redlock-py` (one caller), `asyncio:200` (one of many sizes), or
+`pottery/ours:1` (a library or its replacement).
 """
 
 from __future__ import annotations
 
-import asyncio
-import importlib
-import importlib.util
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
-from bench._crowd_peers import (
-    FastRedlockAwaitedBatch,
-    FastRedlockBatch,
-    FastRedlockTasks,
-    FastRedlockThreads,
-    PotteryTasks,
-    PotteryThreads,
-    RedisPyTasks,
-    RedlockPyThreads,
-    TaskPeer,
-    ThreadPeer,
+from bench.contestants import (
+    aioredlock,
+    fastredlock,
+    pottery,
+    python_redis_lock,
+    redis_py,
+    redlock_py,
 )
-from bench._drivers import Batches, Driver, Tasks, Threads
-from bench._peers import FLOOR
+from bench.contestants.base import BATCHES, Contestant, Replacement
+from bench.harness.drivers import Driver
 
-# Builds the driver, in the measured process: URLs, one key per caller.
-NewDriver = Callable[[Sequence[str], Sequence[str]], Driver]
+FLOOR = "floor"
+OURS = "fastredlock"
 
-_TASKS = (1, 10, 100, 200, 1000)
-_THREADS = (1, 4, 16, 64)
-_BATCHES = (10, 100, 1000)
-
-
-@dataclass(frozen=True, slots=True)
-class Crowd:
-    """One contestant at several sizes."""
-
-    label: str
-    unit: str  # what a size counts: "task", "thread" or "batch"
-    sizes: tuple[int, ...]
-    needs: tuple[str, ...] = ()  # "module", or "module:attribute" where it is newer
-    libraries: tuple[str, ...] = ()  # distributions whose versions a report names
-    new_driver: NewDriver | None = None  # the floor is a program of its own
-
-    def callers(self, size: int) -> str:
-        """Return a size in words."""
-        if self.unit == "batch":
-            return f"batches of {size:,}"
-        return f"{size:,} {self.unit}{'s' if size > 1 else ''}"
-
-    def missing(self) -> str | None:
-        """Return the first need that is not there, or None."""
-        return next((need for need in self.needs if not _is_there(need)), None)
-
-
-def _tasks(new_peer: Callable[[], TaskPeer]) -> NewDriver:
-    return lambda urls, keys: Tasks(new_peer(), urls, keys, slots=len(keys))
-
-
-def _uvloop_tasks(urls: Sequence[str], keys: Sequence[str]) -> Driver:
-    peer = FastRedlockTasks()
-    return Tasks(peer, urls, keys, slots=len(keys), new_loop=_new_uvloop)
-
-
-def _new_uvloop() -> asyncio.AbstractEventLoop:
-    loop: asyncio.AbstractEventLoop = importlib.import_module("uvloop").new_event_loop()
-    return loop
-
-
-def _threads(new_peer: Callable[[], ThreadPeer]) -> NewDriver:
-    return lambda urls, keys: Threads(new_peer(), urls, keys)
-
-
-def _batches(urls: Sequence[str], keys: Sequence[str]) -> Driver:
-    return Batches(FastRedlockBatch(), urls, keys)
-
-
-def _awaited_batches(urls: Sequence[str], keys: Sequence[str]) -> Driver:
-    peer = FastRedlockAwaitedBatch()
-    return Tasks(peer, urls, keys, slots=1, pairs_per_call=len(keys))
-
-
-_OURS = ("fastredlock",)
-_AWAITABLE = "fastredlock.asyncio:FastRedlock"
-
-CROWDS: dict[str, Crowd] = {
-    FLOOR: Crowd("pipelined floor (C)", "batch", (1, *_BATCHES)),
-    "each": Crowd(
-        "fastredlock acquire_each",
-        "batch",
-        _BATCHES,
-        needs=("fastredlock:FastRedlock.acquire_each",),
-        libraries=_OURS,
-        new_driver=_batches,
-    ),
-    "each-asyncio": Crowd(
-        "fastredlock acquire_each, awaited",
-        "batch",
-        _BATCHES,
-        needs=(f"{_AWAITABLE}.acquire_each",),
-        libraries=_OURS,
-        new_driver=_awaited_batches,
-    ),
-    "asyncio": Crowd(
-        "fastredlock, asyncio",
-        "task",
-        _TASKS,
-        needs=(_AWAITABLE,),
-        libraries=_OURS,
-        new_driver=_tasks(FastRedlockTasks),
-    ),
-    "uvloop": Crowd(
-        "fastredlock, uvloop",
-        "task",
-        _TASKS,
-        needs=(_AWAITABLE, "uvloop"),
-        libraries=(*_OURS, "uvloop"),
-        new_driver=_uvloop_tasks,
-    ),
-    "threads": Crowd(
-        "fastredlock, blocking",
-        "thread",
-        _THREADS,
-        libraries=_OURS,
-        new_driver=_threads(FastRedlockThreads),
-    ),
-    "redis-py": Crowd(
-        "redis-py asyncio Lock (1 master)",
-        "task",
-        _TASKS,
-        needs=("redis",),
-        libraries=("redis",),
-        new_driver=_tasks(RedisPyTasks),
-    ),
-    "pottery": Crowd(
-        "pottery AIORedlock",
-        "task",
-        _TASKS,
-        needs=("pottery",),
-        libraries=("pottery",),
-        new_driver=_tasks(PotteryTasks),
-    ),
-    "redlock-py-threads": Crowd(
-        "redlock-py",
-        "thread",
-        _THREADS,
-        needs=("redlock",),
-        libraries=("redlock-py",),
-        new_driver=_threads(RedlockPyThreads),
-    ),
-    "pottery-threads": Crowd(
-        "pottery Redlock",
-        "thread",
-        _THREADS,
-        needs=("pottery",),
-        libraries=("pottery",),
-        new_driver=_threads(PotteryThreads),
-    ),
+# Their order is that of the tables and of the run: those compared closest are adjacent.
+ONE_CALLER: dict[str, Contestant] = {
+    FLOOR: Contestant("floor (C)", None, libraries=()),
+    OURS: fastredlock.ONE_CALLER,
+    "redis-py": redis_py.ONE_CALLER,
+    "redlock-py": redlock_py.MANY_THREADS,
+    "pottery": pottery.MANY_THREADS,
 }
+MANY_CALLERS: dict[str, Contestant] = {
+    FLOOR: Contestant(
+        "pipelined floor (C)", None, unit="batch", sizes=(1, *BATCHES), libraries=()
+    ),
+    **fastredlock.MANY_CALLERS,
+    "redis-py": redis_py.MANY_TASKS,
+    "pottery": pottery.MANY_TASKS,
+    "redlock-py-threads": redlock_py.MANY_THREADS,
+    "pottery-threads": pottery.MANY_THREADS,
+}
+REPLACEMENTS: dict[str, Replacement] = (
+    redlock_py.REPLACEMENTS
+    | pottery.REPLACEMENTS
+    | aioredlock.REPLACEMENTS
+    | redis_py.REPLACEMENTS
+    | python_redis_lock.REPLACEMENTS
+)
 
 
-def player_of(crowd: str, size: int) -> str:
-    """Return the player's name."""
-    return f"{crowd}:{size}"
+def size_of(entry: str) -> int:
+    """Return how many callers, or places in a batch, an entry has."""
+    return int(entry.partition(":")[2] or 1)
 
 
-def crowd_and_size(player: str) -> tuple[str, int]:
-    """Take a player's name apart."""
-    crowd, _, size = player.partition(":")
-    return crowd, int(size)
+def contestant_of(entry: str) -> Contestant:
+    """Return the contestant of an entry that is no replacement."""
+    name, has_size, _ = entry.partition(":")
+    return (MANY_CALLERS if has_size else ONE_CALLER)[name]
 
 
-def present(players: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return those who can play, and a note for each crowd that cannot."""
-    needs = {player: CROWDS[crowd_and_size(player)[0]].missing() for player in players}
-    absent = {crowd_and_size(name)[0]: need for name, need in needs.items() if need}
-    return (
-        [player for player in players if not needs[player]],
-        [f"{CROWDS[c].label} did not play: no {need}." for c, need in absent.items()],
+def words_of(entry: str) -> str:
+    """Return an entry in words, as `fastredlock, asyncio, 200 tasks`."""
+    contestant = contestant_of(entry)
+    return f"{contestant.label}, {contestant.callers(size_of(entry))}"
+
+
+def sides_of(replacement: str, callers: int) -> tuple[str, str]:
+    """Return the entries of a library and of its replacement."""
+    return f"{replacement}/theirs:{callers}", f"{replacement}/ours:{callers}"
+
+
+def present(entries: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the entries that can run, and a note for each contestant that cannot."""
+    missing = {entry: contestant_of(entry).missing() for entry in entries}
+    notes = {
+        f"{contestant_of(entry).label} was left out: no module {module}.": None
+        for entry, module in missing.items()
+        if module
+    }
+    return [entry for entry in entries if not missing[entry]], [*notes]
+
+
+def libraries_of(entries: Sequence[str]) -> list[str]:
+    """Return the distributions of some entries, sorted."""
+    return sorted(
+        {each for entry in entries for each in contestant_of(entry).libraries}
     )
 
 
-def open_crowd(player: str, urls: Sequence[str], key: str) -> Driver:
-    """Build a player, in the process that is measured."""
-    crowd, size = crowd_and_size(player)
-    new_driver = CROWDS[crowd].new_driver
-    if new_driver is None:
-        raise ValueError(f"{player} is not written in Python")
-    return new_driver(urls, [f"{key}:{slot:05d}" for slot in range(size)])
-
-
-def _is_there(need: str) -> bool:
-    module, _, attribute = need.partition(":")
-    if importlib.util.find_spec(module) is None:
-        return False
-    found: object = importlib.import_module(module) if attribute else None
-    for name in filter(None, attribute.split(".")):
-        found = getattr(found, name, None)
-    return not attribute or found is not None
+def open_entry(entry: str, urls: Sequence[str], key: str) -> Driver:
+    """Build the driver of an entry, in the process that is measured."""
+    keys = [f"{key}:{slot:05d}" for slot in range(size_of(entry))]
+    name, is_replacement, side = entry.partition("/")
+    if is_replacement:
+        both = REPLACEMENTS[name]
+        module = both.ours if side.startswith("ours:") else both.theirs
+        return both.new_driver(module, urls, keys)
+    contestant = contestant_of(entry)
+    if contestant.new_driver is None:
+        raise ValueError(f"{entry} is not written in Python")
+    return contestant.new_driver(contestant.module, urls, keys)

@@ -1,6 +1,7 @@
-"""One measurement of bench_scale, in a process of its own; prints one line of JSON.
+"""One measurement of cost or memory, in a process of its own.
 
-`python -m bench._scale_worker JOB ARGUMENTS URL...`, the arguments in JSON. Memory is
+`python -m bench.harness.jobs JOB ARGUMENTS URL...` prints one line of JSON; the
+arguments are JSON as well, and `run_job` is the caller's end of it. Memory is
 resident memory, so everything that the libraries and the allocators take is in it: it
 is read before and after, in a process that has warmed up, and divided by many. What the
 caller brings (keys, a list for the leases) exists beforehand.
@@ -9,39 +10,58 @@ caller brings (keys, a list for the leases) exists beforehand.
 from __future__ import annotations
 
 import asyncio
-import importlib
 import json
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Coroutine, Sequence
 from time import perf_counter_ns, process_time_ns
 from typing import Any
 
-from bench._crowd_peers import FastRedlockThreads
-from bench._crowds import open_crowd
-from bench._drivers import Stopwatch
-from bench._memory import open_fds, resident_bytes
-from bench._peers import TTL
-from bench._servers import commands_done, hold
+from bench.contestants.base import TTL
+from bench.contestants.fastredlock import Blocking
+from bench.contestants.tables import open_entry
+from bench.harness.drivers import Stopwatch
+from bench.harness.memory import open_fds, settled_bytes
+from bench.harness.process import ROOT
+from bench.harness.servers import commands_done, hold
+from fastredlock import FastRedlock
+from fastredlock.asyncio import FastRedlock as AwaitableFastRedlock
 
 _HELD_TTL = 3600.0  # s
 _CHUNK = 20_000  # pairs in one go, where only the memory counts
 _STAGGER = 20  # tasks that begin in one step; they are to wait, not to storm
 _SETTLE = 1.0  # s; the first tries of the last task are over, and the next ones spread
 
-Told = dict[str, Any]
+Findings = dict[str, Any]
 
 
-def waiting(urls: Sequence[str], *, who: str, count: int, seconds: float) -> Told:
-    """Tell what `count` tasks cost that all want one lock which another one holds."""
+def run_job(job: str, urls: Sequence[str], **arguments: Any) -> Findings:
+    """Run one of the jobs below in a process of its own; return what it found."""
+    command = [sys.executable, "-m", "bench.harness.jobs", job, json.dumps(arguments)]
+    done = subprocess.run(
+        [*command, *urls], stdout=subprocess.PIPE, text=True, cwd=ROOT, check=False
+    )
+    if done.returncode:
+        raise RuntimeError(f"{job} {arguments} ended with status {done.returncode}")
+    found: Findings = json.loads(done.stdout)
+    return found
+
+
+def waiting(
+    urls: Sequence[str], *, client: str, count: int, seconds: float
+) -> Findings:
+    """Return the cost of `count` tasks that all want one lock, which is held."""
     return asyncio.new_event_loop().run_until_complete(
-        _waiting(urls, who, count, seconds)
+        _waiting(urls, client, count, seconds)
     )
 
 
-async def _waiting(urls: Sequence[str], who: str, count: int, seconds: float) -> Told:
-    key, wait = _waiter(who, urls)
+async def _waiting(
+    urls: Sequence[str], client: str, count: int, seconds: float
+) -> Findings:
+    key, wait = _waiter(client, urls)
     for url in urls:
         hold(url, key)
     tasks = await _begin(wait, count)
@@ -58,42 +78,44 @@ async def _waiting(urls: Sequence[str], who: str, count: int, seconds: float) ->
     }
 
 
-def waiting_memory(urls: Sequence[str], *, who: str, first: int, count: int) -> Told:
-    """Tell what `count` waiting tasks take each, beside `first` that wait already."""
+def waiting_memory(
+    urls: Sequence[str], *, client: str, first: int, count: int
+) -> Findings:
+    """Return the bytes of each of `count` waiting tasks, beside `first` that wait."""
     return asyncio.new_event_loop().run_until_complete(
-        _waiting_memory(urls, who, first, count)
+        _waiting_memory(urls, client, first, count)
     )
 
 
 async def _waiting_memory(
-    urls: Sequence[str], who: str, first: int, count: int
-) -> Told:
-    key, wait = _waiter(who, urls)
+    urls: Sequence[str], client: str, first: int, count: int
+) -> Findings:
+    key, wait = _waiter(client, urls)
     for url in urls:
         hold(url, key)
     tasks = await _begin(wait, first)
     await asyncio.sleep(_SETTLE)
-    before = resident_bytes()
+    before = settled_bytes()
     tasks += await _begin(wait, count)
     await asyncio.sleep(_SETTLE)
-    after = resident_bytes()
+    after = settled_bytes()
     _check(tasks)
     return {"bytes_each": (after - before) / count}
 
 
 def _waiter(
-    who: str, urls: Sequence[str]
+    client: str, urls: Sequence[str]
 ) -> tuple[str, Callable[[], Coroutine[Any, Any, object]]]:
-    """Return the key that is held, and what a task does to wait for it."""
+    """Return the key that is held, and the call that waits for it."""
     key = f"scale:waiting:{os.urandom(4).hex()}"
-    if who == "asyncio.sleep":
+    if client == "asyncio.sleep":
         return key, lambda: asyncio.sleep(3600)
-    if who == "redis-py":
+    if client == "redis-py":
         from redis.asyncio import Redis
 
-        client: Any = Redis.from_url(urls[0], max_connections=100_000)
-        return key, lambda: client.lock(key, timeout=TTL).acquire()
-    locks = importlib.import_module("fastredlock.asyncio").FastRedlock(urls, ttl=TTL)
+        redis: Any = Redis.from_url(urls[0], max_connections=100_000)
+        return key, lambda: redis.lock(key, timeout=TTL).acquire()
+    locks = AwaitableFastRedlock(urls, ttl=TTL)
     return key, lambda: locks.acquire(key)
 
 
@@ -114,8 +136,10 @@ def _check(tasks: Sequence[asyncio.Task[object]]) -> None:
             raise RuntimeError(f"a task did not wait: {task!r}")
 
 
-def held(urls: Sequence[str], *, who: str, steps: list[int], pairs: int) -> Told:
-    """Tell, after each step, what a held lease takes and what a pair costs then.
+def held(
+    urls: Sequence[str], *, taken_by: str, steps: list[int], pairs: int
+) -> Findings:
+    """Return, after each step, the bytes of a held lease and the cost of a pair.
 
     `steps`: how many leases are held then, ascending. The bytes are those of the leases
     added by that step.
@@ -123,49 +147,45 @@ def held(urls: Sequence[str], *, who: str, steps: list[int], pairs: int) -> Told
     run = os.urandom(4).hex()  # the keys of other runs are still there
     keys = [f"scale:{run}:{i:07d}" for i in range(steps[-1])]
     leases: list[Any] = [None] * steps[-1]
-    peer = FastRedlockThreads()
-    peer.open(urls, ["scale:pair"])
-    take = _TAKERS[who](urls)
-    _time_pairs(peer, pairs)
+    adapter = Blocking()
+    adapter.open(urls, ["scale:pair"])
+    take = _TAKERS[taken_by](urls)
+    _time_pairs(adapter, pairs)
     take([f"scale:{run}:warm-up:{i:07d}" for i in range(100)])
-    told: Told = {"held": [], "bytes_each": [], "cpu_us": [], "p50_us": []}
+    found: Findings = {"held": [], "bytes_each": [], "cpu_us": [], "p50_us": []}
     start = 0
     for end in steps:
         batch = keys[start:end]
-        before = resident_bytes()
+        before = settled_bytes()
         leases[start:end] = take(batch)
-        told["bytes_each"].append((resident_bytes() - before) / (end - start))
+        found["bytes_each"].append((settled_bytes() - before) / (end - start))
         if None in leases[start:end]:
             raise RuntimeError("not granted")
         start = end
-        p50_us, cpu_us = _time_pairs(peer, pairs)
-        told["held"].append(end)
-        told["p50_us"].append(p50_us)
-        told["cpu_us"].append(cpu_us)
-    return told
+        p50_us, cpu_us = _time_pairs(adapter, pairs)
+        found["held"].append(end)
+        found["p50_us"].append(p50_us)
+        found["cpu_us"].append(cpu_us)
+    return found
 
 
-def _time_pairs(peer: FastRedlockThreads, pairs: int) -> tuple[float, float]:
+def _time_pairs(adapter: Blocking, pairs: int) -> tuple[float, float]:
     latencies_ns = [0] * pairs
     watch = Stopwatch()
     for i in range(pairs):
         start_ns = perf_counter_ns()
-        peer.pair(0)
+        adapter.pair(0)
         latencies_ns[i] = perf_counter_ns() - start_ns
     timing: Any = watch.stop(pairs, latencies_ns)
     return sorted(latencies_ns)[pairs // 2] / 1e3, timing["cpu_ns"] / 1e3 / pairs
 
 
 def _take_one_by_one(urls: Sequence[str]) -> Callable[[list[str]], list[Any]]:
-    from fastredlock import FastRedlock
-
     locks = FastRedlock(urls, ttl=_HELD_TTL)
     return lambda keys: [locks.acquire(key, timeout=0) for key in keys]
 
 
 def _take_each(urls: Sequence[str]) -> Callable[[list[str]], list[Any]]:
-    from fastredlock import FastRedlock
-
     locks: Any = FastRedlock(urls, ttl=_HELD_TTL)
 
     def take(keys: list[str]) -> list[Any]:
@@ -176,8 +196,7 @@ def _take_each(urls: Sequence[str]) -> Callable[[list[str]], list[Any]]:
 
 
 def _take_awaited(urls: Sequence[str]) -> Callable[[list[str]], list[Any]]:
-    awaitable = importlib.import_module("fastredlock.asyncio")
-    locks = awaitable.FastRedlock(urls, ttl=_HELD_TTL)
+    locks: Any = AwaitableFastRedlock(urls, ttl=_HELD_TTL)
     loop = asyncio.new_event_loop()
 
     async def some(keys: list[str]) -> list[Any]:
@@ -199,24 +218,24 @@ _TAKERS = {
 }
 
 
-def pairs(urls: Sequence[str], *, player: str, warm_up: int, pairs: int) -> Told:
-    """Tell how much memory and how many open fds many pairs leave behind."""
-    driver = open_crowd(player, urls, "scale:pairs")
+def growth(urls: Sequence[str], *, entry: str, warm_up: int, pairs: int) -> Findings:
+    """Return the memory and the open fds before and after many pairs."""
+    driver = open_entry(entry, urls, "scale:growth")
     _do(driver.run, warm_up)
-    before, fds_before = resident_bytes(), open_fds()
+    before, fds_before = settled_bytes(), open_fds()
     _do(driver.run, pairs)
-    growth, fds = resident_bytes() - before, open_fds() - fds_before
+    found = {"bytes": [before, settled_bytes()], "fds": [fds_before, open_fds()]}
     driver.close()
-    return {"growth_bytes": growth, "growth_fds": fds}
+    return found
 
 
 def _do(run: Callable[[int], object], pairs: int) -> None:
-    for _ in range(0, pairs, _CHUNK):
-        run(_CHUNK)
+    for done in range(0, pairs, _CHUNK):
+        run(min(_CHUNK, pairs - done))
 
 
-_JOBS: dict[str, Callable[..., Told]] = {
-    job.__name__: job for job in (waiting, waiting_memory, held, pairs)
+_JOBS: dict[str, Callable[..., Findings]] = {
+    job.__name__: job for job in (waiting, waiting_memory, held, growth)
 }
 
 

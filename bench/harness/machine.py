@@ -1,15 +1,14 @@
-"""Say on what a figure was measured: one line for the machine, one for the versions."""
+"""Say on what a figure was measured: the machine, and the versions of the libraries."""
 
 from __future__ import annotations
 
 import datetime
+import importlib.metadata
 import os
 import platform
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-
-from bench._peers import FLOOR, distribution_version, version_of
 
 
 def machine_line(server: str) -> str:
@@ -26,20 +25,16 @@ def machine_line(server: str) -> str:
     )
 
 
-def versions_line(contestants: Sequence[str]) -> str:
-    """Return the version of every contestant's library, and of what parses for them."""
-    found = {name: version_of(name) for name in contestants if name != FLOOR}
-    return _versions(found)
+def versions_line(distributions: Sequence[str]) -> str:
+    """Return the version of every distribution, and of the parser that they use."""
+    return ", ".join(f"{name} {_version(name)}" for name in (*distributions, "hiredis"))
 
 
-def distributions_line(distributions: Sequence[str]) -> str:
-    """Return the version of every distribution, and of what parses for them."""
-    return _versions({name: distribution_version(name) for name in distributions})
-
-
-def _versions(found: dict[str, str]) -> str:
-    found["hiredis"] = distribution_version("hiredis")
-    return ", ".join(f"{name} {version}" for name, version in found.items())
+def _version(distribution: str) -> str:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return "(source tree)"
 
 
 def _cores() -> str:

@@ -1,60 +1,39 @@
-"""The options that several benches share, and how each of them ends."""
+"""The options that several benches share, and how each of them runs."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
+from bench.report import Report, fill
 
-def add_rounds(
-    parser: argparse.ArgumentParser, blocks: int, masters: Sequence[int]
+PLOTTED = ("pair", "throughput")
+
+
+def new_parser(name: str, description: str | None) -> argparse.ArgumentParser:
+    """Return the parser of `python -m bench.<name>`."""
+    return argparse.ArgumentParser(
+        prog=f"python -m bench.{name}",
+        description=description,
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+
+
+def add_blocks(
+    parser: argparse.ArgumentParser,
+    blocks: int,
+    seconds: float,
+    masters: Iterable[int] = (),
 ) -> None:
-    """Add how often each contestant plays, and over how many masters."""
+    """Add how often each contestant runs, how long, and over how many masters."""
     add = parser.add_argument
-    add(
-        "--blocks",
-        type=count_of,
-        default=blocks,
-        help="blocks per contestant and N (default %(default)s)",
-    )
-    add(
-        "--masters",
-        type=counts_of,
-        default=[*masters],
-        metavar="N,N",
-        help=f"numbers of masters (default {','.join(map(str, masters))})",
-    )
-
-
-def add_seconds(parser: argparse.ArgumentParser) -> None:
-    """Add the length of a block, for benches that count out its pairs themselves."""
-    parser.add_argument(
-        "--seconds",
-        type=float,
-        default=0.5,
-        help="length of a block (default %(default)s)",
-    )
-
-
-def add_report(
-    parser: argparse.ArgumentParser, *, plot: bool = False, into: bool = False
-) -> None:
-    """Add where the figures go."""
-    add = parser.add_argument
-    add("--markdown", action="store_true", help="print the table in Markdown")
-    add("--json", type=Path, metavar="FILE", help="save the figures")
-    if plot:
-        add("--plot", type=Path, metavar="FILE", help="draw them, .svg or .png")
-    if into:
-        add(
-            "--into",
-            type=Path,
-            metavar="FILE",
-            help="write them between the marks of a Markdown file",
-        )
-    add("--load", type=Path, metavar="FILE", help="measure nothing, show a saved run")
+    add("--blocks", type=count_of, default=blocks, help="blocks per contestant and N")
+    add("--seconds", type=float, default=seconds, help="length of a block")
+    if counts := [*masters]:
+        text = "numbers of masters"
+        add("--masters", type=counts_of, default=counts, metavar="N,N", help=text)
 
 
 def count_of(text: str) -> int:
@@ -71,7 +50,7 @@ def counts_of(text: str) -> list[int]:
 
 
 def names_of(known: Collection[str]) -> Callable[[str], list[str]]:
-    """Return what reads names of these, written with commas."""
+    """Return a reader of some of these names, written with commas."""
 
     def read(text: str) -> list[str]:
         names = text.split(",")
@@ -85,8 +64,35 @@ def names_of(known: Collection[str]) -> Callable[[str], list[str]]:
     return read
 
 
+def report_with(
+    parser: argparse.ArgumentParser, measure: Callable[[argparse.Namespace], Report]
+) -> int:
+    """Measure or load a report, and put it where the options say; return 0."""
+    add = parser.add_argument
+    add("--markdown", action="store_true", help="print the table in Markdown")
+    add("--json", type=Path, metavar="FILE", help="save the figures")
+    add("--load", type=Path, metavar="FILE", help="measure nothing, show a saved run")
+    text = "write them between the marks of a Markdown file"
+    add("--into", type=Path, metavar="FILE", help=text)
+    if parser.prog.endswith(PLOTTED):
+        add("--plot", type=Path, metavar="FILE", help="draw them, .svg or .png")
+    options = parser.parse_args()
+    report = Report.load(options.load) if options.load else measure(options)
+    print(report.markdown() if options.markdown else report.text())
+    if options.json:
+        report.save(options.json)
+    picture = getattr(options, "plot", None)
+    if picture:
+        from bench.plot import plot  # matplotlib is needed only here
+
+        plot(report, picture)
+    if options.into:
+        fill(options.into, report, picture)
+    return 0
+
+
 def end_with(main: Callable[[], int], name: str) -> None:
-    """Run a bench and exit; without a server or a compiler, with what is missing."""
+    """Run a bench and exit; a missing server or compiler is one line."""
     try:
         sys.exit(main())
     except KeyboardInterrupt:

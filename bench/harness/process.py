@@ -1,10 +1,11 @@
-"""The parent's end of a contestant: start its process, have it run blocks, end it."""
+"""A contestant's process, seen from the bench: start it, have it run blocks, end it."""
 
 from __future__ import annotations
 
 import json
 import math
 import os
+import select
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -12,12 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from bench._floor import floor_program
-from bench._peers import CONTROL, FLOOR
-from bench._servers import port_of
+from bench.contestants.tables import FLOOR
+from bench.floor.build import floor_program
+from bench.harness.servers import port_of
 
-_ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 _END_TIMEOUT = 10.0
+_GRACE = 20.0  # s; the longest pair of a library with retries, beyond its block
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,16 +30,16 @@ class Block:
     p50_us: float
     p99_us: float
     pairs_per_s: float
-    cpu_us_per_pair: float
+    cpu_us: float  # per pair
+    failures: int
     own_syscalls: int | None  # of the whole block, as the floor counts them itself
 
 
-class Contestant:
-    """A contestant's process, idle between blocks; a context manager.
+class Process:
+    """The process of one entry, idle between blocks; a context manager.
 
     Args:
-        name: One of `bench._peers.CONTESTANTS`, `CONTROL`, or a player of
-            `bench._crowds` such as `asyncio:200`.
+        entry: As in `bench.contestants.tables`.
         urls: The masters, `redis://127.0.0.1:<port>/0` each.
         prefix: A command to run it under, such as a tracer with its options.
 
@@ -46,15 +48,15 @@ class Contestant:
     """
 
     def __init__(
-        self, name: str, urls: Sequence[str], *, prefix: Sequence[str] = ()
+        self, entry: str, urls: Sequence[str], *, prefix: Sequence[str] = ()
     ) -> None:
-        self.name = name
+        self.entry = entry
         self._process = subprocess.Popen(
-            [*prefix, *_command(name, urls)],
+            [*prefix, *_command(entry, urls)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            cwd=_ROOT,
+            cwd=ROOT,
         )
         try:
             self._read_line()
@@ -64,21 +66,21 @@ class Contestant:
 
     def run(self, pairs: int) -> Block:
         """Have it run one block; block until it has."""
-        if self._process.stdin is None:
-            raise RuntimeError("the process has no standard input")
-        self._process.stdin.write(f"run {pairs}\n")
-        self._process.stdin.flush()
-        answer = json.loads(self._read_line())
-        latencies_ns = sorted(answer["latencies_ns"] or [math.nan])
-        pairs = answer["pairs"]  # more than asked for where only whole batches are done
-        return Block(
-            pairs=pairs,
-            p50_us=latencies_ns[len(latencies_ns) // 2] / 1e3,
-            p99_us=latencies_ns[len(latencies_ns) * 99 // 100] / 1e3,
-            pairs_per_s=pairs * 1e9 / answer["wall_ns"],
-            cpu_us_per_pair=answer["cpu_ns"] / 1e3 / pairs,
-            own_syscalls=answer.get("syscalls"),
-        )
+        self._write_line(f"run {pairs}")
+        return _block_of(self._read_line())
+
+    def attempt(self, pairs: int, seconds: float) -> Block:
+        """Have one caller try so many pairs, or so long; a failed one is counted.
+
+        Raises:
+            TimeoutError: A pair did not come back; the process was killed.
+        """
+        self._write_line(f"attempt {pairs} {seconds}")
+        answers = [self._process.stdout.fileno()] if self._process.stdout else []
+        if not select.select(answers, [], [], seconds + _GRACE)[0]:
+            self._process.kill()
+            raise TimeoutError(f"{self.entry} hangs")
+        return _block_of(self._read_line())
 
     def close(self) -> None:
         """End it by closing its standard input, or kill it when it does not listen."""
@@ -88,7 +90,7 @@ class Contestant:
             self._process.kill()
             self._process.wait()
 
-    def __enter__(self) -> Contestant:
+    def __enter__(self) -> Process:
         return self
 
     def __exit__(
@@ -99,21 +101,42 @@ class Contestant:
     ) -> None:
         self.close()
 
+    def _write_line(self, line: str) -> None:
+        if self._process.stdin is None:
+            raise RuntimeError("the process has no standard input")
+        self._process.stdin.write(f"{line}\n")
+        self._process.stdin.flush()
+
     def _read_line(self) -> str:
         line = self._process.stdout.readline() if self._process.stdout else ""
         if not line:
             code = self._process.wait(_END_TIMEOUT)
-            raise RuntimeError(f"{self.name} ended early, with exit status {code}")
+            raise RuntimeError(f"{self.entry} ended early, with exit status {code}")
         return line
 
 
-def _command(name: str, urls: Sequence[str]) -> list[str]:
+def _block_of(line: str) -> Block:
+    answer = json.loads(line)
+    latencies_ns = sorted(answer["latencies_ns"] or [math.nan])
+    pairs = answer["pairs"]  # more than asked for where only whole batches are done
+    return Block(
+        pairs=pairs,
+        p50_us=latencies_ns[len(latencies_ns) // 2] / 1e3,
+        p99_us=latencies_ns[len(latencies_ns) * 99 // 100] / 1e3,
+        pairs_per_s=pairs * 1e9 / answer["wall_ns"],
+        cpu_us=answer["cpu_ns"] / 1e3 / pairs,
+        failures=answer.get("failures", 0),
+        own_syscalls=answer.get("syscalls"),
+    )
+
+
+def _command(entry: str, urls: Sequence[str]) -> list[str]:
     # Fixed width, so that no contestant has a shorter key; own keys per process.
     key = f"bench:{os.getpid():07d}:{os.urandom(4).hex()}"
-    if name in (FLOOR, CONTROL):
-        return [str(floor_program()), key, *(str(port_of(url)) for url in urls)]
-    if name.startswith(f"{FLOOR}:"):
-        size = name.partition(":")[2]  # of a batch, and so many pairs are in flight
-        program = str(floor_program("pipeline_floor"))
-        return [program, key, size, size, *(str(port_of(url)) for url in urls)]
-    return [sys.executable, "-m", "bench._worker", name, key, *urls]
+    ports = [str(port_of(url)) for url in urls]
+    if entry == FLOOR:
+        return [str(floor_program()), f"{key}:00000", *ports]
+    if entry.startswith(f"{FLOOR}:"):
+        size = entry.partition(":")[2]  # of a batch, and so many pairs are in flight
+        return [str(floor_program("pipeline_floor")), key, size, size, *ports]
+    return [sys.executable, "-m", "bench.harness.worker", entry, key, *urls]

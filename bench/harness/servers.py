@@ -34,7 +34,7 @@ def server_version(url: str) -> str:
 
 
 def hold(url: str, key: str) -> None:
-    """Take a key on one master for an hour, as somebody else's lock."""
+    """Take a key on one master for an hour, as a lock of another client."""
     _ask(url, "SET", key, "held", "PX", "3600000")
 
 
@@ -46,6 +46,11 @@ def commands_done(url: str) -> int:
         for name in ("cmdstat_set", "cmdstat_evalsha", "cmdstat_eval")
         if name in fields
     )
+
+
+def keys_left(url: str) -> int:
+    """Return how many keys a master holds."""
+    return int(_ask(url, "DBSIZE")[1:])
 
 
 def _info(url: str, section: str) -> dict[str, str]:

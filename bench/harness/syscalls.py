@@ -1,6 +1,6 @@
 """Count the system calls of a pair from outside the process, with a kernel tracer.
 
-A contestant runs twice under the tracer, with a few and with many pairs.  The
+An entry runs twice under the tracer, with a few and with many pairs.  The
 difference of the two counts belongs to the pairs alone: start, imports, connecting and
 the end cancel out.  All threads are counted.  `perf stat` only counts, so the process
 runs at its normal speed; `strace` stops it at every call, so that replies are there
@@ -16,9 +16,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench._contestant import Contestant
+from bench.harness.process import Process
 
-FEW_PAIRS = 100
+_FEW_PAIRS = 100
+_PASSES = 5  # the median is shown
 _EVENT = "raw_syscalls:sys_enter"
 
 
@@ -53,25 +54,48 @@ def find_tracer() -> Tracer:
 
 
 def count_syscalls(
-    tracer: Tracer, contestant: str, urls: Sequence[str], pairs: int
+    tracer: Tracer, entry: str, urls: Sequence[str], pairs: int
 ) -> SyscallCount:
-    """Run a contestant twice under the tracer; `pairs` more the second time."""
-    few, few_own = _count_blocks(tracer, contestant, urls, [FEW_PAIRS])
-    many, many_own = _count_blocks(tracer, contestant, urls, [FEW_PAIRS, pairs])
+    """Run an entry twice under the tracer; `pairs` more the second time."""
+    few, few_own = _count_blocks(tracer, entry, urls, [_FEW_PAIRS])
+    many, many_own = _count_blocks(tracer, entry, urls, [_FEW_PAIRS, pairs])
     return SyscallCount(
         per_pair=(many - few) / pairs,
         own_per_pair=(many_own - few_own) / pairs if many_own else None,
     )
 
 
+def count_in_alternation(
+    tracer: Tracer, entries: Sequence[str], urls: Sequence[str], pairs: int
+) -> dict[str, SyscallCount]:
+    """Return the median counts of some passes; nothing without a tracer.
+
+    In alternation too: how many replies come at once differs from run to run.
+    """
+    if not tracer.name:
+        return {}
+    passes = [
+        {entry: count_syscalls(tracer, entry, urls, pairs) for entry in entries}
+        for _ in range(_PASSES)
+    ]
+    return {
+        entry: sorted((counts[entry] for counts in passes), key=_per_pair)[_PASSES // 2]
+        for entry in entries
+    }
+
+
+def _per_pair(count: SyscallCount) -> float:
+    return count.per_pair
+
+
 def _count_blocks(
-    tracer: Tracer, contestant: str, urls: Sequence[str], blocks: Sequence[int]
+    tracer: Tracer, entry: str, urls: Sequence[str], blocks: Sequence[int]
 ) -> tuple[int, int]:
     """Return the tracer's count and the process's own (0 when it keeps none)."""
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder, "counts")
         prefix = [*tracer.command, str(output), *tracer.tail]
-        with Contestant(contestant, urls, prefix=prefix) as process:
+        with Process(entry, urls, prefix=prefix) as process:
             own = sum(process.run(pairs).own_syscalls or 0 for pairs in blocks)
         return tracer.parse(output.read_text()), own
 

@@ -1,41 +1,41 @@
-"""One Python contestant in a process of its own: `python -m bench._worker NAME ...`
+"""The process of one contestant written in Python.
 
-NAME is a contestant of `_peers` or, as in `asyncio:200`, a player of `_crowds` or, as
-in `pottery/ours:1`, of `_swaps`. The other arguments are the key and the masters' URLs.
-It speaks the floor's protocol (floor.c): prints `ready`, then answers every line `run
-PAIRS` with one line of JSON, and ends with its standard input. The garbage collector is
-left on, as in the services that the libraries are made for.
+`python -m bench.harness.worker ENTRY KEY URL...` speaks the floor's protocol (floor.c):
+prints `ready`, then answers every line `run PAIRS` with one line of JSON, and ends with
+its standard input. A line `attempt PAIRS SECONDS` runs a block whose failures are
+counted and not fatal. The garbage collector is left on, as in the services that the
+libraries are made for.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import signal
 import sys
-from collections.abc import Sequence
 
-from bench._crowds import open_crowd
-from bench._drivers import Driver, Single
-from bench._peers import PEERS
-from bench._swaps import open_swap
+from bench.contestants.tables import open_entry
+from bench.harness.drivers import Driver, Threads, Timing
 
 
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C: end without a traceback
-    name, key, *urls = sys.argv[1:]
-    driver = _open(name, key, urls)
+    entry, key, *urls = sys.argv[1:]
+    driver = open_entry(entry, urls, key)
     print("ready", flush=True)
     for line in sys.stdin:
-        print(json.dumps(driver.run(int(line.removeprefix("run ")))), flush=True)
+        print(json.dumps(_answer(driver, line)), flush=True)
     driver.close()
 
 
-def _open(name: str, key: str, urls: Sequence[str]) -> Driver:
-    if "/" in name:
-        return open_swap(name, urls, key)
-    if ":" in name:
-        return open_crowd(name, urls, key)
-    return Single(PEERS[name](), urls, key)
+def _answer(driver: Driver, line: str) -> Timing:
+    verb, pairs, *seconds = line.split()
+    if verb == "run":
+        return driver.run(int(pairs))
+    if not isinstance(driver, Threads):
+        raise TypeError("only a blocking contestant attempts pairs")
+    logging.disable()  # redlock-py logs every error of every unlock
+    return driver.attempt(int(pairs), float(seconds[0]))
 
 
 if __name__ == "__main__":
