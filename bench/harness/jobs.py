@@ -35,6 +35,7 @@ _STAGGER = 20  # tasks that begin in one step; they are to wait, not to storm
 _SETTLE = 1.0  # s; the first tries of the last task are over, and the next ones spread
 
 Findings = dict[str, Any]
+Wait = Callable[[], Coroutine[Any, Any, object]]
 
 
 def run_job(job: str, urls: Sequence[str], **arguments: Any) -> Findings:
@@ -49,23 +50,11 @@ def run_job(job: str, urls: Sequence[str], **arguments: Any) -> Findings:
     return found
 
 
-def waiting(
+async def waiting(
     urls: Sequence[str], *, client: str, count: int, seconds: float
 ) -> Findings:
     """Return the cost of `count` tasks that all want one lock, which is held."""
-    return asyncio.new_event_loop().run_until_complete(
-        _waiting(urls, client, count, seconds)
-    )
-
-
-async def _waiting(
-    urls: Sequence[str], client: str, count: int, seconds: float
-) -> Findings:
-    key, wait = _waiter(client, urls)
-    for url in urls:
-        hold(url, key)
-    tasks = await _begin(wait, count)
-    await asyncio.sleep(_SETTLE)
+    tasks = await _begin(_waiter(client, urls), count)
     commands = sum(map(commands_done, urls))
     cpu_ns, wall_ns = process_time_ns(), perf_counter_ns()
     await asyncio.sleep(seconds)
@@ -78,55 +67,43 @@ async def _waiting(
     }
 
 
-def waiting_memory(
+async def waiting_memory(
     urls: Sequence[str], *, client: str, first: int, count: int
 ) -> Findings:
     """Return the bytes of each of `count` waiting tasks, beside `first` that wait."""
-    return asyncio.new_event_loop().run_until_complete(
-        _waiting_memory(urls, client, first, count)
-    )
-
-
-async def _waiting_memory(
-    urls: Sequence[str], client: str, first: int, count: int
-) -> Findings:
-    key, wait = _waiter(client, urls)
-    for url in urls:
-        hold(url, key)
+    wait = _waiter(client, urls)
     tasks = await _begin(wait, first)
-    await asyncio.sleep(_SETTLE)
     before = settled_bytes()
     tasks += await _begin(wait, count)
-    await asyncio.sleep(_SETTLE)
     after = settled_bytes()
     _check(tasks)
     return {"bytes_each": (after - before) / count}
 
 
-def _waiter(
-    client: str, urls: Sequence[str]
-) -> tuple[str, Callable[[], Coroutine[Any, Any, object]]]:
-    """Return the key that is held, and the call that waits for it."""
+def _waiter(client: str, urls: Sequence[str]) -> Wait:
+    """Hold a lock on all masters; return the call that waits for it."""
     key = f"scale:waiting:{os.urandom(4).hex()}"
+    for url in urls:
+        hold(url, key)
     if client == "asyncio.sleep":
-        return key, lambda: asyncio.sleep(3600)
+        return lambda: asyncio.sleep(3600)
     if client == "redis-py":
         from redis.asyncio import Redis
 
         redis: Any = Redis.from_url(urls[0], max_connections=100_000)
-        return key, lambda: redis.lock(key, timeout=TTL).acquire()
+        return lambda: redis.lock(key, timeout=TTL).acquire()
     locks = AwaitableFastRedlock(urls, ttl=TTL)
-    return key, lambda: locks.acquire(key)
+    return lambda: locks.acquire(key)
 
 
-async def _begin(
-    wait: Callable[[], Coroutine[Any, Any, object]], count: int
-) -> list[asyncio.Task[object]]:
+async def _begin(wait: Wait, count: int) -> list[asyncio.Task[object]]:
+    """Start tasks that wait; return when they have settled."""
     tasks = []
     for i in range(count):
         tasks.append(asyncio.create_task(wait()))
         if i % _STAGGER == 0:
             await asyncio.sleep(0.005)
+    await asyncio.sleep(_SETTLE)
     return tasks
 
 
@@ -234,14 +211,20 @@ def _do(run: Callable[[int], object], pairs: int) -> None:
         run(min(_CHUNK, pairs - done))
 
 
-_JOBS: dict[str, Callable[..., Findings]] = {
+_JOBS: dict[str, Callable[..., Any]] = {
     job.__name__: job for job in (waiting, waiting_memory, held, growth)
 }
 
 
-if __name__ == "__main__":
+def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C: end without a traceback
     name, arguments, *masters = sys.argv[1:]
-    print(json.dumps(_JOBS[name](masters, **json.loads(arguments))))
-    sys.stdout.flush()
+    found = _JOBS[name](masters, **json.loads(arguments))
+    if asyncio.iscoroutine(found):
+        found = asyncio.new_event_loop().run_until_complete(found)
+    print(json.dumps(found), flush=True)
     os._exit(0)  # neither leases nor waiting tasks need be taken apart
+
+
+if __name__ == "__main__":
+    main()
