@@ -34,7 +34,7 @@ _GRID = "#e4e9ee"
 _FLOOR = "#3e4c59"
 _PEER = "#a9b8c6"
 _DOTS = {ONE_CALLER[FLOOR].label: _FLOOR, ONE_CALLER[OURS].label: "#d1495b"}
-# colour, dashes, marker; ours are warm, and the rest are told by their labels
+# colour, dashes, marker; ours are warm, and the rest are distinguished by their labels
 _LINES = {
     FLOOR: (_FLOOR, "-", "D"),
     "each": ("#8f2738", "-", "s"),

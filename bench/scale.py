@@ -1,8 +1,8 @@
 """How does the cost grow: with masters, with waiting callers, with locks held?
 
-Four parts, one table each, and under each table what stays flat and what grows:
+Four parts, one table each, and under each table which figures stay flat or grow:
 masters (N = 1 ... 15), waiting (tasks that all want one held lock), held (leases, their
-memory, and what a pair costs beside them), pairs (what many pairs leave in memory; a
+memory, and the cost of a pair beside them), pairs (memory left by many pairs; a
 few minutes, and only where it is asked for).
 """
 

@@ -3,7 +3,7 @@
 One event loop takes and releases a hundred locks at a time, without a pause, first with
 five healthy masters, then for `--seconds` while one of them is paused (SIGSTOP), then
 after it goes on. For each ttl: pairs per second beside the healthy ones, the longest
-time for which the loop stood still, and the memory. Then what was left on the masters.
+time for which the loop stood still, and the memory. Then the keys left on the masters.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _measure(options: argparse.Namespace) -> Report:
 async def _pause_one(
     ttl: float, seconds: float, masters: LocalMasters
 ) -> list[list[Any]]:
-    """Return what a pause of so many seconds costs, and what comes after it."""
+    """Return the rows of before, during and after a pause of so many seconds."""
     rows: list[list[Any]] = []
     async with FastRedlock(masters.urls, ttl=ttl) as locks:
         await locks.connect()

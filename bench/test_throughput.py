@@ -65,14 +65,14 @@ def _selected(request: pytest.FixtureRequest, test: str) -> list[str]:
     return [entry for entry in known if entry in asked]
 
 
-@pytest.fixture(scope="module", params=[1, 3, 5], ids=lambda n: f"N={n}")
+@pytest.fixture(scope="module", params=[1, 3, 5], ids="N{}".format)
 def one_caller(request: pytest.FixtureRequest) -> Iterator[Played]:
     entries = _selected(request, "test_one_caller")
     with local_masters(request.param) as urls, placed("servers"):
         yield request.param, *alternate(entries, urls, seconds=SECONDS, blocks=BLOCKS)
 
 
-@pytest.fixture(scope="module", params=[3, 5], ids=lambda n: f"N={n}")
+@pytest.fixture(scope="module", params=[3, 5], ids="N{}".format)
 def many_callers(request: pytest.FixtureRequest) -> Iterator[Played]:
     entries = _selected(request, "test_many_callers")
     with local_masters(request.param) as urls:

@@ -3,11 +3,11 @@
 Each library has a file here, with its adapters and its contestants, and is set up as
 its own README recommends. The rules:
 
-- Every pair checks what it can see of its result and raises when it is not a success,
-  so that no failure is ever timed.
-- All callers share one client per process. What a library builds per lock is built by
-  `open()`, which is not timed; there each library is imported, so that a missing one
-  costs only its own row.
+- Every pair checks its result, as far as it is visible, and raises when it is not a
+  success, so that no failure is ever timed.
+- All callers share one client per process. Objects per lock are built by `open()`,
+  which is not timed; there each library is imported, so that a missing one costs only
+  its own row.
 - Replies are parsed with hiredis where that is possible; redis-py uses it of its own
   accord when it is installed.
 """
@@ -40,7 +40,7 @@ class NotGrantedError(RuntimeError):
 class Contestant:
     """One library, used in one way.
 
-    `unit` is what a size counts: "thread", "task" or "batch". `libraries` are the
+    A size counts threads, tasks, or locks in a batch: `unit`. `libraries` are the
     distributions whose versions a report names; `needs`, modules beside the library's
     own. The floors have no driver: they are programs of their own.
     """

@@ -1,6 +1,6 @@
 """The tables of contestants, and the names of their processes.
 
-An entry is what a process is told to run, with `size` threads, tasks or places in a
+An entry is the task of one process, with `size` threads, tasks or places in a
 batch: `redlock-py` (one caller), `asyncio:200` (one of many sizes), or
 `pottery/ours:1` (a library or its replacement).
 """

@@ -19,7 +19,7 @@ def floor_program(name: str = "floor") -> Path:
     Raises:
         FileNotFoundError: There is no C compiler (`$CC`, else `cc`): install one, or
             leave the floor out with `--only`.
-        RuntimeError: The compiler refused; the message is what it said.
+        RuntimeError: The compiler refused; its output is the message.
     """
     compiler = _compiler()
     source = _HERE / f"{name}.c"

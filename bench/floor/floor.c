@@ -9,9 +9,9 @@
  * every client that keeps the algorithm's promises does at least this work.
  *
  * Late replies. The masters beyond the quorum answer after the operation is over. TCP
- * keeps their order, so one number per master, `owed`, is the whole FIFO: a reply
- * counts for the running operation only when it is the last one owed; an older one is
- * checked against the operation that it belongs to (they alternate) and skipped.
+ * keeps their order, so one number per master, `in_flight`, is the whole FIFO: a reply
+ * counts for the running operation only when it is the last one in flight; an older one
+ * is checked against the operation that it belongs to (they alternate) and skipped.
  *
  * Why it waits as it does: with several masters, one recv() on each, as the first have
  * often answered while the last was written to; then poll(). Eight ways were measured
@@ -30,14 +30,14 @@
  * So the way of waiting hardly matters. This one won by no more than the noise in p50,
  * and by 1 to 3 % in CPU; against plain poll() it makes fewer system calls on 2 cores
  * and more on 1. To wait for certain masters (poll() of a quorum, blocking recv()) was
- * 3 to 17 % slower at N = 5. It sleeps in poll() and never spins. What costs is send(),
- * which wakes the server, and sleep. io_uring is left out: many container profiles
+ * 3 to 17 % slower at N = 5. It sleeps in poll() and never spins. The cost is in send(),
+ * which wakes the server, and in sleep. io_uring is left out: many container profiles
  * forbid it.
  *
  * Use: floor KEY PORT...      on 127.0.0.1; prints "ready"; then, for each line
  *      run PAIRS              one line of JSON: pairs, wall_ns, cpu_ns (this process),
  *                             syscalls (each wrapper call counted), latencies_ns.
- * Ends with its standard input, after the replies still owed.
+ * Ends with its standard input, after the replies in flight.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -56,7 +56,7 @@ enum { MAX_MASTERS = 15, TOKEN_BYTES = 20, TTL_MS = 10000, REPLY_TIMEOUT_MS = 50
 enum operation { ACQUIRE, RELEASE };
 
 struct command { char bytes[256]; size_t size; char *token; };
-struct master { int fd, owed; size_t size; char buffer[256]; };
+struct master { int fd, in_flight; size_t size; char buffer[256]; };
 
 static struct master masters[MAX_MASTERS];
 static struct command commands[2];
@@ -67,7 +67,7 @@ static const char RELEASE_SCRIPT[] =
     "if redis.call('GET',KEYS[1])==ARGV[1] then return redis.call('DEL',KEYS[1]) end "
     "return 0";
 
-static void fail(const char *what) { perror(what); exit(1); }
+static void fail(const char *call) { perror(call); exit(1); }
 
 static long now_ns(clockid_t clock) {
     struct timespec now;
@@ -77,16 +77,16 @@ static long now_ns(clockid_t clock) {
 
 /* Return 1 if this reply is a vote for the running operation, 0 if it is a late one. */
 static int count_reply(struct master *from, enum operation running, const char *reply) {
-    if (!from->owed) { fputs("floor: a reply nobody asked for\n", stderr); exit(1); }
-    int operation = running ^ ((from->owed - 1) & 1);
+    if (!from->in_flight) { fputs("floor: an unexpected reply\n", stderr); exit(1); }
+    int operation = running ^ ((from->in_flight - 1) & 1);
     if (operation == ACQUIRE ? reply[0] != '+' : strncmp(reply, ":1\r", 3)) {
         fprintf(stderr, "floor: not granted, or not deleted: %.40s\n", reply);
         exit(1);
     }
-    return --from->owed == 0;
+    return --from->in_flight == 0;
 }
 
-/* Read what has come from one master; return its votes for the running operation. */
+/* Read the replies of one master; return its votes for the running operation. */
 static int receive(struct master *master, enum operation running) {
     size_t room = sizeof master->buffer - 1 - master->size;
     syscalls++;
@@ -105,20 +105,20 @@ static int receive(struct master *master, enum operation running) {
     return votes;
 }
 
-/* Sleep until a master that owes a reply is readable; read until `wanted` votes. */
+/* Sleep until a master with a reply in flight is readable; read `wanted` votes. */
 static int wait_for_votes(enum operation running, int wanted) {
     struct pollfd fds[MAX_MASTERS];
-    struct master *owing[MAX_MASTERS];
+    struct master *waited_for[MAX_MASTERS];
     int n = 0, votes = 0;
     for (int i = 0; i < count; i++)
-        if (masters[i].owed) {
+        if (masters[i].in_flight) {
             fds[n] = (struct pollfd){.fd = masters[i].fd, .events = POLLIN};
-            owing[n++] = &masters[i];
+            waited_for[n++] = &masters[i];
         }
     syscalls++;
     if (poll(fds, n, REPLY_TIMEOUT_MS) <= 0) fail("poll");
     for (int i = 0; i < n && votes < wanted; i++)
-        if (fds[i].revents) votes += receive(owing[i], running);
+        if (fds[i].revents) votes += receive(waited_for[i], running);
     return votes;
 }
 
@@ -129,7 +129,7 @@ static void run_operation(enum operation operation) {
         if (send(masters[i].fd, command->bytes, command->size, MSG_NOSIGNAL) !=
             (ssize_t)command->size)
             fail("send");
-        masters[i].owed++;
+        masters[i].in_flight++;
     }
     int votes = 0;
     if (count > 1) /* a single master has had no time to answer yet */
@@ -224,10 +224,10 @@ int main(int argc, char **argv) {
     fflush(stdout);
     while (fgets(line, sizeof line, stdin)) {
         long pairs = strncmp(line, "run ", 4) ? 0 : atol(line + 4);
-        if (pairs <= 0) { fprintf(stderr, "floor: what is %s", line); return 2; }
+        if (pairs <= 0) { fprintf(stderr, "floor: bad line: %s", line); return 2; }
         run_block(pairs);
     }
     for (int i = 0; i < count; i++) /* a close with unread replies would be a reset */
-        while (masters[i].owed) wait_for_votes(RELEASE, MAX_MASTERS);
+        while (masters[i].in_flight) wait_for_votes(RELEASE, MAX_MASTERS);
     return 0;
 }

@@ -2,23 +2,23 @@
  *
  * The promises are floor.c's: a token of 20 random bytes for every lock and round, all
  * masters asked, a quorum for every single lock, validity checked by CLOCK_BOOTTIME,
- * every reply looked at. What differs is the batch: the SETs of all its locks go to a
+ * every reply looked at. The batch is the difference: the SETs of all its locks go to a
  * master in one send(), so do its releases, and a lock's votes are counted by its place
- * in the batch. Every batch has keys of its own; nobody else wants them.
+ * in the batch. Every batch has keys of its own, which no other client wants.
  *
  * IN_FLIGHT pairs are under way at a time, in IN_FLIGHT / BATCH batches. With one batch
  * the client has nothing to do while the masters work; with two it encodes one while
  * the other is under way. That is worth 0 to 8 % (N = 3 and 5, 2 cores), because the
- * masters are the bottleneck: the bench has one batch in flight, which is what
- * acquire_each() and release_each() can do.
+ * masters are the bottleneck: the bench has one batch in flight, as acquire_each()
+ * and release_each() have.
  *
  * Operations are numbered, and number o belongs to batch o % batches; a batch takes and
- * releases in turns. So TCP's order makes two numbers per master the whole FIFO: which
- * operation, and which of its locks, the next reply is for. A reply votes while its
+ * releases in alternation. So TCP's order makes two numbers per master the whole FIFO:
+ * the operation, and which of its locks, of the next reply. A reply votes while its
  * batch is in that very operation; a later one (the masters beyond the quorum) is
  * checked and skipped. An operation is over when every lock has its quorum and every
- * master was sent all of it, so that the buffer can be used again. What does not fit
- * into a socket goes out when poll() says so, and replies are read meanwhile.
+ * master was sent all of it, so that the buffer can be used again. The rest that does
+ * not fit into a socket is sent when poll() says so, and replies are read meanwhile.
  *
  * Use: pipeline_floor KEY BATCH IN_FLIGHT PORT...     otherwise as floor.c: "ready",
  *      then for each line "run PAIRS" (rounded up to full batches) one line of JSON;
@@ -52,7 +52,7 @@ struct batch {
 struct master {
     int fd;
     long writing; size_t written;  /* operation, and how much of it was sent */
-    long reading; int lock;        /* what the next reply is for */
+    long reading; int lock;        /* of the next reply */
     size_t size; char buffer[1 << 16];
 };
 
@@ -66,8 +66,8 @@ static const char RELEASE_SCRIPT[] =
     "if redis.call('GET',KEYS[1])==ARGV[1] then return redis.call('DEL',KEYS[1]) end "
     "return 0";
 
-static void fail(const char *what) { perror(what); exit(1); }
-static void refuse(const char *what) { fprintf(stderr, "%s\n", what); exit(1); }
+static void fail(const char *call) { perror(call); exit(1); }
+static void refuse(const char *reason) { fprintf(stderr, "%s\n", reason); exit(1); }
 
 static long now_ns(clockid_t clock) {
     struct timespec now;
@@ -81,7 +81,7 @@ static struct batch *batch_of(long operation) {
 
 static enum kind kind_of(long operation) { return operation / batch_count & 1; }
 
-/* Send a master what was started: one send() per operation, if its socket has room. */
+/* Send a master all started operations: one send() each, if its socket has room. */
 static void write_master(struct master *master) {
     while (master->writing < started) {
         struct commands *commands =
@@ -99,7 +99,7 @@ static void write_master(struct master *master) {
     }
 }
 
-/* Read what has come from one master: check every reply, count it if it votes. */
+/* Read the replies of one master: check every reply, count it if it votes. */
 static void read_master(struct master *master) {
     static const char *const EXPECTED[2] = {"+OK\r\n", ":1\r\n"};
     syscalls++;
@@ -112,7 +112,7 @@ static void read_master(struct master *master) {
         const char *expected = EXPECTED[kind_of(master->reading)];
         size_t size = strlen(expected);
         if ((size_t)(end - reply) < size) break;
-        if (master->reading >= started) refuse("a reply nobody asked for");
+        if (master->reading >= started) refuse("an unexpected reply");
         if (memcmp(reply, expected, size)) refuse("not granted, or not deleted");
         reply += size;
         struct batch *batch = batch_of(master->reading);
@@ -132,8 +132,8 @@ static void wait_for_masters(void) {
     struct pollfd fds[MAX_MASTERS];
     for (int i = 0; i < count; i++) {
         int is_full = masters[i].writing < started;
-        int is_owing = masters[i].reading < started;
-        fds[i] = (struct pollfd){.fd = is_owing ? masters[i].fd : -1,
+        int is_expected = masters[i].reading < started;
+        fds[i] = (struct pollfd){.fd = is_expected ? masters[i].fd : -1,
                                  .events = POLLIN | (is_full ? POLLOUT : 0)};
     }
     syscalls++;
@@ -196,12 +196,12 @@ static void check_validity(const struct batch *batch) {
 
 static void run_block(long pairs) {
     long in_flight = (long)batch_size * batch_count;
-    long turns = (pairs + in_flight - 1) / in_flight, done = 0;
-    long *latencies_ns = calloc(turns * batch_count, sizeof *latencies_ns);
+    long rounds = (pairs + in_flight - 1) / in_flight, done = 0;
+    long *latencies_ns = calloc(rounds * batch_count, sizeof *latencies_ns);
     if (!latencies_ns) fail("calloc");
     long syscalls_before = syscalls, cpu_ns = now_ns(CLOCK_PROCESS_CPUTIME_ID);
     long block_start_ns = now_ns(CLOCK_MONOTONIC);
-    long operation = started, end = started + 2 * turns * batch_count;
+    long operation = started, end = started + 2 * rounds * batch_count;
     for (int i = 0; i < batch_count; i++) start_operation();
     for (; operation < end; operation++) {
         while (!is_over(operation)) wait_for_masters();
@@ -286,7 +286,7 @@ int main(int argc, char **argv) {
     fflush(stdout);
     while (fgets(line, sizeof line, stdin)) {
         long pairs = strncmp(line, "run ", 4) ? 0 : atol(line + 4);
-        if (pairs <= 0) { fprintf(stderr, "what is %s", line); return 2; }
+        if (pairs <= 0) { fprintf(stderr, "bad line: %s", line); return 2; }
         run_block(pairs);
     }
     for (int i = 0; i < count; i++) /* a close with unread replies would be a reset */

@@ -1,8 +1,8 @@
 """Let threads or tasks call an adapter, in the measured process, and time them.
 
 An adapter makes the calls of one library. Every caller has a key of its own
-(`keys[slot]`), so nobody waits for anybody; with one caller and several keys one call
-is for all keys. The callers take numbers, one per call, until none is left, so all of
+(`keys[slot]`), so no caller waits for another; with one caller and several keys one
+call is for all keys. The callers take numbers, one per call, until none is left, so all of
 them are busy to the end. The stopwatch starts when all callers are ready. Latencies are
 those of the first caller: to time every pair would slow the fast libraries down.
 """
@@ -60,7 +60,7 @@ class Stopwatch:
         self._wall_ns = perf_counter_ns()
 
     def stop(self, pairs: int, latencies_ns: list[int]) -> Timing:
-        """Return what has passed, beside the arguments."""
+        """Return the time that has passed, beside the arguments."""
         wall_ns = perf_counter_ns() - self._wall_ns
         cpu_ns = process_time_ns() - self._cpu_ns
         return {
@@ -108,7 +108,7 @@ class Threads:
         return watch.stop(calls * self._pairs_per_call, latencies_ns)
 
     def attempt(self, pairs: int, seconds: float) -> Timing:
-        """Have one caller try that many pairs or so long; count what fails."""
+        """Have one caller try that many pairs or so long; count the failures."""
         latencies_ns: list[int] = []
         failures = 0
         watch = Stopwatch()

@@ -3,8 +3,8 @@
 `python -m bench.harness.jobs JOB ARGUMENTS URL...` prints one line of JSON; the
 arguments are JSON as well, and `run_job` is the caller's end of it. Memory is
 resident memory, so everything that the libraries and the allocators take is in it: it
-is read before and after, in a process that has warmed up, and divided by many. What the
-caller brings (keys, a list for the leases) exists beforehand.
+is read before and after, in a process that has warmed up, and divided by many. The
+caller's own objects (keys, a list for the leases) exist beforehand.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Wait = Callable[[], Coroutine[Any, Any, object]]
 
 
 def run_job(job: str, urls: Sequence[str], **arguments: Any) -> Findings:
-    """Run one of the jobs below in a process of its own; return what it found."""
+    """Run one of the jobs below in a process of its own; return its findings."""
     command = [sys.executable, "-m", "bench.harness.jobs", job, json.dumps(arguments)]
     done = subprocess.run(
         [*command, *urls], stdout=subprocess.PIPE, text=True, cwd=ROOT, check=False

@@ -1,4 +1,4 @@
-"""Say on what a figure was measured: the machine, and the versions of the libraries."""
+"""Say where a figure was measured: the machine, and the versions of the libraries."""
 
 from __future__ import annotations
 

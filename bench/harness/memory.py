@@ -1,4 +1,4 @@
-"""What this process holds of the kernel; Linux only."""
+"""Memory and file descriptors of this process; Linux only."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ _GRACE = 20.0  # s; the longest pair of a library with retries, beyond its block
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """What one block of pairs cost one contestant."""
+    """The cost of one block of pairs for one contestant."""
 
     pairs: int
     p50_us: float

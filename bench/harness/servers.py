@@ -26,7 +26,7 @@ def port_of(url: str) -> int:
 
 
 def server_version(url: str) -> str:
-    """Ask a running master what it is, as in `Redis 7.0.15` or `Valkey 8.0.1`."""
+    """Ask a running master for its version, as in `Redis 7.0.15` or `Valkey 8.0.1`."""
     fields = _info(url, "server")
     if "valkey_version" in fields:
         return f"Valkey {fields['valkey_version']}"
