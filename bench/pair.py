@@ -60,7 +60,7 @@ _COLUMNS = (
 
 def main() -> int:
     """Run the bench; return 0."""
-    return report_with(_parser(), _measure)
+    return report_with(_parser(), _measure, has_plot=True)
 
 
 def _measure(options: argparse.Namespace) -> Report:

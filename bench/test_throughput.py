@@ -31,7 +31,7 @@ MANY = (
     "redis-py:100",
     "redlock-py-threads:16",
 )
-Played = tuple[int, list[Round], list[str]]  # masters, rounds, notes
+Measured = tuple[int, list[Round], list[str]]  # masters, rounds, notes
 
 
 class Stopwatch:
@@ -66,35 +66,35 @@ def _selected(request: pytest.FixtureRequest, test: str) -> list[str]:
 
 
 @pytest.fixture(scope="module", params=[1, 3, 5], ids="N{}".format)
-def one_caller(request: pytest.FixtureRequest) -> Iterator[Played]:
+def one_caller(request: pytest.FixtureRequest) -> Iterator[Measured]:
     entries = _selected(request, "test_one_caller")
     with local_masters(request.param) as urls, placed("servers"):
         yield request.param, *alternate(entries, urls, seconds=SECONDS, blocks=BLOCKS)
 
 
 @pytest.fixture(scope="module", params=[3, 5], ids="N{}".format)
-def many_callers(request: pytest.FixtureRequest) -> Iterator[Played]:
+def many_callers(request: pytest.FixtureRequest) -> Iterator[Measured]:
     entries = _selected(request, "test_many_callers")
     with local_masters(request.param) as urls:
         yield request.param, *alternate(entries, urls, seconds=SECONDS, blocks=BLOCKS)
 
 
 @pytest.mark.parametrize("entry", ONE_CALLER)
-def test_one_caller(benchmark: Any, one_caller: Played, entry: str) -> None:
+def test_one_caller(benchmark: Any, one_caller: Measured, entry: str) -> None:
     benchmark.group = f"acquire + release by one caller, N = {one_caller[0]}"
     benchmark.name = entry
     _report(benchmark, one_caller, entry)
 
 
 @pytest.mark.parametrize("entry", MANY)
-def test_many_callers(benchmark: Any, many_callers: Played, entry: str) -> None:
+def test_many_callers(benchmark: Any, many_callers: Measured, entry: str) -> None:
     benchmark.group = f"acquire + release by many callers, N = {many_callers[0]}"
     benchmark.name = entry
     _report(benchmark, many_callers, entry)
 
 
-def _report(benchmark: Any, played: Played, entry: str) -> None:
-    _, rounds, notes = played
+def _report(benchmark: Any, measured: Measured, entry: str) -> None:
+    _, rounds, notes = measured
     if missing := contestant_of(entry).missing():
         pytest.skip(f"no module {missing}: pip install -e '.[bench]'")
     if entry not in rounds[0]:

@@ -63,7 +63,7 @@ _TARGETS = (
 
 def main() -> int:
     """Run the bench; return 0."""
-    return report_with(_parser(), _measure)
+    return report_with(_parser(), _measure, has_plot=True)
 
 
 def floor_for(entry: str) -> str:

@@ -2,9 +2,9 @@
 
 An adapter makes the calls of one library. Every caller has a key of its own
 (`keys[slot]`), so no caller waits for another; with one caller and several keys one
-call is for all keys. The callers take numbers, one per call, until none is left, so all of
-them are busy to the end. The stopwatch starts when all callers are ready. Latencies are
-those of the first caller: to time every pair would slow the fast libraries down.
+call is for all keys. The callers take numbers, one per call, until none is left, so all
+of them are busy to the end. The stopwatch starts when all callers are ready. Latencies
+are those of the first caller: to time every pair would slow the fast libraries down.
 """
 
 from __future__ import annotations

@@ -9,8 +9,6 @@ from pathlib import Path
 
 from bench.report import Report, fill
 
-PLOTTED = ("pair", "throughput")
-
 
 def new_parser(name: str, description: str | None) -> argparse.ArgumentParser:
     """Return the parser of `python -m bench.<name>`."""
@@ -65,7 +63,10 @@ def names_of(known: Collection[str]) -> Callable[[str], list[str]]:
 
 
 def report_with(
-    parser: argparse.ArgumentParser, measure: Callable[[argparse.Namespace], Report]
+    parser: argparse.ArgumentParser,
+    measure: Callable[[argparse.Namespace], Report],
+    *,
+    has_plot: bool = False,
 ) -> int:
     """Measure or load a report, and put it where the options say; return 0."""
     add = parser.add_argument
@@ -74,7 +75,7 @@ def report_with(
     add("--load", type=Path, metavar="FILE", help="measure nothing, show a saved run")
     text = "write them between the marks of a Markdown file"
     add("--into", type=Path, metavar="FILE", help=text)
-    if parser.prog.endswith(PLOTTED):
+    if has_plot:
         add("--plot", type=Path, metavar="FILE", help="draw them, .svg or .png")
     options = parser.parse_args()
     report = Report.load(options.load) if options.load else measure(options)
