@@ -124,15 +124,16 @@ def _rows(entry: str, watched: Sequence[Watched]) -> list[list[Any]]:
         if each.hangs or not each.blocks:
             rows.append([label, f"{condition}: hangs", *[None] * 6])
             continue
-        pairs = list(zip(each.blocks, healthy, strict=True))
+        # Shorter where the healthy one came to hang.
+        pairs = list(zip(each.blocks, healthy, strict=False))
         rows.append(
             [
                 label,
                 condition,
                 median(block.p50_us for block in each.blocks),
                 median(block.p99_us for block in each.blocks),
-                median(block.p50_us / base.p50_us for block, base in pairs),
-                median(block.p99_us / base.p99_us for block, base in pairs),
+                median(b.p50_us / base.p50_us for b, base in pairs) if pairs else None,
+                median(b.p99_us / base.p99_us for b, base in pairs) if pairs else None,
                 sum(block.pairs for block in each.blocks),
                 sum(block.failures for block in each.blocks),
             ]
