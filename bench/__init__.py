@@ -1,1 +1,1 @@
-"""Measure fastredlock against a floor in C and against its peers; see README.md."""
+"""Measure fastredlock beside a floor in C and other libraries; see README.md."""

@@ -1,10 +1,10 @@
 """How many pairs of acquire and release does each contestant do?  By pytest-benchmark.
 
-`pytest --benchmark-only` from the root of the checkout.  One round is a block of
-`PAIRS` pairs by one caller, or of `CROWD_PAIRS` by many, in the contestant's own
-process, so the times shown are per block.  The contestants of one N share their servers
-but do not alternate: `bench_pair` and `bench_throughput` do, and are the places for
-figures to be quoted.
+`pytest --benchmark-only` from the root of the checkout. The contestants of one table
+run in alternation, with the processes, blocks and placement of `bench.pair` and
+`bench.throughput`; pytest-benchmark is given the time per pair of each block, as the
+contestant's process measured it. So a round is a block, OPS are pairs per second, and
+the number in brackets is the ratio to the best of the table.
 """
 
 from __future__ import annotations
@@ -14,17 +14,15 @@ from typing import Any
 
 import pytest
 
-from bench._contestant import Contestant
-from bench._crowds import CROWDS, crowd_and_size
-from bench._peers import CONTESTANTS, FLOOR, is_installed
-from bench._servers import local_masters
+from bench.contestants.tables import ONE_CALLER, contestant_of
+from bench.harness.alternation import Round, alternate
+from bench.harness.placement import placed
+from bench.harness.process import Block
+from bench.harness.servers import local_masters
 
-PAIRS = 100
-ROUNDS = 40
-WARM_UP_ROUNDS = 10
-CROWD_PAIRS = 2000
-CROWD_ROUNDS = 10
-CROWDS_HERE = (
+BLOCKS = 9
+SECONDS = 0.3  # of a block
+MANY = (
     "floor:100",
     "each:100",
     "asyncio:100",
@@ -33,42 +31,75 @@ CROWDS_HERE = (
     "redis-py:100",
     "redlock-py-threads:16",
 )
+Measured = tuple[int, list[Round], list[str]]  # masters, rounds, notes
 
 
-@pytest.fixture(scope="module", params=[1, 3, 5], ids=lambda n: f"N={n}")
-def urls(request: pytest.FixtureRequest) -> Iterator[list[str]]:
-    with local_masters(request.param) as found:
-        yield found
+class Stopwatch:
+    """A clock that pytest-benchmark reads, on which blocks pass at once."""
+
+    def __init__(self) -> None:
+        self._seconds = 0.0
+
+    def pass_block(self, block: Block) -> None:
+        """Let the time of one of its pairs pass."""
+        self._seconds += 1 / block.pairs_per_s
+
+    def now(self) -> float:
+        """Return the time that has passed."""
+        return self._seconds
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", CONTESTANTS)
-def test_pairs(benchmark: Any, urls: list[str], name: str) -> None:
-    if not is_installed(name):
-        pytest.skip(f"{name} is not installed: pip install -e '.[bench]'")
-    benchmark.group = f"{PAIRS} pairs of acquire + release, N = {len(urls)}"
-    with _started(name, urls) as contestant:
-        benchmark.pedantic(
-            contestant.run, args=(PAIRS,), rounds=ROUNDS, warmup_rounds=WARM_UP_ROUNDS
-        )
+STOPWATCH = Stopwatch()
+pytestmark = [pytest.mark.slow, pytest.mark.benchmark(timer=STOPWATCH.now)]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("player", CROWDS_HERE)
-def test_pairs_of_many_callers(benchmark: Any, urls: list[str], player: str) -> None:
-    if missing := CROWDS[crowd_and_size(player)[0]].missing():
-        pytest.skip(f"no {missing}")
-    benchmark.group = f"{CROWD_PAIRS} pairs by many callers, N = {len(urls)}"
-    with _started(player, urls) as contestant:
-        benchmark.pedantic(
-            contestant.run, args=(CROWD_PAIRS,), rounds=CROWD_ROUNDS, warmup_rounds=1
-        )
+def _selected(request: pytest.FixtureRequest, test: str) -> list[str]:
+    """Return the entries that this run has asked for, in their order."""
+    items = [
+        item for item in request.session.items if isinstance(item, pytest.Function)
+    ]
+    asked = {
+        item.callspec.params["entry"] for item in items if item.originalname == test
+    }
+    known = ONE_CALLER if test == "test_one_caller" else MANY
+    return [entry for entry in known if entry in asked]
 
 
-def _started(name: str, urls: list[str]) -> Contestant:
-    try:
-        return Contestant(name, urls)
-    except FileNotFoundError as error:
-        if not name.startswith(FLOOR):
-            raise
-        pytest.skip(str(error))
+@pytest.fixture(scope="module", params=[1, 3, 5], ids="N{}".format)
+def one_caller(request: pytest.FixtureRequest) -> Iterator[Measured]:
+    entries = _selected(request, "test_one_caller")
+    with local_masters(request.param) as urls, placed("servers"):
+        yield request.param, *alternate(entries, urls, seconds=SECONDS, blocks=BLOCKS)
+
+
+@pytest.fixture(scope="module", params=[3, 5], ids="N{}".format)
+def many_callers(request: pytest.FixtureRequest) -> Iterator[Measured]:
+    entries = _selected(request, "test_many_callers")
+    with local_masters(request.param) as urls:
+        yield request.param, *alternate(entries, urls, seconds=SECONDS, blocks=BLOCKS)
+
+
+@pytest.mark.parametrize("entry", ONE_CALLER)
+def test_one_caller(benchmark: Any, one_caller: Measured, entry: str) -> None:
+    benchmark.group = f"acquire + release by one caller, N = {one_caller[0]}"
+    benchmark.name = entry
+    _report(benchmark, one_caller, entry)
+
+
+@pytest.mark.parametrize("entry", MANY)
+def test_many_callers(benchmark: Any, many_callers: Measured, entry: str) -> None:
+    benchmark.group = f"acquire + release by many callers, N = {many_callers[0]}"
+    benchmark.name = entry
+    _report(benchmark, many_callers, entry)
+
+
+def _report(benchmark: Any, measured: Measured, entry: str) -> None:
+    _, rounds, notes = measured
+    if missing := contestant_of(entry).missing():
+        pytest.skip(f"no module {missing}: pip install -e '.[bench]'")
+    if entry not in rounds[0]:
+        pytest.fail("; ".join(notes))
+    blocks = iter(rounds)
+    benchmark.pedantic(
+        lambda: STOPWATCH.pass_block(next(blocks)[entry]), rounds=len(rounds)
+    )

@@ -1,0 +1,145 @@
+"""Run contestants in alternation, A B C A B C ..., a process for each.
+
+One block of each is a round. A machine that is disturbed for a while is so for all of
+them: therefore a ratio is the median of the ratios within one round.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from statistics import median
+from types import TracebackType
+
+from bench.contestants.tables import FLOOR, size_of
+from bench.harness.process import Block, Process
+
+CONTROL = "control"  # a second floor: how far it is from the first is the run's noise
+_CONTROLLED = (FLOOR, f"{FLOOR}:100")  # it is one of these
+_SETTLE = 10  # this part of a block is run before it: caches and places are its own
+_REST = 0.02  # s; replies and threads left over from the last block end in it
+
+Round = Mapping[str, Block]  # by entry
+
+
+class Alternation:
+    """Processes, started and warmed up; a context manager.
+
+    An entry that fails is left out from then on, and `notes` says so. Where a floor
+    runs, a second one runs last: as far from the first as can be.
+    """
+
+    def __init__(
+        self, entries: Iterable[str], urls: Sequence[str], seconds: float
+    ) -> None:
+        self.notes: list[str] = []
+        self._urls = urls
+        self._seconds = seconds
+        self._processes: dict[str, Process] = {}
+        self._pairs: dict[str, int] = {}
+        self._stack = ExitStack()
+        try:
+            for entry in entries:
+                self._start(entry, entry)
+            for entry in _CONTROLLED:
+                if entry in self._processes:
+                    self._start(CONTROL, entry)
+        except BaseException:
+            self._stack.close()
+            raise
+
+    def run_round(self) -> dict[str, Block]:
+        """Have each process run one block."""
+        blocks: dict[str, Block] = {}
+        for name, process in [*self._processes.items()]:
+            pairs = self._pairs[name]
+            time.sleep(_REST)
+            try:
+                process.run(max(1, pairs // _SETTLE))
+                blocks[name] = process.run(pairs)
+            except (RuntimeError, OSError) as error:
+                self._note(f"{name} is left out: {error}.")
+                del self._processes[name]
+        return blocks
+
+    def completed(self, rounds: Sequence[Round]) -> list[Round]:
+        """Return the rounds with those entries alone that ran in all of them."""
+        return [{name: blocks[name] for name in self._processes} for blocks in rounds]
+
+    def __enter__(self) -> Alternation:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+    def _start(self, name: str, entry: str) -> None:
+        try:
+            process = self._stack.enter_context(Process(entry, self._urls))
+            self._pairs[name] = _pairs_for(process, self._seconds)
+        except (RuntimeError, OSError) as error:  # it failed, or there is no compiler
+            self._note(f"{entry} did not run: {error}.")
+            return
+        self._processes[name] = process
+
+    def _note(self, text: str) -> None:
+        self.notes.append(f"N = {len(self._urls)}: {text}")
+
+
+def alternate(
+    entries: Iterable[str], urls: Sequence[str], *, seconds: float, blocks: int
+) -> tuple[list[Round], list[str]]:
+    """Return the rounds of the entries that completed all, and notes on the others."""
+    with Alternation(entries, urls, seconds) as alternation:
+        rounds = []
+        for block in range(blocks):
+            print(
+                f"N = {len(urls)}: round {block + 1} of {blocks} ...",
+                file=sys.stderr,
+                flush=True,
+            )
+            rounds.append(alternation.run_round())
+        return alternation.completed(rounds), alternation.notes
+
+
+def middle(rounds: Sequence[Round], entry: str, figure: str) -> float:
+    """Return the median of one figure of a `Block` over the rounds."""
+    figures: list[float] = [getattr(blocks[entry], figure) for blocks in rounds]
+    return median(figures)
+
+
+def ratios(rounds: Sequence[Round], above: str, below: str, figure: str) -> list[float]:
+    """Return the ratio within each round, nothing where one of the two did not run."""
+    if above not in rounds[0] or below not in rounds[0]:
+        return []
+    return [
+        getattr(blocks[above], figure) / getattr(blocks[below], figure)
+        for blocks in rounds
+    ]
+
+
+def ratio(rounds: Sequence[Round], above: str, below: str, figure: str) -> float | None:
+    """Return the median of the ratios, None where one of the two did not run."""
+    found = ratios(rounds, above, below, figure)
+    return median(found) if found else None
+
+
+def noise(rounds: Sequence[Round], below: str, figure: str) -> list[str]:
+    """Say how the second floor compares with the first; nothing without a floor."""
+    found = ratio(rounds, CONTROL, below, figure)
+    return [] if found is None else [f"{found:.2f}x"]
+
+
+def _pairs_for(process: Process, seconds: float) -> int:
+    """Warm it up; return how many pairs it does in a block of that length."""
+    size = size_of(process.entry)
+    pairs = 2 * size
+    while (block := process.run(pairs)).pairs / block.pairs_per_s < seconds / 4:
+        pairs *= 4
+    return max(2, round(block.pairs_per_s * seconds / size)) * size
