@@ -1,25 +1,51 @@
-"""The README's examples, pasted as they stand, on local masters."""
+"""Every Python block of README and docs, run as it stands, on local masters."""
 
-import re
+from __future__ import annotations
+
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
+import redis
 
-from fastredlock import FastRedlock
 from fastredlock.testing import LocalMasters
 
-README = Path(__file__).parents[2] / "README.md"
-EXAMPLES = re.findall(r"```python\n(.*?)```", README.read_text("utf-8"), re.DOTALL)
+from .documents import DOCUMENTS, README, blocks, name_of
+
+PORTS = (7001, 7002, 7003)  # that the documents write
 
 
-@pytest.mark.parametrize("example", EXAMPLES)
-def test_example_when_pasted_then_runs(
-    example: str, capsys: pytest.CaptureFixture[str]
+class Example(NamedTuple):
+    """Blocks that are pasted one after the other into one interpreter."""
+
+    document: Path
+    code: list[str]
+
+
+def examples() -> list[Example]:
+    """List them: a block of the README stands alone, a page is read from its top."""
+    alone = [Example(README, [block]) for block in blocks(README, "python")]
+    pages = [Example(page, blocks(page, "python")) for page in DOCUMENTS]
+    return alone + [page for page in pages if page.code and page.document != README]
+
+
+@pytest.mark.parametrize("example", examples(), ids=lambda it: name_of(it.document))
+def test_example_when_pasted_then_runs_and_leaves_nothing(
+    example: Example, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with LocalMasters(3) as masters:
-        for written, url in zip((7001, 7002, 7003), masters.urls, strict=True):
-            example = example.replace(f"redis://localhost:{written}", url)
-        exec(example, {})
-        with FastRedlock(masters.urls) as locks:
-            assert locks.acquire("orders:42", timeout=0)  # nothing left behind
-    assert "ours for" in capsys.readouterr().out
+    names: dict[str, object] = {}
+    with LocalMasters(len(PORTS)) as masters:
+        for code in example.code:
+            for port, url in zip(PORTS, masters.urls, strict=True):
+                code = code.replace(f"redis://localhost:{port}", url)
+            exec(compile(code, name_of(example.document), "exec"), names)
+        assert [keys_of(url) for url in masters.urls] == [[]] * len(PORTS)
+    if example.document == README:
+        assert "ours for" in capsys.readouterr().out
+
+
+def keys_of(url: str) -> list[bytes]:
+    """List the keys, but python-redis-lock's own for a waiter, which live for 1 s."""
+    with redis.Redis.from_url(url) as server:
+        found: list[bytes] = server.keys()
+        return [key for key in found if not key.startswith(b"lock-signal:")]
