@@ -11,6 +11,7 @@ DOCUMENTS = [
     *(README, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"),
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
+INSTRUMENTS = sorted([*ROOT.glob("bench/*.md"), *ROOT.glob("tests/*/*.md")])
 
 
 def name_of(document: Path) -> str:

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from .documents import DOCUMENTS, README, ROOT, name_of
+from .documents import DOCUMENTS, INSTRUMENTS, README, ROOT, name_of
 
 FOLDERS = ("src_cython", "fastredlock", "tests", "bench", "docs", r"\.ci", r"\.github")
 IN_CODE = re.compile(rf"`((?:{'|'.join(FOLDERS)})/[^`\s:<>…*]*)")
+SOURCE = re.compile(r"`((?:_?\w+/)?\w+\.(?:py|pyx|pxi|c))`")  # `round/round.pyx`
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 MODULE = re.compile(r"python -m ((?:bench|tests|fastredlock)[\w.]*)")
 LONGEST_README = 1300  # words
@@ -20,7 +21,7 @@ def each(pattern: re.Pattern[str]) -> list[object]:
     """List what matches in the documents, each with its document."""
     return [
         pytest.param(document, found, id=f"{name_of(document)}: {found}")
-        for document in DOCUMENTS
+        for document in DOCUMENTS + INSTRUMENTS
         for found in dict.fromkeys(pattern.findall(document.read_text("utf-8")))
     ]
 
@@ -35,6 +36,12 @@ def anchors(document: Path) -> set[str]:
 @pytest.mark.parametrize(("document", "path"), each(IN_CODE))
 def test_path_in_backticks_exists(document: Path, path: str) -> None:
     assert (ROOT / path).exists()
+
+
+@pytest.mark.parametrize(("document", "path"), each(SOURCE))
+def test_short_path_of_a_source_exists(document: Path, path: str) -> None:
+    bases = (ROOT, ROOT / "src_cython", ROOT / "fastredlock", document.parent)
+    assert any((base / path).exists() for base in bases)
 
 
 @pytest.mark.parametrize(("document", "link"), each(LINK))
