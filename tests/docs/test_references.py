@@ -1,0 +1,73 @@
+"""Whatever a document refers to is there: paths, links, headings, commands."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from .documents import DOCUMENTS, INSTRUMENTS, README, ROOT, name_of
+
+FOLDERS = ("src_cython", "fastredlock", "tests", "bench", "docs", r"\.ci", r"\.github")
+IN_CODE = re.compile(rf"`((?:{'|'.join(FOLDERS)})/[^`\s:<>…*]*)")
+SOURCE = re.compile(r"`((?:_?\w+/)?\w+\.(?:py|pyx|pxi|c))`(?!\])")  # `round/round.pyx`
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+MODULE = re.compile(r"python -m ((?:bench|tests|fastredlock)[\w.]*)")
+LONGEST_README = 1300  # words
+
+
+def each(pattern: re.Pattern[str]) -> list[object]:
+    """List what matches in the documents, each with its document."""
+    return [
+        pytest.param(document, found, id=f"{name_of(document)}: {found}")
+        for document in DOCUMENTS + INSTRUMENTS
+        for found in dict.fromkeys(pattern.findall(document.read_text("utf-8")))
+    ]
+
+
+def anchors(document: Path) -> set[str]:
+    """List the anchors of a document's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", document.read_text("utf-8"), re.MULTILINE)
+    plain = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings)
+    return {heading.replace(" ", "-") for heading in plain}
+
+
+@pytest.mark.parametrize(("document", "path"), each(IN_CODE))
+def test_path_in_backticks_exists(document: Path, path: str) -> None:
+    assert (ROOT / path).exists()
+
+
+@pytest.mark.parametrize(("document", "path"), each(SOURCE))
+def test_short_path_of_a_source_exists(document: Path, path: str) -> None:
+    bases = (ROOT, ROOT / "src_cython", ROOT / "fastredlock", document.parent)
+    assert any((base / path).exists() for base in bases)
+
+
+@pytest.mark.parametrize(("document", "link"), each(LINK))
+def test_link_leads_somewhere(document: Path, link: str) -> None:
+    if link.startswith(("http://", "https://")):
+        return
+    path, _, anchor = link.partition("#")
+    target = document.parent / path if path else document
+    assert target.exists()
+    assert not anchor or anchor in anchors(target)
+
+
+@pytest.mark.parametrize(("document", "module"), each(MODULE))
+def test_command_names_a_module_that_runs(document: Path, module: str) -> None:
+    path = ROOT.joinpath(*module.rstrip(".").split("."))
+    assert path.with_suffix(".py").exists() or (path / "__main__.py").exists()
+
+
+def test_design_names_every_file_of_the_core() -> None:
+    text = (ROOT / "docs" / "design.md").read_text("utf-8")
+    files = sorted((ROOT / "src_cython").glob("*/*.pyx"))
+    assert [path.stem for path in files if path.stem not in text] == []
+
+
+def test_readme_is_short_and_has_the_two_commands_of_a_newcomer() -> None:
+    text = README.read_text("utf-8")
+    assert len(text.split()) <= LONGEST_README
+    assert "pip install '.[demo]' && fastredlock demo\n" in text
+    assert "pip install -e '.[test]' && pytest\n" in text
