@@ -7,8 +7,6 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from ._awaitable import Acquisition, AcquisitionOfAll, Lease, Lock
-from ._batch import AcquireEach, ReleaseEach
 from ._core import (
     Batch,
     ClosedError,
@@ -18,11 +16,13 @@ from ._core import (
     StateError,
     now_ns,
 )
-from ._locks import CLOSE_WITHIN_NS, BaseLocks
-from ._settings import distinct
+from ._locking.awaitable import Acquisition, AcquisitionOfAll, Lease, Lock
+from ._locking.base import CLOSE_WITHIN_NS, BaseLocks
+from ._locking.batch import AcquireEach, ReleaseEach
+from ._locking.lease import ReleaseStatus
+from ._options.settings import distinct
+from ._reports.votes import MasterVote, Resource, holders_of
 from .errors import FastRedlockError, InternalError
-from .lease import ReleaseStatus
-from .votes import MasterVote, Resource, holders_of
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop

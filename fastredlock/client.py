@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from types import TracebackType
 
-from ._acquisition import Acquisition, AcquisitionOfAll, Lock
-from ._batch import AcquireEach, ReleaseEach
 from ._core import (
     Batch,
     ClosedError,
@@ -17,11 +15,13 @@ from ._core import (
     guard_close,
     now_ns,
 )
-from ._locks import CLOSE_WITHIN_NS, BaseLocks
-from ._settings import distinct
+from ._locking.acquisition import Acquisition, AcquisitionOfAll, Lock
+from ._locking.base import CLOSE_WITHIN_NS, BaseLocks
+from ._locking.batch import AcquireEach, ReleaseEach
+from ._locking.lease import Lease, ReleaseStatus
+from ._options.settings import distinct
+from ._reports.votes import MasterVote, Resource, holders_of
 from .errors import FastRedlockError, InternalError
-from .lease import Lease, ReleaseStatus
-from .votes import MasterVote, Resource, holders_of
 
 TYPE_CHECKING = False  # as typing's, whose import would be a third of ours
 if TYPE_CHECKING:

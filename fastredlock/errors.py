@@ -16,7 +16,7 @@ never a password.
 
 from __future__ import annotations
 
-from .votes import MasterVote, Resource, describe_votes, printable
+from ._reports.votes import MasterVote, Resource, describe_votes, printable
 
 
 class FastRedlockError(Exception):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 
-from ._attempt import attempts
-from ._core import Round, leave, now_ns, undo
-from ._settings import encode_resource, encode_resources, timeout_to_ns
-from .errors import FastRedlockError, InternalError, ResourceTakenError
+from .._core import Round, leave, now_ns, undo
+from .._options.settings import encode_resource, encode_resources, timeout_to_ns
+from .._reports.votes import Resource, votes_of
+from ..errors import FastRedlockError, InternalError, ResourceTakenError
+from .attempt import attempts
 from .lease import Lease
-from .votes import Resource, votes_of
 
 TYPE_CHECKING = False  # as typing's, whose import would be a third of ours
 if TYPE_CHECKING:

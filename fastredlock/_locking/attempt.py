@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from ._core import Engine, Operation, Round, Terms, Verdict, draw_fraction
-from .errors import QuorumUnreachableError, TokenReusedError, ValidityExhaustedError
-from .retry import Retry, delay_of
-from .votes import Resource, votes_of
+from .._core import Engine, Operation, Round, Terms, Verdict, draw_fraction
+from .._options.retry import Retry, delay_of
+from .._reports.votes import Resource, votes_of
+from ..errors import QuorumUnreachableError, TokenReusedError, ValidityExhaustedError
 
 ACQUIRE = int(Operation.ACQUIRE)
 INSPECT = int(Operation.INSPECT)

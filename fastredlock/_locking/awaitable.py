@@ -5,15 +5,15 @@ from __future__ import annotations
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from ._acquisition import BaseAcquisition, BaseLock
-from ._core import enter_async, guard_async_exit, leave_async
-from ._extensions import extensions_of
-from ._settings import encode_resources
-from .errors import LeaseLostError
+from .._core import enter_async, guard_async_exit, leave_async
+from .._options.settings import encode_resources
+from ..errors import LeaseLostError
+from .acquisition import BaseAcquisition, BaseLock
 from .lease import GONE, UNKNOWN, BaseLease, ReleaseStatus
+from .validity import extensions_of
 
 if TYPE_CHECKING:
-    from .asyncio import FastRedlock
+    from ..asyncio import FastRedlock
 
 
 class Lease(BaseLease):

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from ._core import Engine, Operation, Round, Terms, Vote, fork_generation, now_ns
-from ._log import warn
-from ._settings import Settings, encode_resource, encode_resources, encode_token
-from .errors import QuorumUnreachableError
-from .health import MasterHealth, health_of
-from .retry import Retry
-from .stats import Stats
-from .votes import Resource, connection_votes
+from .._core import Engine, Operation, Round, Terms, Vote, fork_generation, now_ns
+from .._options.retry import Retry
+from .._options.settings import (
+    Settings,
+    encode_resource,
+    encode_resources,
+    encode_token,
+)
+from .._reports.health import MasterHealth, health_of
+from .._reports.log import warn
+from .._reports.stats import Stats
+from .._reports.votes import Resource, connection_votes
+from ..errors import QuorumUnreachableError
 
 TYPE_CHECKING = False  # as typing's, whose import would be a third of ours
 if TYPE_CHECKING:
     from typing import NoReturn
 
-    from ._core import LoopDriver
+    from .._core import LoopDriver
 
 INSPECT = int(Operation.INSPECT)
 CLOSE_WITHIN_NS = 100_000_000  # what close() gives the last releases to be confirmed

@@ -9,23 +9,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from ._attempt import round_timeout_hint
-from ._core import Batch, Round, Verdict, draw_token, new_acquires, new_releases, now_ns
-from ._settings import encode_each, listed
-from .errors import (
+from .._core import (
+    Batch,
+    Round,
+    Verdict,
+    draw_token,
+    new_acquires,
+    new_releases,
+    now_ns,
+)
+from .._options.settings import encode_each, listed
+from .._reports.votes import votes_of
+from ..errors import (
     ConfigurationError,
     QuorumUnreachableError,
     TokenReusedError,
     ValidityExhaustedError,
 )
+from .attempt import round_timeout_hint
 from .lease import UNKNOWN, BaseLease, ReleaseStatus, end_releases
-from .votes import votes_of
 
 TYPE_CHECKING = False  # as typing's, whose import would be a third of ours
 if TYPE_CHECKING:
     from typing import Any, NoReturn, TypeVar
 
-    from ._locks import BaseLocks
+    from .base import BaseLocks
 
     AnyLease = TypeVar("AnyLease", bound=BaseLease)
 

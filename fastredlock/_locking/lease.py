@@ -9,17 +9,17 @@ from __future__ import annotations
 from enum import Enum
 from types import TracebackType
 
-from ._core import enter, guard_exit, guard_release
-from ._extensions import Extensions, extensions_of
-from .errors import LeaseLostError
-from .votes import MasterVote, Resource, votes_of
+from .._core import enter, guard_exit, guard_release
+from .._reports.votes import MasterVote, Resource, votes_of
+from ..errors import LeaseLostError
+from .validity import Extensions, extensions_of
 
 TYPE_CHECKING = False  # as typing's, whose import would be a third of ours
 if TYPE_CHECKING:
     from typing import Any
 
-    from ._core import Round
-    from .client import FastRedlock
+    from .._core import Round
+    from ..client import FastRedlock
 
 
 class ReleaseStatus(Enum):

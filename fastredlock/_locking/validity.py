@@ -4,7 +4,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # as typing's, whose import would be a third of ours
 if TYPE_CHECKING:
-    from ._core import Round, Terms
+    from .._core import Round, Terms
     from .lease import BaseLease
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from .errors import ConfigurationError
+from ..errors import ConfigurationError
 
 MAX_PATH_BYTES = 107  # sun_path holds 108 with its final NUL: man 7 unix
 MAX_HOST_LENGTH = 253  # RFC 1035, section 2.3.4, as text

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .errors import ConfigurationError
+from ..errors import ConfigurationError
 
 # The settings that describe a master, and so go into an Endpoint.
 CARRIED = (

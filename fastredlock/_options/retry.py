@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import nan
 
-from .errors import ConfigurationError
+from ..errors import ConfigurationError
 
 TYPE_CHECKING = False  # as typing's, whose import would be a third of ours
 if TYPE_CHECKING:

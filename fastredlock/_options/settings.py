@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from .._core import Engine, Script, Scripts, Terms, draw_token
+from .._reports.log import warn
+from .._reports.votes import printable
+from ..errors import ConfigurationError
 from . import scripts
-from ._core import Engine, Script, Scripts, Terms, draw_token
-from ._log import warn
-from .errors import ConfigurationError
 from .retry import Retry, number_of
-from .votes import printable
 
 TYPE_CHECKING = False  # as typing's, whose import would be a third of ours
 if TYPE_CHECKING:
     from typing import Any
 
-    from ._endpoint import Endpoint
+    from .endpoint import Endpoint
 
 LONGEST_TTL = 1_000_000_000  # s, 31 years: nanoseconds stay far inside int64
 NS_PER_MS = 1_000_000
@@ -185,7 +185,7 @@ def tls_contexts(endpoints: tuple[Endpoint, ...]) -> tuple[Any, ...]:
     """Return an ssl.SSLContext (or None) per endpoint; () where none has TLS."""
     if all(endpoint.tls is None for endpoint in endpoints):
         return ()
-    from ._tls import context_of  # imports ssl: only for those who use it
+    from .tls import context_of  # imports ssl: only for those who use it
 
     return tuple(
         None if endpoint.tls is None else context_of(endpoint.name, endpoint.tls)

@@ -13,7 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from itertools import islice
 
-from ._clients import (
+from ..errors import ConfigurationError
+from .endpoint import Endpoint, TLSSettings, endpoint_of, text
+from .redis_py import (
     CARRIED,
     IGNORED,
     REFUSED,
@@ -21,8 +23,6 @@ from ._clients import (
     known_settings,
     settings_of_client,
 )
-from ._endpoint import Endpoint, TLSSettings, endpoint_of, text
-from .errors import ConfigurationError
 
 __all__ = ["Endpoint", "TLSSettings", "parse_masters"]
 

@@ -6,7 +6,7 @@ from collections import namedtuple
 
 TYPE_CHECKING = False  # as typing's, whose import would be a third of ours
 if TYPE_CHECKING:
-    from ._core import Engine
+    from .._core import Engine
 
 
 class Stats(

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 TYPE_CHECKING = False  # as typing's, whose import would be a third of ours
 if TYPE_CHECKING:
-    from ._core import Engine, Round, Vote
+    from .._core import Engine, Round, Vote
 
 # What a lease is of: one resource, or all of several.
 Resource = str | bytes | tuple[str | bytes, ...]
@@ -94,7 +94,7 @@ def holder_of(vote: MasterVote, told: bytes | None, remaining_ms: int) -> Master
 
 def connection_votes(engine: Engine) -> tuple[MasterVote, ...]:
     """Return how the connections stand: GRANTED where one is ready."""
-    from ._core import MasterState, Vote
+    from .._core import MasterState, Vote
 
     return tuple(
         MasterVote(name, Vote.GRANTED)

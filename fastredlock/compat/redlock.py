@@ -24,7 +24,7 @@ from .. import (
     TokenReusedError,
     ValidityExhaustedError,
 )
-from ._shared import (
+from ._common.shared import (
     SameServerAllowed,
     key_name,
     shared_locks,

@@ -206,7 +206,7 @@ def test_pure_part_of_the_core_reads_no_clock_and_no_descriptor(name: str) -> No
         ("import os.path, ssl", {"os.path", "ssl"}),
         ("from os import path", {"os"}),
         ("from .errors import X", {"fastredlock.errors"}),
-        ("from . import scripts, Lease", {"fastredlock.scripts"}),
+        ("from . import scripts, Lease", {"fastredlock._options.scripts"}),
         ("from . import Lease", {"fastredlock"}),
         ("from fastredlock import _core", {"fastredlock._core"}),
         ("def f():\n    import ssl", {"ssl"}),

@@ -16,7 +16,7 @@ from fastredlock import (
     Retry,
 )
 from fastredlock._core import MasterState
-from fastredlock._settings import Settings, encode_resource, timeout_to_ns
+from fastredlock._options.settings import Settings, encode_resource, timeout_to_ns
 
 from .conftest import MS, S, thorough
 

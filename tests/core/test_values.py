@@ -14,9 +14,9 @@ import pytest
 
 import fastredlock.asyncio
 from fastredlock import ConfigurationError, FastRedlock, FastRedlockError, Retry
-from fastredlock._settings import encode_each, encode_resource, encode_token
-from fastredlock.retry import delay_of, number_of
-from fastredlock.votes import printable
+from fastredlock._options.retry import delay_of, number_of
+from fastredlock._options.settings import encode_each, encode_resource, encode_token
+from fastredlock._reports.votes import printable
 
 from .test_settings import MASTERS
 from .test_settings import new_settings as settings

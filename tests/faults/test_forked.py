@@ -5,9 +5,8 @@ from __future__ import annotations
 import redis
 from behaviour.helpers import KEY, Fork, blocking, settled_values
 
-from fastredlock import FastRedlock
+from fastredlock import FastRedlock, Lease
 from fastredlock import _core as core
-from fastredlock.lease import Lease
 
 pytestmark = blocking  # engine_run
 

@@ -15,7 +15,7 @@ import redis
 from fake_server import FakeServer
 from proxy import PATIENCE, Proxy, swallowed_syn
 
-from fastredlock import scripts
+from fastredlock._options import scripts
 from fastredlock.testing import LocalMasters
 
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from fastredlock import FastRedlock, LeaseLostError, ReleaseStatus, scripts
+from fastredlock import FastRedlock, Lease, LeaseLostError, ReleaseStatus, scripts
 from fastredlock._core import (
     Engine,
     MasterState,
@@ -27,7 +27,6 @@ from fastredlock._core import (
     now_ns,
     vote_of_reply,
 )
-from fastredlock.lease import Lease
 
 from .wire import (
     HELLO,

@@ -21,7 +21,7 @@ from proxy import Proxy
 
 from fastredlock import ConfigurationError, FastRedlock, ReleaseStatus
 from fastredlock._core import Engine, MasterState, TlsSession, draw_token
-from fastredlock._endpoint import Endpoint
+from fastredlock._options.endpoint import Endpoint
 
 from .tls import Certificates, tls_master
 from .wire import SCRIPTS, S, info, make_ready

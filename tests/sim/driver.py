@@ -29,7 +29,7 @@ from fastredlock._core import (
     engine_undo,
     work_was_submitted,
 )
-from fastredlock._locks import CLOSE_WITHIN_NS
+from fastredlock._locking.base import CLOSE_WITHIN_NS
 
 from .world import FOREVER_NS, S
 

@@ -23,8 +23,8 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from fastredlock._core import Operation, Round, Vote, round_answers
-from fastredlock._locks import CLOSE_WITHIN_NS
-from fastredlock.lease import BaseLease, ReleaseStatus
+from fastredlock._locking.base import CLOSE_WITHIN_NS
+from fastredlock._locking.lease import BaseLease, ReleaseStatus
 
 from .question import (
     ACQUIRE,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from fastredlock._extensions import extensions_of
-from fastredlock.lease import BaseLease, ReleaseStatus
+from fastredlock._locking.lease import BaseLease, ReleaseStatus
+from fastredlock._locking.validity import extensions_of
 
 
 class SimLease(BaseLease):
-    """The shipped lease with a driver that is a generator; see fastredlock/lease.py."""
+    """The shipped lease with a driver that is a generator; see _locking/lease.py."""
 
     __slots__ = ()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fastredlock import scripts
+from fastredlock import Retry
 from fastredlock._core import (
     Engine,
     MasterState,
@@ -21,8 +21,8 @@ from fastredlock._core import (
     engine_take_events_at,
     fork_generation,
 )
-from fastredlock._settings import Settings
-from fastredlock.retry import Retry
+from fastredlock._options import scripts
+from fastredlock._options.settings import Settings
 
 from .driver import WAIT, Driver, Steps
 from .network import Connection, Path

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from fastredlock import _attempt
+from fastredlock import ReleaseStatus
+from fastredlock._locking import attempt as _attempt
 from fastredlock.errors import QuorumUnreachableError, ValidityExhaustedError
-from fastredlock.lease import ReleaseStatus
 
 from .driver import SLEEP
 from .faults import DECLARED, Nemesis

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fastredlock._attempt import attempts
+from fastredlock import Retry
 from fastredlock._core import Engine, Round, Verdict, engine_begin
-from fastredlock.retry import Retry
+from fastredlock._locking.attempt import attempts
 
 from .process import new_settings
 from .world import MS, S

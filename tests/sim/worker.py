@@ -12,16 +12,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from fastredlock._attempt import attempts
+from fastredlock import ReleaseStatus
 from fastredlock._core import ClosedError, Round
-from fastredlock._settings import encode_resource, encode_resources
+from fastredlock._locking.attempt import attempts
+from fastredlock._options.settings import encode_resource, encode_resources
 from fastredlock.errors import (
     FastRedlockError,
     LeaseLostError,
     QuorumUnreachableError,
     ValidityExhaustedError,
 )
-from fastredlock.lease import ReleaseStatus
 
 from .driver import CHECKPOINT, MUTEX, SLEEP, WAIT
 from .lease import SimLease

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from .. import (
+from ... import (
     FastRedlock,
     Lease,
     LeaseLostError,
@@ -15,7 +15,7 @@ from .. import (
     TokenReusedError,
     ValidityExhaustedError,
 )
-from ._redis_py import (
+from .redis_py import (
     PAUSES,
     answered,
     not_settled,
@@ -26,7 +26,7 @@ from ._redis_py import (
     unconfirmed,
     unsettled,
 )
-from ._shared import token_source
+from .shared import token_source
 
 RELEASED, GONE, UNKNOWN = ReleaseStatus
 

@@ -15,7 +15,7 @@ from weakref import WeakSet
 
 from redis import exceptions
 
-from .. import (
+from ... import (
     AcquireError,
     FastRedlock,
     LeaseLostError,

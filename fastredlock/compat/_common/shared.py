@@ -15,8 +15,10 @@ from typing import Any, TypeVar
 from urllib.parse import parse_qs, urlsplit
 from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary, ref
 
-from .. import FastRedlock, Lease, QuorumUnreachableError
-from ..url import SameServerAllowed as SameServerAllowed  # for the others here
+from ... import FastRedlock, Lease, QuorumUnreachableError
+from ..._options.url import (
+    SameServerAllowed as SameServerAllowed,  # for the others here
+)
 
 L = TypeVar("L")
 

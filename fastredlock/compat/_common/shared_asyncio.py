@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
-from .. import QuorumUnreachableError
-from ._shared import is_first_failure
+from ... import QuorumUnreachableError
+from .shared import is_first_failure
 
 if TYPE_CHECKING:
-    from ..asyncio import FastRedlock, Lease
+    from ...asyncio import FastRedlock, Lease
 
 T = TypeVar("T")
 

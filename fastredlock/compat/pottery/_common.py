@@ -16,7 +16,7 @@ from ... import (
     ValidityExhaustedError,
     Vote,
 )
-from .._shared import SameServerAllowed, shared_locks
+from .._common.shared import SameServerAllowed, shared_locks
 from .base import logger
 from .exceptions import (
     ExtendUnlockedLock,

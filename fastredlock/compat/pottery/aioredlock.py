@@ -14,8 +14,8 @@ from ... import (
     ReleaseStatus,
     ValidityExhaustedError,
 )
-from .._shared import token_source
-from .._shared_asyncio import try_once
+from .._common.shared import token_source
+from .._common.shared_asyncio import try_once
 from ._common import Common, new_uuid, seconds_of, tries
 from .exceptions import PrimitiveError, QuorumNotAchieved
 

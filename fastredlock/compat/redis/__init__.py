@@ -20,9 +20,9 @@ from typing import Literal
 from redis.exceptions import LockNotOwnedError, RedisError
 
 from ... import ConfigurationError, Lease, QuorumUnreachableError
-from .._calls import ask, give_back, prolong, take
-from .._redis_py import PAUSES, draw_token, encoded, is_held, new_locks
-from .._shared import shared_locks
+from .._common.calls import ask, give_back, prolong, take
+from .._common.redis_py import PAUSES, draw_token, encoded, is_held, new_locks
+from .._common.shared import shared_locks
 from ._base import NOT_RAISED, BaseLock
 
 __all__ = ["Lock"]

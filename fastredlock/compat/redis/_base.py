@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from redis.exceptions import LockError, LockNotOwnedError, RedisError
 
 from ... import NO_EXPIRY, ConfigurationError, MasterVote
-from .._redis_py import clients_of, key_of, times_left_ms
+from .._common.redis_py import clients_of, key_of, times_left_ms
 
 NOT_RAISED = "Lock was unlocked or no longer owned when exiting context manager. (%s)"
 _HOOKS = {

@@ -27,7 +27,7 @@ from ... import (
     ValidityExhaustedError,
 )
 from ...asyncio import FastRedlock
-from .._redis_py import (
+from .._common.redis_py import (
     PAUSES,
     answered,
     draw_token,
@@ -41,7 +41,7 @@ from .._redis_py import (
     unanswered_releases,
     unconfirmed,
 )
-from .._shared import shared_locks, token_source
+from .._common.shared import shared_locks, token_source
 from ._base import NOT_RAISED, BaseLock
 
 __all__ = ["Lock"]

@@ -13,9 +13,9 @@ from redis import StrictRedis
 from redis.exceptions import RedisError
 
 from ... import NO_EXPIRY, Lease, MasterVote, QuorumUnreachableError
-from .._calls import ask, give_back, prolong, take, tries
-from .._redis_py import is_held, times_left_ms, unsettled
-from .._shared import shared_locks
+from .._common.calls import ask, give_back, prolong, take, tries
+from .._common.redis_py import is_held, times_left_ms, unsettled
+from .._common.shared import shared_locks
 from ._errors import (
     AlreadyAcquired,
     AlreadyStarted,

@@ -19,7 +19,7 @@ from typing import Any
 from redis.exceptions import TimeoutError
 
 from ... import FastRedlock, MasterVote, Vote
-from .._redis_py import patient_options
+from .._common.redis_py import patient_options
 
 LOCK, SIGNAL = "lock:", "lock-signal:"
 

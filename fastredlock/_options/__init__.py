@@ -1,0 +1,1 @@
+"""What a FastRedlock was given: each option checked, before any I/O."""

@@ -1,0 +1,1 @@
+"""What callers read: votes, counters, the health of the masters, log lines."""
