@@ -8,7 +8,8 @@ with locks.lock("orders:42", ttl=5, timeout=2) as lease:
 """
 
 from ._core import Vote
-from ._locking.lease import Lease, ReleaseStatus
+from ._locking.blocking import Lease
+from ._locking.lease import ReleaseStatus
 from ._options.retry import Retry
 from ._options.settings import NO_EXPIRY
 from ._reports.health import MasterHealth

@@ -1,79 +1,59 @@
-"""What the blocking and the awaitable FastRedlock share: settings, engine, no I/O."""
+"""What the blocking and the awaitable FastRedlock share: all but the waiting."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-
-from .._core import Engine, Operation, Round, Terms, Vote, fork_generation, now_ns
-from .._options.retry import Retry
-from .._options.settings import (
-    Settings,
-    encode_resource,
-    encode_resources,
-    encode_token,
-)
+from .._core import Operation, Round, Vote, now_ns
+from .._options.keys import encode_resource, encode_resources, encode_token
+from .._options.settings import Settings
 from .._reports.health import MasterHealth, health_of
-from .._reports.log import warn
 from .._reports.stats import Stats
 from .._reports.votes import Resource, connection_votes
 from ..errors import QuorumUnreachableError
 
 TYPE_CHECKING = False  # as typing's, whose import would be a third of ours
 if TYPE_CHECKING:
-    from typing import NoReturn
+    from collections.abc import Callable
+    from typing import Any, Concatenate, NoReturn, ParamSpec
 
-    from .._core import LoopDriver
+    from .driver import BaseDriver
+
+    Options = ParamSpec("Options")
+    Init = Callable[Concatenate[Any, Options], None]
 
 INSPECT = int(Operation.INSPECT)
-CLOSE_WITHIN_NS = 100_000_000  # what close() gives the last releases to be confirmed
+
+
+def with_options_of(
+    init: Init[Options],
+) -> Callable[[Callable[..., None]], Init[Options]]:
+    """Return a decorator: the function has the options of `init`, in help() as well."""
+
+    def with_options(function: Callable[..., None]) -> Init[Options]:
+        function.__wrapped__ = init  # type: ignore[attr-defined]
+        return function
+
+    return with_options
 
 
 class BaseLocks:
-    """Hold the settings and the engine; see `FastRedlock`."""
+    """Hold the driver of one set of masters; see `FastRedlock`."""
 
-    __slots__ = ("__weakref__", "_driver", "_engine", "_settings", "_warned")
+    __slots__ = ("__weakref__", "_driver")
 
-    _engine: Engine
+    _driver: BaseDriver
+    _new_driver: type[BaseDriver]
 
-    def __init__(
-        self,
-        masters: Iterable[object],
-        resource: str | bytes = "fastredlock",
-        *,
-        ttl: float = 10.0,
-        retry: Retry = Retry(),  # noqa: B008 - frozen
-        drift_factor: float = 0.01,
-        round_timeout: float | None = None,
-        connect_timeout: float = 1.0,
-        max_ttl: float | None = None,
-        new_token: Callable[[], bytes | str] | None = None,
-        release_script: bytes | None = None,
-    ) -> None:
-        self._settings = Settings(
-            masters,
-            resource,
-            ttl=ttl,
-            retry=retry,
-            drift_factor=drift_factor,
-            round_timeout=round_timeout,
-            connect_timeout=connect_timeout,
-            max_ttl=max_ttl,
-            new_token=new_token,
-            release_script=release_script,
-        )
-        self._engine = self._settings.new_engine()
-        self._driver: LoopDriver | None = (
-            None  # the awaitable one's, from its first use
-        )
-        self._warned = 0  # how many of the engine's warnings have been logged
+    @with_options_of(Settings.__init__)
+    def __init__(self, *masters: Any, **options: Any) -> None:
+        self._driver = self._new_driver(Settings(*masters, **options))
 
     def health(self) -> tuple[MasterHealth, ...]:
         """Return what is known of each master, in configured order; does not block."""
-        return health_of(self._engine)
+        return health_of(self._driver.engine)
 
     def stats(self) -> Stats:
         """Return the counters since this FastRedlock was made; does not block."""
-        return Stats.of(self._engine)
+        return Stats.of(self._driver.engine)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
@@ -82,45 +62,29 @@ class BaseLocks:
         )
 
     def __repr__(self) -> str:
-        return f"<FastRedlock {', '.join(self._engine.master_names)}>"
-
-    def _log_warnings(self) -> None:
-        # Counted before they are logged: a handler may take a lock, and come here.
-        count = len(self._engine.warnings)
-        new = self._engine.warnings[self._warned : count]
-        self._warned = count
-        for name, text in new:
-            warn("%s: %s", name, text)
+        return f"<FastRedlock {', '.join(self._driver.engine.master_names)}>"
 
     # --- rounds to run ----------------------------------------------------------------
 
-    def _new_adopted(
+    def _adopted(
         self, resource: Resource, token: bytes | str, ttl: float | None
     ) -> Round:
-        settings = self._settings
+        engine, settings = self._driver.engine, self._driver.settings
         terms = settings.default_terms if ttl is None else settings.terms(ttl)
         token = encode_token(token)
         if isinstance(resource, tuple):
             keys = encode_resources(resource)
-            return self._engine.new_adopted_of_all(keys, token, terms)
-        return self._engine.new_adopted(encode_resource(resource), token, terms)
+            return engine.new_adopted_of_all(keys, token, terms)
+        return engine.new_adopted(encode_resource(resource), token, terms)
 
-    def _new_extension(self, lease_round: Round, terms: Terms) -> Round:
-        return self._engine.new_extension(lease_round, terms)
-
-    def _new_inspection(self, resource: str | bytes | None) -> Round:
-        settings = self._settings
+    def _inspection(self, resource: str | bytes | None) -> Round:
+        engine, settings = self._driver.engine, self._driver.settings
         key = encode_resource(settings.resource if resource is None else resource)
-        return self._engine.new_round(INSPECT, key, b"-", settings.default_terms)
+        return engine.new_round(INSPECT, key, b"-", settings.default_terms)
 
     def _check_connected(self, began_ns: int) -> None:
-        votes = connection_votes(self._engine)
+        votes = connection_votes(self._driver.engine)
         ready = [vote for vote in votes if vote.vote is Vote.GRANTED]
         if len(ready) < len(votes) // 2 + 1:
-            elapsed = (now_ns() - began_ns) / 1e9
-            raise QuorumUnreachableError(self._settings.resource, votes, 1, elapsed)
-
-    # --- for leases -------------------------------------------------------------------
-
-    _now_ns = staticmethod(now_ns)
-    _fork_generation = staticmethod(fork_generation)
+            resource, elapsed = self._driver.settings.resource, now_ns() - began_ns
+            raise QuorumUnreachableError(resource, votes, 1, elapsed / 1e9)

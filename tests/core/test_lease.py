@@ -19,6 +19,7 @@ from fastredlock import (
     ReleaseStatus,
 )
 from fastredlock._core import Operation, Round
+from fastredlock._locking.driver import Driver
 
 from .conftest import MS, S, ScriptedLocks, cast, new_engine
 
@@ -328,7 +329,7 @@ def test_lease_that_was_released_stays_so_when_an_extension_ends() -> None:
 def test_extension_never_counts_for_another_that_is_not_confirmed() -> None:
     locks = ScriptedLocks("GG.", "GG.", took_ns=0)
     grant = taken(locks)._round
-    lease = SlowToHear(locks, "orders:42", grant)
+    lease = SlowToHear(locks._driver, "orders:42", grant)
     lease.extend(10)
     assert lease.remaining() <= VALIDITY_NS / 1e9
 
@@ -611,6 +612,6 @@ def test_lease_cannot_be_pickled_and_says_what_to_do() -> None:
 # ---- the fake
 
 
-@pytest.mark.parametrize("name", ["_run", "_now_ns", "_fork_generation"])
-def test_scripted_locks_replace_only_what_a_fastredlock_has(name: str) -> None:
-    assert hasattr(FastRedlock, name)
+@pytest.mark.parametrize("name", ["run", "now_ns", "fork_generation"])
+def test_scripted_driver_replaces_only_what_a_driver_has(name: str) -> None:
+    assert hasattr(Driver, name)

@@ -16,7 +16,8 @@ from fastredlock import (
     Retry,
 )
 from fastredlock._core import MasterState
-from fastredlock._options.settings import Settings, encode_resource, timeout_to_ns
+from fastredlock._options.keys import encode_resource
+from fastredlock._options.settings import Settings, timeout_to_ns
 
 from .conftest import MS, S, thorough
 
@@ -75,7 +76,7 @@ def new_settings(masters: Iterable[object] = MASTERS, **options: Any) -> Setting
 
 def assert_untouched(locks: FastRedlock) -> None:
     """Check that nothing was sent, and no connection begun."""
-    assert all(state is MasterState.CLOSED for state, _ in locks._engine.states)
+    assert all(state is MasterState.CLOSED for state, _ in locks._driver.engine.states)
     assert not any(locks.stats())
 
 
@@ -118,7 +119,7 @@ def refusal_of(call: Callable[[], object]) -> str:
 def test_bad_option_is_refused_with_its_value_and_range_before_an_engine_is_made(
     options: dict[str, Any], value: str, allowed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delattr(Settings, "new_engine")
+    monkeypatch.delattr("fastredlock._locking.driver.new_engine")
     message = refusal_of(lambda: FastRedlock(MASTERS, **options))
     assert value in message
     assert allowed in message
@@ -145,7 +146,7 @@ def test_bad_option_is_refused_with_its_value_and_range_before_an_engine_is_made
 def test_bad_masters_are_refused_with_what_is_allowed_before_an_engine_is_made(
     masters: Any, value: str, allowed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delattr(Settings, "new_engine")
+    monkeypatch.delattr("fastredlock._locking.driver.new_engine")
     message = refusal_of(lambda: FastRedlock(masters))
     assert value in message
     assert allowed in message

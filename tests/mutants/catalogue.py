@@ -484,7 +484,7 @@ MUTANTS = (
             ),
             Edit(
                 "src_cython/context.pyx",
-                "        engine_abandon(self._locks._engine, self.round)",
+                "        engine_abandon(self._driver.engine, self.round)",
                 "        pass",
             ),
         ),
@@ -500,7 +500,7 @@ MUTANTS = (
             ),
             Edit(
                 "fastredlock/client.py",
-                "            self._abandon(acquires.batch)",
+                "            driver.abandon(acquires.batch)",
                 "            pass",
             ),
         ),
@@ -847,8 +847,8 @@ for _, key in ipairs(KEYS) do redis""",
     Mutant(
         "interrupted before the first line of __exit__",
         (
-            Edit("fastredlock/_locking/lease.py", "    @guard_exit\n", ""),
-            Edit("fastredlock/_locking/lease.py", "    @guard_release\n", ""),
+            Edit("fastredlock/_locking/blocking.py", "    @guard_exit\n", ""),
+            Edit("fastredlock/_locking/blocking.py", "    @guard_release\n", ""),
         ),
         ("tests/faults/test_callers.py",),
     ),
@@ -1155,7 +1155,7 @@ for _, key in ipairs(KEYS) do redis""",
         "token in the context of its error",
         (
             Edit(
-                "fastredlock/_options/settings.py",
+                "fastredlock/_options/keys.py",
                 "        except UnicodeEncodeError:  # which keeps the value: "
                 "no other error follows it\n            return None\n",
                 "        except UnicodeEncodeError:\n"

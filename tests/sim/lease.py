@@ -16,7 +16,7 @@ class SimLease(BaseLease):
 
     def extend(self, ttl: float | None = None) -> Iterator[Any]:
         """As Lease.extend."""
-        process, judge = self._locks, self._locks.judge
+        process, judge = self._driver, self._driver.judge
         extension, under_way = object(), extensions_of(self).under_way
         try:
             try:
@@ -31,7 +31,7 @@ class SimLease(BaseLease):
 
     def release(self) -> Iterator[Any]:
         """As Lease.release."""
-        process, judge = self._locks, self._locks.judge
+        process, judge = self._driver, self._driver.judge
         try:
             round = self._begin_release()
             judge.on_release_called(process, self)

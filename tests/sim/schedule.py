@@ -200,7 +200,7 @@ class Schedule:
                 yield SLEEP, 1200 * MS  # what a slow path still has under way
                 yield from self._use(worker)  # ...is read, and answered
                 return
-        self.judge.fail("I4", f"process {process.index} sees {process._engine.states}")
+        self.judge.fail("I4", f"process {process.index} sees {process.engine.states}")
 
     def _use(self, worker: Worker) -> Iterator[tuple[str, int]]:
         try:

@@ -15,7 +15,7 @@ from typing import Any
 from fastredlock import ReleaseStatus
 from fastredlock._core import ClosedError, Round
 from fastredlock._locking.attempt import attempts
-from fastredlock._options.settings import encode_resource, encode_resources
+from fastredlock._options.keys import encode_resource, encode_resources
 from fastredlock.errors import (
     FastRedlockError,
     LeaseLostError,
@@ -177,12 +177,12 @@ class Worker:
             key = encode_resource(resources)
         else:
             key = encode_resources(resources)
-        settings, began_ns = process._settings, process._now_ns()
+        settings, began_ns = process.settings, process.now_ns()
         terms, called_ns = settings.terms(ttl_ms / 1000), self.world.now_ns
         pauses_before, is_undisturbed = process.paused_until_ns, True
         try:
             for step in attempts(
-                process._engine, resources, key, terms,
+                process.engine, resources, key, terms,
                 process.new_token, settings.retry, timeout_ns,
                 began_ns,
             ):  # fmt: skip
