@@ -24,11 +24,11 @@ __all__ = ["FastRedlock", "Lease", "Lock"]
 class FastRedlock(BaseLocks):
     """Take locks that are held by a majority of independent Redis masters.
 
-    As `fastredlock.FastRedlock`, whose options it shares, for the tasks of one event
-    loop: they share one connection per master, and what they ask in one turn of the
-    loop goes out in one write. When that loop is closed, or in a forked child, the next
-    loop that uses it gets connections of its own; to use it from a second loop before
-    is an error. Leases stay what they are.
+    As `fastredlock.FastRedlock`, with the same options, for the tasks of one event
+    loop: they share one connection per master, and the commands of one turn of the loop
+    are sent in one write. When that loop is closed, or in a forked child, the next loop
+    that uses it gets connections of its own; to use it from a second loop before is an
+    error. Leases remain valid.
     """
 
     __slots__ = ()
@@ -126,18 +126,18 @@ class FastRedlock(BaseLocks):
     def adopt(
         self, resource: Resource, token: bytes | str, *, ttl: float | None = None
     ) -> Lease:
-        """Return a Lease for what another process took and handed over by its token.
+        """Return a Lease for a lock that another process took, by its token.
 
         Does no I/O and is not awaited. It can be released and extended (by `ttl`, s);
         nothing is known of its validity before the first extend, so `remaining()` is
-        0.0 until then. What came of acquire_all has a tuple of resources: pass that.
+        0.0 until then. A lease of acquire_all has a tuple of resources: pass that.
         """
         return Lease(self._driver, resource, self._adopted(resource, token, ttl))
 
     async def holders(
         self, resource: str | bytes | None = None
     ) -> tuple[MasterVote, ...]:
-        """Return who holds the resource, as every master sees it at this moment.
+        """Return the holder of the resource, as every master sees it at this moment.
 
         One `MasterVote` per configured master, in that order: TAKEN with `token_hash`
         and `remaining_ms`, or GRANTED where nobody holds it. Waits until all have

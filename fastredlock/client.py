@@ -13,7 +13,7 @@ from ._locking.lease import ReleaseStatus
 from ._options.keys import distinct
 from ._reports.votes import MasterVote, Resource, holders_of
 
-TYPE_CHECKING = False  # as typing's, whose import would be a third of ours
+TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -24,16 +24,16 @@ class FastRedlock(BaseLocks):
     `masters`: an iterable of URLs, `(host, port)` pairs, dicts of redis-py keyword
     arguments or redis-py clients (their settings are copied). `resource`: the default
     for `acquire()` and `lock()`. Times are seconds: `ttl` of the keys (`NO_EXPIRY`:
-    they stay until released, even if the holder dies); `round_timeout` for one question
+    they stay until released, even if the holder dies); `round_timeout` for one command
     to all masters (default 5 % of the ttl, 5 ms to 1 s); `connect_timeout` for one
     connection; `max_ttl` the longest ttl allowed. `retry`: delays between attempts.
-    `drift_factor`: what the clocks may differ. `new_token`: called once per round for
-    the value to store (default: 20 random bytes in hex); it should return a fresh one
-    each time: one that repeats counts as taken while this process holds the resource
-    with it, and is refused (TokenReusedError) until the last release is confirmed, or
-    10 s after the masters that lost it are connected again. `release_script`: Lua to
-    run instead of ours, for those who must tell waiters in the same step: it must
-    compare ARGV[1] with what is stored under KEYS[1], and return 1 if it deleted that,
+    `drift_factor`: by how much the clocks may differ. `new_token`: called once per
+    round for the value to store (default: 20 random bytes in hex); it should return a
+    fresh one each time: one that repeats counts as taken while this process holds the
+    resource with it, and is refused (TokenReusedError) until the last release is
+    confirmed, or 10 s after the masters that lost it are connected again.
+    `release_script`: Lua to run instead of ours, to wake waiters in the same step: it
+    must compare ARGV[1] with the value of KEYS[1], and return 1 if it deleted that,
     else 0.
 
     Raises ConfigurationError for bad values, before any I/O. Nothing is connected until
@@ -144,16 +144,16 @@ class FastRedlock(BaseLocks):
     def adopt(
         self, resource: Resource, token: bytes | str, *, ttl: float | None = None
     ) -> Lease:
-        """Return a Lease for what another process took and handed over by its token.
+        """Return a Lease for a lock that another process took, by its token.
 
         Does no I/O. It can be released and extended (by `ttl`, s); nothing is known of
-        its validity before the first extend, so `remaining()` is 0.0 until then. What
-        came of acquire_all has a tuple of resources: pass that.
+        its validity before the first extend, so `remaining()` is 0.0 until then. A
+        lease of acquire_all has a tuple of resources: pass that.
         """
         return Lease(self._driver, resource, self._adopted(resource, token, ttl))
 
     def holders(self, resource: str | bytes | None = None) -> tuple[MasterVote, ...]:
-        """Return who holds the resource, as every master sees it at this moment.
+        """Return the holder of the resource, as every master sees it at this moment.
 
         One `MasterVote` per configured master, in that order: TAKEN with `token_hash`
         and `remaining_ms`, or GRANTED where nobody holds it. Blocks until all have

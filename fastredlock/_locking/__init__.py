@@ -1,1 +1,1 @@
-"""Taking, holding, extending and releasing: everything between a call and the core."""
+"""Taking, holding, extending and releasing: between a call and the core."""

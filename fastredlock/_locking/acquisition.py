@@ -9,7 +9,7 @@ from .._reports.votes import votes_of
 from ..errors import FastRedlockError, InternalError, ResourceTakenError
 from .attempt import attempts
 
-TYPE_CHECKING = False  # as typing's, whose import would be a third of ours
+TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
@@ -37,7 +37,7 @@ class BaseAcquisition:
     def steps(
         self, ttl: float | None, timeout: float | None
     ) -> Iterator[Round | float]:
-        """Check what was given, before any I/O; return the attempts to drive."""
+        """Check the arguments, before any I/O; return the attempts to drive."""
         settings = self._driver.settings
         return attempts(
             self._driver.engine,

@@ -1,7 +1,7 @@
 """An attempt is a round, its roll-back and a delay: one generator, for every driver.
 
-The driver is given what to do next and does it: a `Round` is run until it is closed (a
-lost one is rolled back by the engine before anything else), a float is slept (s). The
+The driver does each step that is yielded: a `Round` is run until it is closed (a lost
+one is rolled back by the engine before anything else), a float is slept (s). The
 generator reads no clock and no socket: the times it needs stand in the closed round.
 """
 
@@ -12,7 +12,7 @@ from .._options.retry import delay_of
 from .._reports.votes import votes_of
 from ..errors import QuorumUnreachableError, TokenReusedError, ValidityExhaustedError
 
-TYPE_CHECKING = False  # as typing's, whose import would be a third of ours
+TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -89,7 +89,7 @@ def attempts(
 def time_for_round(
     engine: Engine, terms: Terms, timeout_ns: int | None, left_ns: int | None
 ) -> int:
-    """Return what a round may take (ns): -1 no limit of its caller's, 0 a single try.
+    """Return the time for a round (ns): -1 no limit of its caller's, 0 a single try.
 
     A round ends with the caller's timeout. The last one begins at the end of it, and
     gets the time in which a master that is there will answer.

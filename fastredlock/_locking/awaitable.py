@@ -31,7 +31,7 @@ class Lease(BaseLease):
         """Set the ttl (s, default: as before) anew and return the new validity (s).
 
         Waits for one round. Raises LeaseLostError if a quorum does not have our key any
-        more (stop the work), or did not confirm in time (the error's `remaining` says
+        more (stop the work), or did not confirm in time (the error's `remaining`: for
         how long the old validity still stands). Never re-creates a lost key. Cancelled,
         it may have been extended or not: `remaining()` counts on the earlier end.
         """
@@ -83,7 +83,7 @@ class Lease(BaseLease):
         except Exception:
             if error is None:
                 raise
-            return  # the body's error says more
+            return  # the body's error stands
         if error is None:
             self._check_exit(was_valid, status)
 

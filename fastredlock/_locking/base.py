@@ -1,4 +1,4 @@
-"""What the blocking and the awaitable FastRedlock share: all but the waiting."""
+"""The base of the blocking and the awaitable FastRedlock: all but the waiting."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .._reports.stats import Stats
 from .._reports.votes import Resource, connection_votes
 from ..errors import QuorumUnreachableError
 
-TYPE_CHECKING = False  # as typing's, whose import would be a third of ours
+TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, Concatenate, NoReturn, ParamSpec

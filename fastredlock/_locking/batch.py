@@ -15,7 +15,7 @@ from ..errors import ConfigurationError, TokenReusedError
 from .attempt import exhausted, unreachable
 from .lease import UNKNOWN, BaseLease, ReleaseStatus, end_releases
 
-TYPE_CHECKING = False  # as typing's, whose import would be a third of ours
+TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import NoReturn, TypeVar
@@ -85,7 +85,7 @@ class ReleaseEach:
         self._driver = driver
 
     def begin(self, leases: Iterable[BaseLease | None]) -> Batch:
-        """Check what was given, and return the batch to run."""
+        """Check the leases, and return the batch to run."""
         leases = self._check(leases)
         self._leases = leases  # from here on an interrupt releases them all
         self._rounds = rounds = new_releases(

@@ -11,7 +11,7 @@ from .acquisition import BaseAcquisition, BaseLock
 from .lease import GONE, BaseLease, ReleaseStatus
 from .validity import extensions_of
 
-TYPE_CHECKING = False  # as typing's, whose import would be a third of ours
+TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
     from .driver import Driver
 
@@ -74,7 +74,7 @@ class Lease(BaseLease):
         except Exception:
             if error is None:
                 raise
-            return  # the body's error says more
+            return  # the body's error stands
         if error is None:
             self._check_exit(was_valid, status)
 

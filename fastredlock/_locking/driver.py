@@ -23,7 +23,7 @@ from .._options import scripts
 from .._reports.log import warn
 from ..errors import FastRedlockError, InternalError
 
-TYPE_CHECKING = False  # as typing's, whose import would be a third of ours
+TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
     from typing import Any
 
@@ -84,7 +84,7 @@ class Driver(BaseDriver):
             self.log_warnings()
 
     def abandon(self, work: Round | Batch) -> None:
-        """Roll back what its caller will not get; releases are sent. Blocks."""
+        """Roll back a round or a batch whose caller has left; blocks."""
         engine_abandon(self.engine, work)
 
     def close(self) -> None:

@@ -1,8 +1,8 @@
 """One grant of a resource: how long it is ours, and how it is given back.
 
-`BaseLease` is what the blocking and the awaitable lease share: arithmetic on integers
-of one clock, and no I/O. It makes the rounds to run, and reads them once a driver ran
-them.
+`BaseLease` is the base of the blocking and the awaitable lease: arithmetic on integers
+of one clock, and no I/O. It makes the rounds to run, and reads them after a driver has
+run them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .._reports.votes import MasterVote, Resource, votes_of
 from ..errors import LeaseLostError
 from .validity import extensions_of
 
-TYPE_CHECKING = False  # as typing's, whose import would be a third of ours
+TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
     from .._core import Round, Terms
     from .driver import BaseDriver

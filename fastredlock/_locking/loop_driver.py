@@ -93,7 +93,7 @@ class LoopDriver(BaseDriver):
             raise
 
     def abandon(self, here: _core.LoopDriver, work: Round | Batch) -> None:
-        """Roll back what its caller will not get; releases are sent. Does not wait."""
+        """Roll back a round or a batch whose caller has left; does not wait."""
         current = self.current
         if here is current:
             here.abandon(work)
@@ -116,8 +116,8 @@ class LoopDriver(BaseDriver):
             here.shut()
 
     def __del__(self) -> None:
-        # No lease and no call needs it any more. Collected by any thread: only the
-        # loop's may change what the loop watches.
+        # No lease and no call needs it any more. Any thread may come here, and only the
+        # loop's own may change the descriptors that the loop watches.
         current = self.current
         if current is None:
             return

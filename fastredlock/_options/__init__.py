@@ -1,1 +1,1 @@
-"""What a FastRedlock was given: each option checked, before any I/O."""
+"""The options of a FastRedlock: each is checked, before any I/O."""

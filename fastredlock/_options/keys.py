@@ -1,4 +1,4 @@
-"""Keys and tokens: what a caller names becomes the bytes that the masters store."""
+"""Keys and tokens: resources and tokens of callers become the bytes that are stored."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def encode_resource(resource: str | bytes) -> bytes:
 def utf8_or_bytes(value: object) -> bytes | None:
     """Return a str as UTF-8, bytes as they are; None of anything else.
 
-    A subclass of either is taken for what is stored in it.
+    Of a subclass, its bytes count, not its methods.
     """
     if isinstance(value, str):
         try:

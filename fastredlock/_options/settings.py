@@ -10,7 +10,7 @@ from ..errors import ConfigurationError
 from .keys import encode_resource, encode_token
 from .retry import Retry, number_of
 
-TYPE_CHECKING = False  # as typing's, whose import would be a third of ours
+TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
     from .endpoint import Endpoint
 
@@ -148,7 +148,7 @@ def checked_drift_factor(drift_factor: float) -> float:
 def checked_new_token(
     new_token: Callable[[], bytes | str] | None,
 ) -> Callable[[], bytes]:
-    """Return what draws a token; the result of a caller's is checked at each call."""
+    """Return the function that draws tokens; each result of a caller's is checked."""
     if new_token is None:
         return draw_token
     if not callable(new_token):
@@ -163,7 +163,7 @@ def checked_new_token(
 
 
 def checked_script(script: bytes | None) -> bytes | None:
-    """Return the release script; the server tells whether it is Lua."""
+    """Return the release script; whether it is Lua, the server finds out."""
     if not (script is None or type(script) is bytes):
         raise ConfigurationError(f"release_script={script!r}: allowed is None or bytes")
     return script

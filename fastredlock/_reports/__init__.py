@@ -1,1 +1,1 @@
-"""What callers read: votes, counters, the health of the masters, log lines."""
+"""Reports for callers: votes, counters, the health of the masters, log lines."""

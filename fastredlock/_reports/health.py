@@ -1,10 +1,10 @@
-"""How the masters are, for people: what each connection knows of its server."""
+"""The health of the masters, for people: as each connection has seen its server."""
 
 from __future__ import annotations
 
 from collections import namedtuple
 
-TYPE_CHECKING = False  # as typing's, whose import would be a third of ours
+TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
     from .._core import Engine, Facts, MasterState, ServerClock
 
@@ -16,13 +16,13 @@ class MasterHealth(
         "last_error warnings",
     )
 ):
-    """Hold what is known of one master; None where the server did not tell.
+    """Hold the state of one master; None where the server did not report it.
 
     `state` of the connection; `version`, `run_id`, `role` and `policy`
     (maxmemory-policy) as the server gave them at the last connect; `uptime` (s) at that
     moment; `round_trip` (s): the median of its last replies; `clock_step` (s): the last
     jump of its clock that was seen, 0.0 if none; `last_error`: why it is not connected,
-    or why its last connection ended; `warnings`: what about it can lose locks.
+    or why its last connection ended; `warnings`: settings of it that can lose locks.
     """
 
     __slots__ = ()

@@ -1,1 +1,1 @@
-"""What several of the replacements share."""
+"""Parts that several of the replacements share."""

@@ -22,8 +22,8 @@ from ... import (
     Vote,
 )
 from ...asyncio import FastRedlock, Lease
+from .._common.first_try import patiently
 from .._common.shared import SameServerAllowed, key_name, new_locks, token_source
-from .._common.shared_asyncio import patiently
 from ._connections import master_of, without_password
 from .errors import LockAcquiringError, LockError, LockRuntimeError
 from .lock import Lock
