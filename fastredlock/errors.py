@@ -97,7 +97,7 @@ class ResourceTakenError(AcquireError):
 class QuorumUnreachableError(AcquireError):
     """Report that fewer than a quorum of masters could answer: look at the servers.
 
-    Each vote names what is wrong with its master. A server that comes back is found by
+    Each vote names the fault of its master. A server that comes back is found by
     the next acquire; nothing needs to be reset.
     """
 
@@ -107,7 +107,7 @@ class QuorumUnreachableError(AcquireError):
 class ValidityExhaustedError(AcquireError):
     """Report that a quorum granted, but too late: no validity was left.
 
-    Use a longer ttl, or find out what made the round slow; the keys are rolled back.
+    Use a longer ttl, or find out why the round was slow; the keys are rolled back.
     """
 
     what_happened = "granted by a quorum, but the round used the validity up"

