@@ -1,6 +1,6 @@
 """What a client's threads do: acquire, hold, extend, release, give up, be interrupted.
 
-The acquire is `Acquisition.run` of fastredlock/client.py with the shipped generator of
+The acquire is `Acquisition.run` of _locking/blocking.py with the shipped generator of
 attempts; the lease is the shipped BaseLease. A worker is a generator that the world
 resumes; at each of its yields it may find its process paused, or an exception thrown.
 """
