@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from fastredlock import ReleaseStatus
+from fastredlock import ReleaseStatus, Retry
 from fastredlock._locking import attempt as _attempt
 from fastredlock.errors import QuorumUnreachableError, ValidityExhaustedError
 
@@ -97,7 +97,7 @@ class Schedule:
         round_timeout = draw.choice((None, None, 0.05))
         settings = new_settings(
             self.count, max_ttl=max_ttl, round_timeout=round_timeout,
-            ttl=self.ttls_ms[0] / 1000, retry=_attempt.Retry(unreachable_tries=3),
+            ttl=self.ttls_ms[0] / 1000, retry=Retry(unreachable_tries=3),
         )  # fmt: skip
         paths = [
             Path(self.world, self.world.between(self.base_ns, 3 * self.base_ns))
