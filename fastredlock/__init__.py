@@ -8,7 +8,13 @@ with locks.lock("orders:42", ttl=5, timeout=2) as lease:
 """
 
 from ._core import Vote
-from ._settings import NO_EXPIRY
+from ._locking.blocking import Lease
+from ._locking.lease import ReleaseStatus
+from ._options.retry import Retry
+from ._options.settings import NO_EXPIRY
+from ._reports.health import MasterHealth
+from ._reports.stats import Stats
+from ._reports.votes import MasterVote
 from .client import FastRedlock
 from .errors import (
     AcquireError,
@@ -21,11 +27,6 @@ from .errors import (
     TokenReusedError,
     ValidityExhaustedError,
 )
-from .health import MasterHealth
-from .lease import Lease, ReleaseStatus
-from .retry import Retry
-from .stats import Stats
-from .votes import MasterVote
 
 __version__ = "0.1.0"
 

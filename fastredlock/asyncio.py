@@ -2,49 +2,39 @@
 
 from __future__ import annotations
 
-from asyncio import get_running_loop, sleep
-from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from ._awaitable import Acquisition, AcquisitionOfAll, Lease, Lock
-from ._batch import AcquireEach, ReleaseEach
-from ._core import (
-    Batch,
-    ClosedError,
-    LoopDriver,
-    Round,
-    RoundFuture,
-    StateError,
-    now_ns,
-)
-from ._locks import CLOSE_WITHIN_NS, BaseLocks
-from ._settings import distinct
-from .errors import FastRedlockError, InternalError
-from .lease import ReleaseStatus
-from .votes import MasterVote, Resource, holders_of
+from ._core import now_ns
+from ._locking.awaitable import Acquisition, AcquisitionOfAll, Lease, Lock
+from ._locking.base import BaseLocks
+from ._locking.batch import AcquireEach, ReleaseEach
+from ._locking.lease import ReleaseStatus
+from ._locking.loop_driver import LoopDriver
+from ._options.keys import distinct
+from ._reports.votes import MasterVote, Resource, holders_of
 
 if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop
     from collections.abc import Coroutine, Iterable
     from typing import Any
 
 __all__ = ["FastRedlock", "Lease", "Lock"]
 
-CLOSED = "this FastRedlock is closed"
-
 
 class FastRedlock(BaseLocks):
     """Take locks that are held by a majority of independent Redis masters.
 
-    As `fastredlock.FastRedlock`, whose options it shares, for the tasks of one event
-    loop: they share one connection per master, and what they ask in one turn of the
-    loop goes out in one write. When that loop is closed, or in a forked child, the next
-    loop that uses it gets connections of its own; to use it from a second loop before
-    is an error. Leases stay what they are.
+    As `fastredlock.FastRedlock`, with the same options, for the tasks of one event
+    loop: they share one connection per master, and the commands of one turn of the loop
+    are sent in one write. When that loop is closed, or in a forked child, the next loop
+    that uses it gets connections of its own; to use it from a second loop before is an
+    error. Leases remain valid.
     """
 
     __slots__ = ()
+
+    _driver: LoopDriver
+    _new_driver = LoopDriver
 
     # --- taking -----------------------------------------------------------------------
 
@@ -63,7 +53,7 @@ class FastRedlock(BaseLocks):
         validity up. Whatever leaves this call by exception, a cancellation too, is
         rolled back first.
         """
-        return Acquisition(self, resource).run(ttl, timeout)
+        return Acquisition(self._driver, resource).run(ttl, timeout)
 
     def acquire_all(
         self,
@@ -78,7 +68,7 @@ class FastRedlock(BaseLocks):
         callers that name the same resources in any order do not lock each other out.
         The lease's `resource` is the tuple of resources, each once.
         """
-        return AcquisitionOfAll(self, distinct(resources)).run(ttl, timeout)
+        return AcquisitionOfAll(self._driver, distinct(resources)).run(ttl, timeout)
 
     async def acquire_each(
         self, resources: Iterable[str | bytes], *, ttl: float | None = None
@@ -92,12 +82,13 @@ class FastRedlock(BaseLocks):
         them ended so; then, or if anything else leaves this call by exception, all are
         rolled back first.
         """
-        driver, acquires = self._loop_driver(), AcquireEach(self, resources, ttl)
+        driver = self._driver
+        here, acquires = driver.here(), AcquireEach(driver, resources, ttl)
         try:
-            await self._run(driver, acquires.batch)
-            return acquires.end(Lease)
+            await driver.run(here, acquires.batch)
+            return acquires.end(Lease, driver)
         except BaseException:
-            self._abandon(driver, acquires.batch)
+            driver.abandon(here, acquires.batch)
             raise
 
     async def release_each(self, leases: Iterable[Lease | None]) -> list[ReleaseStatus]:
@@ -107,12 +98,13 @@ class FastRedlock(BaseLocks):
         returns it, is GONE, like a lease that was released before. Waits for about a
         round; if an exception leaves this call, all releases are sent all the same.
         """
-        driver, releases = self._loop_driver(), ReleaseEach(self)
+        driver = self._driver
+        here, releases = driver.here(), ReleaseEach(driver)
         try:
-            await self._run(driver, releases.begin(leases))
+            await driver.run(here, releases.begin(leases))
             return releases.end()
         except BaseException:
-            self._abandon(driver, releases.rest())
+            driver.abandon(here, releases.rest())
             raise
 
     def lock(
@@ -127,34 +119,34 @@ class FastRedlock(BaseLocks):
         As `acquire`, with ResourceTakenError instead of None: the body never runs
         without the lock.
         """
-        return Lock(self, resource, ttl, timeout)
+        return Lock(self._driver, resource, ttl, timeout)
 
-    # --- other questions --------------------------------------------------------------
+    # --- other calls ------------------------------------------------------------------
 
     def adopt(
         self, resource: Resource, token: bytes | str, *, ttl: float | None = None
     ) -> Lease:
-        """Return a Lease for what another process took and handed over by its token.
+        """Return a Lease for a lock that another process took, by its token.
 
         Does no I/O and is not awaited. It can be released and extended (by `ttl`, s);
         nothing is known of its validity before the first extend, so `remaining()` is
-        0.0 until then. What came of acquire_all has a tuple of resources: pass that.
+        0.0 until then. A lease of acquire_all has a tuple of resources: pass that.
         """
-        return Lease(self, resource, self._new_adopted(resource, token, ttl))
+        return Lease(self._driver, resource, self._adopted(resource, token, ttl))
 
     async def holders(
         self, resource: str | bytes | None = None
     ) -> tuple[MasterVote, ...]:
-        """Return who holds the resource, as every master sees it at this moment.
+        """Return the holder of the resource, as every master sees it at this moment.
 
         One `MasterVote` per configured master, in that order: TAKEN with `token_hash`
         and `remaining_ms`, or GRANTED where nobody holds it. Waits until all have
         answered, one round timeout at most. For people: by the time it is read, it may
         not be so any more.
         """
-        round = self._new_inspection(resource)
-        await self._run(self._loop_driver(), round)
-        return holders_of(self._engine, round)
+        driver, round = self._driver, self._inspection(resource)
+        await driver.run(driver.here(), round)
+        return holders_of(driver.engine, round)
 
     # --- connections ------------------------------------------------------------------
 
@@ -165,7 +157,8 @@ class FastRedlock(BaseLocks):
         QuorumUnreachableError if fewer than a quorum is ready.
         """
         began_ns = now_ns()
-        await self._run(self._loop_driver(), self._engine.new_connecting())
+        driver = self._driver
+        await driver.run(driver.here(), driver.engine.new_connecting())
         self._check_connected(began_ns)
 
     async def close(self) -> None:
@@ -176,15 +169,7 @@ class FastRedlock(BaseLocks):
         comes later opens connections of its own for it; every other call raises
         FastRedlockError then.
         """
-        if self._engine.is_closed:
-            return
-        driver = self._loop_driver()
-        try:
-            driver.refuse(CLOSE_WITHIN_NS)
-            while not driver.is_settled():  # noqa: ASYNC110
-                await sleep(0.001)
-        finally:
-            driver.shut()
+        await self._driver.close()
 
     async def __aenter__(self) -> FastRedlock:
         return self
@@ -196,74 +181,3 @@ class FastRedlock(BaseLocks):
         traceback: TracebackType | None,
     ) -> None:
         await self.close()
-
-    def __del__(self) -> None:
-        # Collected by any thread: only the loop's may tell the loop.
-        driver = getattr(self, "_driver", None)
-        if driver is None:
-            return
-        if driver.is_over():
-            driver.retire()
-            return
-        with suppress(RuntimeError):  # the loop was closed in this moment
-            driver.loop.call_soon_threadsafe(driver.leave)
-
-    # --- for leases -------------------------------------------------------------------
-
-    def _loop_driver(self) -> LoopDriver:
-        """Return the running loop's: a call asks before it does anything else."""
-        driver = self._driver
-        try:
-            if driver is not None and driver.is_here():
-                return driver
-            loop = get_running_loop()
-        except RuntimeError:
-            raise FastRedlockError(
-                "the asyncio API used without a running loop: await it inside "
-                "asyncio.run(), or use fastredlock.FastRedlock, which blocks"
-            ) from None
-        return self._new_driver(driver, loop)
-
-    def _new_driver(
-        self, old: LoopDriver | None, loop: AbstractEventLoop
-    ) -> LoopDriver:
-        if old is not None and not old.is_over():
-            raise FastRedlockError(
-                "this FastRedlock belongs to another event loop, which is still open: "
-                "make one for each loop"
-            )
-        try:
-            driver = LoopDriver(self._engine, loop)
-        except OSError as error:
-            raise FastRedlockError(f"cannot be watched by the loop: {error}") from error
-        if old is not None:
-            old.retire()
-        self._driver = driver
-        return driver
-
-    def _submit(self, driver: LoopDriver, work: Round | Batch) -> RoundFuture:
-        try:
-            return driver.submit(work)
-        except ClosedError as error:
-            raise FastRedlockError(CLOSED) from error
-        except StateError as error:
-            self._abandon(driver, work)
-            raise InternalError(f"please report this: {error}") from error
-
-    async def _run(self, driver: LoopDriver, work: Round | Batch) -> None:
-        try:
-            if await self._submit(driver, work) > self._warned:
-                self._log_warnings()
-        except BaseException:
-            self._abandon(driver, work)
-            raise
-
-    def _abandon(self, driver: LoopDriver, work: Round | Batch) -> None:
-        current = self._driver
-        if driver is current:
-            driver.abandon(work)
-        elif current is not None:
-            # The loop was closed before its task had ended, which is collected now, by
-            # any thread; the engine is another loop's.
-            with suppress(RuntimeError):
-                current.loop.call_soon_threadsafe(current.abandon, work)

@@ -4,26 +4,16 @@ from __future__ import annotations
 
 from types import TracebackType
 
-from ._acquisition import Acquisition, AcquisitionOfAll, Lock
-from ._batch import AcquireEach, ReleaseEach
-from ._core import (
-    Batch,
-    ClosedError,
-    Round,
-    StateError,
-    engine_abandon,
-    engine_close,
-    engine_run,
-    guard_close,
-    now_ns,
-)
-from ._locks import CLOSE_WITHIN_NS, BaseLocks
-from ._settings import distinct
-from .errors import FastRedlockError, InternalError
-from .lease import Lease, ReleaseStatus
-from .votes import MasterVote, Resource, holders_of
+from ._core import guard_close, now_ns
+from ._locking.base import BaseLocks
+from ._locking.batch import AcquireEach, ReleaseEach
+from ._locking.blocking import Acquisition, AcquisitionOfAll, Lease, Lock
+from ._locking.driver import Driver
+from ._locking.lease import ReleaseStatus
+from ._options.keys import distinct
+from ._reports.votes import MasterVote, Resource, holders_of
 
-TYPE_CHECKING = False  # as typing's, whose import would be a third of ours
+TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -34,16 +24,16 @@ class FastRedlock(BaseLocks):
     `masters`: an iterable of URLs, `(host, port)` pairs, dicts of redis-py keyword
     arguments or redis-py clients (their settings are copied). `resource`: the default
     for `acquire()` and `lock()`. Times are seconds: `ttl` of the keys (`NO_EXPIRY`:
-    they stay until released, even if the holder dies); `round_timeout` for one question
+    they stay until released, even if the holder dies); `round_timeout` for one command
     to all masters (default 5 % of the ttl, 5 ms to 1 s); `connect_timeout` for one
     connection; `max_ttl` the longest ttl allowed. `retry`: delays between attempts.
-    `drift_factor`: what the clocks may differ. `new_token`: called once per round for
-    the value to store (default: 20 random bytes in hex); it should return a fresh one
-    each time: one that repeats counts as taken while this process holds the resource
-    with it, and is refused (TokenReusedError) until the last release is confirmed, or
-    10 s after the masters that lost it are connected again. `release_script`: Lua to
-    run instead of ours, for those who must tell waiters in the same step: it must
-    compare ARGV[1] with what is stored under KEYS[1], and return 1 if it deleted that,
+    `drift_factor`: by how much the clocks may differ. `new_token`: called once per
+    round for the value to store (default: 20 random bytes in hex); it should return a
+    fresh one each time: one that repeats counts as taken while this process holds the
+    resource with it, and is refused (TokenReusedError) until the last release is
+    confirmed, or 10 s after the masters that lost it are connected again.
+    `release_script`: Lua to run instead of ours, to wake waiters in the same step: it
+    must compare ARGV[1] with the value of KEYS[1], and return 1 if it deleted that,
     else 0.
 
     Raises ConfigurationError for bad values, before any I/O. Nothing is connected until
@@ -51,6 +41,9 @@ class FastRedlock(BaseLocks):
     """
 
     __slots__ = ()
+
+    _driver: Driver
+    _new_driver = Driver
 
     # --- taking -----------------------------------------------------------------------
 
@@ -68,7 +61,7 @@ class FastRedlock(BaseLocks):
         row or when the timeout ends so, ValidityExhaustedError if a round used the
         validity up. Whatever leaves this call by exception is rolled back first.
         """
-        acquisition = Acquisition(self, resource)
+        acquisition = Acquisition(self._driver, resource)
         try:
             return acquisition.run(ttl, timeout)
         except BaseException:
@@ -88,7 +81,7 @@ class FastRedlock(BaseLocks):
         callers that name the same resources in any order do not lock each other out.
         The lease's `resource` is the tuple of resources, each once.
         """
-        acquisition = AcquisitionOfAll(self, distinct(resources))
+        acquisition = AcquisitionOfAll(self._driver, distinct(resources))
         try:
             return acquisition.run(ttl, timeout)
         except BaseException:
@@ -107,12 +100,13 @@ class FastRedlock(BaseLocks):
         them ended so; then, or if anything else leaves this call by exception, all are
         rolled back first.
         """
-        acquires = AcquireEach(self, resources, ttl)
+        driver = self._driver
+        acquires = AcquireEach(driver, resources, ttl)
         try:
-            self._run(acquires.batch)
-            return acquires.end(Lease)
+            driver.run(acquires.batch)
+            return acquires.end(Lease, driver)
         except BaseException:
-            self._abandon(acquires.batch)
+            driver.abandon(acquires.batch)
             raise
 
     def release_each(self, leases: Iterable[Lease | None]) -> list[ReleaseStatus]:
@@ -122,12 +116,13 @@ class FastRedlock(BaseLocks):
         returns it, is GONE, like a lease that was released before. Blocks for about a
         round; if an exception leaves this call, all releases are sent first.
         """
-        releases = ReleaseEach(self)
+        driver = self._driver
+        releases = ReleaseEach(driver)
         try:
-            self._run(releases.begin(leases))
+            driver.run(releases.begin(leases))
             return releases.end()
         except BaseException:
-            self._abandon(releases.rest())
+            driver.abandon(releases.rest())
             raise
 
     def lock(
@@ -142,32 +137,32 @@ class FastRedlock(BaseLocks):
         As `acquire`, with ResourceTakenError instead of None: the body never runs
         without the lock.
         """
-        return Lock(self, resource, ttl, timeout)
+        return Lock(self._driver, resource, ttl, timeout)
 
-    # --- other questions --------------------------------------------------------------
+    # --- other calls ------------------------------------------------------------------
 
     def adopt(
         self, resource: Resource, token: bytes | str, *, ttl: float | None = None
     ) -> Lease:
-        """Return a Lease for what another process took and handed over by its token.
+        """Return a Lease for a lock that another process took, by its token.
 
         Does no I/O. It can be released and extended (by `ttl`, s); nothing is known of
-        its validity before the first extend, so `remaining()` is 0.0 until then. What
-        came of acquire_all has a tuple of resources: pass that.
+        its validity before the first extend, so `remaining()` is 0.0 until then. A
+        lease of acquire_all has a tuple of resources: pass that.
         """
-        return Lease(self, resource, self._new_adopted(resource, token, ttl))
+        return Lease(self._driver, resource, self._adopted(resource, token, ttl))
 
     def holders(self, resource: str | bytes | None = None) -> tuple[MasterVote, ...]:
-        """Return who holds the resource, as every master sees it at this moment.
+        """Return the holder of the resource, as every master sees it at this moment.
 
         One `MasterVote` per configured master, in that order: TAKEN with `token_hash`
         and `remaining_ms`, or GRANTED where nobody holds it. Blocks until all have
         answered, one round timeout at most. For people: by the time it is read, it may
         not be so any more.
         """
-        round = self._new_inspection(resource)
-        self._run(round)
-        return holders_of(self._engine, round)
+        driver, round = self._driver, self._inspection(resource)
+        driver.run(round)
+        return holders_of(driver.engine, round)
 
     # --- connections ------------------------------------------------------------------
 
@@ -178,7 +173,7 @@ class FastRedlock(BaseLocks):
         QuorumUnreachableError if fewer than a quorum is ready.
         """
         began_ns = now_ns()
-        self._run(self._engine.new_connecting())
+        self._driver.run(self._driver.engine.new_connecting())
         self._check_connected(began_ns)
 
     def close(self) -> None:
@@ -189,7 +184,7 @@ class FastRedlock(BaseLocks):
         comes later opens connections of its own for it; every other call raises
         FastRedlockError then.
         """
-        engine_close(self._engine, CLOSE_WITHIN_NS)
+        self._driver.close()
 
     def __enter__(self) -> FastRedlock:
         return self
@@ -202,18 +197,3 @@ class FastRedlock(BaseLocks):
         traceback: TracebackType | None,
     ) -> None:
         self.close()
-
-    # --- for leases -------------------------------------------------------------------
-
-    def _run(self, work: Round | Batch) -> None:
-        try:
-            warnings = engine_run(self._engine, work)
-        except ClosedError as error:
-            raise FastRedlockError("this FastRedlock is closed") from error
-        except StateError as error:
-            raise InternalError(f"please report this: {error}") from error
-        if warnings > self._warned:
-            self._log_warnings()
-
-    def _abandon(self, work: Round | Batch) -> None:
-        engine_abandon(self._engine, work)

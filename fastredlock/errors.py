@@ -1,22 +1,22 @@
-"""The errors of fastredlock, sorted by whose move it is.
+"""The errors of fastredlock, sorted by the remedy.
 
     FastRedlockError
-     +-- ConfigurationError (ValueError)   the caller's: raised before any I/O
+     +-- ConfigurationError (ValueError)   a bad argument: raised before any I/O
      |    +-- TokenReusedError             new_token gave an old one: give a fresh one
      +-- AcquireError                      carries a vote per master
      |    +-- ResourceTakenError           try later: others hold it
      |    +-- QuorumUnreachableError       look at the servers
      |    +-- ValidityExhaustedError       ttl too short for these round trips
      +-- LeaseLostError                    stop working: others may hold it
-     +-- InternalError                     ours: please report it
+     +-- InternalError                     a bug of ours: please report it
 
-A message names the resource, the counts and what each master said; never a token and
-never a password.
+A message names the resource, the counts and the vote of each master; never a token
+and never a password.
 """
 
 from __future__ import annotations
 
-from .votes import MasterVote, Resource, describe_votes, printable
+from ._reports.votes import MasterVote, Resource, describe_votes, printable
 
 
 class FastRedlockError(Exception):
@@ -97,8 +97,8 @@ class ResourceTakenError(AcquireError):
 class QuorumUnreachableError(AcquireError):
     """Report that fewer than a quorum of masters could answer: look at the servers.
 
-    The votes say for each master what is wrong with it. A server that comes back is
-    found by the next acquire; nothing needs to be reset.
+    Each vote names the fault of its master. A server that comes back is found by
+    the next acquire; nothing needs to be reset.
     """
 
     what_happened = "fewer than a quorum of masters could answer"
@@ -107,7 +107,7 @@ class QuorumUnreachableError(AcquireError):
 class ValidityExhaustedError(AcquireError):
     """Report that a quorum granted, but too late: no validity was left.
 
-    Use a longer ttl, or find out what made the round slow; the keys are rolled back.
+    Use a longer ttl, or find out why the round was slow; the keys are rolled back.
     """
 
     what_happened = "granted by a quorum, but the round used the validity up"
@@ -116,9 +116,9 @@ class ValidityExhaustedError(AcquireError):
 class LeaseLostError(FastRedlockError):
     """Report that a lease is, or may be, no longer ours: stop the protected work.
 
-    Attributes: `resource`, `votes` (of the round that told, else empty), `remaining`
-    (s of the old validity left; above 0 only where an extension went unconfirmed and
-    the lease still stands until then).
+    Attributes: `resource`, `votes` (of the round that found it, else empty),
+    `remaining` (s of the old validity left; above 0 only where an extension went
+    unconfirmed and the lease still stands until then).
     """
 
     def __init__(
@@ -135,5 +135,5 @@ class LeaseLostError(FastRedlockError):
         self.remaining = remaining
 
     def __str__(self) -> str:
-        told = f": {describe_votes(self.votes)}" if self.votes else ""
-        return f"{printable(self.resource)}: {self.reason}{told}"
+        votes = f": {describe_votes(self.votes)}" if self.votes else ""
+        return f"{printable(self.resource)}: {self.reason}{votes}"

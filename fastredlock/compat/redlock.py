@@ -24,18 +24,18 @@ from .. import (
     TokenReusedError,
     ValidityExhaustedError,
 )
-from ._shared import (
+from ._common.first_try import try_once
+from ._common.shared import (
     SameServerAllowed,
     key_name,
     shared_locks,
     token_source,
-    try_once,
 )
 
 __all__ = ["CannotObtainLock", "Lock", "MultipleRedlockException", "Redlock"]
 
 UNKNOWN = ReleaseStatus.UNKNOWN
-DEFAULT_TTL = 10  # s; what adopt() assumes of a lock that it knows nothing of
+DEFAULT_TTL = 10  # s; adopt() assumes it of a lock of which nothing is known
 
 KEY_LENGTH = 22
 _CHARACTERS = (ascii_letters + digits).encode()
@@ -71,7 +71,7 @@ class MultipleRedlockException(Exception):  # noqa: N818 - its name
 class Redlock:
     """Take locks on a majority of servers; see redlock-py for how it is used.
 
-    `connection_list`: redis-py URLs, dicts of its arguments, or clients, whose settings
+    `connection_list`: redis-py URLs, dicts of its arguments, or clients: their settings
     are copied; raises Warning for one that cannot be. `retry_count` tries in all,
     `retry_delay` s between them.
     """
@@ -125,7 +125,7 @@ class Redlock:
         return False
 
     def unlock(self, lock: Any) -> None:
-        """Release what has this `resource` and `key`; what is gone is no error."""
+        """Release the lock of this `resource` and `key`; a lost one is no error."""
         # How long a server that is away now is sent the release when it comes back.
         longest = 2 * getattr(lock, "validity", 0) / 1000
         ttl = longest if longest > DEFAULT_TTL else None
@@ -145,7 +145,7 @@ class Redlock:
     def unlock_instance(self, server: object, resource: Any, val: bytes | str) -> None:
         """Release the lock on one server alone, over a connection made for this call.
 
-        Logs what went wrong, and raises nothing.
+        Logs an error, and raises nothing.
         """
         with FastRedlock([server]) as alone:
             if alone.adopt(key_name(resource), val).release() is UNKNOWN:

@@ -56,7 +56,7 @@ class Worker:
             raise self.death() from None
 
     def read(self) -> Outcome | None:
-        """Read what is there, without waiting; return the outcome once complete."""
+        """Read the output so far, without waiting; return the outcome once complete."""
         chunk = self.stdout.read(_READ_BYTES)
         if not chunk:
             raise self.death()
@@ -78,7 +78,7 @@ class Worker:
         return DemoError(message, ExitStatus.WORKER_DIED)
 
     def dismiss(self) -> None:
-        """Close the worker's stdin: it releases what it holds and ends."""
+        """Close the worker's stdin: it releases its lock and ends."""
         self._stdin.close()
 
     def wait(self, timeout: float) -> None:
@@ -91,7 +91,7 @@ class Worker:
         self.stdout.close()
 
     def kill(self) -> None:
-        """Give a worker whose stdout has ended a moment to end too, then kill it."""
+        """Give a worker a moment to end after its stdout has ended, then kill it."""
         try:
             self._process.wait(1.0)
         except subprocess.TimeoutExpired:

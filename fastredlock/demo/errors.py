@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class ExitStatus(IntEnum):
-    """What `fastredlock demo` tells the shell; `fastredlock demo --help` lists it."""
+    """The exit status of `fastredlock demo`; `fastredlock demo --help` lists them."""
 
     OK = 0
     LOST_UPDATES = 1

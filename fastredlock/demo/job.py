@@ -1,4 +1,4 @@
-"""Say what the demo asks of a worker process and what that answers.
+"""The jobs of the demo for a worker process, and the outcomes it sends back.
 
 One `Job` is one JSON line on the worker's stdin, its `Outcome` one JSON line on the
 worker's stdout. While a job runs, the two look at the same `CounterFile`s instead:
@@ -18,7 +18,7 @@ from typing import Any
 
 
 class Work(str, Enum):
-    """What a worker does for one job."""
+    """The work of one job."""
 
     CHECK = "check"  # take and release one lease: are the masters there?
     WITHOUT_LOCK = "without the lock"
@@ -28,7 +28,7 @@ class Work(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """Tell one worker what to do, on which masters, for how long."""
+    """Give one worker its work, the masters, and the time."""
 
     work: Work
     masters: tuple[str, ...]
@@ -55,7 +55,7 @@ _TEXTS_MAX = 20  # per master; a text can hold a number, and so be new every tim
 
 @dataclass(slots=True)
 class MasterTally:
-    """Count what one master voted, and with which texts."""
+    """Count the votes of one master, and their texts."""
 
     master: str
     counts: Counter[str] = field(default_factory=Counter)  # by the names of `Vote`
@@ -74,7 +74,7 @@ class MasterTally:
 
 @dataclass(slots=True)
 class Outcome:
-    """Count what one worker did in one job; `merged` adds up several workers'."""
+    """Count the results of one worker in one job; `merged` adds up several workers'."""
 
     leases: int = 0
     taken: int = 0  # rounds that found it taken
@@ -149,7 +149,7 @@ class CounterFile:
     """Keep one number in a file that several processes read and write.
 
     Eight bytes, one system call each way: a reader never sees half a number, yet read,
-    add, write is three steps, and whoever comes between them has its update lost.
+    add, write is three steps, and another worker between them loses its update.
     """
 
     def __init__(self, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Print what a finished demo has found: how fast, who voted what, what was lost."""
+"""Print the results of a finished demo: its speed, the votes, the lost updates."""
 
 from __future__ import annotations
 

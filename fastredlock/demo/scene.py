@@ -1,4 +1,4 @@
-"""Hold what is known about a running demo: its phases, masters and events.
+"""Hold the state of a running demo: its phases, masters and events.
 
 The demo writes it, a view shows it, whenever it likes; nothing here does any I/O.
 """
@@ -13,7 +13,7 @@ from .job import Outcome, Work
 
 
 class Condition(str, Enum):
-    """What the demo has done to one of its own masters."""
+    """The state of one of the demo's own masters."""
 
     UP = "up"
     STOPPED = "stopped"
@@ -48,7 +48,7 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Say what happened, `at` seconds after the start."""
+    """Describe an event, `at` seconds after the start."""
 
     at: float
     text: str

@@ -30,7 +30,7 @@ class View(Protocol):
         """Show the scene as it is now; called every `_TICK`."""
 
     def report(self, scene: Scene) -> None:
-        """Show what the finished demo has found."""
+        """Show the results of the finished demo."""
 
     def close(self) -> None:
         """Give the terminal back; nothing happens the second time."""

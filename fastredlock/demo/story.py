@@ -30,7 +30,7 @@ _SIDE_SECONDS_MAX = 2.0  # longer tells no more: the time goes to the locked pha
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Say what the command line asked for; `masters` None: start our own."""
+    """Hold the options of the command line; `masters` None: start our own."""
 
     masters: tuple[str, ...] | None
     workers: int
@@ -45,7 +45,7 @@ def play(options: Options) -> int:
         try:
             return _play(options, signals)
         except Exception:
-            signals.check()  # what failed may have been hit by the same signal
+            signals.check()  # the failure may come from the same signal
             raise
 
 
@@ -113,7 +113,7 @@ def _first_scene(options: Options) -> Scene:
 
 
 def _check(stage: Stage) -> None:
-    """Take one lease, so that what is wrong with the masters shows at once."""
+    """Take one lease, so that a fault of the masters shows at once."""
     phase = Phase(Work.CHECK, _CHECK_SECONDS)
     stage.run(phase, 1)
     if phase.outcome.misconfigured:

@@ -21,7 +21,7 @@ class Act:
 
 
 def trouble(masters: LocalMasters, scene: Scene) -> list[Act]:
-    """Return what to do to them: one master stops, later another hangs."""
+    """Return the faults to cause: one master stops, later another hangs."""
     return [
         Act(0.25, partial(_stop, masters, scene)),
         Act(0.50, partial(_pause, masters, scene)),

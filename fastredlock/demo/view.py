@@ -74,7 +74,7 @@ class LineView:
         self._printed: set[object] = set()
 
     def show(self, scene: Scene) -> None:
-        """Print what has happened since the last call."""
+        """Print the events since the last call."""
         if self._is_new(_title):
             self._print(_title(scene))
         for event in scene.events:
@@ -102,8 +102,8 @@ class LineView:
 
 
 def _title(scene: Scene) -> str:
-    whose = "your own masters" if scene.conditions is None else "5 local masters"
-    return f"fastredlock demo: {scene.workers} processes, one counter, {whose}"
+    owner = "your own masters" if scene.conditions is None else "5 local masters"
+    return f"fastredlock demo: {scene.workers} processes, one counter, {owner}"
 
 
 def _line(phase: Phase) -> str:

@@ -94,7 +94,7 @@ def work_alone(job: Job, counters: Counters) -> Outcome:
 
 
 def check(job: Job, counters: Counters) -> Outcome:
-    """Take and release one lease; the outcome says what every master answered."""
+    """Take and release one lease; the outcome has the vote of every master."""
     outcome = Outcome()
     try:
         with FastRedlock(job.masters, job.resource, ttl=job.ttl) as locks:
@@ -132,7 +132,7 @@ def try_to_take(locks: FastRedlock, timeout: float, outcome: Outcome) -> Lease |
 
 
 def give_back(lease: Lease, outcome: Outcome) -> None:
-    """Release `lease`, time it, and count what each master had voted for it."""
+    """Release `lease`, time it, and count the vote of each master for it."""
     started_ns = time.perf_counter_ns()
     lease.release()
     outcome.release_us[(time.perf_counter_ns() - started_ns) // 1000] += 1

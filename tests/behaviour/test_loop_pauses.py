@@ -51,7 +51,7 @@ def test_acquire_when_its_timeout_ends_then_tries_at_its_end_and_not_before(
 def test_delay_when_cancelled_then_leaves_no_timer(kind: str, urls: list[str]) -> None:
     async def main() -> None:
         async with FastRedlock(urls) as locks:
-            driver = locks._loop_driver()
+            driver = locks._driver.here()
             delay = driver.sleep(3600)
             task = asyncio.ensure_future(asyncio.wait_for(wait(delay), 10))
             await asyncio.sleep(0)
@@ -241,8 +241,8 @@ def test_memory_when_there_are_many_pairs_then_stays_flat(
         used = []
         for _ in range(3):
             await asyncio.gather(*[many(i) for i in range(100)])
-            assert locks._driver is not None
-            while locks._driver.owes_replies():  # noqa: ASYNC110
+            assert locks._driver.current is not None
+            while locks._driver.current.owes_replies():  # noqa: ASYNC110
                 await asyncio.sleep(0.001)  # the slowest masters hold rounds
             gc.collect()
             used.append(sys.getallocatedblocks())

@@ -129,7 +129,7 @@ def test_threads_when_they_want_the_same_in_opposite_order_then_each_has_one_hol
         assert len(held) == len(set(held))
         adopted = [locks.acquire(name, timeout=0) for name in names[:3]]
         assert all(lease is None for lease in adopted if lease in held)
-        for server in locks._settings.endpoints:
+        for server in locks._driver.settings.endpoints:
             with redis.Redis(host=server.host, port=int(server.port)) as raw:
                 raw.flushall()
 

@@ -274,14 +274,14 @@ def test_release_of_all_when_it_may_not_look_then_is_an_error_and_not_a_no(
 
 
 def run(locks: FastRedlock, round: Round) -> Verdict:
-    locks._run(round)
+    locks._driver.run(round)
     return round.verdict
 
 
 @pytest.fixture
 def new_lease(locks: FastRedlock) -> Callable[[], Round]:
     """Return what makes the round of an acquire of all keys."""
-    ask = locks._engine.new_round_of_all
+    ask = locks._driver.engine.new_round_of_all
     return lambda: ask(int(Operation.ACQUIRE), tuple(KEYS), draw_token(), TERMS)
 
 
@@ -297,11 +297,11 @@ def test_keys_when_taken_extended_and_released_then_by_a_quorum_each_time(
     assert run(locks, lease) is Verdict.WON
     assert run(locks, new_lease()) is Verdict.TAKEN
     longer = Terms(60_000, 602_000_000, 500_000_000)
-    assert run(locks, locks._engine.new_extension(lease, longer)) is Verdict.WON
+    assert run(locks, locks._driver.engine.new_extension(lease, longer)) is Verdict.WON
     locks.holders()  # waits for what the slowest do
     assert everywhere(servers) == [[lease.token] * 5] * 3
     assert all(server.pttl(key) > 50_000 for server in servers for key in KEYS)
-    assert run(locks, locks._engine.new_release(lease, longer)) is Verdict.WON
+    assert run(locks, locks._driver.engine.new_release(lease, longer)) is Verdict.WON
     locks.holders()
     assert everywhere(servers) == [[None] * 5] * 3
 
@@ -323,7 +323,10 @@ def test_keys_when_the_scripts_were_flushed_then_are_taken_and_released_all_the_
     locks: FastRedlock, servers: list[redis.Redis], new_lease: Callable[[], Round]
 ) -> None:
     lease = new_lease()
-    for round in (lambda: lease, lambda: locks._engine.new_release(lease, TERMS)):
+    for round in (
+        lambda: lease,
+        lambda: locks._driver.engine.new_release(lease, TERMS),
+    ):
         for server in servers:
             server.script_flush()
         assert run(locks, round()) is Verdict.WON
@@ -338,7 +341,7 @@ def test_keys_when_adopted_by_their_token_then_can_be_released(
 ) -> None:
     lease = new_lease()
     assert run(locks, lease) is Verdict.WON
-    adopted = locks._engine.new_adopted_of_all(tuple(KEYS), lease.token, TERMS)
-    assert run(locks, locks._engine.new_release(adopted, TERMS)) is Verdict.WON
+    adopted = locks._driver.engine.new_adopted_of_all(tuple(KEYS), lease.token, TERMS)
+    assert run(locks, locks._driver.engine.new_release(adopted, TERMS)) is Verdict.WON
     locks.holders()
     assert everywhere(servers) == [[None] * 5] * 3

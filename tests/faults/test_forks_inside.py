@@ -180,7 +180,7 @@ def test_child_when_forked_in_a_close_then_ends(
         locks.acquire(KEY, timeout=0)
     thread = threading.Thread(target=locks.close)
     thread.start()
-    assert wait_until(lambda: locks._engine.is_closed)
+    assert wait_until(lambda: locks._driver.engine.is_closed)
 
     def use() -> str:
         with pytest.raises(FastRedlockError) as raised:

@@ -49,7 +49,7 @@ def reconnect(locks: FastRedlock) -> None:
     def are_ready() -> bool:
         with suppress(QuorumUnreachableError):
             locks.connect()
-        return {state.name for state, _ in locks._engine.states} == {"READY"}
+        return {state.name for state, _ in locks._driver.engine.states} == {"READY"}
 
     assert wait_until(are_ready)
 

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 import redis
 
-from fastredlock import scripts
+from fastredlock._options import scripts
 from fastredlock.testing import LocalMasters
 from tests.support.fake_server import FakeServer
 from tests.support.proxy import PATIENCE, Proxy, swallowed_syn

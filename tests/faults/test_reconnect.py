@@ -18,7 +18,7 @@ MS = 1_000_000
 
 def pauses(locks: FastRedlock, times: int) -> list[int]:
     """Fail to connect again and again; return the ms until each next try is due."""
-    engine, now, found = locks._engine, MS, []
+    engine, now, found = locks._driver.engine, MS, []
     for _ in range(times):
         assert core.engine_due(engine, False, now) == [0]
         core.engine_on_lost(engine, 0, "refused", now)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from hashlib import sha1
 from typing import NamedTuple
 
-from fastredlock import scripts
+from fastredlock._options import scripts
 
 
 class Edit(NamedTuple):
@@ -115,13 +115,13 @@ MUTANTS = (
         "DEL without token check",
         (
             Edit(
-                "fastredlock/scripts.py",
+                "fastredlock/_options/scripts.py",
                 "b'if redis.call(\"get\",KEYS[1])==ARGV[1] then '\n"
                 "    b'return redis.call(\"del\",KEYS[1]) else return 0 end'\n",
                 "b'return redis.call(\"del\",KEYS[1])'\n",
             ),
             Edit(
-                "fastredlock/scripts.py",
+                "fastredlock/_options/scripts.py",
                 'RELEASE_SHA1 = b"79b954ef3863314d4ff2324b4a520053b6dcc018"',
                 "import hashlib\n"
                 "RELEASE_SHA1 = hashlib.sha1(RELEASE).hexdigest().encode()",
@@ -133,14 +133,14 @@ MUTANTS = (
         "extend re-creates a lost key",
         (
             Edit(
-                "fastredlock/scripts.py",
+                "fastredlock/_options/scripts.py",
                 "b'return redis.call(\"pexpire\",KEYS[1],ARGV[2]) else return 0 end'\n",
                 "b'return redis.call(\"pexpire\",KEYS[1],ARGV[2]) else return '\n"
                 '    b\'redis.call("set",KEYS[1],ARGV[1],"NX","PX",ARGV[2]) \'\n'
                 "    b'and 1 or 0 end'\n",
             ),
             Edit(
-                "fastredlock/scripts.py",
+                "fastredlock/_options/scripts.py",
                 'EXTEND_SHA1 = b"03be00070a274ed8e4d6ec301dc2dfa5556fc90c"',
                 "import hashlib\n"
                 "EXTEND_SHA1 = hashlib.sha1(EXTEND).hexdigest().encode()",
@@ -152,7 +152,7 @@ MUTANTS = (
         "extend counts after the validity is over",
         (
             Edit(
-                "fastredlock/lease.py",
+                "fastredlock/_locking/lease.py",
                 "is_in_time = self._is_adopted() or "
                 "round.closed_ns < self._valid_until_ns",
                 "is_in_time = True",
@@ -207,7 +207,7 @@ MUTANTS = (
         "token forgotten before the release is confirmed",
         (
             Edit(
-                "fastredlock/lease.py",
+                "fastredlock/_locking/lease.py",
                 "if self._status is not None and self._status is not UNKNOWN:",
                 "if self._status is not None:",
             ),
@@ -335,12 +335,12 @@ MUTANTS = (
         "acquire repeated by a plain SET, which our own key refuses",
         (
             Edit(
-                "fastredlock/scripts.py",
+                "fastredlock/_options/scripts.py",
                 "if held and held ~= ARGV[1] then",
                 "if held then",
             ),
             Edit(
-                "fastredlock/scripts.py",
+                "fastredlock/_options/scripts.py",
                 scripts.ACQUIRE_AGAIN_SHA1.decode(),
                 sha1(
                     scripts.ACQUIRE_AGAIN.replace(
@@ -399,7 +399,7 @@ MUTANTS = (
         "round timeout grows with the ttl without end",
         (
             Edit(
-                "fastredlock/_settings.py",
+                "fastredlock/_options/settings.py",
                 "min(share_ns, LONGEST_ROUND_TIMEOUT_NS)",
                 "share_ns",
             ),
@@ -462,12 +462,12 @@ MUTANTS = (
         "retry re-uses the token",
         (
             Edit(
-                "fastredlock/_attempt.py",
+                "fastredlock/_locking/attempt.py",
                 "    while True:\n",
                 "    token = new_token()\n    while True:\n",
             ),
             Edit(
-                "fastredlock/_attempt.py",
+                "fastredlock/_locking/attempt.py",
                 "new_round(ACQUIRE, key, new_token(), terms)",
                 "new_round(ACQUIRE, key, token, terms)",
             ),
@@ -484,7 +484,7 @@ MUTANTS = (
             ),
             Edit(
                 "src_cython/context.pyx",
-                "        engine_abandon(self._locks._engine, self.round)",
+                "        engine_abandon(self._driver.engine, self.round)",
                 "        pass",
             ),
         ),
@@ -500,7 +500,7 @@ MUTANTS = (
             ),
             Edit(
                 "fastredlock/client.py",
-                "            self._abandon(acquires.batch)",
+                "            driver.abandon(acquires.batch)",
                 "            pass",
             ),
         ),
@@ -533,7 +533,7 @@ MUTANTS = (
         "lease valid in a forked child",
         (
             Edit(
-                "fastredlock/lease.py",
+                "fastredlock/_locking/lease.py",
                 "            return 0.0  # a forked child has none of its parent's "
                 "leases",
                 "            pass",
@@ -605,7 +605,7 @@ MUTANTS = (
         "key that is taken looked for after the first is set",
         (
             Edit(
-                "fastredlock/scripts.py",
+                "fastredlock/_options/scripts.py",
                 """1 then return 0 end
 end
 for _, key in ipairs(KEYS) do redis""",
@@ -613,7 +613,7 @@ for _, key in ipairs(KEYS) do redis""",
   redis""",
             ),
             Edit(
-                "fastredlock/scripts.py",
+                "fastredlock/_options/scripts.py",
                 '"px", ARGV[2]) end\nreturn 1"""\nACQUIRE_ALL_SHA1',
                 '"px", ARGV[2])\nend\nreturn 1"""\nACQUIRE_ALL_SHA1',
             ),
@@ -656,7 +656,7 @@ for _, key in ipairs(KEYS) do redis""",
         "host name of a certificate not checked",
         (
             Edit(
-                "fastredlock/_tls.py",
+                "fastredlock/_options/tls.py",
                 "context.check_hostname = tls.check_hostname",
                 "context.check_hostname = False",
             ),
@@ -717,7 +717,7 @@ for _, key in ipairs(KEYS) do redis""",
         "quarantine shortened by a client with a shorter max_ttl",
         (
             Edit(
-                "fastredlock/scripts.py",
+                "fastredlock/_options/scripts.py",
                 "  span = math.max(left, span)\n  quarantine(span)\n",
                 "  quarantine(span)\n",
             ),
@@ -728,7 +728,7 @@ for _, key in ipairs(KEYS) do redis""",
         "marker set without a quarantine",
         (
             Edit(
-                "fastredlock/scripts.py",
+                "fastredlock/_options/scripts.py",
                 "  quarantine(span)\n  redis",
                 "  redis",
             ),
@@ -847,14 +847,14 @@ for _, key in ipairs(KEYS) do redis""",
     Mutant(
         "interrupted before the first line of __exit__",
         (
-            Edit("fastredlock/lease.py", "    @guard_exit\n", ""),
-            Edit("fastredlock/lease.py", "    @guard_release\n", ""),
+            Edit("fastredlock/_locking/blocking.py", "    @guard_exit\n", ""),
+            Edit("fastredlock/_locking/blocking.py", "    @guard_release\n", ""),
         ),
         ("tests/faults/test_callers.py",),
     ),
     Mutant(
         "interrupted before the first line of __aexit__",
-        (Edit("fastredlock/_awaitable.py", "    @guard_async_exit\n", ""),),
+        (Edit("fastredlock/_locking/awaitable.py", "    @guard_async_exit\n", ""),),
         ("tests/faults/test_callers.py",),
     ),
     Mutant(
@@ -873,7 +873,7 @@ for _, key in ipairs(KEYS) do redis""",
         "call broken by a logging handler",
         (
             Edit(
-                "fastredlock/_log.py",
+                "fastredlock/_reports/log.py",
                 "    except Exception:\n",
                 "    except KeyError:\n",
             ),
@@ -1017,7 +1017,7 @@ for _, key in ipairs(KEYS) do redis""",
         "databases of one server taken outside compat",
         (
             Edit(
-                "fastredlock/url.py",
+                "fastredlock/_options/url.py",
                 "    if isinstance(masters, SameServerAllowed):",
                 "    if True:",
             ),
@@ -1137,13 +1137,13 @@ for _, key in ipairs(KEYS) do redis""",
         "value of a key told as it stands",
         (
             Edit(
-                "fastredlock/scripts.py",
+                "fastredlock/_options/scripts.py",
                 'string.gsub(value, "\\\\n", "\\\\n=")',
                 "value",
             ),
-            Edit("fastredlock/votes.py", '.replace(b"\\n=", b"\\n")', ""),
+            Edit("fastredlock/_reports/votes.py", '.replace(b"\\n=", b"\\n")', ""),
             Edit(
-                "fastredlock/scripts.py",
+                "fastredlock/_options/scripts.py",
                 "# Of several keys, all or nothing.",
                 "import hashlib\n"
                 "INSPECT_SHA1 = hashlib.sha1(INSPECT).hexdigest().encode()\n#",
@@ -1155,7 +1155,7 @@ for _, key in ipairs(KEYS) do redis""",
         "token in the context of its error",
         (
             Edit(
-                "fastredlock/_settings.py",
+                "fastredlock/_options/keys.py",
                 "        except UnicodeEncodeError:  # which keeps the value: "
                 "no other error follows it\n            return None\n",
                 "        except UnicodeEncodeError:\n"

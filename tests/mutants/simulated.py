@@ -64,7 +64,7 @@ BUGS = (
     ),
     planted(
         "...for the last ttl instead of the longest",
-        "fastredlock/lease.py",
+        "fastredlock/_locking/lease.py",
         "made.longest_terms",
         "made.terms",
     ),
@@ -94,7 +94,7 @@ BUGS = (
     ),
     planted(
         "a late shorter extension forgotten",
-        "fastredlock/_extensions.py",
+        "fastredlock/_locking/validity.py",
         "        if shorter and not is_firm(round, shorter):",
         "        if False:",
     ),

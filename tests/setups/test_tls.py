@@ -264,7 +264,7 @@ def test_password_when_a_tls_login_fails_then_is_in_no_text(
             reason(bad),
             repr(bad),
             str(bad.health()),
-            repr(bad._settings.endpoints),
+            repr(bad._driver.settings.endpoints),
         ]
     assert "WRONGPASS" in told[0]
     assert not [text for text in told if "hunter2" in text]

@@ -29,7 +29,7 @@ from fastredlock._core import (
     engine_undo,
     work_was_submitted,
 )
-from fastredlock._locks import CLOSE_WITHIN_NS
+from fastredlock._locking.driver import CLOSE_WITHIN_NS
 
 from .world import FOREVER_NS, S
 
@@ -49,7 +49,7 @@ class Driver:
 
     def __init__(self, process: Process) -> None:
         self._process = process
-        self._engine = process._engine
+        self._engine = process.engine
         self._leader: Worker | None = None
         self._requests: list[tuple[str, Round | None]] = []
         self._waiting: list[Worker] = []
@@ -68,7 +68,7 @@ class Driver:
                 if not round.is_finished:
                     yield from self._follow(worker, round)
             yield CHECKPOINT
-            engine_check_again(self._engine, round, self._process._now_ns())
+            engine_check_again(self._engine, round, self._process.now_ns())
             self._flush()
         except BaseException:
             self.undo(round)
@@ -102,20 +102,20 @@ class Driver:
 
     def _begin(self, round: Round) -> Steps:
         process, engine = self._process, self._engine
-        now_ns = process._now_ns()
+        now_ns = process.now_ns()
         if now_ns - process.polled_at_ns > S:
             yield from self._look_again()
-            now_ns = process._now_ns()
+            now_ns = process.now_ns()
         yield CHECKPOINT
         engine_take_in(engine, round, now_ns)
         process.open_due()
         yield CHECKPOINT
         if round.closed_ns:
-            yield from self._step(process._now_ns())
+            yield from self._step(process.now_ns())
 
     def _look_again(self) -> Steps:
         for _ in range(4):
-            yield from self._step(self._process._now_ns())
+            yield from self._step(self._process.now_ns())
             if not self._process.readable:
                 return
 
@@ -153,7 +153,7 @@ class Driver:
 
     def _withdraw(self, round: Round | None) -> None:
         if round is not None and not self._engine.is_closed:
-            engine_undo(self._engine, round, self._process._now_ns())
+            engine_undo(self._engine, round, self._process.now_ns())
 
     # --- engine_close -----------------------------------------------------------------
 
@@ -181,13 +181,13 @@ class Driver:
 
     def _shut(self) -> Steps:
         process, engine = self._process, self._engine
-        deadline_ns = process._now_ns() + CLOSE_WITHIN_NS
+        deadline_ns = process.now_ns() + CLOSE_WITHIN_NS
         if engine.is_closed:
             return
-        engine_begin_close(engine, process._now_ns())
-        while engine_owes(engine) and process._now_ns() < deadline_ns:
+        engine_begin_close(engine, process.now_ns())
+        while engine_owes(engine) and process.now_ns() < deadline_ns:
             yield from self._step(deadline_ns)
-        engine_end_close(engine, process._now_ns())
+        engine_end_close(engine, process.now_ns())
         process.drop_connections()
         self._wake_answered()
 
@@ -201,7 +201,7 @@ class Driver:
             limit_ns = 0  # just now, by one of these requests: nothing will come
         self._flush()
         if not (process.readable or self._requests):
-            sleep_ns = process._now_ns() + SLEEP_LIMIT_NS
+            sleep_ns = process.now_ns() + SLEEP_LIMIT_NS
             yield WAIT, min(self._engine.next_ns, limit_ns, sleep_ns)
         process.take_events()
         self._wake_answered()
@@ -222,7 +222,7 @@ class Driver:
             and not self._engine.is_closed
             and (not work_was_submitted(round))
         ):
-            engine_take_in(self._engine, round, self._process._now_ns())
+            engine_take_in(self._engine, round, self._process.now_ns())
             self._process.open_due()
 
     def _flush(self) -> None:

@@ -23,8 +23,8 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from fastredlock._core import Operation, Round, Vote, round_answers
-from fastredlock._locks import CLOSE_WITHIN_NS
-from fastredlock.lease import BaseLease, ReleaseStatus
+from fastredlock._locking.driver import CLOSE_WITHIN_NS
+from fastredlock._locking.lease import BaseLease, ReleaseStatus
 
 from .question import (
     ACQUIRE,
@@ -161,7 +161,7 @@ class Judge:
         if (
             operation != RELEASE
             and is_won
-            and (round.valid_until_ns <= process._now_ns())
+            and (round.valid_until_ns <= process.now_ns())
         ):
             self.fail("I1", f"{round.token.decode()} is granted without validity")
         if operation == ACQUIRE and not is_won:
@@ -269,7 +269,7 @@ class Judge:
 
     def on_returned(self, process: Process, took_ns: int, limit_ns: int) -> None:
         """A call has returned, undisturbed by pauses of its process."""
-        if process._engine.is_closed:
+        if process.engine.is_closed:
             limit_ns += CLOSE_WITHIN_NS  # spent by the leader for another's close()
         slack_ns = 20_000_000 + limit_ns // 50  # wake-ups, and the rates of the clocks
         if took_ns > limit_ns + slack_ns:
@@ -281,7 +281,7 @@ class Judge:
 
     def on_release_called(self, process: Process, lease: BaseLease) -> None:
         """A lease is being released."""
-        if not process._engine.is_closed:  # else the call raises, and says so
+        if not process.engine.is_closed:  # else the call raises, and says so
             self.on_ended(process, lease.token, "released", is_undone=False)
         self.on_validity(process, lease)
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from fastredlock._extensions import extensions_of
-from fastredlock.lease import BaseLease, ReleaseStatus
+from fastredlock._locking.lease import BaseLease, ReleaseStatus
+from fastredlock._locking.validity import extensions_of
 
 
 class SimLease(BaseLease):
-    """The shipped lease with a driver that is a generator; see fastredlock/lease.py."""
+    """The shipped lease with a driver that is a generator; see _locking/lease.py."""
 
     __slots__ = ()
 
     def extend(self, ttl: float | None = None) -> Iterator[Any]:
         """As Lease.extend."""
-        process, judge = self._locks, self._locks.judge
+        process, judge = self._driver, self._driver.judge
         extension, under_way = object(), extensions_of(self).under_way
         try:
             try:
@@ -31,7 +31,7 @@ class SimLease(BaseLease):
 
     def release(self) -> Iterator[Any]:
         """As Lease.release."""
-        process, judge = self._locks, self._locks.judge
+        process, judge = self._driver, self._driver.judge
         try:
             round = self._begin_release()
             judge.on_release_called(process, self)

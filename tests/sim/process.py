@@ -9,20 +9,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fastredlock import scripts
+from fastredlock import Retry
 from fastredlock._core import (
     Engine,
     MasterState,
     Round,
     Script,
     Scripts,
-    Terms,
     engine_by_hand,
     engine_take_events_at,
     fork_generation,
 )
-from fastredlock._settings import Settings
-from fastredlock.retry import Retry
+from fastredlock._options import scripts
+from fastredlock._options.settings import Settings
 
 from .driver import WAIT, Driver, Steps
 from .network import Connection, Path
@@ -62,8 +61,8 @@ class Process:
         self.polled_at_ns = 0
         self.losses = self.connects = 0
         self.tokens = 0
-        self._settings = settings
-        self._engine = Engine(
+        self.settings = settings
+        self.engine = Engine(
             settings.endpoints,
             Scripts(
                 extend=Script(scripts.EXTEND, scripts.EXTEND_SHA1),
@@ -82,18 +81,15 @@ class Process:
             b"fastredlock",
             world.random.randrange(1, 1 << 64),
         )
-        self.begun = engine_by_hand(self._engine)
+        self.begun = engine_by_hand(self.engine)
         self._driver = Driver(self)
 
-    # --- what a lease asks of its FastRedlock -----------------------------------------
+    # --- what a lease asks of its driver ----------------------------------------------
 
-    def _now_ns(self) -> int:
+    def now_ns(self) -> int:
         return self.clock.read(self.world.now_ns)
 
-    _fork_generation = staticmethod(fork_generation)
-
-    def _new_extension(self, lease_round: Round, terms: Terms) -> Round:
-        return self._engine.new_extension(lease_round, terms)
+    fork_generation = staticmethod(fork_generation)
 
     def new_token(self) -> bytes:
         """Return a token that says whose it is."""
@@ -111,7 +107,7 @@ class Process:
         yield from self._driver.run(self.running, round)
         self.judge.on_closed(self, round)
         if paused_ns == self.paused_until_ns:
-            limit_ns = self._settings.connect_timeout_ns + 2 * round.terms.timeout_ns
+            limit_ns = self.settings.connect_timeout_ns + 2 * round.terms.timeout_ns
             self.judge.on_returned(self, self.world.now_ns - called_ns, limit_ns)
 
     def begin(self, round: Round) -> None:
@@ -132,7 +128,7 @@ class Process:
     # --- engine_take_events -----------------------------------------------------------
 
     def take_events(self) -> None:
-        engine, now_ns = self._engine, self._now_ns()
+        engine, now_ns = self.engine, self.now_ns()
         self.polled_at_ns = now_ns
         arrivals, quiet = self._take_arrivals() if self.readable else NOTHING
         engine_take_events_at(engine, arrivals, quiet, now_ns)
@@ -168,16 +164,16 @@ class Process:
             )
 
     def _note_ready(self) -> None:
-        self.connects = self._engine.counters.connects
-        for index, (state, _) in enumerate(self._engine.states):
+        self.connects = self.engine.counters.connects
+        for index, (state, _) in enumerate(self.engine.states):
             connection = self.connections[index]
             if state is MasterState.READY and connection is not None:
                 connection.ready_ns = connection.ready_ns or self.world.now_ns
 
     def _close_lost(self) -> None:
         # The engine closes a descriptor itself; here its connection is another object.
-        self.losses = self._engine.counters.losses
-        for index, (state, _) in enumerate(self._engine.states):
+        self.losses = self.engine.counters.losses
+        for index, (state, _) in enumerate(self.engine.states):
             connection = self.connections[index]
             if state is MasterState.BACKOFF and connection is not None:
                 connection.give_up()
@@ -188,7 +184,7 @@ class Process:
 
     def ready_count(self) -> int:
         """Count the masters that take commands."""
-        return sum(state is MasterState.READY for state, _ in self._engine.states)
+        return sum(state is MasterState.READY for state, _ in self.engine.states)
 
     def on_readable(self, connection: Connection) -> None:
         """Wake whoever polls, if this connection is still one of ours."""

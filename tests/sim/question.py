@@ -5,8 +5,8 @@ Plain ints: an enum's members are slow to make and to hash.
 
 from __future__ import annotations
 
-from fastredlock import scripts
 from fastredlock._core import Operation, Vote
+from fastredlock._options import scripts
 
 from .server import NIL, OK, ONE, ZERO, keys_and_arguments
 

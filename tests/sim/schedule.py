@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from fastredlock import _attempt
+from fastredlock import ReleaseStatus, Retry
+from fastredlock._locking import attempt as _attempt
 from fastredlock.errors import QuorumUnreachableError, ValidityExhaustedError
-from fastredlock.lease import ReleaseStatus
 
 from .driver import SLEEP
 from .faults import DECLARED, Nemesis
@@ -97,7 +97,7 @@ class Schedule:
         round_timeout = draw.choice((None, None, 0.05))
         settings = new_settings(
             self.count, max_ttl=max_ttl, round_timeout=round_timeout,
-            ttl=self.ttls_ms[0] / 1000, retry=_attempt.Retry(unreachable_tries=3),
+            ttl=self.ttls_ms[0] / 1000, retry=Retry(unreachable_tries=3),
         )  # fmt: skip
         paths = [
             Path(self.world, self.world.between(self.base_ns, 3 * self.base_ns))
@@ -200,7 +200,7 @@ class Schedule:
                 yield SLEEP, 1200 * MS  # what a slow path still has under way
                 yield from self._use(worker)  # ...is read, and answered
                 return
-        self.judge.fail("I4", f"process {process.index} sees {process._engine.states}")
+        self.judge.fail("I4", f"process {process.index} sees {process.engine.states}")
 
     def _use(self, worker: Worker) -> Iterator[tuple[str, int]]:
         try:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from hiredis import Reader
 
-from fastredlock import scripts
+from fastredlock._options import scripts
 
 from .world import FOREVER_NS, MS, Clock, S, World
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fastredlock._attempt import attempts
+from fastredlock import Retry
 from fastredlock._core import Engine, Round, Verdict, engine_begin
-from fastredlock.retry import Retry
+from fastredlock._locking.attempt import attempts
+from fastredlock._locking.driver import new_engine
 
 from .process import new_settings
 from .world import MS, S
@@ -23,7 +24,7 @@ def attempts_of(engine: Engine, timeout_ns: int) -> Iterator[Round | float]:
 
 def test_last_try_waits_for_connections_only_as_long_as_the_sleep_has_left() -> None:
     # Seed 21 of the first simulator: an acquire with timeout=1 took 1.19 s.
-    engine = SETTINGS.new_engine()
+    engine = new_engine(SETTINGS)
     steps = attempts_of(engine, timeout_ns=S)
     first = next(steps)
     engine_begin(engine, first, S - 100 * MS)  # nobody is connected: it closes at once

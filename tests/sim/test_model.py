@@ -6,7 +6,7 @@ import re
 import socket
 from urllib.parse import urlsplit
 
-from fastredlock import scripts
+from fastredlock._options import scripts
 
 from .judge import Judge
 from .scenarios import Stage

@@ -1,6 +1,6 @@
 """What a client's threads do: acquire, hold, extend, release, give up, be interrupted.
 
-The acquire is `Acquisition.run` of fastredlock/client.py with the shipped generator of
+The acquire is `Acquisition.run` of _locking/blocking.py with the shipped generator of
 attempts; the lease is the shipped BaseLease. A worker is a generator that the world
 resumes; at each of its yields it may find its process paused, or an exception thrown.
 """
@@ -12,16 +12,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from fastredlock._attempt import attempts
+from fastredlock import ReleaseStatus
 from fastredlock._core import ClosedError, Round
-from fastredlock._settings import encode_resource, encode_resources
+from fastredlock._locking.attempt import attempts
+from fastredlock._options.keys import encode_resource, encode_resources
 from fastredlock.errors import (
     FastRedlockError,
     LeaseLostError,
     QuorumUnreachableError,
     ValidityExhaustedError,
 )
-from fastredlock.lease import ReleaseStatus
 
 from .driver import CHECKPOINT, MUTEX, SLEEP, WAIT
 from .lease import SimLease
@@ -177,12 +177,12 @@ class Worker:
             key = encode_resource(resources)
         else:
             key = encode_resources(resources)
-        settings, began_ns = process._settings, process._now_ns()
+        settings, began_ns = process.settings, process.now_ns()
         terms, called_ns = settings.terms(ttl_ms / 1000), self.world.now_ns
         pauses_before, is_undisturbed = process.paused_until_ns, True
         try:
             for step in attempts(
-                process._engine, resources, key, terms,
+                process.engine, resources, key, terms,
                 process.new_token, settings.retry, timeout_ns,
                 began_ns,
             ):  # fmt: skip

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fastredlock import scripts
 from fastredlock._core import (
     Engine,
     Operation,
@@ -19,7 +18,8 @@ from fastredlock._core import (
     engine_on_connected,
     engine_take_outgoing,
 )
-from fastredlock._endpoint import Endpoint
+from fastredlock._options import scripts
+from fastredlock._options.endpoint import Endpoint
 
 MS = 1_000_000
 S = 1_000_000_000

@@ -23,7 +23,7 @@ from fastredlock._core import (
     Verdict,
     Vote,
 )
-from fastredlock._endpoint import Endpoint
+from fastredlock._options.endpoint import Endpoint
 
 MS = 1_000_000  # ns
 S = 1_000_000_000  # ns

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from fastredlock import Retry
-from fastredlock._settings import Settings
+from fastredlock._options.settings import Settings
 
 MASTERS = ["redis://a", "redis://b", "redis://c"]
 

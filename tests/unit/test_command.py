@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastredlock import scripts
+from fastredlock._options import scripts
 from fastredlock._core import (
     Script,
     encode_acquire,

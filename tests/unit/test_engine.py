@@ -28,7 +28,7 @@ from fastredlock._core import (
     now_ns,
     vote_of_reply,
 )
-from fastredlock.lease import Lease
+from fastredlock import Lease
 from tests.support.by_hand import (
     HELLO,
     MS,
@@ -235,9 +235,9 @@ def test_extension_when_confirmed_after_the_validity_then_is_lost() -> None:
     # No connection is needed: the rounds are opened and answered by hand.
     with FastRedlock([("127.0.0.1", 1)], ttl=10) as locks:
         now = now_ns()
-        taken = locks._engine.new_round(0, b"r", b"t", TERMS)
+        taken = locks._driver.engine.new_round(0, b"r", b"t", TERMS)
         taken.open(now)
-        lease = Lease(locks, "r", taken)
+        lease = Lease(locks._driver, "r", taken)
         extension = lease._begin_extend(10, lease)
         extension.open(now + S)
         after = taken.valid_until_ns
@@ -249,9 +249,9 @@ def test_extension_when_confirmed_after_the_validity_then_is_lost() -> None:
 
 def test_release_when_no_quorum_answered_then_can_be_tried_again() -> None:
     with FastRedlock([("127.0.0.1", 1)], ttl=10) as locks:
-        taken = locks._engine.new_round(0, b"r", b"t", TERMS)
+        taken = locks._driver.engine.new_round(0, b"r", b"t", TERMS)
         taken.open(now_ns())
-        lease = Lease(locks, "r", taken)
+        lease = Lease(locks._driver, "r", taken)
         release = lease._begin_release()
         assert release is not None
         release.open(now_ns())

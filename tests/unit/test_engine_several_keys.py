@@ -7,7 +7,7 @@ from collections.abc import Callable
 import hiredis
 import pytest
 
-from fastredlock import scripts
+from fastredlock._options import scripts
 from fastredlock._core import (
     Engine,
     Operation,

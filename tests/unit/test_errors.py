@@ -199,7 +199,7 @@ def test_lost_extension_shows_no_token() -> None:
 
 def test_repr_of_what_knows_a_password_does_not_show_it() -> None:
     locks = FastRedlock([f"redis://user:{SECRET}@a", f"redis://:{SECRET}@b"])
-    settings, engine = locks._settings, locks._engine
+    settings, engine = locks._driver.settings, locks._driver.engine
     known = [locks, settings, settings.endpoints, engine, engine.states]
     assert SECRET not in repr([*known, engine.master_names])
     assert repr(locks) == "<FastRedlock a:6379, b:6379>"

@@ -21,47 +21,67 @@ PACKAGE = Path(fastredlock.__file__).parent
 SOURCE = PACKAGE.parent / "src_cython"
 
 # What each module may import, besides the standard library.
-BASE = {"errors", "votes"}
+BASE = {"errors", "_reports.votes"}
 ARROWS: dict[str, set[str]] = {
-    "scripts": set(),
-    "stats": set(),
-    "votes": {"_core"},  # its enums, and only inside a function
-    "errors": {"votes"},
-    "retry": {"errors"},
-    "_extensions": set(),
-    "_log": set(),
-    "lease": {"_core", "_extensions", *BASE},  # its exit is a function of the core
-    "_clients": {"errors"},
-    "_endpoint": {"errors"},
-    "url": {"errors", "_clients", "_endpoint"},
-    "health": {"_core"},
-    "_tls": {"_endpoint", "errors"},
-    "_settings": {
-        *("_core", "_endpoint", "_log", "_tls", "errors", "retry", "scripts", "url"),
-        "votes",
+    "_reports.votes": {"_core"},  # its enums, and only inside a function
+    "errors": {"_reports.votes"},
+    "_reports.stats": set(),
+    "_reports.health": set(),
+    "_reports.log": set(),
+    "_options.scripts": set(),
+    "_options.keys": BASE,
+    "_options.retry": {"errors"},
+    "_options.redis_py": {"errors"},
+    "_options.endpoint": {"errors"},
+    "_options.tls": {"_options.endpoint", "errors"},
+    "_options.url": {"_options.endpoint", "_options.redis_py", "errors"},
+    "_options.settings": {
+        *("_core", "_options.keys", "_options.retry", "_options.url"),
+        *("_reports.log", "errors"),
     },
-    "_attempt": {"_core", "lease", "retry", *BASE},
-    "_acquisition": {
-        *("_attempt", "_core", "_settings", "errors", "lease", "votes"),
+    "_locking.driver": {
+        *("_core", "_options.scripts", "_options.tls", "_reports.log", "errors"),
     },
-    "_batch": {"_attempt", "_core", "_settings", "lease", *BASE},
-    "_locks": {"_core", "_log", "_settings", "health", "retry", "stats", *BASE},
+    "_locking.loop_driver": {"_core", "_locking.driver", "errors"},
+    "_locking.attempt": {"_core", "_options.retry", *BASE},
+    "_locking.acquisition": {
+        *("_core", "_locking.attempt", "_options.keys", "_options.settings", *BASE),
+    },
+    "_locking.validity": {"_core"},
+    "_locking.lease": {"_core", "_locking.validity", *BASE},
+    "_locking.batch": {
+        *("_core", "_locking.attempt", "_locking.lease", "_options.keys", "errors"),
+    },
+    "_locking.blocking": {  # its exits are functions of the core
+        *("_core", "_locking.acquisition", "_locking.lease", "_locking.validity"),
+        "_options.keys",
+    },
+    "_locking.awaitable": {
+        *("_core", "_locking.acquisition", "_locking.lease", "_locking.validity"),
+        "_options.keys",
+    },
+    "_locking.base": {
+        *("_core", "_options.keys", "_options.settings"),
+        *("_reports.health", "_reports.stats", *BASE),
+    },
     "client": {
-        *("_acquisition", "_batch", "_core", "_locks", "_settings", "lease", *BASE),
-    },
-    "_awaitable": {
-        *("_acquisition", "_core", "_extensions", "_settings", "lease", *BASE),
+        *("_core", "_locking.base", "_locking.batch", "_locking.blocking"),
+        *("_locking.driver", "_locking.lease", "_options.keys", "_reports.votes"),
     },
     "asyncio": {
-        *("_awaitable", "_batch", "_core", "_locks", "_settings", "lease", *BASE),
+        *("_core", "_locking.base", "_locking.batch", "_locking.awaitable"),
+        *("_locking.loop_driver", "_locking.lease", "_options.keys", "_reports.votes"),
     },
     "testing": set(),
 }
 PUBLIC = {
-    *("", "asyncio", "testing", "client", "errors", "lease", "retry", "stats"),
-    "url",  # for compat: that masters may be databases of one server
+    *("", "asyncio", "testing", "client", "errors"),
+    "_options.url",  # for compat: that masters may be databases of one server
 }
-SMALL = ["errors", "retry", "url", "scripts", "votes", "stats"]
+SMALL = [
+    *("errors", "_options.retry", "_options.url", "_options.scripts"),
+    *("_reports.votes", "_reports.stats"),
+]
 HEAVY = {"asyncio", "ssl", "argparse", "redis", "logging", "inspect", "socket"}
 
 
@@ -206,7 +226,7 @@ def test_pure_part_of_the_core_reads_no_clock_and_no_descriptor(name: str) -> No
         ("import os.path, ssl", {"os.path", "ssl"}),
         ("from os import path", {"os"}),
         ("from .errors import X", {"fastredlock.errors"}),
-        ("from . import scripts, Lease", {"fastredlock.scripts"}),
+        ("from . import errors, Lease", {"fastredlock.errors"}),
         ("from . import Lease", {"fastredlock"}),
         ("from fastredlock import _core", {"fastredlock._core"}),
         ("def f():\n    import ssl", {"ssl"}),

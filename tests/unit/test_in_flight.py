@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hiredis import Reader
 
-from fastredlock import scripts
+from fastredlock._options import scripts
 from fastredlock._core import (
     Engine,
     MasterState,

@@ -236,6 +236,6 @@ def test_lease_that_was_released_stays_so_when_an_extension_ends() -> None:
 def test_extension_never_counts_for_another_that_is_not_confirmed() -> None:
     locks = ScriptedLocks("GG.", "GG.", took_ns=0)
     grant = taken(locks)._round
-    lease = SlowToHear(locks, "orders:42", grant)
+    lease = SlowToHear(locks._driver, "orders:42", grant)
     lease.extend(10)
     assert lease.remaining() <= VALIDITY_NS / 1e9

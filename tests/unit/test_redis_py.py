@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from fastredlock._options.url import Endpoint, TLSSettings, parse_masters
 from fastredlock.errors import ConfigurationError
-from fastredlock.url import Endpoint, TLSSettings, parse_masters
 
 redis = pytest.importorskip("redis")
 aioredis = pytest.importorskip("redis.asyncio")

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from fastredlock import NO_EXPIRY, ConfigurationError, FastRedlock, FastRedlockError
 from fastredlock._core import MasterState
-from fastredlock._settings import Settings, encode_resource, timeout_to_ns
+from fastredlock._options.keys import encode_resource
+from fastredlock._options.settings import Settings, timeout_to_ns
 from tests.support.rounds import MS, S, thorough
 from tests.support.settings import MASTERS, new_settings
 
@@ -54,7 +55,7 @@ BAD_RESOURCES = [
 
 def assert_untouched(locks: FastRedlock) -> None:
     """Check that nothing was sent, and no connection begun."""
-    assert all(state is MasterState.CLOSED for state, _ in locks._engine.states)
+    assert all(state is MasterState.CLOSED for state, _ in locks._driver.engine.states)
     assert not any(locks.stats())
 
 
@@ -97,7 +98,7 @@ def refusal_of(call: Callable[[], object]) -> str:
 def test_bad_option_is_refused_with_its_value_and_range_before_an_engine_is_made(
     options: dict[str, Any], value: str, allowed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delattr(Settings, "new_engine")
+    monkeypatch.delattr("fastredlock._locking.driver.new_engine")
     message = refusal_of(lambda: FastRedlock(MASTERS, **options))
     assert value in message
     assert allowed in message
@@ -124,7 +125,7 @@ def test_bad_option_is_refused_with_its_value_and_range_before_an_engine_is_made
 def test_bad_masters_are_refused_with_what_is_allowed_before_an_engine_is_made(
     masters: Any, value: str, allowed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delattr(Settings, "new_engine")
+    monkeypatch.delattr("fastredlock._locking.driver.new_engine")
     message = refusal_of(lambda: FastRedlock(masters))
     assert value in message
     assert allowed in message

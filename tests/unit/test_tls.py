@@ -7,7 +7,7 @@ import ssl
 import pytest
 
 from fastredlock._core import Engine, MasterState, TlsSession, draw_token
-from fastredlock._endpoint import Endpoint
+from fastredlock._options.endpoint import Endpoint
 from tests.support.by_hand import SCRIPTS, S, info, make_ready
 from tests.support.certificates import Certificates
 

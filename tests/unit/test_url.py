@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fastredlock._options.url import Endpoint, TLSSettings, parse_masters
 from fastredlock.errors import ConfigurationError
-from fastredlock.url import Endpoint, TLSSettings, parse_masters
 
 MARKER = "hunter2"
 anything = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)

@@ -14,9 +14,9 @@ import pytest
 
 import fastredlock.asyncio
 from fastredlock import ConfigurationError, FastRedlock, FastRedlockError, Retry
-from fastredlock._settings import encode_each, encode_resource, encode_token
-from fastredlock.retry import delay_of, number_of
-from fastredlock.votes import printable
+from fastredlock._options.keys import encode_each, encode_resource, encode_token
+from fastredlock._options.retry import delay_of, number_of
+from fastredlock._reports.votes import printable
 from tests.support.settings import MASTERS
 from tests.support.settings import new_settings as settings
 
@@ -153,7 +153,7 @@ def test_asyncio_api_without_a_running_loop_is_a_clear_error() -> None:
             call.send(None)
 
     async def use() -> None:
-        locks._loop_driver()
+        locks._driver.here()
 
     asyncio.run(use())
     with pytest.raises(FastRedlockError, match="without a running loop"):

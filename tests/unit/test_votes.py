@@ -7,7 +7,7 @@ import pytest
 
 from fastredlock import MasterVote, Vote
 from fastredlock._core import Operation, Round
-from fastredlock.votes import (
+from fastredlock._reports.votes import (
     connection_votes,
     describe_votes,
     holders_of,

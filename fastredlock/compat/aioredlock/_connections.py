@@ -1,4 +1,4 @@
-"""What aioredlock calls a connection, and how FastRedlock is told of it."""
+"""The connections of aioredlock, translated for FastRedlock."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 from ... import ConfigurationError
 from .sentinel import Sentinel
 
-# What aioredis has for its own sockets, pools and parsers; no part of a lock.
+# Options of aioredis for its own sockets, pools and parsers; no part of a lock.
 IGNORED = ("encoding", "loop", "maxsize", "minsize", "parser")
 CONNECT_TIMEOUTS = ("create_connection_timeout", "timeout")
 HIDDEN = "*******"
 
 
 def master_of(connection: Any) -> object:
-    """Return what FastRedlock takes for one of aioredlock's connections.
+    """Return one of aioredlock's connections as FastRedlock takes it.
 
     Raises ConfigurationError for one that has no address to copy.
     """

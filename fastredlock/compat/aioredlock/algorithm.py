@@ -22,9 +22,10 @@ from ... import (
     Vote,
 )
 from ...asyncio import FastRedlock, Lease
-from .._shared import SameServerAllowed, key_name, new_locks, token_source
-from .._shared_asyncio import patiently
+from .._common.first_try import patiently
+from .._common.shared import SameServerAllowed, key_name, new_locks, token_source
 from ._connections import master_of, without_password
+from ._votes import error_of, left_ms, token_of, unanswered
 from .errors import LockAcquiringError, LockError, LockRuntimeError
 from .lock import Lock
 
@@ -123,7 +124,7 @@ class Aioredlock:
             raise LockAcquiringError("Can not set lock") from error
 
     async def unlock(self, lock: Lock) -> None:
-        """Release it; what nobody holds any more is no error.
+        """Release it; one that nobody holds any more is no error.
 
         Raises LockRuntimeError if fewer than a quorum of the masters confirmed that it
         is gone and one could not answer, LockAcquiringError if another has it there.
@@ -135,9 +136,9 @@ class Aioredlock:
         if status is not ReleaseStatus.RELEASED:
             votes = await self._redlock.holders(key_name(lock.resource))
             if status is ReleaseStatus.UNKNOWN:
-                raise _unanswered("Can not unset lock", lock.resource, votes)
+                raise unanswered("Can not unset lock", lock.resource, votes)
             if not self._is_free(votes):
-                raise _error_of("Can not unset lock", lock.resource, votes)
+                raise error_of("Can not unset lock", lock.resource, votes)
         if self._locks.get(lock.resource) is lock:
             del self._locks[lock.resource]
 
@@ -170,13 +171,13 @@ class Aioredlock:
         make it a majority could not answer.
         """
         votes = await self._redlock.holders(key_name(resource))
-        wanted = sha256(_token_of(lock_identifier)).hexdigest()[:16]
-        lefts_ms = sorted(_left_ms(vote) for vote in votes if vote.token_hash == wanted)
+        wanted = sha256(token_of(lock_identifier)).hexdigest()[:16]
+        lefts_ms = sorted(left_ms(vote) for vote in votes if vote.token_hash == wanted)
         if len(lefts_ms) < self._quorum:
-            raise _error_of("Can not get lock", resource, votes, wanted)
-        left_ms = lefts_ms[-self._quorum]
-        # As TTL says it: rounded, and -1 without expiry.
-        left = -1 if left_ms == inf else int(left_ms + 500) // 1000
+            raise error_of("Can not get lock", resource, votes, wanted)
+        middle_ms = lefts_ms[-self._quorum]
+        # As TTL returns it: rounded, and -1 without expiry.
+        left = -1 if middle_ms == inf else int(middle_ms + 500) // 1000
         return Lock(self, resource, lock_identifier, left, valid=True)
 
     async def destroy(self) -> None:
@@ -195,7 +196,7 @@ class Aioredlock:
         name = key_name(resource)
         if identifier:
             try:
-                lease = self._redlock.adopt(name, _token_of(identifier), ttl=ttl)
+                lease = self._redlock.adopt(name, token_of(identifier), ttl=ttl)
                 await lease.extend(ttl)
                 return lease
             except LeaseLostError:
@@ -204,7 +205,7 @@ class Aioredlock:
         for tried in range(self.retry_count):
             if tried:
                 await sleep(uniform(self.retry_delay_min, self.retry_delay_max))
-            token_source.set(lambda: _token_of(identifier or uuid4()))
+            token_source.set(lambda: token_of(identifier or uuid4()))
             lock = self._redlock.lock(name, ttl=ttl, timeout=0)
             try:
                 return await patiently(self._redlock, lock.__aenter__)
@@ -241,7 +242,7 @@ class Aioredlock:
             ttl = lock.lock_timeout or 0
             lock._lease = self._redlock.adopt(
                 key_name(lock.resource),
-                _token_of(lock.id),
+                token_of(lock.id),
                 ttl=ttl if ttl >= SHORTEST else self.internal_lock_timeout,
             )
         return lock._lease
@@ -250,7 +251,7 @@ class Aioredlock:
         return sum(vote.vote is Vote.GRANTED for vote in votes) >= self._quorum
 
     def _could_answer(self, votes: Sequence[MasterVote]) -> bool:
-        answers = sum(vote.vote.name in ("GRANTED", "TAKEN") for vote in votes)
+        answers = sum(vote.vote in (Vote.GRANTED, Vote.TAKEN) for vote in votes)
         return answers >= self._quorum
 
     def __repr__(self) -> str:
@@ -262,41 +263,6 @@ class Aioredlock:
             f"retry_delay_max={self.retry_delay_max!r}, "
             f"internal_lock_timeout={self.internal_lock_timeout!r})"
         )
-
-
-def _token_of(identifier: Any) -> bytes:
-    """Return what is stored for an identifier: numbers were taken, too."""
-    return identifier if isinstance(identifier, bytes) else str(identifier).encode()
-
-
-def _left_ms(vote: MasterVote) -> float:
-    """Return what the key has left (ms); infinity without expiry."""
-    return inf if vote.remaining_ms == -1 else vote.remaining_ms or 0
-
-
-def _error_of(
-    text: str, resource: Any, votes: tuple[MasterVote, ...], ours: str = ""
-) -> LockError:
-    """Return the error of what no quorum agreed to.
-
-    As theirs: that a master could not answer is said first. Other than theirs: not
-    where others hold it on a majority, whatever is wrong with the rest.
-    """
-    others = sum(vote.vote is Vote.TAKEN and vote.token_hash != ours for vote in votes)
-    answered = sum(vote.vote in (Vote.TAKEN, Vote.GRANTED) for vote in votes)
-    if others <= len(votes) // 2 and answered < len(votes):
-        return _unanswered(text, resource, votes)
-    failure = LockAcquiringError(text)
-    failure.__cause__ = ResourceTakenError(resource, votes, 1, 0.0)
-    return failure
-
-
-def _unanswered(
-    text: str, resource: Any, votes: tuple[MasterVote, ...]
-) -> LockRuntimeError:
-    failure = LockRuntimeError(text)
-    failure.__cause__ = QuorumUnreachableError(resource, votes, 1, 0.0)
-    return failure
 
 
 def _check_validity(ttl: float) -> None:

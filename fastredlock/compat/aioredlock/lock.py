@@ -21,7 +21,7 @@ class Lock:
 
     lock_manager: Aioredlock
     resource: str
-    id: Any = field(repr=False)  # who knows it can release the lock
+    id: Any = field(repr=False)  # any process that has it can release the lock
     lock_timeout: float | None = 10.0
     valid: bool = False
 

@@ -7,7 +7,7 @@ from urllib.parse import parse_qs, urlsplit
 
 
 class SentinelConfigError(Exception):
-    """Report that a Sentinel was not told its address, or whose master it is for."""
+    """Report a Sentinel without an address, or without a master's name."""
 
 
 class Sentinel:

@@ -1,4 +1,4 @@
-"""What pottery's two Redlocks share: names, arguments, errors; all but the I/O."""
+"""The base of pottery's two Redlocks: names, arguments, errors; all but the I/O."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ... import (
     ValidityExhaustedError,
     Vote,
 )
-from .._shared import SameServerAllowed, shared_locks
+from .._common.shared import SameServerAllowed, shared_locks
 from .base import logger
 from .exceptions import (
     ExtendUnlockedLock,
@@ -33,7 +33,7 @@ class DefaultMaster(str):
 
 
 class Common:
-    """What the blocking and the awaitable Redlock share: all but the I/O."""
+    """The base of the blocking and the awaitable Redlock: all but the I/O."""
 
     __slots__ = (
         "_extension_num",
@@ -79,7 +79,7 @@ class Common:
 
     @property
     def key(self) -> str:
-        """The key on the masters, `redlock:` and what was given."""
+        """The key on the masters: `redlock:` and the given one."""
         return self._key
 
     @key.setter
@@ -163,7 +163,7 @@ def seconds_of(blocking: bool, timeout: float) -> float | None:
 
 
 def tries(seconds: float | None) -> Iterator[float | None]:
-    """Yield the timeouts of the acquires to make; the first tells who has to wait."""
+    """Yield the timeouts of the acquires to make; the first one does not wait."""
     ends = inf if seconds is None else monotonic() + seconds
     yield 0
     while (left := ends - monotonic()) > 0:

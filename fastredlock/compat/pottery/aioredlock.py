@@ -14,8 +14,8 @@ from ... import (
     ReleaseStatus,
     ValidityExhaustedError,
 )
-from .._shared import token_source
-from .._shared_asyncio import try_once
+from .._common.first_try import try_once_awaited
+from .._common.shared import token_source
 from ._common import Common, new_uuid, seconds_of, tries
 from .exceptions import PrimitiveError, QuorumNotAchieved
 
@@ -80,7 +80,7 @@ class AIORedlock(Common):
                 lease = await (
                     self._locks.acquire(self.key, ttl=ttl, timeout=left)
                     if tried
-                    else try_once(self._locks, self.key, ttl)
+                    else try_once_awaited(self._locks, self.key, ttl)
                 )
             except (QuorumUnreachableError, ValidityExhaustedError) as error:
                 self._failed(error, raise_on_redis_errors)

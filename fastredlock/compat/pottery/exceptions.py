@@ -34,7 +34,7 @@ class TooManyExtensions(PrimitiveError, RuntimeError):  # noqa: N818 - its name
 
 
 class ExtendUnlockedLock(PrimitiveError, RuntimeError):  # noqa: N818 - its name
-    """Report that a majority has the lock no more, or could not say in time."""
+    """Report that a majority has the lock no more, or did not answer in time."""
 
     _reason = "not extended"
 

@@ -17,7 +17,8 @@ from ... import (
     ReleaseStatus,
     ValidityExhaustedError,
 )
-from .._shared import token_source, try_once
+from .._common.first_try import try_once
+from .._common.shared import token_source
 from ._common import Common, DefaultMaster, new_uuid, seconds_of, tries
 from .base import logger
 from .exceptions import PrimitiveError, QuorumNotAchieved

@@ -20,14 +20,14 @@ from typing import Literal
 from redis.exceptions import LockNotOwnedError, RedisError
 
 from ... import ConfigurationError, Lease, QuorumUnreachableError
-from .._calls import ask, give_back, prolong, take
-from .._redis_py import PAUSES, draw_token, encoded, is_held, new_locks
-from .._shared import shared_locks
+from .._common.calls import ask, give_back, prolong, take
+from .._common.redis_py import PAUSES, draw_token, encoded, is_held, new_locks
+from .._common.shared import shared_locks
 from ._base import NOT_RAISED, BaseLock
 
 __all__ = ["Lock"]
 
-logger = getLogger("redis.lock")  # who filters the warning knows it by this name
+logger = getLogger("redis.lock")  # filters of the warning name it
 
 
 class Lock(BaseLock):
@@ -163,7 +163,7 @@ class Lock(BaseLock):
         token = self._token_or(what)
         lease = self._lease_of(token)
         if lease is None or not lease.is_valid:
-            lease = self._adopted(token)  # what counts is what the masters say
+            lease = self._adopted(token)  # the masters' votes count
         try:
             if not prolong(lease, ttl_ms / 1000):
                 raise self._not_owned(what)

@@ -1,4 +1,4 @@
-"""What the blocking and the awaitable Lock share: options, arithmetic, and errors."""
+"""The base of the blocking and the awaitable Lock: options, arithmetic, and errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from redis.exceptions import LockError, LockNotOwnedError, RedisError
 
 from ... import NO_EXPIRY, ConfigurationError, MasterVote
-from .._redis_py import clients_of, key_of, times_left_ms
+from .._common.redis_py import clients_of, key_of, times_left_ms
 
 NOT_RAISED = "Lock was unlocked or no longer owned when exiting context manager. (%s)"
 _HOOKS = {
@@ -30,7 +30,7 @@ def is_ours(thing: Any) -> bool:
 
 @cache
 def _thread_local(base: type) -> type:
-    """Return the type of what one thread holds; nothing at first, in every thread.
+    """Return the type of one thread's lease and token; empty at first, in every thread.
 
     `base` is threading.local as it is now: gevent and eventlet replace it.
     """
@@ -115,7 +115,7 @@ class BaseLock:
             cls.lua_extend = client.register_script(cls.LUA_EXTEND_SCRIPT)
             cls.lua_reacquire = client.register_script(cls.LUA_REACQUIRE_SCRIPT)
 
-    # --- what is held -----------------------------------------------------------------
+    # --- the lease --------------------------------------------------------------------
 
     def _keep(self, lease: Any) -> None:
         self.local.lease = lease
@@ -155,7 +155,7 @@ class BaseLock:
         return token is not None and bool(times_left_ms(votes, token))
 
     def _sum_ms(self, votes: Sequence[MasterVote], added_ms: int) -> int:
-        """Return the ttl with this much added to what the masters say is left."""
+        """Return the ttl with this much added to the time left on the masters."""
         left = min(times_left_ms(votes, self._token_or("extend")), default=-1)
         if left < 0:  # lost, or without expiry
             raise self._not_owned("extend")
@@ -178,7 +178,7 @@ class BaseLock:
         return LockError(message, lock_name=self.name)
 
     def _is_to_raise(self, error: RedisError) -> bool:
-        """Tell whether the context manager's caller wants to hear of this."""
+        """Tell whether the context manager raises this error."""
         return self.raise_on_release_error or not isinstance(error, LockError)
 
     def _not_owned(self, what: str) -> LockNotOwnedError:

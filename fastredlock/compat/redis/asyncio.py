@@ -27,26 +27,28 @@ from ... import (
     ValidityExhaustedError,
 )
 from ...asyncio import FastRedlock
-from .._redis_py import (
+from .._common.redis_errors import (
+    not_settled,
+    out_of_time,
+    redis_error,
+    unanswered,
+    unconfirmed,
+)
+from .._common.redis_py import (
     PAUSES,
     answered,
     draw_token,
     encoded,
     is_held,
-    not_settled,
-    out_of_time,
     patient_options,
-    redis_error,
-    unanswered,
     unanswered_releases,
-    unconfirmed,
 )
-from .._shared import shared_locks, token_source
+from .._common.shared import shared_locks, token_source
 from ._base import NOT_RAISED, BaseLock
 
 __all__ = ["Lock"]
 
-logger = getLogger("redis.asyncio.lock")  # who filters the warning knows it by this
+logger = getLogger("redis.asyncio.lock")  # filters of the warning name it
 
 RELEASED, GONE = ReleaseStatus.RELEASED, ReleaseStatus.GONE
 
@@ -205,7 +207,7 @@ class Lock(BaseLock):
         token = self._token_or(what)
         lease = self._lease_of(token)
         if lease is None or not lease.is_valid:
-            lease = self._adopted(token)  # what counts is what the masters say
+            lease = self._adopted(token)  # the masters' votes count
         for pause in PAUSES:
             if pause:
                 await sleep(pause)

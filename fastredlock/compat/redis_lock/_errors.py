@@ -2,11 +2,11 @@
 
 
 class AlreadyAcquired(RuntimeError):  # noqa: N818 - here and below: its name
-    """Report an acquire of what this Lock, or another with its id, holds."""
+    """Report an acquire of a lock that this Lock, or another with its id, holds."""
 
 
 class NotAcquired(RuntimeError):  # noqa: N818
-    """Report a release or an extend of what is not, or no longer, held."""
+    """Report a release or an extend of a lock that is not, or no longer, held."""
 
 
 class AlreadyStarted(RuntimeError):  # noqa: N818

@@ -13,17 +13,14 @@ from redis import StrictRedis
 from redis.exceptions import RedisError
 
 from ... import NO_EXPIRY, Lease, MasterVote, QuorumUnreachableError
-from .._calls import ask, give_back, prolong, take, tries
-from .._redis_py import is_held, times_left_ms, unsettled
-from .._shared import shared_locks
+from .._common.calls import ask, give_back, prolong, take, tries
+from .._common.redis_py import is_held, times_left_ms, unsettled
+from .._common.shared import shared_locks
 from ._errors import (
     AlreadyAcquired,
     AlreadyStarted,
-    InvalidTimeout,
     NotAcquired,
     NotExpirable,
-    TimeoutNotUsable,
-    TimeoutTooLarge,
 )
 from ._loggers import (
     logger_for_acquire,
@@ -34,7 +31,7 @@ from ._loggers import (
 )
 from ._renewal import renew
 from ._signal import LOCK, SIGNAL, releasing_with, reset, wait
-from ._values import new_id, text_of, whole_seconds
+from ._values import deadline_of, new_id, text_of, whole_seconds
 
 
 class Lock:
@@ -45,8 +42,8 @@ class Lock:
 
     Leave `id` out, and it is drawn anew after every try or release that was not
     confirmed. One that is given cannot be: a release that arrives late, of this process
-    or of another with the same id, deletes the lock taken with it since. What this
-    process knows of is refused: `acquire` raises ConnectionError then.
+    or of another with the same id, deletes the lock taken with it since. A use that
+    this process knows of is refused: `acquire` raises ConnectionError then.
     """
 
     blocking: bool | None = None
@@ -90,7 +87,7 @@ class Lock:
         self._is_settled = True  # nothing sent for its id is still without an answer
         self._pid = getpid()
 
-    # --- who holds it -----------------------------------------------------------------
+    # --- the holder -------------------------------------------------------------------
 
     @property
     def id(self) -> str:
@@ -109,7 +106,7 @@ class Lock:
         return self._id.encode()
 
     def get_owner_id(self) -> str | None:
-        """Return the id of whoever holds the lock, None if nobody does."""
+        """Return the id of the holder, None if nobody holds the lock."""
         owner = self._client.get(self._name)
         return owner.decode("ascii", "replace") if isinstance(owner, bytes) else owner
 
@@ -131,10 +128,12 @@ class Lock:
         if (self._lease or not self._has_own_id) and self._held:
             raise AlreadyAcquired("Already acquired from this Lock instance.")
         if self._lease is not None or not self._is_settled:
-            # Lost, or not released for sure: what is late must not meet the next lock.
+            # Lost, or perhaps not released: a late release must not meet the next.
             self._lease, self._is_settled = None, True
             self._renew_id()
-        deadline = self._deadline(blocking, timeout)
+        is_renewed = self._lock_renewal_interval is not None
+        longest = None if is_renewed else self._expire
+        deadline = deadline_of(blocking, timeout, longest)
         while not self._take():
             votes = ask(self._locks, self._key)
             if self._is_held_by_us(votes):
@@ -156,7 +155,7 @@ class Lock:
         for _ in tries():
             try:
                 lease = take(self._locks, self._key, self._token, self._ttl)
-            except RedisError as error:  # noqa: PERF203 - what the loop is for
+            except RedisError as error:  # noqa: PERF203 - the loop is for it
                 if not isinstance(error.__cause__, QuorumUnreachableError):
                     raise
                 failure = error
@@ -170,22 +169,6 @@ class Lock:
     @property
     def _ttl(self) -> float:
         return NO_EXPIRY if self._expire is None else float(self._expire)
-
-    def _deadline(self, blocking: bool, timeout: float | str | None) -> float | None:
-        if not blocking and timeout is not None:
-            raise TimeoutNotUsable("Timeout cannot be used if blocking=False")
-        seconds = float(timeout or 0)
-        if seconds < 0:
-            raise InvalidTimeout(
-                f"Timeout ({timeout}) cannot be less than or equal to 0"
-            )
-        is_renewed = self._lock_renewal_interval is not None
-        if self._expire and not is_renewed and int(seconds) > self._expire:
-            raise TimeoutTooLarge(
-                f"Timeout ({int(seconds)}) cannot be greater than "
-                f"expire ({self._expire})"
-            )
-        return monotonic() + seconds if seconds else None
 
     def __enter__(self) -> Lock:
         if self.acquire(blocking=bool(self.blocking)):
@@ -262,8 +245,8 @@ class Lock:
     def release(self) -> None:
         """Give the lock back, and wake one waiter.
 
-        What another process acquired is released by `Lock(…, id=its_id).release()`, or
-        by `reset()`.
+        A lock of another process is released by `Lock(…, id=its_id).release()`, or by
+        `reset()`.
         """
         self._stop_lock_renewer()
         logger_for_release.debug("Releasing Lock(%r).", self._name)
@@ -278,7 +261,7 @@ class Lock:
             raise self._not_acquired()
 
     def reset(self) -> None:
-        """Delete the lock, whoever holds it, and wake one waiter."""
+        """Delete the lock, also of another holder, and wake one waiter."""
         reset(self._client, self._name, self._signal, self._signal_expire)
 
     def __exit__(
@@ -292,13 +275,13 @@ class Lock:
         except (NotAcquired, RedisError) as error:
             if exc_value is None:
                 raise
-            logger_for_release.warning("%s", error)  # the body's error says more
+            logger_for_release.warning("%s", error)  # the body's error stands
 
     def _not_acquired(self) -> NotAcquired:
         return NotAcquired(f"Lock({self._name}) is not acquired or it already expired.")
 
     def _forget_parents(self) -> None:
-        """Hold nothing in a forked child: what the parent took is the parent's."""
+        """Hold nothing in a forked child: the lease is the parent's."""
         if self._pid != getpid():
             self._pid = getpid()
             self._lease = None

@@ -19,15 +19,15 @@ from typing import Any
 from redis.exceptions import TimeoutError
 
 from ... import FastRedlock, MasterVote, Vote
-from .._redis_py import patient_options
+from .._common.redis_py import patient_options
 
 LOCK, SIGNAL = "lock:", "lock-signal:"
 
-# s; after so long a waiter looks again, whatever it was told: the holder may have died.
+# s; after so long a waiter looks again, signal or not: the holder may have died.
 LONGEST_WAIT = 5.0
 SHORTEST_WAIT = 0.01  # s; BLPOP takes 0 for no limit
 LATENESS = 0.15  # s; a server looks for timeouts that have passed every 0.1 s
-EXPIRED = 0.002  # s; added to what a key still lives, so that it is gone then
+EXPIRED = 0.002  # s; added to the time left of a key, so that it is gone then
 
 _RELEASE = """
 if redis.call("get",KEYS[1])~=ARGV[1] then return 0 end
@@ -41,7 +41,7 @@ return redis.call("del",KEYS[1])
 
 @cache
 def releasing_with(signal_expire: int) -> Callable[..., FastRedlock]:
-    """Return what makes a FastRedlock whose releases signal; the same for the same."""
+    """Return the maker of a FastRedlock with releases that signal; one per argument."""
     script = (_RELEASE % signal_expire).encode()
 
     def new_locks(clients: Sequence[Any], **options: Any) -> FastRedlock:
@@ -54,7 +54,7 @@ def releasing_with(signal_expire: int) -> Callable[..., FastRedlock]:
 def wait(
     client: Any, signal: str, votes: Sequence[MasterVote], left: float | None
 ) -> None:
-    """Wait for a signal, for the key's end as the votes tell it, or `left` s."""
+    """Wait for a signal, for the key's end according to the votes, or `left` s."""
     held = [vote for vote in votes if vote.vote is Vote.TAKEN]
     if not held:
         return  # released since we were refused
@@ -73,7 +73,7 @@ def wait(
 
 
 def reset(client: Any, name: Any, signal: Any, signal_expire: int) -> None:
-    """Delete a lock, whoever holds it, and signal."""
+    """Delete a lock, also of other holders, and signal."""
     with client.pipeline(transaction=True) as commands:
         commands.delete(signal)
         commands.lpush(signal, 1)
@@ -83,7 +83,7 @@ def reset(client: Any, name: Any, signal: Any, signal_expire: int) -> None:
 
 
 def reset_all(redis_client: Any) -> None:
-    """Delete all locks, whoever holds them, and signal.
+    """Delete all locks, also of other holders, and signal.
 
     Goes through the keyspace step by step: others are served in between.
     """

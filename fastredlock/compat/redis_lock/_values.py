@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from base64 import b64encode
 from os import urandom
+from time import monotonic
+
+from ._errors import InvalidTimeout, TimeoutNotUsable, TimeoutTooLarge
 
 
 def new_id() -> str:
@@ -31,3 +34,22 @@ def whole_seconds(expire: float) -> int:
     if seconds == 0:
         raise ValueError(f"expire={expire!r}: allowed is 1 s and more, in whole s")
     return seconds
+
+
+def deadline_of(
+    blocking: bool, timeout: float | str | None, longest: int | None
+) -> float | None:
+    """Return the end of an acquire (s of `monotonic`), None without one.
+
+    `longest` (s): for which the lock would live, None for ever.
+    """
+    if not blocking and timeout is not None:
+        raise TimeoutNotUsable("Timeout cannot be used if blocking=False")
+    seconds = float(timeout or 0)
+    if seconds < 0:
+        raise InvalidTimeout(f"Timeout ({timeout}) cannot be less than or equal to 0")
+    if longest and int(seconds) > longest:
+        raise TimeoutTooLarge(
+            f"Timeout ({int(seconds)}) cannot be greater than expire ({longest})"
+        )
+    return monotonic() + seconds if seconds else None

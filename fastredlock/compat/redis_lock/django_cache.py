@@ -70,5 +70,5 @@ class RedisCache(PlainRedisCache):  # type: ignore[misc]
             return value
 
     def reset_all(self) -> None:
-        """Delete all locks, whoever holds them."""
+        """Delete all locks, also of other holders."""
         reset_all(self.__client)

@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from fastredlock import ConfigurationError
-from fastredlock.compat._shared import shared_locks
+from fastredlock.compat._common.shared import shared_locks
 
 
 class Made:

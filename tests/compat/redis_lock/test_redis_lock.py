@@ -162,7 +162,7 @@ def test_key_that_our_roll_back_deletes_wakes_a_waiter_of_theirs(
     waiter = threading.Thread(target=theirs.Lock(client, KEY).acquire, daemon=True)
     waiter.start()
     assert wait_until(lambda: is_waited_for(server))
-    lock._locks._abandon(lock._lease._round)  # type: ignore[union-attr]
+    lock._locks._driver.abandon(lock._lease._round)  # type: ignore[union-attr]
     waiter.join(8)
     assert not waiter.is_alive()
 

@@ -4,8 +4,8 @@ Each form (URL, pair, dict, redis-py client) becomes one dict of redis-py keywor
 arguments, `endpoint_of` checks that. No name is resolved, no file or socket opened.
 
 No message quotes a URL. A password with a raw `/`, `?`, `#` or `&`, or without the `@`
-behind it, moves the borders between the parts of a URL, so what stands in the place of
-a port or an option is named only where no piece of a password can stand.
+behind it, moves the borders between the parts of a URL, so the text in the place of a
+port or an option is quoted only where no piece of a password can stand.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from itertools import islice
 
-from ._clients import (
+from ..errors import ConfigurationError
+from .endpoint import Endpoint, TLSSettings, endpoint_of, text
+from .redis_py import (
     CARRIED,
     IGNORED,
     REFUSED,
@@ -21,15 +23,13 @@ from ._clients import (
     known_settings,
     settings_of_client,
 )
-from ._endpoint import Endpoint, TLSSettings, endpoint_of, text
-from .errors import ConfigurationError
 
 __all__ = ["Endpoint", "TLSSettings", "parse_masters"]
 
 MAX_MASTERS = 64  # more is a slip, such as a generator without end
 _FORMS = "a URL str, a (host, port) pair, a dict or a redis-py client"
 _SCHEMES = ("redis", "rediss", "unix")
-# A URL says these four in its own way.
+# A URL has other places for these four.
 _NOT_IN_QUERY = ("host", "port", "unix_socket_path", "ssl")
 _URL_OPTIONS = tuple(name for name in CARRIED if name not in _NOT_IN_QUERY)
 
@@ -47,9 +47,9 @@ def parse_masters(masters: Iterable[object]) -> tuple[Endpoint, ...]:
     """Return one checked endpoint per master, in the caller's order.
 
     Each master is a `redis://`, `rediss://` or `unix://` URL, a `(host, port)` pair, a
-    dict of redis-py keyword arguments, or a redis-py client, whose settings are copied.
+    dict of redis-py keyword arguments, or a redis-py client (its settings are copied).
     Does no I/O and changes nothing it is given. Raises `ConfigurationError`, which
-    names the position and what is allowed, and never a password.
+    names the position and the values allowed, and never a password.
     """
     _refuse_single_master(masters)
     given = tuple(islice(masters, MAX_MASTERS + 1))
@@ -89,7 +89,7 @@ def _refuse_duplicates(endpoints: tuple[Endpoint, ...]) -> None:
 
 
 def _refuse_same_databases(endpoints: tuple[Endpoint, ...]) -> None:
-    """Refuse what cannot work: the second SET would always find the first one's key."""
+    """Refuse one database twice: the second SET would find the key of the first."""
     first: dict[tuple[object, ...], int] = {}
     for position, endpoint in enumerate(endpoints):
         earlier = first.setdefault((endpoint.server, endpoint.db), position)
@@ -99,7 +99,7 @@ def _refuse_same_databases(endpoints: tuple[Endpoint, ...]) -> None:
                 f"{endpoint.name}: no lock could be held on both"
             )
     if len({endpoint.server for endpoint in endpoints}) < len(endpoints):
-        from logging import getLogger  # 8 ms: only for those who are warned
+        from logging import getLogger  # 8 ms: only where there is a warning
 
         getLogger("fastredlock").warning(
             "%s: databases of one server fail together: use independent servers",
@@ -129,7 +129,7 @@ def _settings_of(master: object) -> Mapping[str, object]:
 def _settings_of_url(url: str) -> dict[str, object]:
     """Cut a URL into redis-py keyword arguments, percent-decoded.
 
-    `urllib.parse.urlsplit` is not used: it drops tabs and newlines without a word, and
+    `urllib.parse.urlsplit` is not used: it drops tabs and newlines silently, and
     its errors quote pieces of the password.
     """
     scheme, separator, rest = text("URL", url).partition("://")

@@ -1,12 +1,12 @@
-"""What happened since a FastRedlock was made, in numbers."""
+"""The counters of a FastRedlock."""
 
 from __future__ import annotations
 
 from collections import namedtuple
 
-TYPE_CHECKING = False  # as typing's, whose import would be a third of ours
+TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
-    from ._core import Engine
+    from .._core import Engine
 
 
 class Stats(
@@ -16,9 +16,9 @@ class Stats(
         "repeated_scripts connects losses releases_dropped round_trip",
     )
 ):
-    """Count what happened since a FastRedlock was made, rounds of every kind together.
+    """Count the events since a FastRedlock was made, rounds of every kind together.
 
-    A round is one question to all masters: acquire, extend, release or inspect.
+    A round is one command to all masters: acquire, extend, release or inspect.
     """
 
     __slots__ = ()

@@ -8,12 +8,12 @@ at_it: set[int] = set()  # threads: a handler that takes a lock comes back here
 
 
 def warn(text: str, *values: object) -> None:
-    """Log a warning; what a handler raises is printed, as logging itself does it.
+    """Log a warning; an exception of a handler is printed, as logging itself does it.
 
     A warning that is given inside a handler, in the same thread, is left out: the
     handler would be called by each of its own calls. `health()` has it all the same.
     """
-    import logging  # 8 ms: only for those who are warned
+    import logging  # 8 ms: only where there is a warning
 
     me = get_ident()
     if me in at_it:

@@ -1,35 +1,36 @@
-"""What the replacements share: one FastRedlock for the same masters, and whose tokens.
+"""One FastRedlock for the same masters, shared by the lock objects of a replacement.
 
-The replaced libraries are handed redis-py clients, and a new lock object for every use
-costs them nothing. So a FastRedlock, which has connections of its own, is kept as long
-as one of the clients' pools lives whose settings it copied; where masters are named by
-text alone, as long as somebody uses it.
+The replaced libraries use redis-py clients of their callers, and a new lock object for
+each use costs them nothing. A FastRedlock has connections of its own: it is kept as
+long as the pool of one of the clients lives (it copied their settings); where masters
+are named by text alone, as long as a lock object uses it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any, TypeVar
 from urllib.parse import parse_qs, urlsplit
-from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary, ref
+from weakref import WeakKeyDictionary, WeakValueDictionary, ref
 
-from .. import FastRedlock, Lease, QuorumUnreachableError
-from ..url import SameServerAllowed as SameServerAllowed  # for the others here
+from ..._options.url import (
+    SameServerAllowed as SameServerAllowed,  # for the others here
+)
+
+__all__ = ["SameServerAllowed", "key_name", "new_locks", "shared_locks", "token_source"]
 
 L = TypeVar("L")
 
-# Who draws the tokens of the acquire that this thread or task makes next: to be set
+# The function that draws the token of the next acquire of this thread or task: set
 # before every acquire, because one FastRedlock serves locks of several kinds.
 token_source: ContextVar[Callable[[], bytes | str]] = ContextVar("token_source")
 
-# s; a client's timeout is kept where it is shorter. A longer one is of no use: what it
-# is there for, a server that does not answer, costs our rounds no more than this.
+# s; a client's timeout is kept where it is shorter. A longer one is of no use: a server
+# that does not answer costs our rounds no more than this.
 LONGEST_CONNECT_TIMEOUT = 1.0
 LONGEST_ROUND_TIMEOUT = 0.5
 
-_asked_to_connect: WeakSet[Any] = WeakSet()
 _known: WeakValueDictionary[tuple[object, ...], Any] = WeakValueDictionary()
 _kept: WeakKeyDictionary[object, list[object]] = WeakKeyDictionary()
 
@@ -60,33 +61,11 @@ def shared_locks(
     return locks
 
 
-def try_once(locks: FastRedlock, name: str | bytes, ttl: float) -> Lease | None:
-    """Try once; the very first try waits for connections as long as it may.
-
-    One try of FastRedlock waits for them no longer than for a round, which is too short
-    for the first one with a ttl of some ms. Raises as `acquire` does.
-    """
-    try:
-        return locks.acquire(name, ttl=ttl, timeout=0)
-    except QuorumUnreachableError:
-        if not is_first_failure(locks):
-            raise
-    with suppress(QuorumUnreachableError):
-        locks.connect()
-    return locks.acquire(name, ttl=ttl, timeout=0)
-
-
-def is_first_failure(locks: object) -> bool:
-    """Return True the first time that it is asked about this FastRedlock."""
-    is_first = locks not in _asked_to_connect
-    _asked_to_connect.add(locks)
-    return is_first
-
-
 def _reference(master: object) -> object:
-    """Return what stands for a master in a key and does not keep a client alive.
+    """Return a reference to a master, for a key, that does not keep a client alive.
 
-    A client's pool has the settings and lives longer: some make a client per use of it.
+    A client's pool has the settings and lives longer: some callers make a client per
+    use of it.
     """
     try:
         return ref(getattr(master, "connection_pool", master))
@@ -97,7 +76,7 @@ def _reference(master: object) -> object:
 def new_locks(
     make: Callable[..., L], masters: Sequence[object], drift_factor: float = 0.01
 ) -> L:
-    """Make a FastRedlock that asks `token_source`, with the masters' timeouts."""
+    """Make a FastRedlock with the masters' timeouts and tokens of `token_source`."""
     connect_timeout = _shortest("socket_connect_timeout", masters)
     round_timeout = _shortest("socket_timeout", masters)
     return make(

@@ -1,12 +1,12 @@
-"""How the masters are, for people: what each connection knows of its server."""
+"""The health of the masters, for people: as each connection has seen its server."""
 
 from __future__ import annotations
 
 from collections import namedtuple
 
-TYPE_CHECKING = False  # as typing's, whose import would be a third of ours
+TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
-    from ._core import Engine, Facts, MasterState, ServerClock
+    from .._core import Engine, Facts, MasterState, ServerClock
 
 
 class MasterHealth(
@@ -16,13 +16,13 @@ class MasterHealth(
         "last_error warnings",
     )
 ):
-    """Hold what is known of one master; None where the server did not tell.
+    """Hold the state of one master; None where the server did not report it.
 
     `state` of the connection; `version`, `run_id`, `role` and `policy`
     (maxmemory-policy) as the server gave them at the last connect; `uptime` (s) at that
     moment; `round_trip` (s): the median of its last replies; `clock_step` (s): the last
     jump of its clock that was seen, 0.0 if none; `last_error`: why it is not connected,
-    or why its last connection ended; `warnings`: what about it can lose locks.
+    or why its last connection ended; `warnings`: settings of it that can lose locks.
     """
 
     __slots__ = ()
@@ -53,7 +53,7 @@ def _health(
     name: str,
     state: MasterState,
     error: str,
-    facts: Facts,
+    server_info: Facts,
     clock: ServerClock,
     round_trips_us: list[int],
     warnings: tuple[str, ...],
@@ -62,11 +62,11 @@ def _health(
     return MasterHealth(
         master=name,
         state=state,
-        version=facts.version,
-        run_id=facts.run_id,
-        role=facts.role,
-        uptime=facts.uptime_s,
-        policy=facts.policy,
+        version=server_info.version,
+        run_id=server_info.run_id,
+        role=server_info.role,
+        uptime=server_info.uptime_s,
+        policy=server_info.policy,
         round_trip=middle,
         clock_step=clock.step_ns / 1e9,
         last_error=error or None,

@@ -1,8 +1,8 @@
-"""What redis-py calls its settings, and how they are read from one of its clients.
+"""redis-py's names for its settings, and how they are read from one of its clients.
 
-redis-py is recognised by its shape and never imported: whoever passes a client has
-imported it already, everybody else should not pay for it. A client's settings are
-copied; its sockets, pool and callbacks are not.
+redis-py is recognised by its shape and never imported: a caller that passes a client
+has imported it already, and others do not pay for it. A client's settings are copied;
+its sockets, pool and callbacks are not.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .errors import ConfigurationError
+from ..errors import ConfigurationError
 
 # The settings that describe a master, and so go into an Endpoint.
 CARRIED = (
@@ -19,7 +19,7 @@ CARRIED = (
     *("ssl_ca_data", "ssl_certfile", "ssl_keyfile", "ssl_password", "ssl_min_version"),
 )
 
-# Accepted and ignored: they tell how redis-py works, not which master it talks to.
+# Accepted and ignored: they are about the work of redis-py, not about the master.
 IGNORED = frozenset(
     (
         # Deadlines and back-off are fastredlock's own: round_timeout, Retry.
@@ -42,8 +42,8 @@ IGNORED = frozenset(
 _NO_TLS_OPTION = "leave it out, Python's defaults are used"
 _NO_OCSP = "fastredlock makes no OCSP checks; leave it out to do without"
 
-# Ignoring these would change who is trusted or how to log in, so they are refused;
-# the value says what to pass instead.
+# Ignoring these would change which servers are trusted or how to log in, so they are
+# refused; the value names a replacement.
 REFUSED = {
     "connection_pool": "pass the redis-py client itself",
     "credential_provider": "pass username and password",

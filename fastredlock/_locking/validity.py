@@ -1,10 +1,12 @@
-"""What a lease was extended by: made at its first extend, for most leases never."""
+"""The validity of an extended lease; most leases are never extended, and have none."""
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # as typing's, whose import would be a third of ours
+from .._core import Vote
+
+TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
-    from ._core import Round, Terms
+    from .._core import Round, Terms
     from .lease import BaseLease
 
 
@@ -24,13 +26,13 @@ def extensions_of(lease: BaseLease) -> Extensions:
 class Extensions:
     """Hold the times that the masters were asked for since the lease was taken.
 
-    From its first write on an extension may have reached a master, also where we never
-    hear of it, and those of several threads may arrive in any order: the lease ends
-    with the earliest of all that are under way.
+    From its first write on an extension may have reached a master, also where no reply
+    comes, and those of several threads may arrive in any order: the lease ends with the
+    earliest of all that are under way.
 
     Threads share this without a lock, in single steps that no other thread can divide.
-    A validity is a list of bounds, which holds until the earliest: those who begin an
-    extension add theirs to every list that counts now or may count soon, and nothing
+    A validity is a list of bounds, which holds until the earliest: each extension that
+    begins adds its bound to every list that counts now or may count soon, and nothing
     is ever taken out of one.
     """
 
@@ -39,8 +41,8 @@ class Extensions:
     def __init__(self, terms: Terms, valid_until_ns: int) -> None:
         self.terms = terms  # last asked for
         self.longest_terms = terms  # how long a key can live, confirmed or not
-        self.validity_ns = [valid_until_ns]  # what counts now
-        self.under_way: dict[object, list[int]] = {}  # what counts if that one is won
+        self.validity_ns = [valid_until_ns]  # the bounds that count now
+        self.under_way: dict[object, list[int]] = {}  # those that count if it is won
         self._unanswered: set[Round] = set()
 
     def begin(self, round: Round, extension: object, now_ns: int) -> None:
@@ -54,8 +56,9 @@ class Extensions:
             if old.is_opened and not old.may_hold:
                 self._unanswered.discard(old)
         self._unanswered.add(round)
-        # In the table before it looks at the others: of two, one sees the other. What
-        # counts comes last: who is not in the table any more has written that.
+        # In the table before it looks at the others: of two, one sees the other. The
+        # bounds that count now come last: an extension that is not in the table any
+        # more has written them.
         bounds = self.under_way[extension] = [bound_ns]
         for others in tuple(self.under_way.values()):
             if others is not bounds:
@@ -64,11 +67,11 @@ class Extensions:
         self.validity_ns.append(bound_ns)
 
     def win(self, round: Round, extension: object) -> None:
-        """Let a won round count, whatever of others still arrives.
+        """Let a won round count, however late the others arrive.
 
-        A connection that was given up may deliver late what it was given, after what
-        its successor delivered: a shorter extension would then have the last word. It
-        counts where a quorum cannot be made of masters that owe no answer to one.
+        A connection that was given up may deliver a command late, after those of its
+        successor: a shorter extension would then be the last. It counts where no quorum
+        can be made of masters that owe no reply to a shorter one.
         """
         bounds = self.under_way[extension]
         shorter = [
@@ -84,13 +87,13 @@ class Extensions:
 
 
 def is_firm(round: Round, shorter: list[Round]) -> bool:
-    """Return whether a quorum that granted it owes no answer to a shorter one."""
-    owing = 0
+    """Return whether a quorum granted it that owes no reply to a shorter one."""
+    awaited = 0
     for old in shorter:
-        owing |= old.may_hold
+        awaited |= old.may_hold
     votes = round.votes()
     firm = sum(
-        vote.name == "GRANTED" and not owing >> index & 1
+        vote is Vote.GRANTED and not awaited >> index & 1
         for index, (vote, _, _) in enumerate(votes)
     )
     return firm > len(votes) // 2

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ssl
 
-from ._endpoint import TLSSettings
-from .errors import ConfigurationError
+from ..errors import ConfigurationError
+from .endpoint import TLSSettings
 
 
 def context_of(name: str, tls: TLSSettings) -> ssl.SSLContext:

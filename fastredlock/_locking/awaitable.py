@@ -1,19 +1,18 @@
-"""What the awaitable FastRedlock returns: its leases, its acquires, its with block."""
+"""The lease, the acquires and the with block of the FastRedlock that is awaited."""
 
 from __future__ import annotations
 
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from ._acquisition import BaseAcquisition, BaseLock
-from ._core import enter_async, guard_async_exit, leave_async
-from ._extensions import extensions_of
-from ._settings import encode_resources
-from .errors import LeaseLostError
+from .._core import enter_async, guard_async_exit, leave_async
+from .._options.keys import encode_resources
+from .acquisition import BaseAcquisition, BaseLock
 from .lease import GONE, UNKNOWN, BaseLease, ReleaseStatus
+from .validity import extensions_of
 
 if TYPE_CHECKING:
-    from .asyncio import FastRedlock
+    from .loop_driver import LoopDriver
 
 
 class Lease(BaseLease):
@@ -26,21 +25,21 @@ class Lease(BaseLease):
 
     __slots__ = ()
 
-    _locks: FastRedlock
+    _driver: LoopDriver
 
     async def extend(self, ttl: float | None = None) -> float:
         """Set the ttl (s, default: as before) anew and return the new validity (s).
 
         Waits for one round. Raises LeaseLostError if a quorum does not have our key any
-        more (stop the work), or did not confirm in time (the error's `remaining` says
+        more (stop the work), or did not confirm in time (the error's `remaining`: for
         how long the old validity still stands). Never re-creates a lost key. Cancelled,
         it may have been extended or not: `remaining()` counts on the earlier end.
         """
-        driver = self._locks._loop_driver()
+        here = self._driver.here()
         extension, under_way = object(), extensions_of(self).under_way
         try:
             round = self._begin_extend(ttl, extension)
-            await self._locks._run(driver, round)
+            await self._driver.run(here, round)
             return self._end_extend(round, extension)
         finally:
             under_way.pop(extension, None)
@@ -52,18 +51,18 @@ class Lease(BaseLease):
         be tried again, and is sent by itself to masters that reconnect. Cancelled, it
         is sent all the same; how it ended is then UNKNOWN.
         """
-        locks = self._locks
-        driver = locks._loop_driver()
+        driver = self._driver
+        here = driver.here()
         round = None
         try:
             round = self._begin_release()
             if round is None:
                 return GONE
-            if await locks._submit(driver, round) > locks._warned:
-                locks._log_warnings()
+            if await driver.submit(here, round) > driver.warned:
+                driver.log_warnings()
         except BaseException:
             if self._status is UNKNOWN:  # begun; else it is still held
-                locks._abandon(driver, round or self._new_release())
+                driver.abandon(here, round or self._new_release())
             raise
         return self._end_release(round)
 
@@ -84,12 +83,9 @@ class Lease(BaseLease):
         except Exception:
             if error is None:
                 raise
-            return  # the body's error says more
-        if error is None and self._is_lost_at_exit(was_valid, status):
-            raise LeaseLostError(
-                self.resource,
-                "lost before the end of the with block: validity over, or taken",
-            )
+            return  # the body's error stands
+        if error is None:
+            self._check_exit(was_valid, status)
 
 
 class Acquisition(BaseAcquisition):
@@ -97,25 +93,27 @@ class Acquisition(BaseAcquisition):
 
     __slots__ = ()
 
+    _driver: LoopDriver
+
     async def run(self, ttl: float | None, timeout: float | None) -> Lease | None:
         """Drive the attempts: run each round, sleep each delay; undo what fails."""
-        locks = self._locks
-        driver = locks._loop_driver()
+        driver = self._driver
+        here = driver.here()
         try:
             for step in self.steps(ttl, timeout):
                 if isinstance(step, float):
                     self.round = None
-                    await driver.sleep(step)
+                    await here.sleep(step)
                 else:
                     self.round = step
-                    if await locks._submit(driver, step) > locks._warned:
-                        locks._log_warnings()
+                    if await driver.submit(here, step) > driver.warned:
+                        driver.log_warnings()
             if self.round is None or not self.round.is_won:
                 return None
-            return Lease(locks, self._resource, self.round)
+            return Lease(driver, self._resource, self.round)
         except BaseException:
             if self.round is not None:
-                locks._abandon(driver, self.round)
+                driver.abandon(here, self.round)
             raise
 
 
@@ -132,11 +130,12 @@ class Lock(BaseLock):
 
     __slots__ = ()
 
+    _driver: LoopDriver
     _lease: Lease | None
 
     async def __aenter__(self) -> Lease:
         self._check_fresh()
-        acquisition = Acquisition(self._locks, self._resource)
+        acquisition = Acquisition(self._driver, self._resource)
         self._lease = await acquisition.run(self._ttl, self._timeout)
         if self._lease is None:
             raise acquisition.taken_error()

@@ -1,15 +1,15 @@
-"""What one master said in one round, for people and for programs."""
+"""The vote of one master in one round, for people and for programs."""
 
 from __future__ import annotations
 
 from collections import namedtuple
 from collections.abc import Iterable
 
-TYPE_CHECKING = False  # as typing's, whose import would be a third of ours
+TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
-    from ._core import Engine, Round, Vote
+    from .._core import Engine, Round, Vote
 
-# What a lease is of: one resource, or all of several.
+# Of a lease: one resource, or all of several.
 Resource = str | bytes | tuple[str | bytes, ...]
 SHOWN_RESOURCES = 5  # of many in a message
 SHOWN_LENGTH = 200  # of one
@@ -22,14 +22,14 @@ class MasterVote(
         defaults=[None, None, None, None],
     )
 ):
-    """Hold what one master said in one round.
+    """Hold the vote of one master in one round.
 
     `master` is its name without user or password; `text` the error reply or the reason
     of a FAILED or SILENT vote, else None; `elapsed_ms` the time from the first write
     of the round to this answer, None without one. The last two are filled by
     `holders()` alone: `token_hash` (first 16 hex digits of the token's SHA-256, None
-    if nobody holds the resource there, or what stands there is no token: then `text`
-    says what) and `remaining_ms` (until the key expires there, -1 for a key without
+    if nobody holds the resource there, or the value there is no token: then `text`
+    describes it) and `remaining_ms` (until the key expires there, -1 for a key without
     expiry, -2 for none).
     """
 
@@ -50,43 +50,45 @@ class MasterVote(
 
 def votes_of(engine: Engine, round: Round) -> tuple[MasterVote, ...]:
     """Return one vote per configured master, in that order, as known by now."""
+    from .._core import Vote
+
     within_ms = (round.deadline_ns - round.opened_ns or round.terms.timeout_ns) / 1e6
-    said = zip(engine.master_names, round.votes(), engine.late_us, strict=True)
+    each = zip(engine.master_names, round.votes(), engine.late_us, strict=True)
     return tuple(
         MasterVote(
             name,
             vote,
-            silence(within_ms, late_us) if vote.name == "SILENT" else text,
+            silence(within_ms, late_us) if vote is Vote.SILENT else text,
             elapsed_ms,
         )
-        for name, (vote, text, elapsed_ms), late_us in said
+        for name, (vote, text, elapsed_ms), late_us in each
     )
 
 
 def silence(within_ms: float, late_us: int) -> str:
-    """Say what a master without an answer did, and what is known of its pace."""
+    """Describe a master without a reply, and the delay of its last late one."""
     late = f", an earlier reply took {late_us / 1e3:.0f} ms" if late_us else ""
     return f"no reply within {within_ms:.0f} ms{late}"
 
 
 def holders_of(engine: Engine, round: Round) -> tuple[MasterVote, ...]:
-    """Return who holds the resource, as every master sees it."""
+    """Return the holder of the resource, as every master sees it."""
     return tuple(
-        holder_of(vote, *said) if isinstance(said, list) else vote
-        for vote, (_, said, _) in zip(
+        holder_of(vote, *details) if isinstance(details, list) else vote
+        for vote, (_, details, _) in zip(
             votes_of(engine, round), round.votes(), strict=True
         )
     )
 
 
-def holder_of(vote: MasterVote, told: bytes | None, remaining_ms: int) -> MasterVote:
-    """Read what scripts.INSPECT tells of a value: its lines, or only its length."""
+def holder_of(vote: MasterVote, value: bytes | None, remaining_ms: int) -> MasterVote:
+    """Read the reply of scripts.INSPECT: the lines of a value, or only its length."""
     text = token = None
-    if told is not None and told.startswith(b"#"):
-        size = told[1:].decode(errors="replace")
+    if value is not None and value.startswith(b"#"):
+        size = value[1:].decode(errors="replace")
         text = f"a value of {size} bytes: no token"
-    elif told is not None:
-        token = told[1:].replace(b"\n=", b"\n")
+    elif value is not None:
+        token = value[1:].replace(b"\n=", b"\n")
     return vote._replace(
         text=text, token_hash=hash_of(token), remaining_ms=remaining_ms
     )
@@ -94,7 +96,7 @@ def holder_of(vote: MasterVote, told: bytes | None, remaining_ms: int) -> Master
 
 def connection_votes(engine: Engine) -> tuple[MasterVote, ...]:
     """Return how the connections stand: GRANTED where one is ready."""
-    from ._core import MasterState, Vote
+    from .._core import MasterState, Vote
 
     return tuple(
         MasterVote(name, Vote.GRANTED)
@@ -107,7 +109,7 @@ def connection_votes(engine: Engine) -> tuple[MasterVote, ...]:
 
 
 def hash_of(token: bytes | None) -> str | None:
-    """Hash a token, so that holders can be told apart and not impersonated."""
+    """Hash a token: holders can be compared, and not impersonated."""
     if token is None:
         return None
     from hashlib import sha256  # costs a millisecond: not at import
@@ -116,16 +118,16 @@ def hash_of(token: bytes | None) -> str | None:
 
 
 def describe_votes(votes: Iterable[MasterVote]) -> str:
-    """Say the counts, then what each master said."""
+    """Give the counts, then the vote of each master."""
     votes = tuple(votes)
-    words = [vote.vote.name.lower() for vote in votes]
+    names = [vote.vote.name.lower() for vote in votes]
     others = "".join(
-        f", {words.count(word)} {word}"
-        for word in ("taken", "failed", "silent", "pending")
-        if word in words
+        f", {names.count(name)} {name}"
+        for name in ("taken", "failed", "silent", "pending")
+        if name in names
     )
-    said = "; ".join(str(vote) for vote in votes)
-    return f"{words.count('granted')} of {len(votes)} granted{others} [{said}]"
+    each = "; ".join(str(vote) for vote in votes)
+    return f"{names.count('granted')} of {len(votes)} granted{others} [{each}]"
 
 
 def printable(resource: Resource) -> str:

@@ -1,4 +1,4 @@
-"""The Lua scripts and their SHA1, known before any server is asked.
+"""The Lua scripts and their SHA1, which no server needs to compute.
 
 Release is the script of the Redlock page, letter by letter: other clients load the
 same text, so a server keeps one copy. A test asks a real server for each hash.
@@ -20,9 +20,9 @@ EXTEND = (
 )
 EXTEND_SHA1 = b"03be00070a274ed8e4d6ec301dc2dfa5556fc90c"
 
-# What stands under a key, told so that no value can be taken for a header of RESP or
-# fill memory: each line of it begins with "="; of a value too long for a token its
-# length is told, behind "#". A key of another type is an error, WRONGTYPE. Where an ACL
+# The value of a key, in a form that cannot be taken for a header of RESP, or fill
+# memory: each line of it begins with "="; of a value too long for a token its length
+# is returned, behind "#". A key of another type is an error, WRONGTYPE. Where an ACL
 # refuses STRLEN, GET does.
 INSPECT = b"""\
 local size = redis.pcall("strlen", KEYS[1])
@@ -38,9 +38,9 @@ return {told, redis.call("pttl", KEYS[1])}"""
 INSPECT_SHA1 = b"fed8f3a9a33f7f508e15db71b718e7188ee18b86"
 
 # Of several keys, all or nothing. Each looks at all keys before it changes the first,
-# and a server runs nothing in between. What refuses a write (no memory, a replica, an
-# ACL, no disk) refuses the first one, so an error reply has changed nothing here, too:
-# Redis lets a script that has written go on.
+# and a server runs nothing in between. A server that refuses a write (no memory, a
+# replica, an ACL, no disk) refuses the first one, so an error reply has changed nothing
+# here, too: Redis lets a script that has written go on.
 ACQUIRE_ALL = b"""\
 for _, key in ipairs(KEYS) do
   if redis.call("exists", key) == 1 then return 0 end
@@ -49,10 +49,10 @@ for _, key in ipairs(KEYS) do redis.call("set", key, ARGV[1], "px", ARGV[2]) end
 return 1"""
 ACQUIRE_ALL_SHA1 = b"2e2a8aca65df5faa1308f88f3a8b3300a8c9e63e"
 
-# The same once more, on the next connection, where the last was cut before it answered:
-# what our own token has is ours. One key or several; without ARGV[2], of no expiry. It
-# needs no right but those of SET, the release and EVAL. Sent by its source, and never
-# for tokens that the caller gave: another of their users would be taken for ourselves.
+# The same once more, on the next connection, where the last was cut before its reply:
+# a key with our own token is ours. One key or several; without ARGV[2], of no expiry.
+# It needs no right but those of SET, the release and EVAL. Sent by its source, and
+# never for tokens of the caller: another user of one would be taken for ourselves.
 ACQUIRE_AGAIN = b"""\
 for _, key in ipairs(KEYS) do
   local held = redis.pcall("get", key)
@@ -68,7 +68,7 @@ end
 return 1"""
 ACQUIRE_AGAIN_SHA1 = b"9fda12318fdbf37ca1acecc8f66dfd05e75b4b82"
 
-# A key of another type than ours is not ours; any other error (an ACL's) is told.
+# A key of another type than ours is not ours; any other error (an ACL's) is returned.
 EXTEND_ALL = b"""\
 for _, key in ipairs(KEYS) do
   local held = redis.pcall("get", key)
@@ -81,7 +81,7 @@ for _, key in ipairs(KEYS) do redis.call("pexpire", key, ARGV[2]) end
 return 1"""
 EXTEND_ALL_SHA1 = b"69f400a6bf3aa3202140c2756451cb3896d31503"
 
-# Never stops half-way: what is ours goes, whatever became of the others.
+# Never stops half-way: it deletes our keys, also where others fail.
 RELEASE_ALL = b"""\
 local answer = 1
 for _, key in ipairs(KEYS) do
@@ -97,9 +97,9 @@ end
 return answer"""
 RELEASE_ALL_SHA1 = b"b12ce592bd30571fc5697b4feb20d914adb8423e"
 
-# In every handshake (src_cython/rights.pyx): may this user run scripts at all, and in
-# them the commands of the release? It is sent without a key: an ACL of certain keys
-# does not forbid it.
+# In every handshake (src_cython/protocol/rights.pyx): may this user run scripts at all,
+# and in them the commands of the release? It is sent without a key: an ACL of certain
+# keys does not forbid it.
 PROBE = b"""\
 local refused = {}
 for _, name in ipairs({"get", "del"}) do
@@ -113,13 +113,14 @@ PROBE_SHA1 = b"71fcf834b60efcdcdb878a18e1e9aff030be7c34"
 PROBE_CALL = b"return 1"
 PROBE_CALL_SHA1 = b"e0e1f9fabfc9d4800c877a703b823ac0578ff8db"
 
-# The restart guard (src_cython/guard.pyx). The marker under KEYS[1] names the server
-# that keeps it; while the quarantine under KEYS[2] stands, no client with a max_ttl
-# asks it; the value is the time (ms) that it was set for. ARGV: the server's run id;
-# max_ttl + 1 s in ms; "any" where the first is drawn and no run id, so that any marker
-# will do. A marker that is missing or another's: the votes from before are lost. A
-# quarantine that stands is never shortened, and a client with a longer max_ttl makes it
-# longer. It is set first: what is refused half-way leaves no marker without it.
+# The restart guard (src_cython/master/restart_guard.pyx). The marker under KEYS[1]
+# names the server that keeps it; while the quarantine under KEYS[2] stands, no client
+# with a max_ttl asks it; the value is the time (ms) that it was set for. ARGV: the
+# server's run id; max_ttl + 1 s in ms; "any" where the first is drawn and no run id, so
+# that any marker will do. A marker that is missing or another's: the votes from before
+# are lost. A quarantine that stands is never shortened, and a client with a longer
+# max_ttl makes it longer. It is set first: refused half-way, the script leaves no
+# marker without it.
 MARKER = b"""\
 local marker, span = redis.call("get", KEYS[1]), tonumber(ARGV[2])
 local left = redis.call("pttl", KEYS[2])

@@ -1,18 +1,24 @@
 """An attempt is a round, its roll-back and a delay: one generator, for every driver.
 
-The driver is given what to do next and does it: a `Round` is run until it is closed (a
-lost one is rolled back by the engine before anything else), a float is slept (s). The
-generator sees no clock and no socket: the times it needs stand in the closed round.
+The driver does each step that is yielded: a `Round` is run until it is closed (a lost
+one is rolled back by the engine before anything else), a float is slept (s). The
+generator reads no clock and no socket: the times it needs stand in the closed round.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from .._core import Operation, Verdict, draw_fraction
+from .._options.retry import delay_of
+from .._reports.votes import votes_of
+from ..errors import QuorumUnreachableError, TokenReusedError, ValidityExhaustedError
 
-from ._core import Engine, Operation, Round, Terms, Verdict, draw_fraction
-from .errors import QuorumUnreachableError, TokenReusedError, ValidityExhaustedError
-from .retry import Retry, delay_of
-from .votes import Resource, votes_of
+TYPE_CHECKING = False  # typing's: its import would take a third of ours
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from .._core import Engine, Round, Terms
+    from .._options.retry import Retry
+    from .._reports.votes import Resource
 
 ACQUIRE = int(Operation.ACQUIRE)
 INSPECT = int(Operation.INSPECT)
@@ -36,7 +42,7 @@ def attempts(
     a row or when the timeout ends in that state, ValidityExhaustedError at once, and
     TokenReusedError where nothing was sent because a given token's use is not settled.
     """
-    tries = unreachable = 0
+    tries = unreachable_tries = 0
     is_inspected = False
     left_ns = timeout_ns
     while True:
@@ -52,37 +58,26 @@ def attempts(
         yield round
         if round.is_won:
             return
-        elapsed_ns = round.closed_ns - began_ns
         if timeout_ns is not None:
-            left_ns = max(0, timeout_ns - elapsed_ns)
-        is_over = left_ns == 0
+            left_ns = max(0, timeout_ns - (round.closed_ns - began_ns))
         verdict = round.verdict
         if verdict is Verdict.TAKEN:
-            if is_over:
+            if left_ns == 0:
                 return
-            unreachable = 0
-            delay = retry.after_taken(
-                tries, engine.round_trip_ns / 1e9, draw_fraction()
-            )
-        elif verdict is Verdict.UNREACHABLE:
-            if round.is_withheld and unreachable == 0:
-                if is_inspected or not round.may_settle:
-                    raise TokenReusedError(resource)
-                is_inspected = True
-                yield inspection(engine, round)
-                continue
-            unreachable += 1
-            if is_over or unreachable >= retry.unreachable_tries:
-                votes = votes_of(engine, round)
-                hint = round_timeout_hint(engine, terms)
-                raise QuorumUnreachableError(
-                    resource, votes, tries, elapsed_ns / 1e9, hint
-                )
-            delay = retry.after_unreachable(draw_fraction())
+            unreachable_tries = 0
+        elif verdict is not Verdict.UNREACHABLE:
+            raise exhausted(engine, resource, round, tries, began_ns)
+        elif round.is_withheld and unreachable_tries == 0:
+            if is_inspected or not round.may_settle:
+                raise TokenReusedError(resource)
+            is_inspected = True
+            yield inspection(engine, round)
+            continue
         else:
-            votes = votes_of(engine, round)
-            raise ValidityExhaustedError(resource, votes, tries, elapsed_ns / 1e9)
-        delay = delay_of(retry, delay)
+            unreachable_tries += 1
+            if left_ns == 0 or unreachable_tries >= retry.unreachable_tries:
+                raise unreachable(engine, resource, round, tries, began_ns)
+        delay = delay_after(engine, round, retry)
         if left_ns is not None:
             # Never past the end of the timeout: the last try is made at it, not before.
             delay = min(delay, left_ns / 1e9)
@@ -94,7 +89,7 @@ def attempts(
 def time_for_round(
     engine: Engine, terms: Terms, timeout_ns: int | None, left_ns: int | None
 ) -> int:
-    """Return what a round may take (ns): -1 no limit of its caller's, 0 a single try.
+    """Return the time for a round (ns): -1 no limit of its caller's, 0 a single try.
 
     A round ends with the caller's timeout. The last one begins at the end of it, and
     gets the time in which a master that is there will answer.
@@ -108,7 +103,7 @@ def time_for_round(
 
 
 def inspection(engine: Engine, withheld: Round) -> Round:
-    """Return a question that is answered behind the releases a round was withheld for.
+    """Return a round that is answered behind the releases a round was withheld for.
 
     So a release that is merely on its way is no reason to refuse its token.
     """
@@ -117,8 +112,37 @@ def inspection(engine: Engine, withheld: Round) -> Round:
     return round
 
 
+def delay_after(engine: Engine, lost: Round, retry: Retry) -> float:
+    """Return the delay (s) between a round that was lost and the next attempt."""
+    if lost.verdict is Verdict.TAKEN:
+        round_trip = engine.round_trip_ns / 1e9
+        delay = retry.after_taken(lost.attempt, round_trip, draw_fraction())
+    else:
+        delay = retry.after_unreachable(draw_fraction())
+    return delay_of(retry, delay)
+
+
+def unreachable(
+    engine: Engine, resource: Resource, round: Round, tries: int, began_ns: int
+) -> QuorumUnreachableError:
+    """Return the error of a round that fewer than a quorum could answer."""
+    votes = votes_of(engine, round)
+    elapsed = (round.closed_ns - began_ns) / 1e9
+    hint = round_timeout_hint(engine, round.terms)
+    return QuorumUnreachableError(resource, votes, tries, elapsed, hint)
+
+
+def exhausted(
+    engine: Engine, resource: Resource, round: Round, tries: int, began_ns: int
+) -> ValidityExhaustedError:
+    """Return the error of a round that a quorum granted too late."""
+    votes = votes_of(engine, round)
+    elapsed = (round.closed_ns - began_ns) / 1e9
+    return ValidityExhaustedError(resource, votes, tries, elapsed)
+
+
 def round_timeout_hint(engine: Engine, terms: Terms) -> str:
-    """Say so where the masters do answer, but later than a round waits; or close()."""
+    """Name the option to change where masters do answer, but too late for a round."""
     if engine.is_closed:
         return "this FastRedlock was closed meanwhile"
     slowest_us = max(engine.late_us)

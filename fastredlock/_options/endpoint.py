@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from .errors import ConfigurationError
+from ..errors import ConfigurationError
 
 MAX_PATH_BYTES = 107  # sun_path holds 108 with its final NUL: man 7 unix
 MAX_HOST_LENGTH = 253  # RFC 1035, section 2.3.4, as text
@@ -21,7 +21,7 @@ _TLS_1_2, _TLS_1_3 = 0x0303, 0x0304  # ssl.TLSVersion's values, from the wire
 
 
 class TLSSettings(NamedTuple):
-    """Hold what an `ssl.SSLContext` needs, under redis-py's names without `ssl_`.
+    """Hold the settings of an `ssl.SSLContext`, under redis-py's names without `ssl_`.
 
     `cert_reqs` is "none", "optional" or "required"; `check_hostname` is False with
     "none", as `ssl` demands. `ca_data` is PEM (str) or DER (bytes). `password` unlocks
@@ -69,7 +69,7 @@ class Endpoint(NamedTuple):
 
     @property
     def server(self) -> tuple[str, int, str]:
-        """What two masters must not share: databases of one server fail together."""
+        """The server, which two masters must not share: its databases fail together."""
         return self.host.lower(), self.port, self.path
 
     def __repr__(self) -> str:

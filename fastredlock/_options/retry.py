@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from math import nan
 
-from .errors import ConfigurationError
+from ..errors import ConfigurationError
 
-TYPE_CHECKING = False  # as typing's, whose import would be a third of ours
+TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
     from typing import Any, NoReturn
 
-LONGEST_DELAY = 0.25  # s; what a waiter loses at most when a lock is released
+LONGEST_DELAY = 0.25  # s; a waiter loses no more when a lock is released
 LONGEST_MEAN_DELAY = 0.1  # s; ten tries a second are little work for a server
 SHORTEST_ROUND_TRIP = 1e-4  # s; so that a unix socket is not polled without pause
-GROWTH = 1.5  # the next delay is at most half of what has been waited so far
+GROWTH = 1.5  # the next delay is at most half of the time waited so far
 LONGEST_WAIT = 7200  # s; twice the longest delay that can be given
 UNREACHABLE_DELAY = 0.15  # s; a server that restarts needs about that long
 
 
 def number_of(value: object) -> float:
-    """Return a real number as an int or a float; NaN of what is none.
+    """Return a real number as an int or a float; NaN of any other value.
 
     Any real number will do: of numpy, a Fraction, a Decimal. True and False are none.
     """
@@ -31,7 +31,7 @@ def number_of(value: object) -> float:
 
 def converted(value: object) -> float:
     """Return a number of another type as a float; see `number_of`."""
-    from decimal import Decimal  # 1 ms, and who gives other types has other imports
+    from decimal import Decimal  # 1 ms: only where other types are given
     from numbers import Real
 
     if isinstance(value, bool) or not isinstance(value, Real | Decimal):
@@ -43,7 +43,7 @@ def converted(value: object) -> float:
 
 
 def delay_of(retry: Retry, delay: object) -> float:
-    """Return the delay (s) that a Retry, or a subclass of it, has told, as a float."""
+    """Return the delay (s) that a Retry, or a subclass of it, returned, as a float."""
     seconds = number_of(delay)
     if not 0 <= seconds <= LONGEST_WAIT:
         raise ConfigurationError(
@@ -58,7 +58,7 @@ class Retry:
 
     `delay` (s, default None): mean time between attempts. None means three round trips
     as measured, then half as long again each time up to 0.1 s: the first retry is
-    quick, and a crowd of waiters does not keep the servers busy.
+    quick, and many waiters do not keep the servers busy.
     `jitter` (0..1, default 0.75): the delay is drawn from `delay * (1 ± jitter)`;
     without it, clients that collided once would collide again.
     `unreachable_tries` (default 3): after so many rounds in a row that fewer than a

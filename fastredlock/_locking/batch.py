@@ -1,45 +1,42 @@
 """Many locks at once, each on its own: all but the driving of their batch.
 
-For the blocking and the awaitable client alike: they make one of these, run its batch,
-and ask how it ended. What is done per lock is done in few steps: at a hundred locks a
-write, Python costs more than the sockets.
+The blocking and the awaitable FastRedlock make one of these, run its batch, and read
+its end. The work per lock is done in few steps: at a hundred locks a write, Python
+costs more than the sockets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
-from ._attempt import round_timeout_hint
-from ._core import Batch, Round, Verdict, draw_token, new_acquires, new_releases, now_ns
-from ._settings import encode_each, listed
-from .errors import (
-    ConfigurationError,
-    QuorumUnreachableError,
-    TokenReusedError,
-    ValidityExhaustedError,
-)
+from .._core import Batch, Verdict, draw_token, new_acquires, new_releases, now_ns
+from .._options.keys import encode_each, listed
+from ..errors import ConfigurationError, TokenReusedError
+from .attempt import exhausted, unreachable
 from .lease import UNKNOWN, BaseLease, ReleaseStatus, end_releases
-from .votes import votes_of
 
-TYPE_CHECKING = False  # as typing's, whose import would be a third of ours
+TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
-    from typing import Any, NoReturn, TypeVar
+    from collections.abc import Callable
+    from typing import NoReturn, TypeVar
 
-    from ._locks import BaseLocks
+    from .._core import Round
+    from .driver import BaseDriver
 
+    AnyDriver = TypeVar("AnyDriver", bound=BaseDriver)
     AnyLease = TypeVar("AnyLease", bound=BaseLease)
 
 
 class AcquireEach:
-    """An acquire_each under way; `batch` is what has to be run, once."""
+    """An acquire_each under way; `batch` is to be run, once."""
 
-    __slots__ = ("_began_ns", "_locks", "_resources", "batch")
+    __slots__ = ("_began_ns", "_driver", "_resources", "batch")
 
     def __init__(
-        self, locks: Any, resources: Iterable[str | bytes], ttl: float | None
+        self, driver: BaseDriver, resources: Iterable[str | bytes], ttl: float | None
     ) -> None:
-        settings = locks._settings
-        self._locks = locks
+        settings = driver.settings
+        self._driver = driver
         self._began_ns = now_ns()
         self._resources = listed(resources)
         keys = encode_each(self._resources)
@@ -47,10 +44,12 @@ class AcquireEach:
         new_token, tokens = settings.new_token, None
         if new_token is not draw_token:
             tokens = [new_token() for _ in keys]
-        self.batch = new_acquires(locks._engine, keys, terms, tokens)
+        self.batch = new_acquires(driver.engine, keys, terms, tokens)
 
     def end(
-        self, new_lease: Callable[[Any, str | bytes, Round], AnyLease]
+        self,
+        new_lease: Callable[[AnyDriver, str | bytes, Round], AnyLease],
+        driver: AnyDriver,
     ) -> list[AnyLease | None]:
         """Return the leases of a batch that was run, None where it was taken.
 
@@ -59,42 +58,38 @@ class AcquireEach:
         """
         if self.batch.failure is not None:
             self._raise(self.batch.failure)
-        locks = self._locks
         return [
-            None if round is None else new_lease(locks, resource, round)
+            None if round is None else new_lease(driver, resource, round)
             for resource, round in zip(self._resources, self.batch.won(), strict=True)
         ]
 
     def _raise(self, round: Round) -> NoReturn:
-        engine = self._locks._engine
+        engine = self._driver.engine
         resource = self._resources[self.batch.rounds.index(round)]
         if round.is_withheld:
             raise TokenReusedError(resource)
-        elapsed = (round.closed_ns - self._began_ns) / 1e9
-        votes = votes_of(engine, round)
-        if round.verdict is not Verdict.UNREACHABLE:
-            raise ValidityExhaustedError(resource, votes, 1, elapsed)
-        hint = round_timeout_hint(engine, round.terms)
-        raise QuorumUnreachableError(resource, votes, 1, elapsed, hint)
+        if round.verdict is Verdict.UNREACHABLE:
+            raise unreachable(engine, resource, round, 1, self._began_ns)
+        raise exhausted(engine, resource, round, 1, self._began_ns)
 
 
 class ReleaseEach:
     """A release_each under way."""
 
-    __slots__ = ("_batch", "_leases", "_locks", "_rounds")
+    __slots__ = ("_batch", "_driver", "_leases", "_rounds")
 
-    def __init__(self, locks: BaseLocks) -> None:
+    def __init__(self, driver: BaseDriver) -> None:
         self._batch: Batch | None = None
         self._rounds: list[Round | None] = []
         self._leases: list[BaseLease | None] = []
-        self._locks = locks
+        self._driver = driver
 
     def begin(self, leases: Iterable[BaseLease | None]) -> Batch:
-        """Check what was given, and return what has to be run."""
+        """Check the leases, and return the batch to run."""
         leases = self._check(leases)
         self._leases = leases  # from here on an interrupt releases them all
         self._rounds = rounds = new_releases(
-            self._locks._engine,
+            self._driver.engine,
             [
                 lease._round
                 if lease is not None
@@ -120,7 +115,7 @@ class ReleaseEach:
         leases = list(given)
         for lease in leases:
             if lease is not None and not (
-                isinstance(lease, BaseLease) and lease._locks is self._locks
+                isinstance(lease, BaseLease) and lease._driver is self._driver
             ):
                 raise ConfigurationError(
                     f"leases: one of type {type(lease).__name__} is no lease of this "
@@ -133,7 +128,7 @@ class ReleaseEach:
         return end_releases(self._leases, self._rounds)
 
     def rest(self) -> Batch:
-        """Return what an interrupted one still has to send."""
+        """Return the releases that an interrupted one still has to send."""
         if self._batch is not None:
             return self._batch
         return Batch(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from .. import (
+from ... import (
     FastRedlock,
     Lease,
     LeaseLostError,
@@ -15,18 +15,15 @@ from .. import (
     TokenReusedError,
     ValidityExhaustedError,
 )
-from ._redis_py import (
-    PAUSES,
-    answered,
+from .redis_errors import (
     not_settled,
     out_of_time,
     redis_error,
     unanswered,
-    unanswered_releases,
     unconfirmed,
-    unsettled,
 )
-from ._shared import token_source
+from .redis_py import PAUSES, answered, unanswered_releases, unsettled
+from .shared import token_source
 
 RELEASED, GONE, UNKNOWN = ReleaseStatus
 
@@ -51,7 +48,7 @@ def take(locks: FastRedlock, key: bytes, token: bytes, ttl: float) -> Lease | No
 
 
 def ask(locks: FastRedlock, key: bytes) -> tuple[MasterVote, ...]:
-    """Ask who holds the key until a quorum has answered; raise redis-py's errors."""
+    """Return the holders once a quorum has answered; raise redis-py's errors."""
     for _ in tries():
         votes = locks.holders(key)
         if answered(votes):

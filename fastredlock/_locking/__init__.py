@@ -1,0 +1,1 @@
+"""Taking, holding, extending and releasing: between a call and the core."""

@@ -1,0 +1,91 @@
+"""One acquire under way, and the with block around one: all but the waiting."""
+
+from __future__ import annotations
+
+from .._core import now_ns
+from .._options.keys import encode_resource
+from .._options.settings import timeout_to_ns
+from .._reports.votes import votes_of
+from ..errors import FastRedlockError, InternalError, ResourceTakenError
+from .attempt import attempts
+
+TYPE_CHECKING = False  # typing's: its import would take a third of ours
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any
+
+    from .._core import Round
+    from .._reports.votes import Resource
+    from .driver import BaseDriver
+    from .lease import BaseLease
+
+
+class BaseAcquisition:
+    """One acquire under way; it keeps its last round, so that it can be undone."""
+
+    __slots__ = ("_driver", "_resource", "began_ns", "round")
+
+    _driver: BaseDriver
+    encode: Callable[[Any], bytes | tuple[bytes, ...]] = staticmethod(encode_resource)
+
+    def __init__(self, driver: BaseDriver, resource: Resource | None) -> None:
+        self._driver = driver
+        self._resource = driver.settings.resource if resource is None else resource
+        self.began_ns = now_ns()
+        self.round: Round | None = None
+
+    def steps(
+        self, ttl: float | None, timeout: float | None
+    ) -> Iterator[Round | float]:
+        """Check the arguments, before any I/O; return the attempts to drive."""
+        settings = self._driver.settings
+        return attempts(
+            self._driver.engine,
+            self._resource,
+            self.encode(self._resource),
+            settings.default_terms if ttl is None else settings.terms(ttl),
+            settings.new_token,
+            settings.retry,
+            timeout_to_ns(timeout),
+            self.began_ns,
+        )
+
+    def taken_error(self) -> ResourceTakenError:
+        """Return the error of an acquire that ended without a lease."""
+        round = self.round
+        if round is None:
+            raise InternalError("an acquire without a round")
+        return ResourceTakenError(
+            self._resource,
+            votes_of(self._driver.engine, round),
+            round.attempt,
+            (round.closed_ns - self.began_ns) / 1e9,
+        )
+
+
+class BaseLock:
+    """Hold a resource for the length of a with block; see `Lock`."""
+
+    __slots__ = ("_driver", "_lease", "_resource", "_timeout", "_ttl")
+
+    _driver: BaseDriver
+    _lease: BaseLease | None
+
+    def __init__(
+        self,
+        driver: BaseDriver,
+        resource: str | bytes | None,
+        ttl: float | None,
+        timeout: float | None,
+    ) -> None:
+        self._driver = driver
+        self._resource = resource
+        self._ttl = ttl
+        self._timeout = timeout
+        self._lease = None
+
+    def _check_fresh(self) -> None:
+        if self._lease is not None:
+            raise FastRedlockError(
+                "this lock() was entered before: call lock() again for another lease"
+            )

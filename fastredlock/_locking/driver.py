@@ -1,0 +1,143 @@
+"""The blocking driver: it runs rounds in the thread that calls.
+
+A driver holds the engine of one FastRedlock, and its settings. Acquires and leases hold
+the driver alone: a lease can be released after its FastRedlock was collected.
+"""
+
+from __future__ import annotations
+
+from .._core import (
+    ClosedError,
+    Engine,
+    Script,
+    Scripts,
+    StateError,
+    draw_token,
+    engine_abandon,
+    engine_close,
+    engine_run,
+    fork_generation,
+    now_ns,
+)
+from .._options import scripts
+from .._reports.log import warn
+from ..errors import FastRedlockError, InternalError
+
+TYPE_CHECKING = False  # typing's: its import would take a third of ours
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .. import _core
+    from .._core import Batch, Round
+    from .._options.endpoint import Endpoint
+    from .._options.settings import Settings
+
+CLOSE_WITHIN_NS = 100_000_000  # for which close() waits for the last releases
+CLOSED = "this FastRedlock is closed"
+REPORT = "please report this"
+
+
+class BaseDriver:
+    """Hold an engine and its settings, and log its warnings; see `Driver`."""
+
+    __slots__ = ("engine", "settings", "warned")
+
+    current: _core.LoopDriver | None = None  # see LoopDriver
+
+    # A lease reads its clock and its process here: tests set them.
+    now_ns = staticmethod(now_ns)
+    fork_generation = staticmethod(fork_generation)
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.engine = new_engine(settings)
+        self.warned = 0  # how many of the engine's warnings have been logged
+
+    def log_warnings(self) -> None:
+        """Log the engine's warnings that have not been logged."""
+        # Counted before they are logged: a handler may take a lock, and come here.
+        count = len(self.engine.warnings)
+        new = self.engine.warnings[self.warned : count]
+        self.warned = count
+        for name, text in new:
+            warn("%s: %s", name, text)
+
+
+class Driver(BaseDriver):
+    """Run rounds in the thread that calls; any number of threads may."""
+
+    __slots__ = ()
+
+    def run(self, work: Round | Batch) -> None:
+        """Run a round or a batch until it is closed; a lost one is rolled back.
+
+        Blocks. Raises FastRedlockError after close(). An exception of a signal handler
+        rolls all back.
+        """
+        try:
+            warnings = engine_run(self.engine, work)
+        except ClosedError as error:
+            raise FastRedlockError(CLOSED) from error
+        except StateError as error:
+            raise InternalError(f"{REPORT}: {error}") from error
+        if warnings > self.warned:
+            self.log_warnings()
+
+    def abandon(self, work: Round | Batch) -> None:
+        """Roll back a round or a batch whose caller has left; blocks."""
+        engine_abandon(self.engine, work)
+
+    def close(self) -> None:
+        """Close all connections; blocks for releases not yet confirmed."""
+        engine_close(self.engine, CLOSE_WITHIN_NS)
+
+
+def new_engine(settings: Settings) -> Engine:
+    """Make the engine of these masters; reads certificates, and connects nothing."""
+    return Engine(
+        settings.endpoints,
+        Scripts(
+            extend=Script(scripts.EXTEND, scripts.EXTEND_SHA1),
+            release=release_script(settings.release_script),
+            inspect=Script(scripts.INSPECT, scripts.INSPECT_SHA1),
+            acquire_all=Script(scripts.ACQUIRE_ALL, scripts.ACQUIRE_ALL_SHA1),
+            extend_all=Script(scripts.EXTEND_ALL, scripts.EXTEND_ALL_SHA1),
+            release_all=Script(scripts.RELEASE_ALL, scripts.RELEASE_ALL_SHA1),
+            acquire_again=Script(scripts.ACQUIRE_AGAIN, scripts.ACQUIRE_AGAIN_SHA1),
+            probe=probe_script(settings.release_script),
+            marker=Script(scripts.MARKER, scripts.MARKER_SHA1),
+        ),
+        settings.connect_timeout_ns,
+        tls_contexts(settings.endpoints),
+        settings.max_ttl_ns,
+        tokens_are_given=settings.new_token is not draw_token,
+        servers_may_be_same=settings.servers_may_be_same,
+    )
+
+
+def release_script(given: bytes | None) -> Script:
+    """Return the script that releases one key: ours, or the one given."""
+    if given is None:
+        return Script(scripts.RELEASE, scripts.RELEASE_SHA1)
+    from hashlib import sha1  # costs a millisecond: not at import
+
+    return Script(given, sha1(given, usedforsecurity=False).hexdigest().encode())
+
+
+def probe_script(given: bytes | None) -> Script:
+    """Return the script that tries the commands of the release script."""
+    if given is None:
+        return Script(scripts.PROBE, scripts.PROBE_SHA1)
+    return Script(scripts.PROBE_CALL, scripts.PROBE_CALL_SHA1)
+
+
+def tls_contexts(endpoints: tuple[Endpoint, ...]) -> tuple[Any, ...]:
+    """Return an ssl.SSLContext (or None) per endpoint; () where none has TLS."""
+    if all(endpoint.tls is None for endpoint in endpoints):
+        return ()
+    from .._options.tls import context_of  # imports ssl: only where it is used
+
+    return tuple(
+        None if endpoint.tls is None else context_of(endpoint.name, endpoint.tls)
+        for endpoint in endpoints
+    )

@@ -1,0 +1,202 @@
+"""One grant of a resource: how long it is ours, and how it is given back.
+
+`BaseLease` is the base of the blocking and the awaitable lease: arithmetic on integers
+of one clock, and no I/O. It makes the rounds to run, and reads them after a driver has
+run them.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from .._core import Verdict
+from .._reports.votes import MasterVote, Resource, votes_of
+from ..errors import LeaseLostError
+from .validity import extensions_of
+
+TYPE_CHECKING = False  # typing's: its import would take a third of ours
+if TYPE_CHECKING:
+    from .._core import Round, Terms
+    from .driver import BaseDriver
+    from .validity import Extensions
+
+
+class ReleaseStatus(Enum):
+    """How a release ended."""
+
+    RELEASED = "released"  # a quorum deleted our key
+    GONE = "gone"  # a quorum answered, too few still had it: expired, or taken
+    UNKNOWN = "unknown"  # fewer than a quorum answered: it may stand until its ttl
+
+
+# Reading a member through its class costs more than the rest of a release in Python.
+RELEASED, GONE, UNKNOWN = ReleaseStatus
+
+
+class BaseLease:
+    """Hold one grant; see `Lease`."""
+
+    __slots__ = ("__weakref__", "_driver", "_round", "_status", "resource")
+
+    resource: Resource
+    _driver: BaseDriver  # which its release needs, and nothing else keeps alive
+    _round: Round  # that took it
+    _status: ReleaseStatus | None  # None until a release was begun
+    _unknown = UNKNOWN  # for the core's guards of release() and __exit__()
+
+    def __init__(self, driver: BaseDriver, resource: Resource, round: Round) -> None:
+        self._driver = driver
+        self.resource = resource
+        self._round = round
+        self._status = None
+
+    @property
+    def token(self) -> bytes:
+        """The value stored on the masters: with it, any process can release."""
+        return self._round.token
+
+    @property
+    def ttl(self) -> float:
+        """The ttl (s) the masters were last asked for."""
+        return self._asked().ttl_ms / 1000
+
+    def _asked(self) -> Terms:
+        made: Extensions | None = self._round.kept
+        return self._round.terms if made is None else made.terms
+
+    @property
+    def votes(self) -> tuple[MasterVote, ...]:
+        """The vote of each master in the acquire, in configured order.
+
+        A round ends at a quorum: those that came later count from when they are read.
+        """
+        return votes_of(self._driver.engine, self._round)
+
+    # --- validity ---------------------------------------------------------------------
+
+    def remaining(self) -> float:
+        """Return the validity left in s, 0.0 when it is over; does not block.
+
+        Sound against every delay of this process, because drift and the time of the
+        round are taken off and the clock goes on during suspend. It is no fence: a
+        command sent after asking may arrive after it is over.
+        """
+        if self._round.generation != self._driver.fork_generation():
+            return 0.0  # a forked child has none of its parent's leases
+        left_ns = self._valid_until_ns - self._driver.now_ns()
+        return left_ns / 1e9 if left_ns > 0 else 0.0
+
+    @property
+    def _valid_until_ns(self) -> int:
+        if self._status is not None:
+            return 0
+        made: Extensions | None = self._round.kept
+        if made is not None:
+            return min(made.validity_ns)
+        return self._round.valid_until_ns
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether validity is left."""
+        return self.remaining() > 0.0
+
+    def _is_adopted(self) -> bool:
+        # Taken by another process: nothing is known of its validity. A quorum that
+        # still has the token has had it all the time, so an extension is sound.
+        return not self._round.is_opened and self._valid_until_ns == 0
+
+    # --- extending --------------------------------------------------------------------
+
+    def _begin_extend(self, ttl: float | None, extension: object) -> Round:
+        """Return the round to run; the caller takes `extension` out of `under_way`.
+
+        It does so however the call ends, so that object is the caller's own: an
+        interrupt in here must not leave one behind, which would bound all later ones.
+        It does so by one call into C: an interrupt would come before the first line of
+        any other.
+        """
+        driver = self._driver
+        terms = self._asked() if ttl is None else driver.settings.terms(ttl)
+        now_ns = driver.now_ns()
+        if self._status is not None:
+            raise LeaseLostError(self.resource, "not extended: it was released")
+        if self._round.generation != driver.fork_generation():
+            raise LeaseLostError(self.resource, "not extended: it is the parent's")
+        if not (self._is_adopted() or self.is_valid):
+            raise LeaseLostError(self.resource, "not extended: its validity is over")
+        round = driver.engine.new_extension(self._round, terms)
+        extensions_of(self).begin(round, extension, now_ns)
+        return round
+
+    def _end_extend(self, round: Round, extension: object) -> float:
+        """Take the outcome, while the extension still counts as under way."""
+        verdict = round.verdict
+        if self._status is not None:
+            raise LeaseLostError(self.resource, "not extended: it was released")
+        is_in_time = self._is_adopted() or round.closed_ns < self._valid_until_ns
+        if verdict is Verdict.WON and is_in_time:
+            extensions_of(self).win(round, extension)
+            return self.remaining()
+        votes = votes_of(self._driver.engine, round)
+        if verdict is Verdict.TAKEN:
+            extensions_of(self).validity_ns = [0]
+            reason = "lost: expired or taken by another"
+        elif verdict is Verdict.UNREACHABLE:
+            reason = (
+                "extension not confirmed by a quorum, "
+                f"valid for {self.remaining():.3f} s more"
+            )
+        else:
+            reason = "extended too late: its validity was over"
+        raise LeaseLostError(self.resource, reason, votes, self.remaining())
+
+    # --- releasing --------------------------------------------------------------------
+
+    def _begin_release(self) -> Round | None:
+        """Count as released from now on; return the round to run, None if none is."""
+        if self._status is not None and self._status is not UNKNOWN:
+            return None
+        if self._round.generation != self._driver.fork_generation():
+            return None
+        release = self._new_release()
+        self._status = UNKNOWN  # until a quorum has confirmed it
+        return release
+
+    def _new_release(self) -> Round:
+        made: Extensions | None = self._round.kept
+        terms = self._round.terms if made is None else made.longest_terms
+        return self._driver.engine.new_release(self._round, terms)
+
+    def _end_release(self, round: Round) -> ReleaseStatus:
+        if round.is_won:
+            self._status = RELEASED
+        elif round.verdict is Verdict.TAKEN:
+            self._status = GONE
+        return self._status or UNKNOWN
+
+    def _check_exit(self, was_valid: bool, status: ReleaseStatus) -> None:
+        if not was_valid or status is GONE:
+            raise LeaseLostError(
+                self.resource,
+                "lost before the end of the with block: validity over, or taken",
+            )
+
+    def __repr__(self) -> str:
+        state = "released" if self._status else f"{self.remaining():.3f} s left"
+        return f"<{type(self).__name__} {self.resource!r}, {state}>"
+
+
+def end_releases(
+    leases: list[BaseLease | None], rounds: list[Round | None]
+) -> list[ReleaseStatus]:
+    """Take the outcome of many releases: `_end_release` of each."""
+    statuses: list[ReleaseStatus] = []
+    for lease, round in zip(leases, rounds, strict=True):
+        if lease is None or round is None:
+            statuses.append(GONE)
+        elif round.is_won:
+            lease._status = RELEASED
+            statuses.append(RELEASED)
+        else:
+            statuses.append(lease._end_release(round))
+    return statuses

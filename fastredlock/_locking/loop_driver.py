@@ -1,0 +1,128 @@
+"""The awaitable driver: it runs rounds on the event loop that uses it.
+
+The core's driver watches the connections of one loop. It is made when a call first
+needs it, and anew when that loop was closed or the process was forked. Each call takes
+it by `here()` before anything else, and passes it on: a task that its loop left behind
+is collected after another loop has taken the engine over.
+"""
+
+from __future__ import annotations
+
+from asyncio import get_running_loop, sleep
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from .. import _core
+from .._core import ClosedError, StateError
+from ..errors import FastRedlockError, InternalError
+from .driver import CLOSE_WITHIN_NS, CLOSED, REPORT, BaseDriver
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
+    from .._core import Batch, Round, RoundFuture
+    from .._options.settings import Settings
+
+
+class LoopDriver(BaseDriver):
+    """Run rounds on one event loop, for any number of its tasks."""
+
+    __slots__ = ("current",)
+
+    current: _core.LoopDriver | None
+
+    def __init__(self, settings: Settings) -> None:
+        self.current = None
+        super().__init__(settings)
+
+    def here(self) -> _core.LoopDriver:
+        """Return the core's driver on the running loop; make it at the first use."""
+        current = self.current
+        try:
+            if current is not None and current.is_here():
+                return current
+            loop = get_running_loop()
+        except RuntimeError:
+            raise FastRedlockError(
+                "the asyncio API used without a running loop: await it inside "
+                "asyncio.run(), or use fastredlock.FastRedlock, which blocks"
+            ) from None
+        return self._take_over(current, loop)
+
+    def _take_over(
+        self, old: _core.LoopDriver | None, loop: AbstractEventLoop
+    ) -> _core.LoopDriver:
+        if old is not None and not old.is_over():
+            raise FastRedlockError(
+                "this FastRedlock belongs to another event loop, which is still open: "
+                "make one for each loop"
+            )
+        try:
+            current = _core.LoopDriver(self.engine, loop)
+        except OSError as error:
+            raise FastRedlockError(f"cannot be watched by the loop: {error}") from error
+        if old is not None:
+            old.retire()
+        self.current = current
+        return current
+
+    def submit(self, here: _core.LoopDriver, work: Round | Batch) -> RoundFuture:
+        """Begin a round or a batch; return the future of its end.
+
+        Awaited, it returns how many warnings the engine has. Raises FastRedlockError
+        after close().
+        """
+        try:
+            return here.submit(work)
+        except ClosedError as error:
+            raise FastRedlockError(CLOSED) from error
+        except StateError as error:
+            self.abandon(here, work)
+            raise InternalError(f"{REPORT}: {error}") from error
+
+    async def run(self, here: _core.LoopDriver, work: Round | Batch) -> None:
+        """Run a round or a batch until it is closed; a lost one is rolled back.
+
+        Raises FastRedlockError after close(). A cancellation rolls all back.
+        """
+        try:
+            if await self.submit(here, work) > self.warned:
+                self.log_warnings()
+        except BaseException:
+            self.abandon(here, work)
+            raise
+
+    def abandon(self, here: _core.LoopDriver, work: Round | Batch) -> None:
+        """Roll back a round or a batch whose caller has left; does not wait."""
+        current = self.current
+        if here is current:
+            here.abandon(work)
+        elif current is not None:
+            # The loop was closed before its task had ended, which is collected now, by
+            # any thread; the engine is another loop's.
+            with suppress(RuntimeError):
+                current.loop.call_soon_threadsafe(current.abandon, work)
+
+    async def close(self) -> None:
+        """Close all connections; waits for releases not yet confirmed."""
+        if self.engine.is_closed:
+            return
+        here = self.here()
+        try:
+            here.refuse(CLOSE_WITHIN_NS)
+            while not here.is_settled():  # noqa: ASYNC110
+                await sleep(0.001)
+        finally:
+            here.shut()
+
+    def __del__(self) -> None:
+        # No lease and no call needs it any more. Any thread may come here, and only the
+        # loop's own may change the descriptors that the loop watches.
+        current = self.current
+        if current is None:
+            return
+        if current.is_over():
+            current.retire()
+            return
+        with suppress(RuntimeError):  # the loop was closed in this moment
+            current.loop.call_soon_threadsafe(current.leave)

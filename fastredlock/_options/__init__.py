@@ -1,0 +1,1 @@
+"""The options of a FastRedlock: each is checked, before any I/O."""

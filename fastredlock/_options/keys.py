@@ -1,0 +1,105 @@
+"""Keys and tokens: resources and tokens of callers become the bytes that are stored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from .._reports.votes import printable
+from ..errors import ConfigurationError
+
+LONGEST_RESOURCE = 1_048_576  # bytes; each round sends it whole to every master
+RESERVED = frozenset((b"fastredlock:voter", b"fastredlock:quarantine"))
+LONGEST_TOKEN = 262_144  # bytes; scripts.INSPECT returns no longer value
+
+
+def encode_resource(resource: str | bytes) -> bytes:
+    """Return the key: the resource's bytes, without prefix."""
+    key = utf8_or_bytes(resource)
+    if key is None:
+        raise ConfigurationError(
+            f"resource={printable(resource)}: not valid Unicode; give bytes instead"
+            if isinstance(resource, str)
+            else f"resource of type {type(resource).__name__}: allowed is str or bytes"
+        )
+    if not key:
+        raise ConfigurationError(f"resource={resource!r}: must not be empty")
+    if len(key) > LONGEST_RESOURCE:
+        raise ConfigurationError(
+            f"resource of {len(key)} bytes: allowed are up to {LONGEST_RESOURCE}"
+        )
+    if key in RESERVED:
+        raise ConfigurationError(
+            f"resource={printable(resource)}: the restart guard (max_ttl) keeps its "
+            "own there"
+        )
+    return key
+
+
+def utf8_or_bytes(value: object) -> bytes | None:
+    """Return a str as UTF-8, bytes as they are; None of anything else.
+
+    Of a subclass, its bytes count, not its methods.
+    """
+    if isinstance(value, str):
+        try:
+            return str.encode(value)
+        except UnicodeEncodeError:  # which keeps the value: no other error follows it
+            return None
+    if isinstance(value, bytes):
+        return value if type(value) is bytes else bytes(memoryview(value))
+    return None
+
+
+def listed(resources: Iterable[str | bytes]) -> list[str | bytes]:
+    """Return the resources as a list; one alone is refused, not taken apart."""
+    if isinstance(resources, str | bytes) or not isinstance(resources, Iterable):
+        raise ConfigurationError(
+            f"resources={resources!r}: allowed is an iterable of str or bytes"
+        )
+    return list(resources)
+
+
+def distinct(resources: Iterable[str | bytes]) -> tuple[str | bytes, ...]:
+    """Return each resource once, in the order given."""
+    return tuple({encode_resource(each): each for each in listed(resources)}.values())
+
+
+def encode_each(resources: list[str | bytes]) -> list[bytes]:
+    """Return the keys of many resources: as `encode_resource`, without its calls."""
+    try:
+        keys = [each.encode() if type(each) is str else each for each in resources]
+    except UnicodeEncodeError:
+        keys = []
+    is_plain = len(keys) == len(resources) and {*map(type, keys)} <= {bytes}
+    if (
+        is_plain
+        and all(keys)
+        and max(map(len, keys), default=0) <= LONGEST_RESOURCE
+        and RESERVED.isdisjoint(keys)
+    ):
+        return keys  # type: ignore[return-value]
+    return [encode_resource(resource) for resource in resources]
+
+
+def encode_resources(resources: tuple[str | bytes, ...]) -> tuple[bytes, ...]:
+    """Return the keys of several resources, sorted: the same for every caller."""
+    keys = {encode_resource(resource) for resource in resources}
+    if not keys:
+        raise ConfigurationError("resources: must not be empty")
+    return tuple(sorted(keys))
+
+
+def encode_token(token: bytes | str) -> bytes:
+    """Return a token's bytes; neither the error of a bad one nor its context has it."""
+    value = utf8_or_bytes(token)
+    if value is None and isinstance(token, str):
+        raise ConfigurationError("token: not valid Unicode; give bytes")
+    if not value:
+        raise ConfigurationError(
+            f"token of type {type(token).__name__}: allowed is str or bytes, not empty"
+        )
+    if len(value) > LONGEST_TOKEN:
+        raise ConfigurationError(
+            f"token of {len(value)} bytes: allowed are up to {LONGEST_TOKEN}"
+        )
+    return value

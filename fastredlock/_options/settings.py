@@ -1,0 +1,206 @@
+"""The options of a FastRedlock: every bad value is refused before any I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from .._core import Terms, draw_token
+from .._reports.log import warn
+from ..errors import ConfigurationError
+from .keys import encode_resource, encode_token
+from .retry import Retry, number_of
+
+TYPE_CHECKING = False  # typing's: its import would take a third of ours
+if TYPE_CHECKING:
+    from .endpoint import Endpoint
+
+LONGEST_TTL = 1_000_000_000  # s, 31 years: nanoseconds stay far inside int64
+NS_PER_MS = 1_000_000
+FIXED_DRIFT_NS = 2_000_000  # a server expires keys at whole milliseconds (Redlock page)
+ROUND_SHARE = 20  # a round may take 1/20 of the ttl (Redlock page: 5-50 ms of 10 s)
+SHORTEST_ROUND_TIMEOUT_NS = 5_000_000  # below that, a busy scheduler is a dead server
+LONGEST_ROUND_TIMEOUT_NS = 1_000_000_000  # of a caller that waits for a silent master
+DEFAULT_TTL_MS = 10_000
+
+
+class NoExpiry(float):
+    """The ttl of a key that stays until it is released; see `NO_EXPIRY`."""
+
+    __slots__ = ()
+
+
+# For replacing libraries that write keys without expiry: the holder's crash blocks
+# everybody until a person deletes the key. So it has a name, and infinity is refused.
+NO_EXPIRY = NoExpiry("inf")
+
+
+class Settings:
+    """Hold the checked options and turn each call's arguments into integers."""
+
+    __slots__ = (
+        "connect_timeout_ns",
+        "default_terms",
+        "drift_factor",
+        "endpoints",
+        "max_ttl",
+        "max_ttl_ns",
+        "new_token",
+        "release_script",
+        "resource",
+        "retry",
+        "round_timeout_ns",
+        "servers_may_be_same",
+    )
+
+    def __init__(
+        self,
+        masters: Iterable[object],
+        resource: str | bytes = "fastredlock",
+        *,
+        ttl: float = 10.0,  # s, as on the Redlock page
+        retry: Retry = Retry(),  # noqa: B008 - frozen
+        drift_factor: float = 0.01,  # of the ttl, as on the Redlock page
+        round_timeout: float | None = None,  # s; None: a share of the ttl
+        connect_timeout: float = 1.0,  # s; a server that is there accepts
+        max_ttl: float | None = None,  # s; None: without the restart guard
+        new_token: Callable[[], bytes | str] | None = None,  # None: random bytes
+        release_script: bytes | None = None,  # None: that of the Redlock page
+    ) -> None:
+        from .url import (  # 4 ms of 25: when the first client is made
+            SameServerAllowed,
+            parse_masters,
+        )
+
+        self.endpoints: tuple[Endpoint, ...] = parse_masters(masters)
+        self.servers_may_be_same = isinstance(masters, SameServerAllowed)
+        self.resource = checked_resource(resource)
+        self.retry = checked_retry(retry)
+        self.drift_factor = checked_drift_factor(drift_factor)
+        self.round_timeout_ns = optional_ns("round_timeout", round_timeout)
+        self.connect_timeout_ns = positive_ns("connect_timeout", connect_timeout)
+        self.max_ttl_ns = optional_ns("max_ttl", max_ttl) or 0
+        self.max_ttl = None if max_ttl is None else number_of(max_ttl)
+        self.new_token = checked_new_token(new_token)
+        self.release_script = checked_script(release_script)
+        self.default_terms = self.terms(ttl)
+        if len(self.endpoints) % 2 == 0:
+            warn_even(len(self.endpoints))
+
+    def terms(self, ttl: float) -> Terms:
+        """Turn a ttl (s) into the times of a round."""
+        if isinstance(ttl, NoExpiry) and self.max_ttl is None:
+            return self._terms_without_expiry()
+        longest = LONGEST_TTL if self.max_ttl is None else self.max_ttl
+        seconds = number_of(ttl)
+        ttl_ms = round(seconds * 1000) if 0 < seconds <= longest else 0
+        drift_ns = self.drift_ns(ttl_ms)
+        if ttl_ms * NS_PER_MS <= drift_ns:
+            shortest_ms = 1
+            while shortest_ms * NS_PER_MS <= self.drift_ns(shortest_ms):
+                shortest_ms += 1
+            by = "" if self.max_ttl is None else " (max_ttl)"
+            raise ConfigurationError(
+                f"ttl={ttl!r}: allowed is {shortest_ms / 1000} to {longest} s{by}; "
+                f"drift takes off {self.drift_factor:.2%} and 2 ms"
+            )
+        return Terms(ttl_ms, drift_ns, self._timeout_ns(ttl_ms))
+
+    def _terms_without_expiry(self) -> Terms:
+        ttl_ms = LONGEST_TTL * 1000
+        timeout_ns = self._timeout_ns(DEFAULT_TTL_MS)
+        return Terms(ttl_ms, self.drift_ns(ttl_ms), timeout_ns, False)
+
+    def _timeout_ns(self, ttl_ms: int) -> int:
+        if self.round_timeout_ns is not None:
+            return self.round_timeout_ns
+        share_ns = ttl_ms * NS_PER_MS // ROUND_SHARE
+        return max(SHORTEST_ROUND_TIMEOUT_NS, min(share_ns, LONGEST_ROUND_TIMEOUT_NS))
+
+    def drift_ns(self, ttl_ms: int) -> int:
+        """Return how far the clocks may differ in a ttl, as on the Redlock page."""
+        return int(ttl_ms * NS_PER_MS * self.drift_factor) + FIXED_DRIFT_NS
+
+
+# ---- one option each
+
+
+def checked_resource(resource: str | bytes) -> str | bytes:
+    """Return the default resource as it was given."""
+    encode_resource(resource)
+    return resource
+
+
+def checked_retry(retry: Retry) -> Retry:
+    """Return the Retry, or a subclass of it."""
+    if not isinstance(retry, Retry):
+        raise ConfigurationError(f"retry={retry!r}: allowed is a Retry")
+    return retry
+
+
+def checked_drift_factor(drift_factor: float) -> float:
+    """Return the share of a ttl by which the clocks may differ."""
+    share = number_of(drift_factor)
+    if not 0 <= share <= 0.5:
+        raise ConfigurationError(f"drift_factor={drift_factor!r}: allowed is 0-0.5")
+    return share
+
+
+def checked_new_token(
+    new_token: Callable[[], bytes | str] | None,
+) -> Callable[[], bytes]:
+    """Return the function that draws tokens; each result of a caller's is checked."""
+    if new_token is None:
+        return draw_token
+    if not callable(new_token):
+        raise ConfigurationError(
+            f"new_token of type {type(new_token).__name__}: allowed is a callable"
+        )
+
+    def new_checked_token() -> bytes:
+        return encode_token(new_token())
+
+    return new_checked_token
+
+
+def checked_script(script: bytes | None) -> bytes | None:
+    """Return the release script; whether it is Lua, the server finds out."""
+    if not (script is None or type(script) is bytes):
+        raise ConfigurationError(f"release_script={script!r}: allowed is None or bytes")
+    return script
+
+
+def optional_ns(name: str, value: float | None) -> int | None:
+    """Check a duration option (s) that may be None, and turn it into ns."""
+    return None if value is None else positive_ns(name, value)
+
+
+def positive_ns(name: str, value: float) -> int:
+    """Check a duration option (s) and turn it into ns."""
+    seconds = number_of(value)
+    if not 0 < seconds <= LONGEST_TTL:
+        raise ConfigurationError(
+            f"{name}={value!r}: allowed is above 0 to {LONGEST_TTL} s"
+        )
+    return max(1, int(seconds * 1_000_000_000))
+
+
+def timeout_to_ns(timeout: float | None) -> int | None:
+    """Turn a caller's timeout (s) into ns; None and infinity wait without end."""
+    if timeout is None:
+        return None
+    seconds = number_of(timeout)
+    if not seconds >= 0:  # NaN compares as False
+        raise ConfigurationError(
+            f"timeout={timeout!r}: allowed is None (no limit) or 0 s (one try) and more"
+        )
+    return None if seconds > LONGEST_TTL else int(seconds * 1_000_000_000)
+
+
+def warn_even(count: int) -> None:
+    """Log that one master of an even number is of no use."""
+    warn(
+        "%d masters survive the loss of %d, as %d would: use an odd number",
+        count,
+        (count - 1) // 2,
+        count - 1,
+    )

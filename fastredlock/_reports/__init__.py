@@ -1,0 +1,1 @@
+"""Reports for callers: votes, counters, the health of the masters, log lines."""

@@ -1,0 +1,44 @@
+"""The votes of the masters, as aioredlock's tokens, times and errors."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Any
+
+from ... import MasterVote, QuorumUnreachableError, ResourceTakenError, Vote
+from .errors import LockAcquiringError, LockError, LockRuntimeError
+
+
+def token_of(identifier: Any) -> bytes:
+    """Return the token stored for an identifier: numbers were taken, too."""
+    return identifier if isinstance(identifier, bytes) else str(identifier).encode()
+
+
+def left_ms(vote: MasterVote) -> float:
+    """Return the time left of the key (ms); infinity without expiry."""
+    return inf if vote.remaining_ms == -1 else vote.remaining_ms or 0
+
+
+def error_of(
+    text: str, resource: Any, votes: tuple[MasterVote, ...], ours: str = ""
+) -> LockError:
+    """Return the error of a call that no quorum agreed to.
+
+    As theirs, it is first that a master could not answer. Other than theirs, not where
+    others hold the lock on a majority: then it is taken.
+    """
+    others = sum(vote.vote is Vote.TAKEN and vote.token_hash != ours for vote in votes)
+    answered = sum(vote.vote in (Vote.TAKEN, Vote.GRANTED) for vote in votes)
+    if others <= len(votes) // 2 and answered < len(votes):
+        return unanswered(text, resource, votes)
+    failure = LockAcquiringError(text)
+    failure.__cause__ = ResourceTakenError(resource, votes, 1, 0.0)
+    return failure
+
+
+def unanswered(
+    text: str, resource: Any, votes: tuple[MasterVote, ...]
+) -> LockRuntimeError:
+    failure = LockRuntimeError(text)
+    failure.__cause__ = QuorumUnreachableError(resource, votes, 1, 0.0)
+    return failure
