@@ -16,8 +16,9 @@ from typing import Any, cast
 import pytest
 import redis
 
-from fastredlock import FastRedlock, scripts
+from fastredlock import FastRedlock
 from fastredlock._core import Operation, Round, Terms, Verdict, draw_token
+from fastredlock._options import scripts
 from fastredlock.testing import LocalMasters
 from tests.support.fixtures import blocking
 from tests.support.keys import values

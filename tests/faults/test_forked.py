@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import redis
 
-from fastredlock import FastRedlock
+from fastredlock import FastRedlock, Lease
 from fastredlock import _core as core
-from fastredlock import Lease
 from tests.support.fixtures import blocking
 from tests.support.keys import KEY, settled_values
 from tests.support.processes import Fork

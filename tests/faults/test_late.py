@@ -41,7 +41,7 @@ def replies_of(conversation: bytes) -> tuple[bytes, bytes]:
 
 def replayed(pieces: list[bytes], make_locks: MakeLocks) -> tuple[str, str]:
     """Feed the engine the pieces, without a socket; return both verdicts."""
-    engine = make_locks(["redis://127.0.0.1:1/0"])._engine
+    engine = make_locks(["redis://127.0.0.1:1/0"])._driver.engine
     terms = core.Terms(10_000, 2 * MS, 100 * MS)
     acquire = engine.new_round(int(core.Operation.ACQUIRE), b"k", b"t", terms)
     release = engine.new_release(acquire, terms)

@@ -47,7 +47,7 @@ def test_reconnect_when_it_fails_then_pauses_double_up_to_a_second_and_differ(
 def test_reconnect_when_a_quorum_is_missing_then_tries_are_20_ms_apart(
     make_locks: MakeLocks,
 ) -> None:
-    engine = make_locks(["redis://127.0.0.1:1"])._engine
+    engine = make_locks(["redis://127.0.0.1:1"])._driver.engine
     core.engine_due(engine, True, MS)
     core.engine_on_lost(engine, 0, "refused", MS)
     assert core.engine_due(engine, True, 20 * MS) == []

@@ -13,7 +13,8 @@ from contextlib import ExitStack
 import pytest
 import redis
 
-from fastredlock import FastRedlock, QuorumUnreachableError, Vote, scripts
+from fastredlock import FastRedlock, QuorumUnreachableError, Vote
+from fastredlock._options import scripts
 from fastredlock.testing import LocalMasters
 from tests.support.calls import granted
 from tests.support.fixtures import MakeLocks

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from fastredlock import Retry, Vote, scripts
+from fastredlock import Retry, Vote
 from fastredlock._core import (
     Engine,
     Operation,
@@ -19,6 +19,7 @@ from fastredlock._core import (
     engine_on_lost,
     engine_take_outgoing,
 )
+from fastredlock._options import scripts
 from fastredlock.testing import LocalMasters
 from tests.support.by_hand import (
     MS,

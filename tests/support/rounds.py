@@ -23,6 +23,7 @@ from fastredlock._core import (
     Verdict,
     Vote,
 )
+from fastredlock._locking.driver import Driver
 from fastredlock._options.endpoint import Endpoint
 
 MS = 1_000_000  # ns
@@ -185,6 +186,21 @@ def new_engine(
     )
 
 
+class ScriptedDriver(Driver):
+    """A driver that runs rounds as its ScriptedLocks say, and has their clock."""
+
+    locks: "ScriptedLocks"
+
+    def run(self, round: Round) -> None:
+        self.locks.run(round)
+
+    def now_ns(self) -> int:
+        return self.locks.now
+
+    def fork_generation(self) -> int:
+        return self.locks.generation
+
+
 class ScriptedLocks(FastRedlock):
     """A FastRedlock without servers: votes come from a list, the time from `now`.
 
@@ -192,11 +208,15 @@ class ScriptedLocks(FastRedlock):
     `took_ns`, one that the votes do not decide takes until its deadline.
     """
 
+    _driver: ScriptedDriver
+    _new_driver = ScriptedDriver
+
     def __init__(
         self, *answers: str, masters: int = 3, took_ns: int = 3 * MS, **options: object
     ) -> None:
         ports = range(1, masters + 1)
         super().__init__([("master", port) for port in ports], **options)  # type: ignore[arg-type]
+        self._driver.locks = self
         self.answers = list(answers)
         self.took_ns = took_ns
         self.now = T0
@@ -204,10 +224,10 @@ class ScriptedLocks(FastRedlock):
         self.rounds: list[Round] = []
         self.meanwhile: Callable[[], object] | None = None
 
-    def _run(self, round: Round) -> None:  # type: ignore[override]
+    def run(self, round: Round) -> None:
         self.rounds.append(round)
         round.open(self.now)
-        for master in range(len(self._engine.master_names)):
+        for master in range(len(self._driver.engine.master_names)):
             round.on_sent(master)
         meanwhile, self.meanwhile = self.meanwhile, None
         if meanwhile is not None:
@@ -218,9 +238,3 @@ class ScriptedLocks(FastRedlock):
             self.now = max(self.now, round.deadline_ns)
             round.on_deadline(self.now)
         round.confirm(self.now)
-
-    def _now_ns(self) -> int:
-        return self.now
-
-    def _fork_generation(self) -> int:
-        return self.generation

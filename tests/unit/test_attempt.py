@@ -6,10 +6,10 @@ from typing import cast
 
 import pytest
 
-from fastredlock._locking.attempt import attempts, round_timeout_hint
-from fastredlock._core import Engine, Operation, Round, Terms, Verdict
-from fastredlock.errors import QuorumUnreachableError, ValidityExhaustedError
 from fastredlock import Retry
+from fastredlock._core import Engine, Operation, Round, Terms, Verdict
+from fastredlock._locking.attempt import attempts, round_timeout_hint
+from fastredlock.errors import QuorumUnreachableError, ValidityExhaustedError
 from tests.support import rounds
 from tests.support.rounds import MS, T0, TERMS, S, new_engine
 

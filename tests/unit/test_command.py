@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastredlock._options import scripts
 from fastredlock._core import (
     Script,
     encode_acquire,
     encode_script,
     encode_script_of_all,
 )
+from fastredlock._options import scripts
 from tests.support.rounds import thorough
 
 SHA1 = b"0123456789abcdef0123456789abcdef01234567"

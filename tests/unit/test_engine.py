@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fastredlock import FastRedlock, LeaseLostError, ReleaseStatus, scripts
+from fastredlock import FastRedlock, Lease, LeaseLostError, ReleaseStatus
 from fastredlock._core import (
     Engine,
     MasterState,
@@ -28,7 +28,7 @@ from fastredlock._core import (
     now_ns,
     vote_of_reply,
 )
-from fastredlock import Lease
+from fastredlock._options import scripts
 from tests.support.by_hand import (
     HELLO,
     MS,

@@ -7,7 +7,6 @@ from collections.abc import Callable
 import hiredis
 import pytest
 
-from fastredlock._options import scripts
 from fastredlock._core import (
     Engine,
     Operation,
@@ -23,6 +22,7 @@ from fastredlock._core import (
     engine_take_outgoing,
     engine_undo,
 )
+from fastredlock._options import scripts
 from tests.support.by_hand import (
     HELLO,
     MS,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from hiredis import Reader
 
-from fastredlock._options import scripts
 from fastredlock._core import (
     Engine,
     MasterState,
@@ -25,6 +24,7 @@ from fastredlock._core import (
     engine_take_outgoing,
     engine_undo,
 )
+from fastredlock._options import scripts
 from tests.support.by_hand import (
     HELLO,
     MS,

@@ -9,8 +9,9 @@ from typing import NoReturn
 
 import pytest
 
-from fastredlock import FastRedlock, LeaseLostError, ReleaseStatus
+from fastredlock import LeaseLostError, ReleaseStatus
 from fastredlock._core import Operation
+from fastredlock._locking.driver import Driver
 from tests.support.leases import GONE, RELEASED, VALIDITY_NS, seconds, taken
 from tests.support.rounds import MS, S, ScriptedLocks, cast, new_engine
 

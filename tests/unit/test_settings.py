@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fastredlock import NO_EXPIRY, ConfigurationError, FastRedlock, FastRedlockError
 from fastredlock._core import MasterState
 from fastredlock._options.keys import encode_resource
-from fastredlock._options.settings import Settings, timeout_to_ns
+from fastredlock._options.settings import timeout_to_ns
 from tests.support.rounds import MS, S, thorough
 from tests.support.settings import MASTERS, new_settings
 
