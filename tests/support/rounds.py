@@ -191,7 +191,7 @@ class ScriptedDriver(Driver):
 
     locks: "ScriptedLocks"
 
-    def run(self, round: Round) -> None:
+    def run(self, round: Round) -> None:  # type: ignore[override]
         self.locks.run(round)
 
     def now_ns(self) -> int:
