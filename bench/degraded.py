@@ -89,7 +89,7 @@ def _measure(options: argparse.Namespace) -> Report:
             here = [Watched(entry, condition, urls) for entry in entries]
             watched += here
             for each in here:
-                opened.enter_context(each.process)
+                opened.callback(each.process.close)
             if condition == "paused":
                 for each in here:  # connected before it
                     each.run(20, options.seconds)

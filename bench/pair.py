@@ -10,21 +10,8 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
-from bench.contestants.tables import (
-    FLOOR,
-    ONE_CALLER,
-    OURS,
-    libraries_of,
-    present,
-)
-from bench.harness.alternation import (
-    CONTROL,
-    Round,
-    alternate,
-    middle,
-    noise,
-    ratio,
-)
+from bench.contestants.tables import FLOOR, ONE_CALLER, OURS, libraries_of, present
+from bench.harness.alternation import CONTROL, Round, alternate, middle, noise, ratio
 from bench.harness.machine import machine_line, versions_line
 from bench.harness.options import (
     add_blocks,

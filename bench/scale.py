@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from statistics import median
 from typing import Any
 
@@ -93,7 +93,9 @@ def _rounds_over(
     """Return the rounds by number of masters, and notes."""
     with ExitStack() as opened:
         runs = {
-            n: opened.enter_context(Alternation(entries, urls[:n], options.seconds))
+            n: opened.enter_context(
+                closing(Alternation(entries, urls[:n], options.seconds))
+            )
             for n in _MASTERS
         }
         rounds: dict[int, list[Round]] = {n: [] for n in runs}

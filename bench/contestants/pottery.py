@@ -18,11 +18,7 @@ from bench.contestants.base import (
     tasks,
     threads,
 )
-from bench.contestants.lock_objects import (
-    AwaitedLockObjects,
-    LockObjects,
-    async_client,
-)
+from bench.contestants.lock_objects import AwaitedLockObjects, LockObjects, async_client
 
 _OURS = "fastredlock.compat.pottery"
 

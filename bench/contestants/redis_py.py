@@ -7,11 +7,7 @@ from functools import partial
 from typing import Any
 
 from bench.contestants.base import TASKS, TTL, Contestant, Replacement, tasks, threads
-from bench.contestants.lock_objects import (
-    AwaitedLockObjects,
-    LockObjects,
-    async_client,
-)
+from bench.contestants.lock_objects import AwaitedLockObjects, LockObjects, async_client
 
 
 def _locks(

@@ -9,9 +9,8 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from statistics import median
-from types import TracebackType
 
 from bench.contestants.tables import FLOOR, size_of
 from bench.harness.process import Block, Process
@@ -25,7 +24,7 @@ Round = Mapping[str, Block]  # by entry
 
 
 class Alternation:
-    """Processes, started and warmed up; a context manager.
+    """Processes, started and warmed up; `close` ends them.
 
     An entry that fails is left out from then on, and `notes` says so. Where a floor
     runs, a second one runs last: as far from the first as can be.
@@ -47,7 +46,7 @@ class Alternation:
                 if entry in self._processes:
                     self._start(CONTROL, entry)
         except BaseException:
-            self._stack.close()
+            self.close()
             raise
 
     def run_round(self) -> dict[str, Block]:
@@ -68,20 +67,14 @@ class Alternation:
         """Return the rounds with those entries alone that ran in all of them."""
         return [{name: blocks[name] for name in self._processes} for blocks in rounds]
 
-    def __enter__(self) -> Alternation:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """End the processes."""
         self._stack.close()
 
     def _start(self, name: str, entry: str) -> None:
         try:
-            process = self._stack.enter_context(Process(entry, self._urls))
+            process = Process(entry, self._urls)
+            self._stack.callback(process.close)
             self._pairs[name] = _pairs_for(process, self._seconds)
         except (RuntimeError, OSError) as error:  # it failed, or there is no compiler
             self._note(f"{entry} did not run: {error}.")
@@ -96,7 +89,7 @@ def alternate(
     entries: Iterable[str], urls: Sequence[str], *, seconds: float, blocks: int
 ) -> tuple[list[Round], list[str]]:
     """Return the rounds of the entries that completed all, and notes on the others."""
-    with Alternation(entries, urls, seconds) as alternation:
+    with closing(Alternation(entries, urls, seconds)) as alternation:
         rounds = []
         for block in range(blocks):
             print(

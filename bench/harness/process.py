@@ -11,7 +11,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 from bench.contestants.tables import FLOOR
 from bench.floor.build import floor_program
@@ -36,7 +35,7 @@ class Block:
 
 
 class Process:
-    """The process of one entry, idle between blocks; a context manager.
+    """The process of one entry, idle between blocks; `close` it.
 
     Args:
         entry: As in `bench.contestants.tables`.
@@ -89,17 +88,6 @@ class Process:
         except (subprocess.TimeoutExpired, BrokenPipeError):
             self._process.kill()
             self._process.wait()
-
-    def __enter__(self) -> Process:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _write_line(self, line: str) -> None:
         if self._process.stdin is None:

@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -95,7 +96,7 @@ def _count_blocks(
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder, "counts")
         prefix = [*tracer.command, str(output), *tracer.tail]
-        with Process(entry, urls, prefix=prefix) as process:
+        with closing(Process(entry, urls, prefix=prefix)) as process:
             own = sum(process.run(pairs).own_syscalls or 0 for pairs in blocks)
         return tracer.parse(output.read_text()), own
 
