@@ -19,39 +19,39 @@ from system cimport *
 include "types.pxi"     # the words
 include "clock.pyx"     # time, tokens, fork generation
 include "buffer.pyx"    # bytes to be sent
-include "command.pyx"   # what is asked, as RESP                          [pure]
-include "round.pyx"     # votes and time -> verdict and validity          [pure]
-include "uses.pyx"      # tokens that the caller gives, and gives again  [pure]
-include "question.pyx"  # what a round asks, by which script              [pure]
-include "reply.pyx"     # a reply -> a vote                               [pure]
-include "link.pyx"      # one descriptor: open, send, receive
-include "address.pyx"   # literal addresses, unix paths
-include "lookup.pyx"    # host names, each in a native thread
-include "facts.pyx"     # what a server says of itself                   [pure]
-include "rights.pyx"    # what our user may not do there                 [pure]
-include "guard.pyx"     # when a master may vote that lost its votes     [pure]
-include "handshake.pyx"  # what a new connection says first               [pure]
-include "tls.pyx"       # records in, plain text out, and back
-include "debts.pyx"     # replies owed to us, releases owed to a master   [pure]
-include "master.pyx"    # one master: its state, and what comes of replies
-include "opening.pyx"   # from an address to READY; back-off
-include "stream.pyx"    # commands and bytes out, bytes and whole replies in
-include "hub.pyx"       # waiting where gevent or eventlet has patched the program
-include "request.pyx"   # what a thread asks of the one that leads
-include "word.pyx"      # how threads hear, one after the other
-include "crowd.pyx"     # the threads that share an engine
-include "turns.pyx"     # in which order the masters are written to and read
-include "engine.pyx"    # the N masters: start, roll back, reopen
-include "given.pyx"     # rounds whose token the caller gave
-include "batch.pyx"     # many rounds under way, one who waits for all   [pure]
-include "admission.pyx"  # rounds come in and go out; what is due            [pure]
-include "wait.pyx"      # bytes to and from the sockets, poll
-include "settlement.pyx"  # the replies that are waited for before something ends
-include "threads.pyx"   # blocking callers: one leads, the others wait
-include "closing.pyx"   # close(), and a release after it
-include "takeover.pyx"  # an engine that was left in the middle of anything
-include "future.pyx"    # what a task awaits
-include "loop.pyx"      # awaiting callers: an event loop drives
-include "context.pyx"   # a lease is left, an acquire undone: no signal in between
-include "exit.pyx"      # the end of the interpreter
-include "events.pyx"    # the same without sockets: simulator, fuzzer
+include "protocol/command.pyx"   # what is asked, as RESP                          [pure]
+include "round/round.pyx"     # votes and time -> verdict and validity          [pure]
+include "round/token_use.pyx"      # tokens that the caller gives, and gives again  [pure]
+include "protocol/scripts.pyx"  # what a round asks, by which script              [pure]
+include "protocol/reply.pyx"     # a reply -> a vote                               [pure]
+include "master/link.pyx"      # one descriptor: open, send, receive
+include "master/address.pyx"   # literal addresses, unix paths
+include "master/lookup.pyx"    # host names, each in a native thread
+include "protocol/server_info.pyx"     # what a server says of itself                   [pure]
+include "protocol/rights.pyx"    # what our user may not do there                 [pure]
+include "master/restart_guard.pyx"     # when a master may vote that lost its votes     [pure]
+include "protocol/handshake.pyx"  # what a new connection says first               [pure]
+include "master/tls.pyx"       # records in, plain text out, and back
+include "master/in_flight.pyx"     # replies owed to us, releases owed to a master   [pure]
+include "master/master.pyx"    # one master: its state, and what comes of replies
+include "master/connect.pyx"   # from an address to READY; back-off
+include "master/io.pyx"    # commands and bytes out, bytes and whole replies in
+include "drivers/greenlet_hub.pyx"       # waiting where gevent or eventlet has patched the program
+include "drivers/follower.pyx"   # what a thread asks of the one that leads
+include "drivers/wakeups.pyx"      # how threads hear, one after the other
+include "drivers/leader.pyx"     # the threads that share an engine
+include "engine/order.pyx"     # in which order the masters are written to and read
+include "engine/engine.pyx"    # the N masters: start, roll back, reopen
+include "engine/given_tokens.pyx"     # rounds whose token the caller gave
+include "round/batch.pyx"     # many rounds under way, one who waits for all   [pure]
+include "engine/admission.pyx"  # rounds come in and go out; what is due            [pure]
+include "engine/exchange.pyx"      # bytes to and from the sockets, poll
+include "engine/settlement.pyx"  # the replies that are waited for before something ends
+include "drivers/blocking.pyx"   # blocking callers: one leads, the others wait
+include "engine/close.pyx"   # close(), and a release after it
+include "engine/takeover.pyx"  # an engine that was left in the middle of anything
+include "drivers/asyncio_future.pyx"    # what a task awaits
+include "drivers/asyncio.pyx"      # awaiting callers: an event loop drives
+include "drivers/with_body.pyx"   # a lease is left, an acquire undone: no signal in between
+include "drivers/interpreter_exit.pyx"      # the end of the interpreter
+include "drivers/by_hand.pyx"    # the same without sockets: simulator, fuzzer

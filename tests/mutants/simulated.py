@@ -42,14 +42,14 @@ BUGS = (
     known("no validity check at the end of a round", "no validity check"),
     planted(
         "validity from the reply instead of from t0",
-        "src_cython/round.pyx",
+        "src_cython/round/round.pyx",
         "    return self.opened_ns + self.terms.ttl_ms",
         "    return (self.closed_ns or self.opened_ns) + self.terms.ttl_ms",
     ),
     known("drift not taken off", "no drift taken off the validity"),
     planted(
         "quorum of N // 2 where N is even",
-        "src_cython/round.pyx",
+        "src_cython/round/round.pyx",
         "        self.quorum = master_count // 2 + 1",
         "        self.quorum = (master_count + 1) // 2",
     ),
@@ -81,14 +81,14 @@ BUGS = (
     ),
     planted(
         "an interrupted round not undone",
-        "src_cython/admission.pyx",
+        "src_cython/engine/admission.pyx",
         "    return engine_roll_back(self, round, now_ns)",
         "    return 0",
     ),
     known("restart guard off", "restart guard ignored"),
     planted(
         "GONE on the word of fewer than a quorum",
-        "src_cython/round.pyx",
+        "src_cython/round/round.pyx",
         "            self.master_count - self.counts[VOTE_TAKEN] < self.quorum\n",
         "            True\n",
     ),
@@ -104,27 +104,27 @@ BUGS = (
     ),
     planted(
         "releases forgotten where a frozen server's connection is given up",
-        "src_cython/debts.pyx",
+        "src_cython/master/in_flight.pyx",
         "            debts_carry(self, round, entry.key_until_ns, True)\n",
         '            if not reason.startswith("owed a reply"):\n'
         "                debts_carry(self, round, entry.key_until_ns, True)\n",
     ),
     planted(
         "a master that is silent is taken for one that refused",
-        "src_cython/round.pyx",
+        "src_cython/round/round.pyx",
         "            self.cells[i].vote = VOTE_SILENT\n",
         "            self.cells[i].vote = VOTE_SILENT\n"
         "            self.may_hold &= ~(<uint64_t>1 << i)\n",
     ),
     planted(
         "close() does not wait for the releases that are owed",
-        "src_cython/settlement.pyx",
+        "src_cython/engine/settlement.pyx",
         "        if (<Master>master).debts.count:\n",
         "        if False and (<Master>master).debts.count:\n",
     ),
     planted(
         "a round's deadline noted by nobody",
-        "src_cython/engine.pyx",
+        "src_cython/engine/engine.pyx",
         "    engine_note_time(self, round.deadline_ns)\n",
         "",
     ),
