@@ -17,7 +17,7 @@ TYPE_CHECKING = False  # as typing's, whose import would be a third of ours
 if TYPE_CHECKING:
     from typing import NoReturn
 
-    from ._core import LoopDriver
+    from ._core import AsyncioDriver
 
 INSPECT = int(Operation.INSPECT)
 CLOSE_WITHIN_NS = 100_000_000  # what close() gives the last releases to be confirmed
@@ -57,7 +57,7 @@ class BaseLocks:
             release_script=release_script,
         )
         self._engine = self._settings.new_engine()
-        self._driver: LoopDriver | None = (
+        self._driver: AsyncioDriver | None = (
             None  # the awaitable one's, from its first use
         )
         self._warned = 0  # how many of the engine's warnings have been logged
@@ -97,7 +97,7 @@ class BaseLocks:
         token = encode_token(token)
         if isinstance(resource, tuple):
             keys = encode_resources(resource)
-            return self._engine.new_adopted_of_all(keys, token, terms)
+            return self._engine.new_adopted(keys, token, terms)
         return self._engine.new_adopted(encode_resource(resource), token, terms)
 
     def _new_extension(self, lease_round: Round, terms: Terms) -> Round:

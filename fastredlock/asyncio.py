@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from ._awaitable import Acquisition, AcquisitionOfAll, Lease, Lock
 from ._batch import AcquireEach, ReleaseEach
 from ._core import (
+    AsyncioDriver,
     Batch,
     ClosedError,
-    LoopDriver,
     Round,
     RoundFuture,
     StateError,
@@ -210,7 +210,7 @@ class FastRedlock(BaseLocks):
 
     # --- for leases -------------------------------------------------------------------
 
-    def _loop_driver(self) -> LoopDriver:
+    def _loop_driver(self) -> AsyncioDriver:
         """Return the running loop's: a call asks before it does anything else."""
         driver = self._driver
         try:
@@ -225,15 +225,15 @@ class FastRedlock(BaseLocks):
         return self._new_driver(driver, loop)
 
     def _new_driver(
-        self, old: LoopDriver | None, loop: AbstractEventLoop
-    ) -> LoopDriver:
+        self, old: AsyncioDriver | None, loop: AbstractEventLoop
+    ) -> AsyncioDriver:
         if old is not None and not old.is_over():
             raise FastRedlockError(
                 "this FastRedlock belongs to another event loop, which is still open: "
                 "make one for each loop"
             )
         try:
-            driver = LoopDriver(self._engine, loop)
+            driver = AsyncioDriver(self._engine, loop)
         except OSError as error:
             raise FastRedlockError(f"cannot be watched by the loop: {error}") from error
         if old is not None:
@@ -241,7 +241,7 @@ class FastRedlock(BaseLocks):
         self._driver = driver
         return driver
 
-    def _submit(self, driver: LoopDriver, work: Round | Batch) -> RoundFuture:
+    def _submit(self, driver: AsyncioDriver, work: Round | Batch) -> RoundFuture:
         try:
             return driver.submit(work)
         except ClosedError as error:
@@ -250,7 +250,7 @@ class FastRedlock(BaseLocks):
             self._abandon(driver, work)
             raise InternalError(f"please report this: {error}") from error
 
-    async def _run(self, driver: LoopDriver, work: Round | Batch) -> None:
+    async def _run(self, driver: AsyncioDriver, work: Round | Batch) -> None:
         try:
             if await self._submit(driver, work) > self._warned:
                 self._log_warnings()
@@ -258,7 +258,7 @@ class FastRedlock(BaseLocks):
             self._abandon(driver, work)
             raise
 
-    def _abandon(self, driver: LoopDriver, work: Round | Batch) -> None:
+    def _abandon(self, driver: AsyncioDriver, work: Round | Batch) -> None:
         current = self._driver
         if driver is current:
             driver.abandon(work)

@@ -11,9 +11,9 @@ from ._core import (
     ClosedError,
     Round,
     StateError,
-    engine_abandon,
-    engine_close,
-    engine_run,
+    blocking_abandon,
+    blocking_close,
+    blocking_run,
     guard_close,
     now_ns,
 )
@@ -189,7 +189,7 @@ class FastRedlock(BaseLocks):
         comes later opens connections of its own for it; every other call raises
         FastRedlockError then.
         """
-        engine_close(self._engine, CLOSE_WITHIN_NS)
+        blocking_close(self._engine, CLOSE_WITHIN_NS)
 
     def __enter__(self) -> FastRedlock:
         return self
@@ -207,7 +207,7 @@ class FastRedlock(BaseLocks):
 
     def _run(self, work: Round | Batch) -> None:
         try:
-            warnings = engine_run(self._engine, work)
+            warnings = blocking_run(self._engine, work)
         except ClosedError as error:
             raise FastRedlockError("this FastRedlock is closed") from error
         except StateError as error:
@@ -216,4 +216,4 @@ class FastRedlock(BaseLocks):
             self._log_warnings()
 
     def _abandon(self, work: Round | Batch) -> None:
-        engine_abandon(self._engine, work)
+        blocking_abandon(self._engine, work)

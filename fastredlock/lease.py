@@ -65,7 +65,7 @@ class BaseLease:
         return self._asked().terms.ttl_ms / 1000
 
     def _asked(self) -> Extensions | Round:
-        return self._round.kept or self._round
+        return self._round.lease_state or self._round
 
     @property
     def votes(self) -> tuple[MasterVote, ...]:
@@ -91,7 +91,7 @@ class BaseLease:
     def _valid_until_ns(self) -> int:
         if self._status is not None:
             return 0
-        made: Extensions | None = self._round.kept
+        made: Extensions | None = self._round.lease_state
         if made is not None:
             return min(made.validity_ns)
         return self._round.valid_until_ns
@@ -159,7 +159,7 @@ class BaseLease:
         return release
 
     def _new_release(self) -> Round:
-        made: Extensions | None = self._round.kept
+        made: Extensions | None = self._round.lease_state
         terms = self._round.terms if made is None else made.longest_terms
         release: Round = self._locks._engine.new_release(self._round, terms)
         return release

@@ -16,15 +16,8 @@ cdef enum:
     CHUNK = 100      # rounds: some 11 KiB, which a server reads in one piece of 16
 
 
-cdef int loop_wake_soon(LoopDriver self, LoopFuture future) except -1:
-    if not self.done:
-        self.loop.call_soon(self.wake)
-    self.done.append(future)
-    return 0
-
-
 @cython.final
-cdef class LoopDriver:
+cdef class AsyncioDriver:
     """One engine on one event loop; used by the loop's thread only."""
 
     cdef Engine engine
@@ -38,7 +31,7 @@ cdef class LoopDriver:
     cdef bint is_flush_due       # at the end of this turn
     cdef int64_t armed_ns        # when the timer goes off
     cdef Settlement settlement   # of close()
-    cdef object parting          # the end of what was opened after close(), or None
+    cdef object closing_timer          # the end of what was opened after close(), or None
     cdef object timer
 
     def __cinit__(self, Engine engine not None, loop):
@@ -54,9 +47,9 @@ cdef class LoopDriver:
         self.loop = loop
         self.running_loop = get_running_loop
         self.generation = current_generation
-        loop_forget_connections(engine)
+        asyncio_forget_connections(engine)
         if not engine.is_closed:
-            loop_join(self)
+            asyncio_join(self)
 
     def __dealloc__(self):
         if self.epoll_fd >= 0:
@@ -87,24 +80,24 @@ cdef class LoopDriver:
         """
         cdef RoundFuture future
         cdef int64_t now_ns = clock_ns()
-        check_work(work)
+        work_check(work)
         if self.engine.is_closed:
             if not work_is_release(work):
                 raise ClosedError("closed")
-            loop_join_again(self)
+            asyncio_join_again(self)
         if now_ns - self.engine.polled_at_ns > NS_PER_S:
-            now_ns = loop_look_again(self)
+            now_ns = asyncio_probe_idle(self)
         future = RoundFuture()
         future.driver = self
         future.work = work
         self.queued += 1
         engine_submit_work(self.engine, work, future, now_ns)
         if self.engine.closed:      # no master to be asked: it is told in a turn of
-            loop_flush_soon(self)   # its own, or who tries on and on stops the loop
+            asyncio_flush_soon(self)   # its own, or who tries on and on stops the loop
         if self.queued >= CHUNK:
-            loop_flush(self)
+            asyncio_flush(self)
         else:
-            loop_flush_soon(self)
+            asyncio_flush_soon(self)
         return future
 
     def sleep(self, double seconds):
@@ -119,25 +112,25 @@ cdef class LoopDriver:
     def abandon(self, work not None):
         """Roll back a round, or a batch, whose caller will not get it; releases are
         sent. Does not wait."""
-        check_work(work)
+        work_check(work)
         engine_withdraw_work(self.engine, work, clock_ns())
         if not self.is_over():
-            if self.engine.is_closed and engine_is_in_touch(self.engine):
-                loop_join_again(self)
+            if self.engine.is_closed and engine_is_connected_or_deferring(self.engine):
+                asyncio_join_again(self)
                 engine_open_due(self.engine, True, clock_ns())
-            loop_flush(self)
+            asyncio_flush(self)
         elif self.generation == current_generation:
             # A task that its loop left behind is collected, by any thread: with the
             # GIL, for another loop may be about to take the engine over.
-            links_send(self.engine.in_turn, self.engine.master_count)
+            links_send(self.engine.send_order, self.engine.master_count)
 
     def flush(self):
         """Send what the tasks of this turn have queued."""
         self.is_flush_due = False
         try:
             if self.engine.closed:
-                loop_finish(self)
-            loop_flush(self)
+                asyncio_finish(self)
+            asyncio_flush(self)
         except BaseException:
             self.loop.call_soon(self.on_ready)      # what is left is sent then
             raise
@@ -148,7 +141,7 @@ cdef class LoopDriver:
         A task that ends the loop (KeyboardInterrupt, SystemExit) keeps the others for
         the next turn.
         """
-        cdef LoopFuture future
+        cdef AsyncioFuture future
         cdef Py_ssize_t count = 0
         done, self.done = self.done, []
         self.awake = PyThread_get_thread_ident()
@@ -170,13 +163,13 @@ cdef class LoopDriver:
             return
         try:
             with nogil:
-                loop_receive(self.engine.links, self.epoll_fd)
+                asyncio_receive(self.engine.links, self.epoll_fd)
             engine_take_events(self.engine)
             if self.done:
                 self.wake()
-            if self.parting is not None:
-                loop_part_when_settled(self)
-            loop_flush_rest(self)
+            if self.closing_timer is not None:
+                asyncio_shut_when_settled(self)
+            asyncio_flush_rest(self)
         except BaseException:
             self.loop.call_soon(self.on_ready)      # what is left is taken then
             raise
@@ -187,15 +180,15 @@ cdef class LoopDriver:
         self.armed_ns = NEVER_NS
         self.on_ready()
 
-    def owes_replies(self):
+    def awaits_replies(self):
         """Whether a master owes a reply."""
-        return engine_owes_replies(self.engine)
+        return engine_awaits_replies(self.engine)
 
     def refuse(self, int64_t timeout_ns):
         """Take nothing but releases from now on; acquires under way end UNREACHABLE,
         "closed", and are rolled back. Masters that are silent get timeout_ns."""
         self.engine.is_closed = True
-        loop_end_acquires(self, "closed")
+        asyncio_end_acquires(self, "closed")
         self.settlement = settlement_of(
             self.engine, True, timeout_ns,
             clock_ns() + min(10 * timeout_ns, <int64_t>NS_PER_S),
@@ -207,7 +200,7 @@ cdef class LoopDriver:
 
     def end_acquires(self):
         """End the acquires under way, rolled back: the interpreter ends."""
-        loop_end_acquires(self, "the interpreter ends")
+        asyncio_end_acquires(self, "the interpreter ends")
 
     def shut(self):
         """Close all connections; what is under way ends UNREACHABLE, "closed".
@@ -216,23 +209,23 @@ cdef class LoopDriver:
         where close() was interrupted.
         """
         cdef Py_ssize_t before = len(self.done)
-        parting, self.parting = self.parting, None
-        if parting is not None:
-            parting.cancel()
+        closing_timer, self.closing_timer = self.closing_timer, None
+        if closing_timer is not None:
+            closing_timer.cancel()
         self.engine.is_closed = True
         try:
-            engine_drain(self.engine, clock_ns() + SHUT_NS)
+            engine_settle_all(self.engine, clock_ns() + SHUT_NS)
         finally:
-            engine_part(self.engine)
-            loop_wake_later(self, before)
+            engine_disconnect(self.engine)
+            asyncio_wake_later(self, before)
             self.leave()
         if self.engine.admissions:      # the rest of a batch of releases
-            loop_join_again(self)
-            loop_flush(self)
+            asyncio_join_again(self)
+            asyncio_flush(self)
 
     def retire(self):
         """Forget a loop that is over; who still holds this driver holds nothing."""
-        self.timer = self.parting = None      # whose callbacks hold this driver
+        self.timer = self.closing_timer = None      # whose callbacks hold this driver
         if self.engine.driver is self:
             self.engine.driver = None
         if self.epoll_fd >= 0:
@@ -255,167 +248,3 @@ cdef class LoopDriver:
                 self.timer.cancel()
         finally:
             close(fd)
-
-
-cdef int loop_join(LoopDriver self) except -1:
-    self.epoll_fd = epoll_create1(EPOLL_CLOEXEC)
-    if self.epoll_fd < 0:
-        raise OSError(errno, "epoll_create1")
-    self.loop.add_reader(self.epoll_fd, self.on_ready)
-    self.engine.driver = self
-    return 0
-
-
-cdef int loop_join_again(LoopDriver self) except -1:
-    # After close(), for a release: until its replies are in, or a second has passed.
-    if self.epoll_fd >= 0:
-        return 0
-    self.armed_ns = NEVER_NS
-    self.timer = None
-    loop_join(self)
-    self.parting = self.loop.call_later(OPEN_AGAIN_NS / 1e9, self.shut)
-    return 0
-
-
-cdef int loop_part_when_settled(LoopDriver self) except -1:
-    cdef Master master
-    if self.engine.admissions or engine_owes_replies(self.engine):
-        return 0
-    for master in self.engine.masters:
-        if master_is_opening(master) and len(master.debts.carried) > 0:
-            return 0
-    self.shut()
-    return 0
-
-
-cdef int loop_end_acquires(LoopDriver self, str reason) except -1:
-    cdef Py_ssize_t before = len(self.done)
-    try:
-        engine_end_acquires(self.engine, reason, clock_ns())
-    finally:
-        loop_wake_later(self, before)
-    return 0 if self.is_over() else loop_flush(self)
-
-
-cdef int loop_wake_later(LoopDriver self, Py_ssize_t before) except -1:
-    # Inside a task: others can be told only after it. `before`: how many there were to
-    # be told already.
-    if before == 0 and self.done and not self.is_over():
-        self.loop.call_soon(self.wake)
-    return 0
-
-
-cdef int64_t loop_look_again(LoopDriver self) except -1:
-    # After a pause (the loop stood still, or was not run): has a connection been cut?
-    # Inside a task, as loop_finish. Returns the time afterwards.
-    cdef int _i, count
-    cdef Py_ssize_t before = len(self.done)
-    self.engine.polled_at_ns = clock_ns()
-    try:
-        for _i in range(4):      # the end of a stream stands behind the replies in it
-            with nogil:
-                count = loop_receive(self.engine.links, self.epoll_fd)
-            if count <= 0:
-                break
-            engine_take_events(self.engine)
-    finally:
-        loop_wake_later(self, before)
-    return clock_ns()
-
-
-cdef int loop_flush_soon(LoopDriver self) except -1:
-    if not self.is_flush_due:
-        self.loop.call_soon(self.flush)
-        self.is_flush_due = True
-    return 0
-
-
-cdef int loop_flush_rest(LoopDriver self) except -1:
-    # What taking the replies has queued goes out with what the woken tasks will queue.
-    cdef int i
-    if self.is_flush_due:
-        return 0
-    for i in range(self.engine.master_count):
-        if buffer_length(&self.engine.links[i].outgoing) > 0:
-            return loop_flush_soon(self)
-    return loop_watch(self)
-
-
-cdef int loop_flush(LoopDriver self) except -1:
-    cdef Engine engine = self.engine
-    cdef int i
-    cdef bint is_broken = False
-    self.queued = 0
-    if self.generation != current_generation:      # the parent's sockets
-        return 0
-    with nogil:
-        links_send(engine.in_turn, engine.master_count)
-        for i in range(engine.master_count):
-            is_broken = is_broken or engine.links[i].error != 0
-    if is_broken:
-        self.loop.call_soon(self.on_ready)
-    return loop_watch(self)
-
-
-cdef int loop_finish(LoopDriver self) except -1:
-    cdef Py_ssize_t before = len(self.done)
-    try:
-        engine_finish(self.engine, clock_ns())
-    finally:
-        loop_wake_later(self, before)
-    return 0
-
-
-cdef int loop_watch(LoopDriver self) except -1:
-    # Watch the connections there are now, and the next time at which something is due.
-    cdef Engine engine = self.engine
-    cdef int i, error
-    if self.epoll_fd < 0:
-        return 0
-    for i in range(engine.master_count):
-        error = link_watch(engine.links[i], self.epoll_fd, i)
-        if error != 0:
-            raise OSError(-error, "epoll_ctl")
-    if engine.next_ns < self.armed_ns:
-        self.armed_ns = NEVER_NS      # an interrupt in here: the next watch arms it
-        if self.timer is not None:
-            self.timer.cancel()
-        delay = max(engine.next_ns - clock_ns(), 0) / 1e9
-        self.timer = self.loop.call_later(delay, self.on_timer)
-        self.armed_ns = engine.next_ns
-    return 0
-
-
-cdef int loop_receive(Link **links, int epoll_fd) noexcept nogil:
-    # Returns how many had something to say.
-    cdef epoll_event events[MAX_MASTERS]
-    cdef int i, count = epoll_wait(epoll_fd, events, MAX_MASTERS, 0)
-    cdef Link *link
-    for i in range(count):      # -1: EINTR; the next turn sees the same
-        link = links[events[i].data.u32]
-        link.is_ready = True
-        if link.phase == LINK_OPEN and not link.is_parsing and link.received == 0 and (
-            events[i].events & ~<uint32_t>EPOLLOUT
-        ):
-            link_receive(link)
-    return count
-
-
-cdef int loop_forget_connections(Engine self) except -1:
-    # Those of another loop; whoever waited there is not told, for his loop is closed.
-    # The replies still owed are read first, or closing would undo what was sent; the
-    # rest of the releases goes on the next connections; a forked child leaves all that
-    # to its parent.
-    cdef int64_t now_ns = clock_ns()
-    cdef Round round
-    cdef Admission admission
-    if self.generation != current_generation:
-        return engine_begin_anew(self)
-    engine_drain(self, now_ns + UNDO_NS)
-    engine_forget_but_carry(self, "its event loop was closed", now_ns)
-    for admission in self.admissions:
-        admission.round.waiter = None
-    for round in self.closed:
-        round.waiter = None
-    engine_admit(self, now_ns)
-    return engine_finish(self, now_ns)

@@ -6,10 +6,10 @@ from libc.stdint cimport int64_t
 from contextvars import copy_context
 
 
-cdef class LoopDriver      # loop.pyx
+cdef class AsyncioDriver      # loop.pyx
 
 
-cdef class LoopFuture:
+cdef class AsyncioFuture:
     """What one task awaits, once. Future-like as `asyncio.isfuture` means it.
 
     Beside asyncio's own it saves a handle and a turn of the loop: the driver, which is
@@ -17,7 +17,7 @@ cdef class LoopFuture:
     """
 
     cdef public object _asyncio_future_blocking
-    cdef LoopDriver driver
+    cdef AsyncioDriver driver
     cdef object callback, context    # of the task that waits
     cdef object cancelled_by         # a CancelledError, or None
     cdef bint is_done
@@ -62,7 +62,7 @@ cdef class LoopFuture:
             return False
         self.is_done = True
         self.cancelled_by = cancelled_error(msg)
-        loop_wake_soon(self.driver, self)
+        asyncio_wake_soon(self.driver, self)
         return True
 
     def __await__(self):
@@ -84,7 +84,7 @@ cdef class LoopFuture:
 
 
 @cython.final
-cdef class RoundFuture(LoopFuture):
+cdef class RoundFuture(AsyncioFuture):
     """The end of a round or batch.
 
     Tells how many warnings the engine has by then; what was won has been withdrawn
@@ -94,7 +94,7 @@ cdef class RoundFuture(LoopFuture):
     cdef object work                 # a Round or a Batch
 
     cdef object outcome(self):
-        if work_has_validity(self.work) and work_is_overtaken(self.work, clock_ns()):
+        if work_has_validity(self.work) and work_expired_before_told(self.work, clock_ns()):
             self.driver.abandon(self.work)
         return len(self.driver.engine.warnings)
 
@@ -104,7 +104,7 @@ cdef enum:
 
 
 @cython.final
-cdef class DelayFuture(LoopFuture):
+cdef class DelayFuture(AsyncioFuture):
     """The end of a delay, and never before it.
 
     uvloop rounds to whole milliseconds, so its timers may go off half of one early: an
@@ -132,7 +132,7 @@ cdef class DelayFuture(LoopFuture):
         timer, self.timer = self.timer, None
         if timer is not None:
             timer.cancel()
-        return LoopFuture.cancel(self, msg)
+        return AsyncioFuture.cancel(self, msg)
 
 
 cdef int delay_arm(DelayFuture self, int64_t left_ns) except -1:

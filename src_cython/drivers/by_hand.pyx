@@ -6,13 +6,13 @@
 from libc.stdint cimport int64_t, uint64_t
 
 
-cdef Master engine_master(Engine engine, int index):
+cdef Master by_hand_master(Engine engine, int index):
     if not 0 <= index < engine.master_count:
         raise ValueError("no such master")
     return <Master>engine.masters[index]
 
 
-def engine_due(Engine engine not None, bint is_urgent, int64_t now_ns):
+def by_hand_open_due(Engine engine not None, bint is_urgent, int64_t now_ns):
     """Move every master whose time has come to CONNECTING; list their indexes."""
     cdef Master master
     due = []
@@ -23,30 +23,30 @@ def engine_due(Engine engine not None, bint is_urgent, int64_t now_ns):
     return due
 
 
-def engine_on_connected(Engine engine not None, int index, int64_t now_ns):
+def by_hand_connected(Engine engine not None, int index, int64_t now_ns):
     """A CONNECTING master's connection is open: it begins its handshake."""
-    master_on_connected(engine_master(engine, index), now_ns)
+    master_on_connected(by_hand_master(engine, index), now_ns)
 
 
-def engine_on_bytes(Engine engine not None, int index, bytes data, int64_t now_ns):
+def by_hand_receive(Engine engine not None, int index, bytes data, int64_t now_ns):
     """Take what a master sent."""
-    cdef Master master = engine_master(engine, index)
+    cdef Master master = by_hand_master(engine, index)
     master_on_received(master, data, now_ns)
-    if master.is_news:
-        engine_on_news(engine, master, now_ns)
-    events_ask_again(engine, master, now_ns)
+    if master.needs_review:
+        engine_review_master(engine, master, now_ns)
+    by_hand_ask_again(engine, master, now_ns)
 
 
-cdef int events_ask_again(Engine engine, Master master, int64_t now_ns) except -1:
-    # Without engine_by_hand the caller connects, by engine_due.
-    if master.debts.unanswered and (
+cdef int by_hand_ask_again(Engine engine, Master master, int64_t now_ns) except -1:
+    # Without by_hand_engine the caller connects, by by_hand_open_due.
+    if master.in_flight.unanswered and (
         engine.by_hand is not None or master.state_code == MASTER_READY
     ):
         engine_ask_again(engine, master, now_ns)
     return 0
 
 
-def engine_take_events_at(
+def by_hand_take_events(
     Engine engine not None, list arrivals not None, uint64_t quiet, int64_t now_ns
 ):
     """Take what one poll brought, in the order of `engine_take_events` (wait.pyx).
@@ -57,30 +57,30 @@ def engine_take_events_at(
     cdef Master master
     engine.polled_at_ns = now_ns
     for index, is_connected, data, reason in arrivals:
-        master = engine_master(engine, index)
+        master = by_hand_master(engine, index)
         if is_connected:
             master_on_connected(master, now_ns)
         if data:
             master_on_received(master, data, now_ns)
-            if master.is_news:
-                engine_on_news(engine, master, now_ns)
+            if master.needs_review:
+                engine_review_master(engine, master, now_ns)
         if reason and MASTER_CONNECTING <= master.state_code <= MASTER_READY:
             master_on_cut(master, reason, now_ns)
-        events_ask_again(engine, master, now_ns)
+        by_hand_ask_again(engine, master, now_ns)
     engine_admit(engine, now_ns)
     engine_on_time(engine, now_ns, quiet)
     if engine.closed:
         engine_finish(engine, now_ns)
 
 
-def engine_on_lost(Engine engine not None, int index, str reason, int64_t now_ns):
+def by_hand_lost(Engine engine not None, int index, str reason, int64_t now_ns):
     """A connection, open or on its way, is gone."""
-    cdef Master master = engine_master(engine, index)
+    cdef Master master = by_hand_master(engine, index)
     master_on_cut(master, reason, now_ns)
-    events_ask_again(engine, master, now_ns)
+    by_hand_ask_again(engine, master, now_ns)
 
 
-def engine_pass_time(
+def by_hand_pass_time(
     Engine engine not None, int64_t now_ns, uint64_t quiet=<uint64_t>-1
 ):
     """Do what is due, all that came having been read: end rounds and waits, give up
@@ -88,80 +88,80 @@ def engine_pass_time(
     engine_on_time(engine, now_ns, quiet)
 
 
-def engine_by_hand(Engine engine not None):
+def by_hand_engine(Engine engine not None):
     """Open no sockets from now on; return the list of masters (indexes) to connect."""
     engine.by_hand = []
     return engine.by_hand
 
 
-def engine_take_in(Engine engine not None, work not None, int64_t now_ns):
+def by_hand_submit(Engine engine not None, work not None, int64_t now_ns):
     """Open a round, or let it wait for connections; or a batch of them."""
-    check_work(work)
+    work_check(work)
     engine_submit_work(engine, work, None, now_ns)
 
 
-def engine_let_out(Engine engine not None, int64_t now_ns):
+def by_hand_finish(Engine engine not None, int64_t now_ns):
     """Open rounds whose wait is over, finish those that are closed."""
     engine_admit(engine, now_ns)
     engine_finish(engine, now_ns)
 
 
-def engine_asked(Engine engine not None, int operation, int64_t now_ns):
+def by_hand_asked_count(Engine engine not None, int operation, int64_t now_ns):
     """Count the masters that a round would be sent to now."""
     return engine_asked_count(engine, operation, now_ns)
 
 
-def engine_check_again(Engine engine not None, work not None, int64_t now_ns):
+def by_hand_tell(Engine engine not None, work not None, int64_t now_ns):
     """Check the validity of what is finished when its caller is told."""
-    check_work(work)
-    if work_is_overtaken(work, now_ns):
+    work_check(work)
+    if work_expired_before_told(work, now_ns):
         engine_withdraw_work(engine, work, now_ns)
 
 
-def engine_take_outgoing(Engine engine not None, int index):
+def by_hand_outgoing(Engine engine not None, int index):
     """Return and forget what is to be sent to a master."""
-    cdef Link *link = &engine_master(engine, index).link
+    cdef Link *link = &by_hand_master(engine, index).link
     cdef bytes data = link.outgoing.data[link.outgoing.start:link.outgoing.end]
     buffer_consume(&link.outgoing, buffer_length(&link.outgoing))
     return data
 
 
-def engine_take_all_outgoing(Engine engine not None):
-    """As engine_take_outgoing for all masters: a list of (index, bytes), or None."""
+def by_hand_all_outgoing(Engine engine not None):
+    """As by_hand_outgoing for all masters: a list of (index, bytes), or None."""
     cdef int i
     cdef list taken = None
     for i in range(engine.master_count):
         if buffer_length(&engine.links[i].outgoing) > 0:
             taken = [] if taken is None else taken
-            taken.append((i, engine_take_outgoing(engine, i)))
+            taken.append((i, by_hand_outgoing(engine, i)))
     return taken
 
 
-def work_was_submitted(work not None):
+def by_hand_is_submitted(work not None):
     """Whether it was given to the engine before."""
-    check_work(work)
+    work_check(work)
     return work_is_submitted(work)
 
 
-def engine_begin_close(Engine engine not None, int64_t now_ns):
-    """As the beginning of engine_shut (closing.pyx): acquires under way are undone."""
+def by_hand_begin_close(Engine engine not None, int64_t now_ns):
+    """As the beginning of engine_shut_down (closing.pyx): acquires under way are undone."""
     engine.is_closed = True
     engine_end_acquires(engine, "closed", now_ns)
 
 
-def engine_owes(Engine engine not None):
+def by_hand_awaits_replies(Engine engine not None):
     """Whether a close still has to wait for replies."""
-    return engine_owes_replies(engine)
+    return engine_awaits_replies(engine)
 
 
-def engine_end_close(Engine engine not None, int64_t now_ns):
-    """As the end of engine_shut: the connections are gone, all rounds end."""
+def by_hand_end_close(Engine engine not None, int64_t now_ns):
+    """As the end of engine_shut_down: the connections are gone, all rounds end."""
     engine_forget_connections(engine, now_ns)
     engine_admit(engine, now_ns)
     engine_finish(engine, now_ns)
 
 
-def round_answers(Round round not None):
+def by_hand_votes(Round round not None):
     """List (vote, whether its master was heard) per master, in plain ints."""
     cdef int i
     return [
@@ -170,17 +170,17 @@ def round_answers(Round round not None):
     ]
 
 
-def engine_begin(Engine engine not None, Round round not None, int64_t now_ns):
+def by_hand_start(Engine engine not None, Round round not None, int64_t now_ns):
     """Queue a round's command for every master; now_ns is its t0."""
     engine_start(engine, round, now_ns)
 
 
-def engine_end(Engine engine not None, Round round not None, int64_t now_ns):
+def by_hand_conclude(Engine engine not None, Round round not None, int64_t now_ns):
     """Confirm a closed round; a lost one is rolled back."""
     engine_on_closed(engine, round, now_ns)
 
 
-def engine_undo(Engine engine not None, work not None, int64_t now_ns):
+def by_hand_withdraw(Engine engine not None, work not None, int64_t now_ns):
     """Roll back ACQUIRE rounds that their caller gave up, send RELEASE ones."""
-    check_work(work)
+    work_check(work)
     engine_withdraw_work(engine, work, now_ns)

@@ -8,29 +8,29 @@ from cpython.pythread cimport (
 from libc.stdint cimport int64_t, uint64_t
 
 cdef enum:
-    REQUEST_RUN = 0          # a round or a batch, until it is finished
-    REQUEST_WITHDRAW = 1     # one that its caller gave up; nobody waits
-    REQUEST_CLOSE = 2        # the engine
-    REQUEST_END = 3          # the acquires under way: the interpreter ends
+    FOLLOWER_RUN = 0          # a round or a batch, until it is finished
+    FOLLOWER_WITHDRAW = 1     # one that its caller gave up; nobody waits
+    FOLLOWER_CLOSE = 2        # the engine
+    FOLLOWER_END = 3          # the acquires under way: the interpreter ends
 
 cdef enum:
     BLIND_NS = 10_000_000    # how often a greenlet looks that nobody can wake
 
 
-cdef class Crowd             # crowd.pyx
+cdef class Leadership             # leadership.pyx
 
 
 @cython.final
 @cython.internal
-cdef class Request:
+cdef class Follower:
     """What a thread asks of the one that leads."""
 
-    cdef Crowd crowd
+    cdef Leadership leadership
     cdef object work                    # a Round, a Batch, or None
     cdef int kind
     cdef bint is_done
     cdef bint is_waiting                # asleep: not leading, in no signal handler
-    cdef bint has_word                  # woken because it is done, and not yet there
+    cdef bint is_waking                  # woken because it is done, and not yet there
     cdef bint is_called                 # to lead, and it has not led since
     cdef bint is_posted                 # the lock is free: a free one is not freed
     cdef int64_t timeout_ns
@@ -39,12 +39,12 @@ cdef class Request:
     cdef bint is_green                  # waits through the hub instead, ...
     cdef int fd                         # ... for this eventfd, if there is one
 
-    def __cinit__(self, Crowd crowd not None, int kind, object work):
-        self.crowd = crowd
+    def __cinit__(self, Leadership leadership not None, int kind, object work):
+        self.leadership = leadership
         self.kind = kind
         self.work = work
         self.fd = -1
-        self.is_green = hub_greenlet() != 0
+        self.is_green = greenlet_hub_caller() != 0
         if self.is_green:
             self.fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)
         self.lock = PyThread_allocate_lock()
@@ -59,7 +59,7 @@ cdef class Request:
             close(self.fd)
 
 
-cdef void request_wake(Request self) noexcept:
+cdef void follower_wake(Follower self) noexcept:
     cdef uint64_t one = 1
     if self.is_posted:
         return
@@ -70,12 +70,12 @@ cdef void request_wake(Request self) noexcept:
         PyThread_release_lock(self.lock)
 
 
-cdef bint request_wait(Request self, int64_t slice_us) except -1:
+cdef bint follower_wait(Follower self, int64_t slice_us) except -1:
     # Wait to be woken, or for the end of a slice; True where a signal came first. What
     # one is woken for was written before, and is looked at after this.
     cdef int outcome
     if self.is_green:
-        request_wait_in_hub(self, slice_us * 1000)
+        follower_wait_in_hub(self, slice_us * 1000)
         return False
     with nogil:
         outcome = <int>PyThread_acquire_lock_timed(self.lock, slice_us, 1)
@@ -84,20 +84,20 @@ cdef bint request_wait(Request self, int64_t slice_us) except -1:
     return outcome == PY_LOCK_INTR
 
 
-cdef int request_wait_in_hub(Request self, int64_t wait_ns) except -1:
+cdef int follower_wait_in_hub(Follower self, int64_t wait_ns) except -1:
     cdef uint64_t count
     if self.fd < 0:      # no descriptor was left: nobody can wake it
-        return hub_wait([], [], min(wait_ns, <int64_t>BLIND_NS))
-    hub_wait([self.fd], [], wait_ns)
+        return greenlet_hub_wait([], [], min(wait_ns, <int64_t>BLIND_NS))
+    greenlet_hub_wait([self.fd], [], wait_ns)
     if read(self.fd, &count, sizeof(count)) > 0:
         self.is_posted = False
     return 0
 
 
-cdef int forget_request(list requests, Request request) except -1:
+cdef int follower_forget(list followers, Follower follower) except -1:
     cdef Py_ssize_t i
-    for i in range(len(requests)):
-        if requests[i] is request:
-            del requests[i]
+    for i in range(len(followers)):
+        if followers[i] is follower:
+            del followers[i]
             break
     return 0

@@ -3,7 +3,7 @@
 # There, many greenlets share one native thread, and a system call that sleeps freezes
 # them all. So a greenlet never sleeps in the kernel: it looks at its descriptors
 # without waiting, and lets the hub watch them while other greenlets run. Greenlets lead
-# and follow as threads do (crowd.pyx), each under its own identity: a greenlet that
+# and follow as threads do (leadership.pyx), each under its own identity: a greenlet that
 # calls while another one of its thread leads is a follower. (By the thread's identity
 # it would seem to be a signal handler inside the leader's step, and leave in the wrong
 # order.)
@@ -25,7 +25,7 @@ from importlib import import_module
 
 @cython.final
 @cython.internal
-cdef class Hub:
+cdef class GreenletHub:
     """The library that has patched this program."""
 
     cdef object current          # () -> the greenlet that runs
@@ -34,16 +34,16 @@ cdef class Hub:
 
 
 cdef dict modules = sys.modules
-cdef Hub patching = None         # found once: a patch is never undone
+cdef GreenletHub patching = None         # found once: a patch is never undone
 
 
-cdef size_t hub_greenlet() noexcept:
+cdef size_t greenlet_hub_caller() noexcept:
     # The identity of the greenlet that calls; 0 where it has to sleep in the kernel.
     global patching
     if patching is None:
         if "gevent.monkey" not in modules and "eventlet.patcher" not in modules:
             return 0
-        patching = hub_patching()
+        patching = greenlet_hub_find()
         if patching is None:
             return 0
     hub = patching.find()
@@ -51,12 +51,12 @@ cdef size_t hub_greenlet() noexcept:
     return 0 if hub is None or current is hub else <size_t><void *>current
 
 
-cdef Hub hub_patching():
+cdef GreenletHub greenlet_hub_find():
     # A library that is loaded, or just being loaded, has not always patched something.
     if is_patched(modules.get("gevent.monkey"), "is_module_patched"):
-        return hub_of_gevent()
+        return greenlet_hub_of_gevent()
     if is_patched(modules.get("eventlet.patcher"), "is_monkey_patched"):
-        return hub_of_eventlet()
+        return greenlet_hub_of_eventlet()
     return None
 
 
@@ -65,7 +65,7 @@ cdef bint is_patched(object library, str name) except -1:
     return has is not None and (has("socket") or has("select"))
 
 
-cdef Hub hub_of_gevent():
+cdef GreenletHub greenlet_hub_of_gevent():
     poll = import_module("gevent.select").poll
 
     def wait(readable, writable, seconds):
@@ -77,14 +77,14 @@ cdef Hub hub_of_gevent():
             poller.register(fd, POLLIN | POLLOUT)
         poller.poll(seconds * 1000)
 
-    cdef Hub self = Hub()
+    cdef GreenletHub self = GreenletHub()
     self.current = import_module("greenlet").getcurrent
     self.find = import_module("gevent._hub_local").get_hub_if_exists
     self.wait = wait
     return self
 
 
-cdef Hub hub_of_eventlet():
+cdef GreenletHub greenlet_hub_of_eventlet():
     select = import_module("eventlet.green.select").select
     hubs = import_module("eventlet.hubs")._threadlocal
 
@@ -94,14 +94,14 @@ cdef Hub hub_of_eventlet():
     def wait(readable, writable, seconds):
         select(readable + writable, writable, [], seconds)
 
-    cdef Hub self = Hub()
+    cdef GreenletHub self = GreenletHub()
     self.current = import_module("greenlet").getcurrent
     self.find = find
     self.wait = wait
     return self
 
 
-cdef int hub_wait(list readable, list writable, int64_t wait_ns) except -1:
+cdef int greenlet_hub_wait(list readable, list writable, int64_t wait_ns) except -1:
     """Let other greenlets run until one of these is ready, or for so long.
 
     Raises what is thrown into the greenlet, and OSError in a forked child, which has a

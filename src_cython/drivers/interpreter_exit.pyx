@@ -22,30 +22,30 @@ cdef bint ending = False         # the interpreter is about to end...
 cdef unsigned long ending_in = 0     # ...in this thread, and the others are daemons
 
 
-cdef int exit_watch(Engine engine) except -1:
+cdef int interpreter_exit_watch(Engine engine) except -1:
     # From its first use in each process on, also in one that was forked.
     engines.add(PyWeakref_NewRef(engine, engines.discard))
     if watched_in != current_generation:
-        exit_hook()
+        interpreter_exit_hook()
     return 0
 
 
-cdef int exit_hook() except -1:
+cdef int interpreter_exit_hook() except -1:
     global watched_in, ending, ending_in
     import atexit
 
     watched_in = current_generation
     ending = False
     ending_in = 0
-    atexit.unregister(exit_end)      # the parent's, where it was not cleared
-    atexit.register(exit_end)
+    atexit.unregister(interpreter_exit_end)      # the parent's, where it was not cleared
+    atexit.register(interpreter_exit_end)
     util = sys.modules.get("multiprocessing.util")
     if util is not None:      # the last of its finalizers
-        util.Finalize(None, exit_drain, exitpriority=-100)
+        util.Finalize(None, interpreter_exit_drain, exitpriority=-100)
     return 0
 
 
-cdef int exit_check(object work) except -1:
+cdef int interpreter_exit_check(object work) except -1:
     # A daemon thread would be stopped in the middle of it.
     if (
         ending_in != 0 and ending_in != PyThread_get_thread_ident()
@@ -55,22 +55,22 @@ cdef int exit_check(object work) except -1:
     return 0
 
 
-def exit_drain():
+def interpreter_exit_drain():
     """Read what this process is owed: it is about to end."""
     global ending
     ending = True
-    exit_settle(False)
+    interpreter_exit_settle(False)
 
 
-def exit_end():
+def interpreter_exit_end():
     """End the acquires under way, which are daemon threads', and read what is owed."""
     global ending, ending_in
     ending = True
     ending_in = PyThread_get_thread_ident()
-    exit_settle(True)
+    interpreter_exit_settle(True)
 
 
-cdef int exit_settle(bint is_last) except -1:
+cdef int interpreter_exit_settle(bint is_last) except -1:
     cdef int64_t until_ns = clock_ns() + EXIT_NS
     cdef Engine engine
     for reference in list(engines):
@@ -78,25 +78,25 @@ cdef int exit_settle(bint is_last) except -1:
         if engine is None or engine.generation != current_generation:
             continue
         if engine.driver is None:
-            exit_settle_engine(engine, is_last, until_ns)
+            interpreter_exit_settle_engine(engine, is_last, until_ns)
         else:
-            exit_settle_awaitable(engine, is_last, until_ns)
+            interpreter_exit_settle_awaitable(engine, is_last, until_ns)
     return 0
 
 
-cdef int exit_settle_engine(Engine self, bint is_last, int64_t until_ns) except -1:
-    cdef Request request = Request(self.crowd, REQUEST_END, None)
-    if not (is_last or engine_owes_replies(self)):
+cdef int interpreter_exit_settle_engine(Engine self, bint is_last, int64_t until_ns) except -1:
+    cdef Follower follower = Follower(self.leadership, FOLLOWER_END, None)
+    if not (is_last or engine_awaits_replies(self)):
         return 0
-    request.timeout_ns = max(<int64_t>0, until_ns - clock_ns())
+    follower.timeout_ns = max(<int64_t>0, until_ns - clock_ns())
     if is_last:
-        crowd_ask(self.crowd, request)
-    return engine_await_settled(self, request, until_ns)
+        leader_add_follower(self.leadership, follower)
+    return blocking_await_settled(self, follower, until_ns)
 
 
-cdef int exit_settle_awaitable(Engine self, bint is_last, int64_t until_ns) except -1:
+cdef int interpreter_exit_settle_awaitable(Engine self, bint is_last, int64_t until_ns) except -1:
     # Its loop may run in a daemon thread, and does the reading then.
-    cdef LoopDriver driver = self.driver
+    cdef AsyncioDriver driver = self.driver
     cdef Settlement settlement
     if driver.loop.is_running():
         if is_last:
@@ -107,17 +107,4 @@ cdef int exit_settle_awaitable(Engine self, bint is_last, int64_t until_ns) exce
             sleep_ns(NS_PER_MS)
         return 0
     driver.end_acquires()
-    return engine_drain(self, until_ns)
-
-
-cdef Settlement settlement_of_running(Engine engine, int64_t until_ns):
-    # Of an engine that another thread drives: no look into its debts.
-    cdef Settlement self = Settlement()
-    cdef int i
-    self.quiet_ns = engine_quiet_ns(engine, QUIET_NS)
-    self.slice_ns = self.quiet_ns // SLICES
-    self.until_ns = until_ns
-    self.is_of_all = True
-    for i in range(engine.master_count):
-        self.asked_ns[i] = clock_ns()
-    return self
+    return engine_settle_all(self, until_ns)

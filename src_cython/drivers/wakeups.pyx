@@ -20,61 +20,61 @@ cdef enum:
 
 @cython.final
 @cython.internal
-cdef class Word:
-    """Who is told that his request is done, and when."""
+cdef class Wakeups:
+    """Who is finished that his follower is done, and when."""
 
-    cdef list told                      # done, their threads not yet woken
-    cdef int on_the_way                 # woken, not yet there; less if one comes late
+    cdef list finished                      # done, their threads not yet woken
+    cdef int under_way                 # woken, not yet there; less if one comes late
     cdef int64_t woken_at_ns            # the last of these
 
     def __cinit__(self):
-        self.told = []
+        self.finished = []
 
 
-cdef bint word_is_out(Word self) noexcept:
-    return self.on_the_way > 0 and clock_ns() - self.woken_at_ns < STUCK_NS
+cdef bint wakeups_are_under_way(Wakeups self) noexcept:
+    return self.under_way > 0 and clock_ns() - self.woken_at_ns < STUCK_NS
 
 
-cdef int word_tell(Word self, Request request) except -1:
+cdef int wakeups_add(Wakeups self, Follower follower) except -1:
     with cython.critical_section(self):
-        request.is_done = True
-        if request.is_waiting:
-            self.told.append(request)
-    return word_pass(self)
+        follower.is_done = True
+        if follower.is_waiting:
+            self.finished.append(follower)
+    return wakeups_wake_next(self)
 
 
-cdef int word_pass(Word self) except -1:
-    cdef Request request
+cdef int wakeups_wake_next(Wakeups self) except -1:
+    cdef Follower follower
     with cython.critical_section(self):
-        if not word_is_out(self):
-            self.on_the_way = 0
-        while self.told and self.on_the_way < AT_ONCE:
-            request = <Request>self.told.pop(0)
-            request.has_word = True
-            self.on_the_way += 1
+        if not wakeups_are_under_way(self):
+            self.under_way = 0
+        while self.finished and self.under_way < AT_ONCE:
+            follower = <Follower>self.finished.pop(0)
+            follower.is_waking = True
+            self.under_way += 1
             self.woken_at_ns = clock_ns()
-            request_wake(request)
+            follower_wake(follower)
     return 0
 
 
-cdef bint word_go(Word self, Request request) except -1:
+cdef bint wakeups_before_sleep(Wakeups self, Follower follower) except -1:
     # A thread is about to sleep. Returns False where it is done already.
     with cython.critical_section(self):
-        request.is_waiting = not request.is_done
-    return request.is_waiting
+        follower.is_waiting = not follower.is_done
+    return follower.is_waiting
 
 
-cdef bint word_come(Word self, Request request) except -1:
+cdef bint wakeups_after_wake(Wakeups self, Follower follower) except -1:
     # A thread is awake, for whatever reason. Returns whether it was the last to have
     # the word.
-    cdef bint had_word
+    cdef bint was_waking
     with cython.critical_section(self):
-        had_word = request.has_word
-        if had_word:
-            self.on_the_way = max(0, self.on_the_way - 1)
-        elif request.is_done and request.is_waiting:
-            forget_request(self.told, request)
-        request.has_word = request.is_waiting = False
-    if had_word:
-        word_pass(self)
-    return had_word and not word_is_out(self)
+        was_waking = follower.is_waking
+        if was_waking:
+            self.under_way = max(0, self.under_way - 1)
+        elif follower.is_done and follower.is_waiting:
+            follower_forget(self.finished, follower)
+        follower.is_waking = follower.is_waiting = False
+    if was_waking:
+        wakeups_wake_next(self)
+    return was_waking and not wakeups_are_under_way(self)

@@ -108,7 +108,7 @@ async def nothing():
 def undo(self):
     """Roll back what an acquire's last round may have taken; nothing twice."""
     if self.round is not None:
-        engine_abandon(self._locks._engine, self.round)
+        blocking_abandon(self._locks._engine, self.round)
 
 
 cdef int lease_give_up(object lease) except -1:
@@ -123,21 +123,21 @@ cdef int lease_give_up(object lease) except -1:
         status is None or driver is None and status is lease._unknown
     ):
         return 0
-    if driver is not None and not driver_is_running(<LoopDriver?>driver):
+    if driver is not None and not driver_is_running(<AsyncioDriver?>driver):
         return 0
-    kept = taken.kept
+    lease_state = taken.lease_state
     release = (<Engine?>locks._engine).new_release(
-        taken, taken.terms if kept is None else kept.longest_terms
+        taken, taken.terms if lease_state is None else lease_state.longest_terms
     )
     lease._status = lease._unknown
     if driver is None:
-        engine_abandon(locks._engine, release)
+        blocking_abandon(locks._engine, release)
     else:
         driver.abandon(release)
     return 0
 
 
-cdef bint driver_is_running(LoopDriver driver) except -1:
+cdef bint driver_is_running(AsyncioDriver driver) except -1:
     try:
         return driver.is_here()
     except RuntimeError:      # no loop runs

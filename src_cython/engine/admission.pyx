@@ -38,7 +38,7 @@ cdef int engine_submit(Engine self, Round round, int64_t now_ns) except -1:
     cdef Admission admission
     cdef int ready = engine_asked_count(self, round.operation_code, now_ns)
     round.is_submitted = True
-    round.inbox = self.closed
+    round.closed_list = self.closed
     if ready == self.master_count:
         return engine_start(self, round, now_ns)
     engine_open_due(self, ready < self.quorum or round.is_connecting, now_ns)
@@ -57,8 +57,26 @@ cdef int engine_submit(Engine self, Round round, int64_t now_ns) except -1:
 cdef int engine_submit_at_once(Engine self, Round round, int64_t now_ns) except -1:
     # Open a round whatever connections there are.
     round.is_submitted = True
-    round.inbox = self.closed
+    round.closed_list = self.closed
     return engine_start(self, round, now_ns)
+
+
+cdef int engine_submit_work(
+    Engine self, object work, object waiter, int64_t now_ns
+) except -1:
+    # Once, and not to a closed engine: a step that was taken just before this, to look
+    # after a pause, may have taken the request that this caller had left, or a close.
+    if work_is_finished(work):
+        return waiter_wake(waiter)
+    if work_is_submitted(work):
+        work_set_waiter(work, waiter)
+        return 0
+    if self.is_closed and not work_is_release(work):
+        raise ClosedError("closed")
+    if type(work) is Batch:
+        return batch_submit(self, <Batch>work, waiter, now_ns)
+    (<Round>work).waiter = waiter
+    return engine_submit(self, <Round>work, now_ns)
 
 
 cdef int64_t engine_patience_ns(Engine self, Round round) noexcept:
@@ -86,7 +104,7 @@ cdef int engine_admit(Engine self, int64_t now_ns) except -1:
         elif admission.round.is_connecting:
             round_open(admission.round, now_ns)
             round_close(admission.round, VERDICT_WON, now_ns)
-            round_tell(admission.round)
+            round_report_closed(admission.round)
         else:
             admission_spend(admission, now_ns)
             engine_start(self, admission.round, now_ns)
@@ -125,61 +143,6 @@ cdef bint admission_is_over(
     return now_ns >= admission.limit_ns
 
 
-cdef int engine_finish(Engine self, int64_t now_ns) except -1:
-    # Confirm or roll back the rounds that have closed, and wake those who wait.
-    cdef Round round
-    while self.closed:
-        round = <Round>self.closed.pop(0)
-        if not round.is_connecting:
-            engine_on_closed(self, round, now_ns)
-        round.is_finished = True
-        waiter, round.waiter = round.waiter, None
-        if type(waiter) is Batch:
-            batch_on_finished(self, <Batch>waiter, round, now_ns)
-        else:
-            waiter_tell(waiter)
-    return 0
-
-
-cdef int waiter_tell(object waiter) except -1:
-    # A thread's Request, or a future; None where nobody waits.
-    if waiter is None:
-        return 0
-    if type(waiter) is Request:
-        word_tell((<Request>waiter).crowd.word, <Request>waiter)
-    elif not waiter.done():      # cancelled, and its task not yet told
-        waiter.set_result(None)
-    return 0
-
-
-cdef bint engine_is_overtaken(Round round, int64_t now_ns) noexcept:
-    # Check the validity again when the caller is told: by now it may be over, and then
-    # what was won has to be withdrawn.
-    if round.verdict_code != VERDICT_WON:
-        return False
-    round_confirm(round, now_ns)
-    return round.verdict_code != VERDICT_WON
-
-
-cdef int engine_withdraw(Engine self, Round round, int64_t now_ns) except -1:
-    # The caller will not hear of this round: nobody is woken, nothing of it is opened,
-    # and what it may have taken is undone. A release goes out all the same.
-    cdef Admission admission
-    round.waiter = None
-    for admission in self.admissions:
-        if admission.round is round:
-            self.admissions.remove(admission)
-            break
-    round.is_submitted = True      # a request for it may still be on its way
-    if not round.is_opened:
-        if round.operation_code == OPERATION_RELEASE:
-            self.counters.rounds += 1
-            engine_queue(self, round, <uint64_t>-1, True, now_ns)
-        else:
-            round.is_finished = True      # engine_start leaves it alone from now on
-    return engine_roll_back(self, round, now_ns)
-
-
 cdef int engine_on_time(Engine self, int64_t now_ns, uint64_t quiet) except -1:
     # Close what is due; all that had come by `now_ns` has been read. Only the `quiet`
     # masters, who had nothing to say, can be overdue.
@@ -188,7 +151,7 @@ cdef int engine_on_time(Engine self, int64_t now_ns, uint64_t quiet) except -1:
     if now_ns < self.next_ns:
         return 0
     for master in self.masters:
-        debts_expire_rounds(master.debts, now_ns)
+        in_flight_expire_rounds(master.in_flight, now_ns)
         if (quiet >> master.index) & 1:
             master_check_time(master, now_ns)
     engine_admit(self, now_ns)

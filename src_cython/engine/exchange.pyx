@@ -16,15 +16,15 @@ from posix.time cimport timespec
 
 cdef int links_exchange(
     Link **links, pollfd *polled, int count, int wanted,
-    int64_t deadline_ns, Bell *bell,
+    int64_t deadline_ns, Waker *waker,
 ) noexcept nogil:
     # Send, look, poll, receive, all in the order of `links`, until `wanted` of them
     # have brought something, or a thread has left a request. Returns 0 or -errno of the
     # poll; what happened to a link stands in the link.
     links_send(links, count)
-    if bell.requested or links_look(links, count, wanted):
+    if waker.has_followers or links_look(links, count, wanted):
         return 0
-    return links_poll(links, polled, count, wanted, deadline_ns, bell)
+    return links_poll(links, polled, count, wanted, deadline_ns, waker)
 
 
 cdef void links_send(Link **links, int count) noexcept nogil:
@@ -64,16 +64,16 @@ cdef bint links_look(Link **links, int count, int wanted) noexcept nogil:
         if not link.is_unseen or link.is_parsing:
             continue
         link.is_unseen = False
-        if count > 1 and (found < wanted or link.owed >= BEHIND_LIMIT):
+        if count > 1 and (found < wanted or link.in_flight >= BEHIND_LIMIT):
             link_receive(link)
             found += link_is_caught_up(link)
-        is_any = is_any or link_has_news(link)
+        is_any = is_any or link_has_input(link)
     return is_any
 
 
 cdef int links_poll(
     Link **links, pollfd *polled, int count, int wanted,
-    int64_t deadline_ns, Bell *bell,
+    int64_t deadline_ns, Waker *waker,
 ) noexcept nogil:
     cdef int i, watched = 0, found = 0, error
     cdef int64_t left_ns
@@ -90,17 +90,17 @@ cdef int links_poll(
             polled[watched].events = POLLIN | POLLOUT
         polled[watched].revents = 0
         watched += 1
-    polled[watched].fd = bell.fd      # poll leaves out a negative one
+    polled[watched].fd = waker.fd      # poll leaves out a negative one
     polled[watched].events = POLLIN
     polled[watched].revents = 0
     left_ns = min(max(deadline_ns - clock_ns(), <int64_t>0), <int64_t>SLEEP_LIMIT_NS)
     timeout.tv_sec = left_ns // NS_PER_S
     timeout.tv_nsec = left_ns % NS_PER_S
     error = 0
-    if not bell_is_rung_before_sleep(bell):
+    if not waker_is_set_before_sleep(waker):
         if ppoll(polled, watched + 1, &timeout, NULL) < 0:
             error = -errno
-    bell_on_wake(bell, error == 0 and polled[watched].revents != 0)
+    waker_after_wake(waker, error == 0 and polled[watched].revents != 0)
     if error != 0:
         for i in range(count):
             links[i].is_polled = False
@@ -137,7 +137,7 @@ cdef int engine_take_links(Engine self, int64_t now_ns) except -1:
     for master in self.masters:
         if not master.link.is_parsing:
             engine_take_link(self, master, now_ns)
-            if master.debts.unanswered:
+            if master.in_flight.unanswered:
                 engine_ask_again(self, master, now_ns)
     return 0
 
@@ -151,8 +151,8 @@ cdef int engine_take_link(Engine self, Master master, int64_t now_ns) except -1:
             link.received = 0
             link.heard_ns = now_ns
             master_on_received(master, data, now_ns)
-            if master.is_news:
-                engine_on_news(self, master, now_ns)
+            if master.needs_review:
+                engine_review_master(self, master, now_ns)
         if link.error != 0:
             master_on_cut(master, error_text(link.error), now_ns)
         elif link.is_at_end:
@@ -183,11 +183,11 @@ cdef int engine_on_due(Engine self, int64_t now_ns) except -1:
     cdef uint64_t quiet = 0
     cdef int i, _pass
     for _pass in range(DUE_PASSES):
-        engine_go_out(self)
+        engine_before_nogil(self)
         with nogil:
             links_receive(self.links, self.master_count)
-            atomic_put(&self.crowd.leader_at, LEADER_BACK)
-        self.crowd.leader_at = LEADER_IN
+            atomic_put(&self.leadership.leader_at, LEADER_OUT_OF_SYSTEM)
+        self.leadership.leader_at = LEADER_HAS_GIL
         quiet = 0
         for i in range(self.master_count):
             if not self.links[i].received:
@@ -198,83 +198,12 @@ cdef int engine_on_due(Engine self, int64_t now_ns) except -1:
     return engine_on_time(self, now_ns, quiet)
 
 
-cdef inline int engine_go_out(Engine self) except -1:
+cdef inline int engine_before_nogil(Engine self) except -1:
     # Before each section without the GIL; nothing may run in between. A signal handler
     # or a finalizer may have forked since the last look: these are the parent's sockets
-    # then. What the flag is for stands in crowd.
+    # then. What the flag is for stands in leadership.
     engine_check_fork(self)
-    self.crowd.leader_at = LEADER_OUT
-    return 0
-
-
-cdef bint engine_step(Engine self, int wanted, int64_t limit_ns) except -1:
-    """Send, wait until something happens or is due or the limit, take what came.
-
-    Reads from as many masters as are `wanted` to answer, not from more. Returns whether
-    a signal came first.
-    """
-    cdef int error
-    cdef int64_t until_ns
-    cdef bint is_green = crowd_is_green(self.crowd)
-    engine_take_left(self)
-    engine_take_requests(self)
-    if self.is_closed and not engine_is_in_touch(self):
-        limit_ns = 0      # just now, by one of these requests: nothing will come
-    engine_go_out(self)
-    until_ns = min(self.next_ns, limit_ns)
-    with nogil:
-        error = links_exchange(
-            self.in_turn, self.polled, self.master_count, wanted,
-            0 if is_green else until_ns, &self.crowd.bell,
-        )
-        atomic_put(&self.crowd.leader_at, LEADER_BACK)
-    self.crowd.leader_at = LEADER_IN
-    if error == 0:
-        if is_green:
-            engine_wait_in_hub(self, until_ns)
-        engine_take_events(self)
-    elif error != -EINTR:
-        raise OSError(-error, "ppoll")
-    return error == -EINTR
-
-
-cdef int engine_wait_in_hub(Engine self, int64_t until_ns) except -1:
-    # In place of a poll that sleeps, where one that does not found nothing. The next
-    # step reads what has come; until then the leader touches nothing.
-    cdef Bell *bell = &self.crowd.bell
-    cdef int64_t left_ns = min(until_ns - clock_ns(), <int64_t>SLEEP_LIMIT_NS)
-    cdef list readable = [], writable = []
-    cdef Link *link
-    cdef int i
-    for i in range(self.master_count):
-        link = self.links[i]
-        if link.is_parsing:
-            continue
-        if link.is_ready or link_has_news(link):
-            return 0
-        if link.fd >= 0:
-            (writable if link_wants_to_write(link) else readable).append(link.fd)
-    if bell.fd >= 0:
-        readable.append(bell.fd)
-    if left_ns <= 0 or bell_is_rung_before_sleep(bell):
-        return 0
-    try:
-        hub_wait(readable, writable, left_ns)
-    finally:
-        bell.is_sleeping = 0
-    return 0
-
-
-cdef int engine_look_again(Engine self) except -1:
-    # A stream's end stands behind the late replies in it, which nobody has read yet: so
-    # poll until there is nothing more. Twice will do, and a flood is left to itself.
-    cdef int _i, i
-    for _i in range(4):
-        for i in range(self.master_count):
-            self.links[i].is_unseen = False      # no look before the poll: ask them all
-        engine_step(self, self.master_count, 0)
-        if links_are_quiet(self.links, self.master_count):
-            return 0
+    self.leadership.leader_at = LEADER_IN_SYSTEM
     return 0
 
 
@@ -287,64 +216,3 @@ cdef bint links_are_quiet(Link **links, int count) noexcept nogil:
         ):
             return False
     return True
-
-
-cdef int engine_take_left(Engine self) except -1:
-    # What was received and not yet taken: by the outer step of this thread, or by one
-    # that ended in an exception. The next receive would overwrite it.
-    cdef int i
-    for i in range(self.master_count):
-        if self.links[i].received and not self.links[i].is_parsing:
-            return engine_take_events(self)
-    return 0
-
-
-cdef int engine_flush(Engine self) except -1:
-    # Send what is queued and do not wait: the roll-back on its way out.
-    cdef int i
-    for i in range(self.master_count):
-        if buffer_length(&self.links[i].outgoing) > 0:
-            engine_go_out(self)
-            with nogil:
-                links_send(self.in_turn, self.master_count)
-                atomic_put(&self.crowd.leader_at, LEADER_BACK)
-            self.crowd.leader_at = LEADER_IN
-            break
-    return 0
-
-
-cdef enum:
-    STALLED_NS = 20_000_000
-    SEND_OFF_NS = 1_000_000_000
-
-
-cdef int engine_send_off(Engine self) except -1:
-    # Flush; what a batch queued may be more than the sockets take at once: go on for as
-    # long as they take some. A release that nobody waits for would stay here otherwise.
-    cdef int64_t now_ns, stop_ns, stalled_ns
-    cdef size_t unsent, before = 0
-    engine_flush(self)
-    if not self.has_batch:
-        return 0
-    self.has_batch = False
-    now_ns = clock_ns()
-    stop_ns = stalled_ns = now_ns + SEND_OFF_NS
-    unsent = engine_unsent(self)
-    while unsent > 0 and now_ns < min(stop_ns, stalled_ns):
-        if unsent != before:
-            before = unsent
-            stalled_ns = now_ns + STALLED_NS
-        engine_step(self, self.master_count, min(stop_ns, stalled_ns))
-        now_ns = clock_ns()
-        unsent = engine_unsent(self)
-    return 0
-
-
-cdef size_t engine_unsent(Engine self) noexcept:
-    # Bytes that wait for an open socket to take them.
-    cdef size_t unsent = 0
-    cdef int i
-    for i in range(self.master_count):
-        if self.links[i].phase == LINK_OPEN:
-            unsent += buffer_length(&self.links[i].outgoing)
-    return unsent

@@ -18,26 +18,26 @@ cdef enum:
     DETOUR_ROUNDS = 2          # an acquire and its release
 
 
-cdef void turns_take(
-    Link **in_turn, Link **links, int count, uint64_t rounds
+cdef void order_update(
+    Link **send_order, Link **links, int count, uint64_t rounds
 ) noexcept nogil:
     # Put the masters into the order of this round, the `rounds`-th.
     cdef uint64_t since = rounds % DETOUR_EVERY
     if since == 0:
-        turns_rotate(in_turn, links, count, <int>((rounds // DETOUR_EVERY) % count))
+        order_rotate(send_order, links, count, <int>((rounds // DETOUR_EVERY) % count))
     elif since == DETOUR_ROUNDS:
-        turns_settle(in_turn, links, count)
+        order_by_core(send_order, links, count)
 
 
-cdef void turns_rotate(
-    Link **in_turn, Link **links, int count, int first
+cdef void order_rotate(
+    Link **send_order, Link **links, int count, int first
 ) noexcept nogil:
     cdef int i
     for i in range(count):
-        in_turn[i] = links[(first + i) % count]
+        send_order[i] = links[(first + i) % count]
 
 
-cdef void turns_settle(Link **in_turn, Link **links, int count) noexcept nogil:
+cdef void order_by_core(Link **send_order, Link **links, int count) noexcept nogil:
     # As configured, but those on this core after all others.
     cdef Link *beside[MAX_MASTERS]
     cdef int i, others = 0, besides = 0, here = sched_getcpu()
@@ -46,7 +46,7 @@ cdef void turns_settle(Link **in_turn, Link **links, int count) noexcept nogil:
             beside[besides] = links[i]
             besides += 1
         else:
-            in_turn[others] = links[i]
+            send_order[others] = links[i]
             others += 1
     for i in range(besides):
-        in_turn[others + i] = beside[i]
+        send_order[others + i] = beside[i]

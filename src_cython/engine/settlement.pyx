@@ -54,7 +54,7 @@ cdef Settlement settlement_of(
 ):
     # Of what is owed now; made by whoever may touch the engine.
     cdef Settlement self = Settlement()
-    cdef Debts debts
+    cdef InFlight in_flight
     cdef int i
     cdef int64_t now_ns = clock_ns()
     self.began_ns = now_ns
@@ -63,32 +63,45 @@ cdef Settlement settlement_of(
     self.until_ns = until_ns
     self.is_of_all = is_of_all
     for i in range(engine.master_count):
-        debts = (<Master>engine.masters[i]).debts
-        self.wanted[i] = debts.link.answered + debts.count + (
-            <uint32_t>len(debts.carried)
+        in_flight = (<Master>engine.masters[i]).in_flight
+        self.wanted[i] = in_flight.link.answered + in_flight.count + (
+            <uint32_t>len(in_flight.deferred)
         )
-        self.until_ns += replies_ns(debts.count)
+        self.until_ns += settlement_replies_ns(in_flight.count)
         self.asked_ns[i] = now_ns - min(
-            debts_silence_ns(debts, engine.polled_at_ns), quiet_ns - self.slice_ns
+            settlement_silence_ns(in_flight, engine.polled_at_ns), quiet_ns - self.slice_ns
         )
     return self
 
 
-cdef int64_t replies_ns(uint32_t count) noexcept:
+cdef Settlement settlement_of_running(Engine engine, int64_t until_ns):
+    # Of an engine that another thread drives: no look into its in_flight.
+    cdef Settlement self = Settlement()
+    cdef int i
+    self.quiet_ns = engine_quiet_ns(engine, QUIET_NS)
+    self.slice_ns = self.quiet_ns // SLICES
+    self.until_ns = until_ns
+    self.is_of_all = True
+    for i in range(engine.master_count):
+        self.asked_ns[i] = clock_ns()
+    return self
+
+
+cdef int64_t settlement_replies_ns(uint32_t count) noexcept:
     return min(count * <int64_t>REPLY_NS, <int64_t>QUIET_MOST_NS)
 
 
-cdef int64_t debts_silence_ns(Debts self, int64_t looked_at_ns) noexcept:
+cdef int64_t settlement_silence_ns(InFlight self, int64_t looked_at_ns) noexcept:
     # For how long the master had been silent when its socket was last looked at. What
     # has come since nobody knows.
     if self.count == 0:
         return 0
-    asked_ns = max(self.owed[self.first].sent_ns, self.link.heard_ns)
+    asked_ns = max(self.entries[self.first].sent_ns, self.link.heard_ns)
     return max(<int64_t>0, looked_at_ns - asked_ns)
 
 
 cdef bint settlement_wants(Settlement self, int i, Link *link) noexcept:
-    if link.phase != LINK_OPEN or link.owed == 0:
+    if link.phase != LINK_OPEN or link.in_flight == 0:
         return False
     return self.is_of_all or <int32_t>(self.wanted[i] - link.answered) > 0
 
@@ -155,106 +168,27 @@ cdef int64_t engine_opening_limit_ns(
         return 0
     for master in self.masters:
         is_wanted = is_wanted or master_is_opening(master) and (
-            len(master.debts.carried) > 0
+            len(master.in_flight.deferred) > 0
         )
     return limit_ns if is_wanted else 0
-
-
-cdef bint engine_open_carried(Engine self, int64_t now_ns) except -1:
-    # Connect again to those that worked until now: an interrupt in the middle of a
-    # reply ends the connection, and its releases are carried to one that nobody else
-    # would open. Returns whether there are any.
-    cdef Master master
-    cdef bint is_any = False
-    if self.by_hand is not None:
-        return False
-    for master in self.masters:
-        if len(master.debts.carried) == 0 or self.is_closed:
-            continue
-        if master.failures == 0 and master_is_due(master, False, now_ns):
-            master_open(master, now_ns)
-            engine_note_time(self, master.give_up_at_ns)
-        is_any = is_any or master_is_opening(master)
-    return is_any
-
-
-cdef bint master_is_opening(Master self) noexcept:
-    return (
-        self.state_code == MASTER_CONNECTING or self.state_code == MASTER_HANDSHAKE
-    )
 
 
 cdef int engine_settle_undo(Engine self, object work) except -1:
     # The replies to the releases of what was given up just now.
     cdef int64_t quiet_ns = engine_quiet_ns(self, work_timeout_ns(work))
-    if self.crowd.depth > 1:
+    if self.leadership.depth > 1:
         return 0
-    engine_open_carried(self, clock_ns())
+    engine_open_deferred(self, clock_ns())
     return engine_settle(
         self, settlement_of(self, False, quiet_ns, clock_ns() + UNDO_NS)
     )
 
 
-cdef int engine_drain(Engine self, int64_t until_ns) except -1:
+cdef int engine_settle_all(Engine self, int64_t until_ns) except -1:
     # All that is owed, by whoever has the engine to himself: at its end.
-    if not (engine_open_carried(self, clock_ns()) or engine_owes_replies(self)):
+    if not (engine_open_deferred(self, clock_ns()) or engine_awaits_replies(self)):
         return 0
     engine_flush(self)
     return engine_settle(self, settlement_of(
         self, True, engine_quiet_ns(self, QUIET_MOST_NS), until_ns
     ))
-
-
-cdef bint engine_owes_replies(Engine self) noexcept:
-    for master in self.masters:
-        if (<Master>master).debts.count:
-            return True
-    return False
-
-
-cdef int engine_end_acquires(Engine self, str reason, int64_t now_ns) except -1:
-    # End those under way: lost, and rolled back behind their own SETs. Of a batch all,
-    # also what it has won, for its caller is told that it failed.
-    cdef Admission admission
-    cdef Round round
-    cdef list ended = engine_open_acquires(self)
-    cdef list batches = []
-    for admission in list(self.admissions):
-        if admission.round.operation_code == OPERATION_ACQUIRE:
-            self.admissions.remove(admission)
-            ended.append(admission.round)
-    for round in ended:
-        if type(round.waiter) is Batch and round.waiter not in batches:
-            batches.append(round.waiter)
-        round_give_up(round, reason, now_ns)
-    engine_finish(self, now_ns)
-    for batch in batches:
-        for each in (<Batch>batch).rounds:
-            engine_roll_back(self, <Round>each, now_ns)
-    return 0
-
-
-cdef list engine_open_acquires(Engine self):
-    cdef Master master
-    cdef Round round
-    cdef uint32_t i
-    cdef set seen = set()
-    cdef list found = []
-    for master in self.masters:
-        i = 0
-        while i < master.debts.count:
-            round = debts_at(master.debts, i)
-            i += 1
-            if (
-                round is not None and round.verdict_code == VERDICT_OPEN
-                and round.operation_code == OPERATION_ACQUIRE and id(round) not in seen
-            ):
-                seen.add(id(round))
-                found.append(round)
-        for round in master.debts.unanswered:
-            if round.operation_code == OPERATION_ACQUIRE and id(round) not in seen and (
-                round.verdict_code == VERDICT_OPEN
-            ):
-                seen.add(id(round))
-                found.append(round)
-    return found

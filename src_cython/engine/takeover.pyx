@@ -5,10 +5,10 @@ from libc.stdint cimport int64_t
 
 
 cdef inline int engine_check_fork(Engine self) except -1:
-    return 0 if self.generation == current_generation else engine_begin_anew(self)
+    return 0 if self.generation == current_generation else engine_reset_after_fork(self)
 
 
-cdef int engine_begin_anew(Engine self) except -1:
+cdef int engine_reset_after_fork(Engine self) except -1:
     # In a forked child. Whatever the parent was in the middle of, nobody goes on with
     # it here: what says so is reset, or a master would be left alone for ever. Where
     # the fork was made inside a step of this thread, the outer frames find other
@@ -16,13 +16,13 @@ cdef int engine_begin_anew(Engine self) except -1:
     cdef int64_t now_ns = clock_ns()
     self.generation = current_generation
     self.driver = None
-    if self.crowd.depth > 0 and self.crowd.greenlet != 0:
+    if self.leadership.depth > 0 and self.leadership.greenlet != 0:
         engine_leave_open(self)
-    crowd_reset(self.crowd)
+    leader_reset(self.leadership)
     engine_forget_steps(self)
     engine_forget_connections(self, now_ns)
     engine_give_up_rounds(self, now_ns)
-    return exit_watch(self)
+    return interpreter_exit_watch(self)
 
 
 cdef void engine_leave_open(Engine self) noexcept:
@@ -31,7 +31,7 @@ cdef void engine_leave_open(Engine self) noexcept:
     cdef int i
     for i in range(self.master_count):
         self.links[i].fd = -1
-    self.crowd.bell.fd = -1
+    self.leadership.waker.fd = -1
 
 
 cdef int engine_forget_steps(Engine self) except -1:
@@ -64,20 +64,20 @@ cdef bint engine_take_over(Engine self) except -1:
     # The interpreter ends, and the leader is a daemon thread that it has stopped. If it
     # was stopped between two steps all is as it should be, else as after a fork; but
     # the releases that it owed are carried to the next connections.
-    cdef Crowd crowd = self.crowd
+    cdef Leadership leadership = self.leadership
     cdef int64_t now_ns = clock_ns()
-    cdef Request request
-    if not crowd_is_left_behind(crowd):
+    cdef Follower follower
+    if not leader_was_stopped(leadership):
         raise ClosedError("a thread that the interpreter has stopped is at it")
-    is_whole = crowd.leader_at == LEADER_BACK
-    requests = [
-        request for request in crowd.requests if request.kind == REQUEST_WITHDRAW
+    is_whole = leadership.leader_at == LEADER_OUT_OF_SYSTEM
+    followers = [
+        follower for follower in leadership.followers if follower.kind == FOLLOWER_WITHDRAW
     ]
-    crowd_reset(crowd)
-    crowd_try_enter(crowd)
-    crowd_put_back(crowd, requests)
+    leader_reset(leadership)
+    leader_try_enter(leadership)
+    leader_put_back(leadership, followers)
     if not is_whole:
         engine_forget_steps(self)
-        engine_forget_but_carry(self, "its thread was stopped", now_ns)
+        engine_forget_but_defer(self, "its thread was stopped", now_ns)
     engine_end_acquires(self, "the interpreter ends", now_ns)
     return True

@@ -21,9 +21,15 @@ cdef bint master_is_due(Master self, bint is_urgent, int64_t now_ns) noexcept:
     return self.state_code == MASTER_CLOSED
 
 
+cdef bint master_is_opening(Master self) noexcept:
+    return (
+        self.state_code == MASTER_CONNECTING or self.state_code == MASTER_HANDSHAKE
+    )
+
+
 cdef int master_begin_connect(Master self, int64_t now_ns) except -1:
     master_set_state(self, MASTER_CONNECTING)
-    master_explain(self, self.last_error or "connecting")
+    master_set_reason(self, self.last_error or "connecting")
     self.give_up_at_ns = now_ns + self.connect_timeout_ns
     return 0
 
@@ -125,16 +131,16 @@ cdef int master_on_connected(Master self, int64_t now_ns) except -1:
         encoded(self.settings.username), encoded(self.settings.password),
         self.settings.db,
         self.client_name,
-        scripts_listed(self.scripts),
-        self.scripts.probe, self.scripts.marker, self.guard.max_ttl_ns,
+        scripts_to_load(self.scripts),
+        self.scripts.probe, self.scripts.marker, self.restart_guard.max_ttl_ns,
     )
     master_set_state(self, MASTER_HANDSHAKE)
-    master_explain(self, self.last_error or "no answer to the handshake yet")
-    self.has_spoken = False
+    master_set_reason(self, self.last_error or "no answer to the handshake yet")
+    self.has_received = False
     self.give_up_at_ns = now_ns + self.connect_timeout_ns
     try:
         if self.tls_context is not None:
-            master_explain(
+            master_set_reason(
                 self, "no answer to TLS yet: does the server speak it on this port?"
             )
             self.link.is_parsing = True
@@ -147,7 +153,7 @@ cdef int master_on_connected(Master self, int64_t now_ns) except -1:
         return master_on_exception(self, error, tls_reason(error), now_ns)
     finally:
         self.link.is_parsing = False
-    return master_say(self, self.handshake.start(), now_ns)
+    return master_write(self, self.handshake.start(), now_ns)
 
 
 cdef bytes encoded(str text):
@@ -157,63 +163,41 @@ cdef bytes encoded(str text):
 cdef int master_on_handshake_reply(Master self, object reply, int64_t now_ns) except -1:
     cdef bytes answer = self.handshake.on_reply(reply)
     if self.handshake.failure is not None:
-        master_complain(self, self.handshake.warnings())
+        master_add_warnings(self, self.handshake.warnings())
         return master_on_lost(self, self.handshake.failure, now_ns)
-    master_say(self, answer, now_ns)
+    master_write(self, answer, now_ns)
     if self.state_code != MASTER_HANDSHAKE:      # TLS refused to take it
         return 0
     if self.handshake.is_done:
         with cython.critical_section(self):
-            self.facts = self.handshake.facts
+            self.server_info = self.handshake.server_info
             self.clock = ServerClock()
         self.client_id = self.handshake.client_id
         self.may_eval = self.handshake.rights.no_eval is None
-        master_identify(self, self.facts, self.handshake.mark, now_ns)
-        master_complain(self, self.handshake.warnings())
-        self.is_news = True
+        master_identify(self, self.server_info, self.handshake.mark, now_ns)
+        master_add_warnings(self, self.handshake.warnings())
+        self.needs_review = True
         self.handshake = None
         master_set_state(self, MASTER_READY)
-        master_explain(self, "")
+        master_set_reason(self, "")
         self.ready_at_ns = now_ns
         self.heard_ns = now_ns
         self.counters.connects += 1
         master_kill_lost(self, now_ns)
-        master_send_carried(self, now_ns)
+        master_send_deferred(self, now_ns)
     return 0
 
 
 cdef int master_identify(
-    Master self, Facts facts, Mark mark, int64_t now_ns
+    Master self, ServerInfo server_info, Mark mark, int64_t now_ns
 ) except -1:
     # Which server this is, and from when on it may vote.
-    self.identity = facts.run_id
+    self.identity = server_info.run_id
     if self.identity is None and mark is not None:
         self.identity = mark.holder
-    guard_on_ready(self.guard, facts, mark, self.identity, now_ns)
-    self.votes_from_ns = self.guard.until_ns
+    restart_guard_on_ready(self.restart_guard, server_info, mark, self.identity, now_ns)
+    self.votes_from_ns = self.restart_guard.until_ns
     return 0
-
-
-cdef str handshake_silence(Master self):
-    # What is wrong with a server that took the connection and says too little. What a
-    # paused one lets its kernel accept looks the same.
-    if self.tls is not None and not self.tls.is_established:
-        return "no answer to TLS yet: does the server speak it on this port?"
-    what = "no whole answer" if self.has_spoken else "no answer"
-    within_s = self.connect_timeout_ns / 1e9
-    return f"{what} to the handshake within {within_s:g} s: paused or overloaded?"
-
-
-cdef int64_t master_backoff_ns(Master self) noexcept:
-    # Doubles up to the cap; the upper half is drawn, so that clients spread.
-    cdef int64_t longest = min(
-        <int64_t>BACKOFF_FIRST_NS << min(self.failures - 1, 10),
-        <int64_t>BACKOFF_CAP_NS,
-    )
-    self.jitter ^= self.jitter << 13      # xorshift64, Marsaglia 2003
-    self.jitter ^= self.jitter >> 7
-    self.jitter ^= self.jitter << 17
-    return longest // 2 + <int64_t>(self.jitter % <uint64_t>(longest // 2))
 
 
 cdef str error_text(int error):

@@ -9,17 +9,16 @@ from hiredis import ProtocolError, PushNotification
 
 cdef enum:
     UNPARSED_LIMIT = 1048576           # bytes; our longest reply (INFO) has some 10 KiB
-    LOST_IDS_MOST = 8
 
 
 cdef int master_send(
-    Master self, Round round, Buffer *command, Owed entry, int64_t now_ns
+    Master self, Round round, Buffer *command, InFlightEntry entry, int64_t now_ns
 ) except -1:
     # The debt first: bytes without an entry would shift every later reply.
-    debts_push(self.debts, round, entry, now_ns)
+    in_flight_push(self.in_flight, round, entry, now_ns)
     round_on_sent(round, self.index)
     if self.tls is not None:
-        return master_say(self, command.data[command.start:command.end], now_ns)
+        return master_write(self, command.data[command.start:command.end], now_ns)
     if buffer_append(
         &self.link.outgoing, command.data + command.start, buffer_length(command)
     ) != 0:
@@ -28,7 +27,7 @@ cdef int master_send(
 
 
 cdef int master_send_again(
-    Master self, Round round, Owed entry, int64_t now_ns
+    Master self, Round round, InFlightEntry entry, int64_t now_ns
 ) except -1:
     cdef Buffer command
     memset(&command, 0, sizeof(Buffer))
@@ -47,22 +46,22 @@ cdef int master_send_again(
 
 
 cdef int master_on_unsent(
-    Master self, Round round, Owed entry, int64_t now_ns
+    Master self, Round round, InFlightEntry entry, int64_t now_ns
 ) except -1:
     # There is no connection for it: as where a connection is lost with it.
     if round.operation_code == OPERATION_RELEASE:
-        debts_carry(self.debts, round, entry.key_until_ns, entry.is_second)
+        deferred_add(self.in_flight, round, entry.key_until_ns, entry.is_second)
     if round.verdict_code == VERDICT_OPEN:
         round_on_vote(round, self.index, VOTE_FAILED, self.reason, False, now_ns)
     return 0
 
 
-cdef int master_send_carried(Master self, int64_t now_ns) except -1:
+cdef int master_send_deferred(Master self, int64_t now_ns) except -1:
     # By source: nobody may be there to read that a server does not know the script.
-    cdef Carried each
-    cdef Owed entry
-    for each in debts_take_carried(self.debts, now_ns):
-        entry = owed_vote(each.key_until_ns, each.is_second)
+    cdef DeferredRelease each
+    cdef InFlightEntry entry
+    for each in deferred_take(self.in_flight, now_ns):
+        entry = in_flight_entry(each.key_until_ns, each.is_second)
         entry.is_by_source = self.may_eval
         master_send_again(self, each.release, entry, now_ns)
     return 0
@@ -71,47 +70,45 @@ cdef int master_send_carried(Master self, int64_t now_ns) except -1:
 cdef int master_send_unanswered(Master self, int64_t now_ns) except -1:
     # Ask again what the last connection left open. A release is among what was carried.
     cdef Round round
-    unanswered, self.debts.unanswered = self.debts.unanswered, []
+    unanswered, self.in_flight.unanswered = self.in_flight.unanswered, []
     for round in unanswered:
         if round.operation_code != OPERATION_RELEASE and (
             round.verdict_code == VERDICT_OPEN and round_may_repeat(round)
             and round.cells[self.index].vote == VOTE_PENDING     # not withheld since
         ):
-            master_send_again(self, round, owed_vote(NEVER_NS, True), now_ns)
+            master_send_again(self, round, in_flight_entry(NEVER_NS, True), now_ns)
     return 0
+
+
+cdef int master_ask_time(Master self, int64_t now_ns) except -1:
+    # Rides with a round's command, in the same write; its reply is nobody's vote.
+    cdef InFlightEntry entry = in_flight_entry(NEVER_NS, False)
+    entry.kind = ENTRY_TIME
+    self.clock.asked_at_ns = now_ns
+    in_flight_push(self.in_flight, None, entry, now_ns)
+    return master_write(self, b"*1\r\n$4\r\nTIME\r\n", now_ns)
 
 
 cdef int master_kill_lost(Master self, int64_t now_ns) except -1:
     # Have the server end our lost connections before it executes anything behind this:
     # what it has not executed of theirs by then, it never will. It may be forbidden.
-    cdef Owed entry = owed_vote(NEVER_NS, False)
-    if self.lost_run_id is None or self.lost_run_id != self.facts.run_id:
+    cdef InFlightEntry entry = in_flight_entry(NEVER_NS, False)
+    if self.lost_run_id is None or self.lost_run_id != self.server_info.run_id:
         self.lost_ids = []      # of another server: ids begin anew when a server does
-    entry.kind = OWED_KILL
+    entry.kind = ENTRY_KILL
     for client_id in self.lost_ids:
-        debts_push(self.debts, None, entry, now_ns)
-        master_say(
+        in_flight_push(self.in_flight, None, entry, now_ns)
+        master_write(
             self, command_encode((b"CLIENT", b"KILL", b"ID", b"%d" % client_id)), now_ns
         )
     return 0
 
 
-cdef int master_note_lost(Master self) except -1:
-    # A connection ends with replies owed: remember it until the server has ended it.
-    if self.debts.count == 0 or self.client_id == 0:
-        return 0
-    if self.lost_run_id != self.facts.run_id:
-        self.lost_run_id = self.facts.run_id
-        self.lost_ids = []
-    self.lost_ids = self.lost_ids[1 - LOST_IDS_MOST:] + [self.client_id]
-    return 0
-
-
-cdef int master_say(Master self, bytes plain, int64_t now_ns) except -1:
+cdef int master_write(Master self, bytes plain, int64_t now_ns) except -1:
     # Queue what we say, encrypted where the connection is.
     if self.tls is None:
         return master_append(self, plain)
-    self.tls.unsaid.append(plain)
+    self.tls.unencrypted.append(plain)
     if self.link.is_parsing:      # who is at it encrypts this as well, in its turn
         return 0
     return master_encrypt(self, now_ns)
@@ -119,14 +116,14 @@ cdef int master_say(Master self, bytes plain, int64_t now_ns) except -1:
 
 cdef int master_encrypt(Master self, int64_t now_ns) except -1:
     # ssl runs Python code, in which a signal handler may take a lock or raise. The
-    # first finds the master busy, and its command waits in `unsaid`, in the order of
-    # the debts. After the second nobody knows what was encrypted: a debt without its
+    # first finds the master busy, and its command waits in `unencrypted`, in the order of
+    # the in_flight. After the second nobody knows what was encrypted: a debt without its
     # bytes would shift every later reply. If one forks, these records are the parent's.
     tls = self.tls
     self.link.is_parsing = True
     try:
-        while self.tls is tls and tls is not None and tls.unsaid and tls.is_established:
-            records = tls.say(tls.unsaid.pop(0))
+        while self.tls is tls and tls is not None and tls.unencrypted and tls.is_established:
+            records = tls.encrypt(tls.unencrypted.pop(0))
             if self.tls is tls:
                 master_append(self, records)
     except BaseException as error:
@@ -146,7 +143,7 @@ cdef int master_append(Master self, bytes data) except -1:
 
 cdef int master_on_received(Master self, bytes data, int64_t now_ns) except -1:
     """Take what the link received: plain text, or records of TLS."""
-    self.has_spoken = True
+    self.has_received = True
     if self.tls is None:
         return master_on_bytes(self, data, now_ns)
     tls = self.tls

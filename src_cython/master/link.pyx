@@ -20,7 +20,7 @@ cdef struct Link:
     Buffer outgoing
     char *incoming         # INCOMING_CAPACITY bytes, overwritten by every receive
     size_t received        # bytes in incoming that nobody has taken yet
-    uint32_t owed          # replies that the master owes
+    uint32_t in_flight     # commands whose replies have not come
     uint32_t answered      # replies that it gave, or that were given up; wraps around
     int64_t heard_ns       # when it was last heard
     int error              # 0, or the -errno that ended the connection
@@ -28,13 +28,13 @@ cdef struct Link:
     bint is_unseen         # written to, and not looked at since
     bint is_polled         # the last poll looked at it...
     bint is_ready          # ...and said that something happened
-    bint is_parsing        # bytes or debts are being taken out: hands off
+    bint is_parsing        # bytes or in_flight are being taken out: hands off
     int epoll_fd           # which watches it for an event loop...
     uint32_t watched       # ...for these events, 0: not at all...
     uint32_t watched_in    # ...in this generation of the process
 
 
-cdef bint link_has_news(Link *self) noexcept nogil:
+cdef bint link_has_input(Link *self) noexcept nogil:
     return self.received > 0 or self.error != 0 or self.is_at_end
 
 
@@ -50,7 +50,7 @@ cdef bint link_is_caught_up(Link *self) noexcept nogil:
     cdef uint32_t lines = 0
     for i in range(self.received):
         lines += self.incoming[i] == c'\n'
-    return lines > 0 and lines >= self.owed
+    return lines > 0 and lines >= self.in_flight
 
 
 cdef int link_init(Link *self) noexcept nogil:

@@ -15,7 +15,7 @@ cdef class TlsSession:
     cdef object session         # ssl.SSLObject
     cdef object incoming, outgoing      # ssl.MemoryBIO
     cdef readonly bint is_established
-    cdef readonly list unsaid   # plain text that waits to be encrypted
+    cdef readonly list unencrypted   # plain text that waits to be encrypted
 
     def __init__(self, context, server_hostname):
         from ssl import MemoryBIO
@@ -25,16 +25,16 @@ cdef class TlsSession:
         self.session = context.wrap_bio(
             self.incoming, self.outgoing, server_hostname=server_hostname
         )
-        self.unsaid = []
+        self.unencrypted = []
 
     def start(self):
         """Begin the handshake; return the first records to send."""
         return self.receive(b"")[1]
 
-    def say(self, bytes plain not None):
+    def encrypt(self, bytes plain not None):
         """Encrypt; return the records to send, b"" before the handshake is done."""
         if not self.is_established:
-            self.unsaid.append(plain)
+            self.unencrypted.append(plain)
             return b""
         self.session.write(plain)
         return self.outgoing.read()
@@ -49,8 +49,8 @@ cdef class TlsSession:
             if not self.is_established:
                 self.session.do_handshake()
                 self.is_established = True
-                while self.unsaid:
-                    self.session.write(self.unsaid.pop(0))
+                while self.unencrypted:
+                    self.session.write(self.unencrypted.pop(0))
             while data := self.session.read(65536):
                 plain.append(data)
         except SSLWantReadError:

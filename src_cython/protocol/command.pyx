@@ -1,29 +1,11 @@
-# What is asked of a master, as RESP: pure, bytes in and bytes out.
+# The commands of the rounds and of the handshake, as RESP: pure, bytes out.
 #
-# The key is the resource and the value is the token, without prefix: whatever other
-# client follows the Redlock page excludes us, and we exclude it. Several keys at once
-# are a script's, with one token for all of them: each looks to others like any lock.
+# What each operation sends is looked up in the table of scripts.
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memcpy, memset
-
-
-@cython.final
-cdef class Script:
-    """One Lua script: its source, and the EVALSHA head that is sent instead."""
-
-    cdef readonly bytes source
-    cdef readonly bytes sha1
-    cdef bytes evalsha     # "EVALSHA <sha1> 1", without the array header
-
-    def __init__(self, bytes source not None, bytes sha1 not None):
-        if len(sha1) != 40:
-            raise ValueError("sha1 must be 40 hex digits")
-        self.source = source
-        self.sha1 = sha1
-        self.evalsha = b"$7\r\nEVALSHA\r\n$40\r\n" + sha1 + b"\r\n$1\r\n1\r\n"
 
 
 # All that a command holds besides its resource, token and script: array and bulk heads,
@@ -76,6 +58,10 @@ cdef void put_bulk_bytes(Buffer *out, bytes data) noexcept:
     put_bulk(out, PyBytes_AS_STRING(data), <size_t>PyBytes_GET_SIZE(data))
 
 
+cdef inline void put_bytes(Buffer *out, bytes data) noexcept:
+    buffer_put(out, PyBytes_AS_STRING(data), <size_t>PyBytes_GET_SIZE(data))
+
+
 cdef void put_number(Buffer *out, uint64_t value) noexcept nogil:
     cdef char text[20]
     put_bulk(out, text, <size_t>decimal_digits(value, text))
@@ -107,47 +93,24 @@ cdef int command_acquire(
 
 
 cdef int command_script(
-    Buffer *out, Script script, bint by_source, bytes resource, bytes token,
+    Buffer *out, Script script, bint by_source, bytes resource, tuple keys, bytes token,
     int64_t ttl_ms,
 ) noexcept:
-    # EVAL, with the source, is the answer to NOSCRIPT: it runs the script and loads it.
-    # ttl_ms is left out where it is 0: the script takes no ttl.
-    cdef int error = buffer_reserve(
-        out,
+    # Of one key, the resource, where `keys` is None; else of keys that check_keys has
+    # seen. EVAL, with the source, is the answer to NOSCRIPT: it runs the script and
+    # loads it. ttl_ms is 0 where the script takes no ttl.
+    cdef size_t count = 1 if keys is None else <size_t>len(keys)
+    cdef size_t size = (
         COMMAND_OVERHEAD + <size_t>PyBytes_GET_SIZE(script.source)
-        + <size_t>PyBytes_GET_SIZE(resource) + <size_t>PyBytes_GET_SIZE(token),
+        + <size_t>PyBytes_GET_SIZE(token)
     )
-    if error != 0:
-        return error
-    buffer_put(out, b"*6\r\n" if ttl_ms else b"*5\r\n", 4)
-    if by_source:
-        buffer_put(out, b"$4\r\nEVAL\r\n", 10)
-        put_bulk_bytes(out, script.source)
-        buffer_put(out, b"$1\r\n1\r\n", 7)
-    else:
-        buffer_put(
-            out, PyBytes_AS_STRING(script.evalsha),
-            <size_t>PyBytes_GET_SIZE(script.evalsha),
-        )
-    put_bulk_bytes(out, resource)
-    put_bulk_bytes(out, token)
-    if ttl_ms:
-        put_number(out, <uint64_t>ttl_ms)
-    return 0
-
-
-cdef int command_script_of_all(
-    Buffer *out, Script script, bint by_source, tuple keys, bytes token, int64_t ttl_ms
-) noexcept:
-    # The same of several keys, which check_keys has seen.
-    cdef size_t count = <size_t>len(keys), size
     cdef int error
-    size = (
-        COMMAND_OVERHEAD + <size_t>PyBytes_GET_SIZE(script.source)
-        + <size_t>PyBytes_GET_SIZE(token) + count * BULK_OVERHEAD
-    )
-    for key in keys:
-        size += <size_t>PyBytes_GET_SIZE(<bytes>key)
+    if keys is None:
+        size += <size_t>PyBytes_GET_SIZE(resource)
+    else:
+        size += count * BULK_OVERHEAD
+        for key in keys:
+            size += <size_t>PyBytes_GET_SIZE(<bytes>key)
     error = buffer_reserve(out, size)
     if error != 0:
         return error
@@ -157,15 +120,43 @@ cdef int command_script_of_all(
         buffer_put(out, b"\r\n$4\r\nEVAL\r\n", 12)
         put_bulk_bytes(out, script.source)
     else:
-        buffer_put(out, b"\r\n$7\r\nEVALSHA\r\n", 15)
-        put_bulk_bytes(out, script.sha1)
-    put_number(out, count)
-    for key in keys:
-        put_bulk_bytes(out, <bytes>key)
+        put_bytes(out, script.evalsha)
+    if keys is None:
+        buffer_put(out, b"$1\r\n1\r\n", 7)
+        put_bulk_bytes(out, resource)
+    else:
+        put_number(out, count)
+        for key in keys:
+            put_bulk_bytes(out, <bytes>key)
     put_bulk_bytes(out, token)
     if ttl_ms:
         put_number(out, <uint64_t>ttl_ms)
     return 0
+
+
+cdef int command_of_round(
+    Buffer *out, Round round, Scripts scripts, bint by_source, bint is_second
+) noexcept:
+    # is_second: it was sent on an earlier connection, and may have been executed. Then
+    # an ACQUIRE goes by a script that takes its own token for a grant.
+    cdef int operation = round.operation_code
+    cdef bint is_of_several = round.keys is not None
+    cdef int64_t ttl_ms = 0
+    if operation == OPERATION_ACQUIRE and is_second:
+        ttl_ms = round.terms.ttl_ms if round.terms.has_expiry else 0
+        return command_script(
+            out, scripts.acquire_again, True, round.resource, round.keys, round.token,
+            ttl_ms,
+        )
+    if operation == OPERATION_ACQUIRE and not is_of_several:
+        ttl_ms = round.terms.ttl_ms if round.terms.has_expiry else 0
+        return command_acquire(out, round.resource, round.token, ttl_ms)
+    if rows[operation][is_of_several].takes_ttl:
+        ttl_ms = round.terms.ttl_ms
+    return command_script(
+        out, <Script>scripts.by_row[2 * operation + is_of_several], by_source,
+        round.resource, round.keys, round.token, ttl_ms,
+    )
 
 
 cdef bytes command_encode(tuple words):
@@ -188,30 +179,26 @@ def encode_acquire(bytes resource not None, bytes token not None, int64_t ttl_ms
 
 
 def encode_script(
-    Script script not None, bint by_source, bytes resource not None,
-    bytes token not None, int64_t ttl_ms,
+    Script script not None, bint by_source, keys not None, bytes token not None,
+    int64_t ttl_ms,
 ):
-    """Encode `EVALSHA sha1 1 resource token [ttl_ms]`, or EVAL where by_source."""
+    """Encode `EVALSHA sha1 n key... token [ttl_ms]`, or EVAL where by_source.
+
+    `keys` are one key, bytes, or a tuple of them.
+    """
     cdef Buffer out
+    cdef bytes resource = None
+    cdef tuple several = None
+    if type(keys) is tuple:
+        several = keys
+        check_keys(several)
+    else:
+        resource = <bytes?>keys
     memset(&out, 0, sizeof(Buffer))
     try:
-        if command_script(&out, script, by_source, resource, token, ttl_ms) != 0:
-            raise MemoryError
-        return out.data[:out.end]
-    finally:
-        buffer_free(&out)
-
-
-def encode_script_of_all(
-    Script script not None, bint by_source, tuple keys not None,
-    bytes token not None, int64_t ttl_ms,
-):
-    """Encode `EVALSHA sha1 n key... token [ttl_ms]`, or EVAL where by_source."""
-    cdef Buffer out
-    check_keys(keys)
-    memset(&out, 0, sizeof(Buffer))
-    try:
-        if command_script_of_all(&out, script, by_source, keys, token, ttl_ms) != 0:
+        if command_script(
+            &out, script, by_source, resource, several, token, ttl_ms
+        ) != 0:
             raise MemoryError
         return out.data[:out.end]
     finally:

@@ -6,7 +6,7 @@
 # is one write: AUTH (only there), SELECT, CLIENT SETNAME, INFO, SCRIPT LOAD, and a
 # script that tries what a release needs (rights). The three before it may fail: a
 # server whose ACL forbids them still locks; scripts are then loaded by EVAL when first
-# needed, and nothing is known of the server (facts). Last, where there is a `max_ttl`,
+# needed, and nothing is known of the server (server_info). Last, where there is a `max_ttl`,
 # the marker is asked for, which takes the run id that INFO told (guard).
 #
 # A server that loads its data or runs somebody's slow script answers HELLO, and refuses
@@ -38,7 +38,7 @@ cdef class Handshake:
     cdef int64_t max_ttl_ns      # 0: no marker
     cdef list awaited            # (command name, whether its failure ends it), in order
     cdef Rights rights
-    cdef readonly Facts facts
+    cdef readonly ServerInfo server_info
     cdef readonly int64_t client_id      # the server's of this connection; 0: not told
     cdef readonly Mark mark      # None: not asked
     cdef readonly bint is_done
@@ -59,7 +59,7 @@ cdef class Handshake:
         self.max_ttl_ns = max_ttl_ns
         self.awaited = []
         self.rights = Rights()
-        self.facts = Facts(None)
+        self.server_info = ServerInfo(None)
 
     def start(self):
         """Return the first bytes to send."""
@@ -80,7 +80,7 @@ cdef class Handshake:
         if reply_is_error(reply) and text_is_of_now(str(reply)):
             self.failure = f"{name}: {reply_text(reply)}"
         elif name == "INFO":
-            self.facts = Facts(reply)
+            self.server_info = ServerInfo(reply)
         elif name == MARKER_NAME:
             self.mark = Mark(reply)
         elif is_required and reply_is_error(reply):
@@ -93,7 +93,7 @@ cdef class Handshake:
         """List what may lose locks because this user may not see or do it."""
         found = [self.rights.refusal(), self.rights.warning()]
         if self.is_done and self.max_ttl_ns:
-            found.append(guard_warning(self.facts))
+            found.append(server_info_warning(self.server_info))
         if self.mark is not None:
             found.append(self.mark.warning())
         return [text for text in found if text is not None]
@@ -107,7 +107,7 @@ cdef class Handshake:
             return b""
         self.awaited.append((MARKER_NAME, False))
         return command_encode(
-            marker_command(self.marker, self.facts, self.max_ttl_ns)
+            marker_command(self.marker, self.server_info, self.max_ttl_ns)
         )
 
     def _on_hello(self, reply):

@@ -1,19 +1,14 @@
 # A reply -> a vote: the closed table. What is not in it is a failed vote with its text.
 #
-#   operation        reply        vote
-#   ACQUIRE          OK           GRANTED
-#   ACQUIRE          nil          TAKEN      the key exists: NX refused
-#   ACQUIRE of all   1            GRANTED    the script found none, and set all
-#   ACQUIRE of all   0            TAKEN      one exists: none was set
-#   EXTEND, RELEASE  1            GRANTED    the script found our token
-#   EXTEND, RELEASE  0            TAKEN      gone, or another's token
-#   INSPECT          [nil, ms]    GRANTED    nobody holds it there
-#   INSPECT          [token, ms]  TAKEN
+#   kind (scripts)   reply        vote
+#   REPLY_OF_SET     OK           GRANTED
+#   REPLY_OF_SET     nil          TAKEN      the key exists: NX refused
+#   REPLY_OF_SCRIPT  1            GRANTED    our token was found; of an ACQUIRE: no key
+#   REPLY_OF_SCRIPT  0            TAKEN      gone, or another's; of an ACQUIRE: one exists
+#   REPLY_OF_INSPECT [nil, ms]    GRANTED    nobody holds it there
+#   REPLY_OF_INSPECT [token, ms]  TAKEN
 #   any              error        FAILED     NOSCRIPT is repeated first, by the master
-#   any              else         FAILED     and nobody knows what it did
-#
-# "of all" is of several keys: a script, where the ACQUIRE of one key is a SET. The
-# answer to one is none to the other.
+#   any              else         FAILED     and nothing is known of its effect
 
 from libc.string cimport memchr, memcmp
 
@@ -64,8 +59,8 @@ cdef object reply_reader():
     return Reader(notEnoughData=INCOMPLETE)
 
 
-# What masters mostly say, to the byte. To compare costs a tenth of what it costs to
-# have hiredis make an object of each, and that is a third of a batch's time.
+# The usual replies, to the byte. To compare costs a tenth of what it costs to have
+# hiredis make an object of each, and that is a third of a batch's time.
 cdef object REPLY_OK = b"OK"
 cdef object REPLY_ONE = 1
 cdef object REPLY_ZERO = 0
@@ -73,7 +68,7 @@ cdef object REPLY_ZERO = 0
 
 cdef object usual_reply(const char *at, Py_ssize_t size, int *length):
     # One of those where it stands whole at `at`, and its length; else INCOMPLETE: then
-    # it is for hiredis to say what it is.
+    # hiredis parses it.
     if size >= 4 and at[0] == c':' and at[2] == c'\r' and at[3] == c'\n':
         length[0] = 4
         if at[1] == c'1':
@@ -92,13 +87,20 @@ cdef object usual_reply(const char *at, Py_ssize_t size, int *length):
     return INCOMPLETE
 
 
-cdef int vote_of(int operation, bint is_of_all, object reply) noexcept:
-    if operation == OPERATION_ACQUIRE and not is_of_all:
+cdef inline int reply_kind(Round round, bint is_second) noexcept:
+    if is_second and round.operation_code == OPERATION_ACQUIRE:
+        return REPLY_OF_SCRIPT      # of acquire_again
+    return rows[round.operation_code][round.keys is not None].reply
+
+
+cdef int vote_of(int kind, object reply) noexcept:
+    # `kind` is the reply's in the table of scripts.
+    if kind == REPLY_OF_SET:
         if type(reply) is bytes and <bytes>reply == b"OK":
             return VOTE_GRANTED
         if reply is None:
             return VOTE_TAKEN
-    elif operation != OPERATION_INSPECT:
+    elif kind == REPLY_OF_SCRIPT:
         if type(reply) is int:
             if reply == 1:
                 return VOTE_GRANTED
@@ -126,8 +128,8 @@ cdef bint reply_is_error(object reply) noexcept:
 
 
 cdef str reply_text(object reply):
-    # What is shown of a reply that is not in the table. An error is the server's own
-    # text. Of anything else only the kind: it may hold somebody's token.
+    # The text for a reply that is not in the table. An error is the server's own text.
+    # Of anything else only the type is shown: it may hold a token.
     if isinstance(reply, ReplyError):
         # "ERR unknown command ..., with args beginning with: ..." repeats what we sent.
         return str(reply).partition(", with args")[0][:SHOWN_REPLY_LENGTH]
@@ -136,5 +138,7 @@ cdef str reply_text(object reply):
 
 def vote_of_reply(int operation, reply, bint is_of_all=False):
     """Look a parsed reply up in the table: (Vote, text or None)."""
-    vote = Vote(vote_of(operation, is_of_all, reply))
+    if not OPERATION_ACQUIRE <= operation <= OPERATION_INSPECT:
+        raise ValueError("no such operation")
+    vote = Vote(vote_of(rows[operation][is_of_all].reply, reply))
     return vote, reply_text(reply) if vote is Vote.FAILED else None

@@ -1,20 +1,79 @@
-# What a round asks of each master, as one command.
+# THE TABLE of what a round sends: operation x keys -> command, arguments, reply.
+#
+# A new operation, or a script of another one, is one row of ROWS and one argument of
+# Scripts. The key is the resource and the value is the token, without prefix: whatever
+# other client follows the Redlock page excludes us, and we exclude it.
 #
 # An ACQUIRE of one key is a SET; all else is a script, known to the server since the
-# handshake. `by_source` sends its text along: the answer to NOSCRIPT.
+# handshake (SCRIPT LOAD). Two more scripts belong to the handshake itself: `probe`
+# (rights) and `marker`.
 
 cimport cython
-from libc.stdint cimport int64_t
+
+cdef enum:
+    REPLY_OF_SET = 0         # OK: done; nil: refused, the key exists
+    REPLY_OF_SCRIPT = 1      # 1: done; 0: refused, and nothing was changed
+    REPLY_OF_INSPECT = 2     # [nil, ms]: nobody holds the key; [token, ms]
+
+cdef enum:
+    OPERATIONS = 4
+
+
+@cython.final
+cdef class Script:
+    """One Lua script: its source, and the EVALSHA head that is sent instead."""
+
+    cdef readonly bytes source
+    cdef readonly bytes sha1
+    cdef bytes evalsha     # the line end of the array header, EVALSHA, sha1
+
+    def __init__(self, bytes source not None, bytes sha1 not None):
+        if len(sha1) != 40:
+            raise ValueError("sha1 must be 40 hex digits")
+        self.source = source
+        self.sha1 = sha1
+        self.evalsha = b"\r\n$7\r\nEVALSHA\r\n$40\r\n" + sha1 + b"\r\n"
+
+
+cdef tuple ROWS = (
+    # operation, several keys, script (None: SET), is the ttl an argument, reply
+    (OPERATION_ACQUIRE, False, None, True, REPLY_OF_SET),
+    (OPERATION_EXTEND, False, "extend", True, REPLY_OF_SCRIPT),
+    (OPERATION_RELEASE, False, "release", False, REPLY_OF_SCRIPT),
+    (OPERATION_INSPECT, False, "inspect", False, REPLY_OF_INSPECT),
+    (OPERATION_ACQUIRE, True, "acquire_all", True, REPLY_OF_SCRIPT),
+    (OPERATION_EXTEND, True, "extend_all", True, REPLY_OF_SCRIPT),
+    (OPERATION_RELEASE, True, "release_all", False, REPLY_OF_SCRIPT),
+)
+
+cdef struct Row:
+    bint takes_ttl
+    int reply
+
+cdef Row rows[OPERATIONS][2]         # ROWS, to be looked up without Python objects
+
+
+cdef int rows_fill() except -1:
+    cdef Row *row
+    for operation, is_of_several, _, takes_ttl, reply in ROWS:
+        row = &rows[<int>operation][<int>is_of_several]
+        row.takes_ttl = takes_ttl
+        row.reply = reply
+    return 0
+
+
+rows_fill()
 
 
 @cython.final
 cdef class Scripts:
-    """The scripts of the operations that need one."""
+    """The scripts of the table, and those of the handshake."""
 
     cdef readonly Script extend, release, inspect
     cdef readonly Script acquire_all, extend_all, release_all     # of several keys
     cdef readonly Script acquire_again      # of one key or several; rare: not loaded
-    cdef readonly Script probe, marker    # of the handshake; None: left out
+    cdef readonly Script probe, marker      # of the handshake; None: left out
+    cdef tuple by_row                       # [2 * operation + several]
 
     def __init__(self, Script extend not None, Script release not None,
                  Script inspect not None, Script acquire_all not None,
@@ -30,54 +89,13 @@ cdef class Scripts:
         self.acquire_again = acquire_again
         self.probe = probe
         self.marker = marker
+        by_row = [None] * (2 * OPERATIONS)
+        for operation, is_of_several, name, _, _ in ROWS:
+            if name is not None:
+                by_row[2 * operation + is_of_several] = getattr(self, name)
+        self.by_row = tuple(by_row)
 
 
-cdef tuple scripts_listed(Scripts self):
-    return (
-        self.extend, self.release, self.inspect,
-        self.acquire_all, self.extend_all, self.release_all,
-    )
-
-
-cdef int command_of_round(
-    Buffer *out, Round round, Scripts scripts, bint by_source, bint is_second
-) noexcept:
-    if round.operation_code == OPERATION_ACQUIRE and is_second:
-        # The first may have been executed: our own token is a grant.
-        return command_script_of_all(
-            out, scripts.acquire_again, True, round.keys or (round.resource,),
-            round.token, round.terms.ttl_ms if round.terms.has_expiry else 0,
-        )
-    if round.keys is not None:
-        return command_of_all(out, round, scripts, by_source)
-    if round.operation_code == OPERATION_ACQUIRE:
-        return command_acquire(
-            out, round.resource, round.token,
-            round.terms.ttl_ms if round.terms.has_expiry else 0,
-        )
-    if round.operation_code == OPERATION_EXTEND:
-        return command_script(
-            out, scripts.extend, by_source, round.resource, round.token,
-            round.terms.ttl_ms,
-        )
-    return command_script(
-        out,
-        scripts.release if round.operation_code == OPERATION_RELEASE
-        else scripts.inspect,
-        by_source, round.resource, round.token, 0,
-    )
-
-
-cdef int command_of_all(
-    Buffer *out, Round round, Scripts scripts, bint by_source
-) noexcept:
-    cdef Script script = scripts.release_all
-    cdef int64_t ttl_ms = 0
-    if round.operation_code != OPERATION_RELEASE:
-        ttl_ms = round.terms.ttl_ms
-        script = scripts.extend_all
-        if round.operation_code == OPERATION_ACQUIRE:
-            script = scripts.acquire_all
-    return command_script_of_all(
-        out, script, by_source, round.keys, round.token, ttl_ms
-    )
+cdef tuple scripts_to_load(Scripts self):
+    """List the scripts that each new connection loads."""
+    return tuple([getattr(self, row[2]) for row in ROWS if row[2] is not None])

@@ -1,4 +1,4 @@
-# What a server says of itself at connect: pure, the bytes of INFO in, facts out.
+# What a server says of itself at connect: pure, the bytes of INFO in, server_info out.
 #
 # Three uses. Safety: by its run id and uptime a master that has forgotten its votes is
 # seen (guard); and two masters that are one server have one vote, not two. Advice:
@@ -9,7 +9,7 @@ from libc.stdint cimport int64_t
 
 
 @cython.final
-cdef class Facts:
+cdef class ServerInfo:
     """What one server said in INFO; None where it did not."""
 
     cdef readonly str run_id
@@ -64,6 +64,17 @@ cdef class Facts:
                 "an evicted lock is a free lock; set maxmemory-policy noeviction"
             )
         return found
+
+
+cdef str server_info_warning(ServerInfo server_info):
+    # What is lost where a server does not tell who it is, or None.
+    if server_info.run_id is not None and server_info.uptime_s is not None:
+        return None
+    return (
+        "does not tell its run id and uptime (INFO), so max_ttl withholds its vote for "
+        "max_ttl + 1 s after each connect, or may miss a restart with its data; "
+        "grant +info"
+    )
 
 
 cdef enum:

@@ -65,7 +65,7 @@ cdef int batch_submit(
     self.is_submitted = True
     self.waiter = waiter
     batch_go_on(engine, self, now_ns)
-    return batch_tell(engine, self)
+    return batch_report_finished(engine, self)
 
 
 cdef int batch_go_on(Engine engine, Batch self, int64_t now_ns) except -1:
@@ -98,7 +98,7 @@ cdef int batch_on_finished(
     # Not one by one: commands that are queued together go out in one write.
     if self.next < len(self.rounds) and 2 * self.under_way <= self.window:
         batch_go_on(engine, self, now_ns)
-    return batch_tell(engine, self)
+    return batch_report_finished(engine, self)
 
 
 cdef bint batch_is_given_up(Batch self) noexcept:
@@ -109,22 +109,22 @@ cdef bint batch_is_given_up(Batch self) noexcept:
     )
 
 
-cdef int batch_tell(Engine engine, Batch self) except -1:
+cdef int batch_report_finished(Engine engine, Batch self) except -1:
     if self.is_finished or not batch_is_given_up(self) and (
         self.under_way > 0 or self.next < len(self.rounds)
     ):
         return 0
     self.is_finished = engine.has_batch = True
     waiter, self.waiter = self.waiter, None
-    return waiter_tell(waiter)
+    return waiter_wake(waiter)
 
 
-cdef bint batch_is_overtaken(Batch self, int64_t now_ns) noexcept:
+cdef bint batch_expired_before_told(Batch self, int64_t now_ns) noexcept:
     # Check every validity again when the caller is told.
     cdef Round round
     for each in self.rounds:
         round = <Round>each
-        if engine_is_overtaken(round, now_ns) and self.failure is None:
+        if round_expired_before_told(round, now_ns) and self.failure is None:
             self.failure = round
     return self.failure is not None and batch_is_given_up(self)
 
@@ -190,76 +190,3 @@ cdef list draw_tokens(Py_ssize_t count):
             tokens.append(hex_of(drawn + i * TOKEN_BYTES))
         count -= some
     return tokens
-
-
-# --- a round or a batch, for a driver that runs both --------------------------------
-
-cdef bint work_is_submitted(object work) noexcept:
-    if type(work) is Batch:
-        return (<Batch>work).is_submitted
-    return (<Round>work).is_submitted
-
-
-cdef bint work_is_finished(object work) noexcept:
-    if type(work) is Batch:
-        return (<Batch>work).is_finished
-    return (<Round>work).is_finished
-
-
-cdef bint work_is_release(object work) noexcept:
-    # What is sent although the engine is closed.
-    if type(work) is Round:
-        return (<Round>work).operation_code == OPERATION_RELEASE
-    rounds = (<Batch>work).rounds
-    return len(rounds) > 0 and (
-        (<Round>rounds[0]).operation_code == OPERATION_RELEASE
-    )
-
-
-cdef int64_t work_timeout_ns(object work) noexcept:
-    if type(work) is Round:
-        return (<Round>work).terms.timeout_ns
-    rounds = (<Batch>work).rounds
-    return (<Round>rounds[0]).terms.timeout_ns if rounds else 0
-
-
-cdef void work_set_waiter(object work, object waiter) noexcept:
-    if type(work) is Batch:
-        (<Batch>work).waiter = waiter
-    else:
-        (<Round>work).waiter = waiter
-
-
-cdef int engine_submit_work(
-    Engine self, object work, object waiter, int64_t now_ns
-) except -1:
-    # Once, and not to a closed engine: a step that was taken just before this, to look
-    # after a pause, may have taken the request that this caller had left, or a close.
-    if work_is_finished(work):
-        return waiter_tell(waiter)
-    if work_is_submitted(work):
-        work_set_waiter(work, waiter)
-        return 0
-    if self.is_closed and not work_is_release(work):
-        raise ClosedError("closed")
-    if type(work) is Batch:
-        return batch_submit(self, <Batch>work, waiter, now_ns)
-    (<Round>work).waiter = waiter
-    return engine_submit(self, <Round>work, now_ns)
-
-
-cdef int engine_withdraw_work(Engine self, object work, int64_t now_ns) except -1:
-    if type(work) is Batch:
-        return batch_withdraw(self, <Batch>work, now_ns)
-    return engine_withdraw(self, <Round>work, now_ns)
-
-
-cdef bint work_has_validity(object work) noexcept:
-    # Whether a validity has to be checked, which takes a look at the clock.
-    return type(work) is Batch or (<Round>work).operation_code <= OPERATION_EXTEND
-
-
-cdef bint work_is_overtaken(object work, int64_t now_ns) noexcept:
-    if type(work) is Batch:
-        return batch_is_overtaken(<Batch>work, now_ns)
-    return engine_is_overtaken(<Round>work, now_ns)

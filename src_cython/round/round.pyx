@@ -1,51 +1,5 @@
-# THE STATE MACHINE of a round: votes and the time become a verdict and a validity.
-#
-# Theory of operation. A round asks every master the same thing once and is open from
-# the first write until its verdict. Each master has one cell, PENDING at first. While
-# the round is open a cell takes one answer and the tally is judged after each:
-#
-#   granted >= quorum                     WON, or TOO_LATE if no validity is left
-#   granted + pending < quorum            lost; it cannot be won any more:
-#     granted + taken + pending < quorum    UNREACHABLE  too few could answer
-#     an ACQUIRE is                         TAKEN        at once, to be rolled back;
-#     others, masters - taken < quorum      TAKEN        our key is on no quorum
-#             pending = 0                   UNREACHABLE  it may still be on one
-#   deadline                              every PENDING becomes SILENT, judged again
-#   anything else                         OPEN
-#
-# So GONE of a release, and the loss of a lease, is never said where those who did not
-# say no are a quorum: one of three may never have had the key (it was away when it was
-# taken), another be silent for a moment, and the key still stand on a majority.
-#
-# The quorum is of the configured masters, never of the reachable ones. The slowest
-# master is not waited for, except by INSPECT, which closes when all have answered, and
-# by a release that has to be repeated on one of them, because the master did not know
-# its script or because the connection was cut: the others will hardly be better off,
-# and a master that is not heard is sent nothing again. (Not so inside another step, as
-# in a signal handler: a master whose replies that step is taking is not read here.)
-#
-# A verdict never changes, with one exception: `round_confirm` turns WON into TOO_LATE
-# when the validity ran out before the caller could be told (a paused process). After
-# the verdict, answers that come late are still counted in their cell, where that is
-# PENDING, SILENT, or FAILED without an answer: a lease gains a vote, a report becomes
-# truer, and no decision depends on it. (Such a FAILED cell can gain an answer while the
-# round is open, too: from a release that was carried to the next connection.) A second
-# answer of one master is an illegal event and changes nothing.
-#
-# `may_hold` is the set of masters on which the key may stand because of this round: a
-# SET was sent, and nothing heard since says that it was refused. It is what a
-# roll-back must reach, and a lost connection does not clear it: unknown is not failed.
-# Of an EXTEND it is the set of masters that may still give the key this ttl, even after
-# they granted a later one on another connection: the lease asks.
-# A release inherits the set and clears what is confirmed; what is left when a
-# connection is lost is carried to the next one.
-#
-# A round that somebody waits for puts itself into `inbox` when it closes; the engine
-# finishes it from there (confirmed, or rolled back) and wakes the waiter.
-#
-# A round is of one key, its resource, or of several, its `keys`: all or nothing on each
-# master, by one script, under one token. A vote is on all of them, so nothing here asks
-# which it is: what the key may do above, any of the keys may do.
+# One question to all masters: its terms, its votes, its verdict. The rules by which
+# votes and the time become a verdict stand in judge.
 
 cimport cython
 from cpython.bytes cimport PyBytes_GET_SIZE
@@ -101,13 +55,13 @@ cdef class Round:
     cdef public int64_t left_ns          # of the caller's timeout; 0: a single try,
     #                                      which may take its time; < 0: no limit
     cdef public int attempt                  # which of its acquire, from 1
-    cdef readonly object kept            # the lease's: see keep()
+    cdef readonly object lease_state            # the lease's: see keep()
     cdef bint is_submitted               # given to the engine
     cdef readonly bint is_finished       # closed, and confirmed or rolled back
-    cdef list inbox                      # where it goes when it closes, or None
+    cdef list closed_list                      # where it goes when it closes, or None
     cdef object waiter                   # who is woken then, or None
-    cdef list said                       # per master: error text or detail, or None
-    cdef tuple uses                      # of TokenUse; None: its token is our own
+    cdef list details                       # per master: error text or detail, or None
+    cdef tuple token_uses                      # of TokenUse; None: its token is our own
     cdef VoteCell *cells                 # `few`, or allocated where those are too few
     cdef VoteCell few[FEW_MASTERS]
     cdef uint8_t counts[5]               # by vote
@@ -122,7 +76,7 @@ cdef class Round:
     cdef bint is_connecting              # asks nothing: waits for connections alone
     cdef bint is_rolled_back
     cdef bint needs_all                  # closed by all answers or by time alone
-    cdef bint is_inner                   # begun inside a step of the same thread
+    cdef bint is_reentrant                   # begun inside a step of the same thread
 
     def __cinit__(
         self, int operation, bytes resource not None, bytes token not None,
@@ -174,7 +128,7 @@ cdef class Round:
     def votes(self):
         """List (Vote, text or detail or None, ms until it came or None) per master."""
         with cython.critical_section(self):      # late votes still come in
-            said = self.said
+            said = self.details
         return [
             (
                 Vote(self.cells[i].vote),
@@ -184,12 +138,12 @@ cdef class Round:
             for i in range(self.master_count)
         ]
 
-    def keep(self, thing):
-        """Keep one thing for the lease, in one step: return what was kept first."""
+    def keep_lease_state(self, thing):
+        """Keep one thing for the lease, in one step: return what was lease_state first."""
         with cython.critical_section(self):
-            if self.kept is None:
-                self.kept = thing
-            return self.kept
+            if self.lease_state is None:
+                self.lease_state = thing
+            return self.lease_state
 
     def open(self, int64_t now_ns):
         """Begin: now_ns is t0."""
@@ -246,150 +200,10 @@ cdef int round_open(Round self, int64_t now_ns) except -1:
     return 0
 
 
-cdef void round_on_sent(Round self, int master) noexcept:
-    if self.operation_code <= OPERATION_EXTEND:
-        self.may_hold |= <uint64_t>1 << master
-
-
-cdef int round_on_vote(
-    Round self, int master, int vote, object said, bint is_definite, int64_t now_ns
-) except -1:
-    cdef VoteCell *cell = &self.cells[master]
-    if not self.is_opened or not VOTE_GRANTED <= vote <= VOTE_FAILED:
-        raise StateError("a vote for a round that is not open, or not an answer")
-    if cell.vote == VOTE_GRANTED or cell.vote == VOTE_TAKEN or (
-        cell.vote == VOTE_FAILED and cell.answered_us
-    ):
-        raise StateError("a second vote of one master")
-    self.counts[cell.vote] -= 1
-    self.counts[vote] += 1
-    cell.vote = vote
-    if is_definite:
-        cell.answered_us = <uint32_t>min(
-            max((now_ns - self.opened_ns) // 1000, <int64_t>1), <int64_t>0xFFFFFFFF
-        )
-        if round_is_settled(self, vote):
-            self.may_hold &= ~(<uint64_t>1 << master)
-    if said is not None or self.said is not None:
-        round_note(self, master, said)
-    if self.verdict_code == VERDICT_OPEN:
-        round_judge(self, now_ns)
-        round_tell(self)
-    return 0
-
-
-cdef int round_tell(Round self) except -1:
-    if self.verdict_code != VERDICT_OPEN and self.inbox is not None:
-        self.inbox.append(self)
-        self.inbox = None
-    return 0
-
-
-cdef bint round_is_settled(Round self, int vote) noexcept:
-    # Whether the master cannot hold our key any more because of this round. A release
-    # that was refused by an error has deleted nothing.
-    if self.operation_code == OPERATION_ACQUIRE:
-        return vote != VOTE_GRANTED
-    return vote != VOTE_FAILED or self.operation_code == OPERATION_EXTEND
-
-
-cdef void round_wait_for_all(Round self) noexcept:
-    if self.operation_code == OPERATION_RELEASE and not self.is_inner:
-        self.needs_all = True
-
-
-cdef bint round_may_repeat(Round self) noexcept:
-    # Whether the command may be sent to a master once more. An ACQUIRE only before its
-    # roll-back, or the release of its lease: behind those it would leave keys standing.
-    # What an overused token did, never: it would come behind the SET of the next use.
-    if round_is_overused(self):
-        return False
-    return self.operation_code != OPERATION_ACQUIRE or (
-        self.verdict_code == VERDICT_OPEN and not self.is_rolled_back
+cdef inline int64_t round_overdue_ns(Round round) noexcept:
+    # Two round timeouts, at least 1 s, and no more than 1 s beyond the first.
+    cdef int64_t timeout_ns = round.terms.timeout_ns
+    return max(
+        <int64_t>OVERDUE_AT_LEAST_NS,
+        timeout_ns + min(timeout_ns, <int64_t>OVERDUE_AT_LEAST_NS),
     )
-
-
-cdef int round_note(Round self, int master, object said) except -1:
-    with cython.critical_section(self):
-        if self.said is None:
-            self.said = [None] * self.master_count
-        self.said[master] = said
-    return 0
-
-
-cdef int round_on_deadline(Round self, int64_t now_ns) except -1:
-    cdef int i
-    if not self.is_opened:
-        raise StateError("a deadline for a round that is not open")
-    if self.verdict_code != VERDICT_OPEN:
-        return 0
-    for i in range(self.master_count):
-        if self.cells[i].vote == VOTE_PENDING:
-            self.cells[i].vote = VOTE_SILENT
-    self.counts[VOTE_SILENT] += self.counts[VOTE_PENDING]
-    self.counts[VOTE_PENDING] = 0
-    round_judge(self, now_ns)
-    return round_tell(self)
-
-
-cdef int round_give_up(Round self, str reason, int64_t now_ns) except -1:
-    # Nobody waits for it any more: UNREACHABLE, whatever was heard until now.
-    cdef int i
-    if not self.is_opened:
-        round_open(self, now_ns)
-    if self.verdict_code != VERDICT_OPEN:
-        return 0
-    round_close(self, VERDICT_UNREACHABLE, now_ns)
-    round_tell(self)
-    for i in range(self.master_count):
-        if self.cells[i].vote == VOTE_PENDING:
-            round_on_vote(self, i, VOTE_FAILED, reason, False, now_ns)
-    return 0
-
-
-cdef void round_judge(Round self, int64_t now_ns) noexcept:
-    cdef int granted = self.counts[VOTE_GRANTED]
-    cdef int pending = self.counts[VOTE_PENDING]
-    cdef int answered = granted + self.counts[VOTE_TAKEN]
-    if self.operation_code == OPERATION_INSPECT:
-        if pending == 0:
-            round_close(
-                self,
-                VERDICT_WON if answered >= self.quorum else VERDICT_UNREACHABLE,
-                now_ns,
-            )
-    elif self.needs_all and pending > 0:
-        return
-    elif granted >= self.quorum:
-        round_close(self, VERDICT_WON, now_ns)
-        round_confirm(self, now_ns)
-    elif granted + pending < self.quorum:
-        if answered + pending < self.quorum:
-            round_close(self, VERDICT_UNREACHABLE, now_ns)
-        elif self.operation_code == OPERATION_ACQUIRE or (
-            self.master_count - self.counts[VOTE_TAKEN] < self.quorum
-        ):
-            round_close(self, VERDICT_TAKEN, now_ns)
-        elif pending == 0:
-            round_close(self, VERDICT_UNREACHABLE, now_ns)
-
-
-cdef inline void round_close(Round self, int verdict, int64_t now_ns) noexcept:
-    # The gate: the only place that gives a verdict.
-    self.verdict_code = verdict
-    self.closed_ns = now_ns
-
-
-cdef int round_wanted(Round self) noexcept:
-    # How many more masters have to answer, at the least, before it can close.
-    if self.operation_code == OPERATION_INSPECT or self.needs_all:
-        return self.counts[VOTE_PENDING]
-    return max(1, self.quorum - self.counts[VOTE_GRANTED])
-
-
-cdef void round_confirm(Round self, int64_t now_ns) noexcept:
-    # A release has no validity: it counts whenever it is confirmed.
-    if self.verdict_code != VERDICT_WON or self.operation_code > OPERATION_EXTEND:
-        return
-    if round_valid_until_ns(self) <= now_ns:
-        self.verdict_code = VERDICT_TOO_LATE

@@ -44,14 +44,14 @@ cdef class TokenUse:
     cdef bint is_over                # the pair was used again
 
 
-cdef inline bint use_is_blank(TokenUse self) noexcept:
+cdef inline bint token_use_is_blank(TokenUse self) noexcept:
     return (
         self.acquire is None and self.release is None and self.extension is None
         and not self.dropped
     )
 
 
-cdef bint use_is_held(TokenUse self, int64_t now_ns) noexcept:
+cdef bint token_use_is_held(TokenUse self, int64_t now_ns) noexcept:
     # Whether a lease is valid, or may become so.
     cdef Round acquire = self.acquire
     cdef Round extension = self.extension
@@ -70,13 +70,13 @@ cdef bint use_is_held(TokenUse self, int64_t now_ns) noexcept:
     return now_ns < until_ns
 
 
-cdef bint use_is_unsettled(TokenUse self, int master, int64_t now_ns) noexcept:
+cdef bint token_use_is_unsettled(TokenUse self, int master, int64_t now_ns) noexcept:
     # Whether a release is not confirmed, or a SET not answered, on a connection that
     # lives or will be made.
     cdef Round round = self.acquire if self.release is None else self.release
     return (
         round is not None and (round.may_hold >> master) & 1
-        and now_ns < use_end_ns(round)
+        and now_ns < token_use_end_ns(round)
         and not (
             round.operation_code == OPERATION_ACQUIRE
             and round.cells[master].answered_us
@@ -84,7 +84,7 @@ cdef bint use_is_unsettled(TokenUse self, int master, int64_t now_ns) noexcept:
     )
 
 
-cdef inline int64_t use_end_ns(Round round) noexcept:
+cdef inline int64_t token_use_end_ns(Round round) noexcept:
     # When a key cannot stand any more because of a round.
     return (
         max(round.opened_ns, round.closed_ns)
@@ -92,7 +92,7 @@ cdef inline int64_t use_end_ns(Round round) noexcept:
     )
 
 
-cdef bint use_is_late(
+cdef bint token_use_is_late(
     TokenUse self, int master, bint is_ready, int64_t ready_at_ns, int64_t now_ns
 ) except -1:
     # Whether something of the pair may still be under way from a lost connection.
@@ -110,21 +110,21 @@ cdef bint use_is_late(
     return True
 
 
-cdef bint use_is_done(TokenUse self, int64_t now_ns) noexcept:
+cdef bint token_use_is_done(TokenUse self, int64_t now_ns) noexcept:
     # Whether nothing of it can stand, and nobody can ask for it any more.
     if self.release is not None:
-        return not self.release.may_hold or now_ns >= use_end_ns(self.release)
+        return not self.release.may_hold or now_ns >= token_use_end_ns(self.release)
     if self.acquire is not None:
         if not self.acquire.is_finished:
             return False
-        if self.acquire.may_hold and now_ns < use_end_ns(self.acquire):
+        if self.acquire.may_hold and now_ns < token_use_end_ns(self.acquire):
             return False
-    return not use_is_held(self, now_ns) and (
-        self.extension is None or now_ns >= use_end_ns(self.extension)
+    return not token_use_is_held(self, now_ns) and (
+        self.extension is None or now_ns >= token_use_end_ns(self.extension)
     )
 
 
-cdef int use_note(TokenUse self, Round round) except -1:
+cdef int token_use_add_round(TokenUse self, Round round) except -1:
     # Add a round that was begun for this use.
     if round.operation_code == OPERATION_ACQUIRE:
         self.acquire = round
@@ -139,11 +139,17 @@ cdef int use_note(TokenUse self, Round round) except -1:
     return 0
 
 
+cdef int token_uses_add_round(Round round) except -1:
+    for use in round.token_uses:
+        token_use_add_round(<TokenUse>use, round)
+    return 0
+
+
 cdef bint round_is_overused(Round self) noexcept:
     # Whether its token was used again for one of its keys: nothing of it is sent then.
-    if self.uses is None:
+    if self.token_uses is None:
         return False
-    for use in self.uses:
+    for use in self.token_uses:
         if (<TokenUse>use).is_over:
             return True
     return False
@@ -151,7 +157,7 @@ cdef bint round_is_overused(Round self) noexcept:
 
 cdef int round_on_dropped(Round self, int master, int64_t now_ns) except -1:
     # A connection was lost that owed the answer to this round.
-    if self.uses is not None:
-        for use in self.uses:
+    if self.token_uses is not None:
+        for use in self.token_uses:
             (<TokenUse>use).dropped[master] = now_ns
     return 0

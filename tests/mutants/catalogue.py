@@ -56,7 +56,7 @@ MUTANTS = (
         "no validity check",
         (
             Edit(
-                "src_cython/round/round.pyx",
+                "src_cython/round/judge.pyx",
                 "    if round_valid_until_ns(self) <= now_ns:",
                 "    if False and round_valid_until_ns(self) <= now_ns:",
             ),
@@ -65,7 +65,13 @@ MUTANTS = (
     ),
     Mutant(
         "validity not checked again before the return",
-        (Edit("src_cython/engine/engine.pyx", "    round_confirm(round, now_ns)\n", ""),),
+        (
+            Edit(
+                "src_cython/engine/outcome.pyx",
+                "    round_confirm(round, now_ns)\n",
+                "",
+            ),
+        ),
         ("tests/setups/test_promises.py", "tests/core", "tests/sim"),
     ),
     Mutant(
@@ -83,12 +89,12 @@ MUTANTS = (
         "quorum of the reachable",
         (
             Edit(
-                "src_cython/round/round.pyx",
+                "src_cython/round/judge.pyx",
                 "    elif granted >= self.quorum:\n",
                 "    elif 2 * granted > self.master_count - self.counts[3]:\n",
             ),
             Edit(
-                "src_cython/round/round.pyx",
+                "src_cython/round/judge.pyx",
                 "    elif granted + pending < self.quorum:\n",
                 "    elif pending == 0:\n",
             ),
@@ -167,12 +173,12 @@ MUTANTS = (
                 "src_cython/master/io.pyx",
                 "    # The debt first: bytes without an entry would shift every later "
                 "reply.\n",
-                "    cdef Debts debts = self.debts\n"
-                "    while debts.count and debts.owed[debts.first].round and (\n"
-                "        (<Round>debts.owed[debts.first].round).verdict_code\n"
+                "    cdef InFlight in_flight = self.in_flight\n"
+                "    while in_flight.count and in_flight.entries[in_flight.first].round and (\n"
+                "        (<Round>in_flight.entries[in_flight.first].round).verdict_code\n"
                 "        != VERDICT_OPEN\n"
                 "    ):\n"
-                "        owed_round(debts_pop(debts))\n",
+                "        in_flight_round(in_flight_pop(in_flight))\n",
             ),
         ),
         REPLIES,
@@ -182,11 +188,11 @@ MUTANTS = (
         (
             Edit(
                 "src_cython/master/in_flight.pyx",
-                "    cdef Owed oldest = self.owed[self.first]\n"
+                "    cdef InFlightEntry oldest = self.entries[self.first]\n"
                 "    self.first = (self.first + 1) & (self.capacity - 1)\n"
                 "    self.count -= 1\n",
                 "    self.count -= 1\n"
-                "    cdef Owed oldest = self.owed[\n"
+                "    cdef InFlightEntry oldest = self.entries[\n"
                 "        (self.first + self.count) & (self.capacity - 1)]\n",
             ),
         ),
@@ -197,8 +203,8 @@ MUTANTS = (
         (
             Edit(
                 "src_cython/master/in_flight.pyx",
-                "self.owed[self.first].overdue_ns < now_ns\n",
-                "self.owed[self.first].overdue_ns < 0\n",
+                "self.entries[self.first].overdue_ns < now_ns\n",
+                "self.entries[self.first].overdue_ns < 0\n",
             ),
         ),
         REPLIES,
@@ -219,7 +225,7 @@ MUTANTS = (
         (
             Edit(
                 "src_cython/master/in_flight.pyx",
-                "            debts_carry(self, round, entry.key_until_ns, True)\n",
+                "            deferred_add(self, round, entry.key_until_ns, True)\n",
                 "            pass\n",
             ),
         ),
@@ -229,7 +235,7 @@ MUTANTS = (
         "release carried for a ttl from its own beginning",
         (
             Edit(
-                "src_cython/master/in_flight.pyx",
+                "src_cython/master/deferred.pyx",
                 "now_ns + each.release.terms.ttl_ms * NS_PER_MS",
                 "each.release.opened_ns + each.release.terms.ttl_ms * NS_PER_MS",
             ),
@@ -240,9 +246,9 @@ MUTANTS = (
         "release forgotten once its ttl is over, though the server was frozen",
         (
             Edit(
-                "src_cython/master/in_flight.pyx",
-                "    carried.key_until_ns = key_until_ns\n",
-                "    carried.key_until_ns = min(\n"
+                "src_cython/master/deferred.pyx",
+                "    waiting.key_until_ns = key_until_ns\n",
+                "    waiting.key_until_ns = min(\n"
                 "        key_until_ns, release.deadline_ns + release.terms.ttl_ms * "
                 "NS_PER_MS\n    )\n",
             ),
@@ -266,7 +272,7 @@ MUTANTS = (
             Edit(
                 "src_cython/master/io.pyx",
                 "    if self.lost_run_id is None or "
-                "self.lost_run_id != self.facts.run_id:\n",
+                "self.lost_run_id != self.server_info.run_id:\n",
                 "    if False:\n",
             ),
         ),
@@ -276,7 +282,7 @@ MUTANTS = (
         "lease lost by the word of one, another silent, of three",
         (
             Edit(
-                "src_cython/round/round.pyx",
+                "src_cython/round/judge.pyx",
                 "self.master_count - self.counts[VOTE_TAKEN] < self.quorum\n",
                 "answered >= self.quorum\n",
             ),
@@ -287,7 +293,7 @@ MUTANTS = (
         "error to the second of two commands taken for an answer to the first",
         (
             Edit(
-                "src_cython/master/master.pyx",
+                "src_cython/master/replies.pyx",
                 "    if entry.is_second and round.operation_code <= OPERATION_EXTEND:\n"
                 "        # What the first connection was given has been",
                 "    if vote != VOTE_FAILED and entry.is_second and "
@@ -312,7 +318,7 @@ MUTANTS = (
         "release that a busy server refused is not sent again",
         (
             Edit(
-                "src_cython/master/master.pyx",
+                "src_cython/master/replies.pyx",
                 "    if round.operation_code == OPERATION_RELEASE and "
                 "text_is_of_now(str(reply)):\n",
                 "    if False:\n",
@@ -324,7 +330,7 @@ MUTANTS = (
         "round failed at once where its connection was cut",
         (
             Edit(
-                "src_cython/master/master.pyx",
+                "src_cython/master/ending.pyx",
                 "        self, reason, self.state_code == MASTER_READY, now_ns\n",
                 "        self, reason, False, now_ns\n",
             ),
@@ -356,7 +362,7 @@ MUTANTS = (
         (
             Edit(
                 "src_cython/engine/engine.pyx",
-                "            master.debts.has_given_tokens = tokens_are_given\n",
+                "            master.in_flight.has_given_tokens = tokens_are_given\n",
                 "",
             ),
         ),
@@ -377,7 +383,7 @@ MUTANTS = (
         "roll-back without its script's source",
         (
             Edit(
-                "src_cython/engine/engine.pyx",
+                "src_cython/engine/sending.pyx",
                 ROLL_BACK,
                 ROLL_BACK.replace("True", "False"),
             ),
@@ -421,7 +427,7 @@ MUTANTS = (
         "no roll-back",
         (
             Edit(
-                "src_cython/engine/engine.pyx",
+                "src_cython/engine/sending.pyx",
                 "or round.is_rolled_back or not round.may_hold",
                 "or True",
             ),
@@ -432,7 +438,7 @@ MUTANTS = (
         "no roll-back where a master did not answer",
         (
             Edit(
-                "src_cython/engine/engine.pyx",
+                "src_cython/engine/sending.pyx",
                 ROLL_BACK,
                 "for i in range(self.master_count):\n"
                 "        if round.cells[i].vote != VOTE_GRANTED:\n"
@@ -446,11 +452,11 @@ MUTANTS = (
         "release on another connection",
         (
             Edit(
-                "src_cython/engine/engine.pyx",
+                "src_cython/engine/sending.pyx",
                 "        if master.state_code == MASTER_READY:\n"
                 "            if engine_is_withheld(master, round, now_ns)",
                 "        if round.operation_code == OPERATION_RELEASE and "
-                "master.debts.count:\n"
+                "master.in_flight.count:\n"
                 '            master_on_lost(master, "released elsewhere", now_ns)\n'
                 "        if master.state_code == MASTER_READY:\n"
                 "            if engine_is_withheld(master, round, now_ns)",
@@ -479,12 +485,12 @@ MUTANTS = (
         (
             Edit(
                 "src_cython/drivers/blocking.pyx",
-                "    except BaseException:\n        engine_abandon(engine, work)\n",
+                "    except BaseException:\n        blocking_abandon(engine, work)\n",
                 "    except BaseException:\n",
             ),
             Edit(
                 "src_cython/drivers/with_body.pyx",
-                "        engine_abandon(self._locks._engine, self.round)",
+                "        blocking_abandon(self._locks._engine, self.round)",
                 "        pass",
             ),
         ),
@@ -523,7 +529,7 @@ MUTANTS = (
             Edit(
                 "src_cython/engine/takeover.pyx",
                 "    return 0 if self.generation == current_generation else "
-                "engine_begin_anew(self)\n",
+                "engine_reset_after_fork(self)\n",
                 "    return 0\n",
             ),
         ),
@@ -556,7 +562,7 @@ MUTANTS = (
         "NOSCRIPT not repeated",
         (
             Edit(
-                "src_cython/master/master.pyx",
+                "src_cython/master/replies.pyx",
                 'str(reply).startswith("NOSCRIPT")',
                 "False",
             ),
@@ -567,7 +573,7 @@ MUTANTS = (
         "release closed at quorum though scripts are unknown",
         (
             Edit(
-                "src_cython/round/round.pyx",
+                "src_cython/round/judge.pyx",
                 "    elif self.needs_all and pending > 0:\n        return\n",
                 "",
             ),
@@ -576,7 +582,7 @@ MUTANTS = (
     ),
     Mutant(
         "release inside of another waits for what that one reads",
-        (Edit("src_cython/round/round.pyx", " and not self.is_inner:\n", ":\n"),),
+        (Edit("src_cython/round/judge.pyx", " and not self.is_reentrant:\n", ":\n"),),
         ("tests/setups/test_nested.py",),
     ),
     Mutant(
@@ -594,7 +600,7 @@ MUTANTS = (
         "acquire by a script repeated behind its release",
         (
             Edit(
-                "src_cython/round/round.pyx",
+                "src_cython/round/judge.pyx",
                 "    return self.operation_code != OPERATION_ACQUIRE or (\n",
                 "    return True or (\n",
             ),
@@ -622,19 +628,31 @@ for _, key in ipairs(KEYS) do redis""",
     ),
     Mutant(
         "release of the first key only",
-        (Edit("src_cython/engine/engine.pyx", "        release.keys = lease.keys\n", ""),),
+        (
+            Edit(
+                "src_cython/engine/engine.pyx",
+                "        release.keys = lease.keys\n",
+                "",
+            ),
+        ),
         ("tests/setups/test_all_or_nothing.py", "tests/sim"),
     ),
     Mutant(
         "extend of the first key only",
-        (Edit("src_cython/engine/engine.pyx", "        extension.keys = lease.keys\n", ""),),
+        (
+            Edit(
+                "src_cython/engine/engine.pyx",
+                "        extension.keys = lease.keys\n",
+                "",
+            ),
+        ),
         ("tests/setups/test_all_or_nothing.py", "tests/sim"),
     ),
     Mutant(
         "restart guard ignored",
         (
             Edit(
-                "src_cython/engine/engine.pyx",
+                "src_cython/engine/sending.pyx",
                 "now_ns < master.votes_from_ns and round",
                 "False and round",
             ),
@@ -645,7 +663,7 @@ for _, key in ipairs(KEYS) do redis""",
         "one server with two names has two votes",
         (
             Edit(
-                "src_cython/engine/engine.pyx",
+                "src_cython/engine/review.pyx",
                 "other.identity == master.identity",
                 "False",
             ),
@@ -762,7 +780,7 @@ for _, key in ipairs(KEYS) do redis""",
         "right that was taken away not noticed",
         (
             Edit(
-                "src_cython/master/master.pyx",
+                "src_cython/master/replies.pyx",
                 "    if not is_command or not is_first:\n",
                 "    if True:\n",
             ),
@@ -796,9 +814,9 @@ for _, key in ipairs(KEYS) do redis""",
         "silence of a server taken for its hanging up",
         (
             Edit(
-                "src_cython/master/master.pyx",
+                "src_cython/master/ending.pyx",
                 "            master_on_lost(self, handshake_silence(self), now_ns)\n",
-                "            master_on_hung_up(self, self.reason, now_ns)\n",
+                "            master_on_cut(self, self.reason, now_ns)\n",
             ),
         ),
         ("tests/setups/test_wrong_setups.py",),
@@ -807,7 +825,7 @@ for _, key in ipairs(KEYS) do redis""",
         "work submitted again where a look after a pause has done it",
         (
             Edit(
-                "src_cython/round/batch.pyx",
+                "src_cython/engine/admission.pyx",
                 """    if work_is_submitted(work):
         work_set_waiter(work, waiter)
         return 0
@@ -815,7 +833,7 @@ for _, key in ipairs(KEYS) do redis""",
                 "",
             ),
             Edit(
-                "src_cython/engine/engine.pyx",
+                "src_cython/engine/sending.pyx",
                 "    if round.is_opened or round.is_finished:\n",
                 "    if round.is_finished:\n",
             ),
@@ -826,7 +844,7 @@ for _, key in ipairs(KEYS) do redis""",
         "round opened that was withdrawn before",
         (
             Edit(
-                "src_cython/engine/engine.pyx",
+                "src_cython/engine/sending.pyx",
                 "    if round.is_opened or round.is_finished:\n",
                 "    if round.is_opened:\n",
             ),
@@ -837,7 +855,7 @@ for _, key in ipairs(KEYS) do redis""",
         "set sent behind the roll-back",
         (
             Edit(
-                "src_cython/engine/engine.pyx",
+                "src_cython/engine/sending.pyx",
                 "    if round.is_rolled_back:\n        round.is_rolled_back = False\n",
                 "    if False:\n        round.is_rolled_back = False\n",
             ),
@@ -918,7 +936,7 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/drivers/leader.pyx",
-                "    return self.greenlet == 0 or hub_greenlet() in (0, self.greenlet)",
+                "    return self.greenlet == 0 or greenlet_hub_caller() in (0, self.greenlet)",
                 "    return True",
             ),
         ),
@@ -928,8 +946,8 @@ for _, key in ipairs(KEYS) do redis""",
         "a greenlet that leads sleeps in the kernel",
         (
             Edit(
-                "src_cython/engine/exchange.pyx",
-                "cdef bint is_green = crowd_is_green(self.crowd)",
+                "src_cython/engine/step.pyx",
+                "cdef bint is_green = leader_is_green(self.leadership)",
                 "cdef bint is_green = False",
             ),
         ),
@@ -940,7 +958,7 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/drivers/follower.pyx",
-                "self.is_green = hub_greenlet() != 0",
+                "self.is_green = greenlet_hub_caller() != 0",
                 "self.is_green = False",
             ),
         ),
@@ -984,8 +1002,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/engine/given_tokens.pyx",
-                "        if use_is_held(<TokenUse>use, now_ns):",
-                "        if False and use_is_held(<TokenUse>use, now_ns):",
+                "        if token_use_is_held(<TokenUse>use, now_ns):",
+                "        if False and token_use_is_held(<TokenUse>use, now_ns):",
             ),
         ),
         ("tests/core/test_uses.py", "tests/faults/test_given_tokens.py"),
@@ -1045,7 +1063,7 @@ for _, key in ipairs(KEYS) do redis""",
             ),
             Edit(
                 "src_cython/drivers/asyncio.pyx",
-                '        loop_end_acquires(self, "closed")\n',
+                '        asyncio_end_acquires(self, "closed")\n',
                 "",
             ),
         ),
@@ -1055,7 +1073,7 @@ for _, key in ipairs(KEYS) do redis""",
         "release refused after close",
         (
             Edit(
-                "src_cython/drivers/blocking.pyx",
+                "src_cython/drivers/blocking_roles.pyx",
                 "        if self.is_closed and not work_is_release(work):\n",
                 "        if self.is_closed:\n",
             ),
@@ -1072,9 +1090,9 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/drivers/blocking.pyx",
-                "            engine_send_off(engine)\n"
+                "            engine_drain(engine)\n"
                 "            engine_settle_undo(engine, work)\n",
-                "            engine_send_off(engine)\n",
+                "            engine_drain(engine)\n",
             ),
             Edit(
                 "src_cython/drivers/interpreter_exit.pyx",
@@ -1083,7 +1101,7 @@ for _, key in ipairs(KEYS) do redis""",
             ),
             Edit(
                 "src_cython/engine/engine.pyx",
-                "            engine_drain(self, clock_ns() + UNDO_NS)\n",
+                "            engine_settle_all(self, clock_ns() + UNDO_NS)\n",
                 "            pass\n",
             ),
         ),
@@ -1104,7 +1122,7 @@ for _, key in ipairs(KEYS) do redis""",
         "stopped daemon thread waited for",
         (
             Edit(
-                "src_cython/drivers/blocking.pyx",
+                "src_cython/drivers/blocking_roles.pyx",
                 "    return interpreter_is_finalizing() and engine_take_over(self)\n",
                 "    return False\n",
             ),
@@ -1127,8 +1145,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/engine/exchange.pyx",
-                "    engine_check_fork(self)\n    self.crowd.leader_at",
-                "    self.crowd.leader_at",
+                "    engine_check_fork(self)\n    self.leadership.leader_at",
+                "    self.leadership.leader_at",
             ),
         ),
         ("tests/faults/test_forks_inside.py",),
@@ -1168,7 +1186,7 @@ for _, key in ipairs(KEYS) do redis""",
         "no connection for the releases of an interrupted one",
         (
             Edit(
-                "src_cython/engine/settlement.pyx",
+                "src_cython/engine/connections.pyx",
                 "        if master.failures == 0 and master_is_due(",
                 "        if False and master_is_due(",
             ),

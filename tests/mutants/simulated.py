@@ -81,14 +81,14 @@ BUGS = (
     ),
     planted(
         "an interrupted round not undone",
-        "src_cython/engine/admission.pyx",
+        "src_cython/engine/outcome.pyx",
         "    return engine_roll_back(self, round, now_ns)",
         "    return 0",
     ),
     known("restart guard off", "restart guard ignored"),
     planted(
         "GONE on the word of fewer than a quorum",
-        "src_cython/round/round.pyx",
+        "src_cython/round/judge.pyx",
         "            self.master_count - self.counts[VOTE_TAKEN] < self.quorum\n",
         "            True\n",
     ),
@@ -105,26 +105,26 @@ BUGS = (
     planted(
         "releases forgotten where a frozen server's connection is given up",
         "src_cython/master/in_flight.pyx",
-        "            debts_carry(self, round, entry.key_until_ns, True)\n",
+        "            deferred_add(self, round, entry.key_until_ns, True)\n",
         '            if not reason.startswith("owed a reply"):\n'
-        "                debts_carry(self, round, entry.key_until_ns, True)\n",
+        "                deferred_add(self, round, entry.key_until_ns, True)\n",
     ),
     planted(
         "a master that is silent is taken for one that refused",
-        "src_cython/round/round.pyx",
+        "src_cython/round/judge.pyx",
         "            self.cells[i].vote = VOTE_SILENT\n",
         "            self.cells[i].vote = VOTE_SILENT\n"
         "            self.may_hold &= ~(<uint64_t>1 << i)\n",
     ),
     planted(
         "close() does not wait for the releases that are owed",
-        "src_cython/engine/settlement.pyx",
-        "        if (<Master>master).debts.count:\n",
-        "        if False and (<Master>master).debts.count:\n",
+        "src_cython/engine/connections.pyx",
+        "        if (<Master>master).in_flight.count:\n",
+        "        if False and (<Master>master).in_flight.count:\n",
     ),
     planted(
         "a round's deadline noted by nobody",
-        "src_cython/engine/engine.pyx",
+        "src_cython/engine/sending.pyx",
         "    engine_note_time(self, round.deadline_ns)\n",
         "",
     ),

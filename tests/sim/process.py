@@ -17,8 +17,8 @@ from fastredlock._core import (
     Script,
     Scripts,
     Terms,
-    engine_by_hand,
-    engine_take_events_at,
+    by_hand_engine,
+    by_hand_take_events,
     fork_generation,
 )
 from fastredlock._settings import Settings
@@ -82,7 +82,7 @@ class Process:
             b"fastredlock",
             world.random.randrange(1, 1 << 64),
         )
-        self.begun = engine_by_hand(self._engine)
+        self.begun = by_hand_engine(self._engine)
         self._driver = Driver(self)
 
     # --- what a lease asks of its FastRedlock -----------------------------------------
@@ -115,11 +115,11 @@ class Process:
             self.judge.on_returned(self, self.world.now_ns - called_ns, limit_ns)
 
     def begin(self, round: Round) -> None:
-        """Send a release whose caller will not hear of it (engine_abandon)."""
+        """Send a release whose caller will not hear of it (blocking_abandon)."""
         self.undo(round)
 
     def undo(self, round: Round) -> None:
-        """Roll back a round whose caller will not get it (engine_abandon)."""
+        """Roll back a round whose caller will not get it (blocking_abandon)."""
         self._driver.undo(round)
 
     def close(self) -> Steps:
@@ -135,7 +135,7 @@ class Process:
         engine, now_ns = self._engine, self._now_ns()
         self.polled_at_ns = now_ns
         arrivals, quiet = self._take_arrivals() if self.readable else NOTHING
-        engine_take_events_at(engine, arrivals, quiet, now_ns)
+        by_hand_take_events(engine, arrivals, quiet, now_ns)
         if self.losses != engine.counters.losses:
             self._close_lost()
         if self.begun:
