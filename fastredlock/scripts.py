@@ -97,9 +97,9 @@ end
 return answer"""
 RELEASE_ALL_SHA1 = b"b12ce592bd30571fc5697b4feb20d914adb8423e"
 
-# In every handshake (src_cython/protocol/rights.pyx): may this user run scripts at all, and in
-# them the commands of the release? It is sent without a key: an ACL of certain keys
-# does not forbid it.
+# In every handshake (src_cython/protocol/rights.pyx): may this user run scripts at all,
+# and in them the commands of the release? It is sent without a key: an ACL of certain
+# keys does not forbid it.
 PROBE = b"""\
 local refused = {}
 for _, name in ipairs({"get", "del"}) do
@@ -113,13 +113,14 @@ PROBE_SHA1 = b"71fcf834b60efcdcdb878a18e1e9aff030be7c34"
 PROBE_CALL = b"return 1"
 PROBE_CALL_SHA1 = b"e0e1f9fabfc9d4800c877a703b823ac0578ff8db"
 
-# The restart guard (src_cython/master/restart_guard.pyx). The marker under KEYS[1] names the server
-# that keeps it; while the quarantine under KEYS[2] stands, no client with a max_ttl
-# asks it; the value is the time (ms) that it was set for. ARGV: the server's run id;
-# max_ttl + 1 s in ms; "any" where the first is drawn and no run id, so that any marker
-# will do. A marker that is missing or another's: the votes from before are lost. A
-# quarantine that stands is never shortened, and a client with a longer max_ttl makes it
-# longer. It is set first: what is refused half-way leaves no marker without it.
+# The restart guard (src_cython/master/restart_guard.pyx). The marker under KEYS[1]
+# names the server that keeps it; while the quarantine under KEYS[2] stands, no client
+# with a max_ttl asks it; the value is the time (ms) that it was set for. ARGV: the
+# server's run id; max_ttl + 1 s in ms; "any" where the first is drawn and no run id, so
+# that any marker will do. A marker that is missing or another's: the votes from before
+# are lost. A quarantine that stands is never shortened, and a client with a longer
+# max_ttl makes it longer. It is set first: what is refused half-way leaves no marker
+# without it.
 MARKER = b"""\
 local marker, span = redis.call("get", KEYS[1]), tonumber(ARGV[2])
 local left = redis.call("pttl", KEYS[2])

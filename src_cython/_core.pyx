@@ -1,64 +1,80 @@
 # cython: language_level=3
-"""CORE-DOC
+"""The engine under fastredlock: no policy, no public names. A table of contents.
+
+How a lock is taken, in the order of the files below. The table of scripts tells what a
+round sends (protocol/scripts); command makes one RESP buffer of it, which goes to the
+link of every master before any reply is read (engine/sending, engine/exchange); a
+driver polls with the GIL released until the round is closed; bytes become replies
+(master/io), replies become votes (protocol/reply, master/replies), and votes and the
+time become a verdict and a validity (round/judge).
+
+A file uses only names from the files above it; the few from below are named at its head
+("From below"). A function's name begins with its folder's or its file's name.
+
+The parts marked [pure] never see a clock or a descriptor: they are given bytes and
+`now_ns`. Functions that may run without the GIL are `noexcept` and return 0 or -errno;
+the driver turns that into a vote or an exception. Nothing here imports from
+fastredlock; the exceptions raised are OSError, ValueError (ClosedError), MemoryError
+and RuntimeError (StateError).
 """
 
 from system cimport *
 
-include "types.pxi"
-include "clock.pyx"
-include "buffer.pyx"
+include "types.pxi"                     # operations, votes, verdicts, states
+include "clock.pyx"                     # time, tokens, fork generation
+include "buffer.pyx"                    # bytes to be sent
 
-include "protocol/scripts.pyx"
-include "round/round.pyx"
-include "round/token_use.pyx"
-include "round/judge.pyx"
-include "protocol/command.pyx"
-include "protocol/reply.pyx"
-include "protocol/server_info.pyx"
-include "protocol/rights.pyx"
-include "protocol/marker.pyx"
-include "protocol/handshake.pyx"
+include "protocol/scripts.pyx"          # operation x keys -> script, reply      [pure]
+include "round/round.pyx"               # one command to all masters             [pure]
+include "round/token_use.pyx"           # tokens that the caller gives           [pure]
+include "round/judge.pyx"               # votes and time -> verdict, validity    [pure]
+include "protocol/command.pyx"          # a round -> RESP                        [pure]
+include "protocol/reply.pyx"            # a reply -> a vote                      [pure]
+include "protocol/server_info.pyx"      # INFO, and the server's clock           [pure]
+include "protocol/rights.pyx"           # the ACL of a connection's user         [pure]
+include "protocol/marker.pyx"           # the key that shows a lost memory       [pure]
+include "protocol/handshake.pyx"        # the first commands of a connection     [pure]
 
-include "master/link.pyx"
-include "master/address.pyx"
-include "master/lookup.pyx"
-include "master/tls.pyx"
-include "master/restart_guard.pyx"
-include "master/deferred.pyx"
-include "master/in_flight.pyx"
-include "master/master.pyx"
-include "master/ending.pyx"
-include "master/io.pyx"
-include "master/replies.pyx"
-include "master/connect.pyx"
+include "master/link.pyx"               # one descriptor: open, send, receive
+include "master/address.pyx"            # literal addresses, unix paths
+include "master/lookup.pyx"             # host names, each in a native thread
+include "master/tls.pyx"                # records in, plain text out, and back
+include "master/restart_guard.pyx"      # when a master may vote again           [pure]
+include "master/deferred.pyx"           # releases for the next connection       [pure]
+include "master/in_flight.pyx"          # commands sent and not answered         [pure]
+include "master/master.pyx"             # one master: its state
+include "master/ending.pyx"             # its connection ends; back-off
+include "master/io.pyx"                 # commands -> bytes, bytes -> replies
+include "master/replies.pyx"            # each reply, to its round
+include "master/connect.pyx"            # from an address to READY
 
-include "drivers/greenlet_hub.pyx"
-include "drivers/waker.pyx"
-include "drivers/follower.pyx"
-include "drivers/wakeups.pyx"
-include "drivers/leader.pyx"
+include "drivers/greenlet_hub.pyx"      # waiting under gevent or eventlet
+include "drivers/waker.pyx"             # ends the poll of a leader
+include "drivers/follower.pyx"          # a thread's work for the leader
+include "drivers/wakeups.pyx"           # followers are woken one after the other
+include "drivers/leader.pyx"            # the threads that share an engine
 
-include "engine/order.pyx"
-include "engine/engine.pyx"
-include "engine/connections.pyx"
-include "engine/review.pyx"
-include "engine/sending.pyx"
-include "engine/given_tokens.pyx"
-include "round/batch.pyx"
-include "round/work.pyx"
-include "engine/admission.pyx"
-include "engine/outcome.pyx"
-include "engine/exchange.pyx"
-include "engine/takeover.pyx"
-include "engine/step.pyx"
-include "engine/settlement.pyx"
-include "engine/close.pyx"
+include "engine/order.pyx"              # in which order masters are written and read
+include "engine/engine.pyx"             # the N masters
+include "engine/connections.pyx"        # opened, counted, closed
+include "engine/review.pyx"             # warnings, and masters that must not vote
+include "engine/sending.pyx"            # a round's commands, and its roll-back
+include "engine/given_tokens.pyx"       # rounds with a token that the caller gave
+include "round/batch.pyx"               # many rounds, one caller                [pure]
+include "round/work.pyx"                # a round or a batch                     [pure]
+include "engine/admission.pyx"          # a round is opened; the next due time
+include "engine/outcome.pyx"            # a round is confirmed, or withdrawn
+include "engine/exchange.pyx"           # bytes to and from the sockets, poll
+include "engine/takeover.pyx"           # after a fork, or a thread that was stopped
+include "engine/step.pyx"               # one step of a blocking driver
+include "engine/settlement.pyx"         # replies to be read before something ends
+include "engine/close.pyx"              # close(), and a release after it
 
-include "drivers/blocking_roles.pyx"
-include "drivers/blocking.pyx"
-include "drivers/asyncio_future.pyx"
-include "drivers/asyncio.pyx"
-include "drivers/asyncio_loop.pyx"
-include "drivers/with_body.pyx"
-include "drivers/interpreter_exit.pyx"
-include "drivers/by_hand.pyx"
+include "drivers/blocking_roles.pyx"    # to lead, or to follow
+include "drivers/blocking.pyx"          # the blocking driver
+include "drivers/asyncio_future.pyx"    # the future of a round, or of a delay
+include "drivers/asyncio.pyx"           # the asyncio driver
+include "drivers/asyncio_loop.pyx"      # ...and its loop
+include "drivers/with_body.pyx"         # a with body is left: no signal in between
+include "drivers/interpreter_exit.pyx"  # the end of the interpreter
+include "drivers/by_hand.pyx"           # without sockets: simulator, fuzzer

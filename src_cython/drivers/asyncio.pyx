@@ -1,15 +1,16 @@
-# An event loop drives the engine: nothing here waits.
+# The asyncio driver: an event loop runs the engine, and nothing here waits.
 #
 # The loop watches one descriptor, an epoll of ours in which every connection is
 # registered once: so connections come and go without the loop, whatever loop it is.
-# What all tasks of one turn queue goes out in one send per master, at the end of the
-# turn; only of hundreds of tasks the first are sent while the others still run, so that
+# The commands of all tasks of one iteration are sent in one write per master, at its
+# end; only of hundreds of tasks the first are sent while the others still run, so that
 # the servers need not wait for the last (200 tasks: 8 % more pairs/s, 1,000: twice as
 # many). One timer stands for all that can be due.
+#
+# From below: asyncio_* (asyncio_loop).
 
 cimport cython
 from cpython.pythread cimport PyThread_get_thread_ident
-from libc.errno cimport errno
 from libc.stdint cimport int64_t, uint32_t
 
 cdef enum:
@@ -26,12 +27,12 @@ cdef class AsyncioDriver:
     cdef uint32_t generation     # of the process whose loop it is
     cdef unsigned long awake     # the loop's thread, while wake() lets tasks go on
     cdef int epoll_fd
-    cdef list done               # futures whose tasks are to be told
+    cdef list done               # futures whose tasks are to be woken
     cdef int queued              # rounds since the last flush
-    cdef bint is_flush_due       # at the end of this turn
+    cdef bint is_flush_due       # at the end of this iteration
     cdef int64_t armed_ns        # when the timer goes off
     cdef Settlement settlement   # of close()
-    cdef object closing_timer          # the end of what was opened after close(), or None
+    cdef object closing_timer    # ends connections opened after close(), or None
     cdef object timer
 
     def __cinit__(self, Engine engine not None, loop):
@@ -92,8 +93,10 @@ cdef class AsyncioDriver:
         future.work = work
         self.queued += 1
         engine_submit_work(self.engine, work, future, now_ns)
-        if self.engine.closed:      # no master to be asked: it is told in a turn of
-            asyncio_flush_soon(self)   # its own, or who tries on and on stops the loop
+        if self.engine.closed:
+            # No master to ask: it ends in an iteration of its own, or a task that tries
+            # again and again stops the loop.
+            asyncio_flush_soon(self)
         if self.queued >= CHUNK:
             asyncio_flush(self)
         else:
@@ -125,14 +128,14 @@ cdef class AsyncioDriver:
             links_send(self.engine.send_order, self.engine.master_count)
 
     def flush(self):
-        """Send what the tasks of this turn have queued."""
+        """Send the commands that the tasks of this iteration have queued."""
         self.is_flush_due = False
         try:
             if self.engine.closed:
                 asyncio_finish(self)
             asyncio_flush(self)
         except BaseException:
-            self.loop.call_soon(self.on_ready)      # what is left is sent then
+            self.loop.call_soon(self.on_ready)      # the rest is sent then
             raise
 
     def wake(self):
@@ -158,7 +161,7 @@ cdef class AsyncioDriver:
                 self.loop.call_soon(self.wake)
 
     def on_ready(self):
-        """Some connection has something to say, or room for more."""
+        """Some connection is readable, or has room for more."""
         if self.epoll_fd < 0 or self.generation != current_generation:
             return
         try:
@@ -171,7 +174,7 @@ cdef class AsyncioDriver:
                 asyncio_shut_when_settled(self)
             asyncio_flush_rest(self)
         except BaseException:
-            self.loop.call_soon(self.on_ready)      # what is left is taken then
+            self.loop.call_soon(self.on_ready)      # the rest is taken then
             raise
 
     def on_timer(self):
@@ -181,7 +184,7 @@ cdef class AsyncioDriver:
         self.on_ready()
 
     def awaits_replies(self):
-        """Whether a master owes a reply."""
+        """Whether commands are in flight."""
         return engine_awaits_replies(self.engine)
 
     def refuse(self, int64_t timeout_ns):
@@ -224,8 +227,8 @@ cdef class AsyncioDriver:
             asyncio_flush(self)
 
     def retire(self):
-        """Forget a loop that is over; who still holds this driver holds nothing."""
-        self.timer = self.closing_timer = None      # whose callbacks hold this driver
+        """Forget a loop that is over; this driver holds nothing of it any more."""
+        self.timer = self.closing_timer = None      # their callbacks hold this driver
         if self.engine.driver is self:
             self.engine.driver = None
         if self.epoll_fd >= 0:

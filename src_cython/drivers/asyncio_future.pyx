@@ -1,4 +1,6 @@
-# What a task awaits: the end of its round or of a delay, told by its loop's driver.
+# The futures of the asyncio driver: the end of a round, or of a delay.
+#
+# From below: AsyncioDriver (asyncio), asyncio_wake_soon (asyncio_loop).
 
 cimport cython
 from libc.stdint cimport int64_t
@@ -6,11 +8,11 @@ from libc.stdint cimport int64_t
 from contextvars import copy_context
 
 
-cdef class AsyncioDriver      # loop.pyx
+cdef class AsyncioDriver      # asyncio.pyx
 
 
 cdef class AsyncioFuture:
-    """What one task awaits, once. Future-like as `asyncio.isfuture` means it.
+    """An object that one task awaits, once. Future-like as `asyncio.isfuture` means it.
 
     Beside asyncio's own it saves a handle and a turn of the loop: the driver, which is
     called by the loop, lets the task go on there and then.
@@ -52,12 +54,12 @@ cdef class AsyncioFuture:
         return <int>is_known
 
     def set_result(self, result):
-        """It has come: the driver tells the task next."""
+        """It has come: the driver wakes the task next."""
         self.is_done = True
         self.driver.done.append(self)
 
     def cancel(self, msg=None):
-        """The task is being cancelled; its driver is told when the task comes by."""
+        """Cancel it; the driver wakes its task in the loop's next iteration."""
         if self.is_done:
             return False
         self.is_done = True
@@ -87,14 +89,16 @@ cdef class AsyncioFuture:
 cdef class RoundFuture(AsyncioFuture):
     """The end of a round or batch.
 
-    Tells how many warnings the engine has by then; what was won has been withdrawn
-    where its validity is over by the time that the task is told.
+    Its result is how many warnings the engine has by then; locks that were won have
+    been withdrawn where their validity is over when the task goes on.
     """
 
     cdef object work                 # a Round or a Batch
 
     cdef object outcome(self):
-        if work_has_validity(self.work) and work_expired_before_told(self.work, clock_ns()):
+        if work_has_validity(self.work) and (
+            work_expired_before_told(self.work, clock_ns())
+        ):
             self.driver.abandon(self.work)
         return len(self.driver.engine.warnings)
 
@@ -128,7 +132,7 @@ cdef class DelayFuture(AsyncioFuture):
         self.driver.wake()
 
     def cancel(self, msg=None):
-        """The task is being cancelled; its driver is told when the task comes by."""
+        """Cancel it; the driver wakes its task in the loop's next iteration."""
         timer, self.timer = self.timer, None
         if timer is not None:
             timer.cancel()

@@ -1,4 +1,5 @@
-# HEADER-LOOP
+# The asyncio driver and its event loop: joining and leaving it, sending at
+# the end of an iteration, watching connections and the next due time.
 
 from libc.errno cimport errno
 from libc.stdint cimport int64_t, uint32_t
@@ -52,15 +53,15 @@ cdef int asyncio_end_acquires(AsyncioDriver self, str reason) except -1:
 
 
 cdef int asyncio_wake_later(AsyncioDriver self, Py_ssize_t before) except -1:
-    # Inside a task: others can be told only after it. `before`: how many there were to
-    # be told already.
+    # Inside a task: others can be woken only after it. `before`: how many there were to
+    # be woken already.
     if before == 0 and self.done and not self.is_over():
         self.loop.call_soon(self.wake)
     return 0
 
 
 cdef int64_t asyncio_probe_idle(AsyncioDriver self) except -1:
-    # After a pause (the loop stood still, or was not run): has a connection been cut?
+    # After an idle time (the loop stood still, or was not run): is a connection cut?
     # Inside a task, as asyncio_finish. Returns the time afterwards.
     cdef int _i, count
     cdef Py_ssize_t before = len(self.done)
@@ -85,7 +86,8 @@ cdef int asyncio_flush_soon(AsyncioDriver self) except -1:
 
 
 cdef int asyncio_flush_rest(AsyncioDriver self) except -1:
-    # What taking the replies has queued goes out with what the woken tasks will queue.
+    # Commands queued while the replies were taken are sent with those of the woken
+    # tasks.
     cdef int i
     if self.is_flush_due:
         return 0
@@ -141,11 +143,11 @@ cdef int asyncio_watch(AsyncioDriver self) except -1:
 
 
 cdef int asyncio_receive(Link **links, int epoll_fd) noexcept nogil:
-    # Returns how many had something to say.
+    # Returns how many had an event.
     cdef epoll_event events[MAX_MASTERS]
     cdef int i, count = epoll_wait(epoll_fd, events, MAX_MASTERS, 0)
     cdef Link *link
-    for i in range(count):      # -1: EINTR; the next turn sees the same
+    for i in range(count):      # -1: EINTR; the next iteration sees the same
         link = links[events[i].data.u32]
         link.is_ready = True
         if link.phase == LINK_OPEN and not link.is_parsing and link.received == 0 and (
@@ -156,10 +158,10 @@ cdef int asyncio_receive(Link **links, int epoll_fd) noexcept nogil:
 
 
 cdef int asyncio_forget_connections(Engine self) except -1:
-    # Those of another loop; whoever waited there is not told, for his loop is closed.
-    # The replies still owed are read first, or closing would undo what was sent; the
-    # rest of the releases goes on the next connections; a forked child leaves all that
-    # to its parent.
+    # Those of another loop; its tasks are not woken, for it is closed. Replies in
+    # flight are read first, or closing would undo commands that were sent; the other
+    # releases are deferred to the next connections; a forked child leaves all that to
+    # its parent.
     cdef int64_t now_ns = clock_ns()
     cdef Round round
     cdef Admission admission

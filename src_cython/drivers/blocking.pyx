@@ -1,6 +1,7 @@
-# Blocking callers: each runs its round as the leader, or waits for the one who leads.
+# The blocking driver: each caller runs its round as the leader, or as a follower.
+#
+# From below: interpreter_exit_check (interpreter_exit).
 
-from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport int64_t
 
 
@@ -17,9 +18,11 @@ def blocking_run(Engine engine not None, work not None):
     if ending:
         interpreter_exit_check(work)
     try:
-        if not wakeups_are_under_way(engine.leadership.wakeups) or leader_is_caller(engine.leadership):
-            if blocking_try_enter(engine):
-                blocking_lead(engine, work)
+        if (
+            not wakeups_are_under_way(engine.leadership.wakeups)
+            or leader_is_caller(engine.leadership)
+        ) and blocking_try_enter(engine):
+            blocking_lead(engine, work)
         if not work_is_finished(work):
             blocking_follow(engine, work)
         if work_has_validity(work) and work_expired_before_told(work, clock_ns()):
@@ -27,7 +30,7 @@ def blocking_run(Engine engine not None, work not None):
     except BaseException:
         blocking_abandon(engine, work)
         raise
-    if ending:      # nobody comes after us who would read what is still owed
+    if ending:      # no later call would read the replies still in flight
         blocking_settle(engine, work)
     return len(engine.warnings)
 
@@ -58,7 +61,7 @@ def blocking_abandon(Engine engine not None, work not None):
 
 
 def blocking_close(Engine engine not None, int64_t timeout_ns):
-    """Close all connections; wait up to timeout_ns for the releases they still owe.
+    """Close all connections; wait up to timeout_ns for the releases in flight.
 
     Rounds of other threads that are under way end UNREACHABLE, "closed".
     """
@@ -100,8 +103,8 @@ cdef int blocking_settle(Engine self, object work) except -1:
 cdef int blocking_await_settled(
     Engine self, Follower follower, int64_t until_ns
 ) except -1:
-    # Until another thread, which leads, has taken the request and read the replies that
-    # it needs; or this one does, as soon as that one has gone.
+    # Until another thread, which leads, has taken the follower and read the replies
+    # that it needs; or this one does, as soon as that one has gone.
     cdef Settlement settlement = None
     while clock_ns() < until_ns:
         if blocking_try_enter(self):

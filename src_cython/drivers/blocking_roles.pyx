@@ -1,4 +1,4 @@
-# HEADER-ROLES
+# The two roles of a blocking caller: to lead, with the mutex, or to follow.
 
 from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport int64_t
@@ -6,13 +6,13 @@ from libc.stdint cimport int64_t
 
 cdef int blocking_lead(Engine self, object work) except -1:
     # With the mutex; gives it back. Returns before the round is finished where a signal
-    # came: its handler may take a lock itself, in this thread or let another one do so.
+    # came: its handler may take a lock itself, in this thread or in another one.
     cdef bint is_signal = False
     cdef int64_t now_ns
     try:
         if self.is_closed and not work_is_release(work):
             raise ClosedError("closed")
-        leader_open_waker(self.leadership)
+        waker_open(&self.leadership.waker)
         if not work_is_submitted(work):
             now_ns = clock_ns()
             if now_ns - self.polled_at_ns > NS_PER_S:
@@ -20,7 +20,7 @@ cdef int blocking_lead(Engine self, object work) except -1:
                 now_ns = clock_ns()         # (and this may have submitted it)
             engine_submit_work(self, work, None, now_ns)
             if self.closed:
-                # Nothing to wait for; but take what has come for others, or handshakes
+                # Nothing to wait for; but take the replies for others, or handshakes
                 # and repeated releases stand still while all rounds end like this one.
                 engine_step(self, self.master_count, 0)
             # A batch was long in the making: a signal that came then ends no poll.
@@ -36,7 +36,7 @@ cdef int blocking_lead(Engine self, object work) except -1:
 
 
 cdef int blocking_wanted(Engine self, object work) noexcept:
-    # How many masters to read from, at the least, before it is worth while to look.
+    # How many masters have to answer, at the least, before the replies are taken.
     if self.leadership.waiting or type(work) is Batch:
         return self.master_count
     return round_wanted(<Round>work)
@@ -54,13 +54,15 @@ cdef int blocking_follow(Engine self, object work) except -1:
             leader_add_follower(leadership, follower)
         while not work_is_finished(work):
             if not is_patient and blocking_try_enter(self):
-                follower.is_called = False      # on leaving it elects another
+                follower.is_elected = False      # on leaving it elects another one
                 blocking_lead(self, work)
                 work_set_waiter(work, follower)     # where it was left to others
             elif follower.is_done:
                 raise ClosedError("closed")
             else:
-                leader_await(leadership, follower, PATIENCE_US if is_patient else SLICE_US)
+                leader_await(
+                    leadership, follower, PATIENCE_US if is_patient else SLICE_US
+                )
                 is_patient = False
     finally:
         leader_remove_follower(leadership, follower)
@@ -69,7 +71,7 @@ cdef int blocking_follow(Engine self, object work) except -1:
 
 
 cdef bint blocking_try_enter(Engine self) except -1:
-    # Raises ClosedError where the interpreter ends and nobody may enter any more.
+    # Raises ClosedError where the interpreter ends and no thread may enter any more.
     if leader_is_caller(self.leadership):
         self.leadership.depth += 1
         return True
@@ -90,11 +92,14 @@ cdef int blocking_leave(Engine self) except -1:
 
 
 cdef int blocking_serve(Engine self) except -1:
-    # Requests that nobody waits for, left while the last leader was going.
+    # Followers without a waiting thread, queued while the last leader was leaving.
     cdef Leadership leadership = self.leadership
     if self.generation != current_generation:
         return 0
-    while leadership.waker.has_followers and not leadership.waiting and leader_try_enter(leadership):
+    while (
+        leadership.waker.has_followers and not leadership.waiting
+        and leader_try_enter(leadership)
+    ):
         try:
             blocking_take_followers(self)
             engine_drain(self)
@@ -135,7 +140,8 @@ cdef int blocking_take_follower(Engine self, Follower follower) except -1:
         engine_end_acquires(self, "the interpreter ends", clock_ns())
         engine_open_deferred(self, clock_ns())
         follower.settlement = settlement_of(
-            self, True, engine_quiet_ns(self, QUIET_NS), clock_ns() + follower.timeout_ns
+            self, True, engine_quiet_ns(self, QUIET_NS),
+            clock_ns() + follower.timeout_ns,
         )
     elif self.is_closed and not work_is_release(follower.work):
         wakeups_add(self.leadership.wakeups, follower)

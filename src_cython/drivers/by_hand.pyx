@@ -1,7 +1,9 @@
-# The engine's events without sockets or a clock: for the simulator and the fuzzer.
+# The driver by hand: the engine's events without sockets or a clock, for the simulator
+# and the fuzzer.
 #
-# The same functions that the blocking driver calls, given bytes and `now_ns` by hand.
-# Nothing here decides anything.
+# The same functions that the other drivers call, given bytes and `now_ns` by hand.
+# Nothing here decides anything. by_hand_take_events is a whole step, in the order of
+# engine_take_events (engine/exchange).
 
 from libc.stdint cimport int64_t, uint64_t
 
@@ -29,30 +31,30 @@ def by_hand_connected(Engine engine not None, int index, int64_t now_ns):
 
 
 def by_hand_receive(Engine engine not None, int index, bytes data, int64_t now_ns):
-    """Take what a master sent."""
+    """Take the bytes that a master sent."""
     cdef Master master = by_hand_master(engine, index)
-    master_on_received(master, data, now_ns)
-    if master.needs_review:
-        engine_review_master(engine, master, now_ns)
-    by_hand_ask_again(engine, master, now_ns)
+    engine_take_bytes(engine, master, data, now_ns)
+    by_hand_send_unanswered(engine, master, now_ns)
 
 
-cdef int by_hand_ask_again(Engine engine, Master master, int64_t now_ns) except -1:
+cdef int by_hand_send_unanswered(
+    Engine engine, Master master, int64_t now_ns
+) except -1:
     # Without by_hand_engine the caller connects, by by_hand_open_due.
     if master.in_flight.unanswered and (
         engine.by_hand is not None or master.state_code == MASTER_READY
     ):
-        engine_ask_again(engine, master, now_ns)
+        engine_send_unanswered(engine, master, now_ns)
     return 0
 
 
 def by_hand_take_events(
     Engine engine not None, list arrivals not None, uint64_t quiet, int64_t now_ns
 ):
-    """Take what one poll brought, in the order of `engine_take_events` (wait.pyx).
+    """Take the events of one poll, in the order of `engine_take_events`.
 
     `arrivals` has (index, is_connected, bytes, reason of a loss or "") of every master
-    that had something to say, `quiet` is the set of the others.
+    with an event, `quiet` is the set of the others.
     """
     cdef Master master
     engine.polled_at_ns = now_ns
@@ -61,12 +63,10 @@ def by_hand_take_events(
         if is_connected:
             master_on_connected(master, now_ns)
         if data:
-            master_on_received(master, data, now_ns)
-            if master.needs_review:
-                engine_review_master(engine, master, now_ns)
+            engine_take_bytes(engine, master, data, now_ns)
         if reason and MASTER_CONNECTING <= master.state_code <= MASTER_READY:
             master_on_cut(master, reason, now_ns)
-        by_hand_ask_again(engine, master, now_ns)
+        by_hand_send_unanswered(engine, master, now_ns)
     engine_admit(engine, now_ns)
     engine_on_time(engine, now_ns, quiet)
     if engine.closed:
@@ -77,14 +77,14 @@ def by_hand_lost(Engine engine not None, int index, str reason, int64_t now_ns):
     """A connection, open or on its way, is gone."""
     cdef Master master = by_hand_master(engine, index)
     master_on_cut(master, reason, now_ns)
-    by_hand_ask_again(engine, master, now_ns)
+    by_hand_send_unanswered(engine, master, now_ns)
 
 
 def by_hand_pass_time(
     Engine engine not None, int64_t now_ns, uint64_t quiet=<uint64_t>-1
 ):
     """Do what is due, all that came having been read: end rounds and waits, give up
-    what takes too long among the masters that had nothing to say."""
+    connections that take too long among the masters without an event."""
     engine_on_time(engine, now_ns, quiet)
 
 
@@ -112,14 +112,14 @@ def by_hand_asked_count(Engine engine not None, int operation, int64_t now_ns):
 
 
 def by_hand_tell(Engine engine not None, work not None, int64_t now_ns):
-    """Check the validity of what is finished when its caller is told."""
+    """Check the validity of finished work at the return to its caller."""
     work_check(work)
     if work_expired_before_told(work, now_ns):
         engine_withdraw_work(engine, work, now_ns)
 
 
 def by_hand_outgoing(Engine engine not None, int index):
-    """Return and forget what is to be sent to a master."""
+    """Return and forget the bytes to be sent to a master."""
     cdef Link *link = &by_hand_master(engine, index).link
     cdef bytes data = link.outgoing.data[link.outgoing.start:link.outgoing.end]
     buffer_consume(&link.outgoing, buffer_length(&link.outgoing))
@@ -144,7 +144,7 @@ def by_hand_is_submitted(work not None):
 
 
 def by_hand_begin_close(Engine engine not None, int64_t now_ns):
-    """As the beginning of engine_shut_down (closing.pyx): acquires under way are undone."""
+    """As the beginning of engine_shut_down: acquires under way are undone."""
     engine.is_closed = True
     engine_end_acquires(engine, "closed", now_ns)
 
@@ -162,7 +162,7 @@ def by_hand_end_close(Engine engine not None, int64_t now_ns):
 
 
 def by_hand_votes(Round round not None):
-    """List (vote, whether its master was heard) per master, in plain ints."""
+    """List (vote, whether its master answered) per master, in plain ints."""
     cdef int i
     return [
         (round.cells[i].vote, round.cells[i].answered_us != 0)

@@ -1,4 +1,5 @@
-# What a thread asks of the one that leads, and how it waits for it.
+# A follower: the work that a thread leaves to the leader, and the lock on which it
+# waits. Its states stand in leader.
 
 cimport cython
 from cpython.pythread cimport (
@@ -8,13 +9,13 @@ from cpython.pythread cimport (
 from libc.stdint cimport int64_t, uint64_t
 
 cdef enum:
-    FOLLOWER_RUN = 0          # a round or a batch, until it is finished
-    FOLLOWER_WITHDRAW = 1     # one that its caller gave up; nobody waits
-    FOLLOWER_CLOSE = 2        # the engine
-    FOLLOWER_END = 3          # the acquires under way: the interpreter ends
+    FOLLOWER_RUN = 0         # a round or a batch, until it is finished
+    FOLLOWER_WITHDRAW = 1    # one that its caller gave up; no thread waits
+    FOLLOWER_CLOSE = 2       # the engine
+    FOLLOWER_END = 3         # the acquires under way: the interpreter ends
 
 cdef enum:
-    BLIND_NS = 10_000_000    # how often a greenlet looks that nobody can wake
+    BLIND_NS = 10_000_000    # a slice of a greenlet that cannot be woken
 
 
 cdef class Leadership             # leadership.pyx
@@ -23,19 +24,19 @@ cdef class Leadership             # leadership.pyx
 @cython.final
 @cython.internal
 cdef class Follower:
-    """What a thread asks of the one that leads."""
+    """A thread's work for the leader."""
 
     cdef Leadership leadership
     cdef object work                    # a Round, a Batch, or None
     cdef int kind
     cdef bint is_done
     cdef bint is_waiting                # asleep: not leading, in no signal handler
-    cdef bint is_waking                  # woken because it is done, and not yet there
-    cdef bint is_called                 # to lead, and it has not led since
+    cdef bint is_waking                  # woken because it is done, not yet awake
+    cdef bint is_elected                # to lead, and it has not led since
     cdef bint is_posted                 # the lock is free: a free one is not freed
     cdef int64_t timeout_ns
-    cdef object settlement              # of what it sends, once it was taken
-    cdef PyThread_type_lock lock        # free once there is something to look at
+    cdef object settlement              # of the commands it causes, once it was taken
+    cdef PyThread_type_lock lock        # free once there is a reason to wake
     cdef bint is_green                  # waits through the hub instead, ...
     cdef int fd                         # ... for this eventfd, if there is one
 
@@ -71,8 +72,8 @@ cdef void follower_wake(Follower self) noexcept:
 
 
 cdef bint follower_wait(Follower self, int64_t slice_us) except -1:
-    # Wait to be woken, or for the end of a slice; True where a signal came first. What
-    # one is woken for was written before, and is looked at after this.
+    # Wait to be woken, or for the end of a slice; True where a signal came first. The
+    # reason for a wake-up is written before it, and read after this.
     cdef int outcome
     if self.is_green:
         follower_wait_in_hub(self, slice_us * 1000)
@@ -86,7 +87,7 @@ cdef bint follower_wait(Follower self, int64_t slice_us) except -1:
 
 cdef int follower_wait_in_hub(Follower self, int64_t wait_ns) except -1:
     cdef uint64_t count
-    if self.fd < 0:      # no descriptor was left: nobody can wake it
+    if self.fd < 0:      # no descriptor was left: it cannot be woken
         return greenlet_hub_wait([], [], min(wait_ns, <int64_t>BLIND_NS))
     greenlet_hub_wait([self.fd], [], wait_ns)
     if read(self.fd, &count, sizeof(count)) > 0:

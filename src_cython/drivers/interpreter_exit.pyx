@@ -1,10 +1,10 @@
-# The end of the interpreter: what the engines of this process still owe is sent and
-# waited for, or the servers drop what they have not executed when our sockets go.
+# The end of the interpreter: the commands in flight of all engines of this process are
+# waited for, or the servers drop those that they have not executed when our sockets go.
 #
 # Each engine is known here by a weak reference. The hook is an atexit function, which
 # runs after all threads but daemons have ended; a child of multiprocessing ends by
 # os._exit() and runs finalizers of its own before that, and threads may still work
-# then: so it only reads what is owed, and each later call reads what it is owed itself.
+# then: so it only reads replies in flight, and each later call reads its own.
 # After os._exit() and SIGKILL nothing of ours runs.
 
 from cpython.pythread cimport PyThread_get_thread_ident
@@ -37,7 +37,7 @@ cdef int interpreter_exit_hook() except -1:
     watched_in = current_generation
     ending = False
     ending_in = 0
-    atexit.unregister(interpreter_exit_end)      # the parent's, where it was not cleared
+    atexit.unregister(interpreter_exit_end)     # the parent's, where it was not cleared
     atexit.register(interpreter_exit_end)
     util = sys.modules.get("multiprocessing.util")
     if util is not None:      # the last of its finalizers
@@ -56,14 +56,14 @@ cdef int interpreter_exit_check(object work) except -1:
 
 
 def interpreter_exit_drain():
-    """Read what this process is owed: it is about to end."""
+    """Read the replies in flight: this process is about to end."""
     global ending
     ending = True
     interpreter_exit_settle(False)
 
 
 def interpreter_exit_end():
-    """End the acquires under way, which are daemon threads', and read what is owed."""
+    """End the acquires under way, which are daemon threads', and read the replies."""
     global ending, ending_in
     ending = True
     ending_in = PyThread_get_thread_ident()
@@ -84,7 +84,9 @@ cdef int interpreter_exit_settle(bint is_last) except -1:
     return 0
 
 
-cdef int interpreter_exit_settle_engine(Engine self, bint is_last, int64_t until_ns) except -1:
+cdef int interpreter_exit_settle_engine(
+    Engine self, bint is_last, int64_t until_ns
+) except -1:
     cdef Follower follower = Follower(self.leadership, FOLLOWER_END, None)
     if not (is_last or engine_awaits_replies(self)):
         return 0
@@ -94,7 +96,9 @@ cdef int interpreter_exit_settle_engine(Engine self, bint is_last, int64_t until
     return blocking_await_settled(self, follower, until_ns)
 
 
-cdef int interpreter_exit_settle_awaitable(Engine self, bint is_last, int64_t until_ns) except -1:
+cdef int interpreter_exit_settle_awaitable(
+    Engine self, bint is_last, int64_t until_ns
+) except -1:
     # Its loop may run in a daemon thread, and does the reading then.
     cdef AsyncioDriver driver = self.driver
     cdef Settlement settlement

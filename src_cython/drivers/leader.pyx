@@ -1,51 +1,61 @@
-# The threads that share one engine: one leads, the others ask it and wait.
+# The threads that share one engine: one leads, the others follow it and wait.
 #
-# Whoever holds the mutex is the leader: it alone touches the engine and its sockets. A
-# thread that finds it taken leaves a request, rings the waker if the leader sleeps in
-# poll, and waits on a lock of its own. So the commands of all threads go out in the
-# leader's next single send per master, and a caller that is alone pays for one free
-# mutex. On leaving, the leader elects one of those who wait; while the word is out
-# (word.pyx), the last one who has it does.
+# The leader is the thread that holds the mutex: it alone touches the engine and its
+# sockets. A thread that finds the mutex taken becomes a follower: it queues its work,
+# wakes the leader from poll, and sleeps on a lock of its own. So the commands of all
+# threads are sent in the leader's next single write per master, and a caller that is
+# alone pays for one free mutex. One follower's states:
 #
-# Nothing is lost in between, because both sides look twice: a thread tries the mutex
-# once more after leaving its request, a leader looks for requests once more after
-# giving the mutex back, and before it sleeps. A thread that comes while the word is out
-# does not try, but waits for whoever has it last, and no longer than its patience.
+#   QUEUED   in `followers`, until the leader takes its work and submits it
+#   ASLEEP   `is_waiting`, on its own lock, for a wake-up or the end of a slice
+#   ELECTED  `is_elected`: woken to try the mutex, and to lead
+#   DONE     `is_done`: its round is finished; it is woken in its order (wakeups)
+#
+#   QUEUED --sleeps--> ASLEEP     leader_await, also once its work was taken
+#   ASLEEP --slice over--> QUEUED     it tries the mutex by itself
+#   ASLEEP --the leader leaves--> ELECTED     leader_elect; while wake-ups are under
+#                                 way, the last thread that is woken does it
+#   ELECTED --another one leads--> ASLEEP     that one elects again
+#   any --its round is finished--> DONE
+#
+# Nothing is lost in between, because both sides check twice: a thread tries the mutex
+# once more after it was queued, a leader looks for followers once more after it gave
+# the mutex back, and before it sleeps. A thread that comes while wake-ups are under way
+# does not try, but waits for the last of them, at most PATIENCE_US.
 #
 # Without the GIL (free-threaded CPython) it stays correct, for these reasons. Engine,
-# masters, in_flight, links, and a round or batch from its submission to its end belong to
-# the leader alone, and the mutex orders one leader's writes before the next one's
-# reads; a round's end is published by the lock of its Follower. What others read while a
-# leader works is: whole numbers that fit a register (counters, verdicts, times), each
-# true on its own; and objects (a master's reason and server_info, what was said in a round,
-# the lists and the elected one here), read and replaced in critical sections. An
-# awaitable engine belongs to the thread of its loop. In Python, a lease's validity is
-# changed in single steps on lists and dicts, which have locks of their own there
-# (_extensions).
+# masters, entries in flight, links, and a round or batch from its submission to its end
+# belong to the leader alone, and the mutex orders one leader's writes before the next
+# one's reads; a round's end is published by the lock of its Follower. Other threads
+# read, while a leader works: whole numbers that fit a register (counters, verdicts,
+# times), each true on its own; and objects (a master's reason and server_info, the
+# details of a round, the lists and the elected follower here), read and replaced in
+# critical sections. An awaitable engine belongs to the thread of its loop. In Python, a
+# lease's validity is changed in single steps on lists and dicts, which have locks of
+# their own there.
 #
 # When the interpreter ends, a daemon thread stops at the moment at which it next wants
 # the GIL, and never gives the mutex back. `leader_at` tells the last thread where that
-# leader is: OUT, still in its system calls without the GIL; BACK from them, and so
-# stopped between two steps; or IN, stopped in the middle of anything.
+# leader is: IN_SYSTEM, still in its system calls without the GIL; OUT_OF_SYSTEM, and so
+# stopped between two steps; or HAS_GIL, stopped in the middle of anything.
 
 cimport cython
 from cpython.pythread cimport (
     NOWAIT_LOCK, PyThread_acquire_lock, PyThread_allocate_lock, PyThread_free_lock,
     PyThread_get_thread_ident, PyThread_release_lock, PyThread_type_lock,
 )
-from libc.stdint cimport int64_t, uint64_t
-from posix.time cimport timespec
+from libc.stdint cimport int64_t
 
 cdef enum:
-    SLICE_US = 100_000       # how long a thread waits before it looks for itself
-    AWAIT_US = 1_000         # the same where nobody will wake it
-    PATIENCE_US = 20_000     # the same while the word is out, before it leads
-    TOGETHER = 12            # followers: sent while the word is out
+    SLICE_US = 100_000       # how long a follower sleeps before it tries the mutex
+    AWAIT_US = 1_000         # the same where no thread will wake it
+    PATIENCE_US = 20_000     # the same while wake-ups are under way
+    TOGETHER = 12            # followers: so many wake the leader between wake-ups
 
 cdef enum:
-    LEADER_HAS_GIL = 0            # with the GIL, or stopped where it gave it away
-    LEADER_IN_SYSTEM = 1           # set with the GIL, before it is given away
-    LEADER_OUT_OF_SYSTEM = 2          # set without it, after all else
+    LEADER_HAS_GIL = 0           # with the GIL, or stopped where it gave it away
+    LEADER_IN_SYSTEM = 1         # set with the GIL, before it is given away
+    LEADER_OUT_OF_SYSTEM = 2     # set without it, after all else
     LEADER_IN_SYSTEM_NS = 1_500_000_000      # more than a poll without a waker
 
 
@@ -56,14 +66,14 @@ cdef class Leadership:
 
     cdef PyThread_type_lock mutex
     cdef unsigned long owner            # thread that holds it...
-    cdef size_t greenlet                # ...its greenlet, or 0 (hub.pyx)...
+    cdef size_t greenlet                # ...its greenlet, or 0 (greenlet_hub)...
     cdef int depth                      # ...and how often
     cdef int leader_at
     cdef Waker waker
-    cdef list followers                  # left for the leader
-    cdef list waiting                   # followers whose threads wait
-    cdef Follower elected                # woken to lead next, not yet there
-    cdef Wakeups wakeups                      # who of them is told what is finished
+    cdef list followers                 # queued, not yet taken
+    cdef list waiting                   # all whose threads are in blocking_follow
+    cdef Follower elected               # woken to lead next, not yet awake
+    cdef Wakeups wakeups                # of those that are done
 
     def __cinit__(self):
         self.waker.fd = -1
@@ -93,7 +103,7 @@ cdef int leader_reset(Leadership self) except -1:
     self.waiting = []
     self.elected = None
     self.wakeups = Wakeups()
-    leader_close_waker(self)
+    waker_close(&self.waker)
     return 0
 
 
@@ -101,11 +111,13 @@ cdef bint leader_is_caller(Leadership self) noexcept:
     # A signal handler or a finalizer may take a lock in the middle of a step.
     if self.depth == 0 or self.owner != PyThread_get_thread_ident():
         return False
-    return self.greenlet == 0 or greenlet_hub_caller() in (0, self.greenlet)
+    return self.greenlet == 0 or (
+        greenlet_hub_caller() in (0, self.greenlet)
+    )
 
 
 cdef bint leader_is_green(Leadership self) noexcept:
-    # Whether the leader has to wait through the hub.
+    # Whether the leader has to wait through its hub.
     return self.greenlet != 0 and greenlet_hub_caller() == self.greenlet
 
 
@@ -117,7 +129,7 @@ cdef bint leader_was_stopped(Leadership self) noexcept:
         if clock_ns() > stop_ns:
             return False
         self.waker.has_followers = 1
-        leader_wake(self)
+        waker_wake(&self.waker)
         sleep_ns(100_000)
     return True
 
@@ -135,11 +147,11 @@ cdef int leader_leave(Leadership self) except -1:
     self.depth -= 1
     if self.depth == 0:
         PyThread_release_lock(self.mutex)
-        if not wakeups_are_under_way(self.wakeups):      # else its last one calls
+        if not wakeups_are_under_way(self.wakeups):      # else the last of them does
             leader_elect(self)
     elif self.greenlet != 0:      # the outer step may wait in the hub for what is done
         self.waker.is_sleeping = 1
-        leader_wake(self)
+        waker_wake(&self.waker)
     return 0
 
 
@@ -161,23 +173,25 @@ cdef int leader_elect(Leadership self) except -1:
 
 
 cdef int leader_ensure(Leadership self) except -1:
-    # See to it that somebody leads, and knows of the requests.
+    # Make sure that a thread leads, and knows of the followers.
     if self.depth == 0:
         return leader_elect(self)
     if self.waker.has_followers:
-        leader_wake(self)
+        waker_wake(&self.waker)
     return 0
 
 
 cdef int leader_add_follower(Leadership self, Follower follower) except -1:
-    # Leave a request, and see to it that the leader finds it before it sleeps on. Where
+    # Queue a follower, and make sure that the leader sees it before it sleeps on. Where
     # more are about to come, the last of them does.
     cdef bint is_last
     with cython.critical_section(self):
         self.followers.append(follower)
         self.waker.has_followers = 1
         is_last = len(self.followers) % TOGETHER == 0 or follower.kind != FOLLOWER_RUN
-    return leader_ensure(self) if is_last or not wakeups_are_under_way(self.wakeups) else 0
+    if is_last or not wakeups_are_under_way(self.wakeups):
+        return leader_ensure(self)
+    return 0
 
 
 cdef list leader_take_followers(Leadership self):
@@ -189,7 +203,7 @@ cdef list leader_take_followers(Leadership self):
 
 
 cdef int leader_put_back(Leadership self, list followers) except -1:
-    # An exception came before these were taken.
+    # An exception came before these were submitted.
     if followers:
         with cython.critical_section(self):
             self.followers = followers + self.followers
@@ -198,8 +212,8 @@ cdef int leader_put_back(Leadership self, list followers) except -1:
 
 
 cdef int leader_await(Leadership self, Follower follower, int64_t slice_us) except -1:
-    # Until there is something to look at. Whoever was elected is on its way now; if it
-    # finds a leader, that one elects again.
+    # Sleep until a wake-up or the end of a slice. An elected follower that finds a
+    # leader sleeps again; that leader elects the next one.
     cdef bint is_signal
     if not wakeups_before_sleep(self.wakeups, follower):
         return 0
@@ -211,20 +225,31 @@ cdef int leader_await(Leadership self, Follower follower, int64_t slice_us) exce
 
 
 cdef bint leader_after_wake(Leadership self, Follower follower) except -1:
-    # A thread is awake. What it was woken for is its own now; the rest it passes on.
+    # A thread is awake. If it was elected it is to lead; the next wake-ups follow.
     with cython.critical_section(self):
         if self.elected is follower:
             self.elected = None
-            follower.is_called = True
+            follower.is_elected = True
     if wakeups_after_wake(self.wakeups, follower):
         leader_ensure(self)
-    return follower.is_called
+    return follower.is_elected
 
 
 cdef int leader_remove_follower(Leadership self, Follower follower) except -1:
-    # A thread that waited goes. If it was elected it passes that on, also where it
-    # woke for its own round, which had been finished meanwhile.
+    # A follower leaves. If it was elected another one is, also where it woke for its
+    # own round, which had been finished meanwhile.
     with cython.critical_section(self):
         follower_forget(self.waiting, follower)
         follower_forget(self.followers, follower)
     return leader_ensure(self) if leader_after_wake(self, follower) else 0
+
+
+cdef int waiter_wake(object waiter) except -1:
+    # A thread's Follower, or a future; None: no caller waits.
+    if waiter is None:
+        return 0
+    if type(waiter) is Follower:
+        wakeups_add((<Follower>waiter).leadership.wakeups, <Follower>waiter)
+    elif not waiter.done():      # else cancelled, and its task not yet woken
+        waiter.set_result(None)
+    return 0

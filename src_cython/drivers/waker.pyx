@@ -1,4 +1,4 @@
-# HEADER-WAKER
+# The waker of a leader that sleeps in poll: an eventfd, and two flags.
 
 from libc.stdint cimport uint64_t
 
@@ -9,28 +9,28 @@ cdef struct Waker:
     int has_followers        # followers left and not taken yet
 
 
-cdef void leader_open_waker(Leadership self) noexcept:
+cdef void waker_open(Waker *self) noexcept:
     # Without one (no descriptor is left) the leader looks at the end of each poll.
-    if self.waker.fd < 0:
-        self.waker.fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)
+    if self.fd < 0:
+        self.fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)
 
 
-cdef void leader_close_waker(Leadership self) noexcept:
-    if self.waker.fd >= 0:
-        close(self.waker.fd)
-    self.waker.fd = -1
-    self.waker.is_sleeping = self.waker.has_followers = 0
+cdef void waker_close(Waker *self) noexcept:
+    if self.fd >= 0:
+        close(self.fd)
+    self.fd = -1
+    self.is_sleeping = self.has_followers = 0
 
 
-cdef void leader_wake(Leadership self) noexcept:
+cdef void waker_wake(Waker *self) noexcept:
     cdef uint64_t one = 1
-    if atomic_take(&self.waker.is_sleeping) and self.waker.fd >= 0:
-        write(self.waker.fd, &one, sizeof(one))
+    if atomic_take(&self.is_sleeping) and self.fd >= 0:
+        write(self.fd, &one, sizeof(one))
 
 
 cdef bint waker_is_set_before_sleep(Waker *self) noexcept nogil:
-    # Say that the leader is about to sleep, then look for requests: a thread does it in
-    # the other order, so one of the two sees the other.
+    # Note that the leader is about to sleep, then look for followers: a thread does it
+    # in the other order, so one of the two sees the other.
     atomic_give(&self.is_sleeping)
     return self.has_followers != 0
 

@@ -1,31 +1,31 @@
-# How threads hear that their rounds are finished: one after the other.
+# Wake-ups: in which order followers are woken whose rounds are finished.
 #
-# Only one thread can have the GIL. Woken all at once they would sleep once more, for
-# that: so two at a time are woken (one alone leaves a core idle while it wakes up), and
-# each passes the word on as soon as it is awake, before anything else. While the word
-# is out, those who had it leave their next requests, and nobody is woken for these: the
-# last one sees to that, and every twelfth request. (64 threads, pairs/s: 18,000 woken
-# all at once, 21,000 one by one, 28,000 so.)
+# Only one thread can have the GIL. Woken all at once the others would sleep once more,
+# for that: so two at a time are woken (one alone leaves a core idle while it wakes up),
+# and each wakes the next one as soon as it is awake, before anything else. While
+# wake-ups are under way, the threads that are awake queue their next work, and the
+# leader is not woken for it: the last one sees to that, and every twelfth follower.
+# (64 threads, pairs/s: 18,000 woken all at once, 21,000 one by one, 28,000 so.)
 #
-# Only a thread that sleeps gets the word, so whoever has it comes: as soon as the
-# scheduler and the GIL let it.
+# Only a thread that sleeps is woken, so each wake-up arrives: as soon as the scheduler
+# and the GIL let it.
 
 cimport cython
 from libc.stdint cimport int64_t
 
 cdef enum:
     AT_ONCE = 2
-    STUCK_NS = 5_000_000     # who has not come by then is not waited for
+    STUCK_NS = 5_000_000     # a thread not awake by then is not waited for
 
 
 @cython.final
 @cython.internal
 cdef class Wakeups:
-    """Who is finished that his follower is done, and when."""
+    """The followers that are done, and those that are being woken."""
 
-    cdef list finished                      # done, their threads not yet woken
-    cdef int under_way                 # woken, not yet there; less if one comes late
-    cdef int64_t woken_at_ns            # the last of these
+    cdef list finished              # done, their threads not yet woken
+    cdef int under_way              # woken, not yet awake; less if one comes late
+    cdef int64_t woken_at_ns        # the last of these
 
     def __cinit__(self):
         self.finished = []
@@ -65,8 +65,8 @@ cdef bint wakeups_before_sleep(Wakeups self, Follower follower) except -1:
 
 
 cdef bint wakeups_after_wake(Wakeups self, Follower follower) except -1:
-    # A thread is awake, for whatever reason. Returns whether it was the last to have
-    # the word.
+    # A thread is awake, for whatever reason. Returns whether it was the last of the
+    # wake-ups under way.
     cdef bint was_waking
     with cython.critical_section(self):
         was_waking = follower.is_waking

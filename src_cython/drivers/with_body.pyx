@@ -1,15 +1,15 @@
-# How a lease is left, and an acquire undone: by functions that no signal can precede.
+# Leaving a with body, and undoing an acquire: by functions that no signal can precede.
 #
 # CPython runs signal handlers at the first instruction of a Python function, at a jump
 # back and after a call into C (ceval.c, CHECK_EVAL_BREAKER). What a handler raises at
 # the first one stands before any `try` of that function: between the body of a with
 # block and the first line of its `__exit__` Ctrl-C left a key for its ttl. A function
 # of C has no instructions, so no signal is looked at between the body's end and the
-# `try` below, nor in what is done where an exception comes out of it: attributes of
-# slots are read, and the core is called. threading.Lock is left in the same way.
+# `try` below, nor in the handling of an exception from it: attributes of slots are
+# read, and the core is called. threading.Lock is left in the same way.
 #
-# The way in needs less: what `__enter__` has taken when an exception comes is undone by
-# its own `except`, and CPython looks at no signal from its return to the body.
+# The way in needs less: a lock that `__enter__` has taken when an exception comes is
+# undone by its own `except`, and CPython handles no signal from its return to the body.
 #
 # Only the leases' attributes are known here: `_locks` (with `_engine` and `_driver`),
 # `_round`, and `_status`: None while nothing was sent, `_unknown` until it is settled.

@@ -1,5 +1,5 @@
-# Rounds come in, and go out: what happens to a round before its first byte and after
-# its verdict, and when something is due without any bytes.
+# The admission of rounds: opened at once, or after a wait for connections; and all that
+# is due at a time, without any bytes.
 #
 # A round that finds a quorum of connections is opened at once. Otherwise it waits for
 # connections first, as long as the caller's time allows, and t0 comes after that.
@@ -26,10 +26,6 @@ cdef class Admission:
     cdef int64_t deadline_ns
     cdef int64_t limit_ns        # once it is decided: how long the others still get
     cdef bint is_decided
-
-
-cdef inline void engine_note_time(Engine self, int64_t due_ns) noexcept:
-    self.next_ns = min(self.next_ns, due_ns)
 
 
 cdef int engine_submit(Engine self, Round round, int64_t now_ns) except -1:
@@ -64,8 +60,8 @@ cdef int engine_submit_at_once(Engine self, Round round, int64_t now_ns) except 
 cdef int engine_submit_work(
     Engine self, object work, object waiter, int64_t now_ns
 ) except -1:
-    # Once, and not to a closed engine: a step that was taken just before this, to look
-    # after a pause, may have taken the request that this caller had left, or a close.
+    # Once, and not to a closed engine: a step just before this, the probe after an idle
+    # time, may have submitted it already, or closed the engine.
     if work_is_finished(work):
         return waiter_wake(waiter)
     if work_is_submitted(work):
@@ -112,8 +108,8 @@ cdef int engine_admit(Engine self, int64_t now_ns) except -1:
 
 
 cdef void admission_spend(Admission self, int64_t now_ns) noexcept:
-    # What the connections took is of the caller's time, too; the round keeps at least
-    # as much as it takes to hear from masters that are there.
+    # The wait for connections is part of the caller's time; the round keeps at least as
+    # much as connected masters need to answer.
     cdef Round round = self.round
     if round.left_ns > 0:
         round.left_ns = max(
@@ -144,8 +140,8 @@ cdef bint admission_is_over(
 
 
 cdef int engine_on_time(Engine self, int64_t now_ns, uint64_t quiet) except -1:
-    # Close what is due; all that had come by `now_ns` has been read. Only the `quiet`
-    # masters, who had nothing to say, can be overdue.
+    # Close all that is due; all that had come by `now_ns` has been read. Only the
+    # `quiet` masters, which sent nothing, can be overdue.
     cdef Master master
     cdef Admission admission
     if now_ns < self.next_ns:

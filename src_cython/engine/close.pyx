@@ -1,4 +1,4 @@
-# close(), and a release that comes after it.
+# The end of an engine: close(), and a release that comes after it.
 
 from libc.stdint cimport int64_t
 

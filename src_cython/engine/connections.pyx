@@ -1,4 +1,7 @@
-# HEADER-CONNECTIONS
+# The connections of an engine: how many there are, opening those that are due, and
+# closing all.
+#
+# From below: engine_admit (admission), engine_finish (outcome).
 
 from libc.stdint cimport int64_t
 
@@ -45,8 +48,8 @@ cdef int engine_open(Engine self, Master master, int64_t now_ns) except -1:
 
 cdef bint engine_open_deferred(Engine self, int64_t now_ns) except -1:
     # Connect again to those that worked until now: an interrupt in the middle of a
-    # reply ends the connection, and its releases are carried to one that nobody else
-    # would open. Returns whether there are any.
+    # reply ends the connection, and its releases are deferred to one that no later call
+    # may open. Returns whether there are any.
     cdef Master master
     cdef bint is_any = False
     if self.by_hand is not None:
@@ -78,7 +81,7 @@ cdef bint engine_is_connected_or_deferring(Engine self) noexcept:
 
 
 cdef int engine_disconnect(Engine self) except -1:
-    # Close all connections; what still waits for them has failed.
+    # Close all connections; rounds that still wait for them have failed.
     cdef Master master
     engine_forget_connections(self, clock_ns())
     engine_admit(self, clock_ns())
@@ -86,13 +89,14 @@ cdef int engine_disconnect(Engine self) except -1:
     for master in self.masters:
         master.in_flight.deferred = []
         master.in_flight.deferred_bytes = 0
-    leader_close_waker(self.leadership)
+    waker_close(&self.leadership.waker)
     return 0
 
 
 cdef int engine_forget_connections(Engine self, int64_t now_ns) except -1:
-    # close(2) all and start anew: after a fork, and at the end. What the connections
-    # owed is nobody's any more; a forked child has none of its parent's leases.
+    # close(2) all and start anew: after a fork, and at the end. The commands in flight
+    # fail, and deferred releases are dropped: a forked child has none of its parent's
+    # leases.
     cdef Master master
     for master in self.masters:
         link_close(&master.link)
@@ -111,7 +115,7 @@ cdef int engine_forget_connections(Engine self, int64_t now_ns) except -1:
 
 
 cdef int engine_forget_but_defer(Engine self, str reason, int64_t now_ns) except -1:
-    # The same, but what it owes goes on the next connections.
+    # The same, but releases are deferred to the next connections.
     cdef Master master
     for master in self.masters:
         master_note_lost(master)

@@ -1,7 +1,6 @@
-# The N masters: start a round on all of them, roll a lost one back, reopen the lost.
+# The N masters, and what belongs to all of them: the engine.
 #
-# The engine moves no bytes and waits for nothing: it queues commands on connections
-# and entries in FIFOs. A driver (wait, or an event loop) does the rest.
+# From below: engine_settle_all (settlement), interpreter_exit_watch (interpreter_exit).
 
 cimport cython
 from libc.stdint cimport int64_t, uint32_t, uint64_t
@@ -18,12 +17,12 @@ cdef class Engine:
     cdef readonly list warnings            # (master's name, text), each once
     cdef list masters
     cdef Link *links[MAX_MASTERS]          # as configured
-    cdef pollfd polled[MAX_MASTERS + 1]  # and the waker
+    cdef pollfd polled[MAX_MASTERS + 1]    # and the waker
     cdef int master_count
     cdef int quorum
     cdef Link *send_order[MAX_MASTERS]        # in the order of writing and reading
     cdef Scripts scripts
-    cdef Buffer command                    # lease_state for the next one to be queued
+    cdef Buffer command                    # reused by the next one to be queued
     cdef int64_t connect_timeout_ns
     cdef int64_t polled_at_ns              # when the sockets were last looked at
     cdef readonly int64_t next_ns          # nothing is due before
@@ -31,9 +30,9 @@ cdef class Engine:
     cdef list closed                       # rounds that have closed, to be finished
     cdef bint has_batch                    # queued: more than sockets take at once
     cdef list by_hand                      # simulator: masters to connect; else None
-    cdef Leadership leadership                       # the threads that share this engine
+    cdef Leadership leadership                      # the threads that share this engine
     cdef bint servers_may_be_same          # compat: databases of one server
-    cdef dict token_uses                         # (key, token): TokenUse; None: own tokens
+    cdef dict token_uses                      # (key, token): TokenUse; None: own tokens
     cdef Py_ssize_t sweep_at               # uses, from how many on they are looked at
     cdef object driver                     # of the event loop that drives it, or None
     cdef object __weakref__
@@ -114,8 +113,8 @@ cdef class Engine:
         return 0 if self.token_uses is None else len(self.token_uses)
 
     def health(self):
-        """Per master: (name, MasterState, reason or last error, ServerInfo, ServerClock,
-        its last round trips in us, sorted)."""
+        """Per master: (name, MasterState, reason or last error, ServerInfo,
+        ServerClock, its last round trips in us, sorted)."""
         return tuple([master_health(master) for master in self.masters])
 
     def new_round(self, int operation, keys not None, bytes token not None,
@@ -168,3 +167,7 @@ cdef class Engine:
         cdef Round adopted = self.new_round(OPERATION_ACQUIRE, keys, token, terms)
         adopted.may_hold = ~<uint64_t>0 >> (MAX_MASTERS - self.master_count)
         return adopted
+
+
+cdef inline void engine_note_time(Engine self, int64_t due_ns) noexcept:
+    self.next_ns = min(self.next_ns, due_ns)

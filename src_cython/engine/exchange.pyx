@@ -1,28 +1,37 @@
-# Moves the bytes, reads the clock, waits with the GIL released.
+# The exchange of bytes: between the sockets and the links, without the GIL, and from
+# the links into the masters. Both drivers use it.
 #
-# A step is: send what is queued, poll, receive what is there (all without the GIL),
-# then parse and vote. Everything of a round is sent before anything of it is read, and
-# no Python object is made in between.
+# Everything of a round is sent before anything of it is read, and no Python object is
+# made in between. Then the replies are parsed, and become votes.
 #
 # A signal handler or a finalizer may take a lock in the middle of a step. Such an inner
 # step finds the bytes that the outer one has received and takes them first, so the
-# order of the replies stands; a master whose replies are being taken out right now is
-# left alone by it.
+# order of the replies stands; it leaves alone a master whose replies the outer step is
+# taking out at this moment.
+#
+# From below: engine_admit, engine_on_time (admission), engine_finish (outcome),
+# engine_check_fork (takeover).
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from libc.errno cimport EINTR, errno
-from libc.stdint cimport int64_t
+from libc.errno cimport errno
+from libc.stdint cimport int64_t, uint64_t
 from posix.time cimport timespec
+
+cdef enum:
+    BEHIND_LIMIT = 16     # replies in flight: from here on a master is read in any case
+    SLEEP_LIMIT_NS = 1_000_000_000
+    DUE_PASSES = 64       # of 16 KiB per master: more than can be in flight
+
 
 cdef int links_exchange(
     Link **links, pollfd *polled, int count, int wanted,
     int64_t deadline_ns, Waker *waker,
 ) noexcept nogil:
-    # Send, look, poll, receive, all in the order of `links`, until `wanted` of them
-    # have brought something, or a thread has left a request. Returns 0 or -errno of the
-    # poll; what happened to a link stands in the link.
+    # Send, read early, poll, receive, all in the order of `links`, until `wanted` of
+    # them have received something, or a follower has come. Returns 0 or -errno of the
+    # poll; the errors of a link stand in the link.
     links_send(links, count)
-    if waker.has_followers or links_look(links, count, wanted):
+    if waker.has_followers or links_read_early(links, count, wanted):
         return 0
     return links_poll(links, polled, count, wanted, deadline_ns, waker)
 
@@ -41,17 +50,11 @@ cdef void links_send(Link **links, int count) noexcept nogil:
             link.is_unseen = True
 
 
-cdef enum:
-    BEHIND_LIMIT = 16     # replies owed; from here on a master is read in any case
-    SLEEP_LIMIT_NS = 1_000_000_000
-    DUE_PASSES = 64       # of 16 KiB per master: more than can be owed
-
-
-cdef bint links_look(Link **links, int count, int wanted) noexcept nogil:
+cdef bint links_read_early(Link **links, int count, int wanted) noexcept nogil:
     # The servers written first have mostly answered when the last one has been written:
-    # look once at each before the poll, in the order of writing, until the quorum. What
-    # the others answer is read together with their next replies; the order is another
-    # now and then (turns), and who owes many is read in any case.
+    # read each once before the poll, in the order of writing, until the quorum. Replies
+    # of the others are read together with their next ones; the order is another now and
+    # then (order), and a master with many replies in flight is read in any case.
     # (To stop at the first that has not answered, or to leave out those that have old
     # replies to give, saves 2 calls where the servers have a core of their own and
     # costs 1.5 where they share both with the client, with 9 % of CPU and 3 % of time.)
@@ -75,9 +78,22 @@ cdef int links_poll(
     Link **links, pollfd *polled, int count, int wanted,
     int64_t deadline_ns, Waker *waker,
 ) noexcept nogil:
-    cdef int i, watched = 0, found = 0, error
-    cdef int64_t left_ns
-    cdef timespec timeout
+    cdef int watched = links_fill_polled(links, polled, count)
+    cdef int error = links_sleep(polled, watched, deadline_ns, waker)
+    cdef int i
+    if error != 0:
+        for i in range(count):
+            links[i].is_polled = False
+        return error
+    links_collect_polled(links, polled, count, wanted)
+    return 0
+
+
+cdef inline int links_fill_polled(
+    Link **links, pollfd *polled, int count
+) noexcept nogil:
+    # The descriptors to poll, in the order of `links`. Returns how many there are.
+    cdef int i, watched = 0
     cdef Link *link
     for i in range(count):
         link = links[i]
@@ -90,22 +106,35 @@ cdef int links_poll(
             polled[watched].events = POLLIN | POLLOUT
         polled[watched].revents = 0
         watched += 1
+    return watched
+
+
+cdef inline int links_sleep(
+    pollfd *polled, int watched, int64_t deadline_ns, Waker *waker
+) noexcept nogil:
+    # Until an event, a wake-up of the leader, or the deadline. Returns 0 or -errno.
+    cdef int64_t left_ns
+    cdef timespec timeout
+    cdef int error = 0
     polled[watched].fd = waker.fd      # poll leaves out a negative one
     polled[watched].events = POLLIN
     polled[watched].revents = 0
     left_ns = min(max(deadline_ns - clock_ns(), <int64_t>0), <int64_t>SLEEP_LIMIT_NS)
     timeout.tv_sec = left_ns // NS_PER_S
     timeout.tv_nsec = left_ns % NS_PER_S
-    error = 0
     if not waker_is_set_before_sleep(waker):
         if ppoll(polled, watched + 1, &timeout, NULL) < 0:
             error = -errno
     waker_after_wake(waker, error == 0 and polled[watched].revents != 0)
-    if error != 0:
-        for i in range(count):
-            links[i].is_polled = False
-        return error
-    watched = 0
+    return error
+
+
+cdef inline void links_collect_polled(
+    Link **links, pollfd *polled, int count, int wanted
+) noexcept nogil:
+    # The events, into the links; receive from as many as are `wanted`.
+    cdef int i, watched = 0, found = 0
+    cdef Link *link
     for i in range(count):
         link = links[i]
         if not link.is_polled:
@@ -118,7 +147,17 @@ cdef int links_poll(
             link_receive(link)
             found += link_is_caught_up(link)
         watched += 1
-    return 0
+
+
+cdef bint links_are_quiet(Link **links, int count) noexcept nogil:
+    # Whether the last poll asked every open connection, and none had anything to say.
+    cdef int i
+    for i in range(count):
+        if links[i].phase == LINK_OPEN and (
+            not links[i].is_polled or links[i].is_ready
+        ):
+            return False
+    return True
 
 
 cdef void links_receive(Link **links, int count) noexcept nogil:
@@ -132,13 +171,13 @@ cdef void links_receive(Link **links, int count) noexcept nogil:
 
 
 cdef int engine_take_links(Engine self, int64_t now_ns) except -1:
-    # What the links have received or suffered, into the masters.
+    # Bytes and events of the links, into the masters.
     cdef Master master
     for master in self.masters:
         if not master.link.is_parsing:
             engine_take_link(self, master, now_ns)
             if master.in_flight.unanswered:
-                engine_ask_again(self, master, now_ns)
+                engine_send_unanswered(self, master, now_ns)
     return 0
 
 
@@ -150,9 +189,7 @@ cdef int engine_take_link(Engine self, Master master, int64_t now_ns) except -1:
             data = PyBytes_FromStringAndSize(link.incoming, link.received)
             link.received = 0
             link.heard_ns = now_ns
-            master_on_received(master, data, now_ns)
-            if master.needs_review:
-                engine_review_master(self, master, now_ns)
+            engine_take_bytes(self, master, data, now_ns)
         if link.error != 0:
             master_on_cut(master, error_text(link.error), now_ns)
         elif link.is_at_end:
@@ -166,8 +203,15 @@ cdef int engine_take_link(Engine self, Master master, int64_t now_ns) except -1:
     return 0
 
 
+cdef int engine_take_bytes(
+    Engine self, Master master, bytes data, int64_t now_ns
+) except -1:
+    master_on_received(master, data, now_ns)
+    return engine_review_master(self, master, now_ns) if master.needs_review else 0
+
+
 cdef int engine_take_events(Engine self) except -1:
-    # All that has come, then what is due by now, then whoever waits for it.
+    # All that has come, then all that is due by now, then wake the waiters.
     cdef int64_t now_ns = clock_ns()
     self.polled_at_ns = now_ns
     engine_take_links(self, now_ns)
@@ -200,19 +244,8 @@ cdef int engine_on_due(Engine self, int64_t now_ns) except -1:
 
 cdef inline int engine_before_nogil(Engine self) except -1:
     # Before each section without the GIL; nothing may run in between. A signal handler
-    # or a finalizer may have forked since the last look: these are the parent's sockets
-    # then. What the flag is for stands in leadership.
+    # or a finalizer may have forked since the last check: the sockets are the parent's
+    # then. The flag is explained in leader.
     engine_check_fork(self)
     self.leadership.leader_at = LEADER_IN_SYSTEM
     return 0
-
-
-cdef bint links_are_quiet(Link **links, int count) noexcept nogil:
-    # Whether the last poll asked every open connection, and none had anything to say.
-    cdef int i
-    for i in range(count):
-        if links[i].phase == LINK_OPEN and (
-            not links[i].is_polled or links[i].is_ready
-        ):
-            return False
-    return True

@@ -1,6 +1,5 @@
-# Rounds whose token the caller gave: whether they may be sent, and to which masters.
-#
-# The rules stand in uses; here they are asked of N masters.
+# Rounds with a token that the caller gave: whether they may be sent, and to which
+# masters. The rules stand in token_use; here they are applied to N masters.
 
 from libc.stdint cimport int64_t, uint64_t
 
@@ -56,7 +55,7 @@ cdef int engine_acquire_given(Engine self, Round round, int64_t now_ns) except -
 cdef int engine_withhold_all(
     Engine self, Round round, int vote, str text, int64_t now_ns
 ) except -1:
-    # Send it to nobody; it is closed at once.
+    # Send it to no master; it is closed at once.
     cdef int i
     round_open(round, now_ns)
     round.is_withheld = True
@@ -106,7 +105,7 @@ cdef tuple engine_renewed_token_uses(Engine self, Round round, tuple earlier):
 
 
 cdef int engine_sweep_token_uses(Engine self, int64_t now_ns) except -1:
-    # Forget those that nobody can ask for any more; costs a share of each that is made.
+    # Forget those that no call can refer to any more; costs a share of each new one.
     cdef TokenUse use
     cdef Master master
     if len(self.token_uses) < max(self.sweep_at, <Py_ssize_t>SWEEP_AT_LEAST):

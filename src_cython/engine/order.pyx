@@ -1,4 +1,4 @@
-# Turns: in which order the masters are written to, looked at and read.
+# The order in which the masters are written to and read: `send_order`.
 #
 # A server on the core of its client begins to run within our send(2), while those on
 # other cores can work next to us. So they are written to first, and the one that holds

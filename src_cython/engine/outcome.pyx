@@ -1,10 +1,11 @@
-# HEADER-OUTCOME
+# The outcome of a round after its verdict: confirmed or rolled back, its waiter woken;
+# and rounds that are ended from outside, withdrawn or given up.
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 
 cdef int engine_finish(Engine self, int64_t now_ns) except -1:
-    # Confirm or roll back the rounds that have closed, and wake those who wait.
+    # Confirm or roll back the rounds that have closed, and wake their waiters.
     cdef Round round
     while self.closed:
         round = <Round>self.closed.pop(0)
@@ -16,17 +17,6 @@ cdef int engine_finish(Engine self, int64_t now_ns) except -1:
             batch_on_finished(self, <Batch>waiter, round, now_ns)
         else:
             waiter_wake(waiter)
-    return 0
-
-
-cdef int waiter_wake(object waiter) except -1:
-    # A thread's Follower, or a future; None where nobody waits.
-    if waiter is None:
-        return 0
-    if type(waiter) is Follower:
-        wakeups_add((<Follower>waiter).leadership.wakeups, <Follower>waiter)
-    elif not waiter.done():      # cancelled, and its task not yet told
-        waiter.set_result(None)
     return 0
 
 
@@ -52,20 +42,20 @@ cdef int engine_on_closed(Engine self, Round round, int64_t now_ns) except -1:
 cdef void engine_learn_round_trip(Engine self, int64_t took_ns) noexcept:
     if self.round_trip_ns == 0:
         self.round_trip_ns = took_ns
-    else:      # an eighth of the news, as TCP smooths its round trips (RFC 6298)
+    else:      # an eighth of the difference, as TCP does (RFC 6298)
         self.round_trip_ns += (took_ns - self.round_trip_ns) // 8
 
 
 cdef int engine_withdraw(Engine self, Round round, int64_t now_ns) except -1:
-    # The caller will not hear of this round: nobody is woken, nothing of it is opened,
-    # and what it may have taken is undone. A release goes out all the same.
+    # The caller has given this round up: no waiter is woken, it is not opened any more,
+    # and locks that it may have taken are undone. A release is sent all the same.
     cdef Admission admission
     round.waiter = None
     for admission in self.admissions:
         if admission.round is round:
             self.admissions.remove(admission)
             break
-    round.is_submitted = True      # a request for it may still be on its way
+    round.is_submitted = True      # a follower with it may still come
     if not round.is_opened:
         if round.operation_code == OPERATION_RELEASE:
             self.counters.rounds += 1
@@ -83,7 +73,7 @@ cdef int engine_withdraw_work(Engine self, object work, int64_t now_ns) except -
 
 cdef int engine_end_acquires(Engine self, str reason, int64_t now_ns) except -1:
     # End those under way: lost, and rolled back behind their own SETs. Of a batch all,
-    # also what it has won, for its caller is told that it failed.
+    # those won as well, for its caller gets an error.
     cdef Admission admission
     cdef Round round
     cdef list ended = engine_open_acquires(self)

@@ -1,10 +1,11 @@
-# HEADER-REVIEW
+# The review of a master that has become READY, or has something to report: warnings for
+# the user, each once, and the masters that must not vote.
 
 from libc.stdint cimport int64_t
 
 
 cdef int engine_review_master(Engine self, Master master, int64_t now_ns) except -1:
-    # A master has become READY, its clock jumped, or it refused: look at it once.
+    # A master has become READY, its clock jumped, or it has a new warning.
     cdef Master other
     master.needs_review = False
     if master.clock.step_ns:
@@ -33,7 +34,7 @@ cdef bint engine_may_share(Engine self, Master master, Master other) except -1:
     # Databases of one server, where a replaced library took them.
     if not self.servers_may_be_same or other.settings.db == master.settings.db:
         return False
-    if other.settings.server != master.settings.server:     # else it was said before
+    if other.settings.server != master.settings.server:    # else it was reported before
         engine_warn(
             self, master,
             f"is the same server as {other.name}: its databases fail together",

@@ -1,13 +1,18 @@
-# HEADER-SENDING
+# A round's commands, to all masters: started, rolled back, sent again.
+#
+# The engine moves no bytes and waits for nothing: it queues commands on connections and
+# entries in FIFOs. A driver does the rest.
+#
+# From below: engine_start_given (given_tokens).
 
 from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memset
 
 
 cdef int engine_start(Engine self, Round round, int64_t now_ns) except -1:
-    # A finalizer may run while connections or votes are made for a round, and take
-    # another thread's request to withdraw it: then it has been opened, or must not be,
-    # and behind its roll-back nothing of it may be left standing.
+    # A finalizer may run while connections or votes are made for a round, and withdraw
+    # it for another thread: then it has been opened, or must not be, and behind its
+    # roll-back none of its commands may be sent.
     if round.is_opened or round.is_finished:
         return 0
     self.counters.rounds += 1
@@ -65,7 +70,9 @@ cdef int engine_queue_on(
                 engine_withhold(master, round, now_ns)
                 continue
             if by_source and not master.may_eval:
-                master_send_again(master, round, in_flight_entry(NEVER_NS, False), now_ns)
+                master_send_again(
+                    master, round, in_flight_entry(NEVER_NS, False), now_ns
+                )
             else:
                 master_send(master, round, command, entry, now_ns)
             if (
@@ -78,7 +85,7 @@ cdef int engine_queue_on(
     return 0
 
 
-cdef int engine_ask_again(Engine self, Master master, int64_t now_ns) except -1:
+cdef int engine_send_unanswered(Engine self, Master master, int64_t now_ns) except -1:
     # Rounds are open whose connection to this master is gone: connect at once, and ask
     # again as soon as it is READY.
     cdef Round round
@@ -102,19 +109,21 @@ cdef int engine_withhold(Master master, Round round, int64_t now_ns) except -1:
     # The restart guard: this master may have forgotten its votes, so it gets none.
     if round.verdict_code != VERDICT_OPEN:
         return 0
-    text = restart_guard_text(master.restart_guard, master.server_info, master.ready_at_ns, now_ns)
+    text = restart_guard_text(
+        master.restart_guard, master.server_info, master.ready_at_ns, now_ns
+    )
     return round_on_vote(round, master.index, VOTE_FAILED, text, False, now_ns)
 
 
 cdef int engine_roll_back(Engine self, Round round, int64_t now_ns) except -1:
-    # Queue the release behind the SETs, to every master that did not refuse. Nobody
-    # waits for its replies: each pops its entry when it comes. So it has its script
-    # with it: NOSCRIPT would be read by the next call, if there is one.
+    # Queue the release behind the SETs, to every master that did not refuse. No caller
+    # waits for its replies: each pops its entry when it comes. So it is sent by source:
+    # NOSCRIPT would be read by the next call only, if there is one.
     cdef Round release
     if (
         round.operation_code != OPERATION_ACQUIRE
         or round.is_rolled_back or not round.may_hold
-        or round.generation != current_generation    # the parent's, who may hold it
+        or round.generation != current_generation    # the parent may hold it
         or round_is_overused(round)
     ):
         return 0

@@ -1,16 +1,16 @@
 # Settlements: the replies that are waited for before something ends.
 #
 # A process that exits, or closes a connection, with replies that it has not read resets
-# the connection; the server then drops whatever it has received and not yet executed,
-# the releases among it. So an undo, close() and the end of the interpreter wait until
-# the replies are in. They wait for masters that answer: not for one that has said
-# nothing, although it was asked, for longer than `quiet_ns`, and never beyond
-# `until_ns`, which is later where much is owed. A release to such a master is only as
-# sure as its connection.
+# the connection; the server then drops all that it has received and not yet executed,
+# releases too. So an undo, close() and the end of the interpreter wait until the
+# replies are in. They wait for masters that answer: not for one that has sent nothing
+# for longer than `quiet_ns` although replies are outstanding, and never beyond
+# `until_ns`, which is later where many are. A release to such a master is only as sure
+# as its connection.
 #
-# Time in which we stood still is nobody's silence (a paused process, a container out of
-# its share of the CPU, a thread that waited for the GIL): the servers on this machine
-# stood still as well. So silence is counted in slices in which we looked.
+# Time in which we stood still is no master's silence (a paused process, a container out
+# of its share of the CPU, a thread that waited for the GIL): the servers on this
+# machine stood still as well. So silence is counted in slices in which we polled.
 
 cimport cython
 from libc.stdint cimport int32_t, int64_t, uint32_t
@@ -39,7 +39,7 @@ cdef class Settlement:
     cdef int64_t slice_ns
     cdef int64_t began_ns
     cdef int64_t until_ns
-    cdef bint is_of_all                  # also what is asked meanwhile
+    cdef bint is_of_all                  # also of commands sent meanwhile
 
 
 cdef int64_t engine_quiet_ns(Engine self, int64_t unknown_ns) noexcept:
@@ -52,7 +52,7 @@ cdef int64_t engine_quiet_ns(Engine self, int64_t unknown_ns) noexcept:
 cdef Settlement settlement_of(
     Engine engine, bint is_of_all, int64_t quiet_ns, int64_t until_ns
 ):
-    # Of what is owed now; made by whoever may touch the engine.
+    # Of the commands in flight now; for callers that may touch the engine.
     cdef Settlement self = Settlement()
     cdef InFlight in_flight
     cdef int i
@@ -69,13 +69,14 @@ cdef Settlement settlement_of(
         )
         self.until_ns += settlement_replies_ns(in_flight.count)
         self.asked_ns[i] = now_ns - min(
-            settlement_silence_ns(in_flight, engine.polled_at_ns), quiet_ns - self.slice_ns
+            settlement_silence_ns(in_flight, engine.polled_at_ns),
+            quiet_ns - self.slice_ns,
         )
     return self
 
 
 cdef Settlement settlement_of_running(Engine engine, int64_t until_ns):
-    # Of an engine that another thread drives: no look into its in_flight.
+    # Of an engine that another thread drives: its entries are not read.
     cdef Settlement self = Settlement()
     cdef int i
     self.quiet_ns = engine_quiet_ns(engine, QUIET_NS)
@@ -92,8 +93,7 @@ cdef int64_t settlement_replies_ns(uint32_t count) noexcept:
 
 
 cdef int64_t settlement_silence_ns(InFlight self, int64_t looked_at_ns) noexcept:
-    # For how long the master had been silent when its socket was last looked at. What
-    # has come since nobody knows.
+    # For how long the master had been silent when its socket was last polled.
     if self.count == 0:
         return 0
     asked_ns = max(self.entries[self.first].sent_ns, self.link.heard_ns)
@@ -110,7 +110,7 @@ cdef int64_t settlement_limit_ns(
     Settlement self, Engine engine, int64_t now_ns
 ) noexcept:
     # Until when to wait for the next reply; 0: there is nothing to wait for. Any thread
-    # may ask: it reads single numbers.
+    # may call it: it reads single numbers.
     cdef int i
     cdef int64_t quiet_at_ns, limit_ns = 0
     if now_ns >= self.until_ns:
@@ -145,7 +145,7 @@ cdef int engine_settle(Engine self, Settlement settlement) except -1:
 cdef void settlement_take_time(
     Settlement self, Engine engine, int64_t passed_ns
 ) noexcept:
-    # Since the last look: what is more than a slice does not count.
+    # Since the last poll: time beyond a slice does not count.
     cdef int i
     if passed_ns <= 2 * self.slice_ns:
         return
@@ -174,7 +174,7 @@ cdef int64_t engine_opening_limit_ns(
 
 
 cdef int engine_settle_undo(Engine self, object work) except -1:
-    # The replies to the releases of what was given up just now.
+    # The replies to the releases of work that was given up just now.
     cdef int64_t quiet_ns = engine_quiet_ns(self, work_timeout_ns(work))
     if self.leadership.depth > 1:
         return 0
@@ -185,7 +185,7 @@ cdef int engine_settle_undo(Engine self, object work) except -1:
 
 
 cdef int engine_settle_all(Engine self, int64_t until_ns) except -1:
-    # All that is owed, by whoever has the engine to himself: at its end.
+    # All commands in flight, at the end of an engine: its caller has it to itself.
     if not (engine_open_deferred(self, clock_ns()) or engine_awaits_replies(self)):
         return 0
     engine_flush(self)

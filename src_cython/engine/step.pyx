@@ -1,11 +1,14 @@
-# HEADER-STEP
+# The blocking step of the leader: send what is queued, poll, receive what is there (all
+# without the GIL), then take it. And the loops of steps that end by themselves.
+#
+# From below: blocking_take_followers (blocking_roles).
 
 from libc.errno cimport EINTR
 from libc.stdint cimport int64_t
 
 
 cdef bint engine_step(Engine self, int wanted, int64_t limit_ns) except -1:
-    """Send, wait until something happens or is due or the limit, take what came.
+    """Send, wait for an event, a due time or the limit, and take all that came.
 
     Reads from as many masters as are `wanted` to answer, not from more. Returns whether
     a signal came first.
@@ -16,7 +19,7 @@ cdef bint engine_step(Engine self, int wanted, int64_t limit_ns) except -1:
     engine_take_leftover(self)
     blocking_take_followers(self)
     if self.is_closed and not engine_is_connected_or_deferring(self):
-        limit_ns = 0      # just now, by one of these requests: nothing will come
+        limit_ns = 0      # just now, by one of these followers: nothing will come
     engine_before_nogil(self)
     until_ns = min(self.next_ns, limit_ns)
     with nogil:
@@ -36,8 +39,8 @@ cdef bint engine_step(Engine self, int wanted, int64_t limit_ns) except -1:
 
 
 cdef int engine_wait_in_hub(Engine self, int64_t until_ns) except -1:
-    # In place of a poll that sleeps, where one that does not found nothing. The next
-    # step reads what has come; until then the leader touches nothing.
+    # In place of a poll that sleeps, where one that does not sleep found nothing. The
+    # next step reads the bytes that have come; until then the leader touches nothing.
     cdef Waker *waker = &self.leadership.waker
     cdef int64_t left_ns = min(until_ns - clock_ns(), <int64_t>SLEEP_LIMIT_NS)
     cdef list readable = [], writable = []
@@ -63,12 +66,13 @@ cdef int engine_wait_in_hub(Engine self, int64_t until_ns) except -1:
 
 
 cdef int engine_probe_idle(Engine self) except -1:
-    # A stream's end stands behind the late replies in it, which nobody has read yet: so
-    # poll until there is nothing more. Twice will do, and a flood is left to itself.
+    # After an idle time: has a connection been cut? The end of its bytes stands behind
+    # late replies that are not read yet, so poll until there is nothing more. Twice
+    # will do; a master that sends without end is left to the next steps.
     cdef int _i, i
     for _i in range(4):
         for i in range(self.master_count):
-            self.links[i].is_unseen = False      # no look before the poll: ask them all
+            self.links[i].is_unseen = False      # no early read: poll them all
         engine_step(self, self.master_count, 0)
         if links_are_quiet(self.links, self.master_count):
             return 0
@@ -76,8 +80,8 @@ cdef int engine_probe_idle(Engine self) except -1:
 
 
 cdef int engine_take_leftover(Engine self) except -1:
-    # What was received and not yet taken: by the outer step of this thread, or by one
-    # that ended in an exception. The next receive would overwrite it.
+    # Bytes received and not yet taken: by the outer step of this thread, or by one that
+    # ended in an exception. The next receive would overwrite them.
     cdef int i
     for i in range(self.master_count):
         if self.links[i].received and not self.links[i].is_parsing:
@@ -86,7 +90,7 @@ cdef int engine_take_leftover(Engine self) except -1:
 
 
 cdef int engine_flush(Engine self) except -1:
-    # Send what is queued and do not wait: the roll-back on its way out.
+    # Send all that is queued, a roll-back too, and do not wait.
     cdef int i
     for i in range(self.master_count):
         if buffer_length(&self.links[i].outgoing) > 0:
@@ -105,8 +109,8 @@ cdef enum:
 
 
 cdef int engine_drain(Engine self) except -1:
-    # Flush; what a batch queued may be more than the sockets take at once: go on for as
-    # long as they take some. A release that nobody waits for would stay here otherwise.
+    # Flush; a batch may have queued more than the sockets take at once: go on for as
+    # long as they take some. A release without a waiter would stay here otherwise.
     cdef int64_t now_ns, stop_ns, stalled_ns
     cdef size_t unsent, before = 0
     engine_flush(self)

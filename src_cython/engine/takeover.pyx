@@ -1,5 +1,7 @@
-# An engine that was left in the middle of anything, by its process or by the thread
-# that led: in a forked child, and at the end of the interpreter, which stops daemons.
+# Taking over an engine that was left in the middle of anything: in a forked child, or
+# from a leader that the end of the interpreter has stopped (daemon threads).
+#
+# From below: interpreter_exit_watch (interpreter_exit).
 
 from libc.stdint cimport int64_t
 
@@ -9,10 +11,10 @@ cdef inline int engine_check_fork(Engine self) except -1:
 
 
 cdef int engine_reset_after_fork(Engine self) except -1:
-    # In a forked child. Whatever the parent was in the middle of, nobody goes on with
-    # it here: what says so is reset, or a master would be left alone for ever. Where
-    # the fork was made inside a step of this thread, the outer frames find other
-    # objects than theirs in each master, and every round ended.
+    # In a forked child. No step that the parent was in the middle of goes on here: its
+    # flags are reset, or a master would be left alone for ever. Where the fork was made
+    # inside a step of this thread, the outer frames find other objects than theirs in
+    # each master, and every round ended.
     cdef int64_t now_ns = clock_ns()
     self.generation = current_generation
     self.driver = None
@@ -63,7 +65,7 @@ cdef int engine_give_up_rounds(Engine self, int64_t now_ns) except -1:
 cdef bint engine_take_over(Engine self) except -1:
     # The interpreter ends, and the leader is a daemon thread that it has stopped. If it
     # was stopped between two steps all is as it should be, else as after a fork; but
-    # the releases that it owed are carried to the next connections.
+    # the releases in flight are deferred to the next connections.
     cdef Leadership leadership = self.leadership
     cdef int64_t now_ns = clock_ns()
     cdef Follower follower
@@ -71,7 +73,8 @@ cdef bint engine_take_over(Engine self) except -1:
         raise ClosedError("a thread that the interpreter has stopped is at it")
     is_whole = leadership.leader_at == LEADER_OUT_OF_SYSTEM
     followers = [
-        follower for follower in leadership.followers if follower.kind == FOLLOWER_WITHDRAW
+        follower for follower in leadership.followers
+        if follower.kind == FOLLOWER_WITHDRAW
     ]
     leader_reset(leadership)
     leader_try_enter(leadership)

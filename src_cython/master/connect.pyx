@@ -2,7 +2,7 @@
 # failure. Nothing here waits.
 
 from libc.errno cimport EINPROGRESS
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int64_t
 from libc.string cimport memcpy, strerror
 
 cdef enum:
@@ -69,7 +69,7 @@ cdef int master_look_up(Master self, bytes host, int port, int64_t now_ns) excep
 cdef int master_on_resolved(Master self, int64_t now_ns) except -1:
     cdef LookUp look_up = self.addresses.look_up
     link_close(&self.link)
-    if look_up_is_stale(look_up, now_ns):      # nobody looked here for a while
+    if look_up_is_stale(look_up, now_ns):      # it was not read for a while
         self.give_up_at_ns = now_ns + self.connect_timeout_ns
         try:
             return master_look_up(self, look_up.name[0], look_up.name[1], now_ns)

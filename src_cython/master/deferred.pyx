@@ -1,4 +1,14 @@
-# HEADER-DEFERRED
+# Deferred releases: to be sent on a master's next connection, before anything else.
+#
+# Deferred are the releases that were unanswered when a connection ended, and those that
+# were asked for while there was none. Until the next connection is READY their keys can
+# still be set, by commands that a server that stands still takes out of its socket
+# later; so a key can live for a ttl from then on, and its release is dropped only after
+# that.
+#
+# There is a bound, for a master that is dead: DEFERRED_MOST releases and
+# DEFERRED_BYTES_MOST of keys and tokens. Releases beyond it are counted
+# (releases_dropped) and left to the ttl of their keys.
 
 cimport cython
 from libc.stdint cimport int64_t
@@ -25,7 +35,8 @@ cdef int deferred_add(
     InFlight self, Round release, int64_t key_until_ns, bint is_second
 ) except -1:
     # Keep a release for the next connection where its key may stand here. One that was
-    # carried before keeps its end: a master that comes and goes collects no old ones.
+    # deferred before keeps its end: a master with many reconnections collects no old
+    # ones.
     cdef DeferredRelease waiting
     cdef size_t size
     if not (release.may_hold >> self.master) & 1:
@@ -46,8 +57,9 @@ cdef int deferred_add(
 
 
 cdef list deferred_take(InFlight self, int64_t now_ns):
-    # A connection is READY: list what is to be sent on it first. What earlier ones were
-    # given has been executed by now, or is about to be: so the keys' time begins.
+    # A connection is READY: list the releases to be sent on it first. All commands of
+    # earlier connections have been executed by now, or are about to be: so the time of
+    # the keys begins.
     cdef DeferredRelease each
     cdef list deferred = self.deferred
     self.deferred = []

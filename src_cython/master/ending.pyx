@@ -1,14 +1,17 @@
-# HEADER-ENDING
+# The end of one master's connection: why it ends, what becomes of the commands in
+# flight on it, and when the next one is opened (back-off).
+#
+# From below: master_on_address_failed (connect).
 
 cimport cython
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint64_t
 
 cdef enum:
     LOST_IDS_MOST = 8
 
 
 cdef int master_on_lost(Master self, str reason, int64_t now_ns) except -1:
-    """End the connection: what it owes fails, or is carried to the next one."""
+    """End the connection: its commands in flight fail, or are deferred to the next."""
     return master_end_connection(self, reason, False, now_ns)
 
 
@@ -52,8 +55,8 @@ cdef int master_end_connection(
     else:
         self.failures += 1
         self.retry_at_ns = now_ns + master_backoff_ns(self)
-    # Hands off until all is settled: a finalizer in between that reconnected would put
-    # new in_flight behind the old ones.
+    # Nothing else may touch it until all is settled: a finalizer in between that
+    # reconnected would put new entries behind the old ones.
     self.link.is_parsing = True
     try:
         in_flight_fail(self.in_flight, reason, is_reopened, now_ns)
@@ -67,9 +70,9 @@ cdef int master_end_connection(
 cdef int master_on_exception(
     Master self, object error, str reason, int64_t now_ns
 ) except -1:
-    # Where the connection is to blame, a reason ends it. Anything else (a signal
-    # handler's, no memory) goes on to the caller, and ends it as well: nobody knows
-    # what was done until then.
+    # Where the connection is to blame, a reason ends it. Any other exception (a signal
+    # handler's, no memory) goes on to the caller, and ends it as well: how much was
+    # done until then is not known.
     if self.state_code != MASTER_CLOSED and self.state_code != MASTER_BACKOFF:
         master_on_lost(self, reason or "interrupted", now_ns)
     if reason is None:
@@ -78,13 +81,13 @@ cdef int master_on_exception(
 
 
 cdef int master_check_time(Master self, int64_t now_ns) except -1:
-    """Give up what takes too long; asked only after all that came has been read."""
+    """Give up a connection that is overdue; called once all that came was read."""
     if self.state_code == MASTER_READY:
         if in_flight_is_overdue(self.in_flight, now_ns):
             master_on_lost(self, "owed a reply for too long", now_ns)
     elif self.state_code == MASTER_HANDSHAKE:
         if now_ns >= self.give_up_at_ns:
-            master_on_lost(self, handshake_silence(self), now_ns)
+            master_on_lost(self, master_silence_text(self), now_ns)
     elif self.state_code == MASTER_CONNECTING and now_ns >= self.give_up_at_ns:
         is_resolving = self.link.phase == LINK_RESOLVING
         reason = "name look-up takes too long" if is_resolving else "connect timed out"
@@ -93,7 +96,8 @@ cdef int master_check_time(Master self, int64_t now_ns) except -1:
 
 
 cdef int master_note_lost(Master self) except -1:
-    # A connection ends with replies owed: remember it until the server has ended it.
+    # A connection ends with replies outstanding: remember its id until the server has
+    # ended it, too.
     if self.in_flight.count == 0 or self.client_id == 0:
         return 0
     if self.lost_run_id != self.server_info.run_id:
@@ -115,9 +119,9 @@ cdef int64_t master_backoff_ns(Master self) noexcept:
     return longest // 2 + <int64_t>(self.jitter % <uint64_t>(longest // 2))
 
 
-cdef str handshake_silence(Master self):
-    # What is wrong with a server that took the connection and says too little. What a
-    # paused one lets its kernel accept looks the same.
+cdef str master_silence_text(Master self):
+    # Name the likely cause where a server took the connection and does not answer. (A
+    # paused server looks the same: its kernel accepts connections.)
     if self.tls is not None and not self.tls.is_established:
         return "no answer to TLS yet: does the server speak it on this port?"
     what = "no whole answer" if self.has_received else "no answer"

@@ -1,26 +1,23 @@
-# InFlight: the replies that one master owes us, and the releases that we owe it.
+# The commands in flight to one master: sent, and not answered yet.
 #
 # Every command sent leaves one entry in a FIFO, every reply pops the oldest. So a reply
 # is never read as another command's, however late it comes: the entry knows its round.
 #
-# Unknown is not failed. What was unanswered when a connection ended may have been
-# executed, or may be executed later: a server that stands still takes it out of its
-# socket when it goes on, hours after we have closed ours. So
+# Unknown is not failed. A command that was unanswered when its connection ended may
+# have been executed, or may be executed later: a server that stands still takes it out
+# of its socket when it goes on, hours after we have closed ours. So
 #
-# - the releases among it, and those asked for while there is no connection, are
-#   `carried`: sent on the next connection before anything else. Until that one is
-#   READY their keys can be set, so they can live for a ttl from then on.
-# - the rounds among it that are still open can be `unanswered`: their votes stay
-#   PENDING for the next connection, where every one is asked again. All commands may be
+# - the releases among the entries are deferred: sent first on the next connection.
+# - the rounds among them that are still open can be `unanswered`: their votes stay
+#   PENDING for the next connection, where each is sent again. All commands may be
 #   executed twice: an acquire is repeated by a script that takes its own token for a
 #   grant, and a release that finds nothing the second time has deleted it the first.
-#   (An acquire whose token the caller gave is not repeated: others may use it as well.)
+#   (An acquire whose token the caller gave is not repeated: the token may be in use
+#   elsewhere as well.)
 #
-# What is lease_state has a bound, for a master that is silent or dead: IN_FLIGHT_MOST replies
-# (a master that owes so many and says nothing is given up), DEFERRED_MOST releases, and
-# DEFERRED_BYTES_MOST of keys and tokens. Releases beyond are counted (releases_dropped)
-# and left to the ttl of their keys. Every operation here is of constant cost, on the
-# average over the entries.
+# There is a bound, for a master that is silent: one with IN_FLIGHT_MOST replies
+# outstanding that sends nothing is given up. Every operation here is of constant cost,
+# on the average over the entries.
 
 cimport cython
 from cpython.ref cimport Py_DECREF, Py_INCREF, Py_XDECREF, PyObject
@@ -29,18 +26,18 @@ from libc.stdlib cimport free, malloc
 
 cdef enum:
     OVERDUE_AT_LEAST_NS = 1_000_000_000
-    IN_FLIGHT_MOST = 120_000         # of these half are releases
+    IN_FLIGHT_MOST = 120_000         # half of them are releases
 
 cdef enum:                   # why an entry has no round
-    ENTRY_VOTE = 0            # it has one
-    ENTRY_TIME = 1
-    ENTRY_KILL = 2            # of our last connection there
+    ENTRY_VOTE = 0           # it has one
+    ENTRY_TIME = 1           # the server's clock
+    ENTRY_KILL = 2           # of our last connection there
 
 cdef struct InFlightEntry:
     PyObject *round          # owned; NULL for what belongs to no round
     int64_t sent_ns
     int64_t overdue_ns       # from when on the connection counts as dead
-    int64_t key_until_ns     # of a release that was carried: as there; else NEVER_NS
+    int64_t key_until_ns    # of a deferred release: when its key is over; else NEVER_NS
     int kind
     bint is_by_source        # sent with its script's text: NOSCRIPT is no answer to it
     bint is_second           # was sent on an earlier connection, and may be executed
@@ -49,18 +46,18 @@ cdef struct InFlightEntry:
 @cython.final
 @cython.internal
 cdef class InFlight:
-    """What is owed between us and one master."""
+    """The commands in flight to one master, and those to be sent again."""
 
     cdef int master                  # its index
-    cdef Link *link                  # is told how many replies are owed
+    cdef Link *link                  # gets the count
     cdef Counters counters
     cdef InFlightEntry *entries        # a ring of capacity, a power of two
     cdef uint32_t first, count, capacity
-    cdef uint32_t closed             # so many of the oldest have closed rounds, or none
-    cdef list deferred                # of DeferredRelease, for the next connection
+    cdef uint32_t closed             # so many of the oldest need no deadline
+    cdef list deferred               # of DeferredRelease, for the next connection
     cdef size_t deferred_bytes
     cdef list unanswered             # open rounds that wait for the next connection
-    cdef bint has_given_tokens       # which may be another's, too
+    cdef bint has_given_tokens       # which may be in use elsewhere, too
 
     def __cinit__(self):
         self.deferred = []
@@ -78,7 +75,7 @@ cdef class InFlight:
 
 
 cdef InFlight in_flight_new(int master, Link *link, Counters counters):
-    # The link stands in the master that these are the in_flight of.
+    # `link` belongs to the master that will own this.
     in_flight = InFlight()
     in_flight.master = master
     in_flight.link = link
@@ -121,7 +118,9 @@ cdef InFlightEntry in_flight_entry(int64_t key_until_ns, bint is_second) noexcep
     return entry
 
 
-cdef int in_flight_push(InFlight self, Round round, InFlightEntry entry, int64_t now_ns) except -1:
+cdef int in_flight_push(
+    InFlight self, Round round, InFlightEntry entry, int64_t now_ns
+) except -1:
     cdef uint32_t i
     cdef InFlightEntry *grown
     if self.count == self.capacity:
@@ -148,7 +147,7 @@ cdef int in_flight_push(InFlight self, Round round, InFlightEntry entry, int64_t
 
 
 cdef bint in_flight_is_full(InFlight self, int64_t heard_ns, int64_t now_ns) noexcept:
-    # Whether a master owes more than it will ever answer: it says nothing, either.
+    # Whether too many replies are outstanding, and nothing is received any more.
     return self.count >= IN_FLIGHT_MOST and (
         now_ns - heard_ns > OVERDUE_AT_LEAST_NS // 10
     )
@@ -158,7 +157,7 @@ cdef int in_flight_fail(
     InFlight self, str reason, bint is_reopened, int64_t now_ns
 ) except -1:
     # The connection is gone. Where it is reopened at once, open rounds wait for the
-    # next one, but none of them twice.
+    # next one, but each of them once only.
     cdef InFlightEntry entry
     cdef Round round
     cdef bint is_kept
@@ -185,7 +184,7 @@ cdef int in_flight_fail(
 
 
 cdef int in_flight_fail_unanswered(InFlight self, str reason, int64_t now_ns) except -1:
-    # The next connection came to nothing, either.
+    # The next connection has failed, too.
     cdef Round round
     unanswered, self.unanswered = self.unanswered, []
     for round in unanswered:
@@ -199,8 +198,8 @@ cdef bint in_flight_is_overdue(InFlight self, int64_t now_ns) noexcept:
 
 
 cdef int in_flight_expire_rounds(InFlight self, int64_t now_ns) except -1:
-    # A round that is still open has a PENDING vote, so one of its masters owes it, or
-    # will be asked again.
+    # A round that is still open has a PENDING vote, so it is in flight to one of its
+    # masters, or will be sent again.
     cdef uint32_t i
     cdef Round round
     in_flight_pass_closed(self)
@@ -218,8 +217,8 @@ cdef int in_flight_expire_rounds(InFlight self, int64_t now_ns) except -1:
 
 
 cdef void in_flight_pass_closed(InFlight self) noexcept:
-    # Verdicts never open again: the oldest entries are looked at once. A silent master
-    # owes a hundred thousand replies before it is given up.
+    # A verdict never opens again, so each entry is passed once: a silent master has a
+    # hundred thousand of them before it is given up.
     cdef PyObject *round
     while self.closed < self.count:
         round = self.entries[(self.first + self.closed) & (self.capacity - 1)].round

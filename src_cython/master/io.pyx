@@ -1,5 +1,7 @@
 # The bytes of one master's connection, encrypted or not: commands go into its link,
-# each with its debt; what it says comes out as whole replies.
+# each with its entry in flight; bytes received come out as whole replies.
+#
+# From below: master_on_reply (replies).
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t
@@ -14,7 +16,7 @@ cdef enum:
 cdef int master_send(
     Master self, Round round, Buffer *command, InFlightEntry entry, int64_t now_ns
 ) except -1:
-    # The debt first: bytes without an entry would shift every later reply.
+    # The entry first: bytes without one would shift every later reply.
     in_flight_push(self.in_flight, round, entry, now_ns)
     round_on_sent(round, self.index)
     if self.tls is not None:
@@ -48,7 +50,7 @@ cdef int master_send_again(
 cdef int master_on_unsent(
     Master self, Round round, InFlightEntry entry, int64_t now_ns
 ) except -1:
-    # There is no connection for it: as where a connection is lost with it.
+    # There is no connection: as where the connection is lost just after the send.
     if round.operation_code == OPERATION_RELEASE:
         deferred_add(self.in_flight, round, entry.key_until_ns, entry.is_second)
     if round.verdict_code == VERDICT_OPEN:
@@ -57,7 +59,7 @@ cdef int master_on_unsent(
 
 
 cdef int master_send_deferred(Master self, int64_t now_ns) except -1:
-    # By source: nobody may be there to read that a server does not know the script.
+    # By source: there may be no caller to read that a server does not know the script.
     cdef DeferredRelease each
     cdef InFlightEntry entry
     for each in deferred_take(self.in_flight, now_ns):
@@ -68,7 +70,8 @@ cdef int master_send_deferred(Master self, int64_t now_ns) except -1:
 
 
 cdef int master_send_unanswered(Master self, int64_t now_ns) except -1:
-    # Ask again what the last connection left open. A release is among what was carried.
+    # Send again the rounds that the last connection left open. Releases are sent with
+    # the deferred ones.
     cdef Round round
     unanswered, self.in_flight.unanswered = self.in_flight.unanswered, []
     for round in unanswered:
@@ -81,7 +84,7 @@ cdef int master_send_unanswered(Master self, int64_t now_ns) except -1:
 
 
 cdef int master_ask_time(Master self, int64_t now_ns) except -1:
-    # Rides with a round's command, in the same write; its reply is nobody's vote.
+    # Goes with a round's command, in the same write; its reply is no vote.
     cdef InFlightEntry entry = in_flight_entry(NEVER_NS, False)
     entry.kind = ENTRY_TIME
     self.clock.asked_at_ns = now_ns
@@ -91,7 +94,8 @@ cdef int master_ask_time(Master self, int64_t now_ns) except -1:
 
 cdef int master_kill_lost(Master self, int64_t now_ns) except -1:
     # Have the server end our lost connections before it executes anything behind this:
-    # what it has not executed of theirs by then, it never will. It may be forbidden.
+    # commands of theirs that it has not executed by then, it never will. (An ACL may
+    # forbid it.)
     cdef InFlightEntry entry = in_flight_entry(NEVER_NS, False)
     if self.lost_run_id is None or self.lost_run_id != self.server_info.run_id:
         self.lost_ids = []      # of another server: ids begin anew when a server does
@@ -105,24 +109,28 @@ cdef int master_kill_lost(Master self, int64_t now_ns) except -1:
 
 
 cdef int master_write(Master self, bytes plain, int64_t now_ns) except -1:
-    # Queue what we say, encrypted where the connection is.
+    # Queue plain text, encrypted where the connection is.
     if self.tls is None:
         return master_append(self, plain)
     self.tls.unencrypted.append(plain)
-    if self.link.is_parsing:      # who is at it encrypts this as well, in its turn
+    if self.link.is_parsing:      # the outer step encrypts this as well, in order
         return 0
     return master_encrypt(self, now_ns)
 
 
 cdef int master_encrypt(Master self, int64_t now_ns) except -1:
-    # ssl runs Python code, in which a signal handler may take a lock or raise. The
-    # first finds the master busy, and its command waits in `unencrypted`, in the order of
-    # the in_flight. After the second nobody knows what was encrypted: a debt without its
-    # bytes would shift every later reply. If one forks, these records are the parent's.
+    # ssl runs Python code, in which a signal handler may take a lock, raise or fork.
+    # The first finds the master busy, and its command waits in `unencrypted`, in the
+    # order of the entries. After an exception it is not known how much was encrypted:
+    # an entry without its bytes would shift every later reply. In a forked child the
+    # records are the parent's.
     tls = self.tls
     self.link.is_parsing = True
     try:
-        while self.tls is tls and tls is not None and tls.unencrypted and tls.is_established:
+        while (
+            self.tls is tls and tls is not None and tls.unencrypted
+            and tls.is_established
+        ):
             records = tls.encrypt(tls.unencrypted.pop(0))
             if self.tls is tls:
                 master_append(self, records)
@@ -185,7 +193,7 @@ cdef int master_take_replies(Master self, bytes data, int64_t now_ns) except -1:
     #
     # Objects are made here, so a finalizer or a signal handler may run in between, and
     # close, fork or lose this connection and open the next one. The reader is another
-    # one then, and what is left of these bytes is nobody's.
+    # one then, and the rest of these bytes is dropped.
     cdef Py_ssize_t taken
     cdef int most = -1
     gets = self.gets
@@ -220,7 +228,7 @@ cdef int master_take_replies(Master self, bytes data, int64_t now_ns) except -1:
 
 
 cdef Py_ssize_t master_take_usual(Master self, bytes data, int64_t now_ns) except -1:
-    # The usual replies that stand at the beginning; returns how many bytes those are.
+    # Take the usual replies at the beginning; return how many bytes they have.
     cdef const char *at = PyBytes_AS_STRING(data)
     cdef Py_ssize_t size = PyBytes_GET_SIZE(data), taken = 0
     cdef int length = 0

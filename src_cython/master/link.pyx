@@ -19,16 +19,16 @@ cdef struct Link:
     int phase
     Buffer outgoing
     char *incoming         # INCOMING_CAPACITY bytes, overwritten by every receive
-    size_t received        # bytes in incoming that nobody has taken yet
+    size_t received        # bytes in incoming that are not taken yet
     uint32_t in_flight     # commands whose replies have not come
-    uint32_t answered      # replies that it gave, or that were given up; wraps around
-    int64_t heard_ns       # when it was last heard
+    uint32_t answered      # replies that came, or were given up; wraps around
+    int64_t heard_ns       # when the master last sent something
     int error              # 0, or the -errno that ended the connection
     bint is_at_end         # the peer closed
-    bint is_unseen         # written to, and not looked at since
-    bint is_polled         # the last poll looked at it...
-    bint is_ready          # ...and said that something happened
-    bint is_parsing        # bytes or in_flight are being taken out: hands off
+    bint is_unseen         # written to, and not read since
+    bint is_polled         # the last poll included it...
+    bint is_ready          # ...and reported an event
+    bint is_parsing        # its bytes or entries are being taken out: no other step may
     int epoll_fd           # which watches it for an event loop...
     uint32_t watched       # ...for these events, 0: not at all...
     uint32_t watched_in    # ...in this generation of the process
@@ -74,7 +74,7 @@ cdef void link_close(Link *self) noexcept nogil:
 
 
 cdef int link_core(Link *self) noexcept nogil:
-    # On which core the last packet was taken in; < 0: nobody knows.
+    # On which core the last packet was taken in; < 0: not known.
     cdef int core = -1
     cdef socklen_t size = sizeof(core)
     if self.phase != LINK_OPEN or getsockopt(
@@ -85,7 +85,7 @@ cdef int link_core(Link *self) noexcept nogil:
 
 
 cdef int link_watch(Link *self, int epoll_fd, uint32_t index) noexcept nogil:
-    # Watch what there is to wait for now; mostly nothing changes.
+    # Watch for the events to wait for now; mostly nothing changes.
     cdef epoll_event event
     cdef int operation = EPOLL_CTL_MOD if self.watched else EPOLL_CTL_ADD
     if self.fd < 0:
@@ -106,7 +106,7 @@ cdef int link_watch(Link *self, int epoll_fd, uint32_t index) noexcept nogil:
 
 cdef void link_unwatch(Link *self) noexcept nogil:
     # close(2) alone leaves a descriptor watched that a forked child has, too. The child
-    # in its turn shares the epoll: what it took out there, the parent would miss.
+    # shares the epoll: a descriptor that it removed, the parent would miss.
     if self.watched and self.watched_in == current_generation:
         epoll_ctl(self.epoll_fd, EPOLL_CTL_DEL, self.fd, NULL)
     self.watched = 0
@@ -158,7 +158,7 @@ cdef int link_finish_connect(Link *self) noexcept nogil:
         return -EINPROGRESS
     if getsockname(self.fd, <sockaddr *>&ours, &ours_size) != 0:
         return -errno
-    # A loopback port in the ephemeral range on which nobody listens can be connected
+    # A loopback port in the ephemeral range on which no server listens can be connected
     # to itself (TCP simultaneous open): it would echo, and keep the server's port.
     if theirs.ss_family != AF_UNIX and ours_size == theirs_size and (
         memcmp(&ours, &theirs, ours_size) == 0

@@ -4,8 +4,8 @@
 # stand still. So a name, and only a name, is looked up by a short-lived thread, at
 # every (re)connect: a server may have moved. The thread runs no Python: libraries that
 # patch Python's threads (gevent, eventlet) do not reach it, and neither does the end of
-# the interpreter. It tells that it is done through an eventfd, of which every
-# connection that waits for the answer polls a duplicate.
+# the interpreter. When it is done it writes to an eventfd, of which every connection
+# that waits for the answer polls a duplicate.
 #
 # A name has one look-up under way in this process, however many masters, attempts and
 # engines ask for it. A connection that gives up leaves it running; the next attempt
@@ -23,7 +23,7 @@ from libc.string cimport memcpy, memset
 
 cdef enum:
     LONGEST_NAME = 256
-    FRESH_NS = 2_000_000_000     # an answer nobody has used; older ones are not used
+    FRESH_NS = 2_000_000_000     # an unused answer; older ones are not used
 
 cdef struct LookUpState:
     int owners                   # the thread and the LookUp
@@ -49,7 +49,7 @@ cdef class LookUp:
     def __dealloc__(self):
         if self.state == NULL:
             return
-        if self.generation != current_generation:      # no thread owns it here
+        if self.generation != current_generation:      # it has no thread here
             self.state.owners = 1
         look_up_disown(self.state)
 
@@ -57,7 +57,7 @@ cdef class LookUp:
 @cython.final
 @cython.internal
 cdef class LookUps:
-    """The look-ups of this process whose answers nobody has used yet, by name."""
+    """The look-ups of this process with answers that are not used yet, by name."""
 
     cdef dict by_name
 
@@ -166,7 +166,7 @@ cdef int look_ups_forget_stale(int64_t now_ns) except -1:
 
 
 cdef int look_up_forget(LookUp self) except -1:
-    # Its answer is being used: whoever connects from now on asks anew.
+    # Its answer is being used: the next connection looks the name up anew.
     with cython.critical_section(look_ups):
         if look_ups.by_name.get(self.name) is self:
             del look_ups.by_name[self.name]

@@ -1,17 +1,16 @@
-# One master: where its connection stands, and what comes of its replies.
+# One master: its settings, the state of its connection, and its figures.
 #
 # Theory of operation. The states and what leads from one to the next:
 #
 #   CLOSED, BACKOFF --open--> CONNECTING --connected--> HANDSHAKE --done--> READY
 #   any but CLOSED  --lost--> BACKOFF        any --close--> CLOSED
 #
-# A reply pops the oldest of the in_flight, which knows its round. A reply with no debt, one
-# that does not fit its question, or bytes that are not RESP end the connection, for
-# nothing read after them can be trusted. When it ends, the in_flight know what becomes of
-# what is unanswered.
+# A reply pops the oldest entry in flight, which knows its round. A reply without an
+# entry, one that does not fit the command, or bytes that are not RESP end the
+# connection, for nothing read after them can be trusted.
 #
-# Events take bytes and `now_ns`; the driver moves the bytes. What comes before READY
-# stands in opening, what lies between bytes and commands or replies in stream.
+# Events take bytes and `now_ns`; the driver moves the bytes. Each has its file: connect
+# (before READY), io (between bytes and commands or replies), replies, ending.
 
 cimport cython
 from libc.stdint cimport int64_t, uint32_t, uint64_t
@@ -33,19 +32,19 @@ cdef class Counters:
 
 @cython.final
 cdef class Master:
-    """One master's settings, connection and in_flight."""
+    """One master's settings, connection and commands in flight."""
 
     cdef readonly str name           # for messages: without user or password
     cdef readonly int index
     cdef readonly str reason         # why it takes no command now, or ""
     cdef readonly str last_error     # why the last connection ended, or ""
-    cdef readonly ServerInfo server_info        # of the last server seen here
+    cdef readonly ServerInfo server_info     # of the last server seen here
     cdef readonly ServerClock clock
-    cdef bint needs_review                # it has become READY: the engine looks at it once
-    cdef list new_warnings             # what may lose locks here, for the engine to tell
+    cdef bint needs_review           # it has become READY, or has new warnings
+    cdef list new_warnings           # for the engine, to be reported once each
     cdef RestartGuard restart_guard
-    cdef int64_t votes_from_ns       # restart guard: asked for no vote before
-    cdef str identity                # its run id, or whom its marker names, or None
+    cdef int64_t votes_from_ns       # restart guard: gets no vote before
+    cdef str identity                # its run id, or the name in its marker, or None
     cdef uint32_t samples[SAMPLES]   # its last round trips in us
     cdef uint32_t sample_count
     cdef object settings             # an Endpoint
@@ -63,8 +62,8 @@ cdef class Master:
     cdef int failures                # connections in a row that came to nothing
     cdef int64_t client_id           # the server's of this connection; 0: not known
     cdef bint may_eval               # its user may; else scripts go by their hash alone
-    cdef list lost_ids               # of connections that ended with replies owed...
-    cdef str lost_run_id             # ...by the server with this run id
+    cdef list lost_ids              # of connections that ended with replies outstanding
+    cdef str lost_run_id             # ...of the server with this run id
     cdef int64_t heard_ns            # when a reply was last taken
     cdef bint has_received             # this connection has received something
     cdef bint is_proven              # this connection has answered a round
@@ -121,14 +120,15 @@ cdef tuple master_state_and_reason(Master self):
 cdef tuple master_health(Master self):
     cdef int i
     with cython.critical_section(self):
-        server_info, clock, reason = self.server_info, self.clock, self.reason or self.last_error
+        server_info, clock = self.server_info, self.clock
+        reason = self.reason or self.last_error
     samples = sorted([self.samples[i] for i in range(master_sample_count(self))])
     return self.name, MasterState(self.state_code), reason, server_info, clock, samples
 
 
 cdef int master_set_reason(Master self, str reason) except -1:
-    # Why it takes no command now. Other threads than the leader read this, without the
-    # GIL too: never a bare write. (So with what was learnt of the server, below.)
+    # Why it takes no command now. Threads that do not lead read this, without the GIL
+    # too: never a bare write. (The same holds for server_info.)
     with cython.critical_section(self):
         self.reason = reason
     return 0
@@ -155,7 +155,7 @@ cdef int master_set_state(Master self, int state) except -1:
 
 
 cdef int master_add_warnings(Master self, list texts) except -1:
-    # For the engine to tell, once each.
+    # For the engine to report, once each.
     if texts:
         self.new_warnings += texts
         self.needs_review = True

@@ -1,4 +1,7 @@
-# HEADER-REPLIES
+# Replies: each pops the oldest entry in flight, and becomes a vote of its round, or the
+# end of the connection.
+#
+# From below: master_on_handshake_reply (connect).
 
 from libc.stdint cimport int64_t, uint32_t
 
@@ -41,8 +44,8 @@ cdef int master_on_definite(
 ) except -1:
     round_on_vote(round, self.index, vote, said, True, now_ns)
     if entry.is_second and round.operation_code <= OPERATION_EXTEND:
-        # What the first connection was given has been, or may still be executed: an
-        # answer to the second, an error too, says nothing about it.
+        # The command on the first connection has been executed, or may still be: an
+        # answer to the second, an error too, proves nothing about it.
         round_on_sent(round, self.index)
     return 0
 
@@ -71,7 +74,7 @@ cdef int master_on_time(
 cdef int master_on_strange_reply(
     Master self, InFlightEntry entry, Round round, object reply, int64_t now_ns
 ) except -1:
-    # No server answers so to what we asked: it is the answer to something else, and
+    # No server answers our command in this way: it is the reply to something else, and
     # each reply behind it would be read as the one before.
     round_on_vote(round, self.index, VOTE_FAILED, reply_text(reply), False, now_ns)
     if round.operation_code == OPERATION_RELEASE:
@@ -99,7 +102,7 @@ cdef int master_on_failed_reply(
         return master_on_forbidden_release(self, entry, round, reply, now_ns)
     if round.operation_code == OPERATION_RELEASE and text_is_of_now(str(reply)):
         return master_on_busy_release(self, entry, round, reply, now_ns)
-    # An error reply says that the command did nothing: it is as definite as a no.
+    # An error reply means that the command did nothing: it is as definite as a no.
     return master_on_definite(
         self, entry, round, VOTE_FAILED, reply_text(reply), now_ns
     )
@@ -110,7 +113,7 @@ cdef int master_on_forbidden_release(
 ) except -1:
     # The ACL has changed, or forbids a key that it lets us SET. Where it is a command,
     # no lock may be taken here any more: the next handshake finds out, or has the
-    # right back (and the script loaded again), and then the release goes out, once.
+    # right back (and the script loaded again), and then the release is sent, once.
     cdef bint is_command = text_forbids_command(str(reply))
     cdef bint is_first = entry.key_until_ns == NEVER_NS
     said = reply_text(reply)
@@ -131,8 +134,8 @@ cdef int master_on_forbidden_release(
 cdef int master_on_busy_release(
     Master self, InFlightEntry entry, Round round, object reply, int64_t now_ns
 ) except -1:
-    # Somebody's slow script runs there: nothing is done until it has ended. The next
-    # handshake succeeds then, and the release goes out behind it.
+    # A slow script runs there: the server does nothing else until it has ended. The
+    # next handshake succeeds then, and the release is sent behind it.
     said = reply_text(reply)
     round_on_vote(round, self.index, VOTE_FAILED, said, False, now_ns)
     deferred_add(self.in_flight, round, entry.key_until_ns, entry.is_second)
@@ -141,6 +144,6 @@ cdef int master_on_busy_release(
 
 cdef void master_count_late(Master self, Round round, int64_t now_ns) noexcept:
     self.counters.late_replies += 1
-    # Only where the round waited for it in vain: others were just not read before.
+    # Only where the round waited for it in vain: other late replies were not read yet.
     if round.cells[self.index].vote == VOTE_SILENT:
         self.late_us = (now_ns - round.opened_ns) // 1000

@@ -1,8 +1,9 @@
-# The restart guard: when a master may vote. Pure, what a server said in and a time out.
+# The restart guard: when a master may vote. Pure: the server's answers and a time in,
+# another time out.
 #
 # A master that lost its keys has forgotten its votes, so with a `max_ttl` it gets none
 # until every lease from before has ended (the "delayed restart" of the Redlock page).
-# That it lost them is seen by any of these, and the latest end counts:
+# Any of these shows that it lost them, and the latest end counts:
 #
 #   uptime      it has been up for less than max_ttl. Two readings of a wall clock: a
 #               step forward makes it too high, and a server that was up and empty all
@@ -14,9 +15,9 @@
 #               it, which all clients with a max_ttl keep: those without a memory, too.
 #
 # Time is counted on our own clock, from a server's answer on. A reconnection never
-# makes it shorter. Not seen: what happens behind a connection that stands all the
-# while (FLUSHALL); a quarantine that ends early because the server's wall clock steps
-# forward; two servers that take turns under one name, each with its own marker.
+# makes it shorter. Not seen: changes behind a connection that stands all the while
+# (FLUSHALL); a quarantine that ends early because the server's wall clock steps
+# forward; two servers that alternate under one name, each with its own marker.
 
 cimport cython
 from libc.stdint cimport int64_t
@@ -24,13 +25,13 @@ from libc.stdint cimport int64_t
 
 @cython.final
 cdef class RestartGuard:
-    """What one client knows of the servers that it met under one name."""
+    """What one client has seen of the servers under one name."""
 
     cdef int64_t max_ttl_ns          # 0: no restart guard
     cdef int64_t until_ns            # from when on the master may vote
     cdef str cause                   # why not before; None: its uptime
-    cdef bint has_met                # it has been READY before...
-    cdef str identity                # ...and this was the server's, None: not told
+    cdef bint has_met                # a server has been READY here...
+    cdef str identity              # ...and this was its run id or marker; None: unknown
 
 
 cdef RestartGuard restart_guard_new(int64_t max_ttl_ns):
@@ -45,7 +46,9 @@ cdef int restart_guard_on_ready(
     cdef int64_t whole_ns = now_ns + self.max_ttl_ns + NS_PER_S
     if self.max_ttl_ns == 0:
         return 0
-    restart_guard_hold_until(self, restart_guard_until_ns(server_info, self.max_ttl_ns, now_ns), None)
+    restart_guard_hold_until(
+        self, restart_guard_until_ns(server_info, self.max_ttl_ns, now_ns), None
+    )
     if mark is not None and mark.left_ms >= 0:
         restart_guard_hold_until(
             self, now_ns + (mark.left_ms + 1) * NS_PER_MS,
@@ -54,19 +57,25 @@ cdef int restart_guard_on_ready(
     if mark is not None and mark.error is not None and not mark.is_forbidden:
         restart_guard_hold_until(self, whole_ns, "may be restarted: it keeps no marker")
     if self.has_met and identity != self.identity:
-        restart_guard_hold_until(self, whole_ns, "restarted or replaced: its run id is new")
+        restart_guard_hold_until(
+            self, whole_ns, "restarted or replaced: its run id is new"
+        )
     self.has_met = True
     self.identity = identity
     return 0
 
 
-cdef void restart_guard_hold_until(RestartGuard self, int64_t until_ns, str cause) noexcept:
+cdef void restart_guard_hold_until(
+    RestartGuard self, int64_t until_ns, str cause
+) noexcept:
     if until_ns > self.until_ns:
         self.until_ns = until_ns
         self.cause = cause
 
 
-cdef int64_t restart_guard_until_ns(ServerInfo server_info, int64_t max_ttl_ns, int64_t now_ns) except -1:
+cdef int64_t restart_guard_until_ns(
+    ServerInfo server_info, int64_t max_ttl_ns, int64_t now_ns
+) except -1:
     # From when on a server may vote, by its uptime at now_ns. That is
     # the difference of two clock readings cut to whole seconds (genRedisInfoString in
     # server.c), so it is up to 1 s too high or too low: hence the second on top.
@@ -75,11 +84,15 @@ cdef int64_t restart_guard_until_ns(ServerInfo server_info, int64_t max_ttl_ns, 
     if max_ttl_ns == 0:
         return 0
     if server_info.uptime_s is not None:
-        uptime_ns = min(<int64_t>server_info.uptime_s, <int64_t>1_000_000_000) * NS_PER_S
+        uptime_ns = NS_PER_S * min(
+            <int64_t>server_info.uptime_s, <int64_t>1_000_000_000
+        )
     return max(<int64_t>0, now_ns + max_ttl_ns + NS_PER_S - uptime_ns)
 
 
-cdef str restart_guard_text(RestartGuard self, ServerInfo server_info, int64_t ready_at_ns, int64_t now_ns):
+cdef str restart_guard_text(
+    RestartGuard self, ServerInfo server_info, int64_t ready_at_ns, int64_t now_ns
+):
     left_s = (self.until_ns - now_ns) / 1e9
     if self.cause is not None:
         return f"{self.cause}, votes in {left_s:.1f} s"

@@ -1,9 +1,8 @@
 # TLS for one master: an SSLObject between two memory buffers, no socket.
 #
-# What the master says goes in as plain text and comes out as records for the link;
-# what the link received goes in as records and comes out as plain text for the reader.
-# So everything else (one write per master, polling without the GIL, owed replies) is as
-# it is without TLS.
+# Commands go in as plain text and come out as records for the link; bytes that the link
+# received go in as records and come out as plain text for the reader. So all else (one
+# write per master, polling without the GIL, the commands in flight) is as without TLS.
 
 cimport cython
 
@@ -15,7 +14,7 @@ cdef class TlsSession:
     cdef object session         # ssl.SSLObject
     cdef object incoming, outgoing      # ssl.MemoryBIO
     cdef readonly bint is_established
-    cdef readonly list unencrypted   # plain text that waits to be encrypted
+    cdef readonly list unencrypted   # plain text that waits for the handshake
 
     def __init__(self, context, server_hostname):
         from ssl import MemoryBIO
@@ -59,7 +58,7 @@ cdef class TlsSession:
 
 
 cdef str tls_error_text(object error):
-    # The library's own reason, and what it mostly means.
+    # The library's own reason, and its usual cause.
     reason = getattr(error, "verify_message", "") or getattr(error, "reason", None)
     text = f"TLS: {reason or error}".replace("_", " ").lower().replace("tls:", "TLS:")
     if "wrong version" in text or "record layer" in text:
@@ -68,5 +67,5 @@ cdef str tls_error_text(object error):
 
 
 cdef str tls_reason(object error):
-    # Why TLS ends the connection; None for what is not its doing.
+    # Why TLS ends the connection; None where the error is not one of TLS.
     return tls_error_text(error) if isinstance(error, (OSError, ValueError)) else None

@@ -2,13 +2,12 @@
 #
 # What each operation sends is looked up in the table of scripts.
 
-cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memcpy, memset
 
 
-# All that a command holds besides its resource, token and script: array and bulk heads,
+# The size of a command without its resource, token and script: array and bulk heads,
 # fixed words, numbers. Reserved once; the pieces are then copied without a check.
 cdef enum:
     COMMAND_OVERHEAD = 256
@@ -16,7 +15,7 @@ cdef enum:
 
 
 cdef int check_keys(tuple keys) except -1:
-    # What is copied without a check must be bytes.
+    # They are copied without a further check, so they must be bytes.
     if not keys:
         raise ValueError("no keys")
     for key in keys:
@@ -160,7 +159,7 @@ cdef int command_of_round(
 
 
 cdef bytes command_encode(tuple words):
-    # Any other command; for the handshake, where nobody counts nanoseconds.
+    # Any other command; for the handshake, where nanoseconds do not count.
     return b"".join(
         [b"*%d\r\n" % len(words)] + [b"$%d\r\n%b\r\n" % (len(w), w) for w in words]
     )

@@ -1,17 +1,17 @@
-# What a new connection says first: pure, replies in and bytes out.
+# The first commands of a new connection: pure, replies in and bytes out.
 #
 # HELLO goes alone, because its answer decides how the rest is spoken: a server before
-# Redis 6 has no HELLO, and gets AUTH and RESP2. (One that knows no command of a client
-# that has not logged in says NOAUTH: Valkey 9 does so where HELLO is renamed.) The rest
-# is one write: AUTH (only there), SELECT, CLIENT SETNAME, INFO, SCRIPT LOAD, and a
-# script that tries what a release needs (rights). The three before it may fail: a
-# server whose ACL forbids them still locks; scripts are then loaded by EVAL when first
-# needed, and nothing is known of the server (server_info). Last, where there is a `max_ttl`,
-# the marker is asked for, which takes the run id that INFO told (guard).
+# Redis 6 has no HELLO, and gets AUTH and RESP2. (Valkey 9 answers an unknown command of
+# a client that has not logged in with NOAUTH, also where HELLO is renamed.) The rest is
+# one write: AUTH (only there), SELECT, CLIENT SETNAME, INFO, SCRIPT LOAD, and a script
+# that tries what a release needs (rights). The three before it may fail: a server whose
+# ACL forbids them still locks; scripts are then loaded by EVAL when first needed, and
+# nothing is known of the server (server_info). Last, where there is a `max_ttl`, the
+# marker is asked for, which takes the run id from INFO (marker).
 #
-# A server that loads its data or runs somebody's slow script answers HELLO, and refuses
-# all that a lock needs. Its connection cannot be used yet: the releases that wait for
-# it would be refused as well, and nobody would send them again.
+# A server that loads its data or runs a slow script answers HELLO, and refuses all that
+# a lock needs. Its connection cannot be used yet: the releases that wait for it would
+# be refused as well, and would not be sent again.
 
 cimport cython
 
@@ -34,13 +34,13 @@ cdef class Handshake:
     cdef int db
     cdef bytes client_name
     cdef tuple scripts
-    cdef Script probe, marker    # None: not asked
+    cdef Script probe, marker    # None: left out
     cdef int64_t max_ttl_ns      # 0: no marker
     cdef list awaited            # (command name, whether its failure ends it), in order
     cdef Rights rights
     cdef readonly ServerInfo server_info
-    cdef readonly int64_t client_id      # the server's of this connection; 0: not told
-    cdef readonly Mark mark      # None: not asked
+    cdef readonly int64_t client_id      # the server's, of this connection; 0: unknown
+    cdef readonly Mark mark      # None: left out
     cdef readonly bint is_done
     cdef readonly str failure    # why the connection cannot be used, or None
 

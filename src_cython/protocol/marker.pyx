@@ -1,4 +1,7 @@
-# HEADER-MARKER
+# The marker of the restart guard, as a command and as its reply: pure.
+#
+# A key on each server names the run id of its keeper, and another one the quarantine of
+# a server that has lost its keys. How they are used stands in restart_guard.
 
 cimport cython
 from libc.stdint cimport int64_t
@@ -9,8 +12,8 @@ cdef int64_t LONGEST_LEFT_MS = 1_000_000_000_000_000      # in ns far inside of 
 
 
 cdef tuple marker_command(Script script, ServerInfo server_info, int64_t max_ttl_ns):
-    # A server that does not tell its run id gets one that is drawn: it is good for
-    # seeing that two names are one server, and that the marker has gone.
+    # A server without a run id in its INFO gets one that is drawn: good enough to see
+    # that two names are one server, and that the marker has gone.
     cdef int64_t span_ms = -(-(max_ttl_ns + NS_PER_S) // NS_PER_MS)
     if server_info.run_id is None:
         name, kind = b"drawn:" + draw_token(), b"any"
@@ -24,11 +27,11 @@ cdef tuple marker_command(Script script, ServerInfo server_info, int64_t max_ttl
 
 @cython.final
 cdef class Mark:
-    """What came of asking a server for its marker."""
+    """A server's answer to the marker script."""
 
-    cdef readonly str holder         # whom the marker names; None: not told
+    cdef readonly str holder         # the name in the marker; None: unknown
     cdef readonly int64_t left_ms    # of the quarantine; < 0: none stands
-    cdef readonly str error          # why it cannot be lease_state, or None
+    cdef readonly str error          # why it cannot be kept, or None
     cdef readonly bint is_forbidden  # by an ACL: for good, and not at this moment
 
     def __init__(self, reply):
@@ -43,7 +46,7 @@ cdef class Mark:
         self.is_forbidden = text_forbids(self.error)
 
     def warning(self):
-        """Say what is lost where the marker cannot be lease_state, or None."""
+        """Name the loss of safety where the marker cannot be kept, or None."""
         if self.error is None:
             return None
         text = f"cannot keep the marker {MARKER_KEY.decode()} ({self.error}): "

@@ -4,8 +4,8 @@
 #   REPLY_OF_SET     OK           GRANTED
 #   REPLY_OF_SET     nil          TAKEN      the key exists: NX refused
 #   REPLY_OF_SCRIPT  1            GRANTED    our token was found; of an ACQUIRE: no key
-#   REPLY_OF_SCRIPT  0            TAKEN      gone, or another's; of an ACQUIRE: one exists
-#   REPLY_OF_INSPECT [nil, ms]    GRANTED    nobody holds it there
+#   REPLY_OF_SCRIPT  0            TAKEN      gone, or another's; of an ACQUIRE: a key
+#   REPLY_OF_INSPECT [nil, ms]    GRANTED    the key is free there
 #   REPLY_OF_INSPECT [token, ms]  TAKEN
 #   any              error        FAILED     NOSCRIPT is repeated first, by the master
 #   any              else         FAILED     and nothing is known of its effect
@@ -32,7 +32,7 @@ cdef bint reply_is_giant(int *scan, const char *data, size_t size) noexcept:
     # Whether an array or a map of a million elements is announced: no reply to our
     # commands is one. hiredis makes the whole list at once: of 10^9 elements it has
     # 8 GB, which takes seconds to give back. (Within a bulk string it would be a false
-    # alarm: nobody's token has a line that begins so.)
+    # alarm: no token has a line that begins so.)
     cdef const char *at = data
     cdef const char *end = data + size
     cdef int where = scan[0]
@@ -116,8 +116,9 @@ cdef int vote_of(int kind, object reply) noexcept:
 
 
 cdef int vote_of_second(int operation, int vote) noexcept:
-    # Of what was sent on an earlier connection, too. A release that finds nothing now
-    # has found it then: it was sent only where the key could stand.
+    # The vote of a command that was sent on an earlier connection, too. A release that
+    # finds nothing now has deleted the key then: it was sent only where the key could
+    # stand.
     if operation == OPERATION_RELEASE and vote == VOTE_TAKEN:
         return VOTE_GRANTED
     return vote

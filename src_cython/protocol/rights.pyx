@@ -1,15 +1,15 @@
-# What the user of a connection may not do: pure, error replies in, texts out.
+# The rights of a connection's user: pure, error replies in, texts out.
 #
 # A user that may SET and may not run the release takes locks that stand until their
 # ttl. So the handshake runs a script without keys, by its source and by its hash, which
 # tries the commands of the release: NOPERM is then about the command and never about a
-# key that this user has nothing to do with. (All servers look at the command before
-# they look at its keys: Redis 6.2 and 7.0, Valkey 9.1.) Other errors forbid nothing.
+# key that is forbidden to this user. (All servers check the command before its keys:
+# Redis 6.2 and 7.0, Valkey 9.1.) Other errors forbid nothing.
 
 cimport cython
 
-# What stands in the errors of Redis 6.0 and later, and of Valkey: of a command as such
-# (the second inside of a script, before Redis 7.2), and of anything.
+# Texts in the errors of Redis 6.0 and later, and of Valkey: about a command as such
+# (the second inside of a script, before Redis 7.2), and about anything.
 cdef tuple OF_COMMANDS = (
     "permissions to run the", "can't run this command",
 )
@@ -19,7 +19,7 @@ cdef tuple OF_ALL = (
 
 
 cdef bint text_forbids(str text):
-    # Whether the ACL is why a command was refused, or what it does in a script.
+    # Whether an ACL has refused a command, or a command inside of a script.
     return any([words in text for words in OF_ALL])
 
 
@@ -30,7 +30,7 @@ cdef bint text_forbids_command(str text):
 
 @cython.final
 cdef class Rights:
-    """What the answers of one handshake say about the right to run scripts."""
+    """The right to run scripts, from the answers of one handshake."""
 
     cdef str no_evalsha, no_eval, no_load, no_command     # the server's text, or None
 
@@ -45,8 +45,8 @@ cdef class Rights:
             elif name == "EVAL" and is_forbidden:
                 self.no_eval = reply_text(reply)
         elif type(reply) is list:      # of the probe: what was refused inside of it
-            for said in reply:
-                text = said.decode("utf-8", "replace") if type(said) is bytes else ""
+            for error in reply:
+                text = error.decode("utf-8", "replace") if type(error) is bytes else ""
                 if text_forbids_command(text):
                     self.no_command = text[:SHOWN_REPLY_LENGTH]
 

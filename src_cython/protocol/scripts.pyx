@@ -13,7 +13,7 @@ cimport cython
 cdef enum:
     REPLY_OF_SET = 0         # OK: done; nil: refused, the key exists
     REPLY_OF_SCRIPT = 1      # 1: done; 0: refused, and nothing was changed
-    REPLY_OF_INSPECT = 2     # [nil, ms]: nobody holds the key; [token, ms]
+    REPLY_OF_INSPECT = 2     # [nil, ms]: the key is free; [token, ms]: it is held
 
 cdef enum:
     OPERATIONS = 4

@@ -1,8 +1,8 @@
-# What a server says of itself at connect: pure, the bytes of INFO in, server_info out.
+# Server info: a server's INFO at connect, and its clock. Pure: replies in, values out.
 #
-# Three uses. Safety: by its run id and uptime a master that has forgotten its votes is
-# seen (guard); and two masters that are one server have one vote, not two. Advice:
-# set-ups that lose locks are reported once. Health: what people ask first.
+# Three uses. Safety: its run id and uptime show a master that has forgotten its votes
+# (restart_guard); and two masters that are one server have one vote, not two. Advice:
+# set-ups that lose locks are reported once. Health: the first questions of an operator.
 
 cimport cython
 from libc.stdint cimport int64_t
@@ -10,7 +10,7 @@ from libc.stdint cimport int64_t
 
 @cython.final
 cdef class ServerInfo:
-    """What one server said in INFO; None where it did not."""
+    """The fields of one server's INFO; None where they are missing."""
 
     cdef readonly str run_id
     cdef readonly object uptime_s      # int: whole seconds
@@ -21,21 +21,21 @@ cdef class ServerInfo:
     cdef readonly bint has_memory_limit
 
     def __init__(self, info):
-        said = {}
+        fields = {}
         if isinstance(info, bytes):
             for line in info.decode("utf-8", "replace").split("\r\n"):
                 name, colon, value = line.partition(":")
                 if colon:
-                    said[name] = value
-        self.run_id = said.get("run_id") or None
-        uptime = said.get("uptime_in_seconds", "")[:20]
+                    fields[name] = value
+        self.run_id = fields.get("run_id") or None
+        uptime = fields.get("uptime_in_seconds", "")[:20]
         self.uptime_s = int(uptime) if uptime.isdecimal() else None
-        self.version = said.get("valkey_version") or said.get("redis_version")
-        self.role = said.get("role")
-        mode = said.get("redis_mode") or said.get("server_mode")
-        self.mode = "cluster" if said.get("cluster_enabled") == "1" else mode
-        self.policy = said.get("maxmemory_policy")
-        self.has_memory_limit = said.get("maxmemory", "0") != "0"
+        self.version = fields.get("valkey_version") or fields.get("redis_version")
+        self.role = fields.get("role")
+        mode = fields.get("redis_mode") or fields.get("server_mode")
+        self.mode = "cluster" if fields.get("cluster_enabled") == "1" else mode
+        self.policy = fields.get("maxmemory_policy")
+        self.has_memory_limit = fields.get("maxmemory", "0") != "0"
 
     def refusal(self):
         """Say why this server must not vote at all, or None."""
@@ -47,7 +47,7 @@ cdef class ServerInfo:
         return None
 
     def warnings(self):
-        """List what about this server can lose locks."""
+        """List the properties of this server that can lose locks."""
         found = []
         if self.role == "slave" or self.role == "replica":
             found.append("is a replica: give the masters, independent of each other")
@@ -67,7 +67,7 @@ cdef class ServerInfo:
 
 
 cdef str server_info_warning(ServerInfo server_info):
-    # What is lost where a server does not tell who it is, or None.
+    # The loss of safety where a server withholds its run id or uptime, or None.
     if server_info.run_id is not None and server_info.uptime_s is not None:
         return None
     return (
@@ -79,7 +79,7 @@ cdef str server_info_warning(ServerInfo server_info):
 
 cdef enum:
     CLOCK_EVERY_NS = 5_000_000_000
-    CLOCK_NEAR_NS = 100_000_000        # a reply read later tells too little
+    CLOCK_NEAR_NS = 100_000_000        # a reply read later is too inexact
     LATEST_S = 9_000_000_000           # of 64 bits of ns; the year 2255
 
 

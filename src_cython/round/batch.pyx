@@ -1,16 +1,19 @@
-# Many rounds at once, each on its own, and one caller who waits for all of them.
+# A batch: many rounds at once, each on its own, and one caller that waits for all.
 #
 # A batch hands its rounds to the engine in the order given and keeps a window of them
-# under way, so that what is queued for a master, and how long the last of a window
-# waits behind the others, has a bound however long the list is. Where rounds finish,
-# the next ones are opened: each has a t0, a verdict and a validity of its own.
+# under way, so that the bytes queued for a master, and the wait of the last of a window
+# behind the others, have a bound however long the list is. Where rounds finish, the
+# next ones are opened: each has a t0, a verdict and a validity of its own.
 #
 # Where a quorum of connections is missing one round waits for it, alone: the others
-# follow when it is finished. Acquires are one question to the caller: when too few
-# could answer one of them, or too late, all are undone, so the rest is not asked.
-# Releases go out whatever became of others, and wait for connections once, not each.
+# follow when it is finished. Acquires succeed or fail together for the caller: when too
+# few could answer one of them, or too late, all are undone, so the rest is not sent.
+# Releases are sent whatever became of others, and wait for connections once, not each.
 #
-# Like a round a batch waits for nothing: the one who waits is its `waiter`.
+# A batch itself blocks nowhere: its `waiter` is woken at its end.
+#
+# From below: engine_submit, engine_submit_at_once (admission), engine_withdraw
+# (outcome).
 
 cimport cython
 from libc.stdint cimport int64_t
@@ -28,11 +31,11 @@ cdef class Batch:
     """Rounds of one kind that are run together, each on its own."""
 
     cdef readonly list rounds
-    cdef readonly bint is_finished       # nobody has to wait for it any more
+    cdef readonly bint is_finished       # the wait for it is over
     cdef readonly Round failure          # the first that ended UNREACHABLE or TOO_LATE
     cdef bint is_submitted
     cdef bint is_withdrawn
-    cdef object waiter                   # who is woken then, or None
+    cdef object waiter                   # to be woken then, or None
     cdef Py_ssize_t next                 # the first that is not submitted
     cdef int window
     cdef int under_way
@@ -61,7 +64,8 @@ cdef class Batch:
 cdef int batch_submit(
     Engine engine, Batch self, object waiter, int64_t now_ns
 ) except -1:
-    # Open as many as the window has room for; the waiter is told when all are finished.
+    # Open as many as the window has room for; the waiter is woken when all are
+    # finished.
     self.is_submitted = True
     self.waiter = waiter
     batch_go_on(engine, self, now_ns)
@@ -95,7 +99,7 @@ cdef int batch_on_finished(
     self.bytes_under_way -= round_size(round)
     if self.failure is None and round.verdict_code >= VERDICT_UNREACHABLE:
         self.failure = round
-    # Not one by one: commands that are queued together go out in one write.
+    # Not one by one: commands that are queued together are sent in one write.
     if self.next < len(self.rounds) and 2 * self.under_way <= self.window:
         batch_go_on(engine, self, now_ns)
     return batch_report_finished(engine, self)
@@ -120,7 +124,7 @@ cdef int batch_report_finished(Engine engine, Batch self) except -1:
 
 
 cdef bint batch_expired_before_told(Batch self, int64_t now_ns) noexcept:
-    # Check every validity again when the caller is told.
+    # Check every validity again at the return to the caller.
     cdef Round round
     for each in self.rounds:
         round = <Round>each
@@ -130,8 +134,8 @@ cdef bint batch_expired_before_told(Batch self, int64_t now_ns) noexcept:
 
 
 cdef int batch_withdraw(Engine engine, Batch self, int64_t now_ns) except -1:
-    # The caller will not hear of it: what any of the rounds took is undone, what was
-    # not sent never is, except releases, which go out all the same.
+    # The caller has given it up: locks that its rounds took are undone, rounds not sent
+    # yet never are, except releases, which are sent all the same.
     self.waiter = None
     self.is_submitted = True      # a request for it may still be on its way
     self.is_withdrawn = self.is_finished = engine.has_batch = True
@@ -142,7 +146,7 @@ cdef int batch_withdraw(Engine engine, Batch self, int64_t now_ns) except -1:
 
 
 cdef void batch_give_up(Batch self, Round failure) noexcept:
-    # Nobody is told, and nothing more of it is sent: in a forked child.
+    # In a forked child: nothing more of it is sent, and no waiter woken.
     self.waiter = None
     self.is_withdrawn = self.is_finished = True
     if self.failure is None:

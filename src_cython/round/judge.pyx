@@ -13,39 +13,39 @@
 #   deadline                              every PENDING becomes SILENT, judged again
 #   anything else                         OPEN
 #
-# So GONE of a release, and the loss of a lease, is never said where those who did not
-# say no are a quorum: one of three may never have had the key (it was away when it was
-# taken), another be silent for a moment, and the key still stand on a majority.
+# So GONE of a release, and the loss of a lease, is never reported where the masters
+# that did not refuse are a quorum: one of three may never have had the key (it was away
+# when it was taken), another be silent for a moment, and the key still stand on a
+# majority.
 #
 # The quorum is of the configured masters, never of the reachable ones. The slowest
 # master is not waited for, except by INSPECT, which closes when all have answered, and
 # by a release that has to be repeated on one of them, because the master did not know
 # its script or because the connection was cut: the others will hardly be better off,
-# and a master that is not heard is sent nothing again. (Not so inside another step, as
-# in a signal handler: a master whose replies that step is taking is not read here.)
+# and to a master that is not read nothing is sent again. (Not so inside another step,
+# as in a signal handler: a master is not read here while that step takes its replies.)
 #
 # A verdict never changes, with one exception: `round_confirm` turns WON into TOO_LATE
-# when the validity ran out before the caller could be told (a paused process). After
+# when the validity ran out before the return to the caller (a paused process). After
 # the verdict, answers that come late are still counted in their cell, where that is
 # PENDING, SILENT, or FAILED without an answer: a lease gains a vote, a report becomes
 # truer, and no decision depends on it. (Such a FAILED cell can gain an answer while the
-# round is open, too: from a release that was carried to the next connection.) A second
+# round is open, too: from a release that was deferred to the next connection.) A second
 # answer of one master is an illegal event and changes nothing.
 #
 # `may_hold` is the set of masters on which the key may stand because of this round: a
-# SET was sent, and nothing heard since says that it was refused. It is what a
-# roll-back must reach, and a lost connection does not clear it: unknown is not failed.
+# SET was sent, and no answer since shows that it was refused. A roll-back must reach
+# them all, and a lost connection does not clear the set: unknown is not failed.
 # Of an EXTEND it is the set of masters that may still give the key this ttl, even after
 # they granted a later one on another connection: the lease asks.
-# A release inherits the set and clears what is confirmed; what is left when a
-# connection is lost is carried to the next one.
+# A release inherits the set and clears the masters that confirm; where a connection is
+# lost, the release is deferred to the next one.
 #
-# A round that somebody waits for puts itself into `closed_list` when it closes; the engine
-# finishes it from there (confirmed, or rolled back) and wakes the waiter.
+# A round that the engine runs puts itself into its `closed_list` when it closes; the
+# engine finishes it from there (confirmed, or rolled back) and wakes the waiter.
 #
-# A round is of one key, its resource, or of several, its `keys`: all or nothing on each
-# master, by one script, under one token. A vote is on all of them, so nothing here asks
-# which it is: what the key may do above, any of the keys may do.
+# One key or several: a vote is on all of them, so the rules are the same. Where "the
+# key" may stand, any of the keys may.
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
@@ -56,7 +56,7 @@ cdef void round_on_sent(Round self, int master) noexcept:
 
 
 cdef int round_on_vote(
-    Round self, int master, int vote, object said, bint is_definite, int64_t now_ns
+    Round self, int master, int vote, object detail, bint is_definite, int64_t now_ns
 ) except -1:
     cdef VoteCell *cell = &self.cells[master]
     if not self.is_opened or not VOTE_GRANTED <= vote <= VOTE_FAILED:
@@ -74,8 +74,8 @@ cdef int round_on_vote(
         )
         if round_is_settled(self, vote):
             self.may_hold &= ~(<uint64_t>1 << master)
-    if said is not None or self.details is not None:
-        round_note(self, master, said)
+    if detail is not None or self.details is not None:
+        round_note(self, master, detail)
     if self.verdict_code == VERDICT_OPEN:
         round_judge(self, now_ns)
         round_report_closed(self)
@@ -105,7 +105,8 @@ cdef void round_wait_for_all(Round self) noexcept:
 cdef bint round_may_repeat(Round self) noexcept:
     # Whether the command may be sent to a master once more. An ACQUIRE only before its
     # roll-back, or the release of its lease: behind those it would leave keys standing.
-    # What an overused token did, never: it would come behind the SET of the next use.
+    # A command under an overused token, never: it would come behind the SET of the next
+    # use.
     if round_is_overused(self):
         return False
     return self.operation_code != OPERATION_ACQUIRE or (
@@ -113,11 +114,11 @@ cdef bint round_may_repeat(Round self) noexcept:
     )
 
 
-cdef int round_note(Round self, int master, object said) except -1:
+cdef int round_note(Round self, int master, object detail) except -1:
     with cython.critical_section(self):
         if self.details is None:
             self.details = [None] * self.master_count
-        self.details[master] = said
+        self.details[master] = detail
     return 0
 
 
@@ -137,7 +138,7 @@ cdef int round_on_deadline(Round self, int64_t now_ns) except -1:
 
 
 cdef int round_give_up(Round self, str reason, int64_t now_ns) except -1:
-    # Nobody waits for it any more: UNREACHABLE, whatever was heard until now.
+    # Its caller is gone: UNREACHABLE, whatever the votes until now.
     cdef int i
     if not self.is_opened:
         round_open(self, now_ns)
@@ -200,8 +201,8 @@ cdef void round_confirm(Round self, int64_t now_ns) noexcept:
 
 
 cdef bint round_expired_before_told(Round round, int64_t now_ns) noexcept:
-    # Check the validity again when the caller is told: by now it may be over, and then
-    # what was won has to be withdrawn.
+    # Check the validity again at the return to the caller: by now it may be over, and
+    # then the locks that were won have to be withdrawn.
     if round.verdict_code != VERDICT_WON:
         return False
     round_confirm(round, now_ns)

@@ -1,5 +1,10 @@
-# One question to all masters: its terms, its votes, its verdict. The rules by which
-# votes and the time become a verdict stand in judge.
+# A round: one command to all masters, with its terms, its votes and its verdict. The
+# rules by which votes and the time become a verdict stand in judge.
+#
+# A round is of one key, its resource, or of several, its `keys`: all or nothing on each
+# master, by one script, under one token.
+#
+# From below: round_* (judge).
 
 cimport cython
 from cpython.bytes cimport PyBytes_GET_SIZE
@@ -42,7 +47,7 @@ cdef struct VoteCell:
 @cython.final
 @cython.freelist(64)
 cdef class Round:
-    """One question to all masters, its votes, and what they come to."""
+    """One command to all masters, its votes, and their verdict."""
 
     cdef readonly bytes resource         # the key; of several, the first
     cdef readonly tuple keys             # of bytes, sorted and distinct; None: one key
@@ -54,12 +59,12 @@ cdef class Round:
     cdef readonly uint64_t may_hold
     cdef public int64_t left_ns          # of the caller's timeout; 0: a single try,
     #                                      which may take its time; < 0: no limit
-    cdef public int attempt                  # which of its acquire, from 1
-    cdef readonly object lease_state            # the lease's: see keep()
+    cdef public int attempt                  # number within its acquire, from 1
+    cdef readonly object lease_state     # see keep_lease_state
     cdef bint is_submitted               # given to the engine
     cdef readonly bint is_finished       # closed, and confirmed or rolled back
-    cdef list closed_list                      # where it goes when it closes, or None
-    cdef object waiter                   # who is woken then, or None
+    cdef list closed_list                # where it goes when it closes, or None
+    cdef object waiter        # to be woken then: a follower, a future, a Batch; or None
     cdef list details                       # per master: error text or detail, or None
     cdef tuple token_uses                      # of TokenUse; None: its token is our own
     cdef VoteCell *cells                 # `few`, or allocated where those are too few
@@ -73,7 +78,7 @@ cdef class Round:
     cdef readonly bint is_opened
     cdef readonly bint is_withheld       # not sent: an earlier use is not settled
     cdef readonly bint may_settle        # by replies on connections that live
-    cdef bint is_connecting              # asks nothing: waits for connections alone
+    cdef bint is_connecting              # sends nothing: waits for connections alone
     cdef bint is_rolled_back
     cdef bint needs_all                  # closed by all answers or by time alone
     cdef bint is_reentrant                   # begun inside a step of the same thread
@@ -106,7 +111,7 @@ cdef class Round:
 
     @property
     def operation(self):
-        """What is asked."""
+        """The operation that the round asks for."""
         return Operation(self.operation_code)
 
     @property
@@ -128,21 +133,21 @@ cdef class Round:
     def votes(self):
         """List (Vote, text or detail or None, ms until it came or None) per master."""
         with cython.critical_section(self):      # late votes still come in
-            said = self.details
+            details = self.details
         return [
             (
                 Vote(self.cells[i].vote),
-                None if said is None else said[i],
+                None if details is None else details[i],
                 self.cells[i].answered_us / 1e3 if self.cells[i].answered_us else None,
             )
             for i in range(self.master_count)
         ]
 
-    def keep_lease_state(self, thing):
-        """Keep one thing for the lease, in one step: return what was lease_state first."""
+    def keep_lease_state(self, state):
+        """Keep the lease's state, in one step; return the one that was kept first."""
         with cython.critical_section(self):
             if self.lease_state is None:
-                self.lease_state = thing
+                self.lease_state = state
             return self.lease_state
 
     def open(self, int64_t now_ns):
@@ -154,17 +159,17 @@ cdef class Round:
         round_check_master(self, master)
         round_on_sent(self, master)
 
-    def on_vote(self, int master, int vote, said, bint is_definite, int64_t now_ns):
+    def on_vote(self, int master, int vote, detail, bint is_definite, int64_t now_ns):
         """Take a master's answer; is_definite: it came from the master itself."""
         round_check_master(self, master)
-        round_on_vote(self, master, vote, said, is_definite, now_ns)
+        round_on_vote(self, master, vote, detail, is_definite, now_ns)
 
     def on_deadline(self, int64_t now_ns):
         """Stop waiting."""
         round_on_deadline(self, now_ns)
 
     def confirm(self, int64_t now_ns):
-        """Check the validity again, just before the caller is told."""
+        """Check the validity again, just before the return to the caller."""
         round_confirm(self, now_ns)
 
 

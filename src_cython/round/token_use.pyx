@@ -1,7 +1,7 @@
 # The uses of a token that the caller gave: none begins before the last one is settled.
 #
-# A token from the kernel is used once, so whatever of an earlier round arrives late
-# finds nothing to delete. A token that is given again for the same key has no such
+# A token from the kernel is used once, so a late command of an earlier round finds
+# nothing to delete. A token that is given again for the same key has no such
 # protection: a release that was delayed deletes the live lock. Where the caller gives
 # the tokens (`new_token`), the engine keeps one TokenUse for each pair of key and
 # token, from the ACQUIRE to the answer to its last RELEASE. The next ACQUIRE with the
@@ -10,17 +10,16 @@
 #   TAKEN, and not sent, while the lease of the last one is valid, or the round open:
 #     its roll-back could not tell the keys of one from those of the other;
 #   refused, and not sent, while fewer than a quorum of masters are settled: it ends
-#     UNREACHABLE with `is_withheld`, and the caller is told to give another token;
+#     UNREACHABLE with `is_withheld`, and the error asks the caller for another token;
 #   sent otherwise, except to masters that lost a connection with something of the pair
 #     unanswered: it may still be executed, from a socket's buffer, when such a server
-#     wakes. They are asked again LATE_NS after their next connection is ready.
+#     goes on. They get the next command LATE_NS after their next connection is ready.
 #
-# What is owed on a connection that lives does no harm: it is executed before the new
-# SET, and is not repeated behind it (NOSCRIPT), because a use that was followed by
-# another is over: nothing more is sent for it. Its lease, if somebody still has it, is
-# gone.
+# Commands in flight on a connection that lives do no harm: they are executed before the
+# new SET, and are not repeated behind it (NOSCRIPT), because a use that was followed by
+# another is over: nothing more is sent for it. Its lease, if it is still held, is gone.
 #
-# Without given tokens `engine.uses` is None, and nothing of this is done.
+# Without given tokens `engine.token_uses` is None, and nothing of this is done.
 
 cimport cython
 from libc.stdint cimport int64_t
@@ -111,7 +110,7 @@ cdef bint token_use_is_late(
 
 
 cdef bint token_use_is_done(TokenUse self, int64_t now_ns) noexcept:
-    # Whether nothing of it can stand, and nobody can ask for it any more.
+    # Whether none of its keys can stand, and no call can refer to it any more.
     if self.release is not None:
         return not self.release.may_hold or now_ns >= token_use_end_ns(self.release)
     if self.acquire is not None:
@@ -156,7 +155,7 @@ cdef bint round_is_overused(Round self) noexcept:
 
 
 cdef int round_on_dropped(Round self, int master, int64_t now_ns) except -1:
-    # A connection was lost that owed the answer to this round.
+    # A connection was lost with this round in flight.
     if self.token_uses is not None:
         for use in self.token_uses:
             (<TokenUse>use).dropped[master] = now_ns

@@ -47,7 +47,7 @@ cdef void work_set_waiter(object work, object waiter) noexcept:
 
 
 cdef bint work_has_validity(object work) noexcept:
-    # Whether a validity has to be checked, which takes a look at the clock.
+    # Whether a validity has to be checked, which costs a reading of the clock.
     return type(work) is Batch or (<Round>work).operation_code <= OPERATION_EXTEND
 
 

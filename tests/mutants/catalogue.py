@@ -171,14 +171,13 @@ MUTANTS = (
         (
             Edit(
                 "src_cython/master/io.pyx",
-                "    # The debt first: bytes without an entry would shift every later "
+                "    # The entry first: bytes without one would shift every later "
                 "reply.\n",
-                "    cdef InFlight in_flight = self.in_flight\n"
-                "    while in_flight.count and in_flight.entries[in_flight.first].round and (\n"
-                "        (<Round>in_flight.entries[in_flight.first].round).verdict_code\n"
-                "        != VERDICT_OPEN\n"
-                "    ):\n"
-                "        in_flight_round(in_flight_pop(in_flight))\n",
+                "    while self.in_flight.count and (\n"
+                "        in_flight_at(self.in_flight, 0) is not None\n"
+                "    ) and in_flight_at(self.in_flight, 0).verdict_code != "
+                "VERDICT_OPEN:\n"
+                "        in_flight_round(in_flight_pop(self.in_flight))\n",
             ),
         ),
         REPLIES,
@@ -295,10 +294,10 @@ MUTANTS = (
             Edit(
                 "src_cython/master/replies.pyx",
                 "    if entry.is_second and round.operation_code <= OPERATION_EXTEND:\n"
-                "        # What the first connection was given has been",
+                "        # The command on the first connection has been",
                 "    if vote != VOTE_FAILED and entry.is_second and "
                 "round.operation_code <= OPERATION_EXTEND:\n"
-                "        # What the first connection was given has been",
+                "        # The command on the first connection has been",
             ),
         ),
         ASKED_AGAIN,
@@ -815,7 +814,7 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/master/ending.pyx",
-                "            master_on_lost(self, handshake_silence(self), now_ns)\n",
+                "            master_on_lost(self, master_silence_text(self), now_ns)\n",
                 "            master_on_cut(self, self.reason, now_ns)\n",
             ),
         ),
@@ -936,8 +935,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/drivers/leader.pyx",
-                "    return self.greenlet == 0 or greenlet_hub_caller() in (0, self.greenlet)",
-                "    return True",
+                "    return self.greenlet == 0 or (",
+                "    return True or (",
             ),
         ),
         ("tests/faults/test_greenlets.py",),

@@ -54,7 +54,7 @@ class Driver:
         self._requests: list[tuple[str, Round | None]] = []
         self._waiting: list[Worker] = []
 
-    # --- blocking_run -------------------------------------------------------------------
+    # --- blocking_run -----------------------------------------------------------------
 
     def run(self, worker: Worker, round: Round) -> Steps:
         """Run a round until it is closed; a lost one is rolled back."""
@@ -137,7 +137,7 @@ class Driver:
                 self._requests.remove((RUN, round))
             self._elect()
 
-    # --- blocking_abandon ---------------------------------------------------------------
+    # --- blocking_abandon -------------------------------------------------------------
 
     def undo(self, round: Round) -> None:
         """Roll back a round whose caller will not get it; a release is sent."""
@@ -155,7 +155,7 @@ class Driver:
         if round is not None and not self._engine.is_closed:
             by_hand_withdraw(self._engine, round, self._process._now_ns())
 
-    # --- blocking_close -----------------------------------------------------------------
+    # --- blocking_close ---------------------------------------------------------------
 
     def close(self, worker: Worker) -> Steps:
         """Close all connections; wait for the releases that are still owed."""
