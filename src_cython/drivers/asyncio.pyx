@@ -206,7 +206,7 @@ cdef class AsyncioDriver:
         asyncio_end_acquires(self, "the interpreter ends")
 
     def shut(self):
-        """Close all connections; what is under way ends UNREACHABLE, "closed".
+        """Close all connections; rounds under way end UNREACHABLE, "closed".
 
         Blocks for the replies of masters that answer: there are none to wait for but
         where close() was interrupted.

@@ -83,7 +83,7 @@ def by_hand_lost(Engine engine not None, int index, str reason, int64_t now_ns):
 def by_hand_pass_time(
     Engine engine not None, int64_t now_ns, uint64_t quiet=<uint64_t>-1
 ):
-    """Do what is due, all that came having been read: end rounds and waits, give up
+    """Do all that is due, all that came having been read: end rounds and waits, give up
     connections that take too long among the masters without an event."""
     engine_on_time(engine, now_ns, quiet)
 

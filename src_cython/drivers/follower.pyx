@@ -31,7 +31,7 @@ cdef class Follower:
     cdef int kind
     cdef bint is_done
     cdef bint is_waiting                # asleep: not leading, in no signal handler
-    cdef bint is_waking                  # woken because it is done, not yet awake
+    cdef bint is_waking                 # woken because it is done, not yet awake
     cdef bint is_elected                # to lead, and it has not led since
     cdef bint is_posted                 # the lock is free: a free one is not freed
     cdef int64_t timeout_ns

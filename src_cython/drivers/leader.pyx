@@ -35,7 +35,7 @@
 # their own there.
 #
 # When the interpreter ends, a daemon thread stops at the moment at which it next wants
-# the GIL, and never gives the mutex back. `leader_at` tells the last thread where that
+# the GIL, and never gives the mutex back. `leader_at` shows the last thread where that
 # leader is: IN_SYSTEM, still in its system calls without the GIL; OUT_OF_SYSTEM, and so
 # stopped between two steps; or HAS_GIL, stopped in the middle of anything.
 
@@ -71,7 +71,7 @@ cdef class Leadership:
     cdef int leader_at
     cdef Waker waker
     cdef list followers                 # queued, not yet taken
-    cdef list waiting                   # all whose threads are in blocking_follow
+    cdef list waiting                   # all with a thread in blocking_follow
     cdef Follower elected               # woken to lead next, not yet awake
     cdef Wakeups wakeups                # of those that are done
 
@@ -149,7 +149,7 @@ cdef int leader_leave(Leadership self) except -1:
         PyThread_release_lock(self.mutex)
         if not wakeups_are_under_way(self.wakeups):      # else the last of them does
             leader_elect(self)
-    elif self.greenlet != 0:      # the outer step may wait in the hub for what is done
+    elif self.greenlet != 0:      # the outer step may wait in the hub for this work
         self.waker.is_sleeping = 1
         waker_wake(&self.waker)
     return 0

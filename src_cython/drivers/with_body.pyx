@@ -1,8 +1,8 @@
 # Leaving a with body, and undoing an acquire: by functions that no signal can precede.
 #
 # CPython runs signal handlers at the first instruction of a Python function, at a jump
-# back and after a call into C (ceval.c, CHECK_EVAL_BREAKER). What a handler raises at
-# the first one stands before any `try` of that function: between the body of a with
+# back and after a call into C (ceval.c, CHECK_EVAL_BREAKER). An exception raised at
+# the first one comes before any `try` of that function: between the body of a with
 # block and the first line of its `__exit__` Ctrl-C left a key for its ttl. A function
 # of C has no instructions, so no signal is looked at between the body's end and the
 # `try` below, nor in the handling of an exception from it: attributes of slots are

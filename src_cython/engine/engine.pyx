@@ -8,7 +8,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 @cython.final
 cdef class Engine:
-    """The connections to N masters, shared by everybody in this process."""
+    """The connections to N masters, shared by all threads of this process."""
 
     cdef readonly Counters counters
     cdef readonly bint is_closed
@@ -20,7 +20,7 @@ cdef class Engine:
     cdef pollfd polled[MAX_MASTERS + 1]    # and the waker
     cdef int master_count
     cdef int quorum
-    cdef Link *send_order[MAX_MASTERS]        # in the order of writing and reading
+    cdef Link *send_order[MAX_MASTERS]     # in the order of writing and reading
     cdef Scripts scripts
     cdef Buffer command                    # reused by the next one to be queued
     cdef int64_t connect_timeout_ns
@@ -30,9 +30,9 @@ cdef class Engine:
     cdef list closed                       # rounds that have closed, to be finished
     cdef bint has_batch                    # queued: more than sockets take at once
     cdef list by_hand                      # simulator: masters to connect; else None
-    cdef Leadership leadership                      # the threads that share this engine
+    cdef Leadership leadership             # the threads that share this engine
     cdef bint servers_may_be_same          # compat: databases of one server
-    cdef dict token_uses                      # (key, token): TokenUse; None: own tokens
+    cdef dict token_uses                   # (key, token): TokenUse; None: own tokens
     cdef Py_ssize_t sweep_at               # uses, from how many on they are looked at
     cdef object driver                     # of the event loop that drives it, or None
     cdef object __weakref__

@@ -161,7 +161,7 @@ cdef bint links_are_quiet(Link **links, int count) noexcept nogil:
 
 
 cdef void links_receive(Link **links, int count) noexcept nogil:
-    # Read what is there, polled or not.
+    # Read all open links, polled or not.
     cdef int i
     for i in range(count):
         if links[i].phase == LINK_OPEN and not links[i].is_parsing and (

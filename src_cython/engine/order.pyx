@@ -2,7 +2,7 @@
 #
 # A server on the core of its client begins to run within our send(2), while those on
 # other cores can work next to us. So they are written to first, and the one that holds
-# us up comes last. The kernel tells on which core the last packet of a connection was
+# us up comes last. The kernel knows on which core the last packet of a connection was
 # taken in: over loopback that is the core on which the server sent it. Of a remote one
 # it is the core of an interrupt, and any order is as good.
 #

@@ -20,8 +20,8 @@ cdef enum:
     # with six others was seen to stand still for more than 20 ms.
     QUIET_NS = 100_000_000
     QUIET_MOST_NS = 1_000_000_000
-    UNDO_NS = 1_000_000_000          # for what was interrupted, has failed, is dropped
-    SHUT_NS = 100_000_000            # in a loop's turn: its close() was interrupted
+    UNDO_NS = 1_000_000_000          # for work that was interrupted, failed or dropped
+    SHUT_NS = 100_000_000            # inside a task: the loop's close() was interrupted
     OPEN_AGAIN_NS = 1_000_000_000    # for a release after close()
     # More for each reply: a server takes some 2 us for one, a busy machine far more.
     REPLY_NS = 50_000

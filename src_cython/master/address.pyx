@@ -1,4 +1,4 @@
-# Where a master is: literal addresses, unix paths, and what a name look-up found.
+# Where a master is: literal addresses, unix paths, and the results of a name look-up.
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING

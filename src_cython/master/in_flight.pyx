@@ -51,7 +51,7 @@ cdef class InFlight:
     cdef int master                  # its index
     cdef Link *link                  # gets the count
     cdef Counters counters
-    cdef InFlightEntry *entries        # a ring of capacity, a power of two
+    cdef InFlightEntry *entries      # a ring of capacity, a power of two
     cdef uint32_t first, count, capacity
     cdef uint32_t closed             # so many of the oldest need no deadline
     cdef list deferred               # of DeferredRelease, for the next connection

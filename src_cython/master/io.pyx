@@ -150,7 +150,7 @@ cdef int master_append(Master self, bytes data) except -1:
 
 
 cdef int master_on_received(Master self, bytes data, int64_t now_ns) except -1:
-    """Take what the link received: plain text, or records of TLS."""
+    """Take bytes that the link received: plain text, or records of TLS."""
     self.has_received = True
     if self.tls is None:
         return master_on_bytes(self, data, now_ns)

@@ -43,7 +43,7 @@ cdef bint link_wants_to_write(Link *self) noexcept nogil:
 
 
 cdef bint link_is_caught_up(Link *self) noexcept nogil:
-    # Whether what was received seems to hold the reply to the last command: all but a
+    # Whether the bytes received seem to hold the reply to the last command: all but a
     # few of our replies are one line. A guess, to know when to stop reading; a wrong
     # one costs a system call.
     cdef size_t i
@@ -169,7 +169,7 @@ cdef int link_finish_connect(Link *self) noexcept nogil:
 
 
 cdef void link_send(Link *self) noexcept nogil:
-    # Hands over what the socket takes; the rest goes when it is writable again.
+    # Hand over as much as the socket takes; the rest goes when it is writable again.
     cdef ssize_t sent
     while buffer_length(&self.outgoing) > 0:
         sent = send(
@@ -186,7 +186,7 @@ cdef void link_send(Link *self) noexcept nogil:
 
 
 cdef void link_receive(Link *self) noexcept nogil:
-    # One read, into an empty buffer. What is left in the socket is seen by the next
+    # One read, into an empty buffer. Bytes left in the socket are seen by the next
     # poll; a second read to find EAGAIN would cost a call in every round.
     cdef ssize_t size = recv(self.fd, self.incoming, INCOMING_CAPACITY, MSG_DONTWAIT)
     if size > 0:

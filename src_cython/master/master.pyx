@@ -22,7 +22,7 @@ cdef enum:
 
 @cython.final
 cdef class Counters:
-    """What happened since the engine was made."""
+    """Counts of events since the engine was made."""
 
     cdef readonly int64_t rounds, won, taken, unreachable, too_late
     cdef readonly int64_t rolled_back, late_replies, repeated_scripts
@@ -65,14 +65,14 @@ cdef class Master:
     cdef list lost_ids              # of connections that ended with replies outstanding
     cdef str lost_run_id             # ...of the server with this run id
     cdef int64_t heard_ns            # when a reply was last taken
-    cdef bint has_received             # this connection has received something
+    cdef bint has_received           # this connection has received something
     cdef bint is_proven              # this connection has answered a round
     cdef int64_t ready_at_ns
     cdef int64_t lost_at_ns
     cdef int64_t retry_at_ns
     cdef int64_t give_up_at_ns       # of connect(2) or handshake
     cdef int64_t connect_timeout_ns
-    cdef bint is_between_replies     # what comes next is the beginning of one
+    cdef bint is_between_replies     # the next byte begins one
     cdef size_t unparsed             # bytes fed since the last whole reply
     cdef int scan                    # of reply_is_giant
     cdef uint64_t jitter

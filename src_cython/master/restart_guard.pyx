@@ -25,7 +25,7 @@ from libc.stdint cimport int64_t
 
 @cython.final
 cdef class RestartGuard:
-    """What one client has seen of the servers under one name."""
+    """One client's memory of the servers under one name."""
 
     cdef int64_t max_ttl_ns          # 0: no restart guard
     cdef int64_t until_ns            # from when on the master may vote

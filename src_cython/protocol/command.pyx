@@ -1,6 +1,6 @@
 # The commands of the rounds and of the handshake, as RESP: pure, bytes out.
 #
-# What each operation sends is looked up in the table of scripts.
+# Which command an operation sends is looked up in the table of scripts.
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint64_t

@@ -90,7 +90,7 @@ cdef class Handshake:
         return b"" if self.awaited or self.failure is not None else self._conclude()
 
     def warnings(self):
-        """List what may lose locks because this user may not see or do it."""
+        """List the missing rights of this user that may lose locks."""
         found = [self.rights.refusal(), self.rights.warning()]
         if self.is_done and self.max_ttl_ns:
             found.append(server_info_warning(self.server_info))

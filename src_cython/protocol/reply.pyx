@@ -1,4 +1,4 @@
-# A reply -> a vote: the closed table. What is not in it is a failed vote with its text.
+# A reply -> a vote: the closed table. Any other reply is a failed vote with its text.
 #
 #   kind (scripts)   reply        vote
 #   REPLY_OF_SET     OK           GRANTED

@@ -44,7 +44,7 @@ cdef class Rights:
                 self.no_evalsha = reply_text(reply)
             elif name == "EVAL" and is_forbidden:
                 self.no_eval = reply_text(reply)
-        elif type(reply) is list:      # of the probe: what was refused inside of it
+        elif type(reply) is list:      # of the probe: the commands refused inside of it
             for error in reply:
                 text = error.decode("utf-8", "replace") if type(error) is bytes else ""
                 if text_forbids_command(text):

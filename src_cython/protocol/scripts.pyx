@@ -1,4 +1,4 @@
-# THE TABLE of what a round sends: operation x keys -> command, arguments, reply.
+# THE TABLE of the commands of a round: operation x keys -> script, arguments, reply.
 #
 # A new operation, or a script of another one, is one row of ROWS and one argument of
 # Scripts. The key is the resource and the value is the token, without prefix: whatever

@@ -59,14 +59,14 @@ cdef class Round:
     cdef readonly uint64_t may_hold
     cdef public int64_t left_ns          # of the caller's timeout; 0: a single try,
     #                                      which may take its time; < 0: no limit
-    cdef public int attempt                  # number within its acquire, from 1
+    cdef public int attempt              # number within its acquire, from 1
     cdef readonly object lease_state     # see keep_lease_state
     cdef bint is_submitted               # given to the engine
     cdef readonly bint is_finished       # closed, and confirmed or rolled back
     cdef list closed_list                # where it goes when it closes, or None
     cdef object waiter        # to be woken then: a follower, a future, a Batch; or None
-    cdef list details                       # per master: error text or detail, or None
-    cdef tuple token_uses                      # of TokenUse; None: its token is our own
+    cdef list details                    # per master: error text or detail, or None
+    cdef tuple token_uses                # of TokenUse; None: its token is our own
     cdef VoteCell *cells                 # `few`, or allocated where those are too few
     cdef VoteCell few[FEW_MASTERS]
     cdef uint8_t counts[5]               # by vote
@@ -81,7 +81,7 @@ cdef class Round:
     cdef bint is_connecting              # sends nothing: waits for connections alone
     cdef bint is_rolled_back
     cdef bint needs_all                  # closed by all answers or by time alone
-    cdef bint is_reentrant                   # begun inside a step of the same thread
+    cdef bint is_reentrant               # begun inside a step of the same thread
 
     def __cinit__(
         self, int operation, bytes resource not None, bytes token not None,

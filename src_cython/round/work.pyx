@@ -23,7 +23,7 @@ cdef bint work_is_finished(object work) noexcept:
 
 
 cdef bint work_is_release(object work) noexcept:
-    # What is sent although the engine is closed.
+    # Releases are sent although the engine is closed.
     if type(work) is Round:
         return (<Round>work).operation_code == OPERATION_RELEASE
     rounds = (<Batch>work).rounds
