@@ -1,4 +1,4 @@
-"""The blocking driver of one process, mirrored: src_cython/threads.pyx and wait.pyx.
+"""The blocking driver of one process, mirrored: drivers/blocking_roles and engine/step.
 
 What is mirrored is who calls the engine and when: one worker leads, the others leave
 requests and wait, or lead in their turn; `close` waits for what is owed. Whatever is
@@ -232,7 +232,7 @@ class Driver:
                 if connection is not None:
                     connection.send(data)
 
-    # --- crowd.pyx --------------------------------------------------------------------
+    # --- leader.pyx -------------------------------------------------------------------
 
     def _ask(self, kind: str, round: Round | None) -> None:
         self._requests.append((kind, round))
