@@ -3,7 +3,7 @@
 # There, many greenlets share one native thread, and a system call that sleeps freezes
 # them all. So a greenlet never sleeps in the kernel: it looks at its descriptors
 # without waiting, and lets the hub watch them while other greenlets run. Greenlets lead
-# and follow as threads do (leadership.pyx), each under its own identity: a greenlet
+# and follow as threads do (leader), each under its own identity: a greenlet
 # that calls while another one of its thread leads is a follower. (By the thread's
 # identity it would seem to be a signal handler inside the leader's step, and leave in
 # the wrong order.)

@@ -11,12 +11,12 @@
 #   ELECTED  `is_elected`: woken to try the mutex, and to lead
 #   DONE     `is_done`: its round is finished; it is woken in its order (wakeups)
 #
-#   QUEUED --sleeps--> ASLEEP     leader_await, also once its work was taken
-#   ASLEEP --slice over--> QUEUED     it tries the mutex by itself
-#   ASLEEP --the leader leaves--> ELECTED     leader_elect; while wake-ups are under
-#                                 way, the last thread that is woken does it
-#   ELECTED --another one leads--> ASLEEP     that one elects again
-#   any --its round is finished--> DONE
+#   QUEUED  --leader_await-->       ASLEEP    its work may be taken before or after
+#   ASLEEP  --end of a slice-->     QUEUED    it tries the mutex by itself
+#   ASLEEP  --the leader leaves-->  ELECTED   leader_elect; while wake-ups are under
+#                                             way, the last thread woken elects
+#   ELECTED --another one leads-->  ASLEEP    that one elects again
+#   any     --round is finished-->  DONE
 #
 # Nothing is lost in between, because both sides check twice: a thread tries the mutex
 # once more after it was queued, a leader looks for followers once more after it gave

@@ -6,9 +6,9 @@
 # next ones are opened: each has a t0, a verdict and a validity of its own.
 #
 # Where a quorum of connections is missing one round waits for it, alone: the others
-# follow when it is finished. Acquires succeed or fail together for the caller: when too
-# few could answer one of them, or too late, all are undone, so the rest is not sent.
-# Releases are sent whatever became of others, and wait for connections once, not each.
+# follow when it is finished. Acquires are one call: when too few could answer one of
+# them, or too late, all are undone, so the rest is not sent. Releases are sent whatever
+# became of others, and wait for connections once, not each.
 #
 # A batch itself blocks nowhere: its `waiter` is woken at its end.
 #
