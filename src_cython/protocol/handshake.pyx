@@ -149,7 +149,8 @@ cdef class Handshake:
 cdef int64_t client_id_of(object hello) except -1:
     # From the reply to HELLO: a map, or in RESP2 a list of its names and values.
     if type(hello) is list:
-        hello = dict(zip(hello[::2], hello[1::2]))
+        pairs = zip(hello[::2], hello[1::2])
+        hello = {name: value for name, value in pairs if type(name) is bytes}
     client_id = hello.get(b"id")
     if type(client_id) is not int or not 0 < client_id < NEVER_NS:
         return 0
