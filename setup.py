@@ -22,7 +22,7 @@ if os.environ.get("FASTREDLOCK_SANITIZE") == "1":
 core = Extension(
     "fastredlock._core",
     ["src_cython/_core.pyx"],
-    depends=sorted(glob("src_cython/*.p[yx][xdi]")),
+    depends=sorted(glob("src_cython/**/*.p[yx][xdi]", recursive=True)),
     extra_compile_args=compile_args,
     extra_link_args=link_args,
 )
@@ -36,7 +36,7 @@ setup(
             "auto_pickle": False,  # a socket cannot be pickled
             "autotestdict": False,
             "language_level": 3,
-            "freethreading_compatible": True,  # the reasons: src_cython/crowd.pyx
+            "freethreading_compatible": True,  # reasons: src_cython/drivers/leader.pyx
             "embedsignature": True,
             "embedsignature.format": "clinic",
         },

@@ -1,57 +1,80 @@
 # cython: language_level=3
-"""The engine under fastredlock: no policy, no public names.
+"""The engine under fastredlock: no policy, no public names. A table of contents.
 
-How a lock is taken, in the order of the files below. The caller's token and ttl become
-one RESP buffer (command), which goes to the socket of every master before any reply is
-read (link, stream, engine); the driver polls with the GIL released until the round is
-closed (wait); bytes become replies and replies become votes (reply); votes and the
-time become a verdict and a validity (round).
+How a lock is taken, in the order of the files below. The table of scripts tells what a
+round sends (protocol/scripts); command makes one RESP buffer of it, which goes to the
+link of every master before any reply is read (engine/sending, engine/exchange); a
+driver polls with the GIL released until the round is closed; bytes become replies
+(master/io), replies become votes (protocol/reply, master/replies), and votes and the
+time become a verdict and a validity (round/judge).
 
-`command`, `reply`, `round`, `debts` and `master` never see a clock or a descriptor:
-they are given bytes and `now_ns`. Functions that may run without the GIL are `noexcept`
-and return 0 or -errno; the driver turns that into a vote or an exception. Nothing here
-imports from fastredlock; the exceptions raised are OSError, ValueError (ClosedError),
-MemoryError and RuntimeError (StateError).
+A file uses only names from the files above it; the few from below are named at its head
+("From below"). A function's name begins with its folder's or its file's name.
+
+The parts marked [pure] never see a clock or a descriptor: they are given bytes and
+`now_ns`. Functions that may run without the GIL are `noexcept` and return 0 or -errno;
+the driver turns that into a vote or an exception. Nothing here imports from
+fastredlock; the exceptions raised are OSError, ValueError (ClosedError), MemoryError
+and RuntimeError (StateError).
 """
 
 from system cimport *
 
-include "types.pxi"     # the words
-include "clock.pyx"     # time, tokens, fork generation
-include "buffer.pyx"    # bytes to be sent
-include "command.pyx"   # what is asked, as RESP                          [pure]
-include "round.pyx"     # votes and time -> verdict and validity          [pure]
-include "uses.pyx"      # tokens that the caller gives, and gives again  [pure]
-include "question.pyx"  # what a round asks, by which script              [pure]
-include "reply.pyx"     # a reply -> a vote                               [pure]
-include "link.pyx"      # one descriptor: open, send, receive
-include "address.pyx"   # literal addresses, unix paths
-include "lookup.pyx"    # host names, each in a native thread
-include "facts.pyx"     # what a server says of itself                   [pure]
-include "rights.pyx"    # what our user may not do there                 [pure]
-include "guard.pyx"     # when a master may vote that lost its votes     [pure]
-include "handshake.pyx"  # what a new connection says first               [pure]
-include "tls.pyx"       # records in, plain text out, and back
-include "debts.pyx"     # replies owed to us, releases owed to a master   [pure]
-include "master.pyx"    # one master: its state, and what comes of replies
-include "opening.pyx"   # from an address to READY; back-off
-include "stream.pyx"    # commands and bytes out, bytes and whole replies in
-include "hub.pyx"       # waiting where gevent or eventlet has patched the program
-include "request.pyx"   # what a thread asks of the one that leads
-include "word.pyx"      # how threads hear, one after the other
-include "crowd.pyx"     # the threads that share an engine
-include "turns.pyx"     # in which order the masters are written to and read
-include "engine.pyx"    # the N masters: start, roll back, reopen
-include "given.pyx"     # rounds whose token the caller gave
-include "batch.pyx"     # many rounds under way, one who waits for all   [pure]
-include "admission.pyx"  # rounds come in and go out; what is due            [pure]
-include "wait.pyx"      # bytes to and from the sockets, poll
-include "settlement.pyx"  # the replies that are waited for before something ends
-include "threads.pyx"   # blocking callers: one leads, the others wait
-include "closing.pyx"   # close(), and a release after it
-include "takeover.pyx"  # an engine that was left in the middle of anything
-include "future.pyx"    # what a task awaits
-include "loop.pyx"      # awaiting callers: an event loop drives
-include "context.pyx"   # a lease is left, an acquire undone: no signal in between
-include "exit.pyx"      # the end of the interpreter
-include "events.pyx"    # the same without sockets: simulator, fuzzer
+include "types.pxi"                     # operations, votes, verdicts, states
+include "clock.pyx"                     # time, tokens, fork generation
+include "buffer.pyx"                    # bytes to be sent
+
+include "protocol/scripts.pyx"          # operation x keys -> script, reply      [pure]
+include "round/round.pyx"               # one command to all masters             [pure]
+include "round/token_use.pyx"           # tokens that the caller gives           [pure]
+include "round/judge.pyx"               # votes and time -> verdict, validity    [pure]
+include "protocol/command.pyx"          # a round -> RESP                        [pure]
+include "protocol/reply.pyx"            # a reply -> a vote                      [pure]
+include "protocol/server_info.pyx"      # INFO, and the server's clock           [pure]
+include "protocol/rights.pyx"           # the ACL of a connection's user         [pure]
+include "protocol/marker.pyx"           # the key that shows a lost memory       [pure]
+include "protocol/handshake.pyx"        # the first commands of a connection     [pure]
+
+include "master/link.pyx"               # one descriptor: open, send, receive
+include "master/address.pyx"            # literal addresses, unix paths
+include "master/lookup.pyx"             # host names, each in a native thread
+include "master/tls.pyx"                # records in, plain text out, and back
+include "master/restart_guard.pyx"      # when a master may vote again           [pure]
+include "master/deferred.pyx"           # releases for the next connection       [pure]
+include "master/in_flight.pyx"          # commands sent and not answered         [pure]
+include "master/master.pyx"             # one master: its state
+include "master/ending.pyx"             # its connection ends; back-off
+include "master/io.pyx"                 # commands -> bytes, bytes -> replies
+include "master/replies.pyx"            # each reply, to its round
+include "master/connect.pyx"            # from an address to READY
+
+include "drivers/greenlet_hub.pyx"      # waiting under gevent or eventlet
+include "drivers/waker.pyx"             # ends the poll of a leader
+include "drivers/follower.pyx"          # a thread's work for the leader
+include "drivers/wakeups.pyx"           # followers are woken one after the other
+include "drivers/leader.pyx"            # the threads that share an engine
+
+include "engine/order.pyx"              # in which order masters are written and read
+include "engine/engine.pyx"             # the N masters
+include "engine/connections.pyx"        # opened, counted, closed
+include "engine/review.pyx"             # warnings, and masters that must not vote
+include "engine/sending.pyx"            # a round's commands, and its roll-back
+include "engine/given_tokens.pyx"       # rounds with a token that the caller gave
+include "round/batch.pyx"               # many rounds, one caller                [pure]
+include "round/work.pyx"                # a round or a batch                     [pure]
+include "engine/admission.pyx"          # a round is opened; the next due time
+include "engine/outcome.pyx"            # a round is confirmed, or withdrawn
+include "engine/exchange.pyx"           # bytes to and from the sockets, poll
+include "engine/takeover.pyx"           # after a fork, or a thread that was stopped
+include "engine/step.pyx"               # one step of a blocking driver
+include "engine/settlement.pyx"         # replies to be read before something ends
+include "engine/close.pyx"              # close(), and a release after it
+
+include "drivers/blocking_roles.pyx"    # to lead, or to follow
+include "drivers/blocking.pyx"          # the blocking driver
+include "drivers/asyncio_future.pyx"    # the future of a round, or of a delay
+include "drivers/asyncio.pyx"           # the asyncio driver
+include "drivers/asyncio_loop.pyx"      # ...and its loop
+include "drivers/with_body.pyx"         # a with body is left: no signal in between
+include "drivers/interpreter_exit.pyx"  # the end of the interpreter
+include "drivers/by_hand.pyx"           # without sockets: simulator, fuzzer

@@ -20,6 +20,14 @@ def now_ns():
     return clock_ns()
 
 
+cdef void sleep_ns(int64_t duration_ns) noexcept:
+    cdef timespec duration
+    duration.tv_sec = duration_ns // NS_PER_S
+    duration.tv_nsec = duration_ns % NS_PER_S
+    with nogil:
+        nanosleep(&duration, NULL)
+
+
 cdef enum:
     TOKEN_BYTES = 20
 

@@ -49,10 +49,7 @@ def attempts(
         tries += 1
         # A fresh token for every round: the late release of one round must never meet
         # the key of the next.
-        if isinstance(key, bytes):
-            round = engine.new_round(ACQUIRE, key, new_token(), terms)
-        else:
-            round = engine.new_round_of_all(ACQUIRE, key, new_token(), terms)
+        round = engine.new_round(ACQUIRE, key, new_token(), terms)
         round.attempt = tries
         round.left_ns = time_for_round(engine, terms, timeout_ns, left_ns)
         yield round

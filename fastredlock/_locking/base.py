@@ -74,7 +74,7 @@ class BaseLocks:
         token = encode_token(token)
         if isinstance(resource, tuple):
             keys = encode_resources(resource)
-            return engine.new_adopted_of_all(keys, token, terms)
+            return engine.new_adopted(keys, token, terms)
         return engine.new_adopted(encode_resource(resource), token, terms)
 
     def _inspection(self, resource: str | bytes | None) -> Round:

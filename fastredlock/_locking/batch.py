@@ -94,7 +94,7 @@ class ReleaseEach:
                 lease._round
                 if lease is not None
                 and lease._status is None
-                and lease._round.kept is None
+                and lease._round.lease_state is None
                 else None
                 for lease in leases
             ],

@@ -12,10 +12,10 @@ from .._core import (
     Script,
     Scripts,
     StateError,
+    blocking_abandon,
+    blocking_close,
+    blocking_run,
     draw_token,
-    engine_abandon,
-    engine_close,
-    engine_run,
     fork_generation,
     now_ns,
 )
@@ -42,7 +42,7 @@ class BaseDriver:
 
     __slots__ = ("engine", "settings", "warned")
 
-    current: _core.LoopDriver | None = None  # see LoopDriver
+    current: _core.AsyncioDriver | None = None  # see LoopDriver
 
     # A lease reads its clock and its process here: tests set them.
     now_ns = staticmethod(now_ns)
@@ -75,7 +75,7 @@ class Driver(BaseDriver):
         rolls all back.
         """
         try:
-            warnings = engine_run(self.engine, work)
+            warnings = blocking_run(self.engine, work)
         except ClosedError as error:
             raise FastRedlockError(CLOSED) from error
         except StateError as error:
@@ -85,11 +85,11 @@ class Driver(BaseDriver):
 
     def abandon(self, work: Round | Batch) -> None:
         """Roll back a round or a batch whose caller has left; blocks."""
-        engine_abandon(self.engine, work)
+        blocking_abandon(self.engine, work)
 
     def close(self) -> None:
         """Close all connections; blocks for releases not yet confirmed."""
-        engine_close(self.engine, CLOSE_WITHIN_NS)
+        blocking_close(self.engine, CLOSE_WITHIN_NS)
 
 
 def new_engine(settings: Settings) -> Engine:

@@ -61,7 +61,7 @@ class BaseLease:
         return self._asked().ttl_ms / 1000
 
     def _asked(self) -> Terms:
-        made: Extensions | None = self._round.kept
+        made: Extensions | None = self._round.lease_state
         return self._round.terms if made is None else made.terms
 
     @property
@@ -90,7 +90,7 @@ class BaseLease:
     def _valid_until_ns(self) -> int:
         if self._status is not None:
             return 0
-        made: Extensions | None = self._round.kept
+        made: Extensions | None = self._round.lease_state
         if made is not None:
             return min(made.validity_ns)
         return self._round.valid_until_ns
@@ -163,7 +163,7 @@ class BaseLease:
         return release
 
     def _new_release(self) -> Round:
-        made: Extensions | None = self._round.kept
+        made: Extensions | None = self._round.lease_state
         terms = self._round.terms if made is None else made.longest_terms
         return self._driver.engine.new_release(self._round, terms)
 

@@ -29,13 +29,13 @@ class LoopDriver(BaseDriver):
 
     __slots__ = ("current",)
 
-    current: _core.LoopDriver | None
+    current: _core.AsyncioDriver | None
 
     def __init__(self, settings: Settings) -> None:
         self.current = None
         super().__init__(settings)
 
-    def here(self) -> _core.LoopDriver:
+    def here(self) -> _core.AsyncioDriver:
         """Return the core's driver on the running loop; make it at the first use."""
         current = self.current
         try:
@@ -50,15 +50,15 @@ class LoopDriver(BaseDriver):
         return self._take_over(current, loop)
 
     def _take_over(
-        self, old: _core.LoopDriver | None, loop: AbstractEventLoop
-    ) -> _core.LoopDriver:
+        self, old: _core.AsyncioDriver | None, loop: AbstractEventLoop
+    ) -> _core.AsyncioDriver:
         if old is not None and not old.is_over():
             raise FastRedlockError(
                 "this FastRedlock belongs to another event loop, which is still open: "
                 "make one for each loop"
             )
         try:
-            current = _core.LoopDriver(self.engine, loop)
+            current = _core.AsyncioDriver(self.engine, loop)
         except OSError as error:
             raise FastRedlockError(f"cannot be watched by the loop: {error}") from error
         if old is not None:
@@ -66,7 +66,7 @@ class LoopDriver(BaseDriver):
         self.current = current
         return current
 
-    def submit(self, here: _core.LoopDriver, work: Round | Batch) -> RoundFuture:
+    def submit(self, here: _core.AsyncioDriver, work: Round | Batch) -> RoundFuture:
         """Begin a round or a batch; return the future of its end.
 
         Awaited, it returns how many warnings the engine has. Raises FastRedlockError
@@ -80,7 +80,7 @@ class LoopDriver(BaseDriver):
             self.abandon(here, work)
             raise InternalError(f"{REPORT}: {error}") from error
 
-    async def run(self, here: _core.LoopDriver, work: Round | Batch) -> None:
+    async def run(self, here: _core.AsyncioDriver, work: Round | Batch) -> None:
         """Run a round or a batch until it is closed; a lost one is rolled back.
 
         Raises FastRedlockError after close(). A cancellation rolls all back.
@@ -92,7 +92,7 @@ class LoopDriver(BaseDriver):
             self.abandon(here, work)
             raise
 
-    def abandon(self, here: _core.LoopDriver, work: Round | Batch) -> None:
+    def abandon(self, here: _core.AsyncioDriver, work: Round | Batch) -> None:
         """Roll back a round or a batch whose caller has left; does not wait."""
         current = self.current
         if here is current:

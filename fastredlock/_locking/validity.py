@@ -16,10 +16,10 @@ def extensions_of(lease: BaseLease) -> Extensions:
     Threads and signal handlers may make several at the same time: the first to be kept
     is everybody's. (A lock would stay locked in a child forked meanwhile.)
     """
-    made: Extensions | None = lease._round.kept
+    made: Extensions | None = lease._round.lease_state
     if made is None:
         made = Extensions(lease._round.terms, lease._round.valid_until_ns)
-        made = lease._round.keep(made)
+        made = lease._round.keep_lease_state(made)
     return made
 
 

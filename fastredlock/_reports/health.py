@@ -6,7 +6,7 @@ from collections import namedtuple
 
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
-    from .._core import Engine, Facts, MasterState, ServerClock
+    from .._core import Engine, MasterState, ServerClock, ServerInfo
 
 
 class MasterHealth(
@@ -53,7 +53,7 @@ def _health(
     name: str,
     state: MasterState,
     error: str,
-    server_info: Facts,
+    server_info: ServerInfo,
     clock: ServerClock,
     round_trips_us: list[int],
     warnings: tuple[str, ...],

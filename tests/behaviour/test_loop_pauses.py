@@ -242,7 +242,7 @@ def test_memory_when_there_are_many_pairs_then_stays_flat(
         for _ in range(3):
             await asyncio.gather(*[many(i) for i in range(100)])
             assert locks._driver.current is not None
-            while locks._driver.current.owes_replies():  # noqa: ASYNC110
+            while locks._driver.current.awaits_replies():  # noqa: ASYNC110
                 await asyncio.sleep(0.001)  # the slowest masters hold rounds
             gc.collect()
             used.append(sys.getallocatedblocks())

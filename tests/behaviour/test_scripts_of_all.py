@@ -282,7 +282,7 @@ def run(locks: FastRedlock, round: Round) -> Verdict:
 @pytest.fixture
 def new_lease(locks: FastRedlock) -> Callable[[], Round]:
     """Return what makes the round of an acquire of all keys."""
-    ask = locks._driver.engine.new_round_of_all
+    ask = locks._driver.engine.new_round
     return lambda: ask(int(Operation.ACQUIRE), tuple(KEYS), draw_token(), TERMS)
 
 
@@ -342,7 +342,7 @@ def test_keys_when_adopted_by_their_token_then_can_be_released(
 ) -> None:
     lease = new_lease()
     assert run(locks, lease) is Verdict.WON
-    adopted = locks._driver.engine.new_adopted_of_all(tuple(KEYS), lease.token, TERMS)
+    adopted = locks._driver.engine.new_adopted(tuple(KEYS), lease.token, TERMS)
     assert run(locks, locks._driver.engine.new_release(adopted, TERMS)) is Verdict.WON
     locks.holders()
     assert everywhere(servers) == [[None] * 5] * 3

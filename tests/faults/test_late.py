@@ -45,15 +45,15 @@ def replayed(pieces: list[bytes], make_locks: MakeLocks) -> tuple[str, str]:
     terms = core.Terms(10_000, 2 * MS, 100 * MS)
     acquire = engine.new_round(int(core.Operation.ACQUIRE), b"k", b"t", terms)
     release = engine.new_release(acquire, terms)
-    core.engine_due(engine, True, 10_000 * MS)
-    core.engine_on_connected(engine, 0, 10_000 * MS)
+    core.by_hand_open_due(engine, True, 10_000 * MS)
+    core.by_hand_connected(engine, 0, 10_000 * MS)
     for piece in pieces:
-        core.engine_on_bytes(engine, 0, piece, 10_001 * MS)
+        core.by_hand_receive(engine, 0, piece, 10_001 * MS)
         if engine.states[0][0].name == "READY" and not acquire.is_opened:
-            core.engine_begin(engine, acquire, 10_001 * MS)
+            core.by_hand_start(engine, acquire, 10_001 * MS)
             release = engine.new_release(acquire, terms)
         elif acquire.is_won and not release.is_opened:
-            core.engine_begin(engine, release, 10_001 * MS)
+            core.by_hand_start(engine, release, 10_001 * MS)
     return acquire.verdict.name, release.verdict.name
 
 

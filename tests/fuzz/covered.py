@@ -11,7 +11,7 @@ import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
-ORIGIN = re.compile(r'/\* "src_cython/(\w+\.pyx)":(\d+)')
+ORIGIN = re.compile(r'/\* "src_cython/([\w/]+\.pyx)":(\d+)')
 
 
 class Covered(NamedTuple):
@@ -26,8 +26,9 @@ def covered_lines(folder: Path) -> list[Covered]:
     """Read the counters below a folder in which the extension was built and run."""
     counts = counts_of(folder)
     seen: dict[str, dict[int, bool]] = {}
-    for path in sorted((folder / "src_cython").glob("*.pyx")):
-        seen[path.name] = {}
+    source_folder = folder / "src_cython"
+    for path in sorted(source_folder.rglob("*.pyx")):
+        seen[str(path.relative_to(source_folder))] = {}
     origin: tuple[str, int] | None = None
     source = folder / "build/cython/src_cython/_core.c"
     for number, text in enumerate(source.read_text().splitlines(), 1):

@@ -15,11 +15,11 @@ from fastredlock._core import (
     Operation,
     Round,
     Vote,
-    engine_due,
-    engine_end,
-    engine_on_bytes,
-    engine_on_connected,
-    engine_take_outgoing,
+    by_hand_conclude,
+    by_hand_connected,
+    by_hand_open_due,
+    by_hand_outgoing,
+    by_hand_receive,
 )
 from tests.support.by_hand import (
     MS,
@@ -95,7 +95,7 @@ def feed(engine: Engine, data: bytes, cuts: list[int]) -> None:
     alive = (MasterState.HANDSHAKE, MasterState.READY)
     for piece in sliced(data, cuts):
         if engine.states[0][0] in alive:
-            engine_on_bytes(engine, 0, piece, T0 + MS)
+            by_hand_receive(engine, 0, piece, T0 + MS)
 
 
 def ready_engine() -> Engine:
@@ -127,7 +127,7 @@ def test_ready_connection_when_it_brings_any_bytes_then_raises_nothing(
     feed(engine, data, cuts)
     for round in rounds:
         round.on_deadline(T0 + S)
-        engine_end(engine, round, T0 + S)
+        by_hand_conclude(engine, round, T0 + S)
     assert engine.states[0][0] in (MasterState.READY, MasterState.BACKOFF)
 
 
@@ -137,8 +137,8 @@ def test_handshake_when_it_brings_any_bytes_then_raises_nothing(
     data: bytes, cuts: list[int]
 ) -> None:
     engine = new_engine()
-    engine_due(engine, True, T0)
-    engine_on_connected(engine, 0, T0)
+    by_hand_open_due(engine, True, T0)
+    by_hand_connected(engine, 0, T0)
     feed(engine, data, cuts)
     assert engine.states[0][0] is not MasterState.CONNECTING
 
@@ -149,8 +149,8 @@ def test_handshake_when_info_is_any_bytes_then_is_ready(
     said: bytes, cuts: list[int]
 ) -> None:
     engine = new_engine()
-    engine_due(engine, True, T0)
-    engine_on_connected(engine, 0, T0)
+    by_hand_open_due(engine, True, T0)
+    by_hand_connected(engine, 0, T0)
     feed(engine, handshake_replies(bulk(said)), cuts)
     assert engine.states[0][0] is MasterState.READY
 
@@ -193,7 +193,7 @@ def test_stream_when_it_goes_on_after_the_last_owed_reply_then_the_connection_en
     assert engine.states[0][0] is MasterState.BACKOFF
     later = begin(engine, T0 + 2 * MS)
     assert later.votes()[0][0] is Vote.FAILED
-    assert engine_take_outgoing(engine, 0) == b""
+    assert by_hand_outgoing(engine, 0) == b""
 
 
 @pytest.mark.parametrize("kind", [b"*", b"%", b"~", b">", b"|"])

@@ -56,7 +56,7 @@ MUTANTS = (
         "no validity check",
         (
             Edit(
-                "src_cython/round.pyx",
+                "src_cython/round/judge.pyx",
                 "    if round_valid_until_ns(self) <= now_ns:",
                 "    if False and round_valid_until_ns(self) <= now_ns:",
             ),
@@ -65,14 +65,20 @@ MUTANTS = (
     ),
     Mutant(
         "validity not checked again before the return",
-        (Edit("src_cython/engine.pyx", "    round_confirm(round, now_ns)\n", ""),),
-        ("tests/unit/test_engine.py", "tests/unit", "tests/sim"),
+        (
+            Edit(
+                "src_cython/engine/outcome.pyx",
+                "    round_confirm(round, now_ns)\n",
+                "",
+            ),
+        ),
+        ("tests/setups/test_promises.py", "tests/core", "tests/sim"),
     ),
     Mutant(
         "no drift taken off the validity",
         (
             Edit(
-                "src_cython/round.pyx",
+                "src_cython/round/round.pyx",
                 "self.terms.ttl_ms * NS_PER_MS - self.terms.drift_ns",
                 "self.terms.ttl_ms * NS_PER_MS",
             ),
@@ -83,12 +89,12 @@ MUTANTS = (
         "quorum of the reachable",
         (
             Edit(
-                "src_cython/round.pyx",
+                "src_cython/round/judge.pyx",
                 "    elif granted >= self.quorum:\n",
                 "    elif 2 * granted > self.master_count - self.counts[3]:\n",
             ),
             Edit(
-                "src_cython/round.pyx",
+                "src_cython/round/judge.pyx",
                 "    elif granted + pending < self.quorum:\n",
                 "    elif pending == 0:\n",
             ),
@@ -99,12 +105,12 @@ MUTANTS = (
         "SET without NX",
         (
             Edit(
-                "src_cython/command.pyx",
+                "src_cython/protocol/command.pyx",
                 r'b"*6\r\n$3\r\nSET\r\n"',
                 r'b"*5\r\n$3\r\nSET\r\n"',
             ),
             Edit(
-                "src_cython/command.pyx",
+                "src_cython/protocol/command.pyx",
                 r'b"$2\r\nNX\r\n$2\r\nPX\r\n", 16',
                 r'b"$2\r\nPX\r\n", 8',
             ),
@@ -164,15 +170,14 @@ MUTANTS = (
         "connection reused after a timeout without counting",
         (
             Edit(
-                "src_cython/stream.pyx",
-                "    # The debt first: bytes without an entry would shift every later "
+                "src_cython/master/io.pyx",
+                "    # The entry first: bytes without one would shift every later "
                 "reply.\n",
-                "    cdef Debts debts = self.debts\n"
-                "    while debts.count and debts.owed[debts.first].round and (\n"
-                "        (<Round>debts.owed[debts.first].round).verdict_code\n"
-                "        != VERDICT_OPEN\n"
-                "    ):\n"
-                "        owed_round(debts_pop(debts))\n",
+                "    while self.in_flight.count and (\n"
+                "        in_flight_at(self.in_flight, 0) is not None\n"
+                "    ) and in_flight_at(self.in_flight, 0).verdict_code != "
+                "VERDICT_OPEN:\n"
+                "        in_flight_round(in_flight_pop(self.in_flight))\n",
             ),
         ),
         REPLIES,
@@ -181,12 +186,12 @@ MUTANTS = (
         "late reply voted to the newest entry",
         (
             Edit(
-                "src_cython/debts.pyx",
-                "    cdef Owed oldest = self.owed[self.first]\n"
+                "src_cython/master/in_flight.pyx",
+                "    cdef InFlightEntry oldest = self.entries[self.first]\n"
                 "    self.first = (self.first + 1) & (self.capacity - 1)\n"
                 "    self.count -= 1\n",
                 "    self.count -= 1\n"
-                "    cdef Owed oldest = self.owed[\n"
+                "    cdef InFlightEntry oldest = self.entries[\n"
                 "        (self.first + self.count) & (self.capacity - 1)]\n",
             ),
         ),
@@ -196,9 +201,9 @@ MUTANTS = (
         "overdue connection never given up",
         (
             Edit(
-                "src_cython/debts.pyx",
-                "self.owed[self.first].overdue_ns < now_ns\n",
-                "self.owed[self.first].overdue_ns < 0\n",
+                "src_cython/master/in_flight.pyx",
+                "self.entries[self.first].overdue_ns < now_ns\n",
+                "self.entries[self.first].overdue_ns < 0\n",
             ),
         ),
         REPLIES,
@@ -218,8 +223,8 @@ MUTANTS = (
         "release of a lost connection forgotten",
         (
             Edit(
-                "src_cython/debts.pyx",
-                "            debts_carry(self, round, entry.key_until_ns, True)\n",
+                "src_cython/master/in_flight.pyx",
+                "            deferred_add(self, round, entry.key_until_ns, True)\n",
                 "            pass\n",
             ),
         ),
@@ -229,7 +234,7 @@ MUTANTS = (
         "release carried for a ttl from its own beginning",
         (
             Edit(
-                "src_cython/debts.pyx",
+                "src_cython/master/deferred.pyx",
                 "now_ns + each.release.terms.ttl_ms * NS_PER_MS",
                 "each.release.opened_ns + each.release.terms.ttl_ms * NS_PER_MS",
             ),
@@ -240,9 +245,9 @@ MUTANTS = (
         "release forgotten once its ttl is over, though the server was frozen",
         (
             Edit(
-                "src_cython/debts.pyx",
-                "    carried.key_until_ns = key_until_ns\n",
-                "    carried.key_until_ns = min(\n"
+                "src_cython/master/deferred.pyx",
+                "    waiting.key_until_ns = key_until_ns\n",
+                "    waiting.key_until_ns = min(\n"
                 "        key_until_ns, release.deadline_ns + release.terms.ttl_ms * "
                 "NS_PER_MS\n    )\n",
             ),
@@ -253,7 +258,7 @@ MUTANTS = (
         "lost connection left to what it still executes",
         (
             Edit(
-                "src_cython/opening.pyx",
+                "src_cython/master/connect.pyx",
                 "        master_kill_lost(self, now_ns)\n",
                 "",
             ),
@@ -264,9 +269,9 @@ MUTANTS = (
         "connection of another killed: ids of a server that is another now",
         (
             Edit(
-                "src_cython/stream.pyx",
+                "src_cython/master/io.pyx",
                 "    if self.lost_run_id is None or "
-                "self.lost_run_id != self.facts.run_id:\n",
+                "self.lost_run_id != self.server_info.run_id:\n",
                 "    if False:\n",
             ),
         ),
@@ -276,7 +281,7 @@ MUTANTS = (
         "lease lost by the word of one, another silent, of three",
         (
             Edit(
-                "src_cython/round.pyx",
+                "src_cython/round/judge.pyx",
                 "self.master_count - self.counts[VOTE_TAKEN] < self.quorum\n",
                 "answered >= self.quorum\n",
             ),
@@ -287,12 +292,12 @@ MUTANTS = (
         "error to the second of two commands taken for an answer to the first",
         (
             Edit(
-                "src_cython/master.pyx",
+                "src_cython/master/replies.pyx",
                 "    if entry.is_second and round.operation_code <= OPERATION_EXTEND:\n"
-                "        # What the first connection was given has been",
+                "        # The command on the first connection has been",
                 "    if vote != VOTE_FAILED and entry.is_second and "
                 "round.operation_code <= OPERATION_EXTEND:\n"
-                "        # What the first connection was given has been",
+                "        # The command on the first connection has been",
             ),
         ),
         ASKED_AGAIN,
@@ -301,7 +306,7 @@ MUTANTS = (
         "connection used while its server refuses everything",
         (
             Edit(
-                "src_cython/handshake.pyx",
+                "src_cython/protocol/handshake.pyx",
                 "        if reply_is_error(reply) and text_is_of_now(str(reply)):\n",
                 "        if False:\n",
             ),
@@ -312,7 +317,7 @@ MUTANTS = (
         "release that a busy server refused is not sent again",
         (
             Edit(
-                "src_cython/master.pyx",
+                "src_cython/master/replies.pyx",
                 "    if round.operation_code == OPERATION_RELEASE and "
                 "text_is_of_now(str(reply)):\n",
                 "    if False:\n",
@@ -324,7 +329,7 @@ MUTANTS = (
         "round failed at once where its connection was cut",
         (
             Edit(
-                "src_cython/master.pyx",
+                "src_cython/master/ending.pyx",
                 "        self, reason, self.state_code == MASTER_READY, now_ns\n",
                 "        self, reason, False, now_ns\n",
             ),
@@ -355,8 +360,8 @@ MUTANTS = (
         "acquire with a token that others use repeated as one that may be done",
         (
             Edit(
-                "src_cython/engine.pyx",
-                "            master.debts.has_given_tokens = tokens_are_given\n",
+                "src_cython/engine/engine.pyx",
+                "            master.in_flight.has_given_tokens = tokens_are_given\n",
                 "",
             ),
         ),
@@ -366,7 +371,7 @@ MUTANTS = (
         "release repeated after a lost reply counted as gone",
         (
             Edit(
-                "src_cython/reply.pyx",
+                "src_cython/protocol/reply.pyx",
                 "    if operation == OPERATION_RELEASE and vote == VOTE_TAKEN:\n",
                 "    if False:\n",
             ),
@@ -377,7 +382,7 @@ MUTANTS = (
         "roll-back without its script's source",
         (
             Edit(
-                "src_cython/engine.pyx",
+                "src_cython/engine/sending.pyx",
                 ROLL_BACK,
                 ROLL_BACK.replace("True", "False"),
             ),
@@ -388,7 +393,7 @@ MUTANTS = (
         "round goes on beyond its caller's timeout",
         (
             Edit(
-                "src_cython/round.pyx",
+                "src_cython/round/round.pyx",
                 "    if 0 < self.left_ns < self.terms.timeout_ns:\n",
                 "    if False:\n",
             ),
@@ -410,7 +415,7 @@ MUTANTS = (
         "silent master kept for as long as it says nothing",
         (
             Edit(
-                "src_cython/debts.pyx",
+                "src_cython/master/in_flight.pyx",
                 "    return self.count >= IN_FLIGHT_MOST and (",
                 "    return False and (",
             ),
@@ -421,7 +426,7 @@ MUTANTS = (
         "no roll-back",
         (
             Edit(
-                "src_cython/engine.pyx",
+                "src_cython/engine/sending.pyx",
                 "or round.is_rolled_back or not round.may_hold",
                 "or True",
             ),
@@ -432,7 +437,7 @@ MUTANTS = (
         "no roll-back where a master did not answer",
         (
             Edit(
-                "src_cython/engine.pyx",
+                "src_cython/engine/sending.pyx",
                 ROLL_BACK,
                 "for i in range(self.master_count):\n"
                 "        if round.cells[i].vote != VOTE_GRANTED:\n"
@@ -446,11 +451,11 @@ MUTANTS = (
         "release on another connection",
         (
             Edit(
-                "src_cython/engine.pyx",
+                "src_cython/engine/sending.pyx",
                 "        if master.state_code == MASTER_READY:\n"
                 "            if engine_is_withheld(master, round, now_ns)",
                 "        if round.operation_code == OPERATION_RELEASE and "
-                "master.debts.count:\n"
+                "master.in_flight.count:\n"
                 '            master_on_lost(master, "released elsewhere", now_ns)\n'
                 "        if master.state_code == MASTER_READY:\n"
                 "            if engine_is_withheld(master, round, now_ns)",
@@ -478,13 +483,13 @@ MUTANTS = (
         "interrupted round not rolled back",
         (
             Edit(
-                "src_cython/threads.pyx",
-                "    except BaseException:\n        engine_abandon(engine, work)\n",
+                "src_cython/drivers/blocking.pyx",
+                "    except BaseException:\n        blocking_abandon(engine, work)\n",
                 "    except BaseException:\n",
             ),
             Edit(
-                "src_cython/context.pyx",
-                "        engine_abandon(self._driver.engine, self.round)",
+                "src_cython/drivers/with_body.pyx",
+                "        blocking_abandon(self._locks._engine, self.round)",
                 "        pass",
             ),
         ),
@@ -494,7 +499,7 @@ MUTANTS = (
         "many at once not undone when one failed",
         (
             Edit(
-                "src_cython/batch.pyx",
+                "src_cython/round/batch.pyx",
                 "    return self.failure is not None and batch_is_given_up(self)\n",
                 "    return False\n",
             ),
@@ -510,7 +515,7 @@ MUTANTS = (
         "all of many rounds under way at once",
         (
             Edit(
-                "src_cython/batch.pyx",
+                "src_cython/round/batch.pyx",
                 "self.under_way < self.window\n",
                 "self.under_way >= 0\n",
             ),
@@ -521,9 +526,9 @@ MUTANTS = (
         "forked child speaks on its parent's connections",
         (
             Edit(
-                "src_cython/takeover.pyx",
+                "src_cython/engine/takeover.pyx",
                 "    return 0 if self.generation == current_generation else "
-                "engine_begin_anew(self)\n",
+                "engine_reset_after_fork(self)\n",
                 "    return 0\n",
             ),
         ),
@@ -545,7 +550,7 @@ MUTANTS = (
         "error reply counted as taken",
         (
             Edit(
-                "src_cython/reply.pyx",
+                "src_cython/protocol/reply.pyx",
                 "            return VOTE_TAKEN\n    return VOTE_FAILED\n",
                 "            return VOTE_TAKEN\n    return VOTE_TAKEN\n",
             ),
@@ -556,7 +561,7 @@ MUTANTS = (
         "NOSCRIPT not repeated",
         (
             Edit(
-                "src_cython/master.pyx",
+                "src_cython/master/replies.pyx",
                 'str(reply).startswith("NOSCRIPT")',
                 "False",
             ),
@@ -567,7 +572,7 @@ MUTANTS = (
         "release closed at quorum though scripts are unknown",
         (
             Edit(
-                "src_cython/round.pyx",
+                "src_cython/round/judge.pyx",
                 "    elif self.needs_all and pending > 0:\n        return\n",
                 "",
             ),
@@ -576,14 +581,14 @@ MUTANTS = (
     ),
     Mutant(
         "release inside of another waits for what that one reads",
-        (Edit("src_cython/round.pyx", " and not self.is_inner:\n", ":\n"),),
-        ("tests/unit/test_engine_nested_calls.py",),
+        (Edit("src_cython/round/judge.pyx", " and not self.is_reentrant:\n", ":\n"),),
+        ("tests/setups/test_nested.py",),
     ),
     Mutant(
         "reply judged whose connection was lost in its making",
         (
             Edit(
-                "src_cython/stream.pyx",
+                "src_cython/master/io.pyx",
                 "reply is INCOMPLETE or self.gets is not gets:",
                 "reply is INCOMPLETE:",
             ),
@@ -594,7 +599,7 @@ MUTANTS = (
         "acquire by a script repeated behind its release",
         (
             Edit(
-                "src_cython/round.pyx",
+                "src_cython/round/judge.pyx",
                 "    return self.operation_code != OPERATION_ACQUIRE or (\n",
                 "    return True or (\n",
             ),
@@ -622,19 +627,31 @@ for _, key in ipairs(KEYS) do redis""",
     ),
     Mutant(
         "release of the first key only",
-        (Edit("src_cython/engine.pyx", "        release.keys = lease.keys\n", ""),),
-        ("tests/unit/test_engine_several_keys.py", "tests/sim"),
+        (
+            Edit(
+                "src_cython/engine/engine.pyx",
+                "        release.keys = lease.keys\n",
+                "",
+            ),
+        ),
+        ("tests/setups/test_all_or_nothing.py", "tests/sim"),
     ),
     Mutant(
         "extend of the first key only",
-        (Edit("src_cython/engine.pyx", "        extension.keys = lease.keys\n", ""),),
-        ("tests/unit/test_engine_several_keys.py", "tests/sim"),
+        (
+            Edit(
+                "src_cython/engine/engine.pyx",
+                "        extension.keys = lease.keys\n",
+                "",
+            ),
+        ),
+        ("tests/setups/test_all_or_nothing.py", "tests/sim"),
     ),
     Mutant(
         "restart guard ignored",
         (
             Edit(
-                "src_cython/engine.pyx",
+                "src_cython/engine/sending.pyx",
                 "now_ns < master.votes_from_ns and round",
                 "False and round",
             ),
@@ -645,7 +662,7 @@ for _, key in ipairs(KEYS) do redis""",
         "one server with two names has two votes",
         (
             Edit(
-                "src_cython/engine.pyx",
+                "src_cython/engine/review.pyx",
                 "other.identity == master.identity",
                 "False",
             ),
@@ -667,7 +684,7 @@ for _, key in ipairs(KEYS) do redis""",
         "a line inside a reply taken for a reply",
         (
             Edit(
-                "src_cython/stream.pyx",
+                "src_cython/master/io.pyx",
                 "        if self.is_between_replies:\n",
                 "        if True:\n",
             ),
@@ -678,7 +695,7 @@ for _, key in ipairs(KEYS) do redis""",
         "another run id taken for the server of before",
         (
             Edit(
-                "src_cython/guard.pyx",
+                "src_cython/master/restart_guard.pyx",
                 "if self.has_met and identity != self.identity:",
                 "if False:",
             ),
@@ -692,7 +709,7 @@ for _, key in ipairs(KEYS) do redis""",
         "wait for a restarted master made shorter by a reconnection",
         (
             Edit(
-                "src_cython/guard.pyx",
+                "src_cython/master/restart_guard.pyx",
                 "    if until_ns > self.until_ns:\n",
                 "    if until_ns > self.until_ns or cause is None:\n",
             ),
@@ -703,7 +720,7 @@ for _, key in ipairs(KEYS) do redis""",
         "quarantine of others not kept",
         (
             Edit(
-                "src_cython/guard.pyx",
+                "src_cython/master/restart_guard.pyx",
                 "if mark is not None and mark.left_ms >= 0:",
                 "if False:",
             ),
@@ -739,7 +756,7 @@ for _, key in ipairs(KEYS) do redis""",
         "marker refused at this moment taken for a good one",
         (
             Edit(
-                "src_cython/guard.pyx",
+                "src_cython/master/restart_guard.pyx",
                 "if mark is not None and mark.error is not None and "
                 "not mark.is_forbidden:",
                 "if False:",
@@ -751,7 +768,7 @@ for _, key in ipairs(KEYS) do redis""",
         "votes of a master whose user may not release",
         (
             Edit(
-                "src_cython/handshake.pyx",
+                "src_cython/protocol/handshake.pyx",
                 "        self.failure = self.rights.refusal()\n",
                 "",
             ),
@@ -762,7 +779,7 @@ for _, key in ipairs(KEYS) do redis""",
         "right that was taken away not noticed",
         (
             Edit(
-                "src_cython/master.pyx",
+                "src_cython/master/replies.pyx",
                 "    if not is_command or not is_first:\n",
                 "    if True:\n",
             ),
@@ -773,7 +790,7 @@ for _, key in ipairs(KEYS) do redis""",
         "key that is forbidden taken for a command",
         (
             Edit(
-                "src_cython/rights.pyx",
+                "src_cython/protocol/rights.pyx",
                 "    return text_forbids(text) and any(",
                 "    return text_forbids(text) or any(",
             ),
@@ -784,7 +801,7 @@ for _, key in ipairs(KEYS) do redis""",
         "NOAUTH to an unknown HELLO taken for a wrong password",
         (
             Edit(
-                "src_cython/handshake.pyx",
+                "src_cython/protocol/handshake.pyx",
                 "            or self.password is not None and "
                 'str(reply).startswith("NOAUTH")\n',
                 "",
@@ -796,9 +813,9 @@ for _, key in ipairs(KEYS) do redis""",
         "silence of a server taken for its hanging up",
         (
             Edit(
-                "src_cython/master.pyx",
-                "            master_on_lost(self, handshake_silence(self), now_ns)\n",
-                "            master_on_hung_up(self, self.reason, now_ns)\n",
+                "src_cython/master/ending.pyx",
+                "            master_on_lost(self, master_silence_text(self), now_ns)\n",
+                "            master_on_cut(self, self.reason, now_ns)\n",
             ),
         ),
         ("tests/setups/test_wrong_setups.py",),
@@ -807,7 +824,7 @@ for _, key in ipairs(KEYS) do redis""",
         "work submitted again where a look after a pause has done it",
         (
             Edit(
-                "src_cython/batch.pyx",
+                "src_cython/engine/admission.pyx",
                 """    if work_is_submitted(work):
         work_set_waiter(work, waiter)
         return 0
@@ -815,7 +832,7 @@ for _, key in ipairs(KEYS) do redis""",
                 "",
             ),
             Edit(
-                "src_cython/engine.pyx",
+                "src_cython/engine/sending.pyx",
                 "    if round.is_opened or round.is_finished:\n",
                 "    if round.is_finished:\n",
             ),
@@ -826,7 +843,7 @@ for _, key in ipairs(KEYS) do redis""",
         "round opened that was withdrawn before",
         (
             Edit(
-                "src_cython/engine.pyx",
+                "src_cython/engine/sending.pyx",
                 "    if round.is_opened or round.is_finished:\n",
                 "    if round.is_opened:\n",
             ),
@@ -837,7 +854,7 @@ for _, key in ipairs(KEYS) do redis""",
         "set sent behind the roll-back",
         (
             Edit(
-                "src_cython/engine.pyx",
+                "src_cython/engine/sending.pyx",
                 "    if round.is_rolled_back:\n        round.is_rolled_back = False\n",
                 "    if False:\n        round.is_rolled_back = False\n",
             ),
@@ -861,7 +878,7 @@ for _, key in ipairs(KEYS) do redis""",
         "signals looked for while a reply is taken",
         (
             Edit(
-                "src_cython/facts.pyx",
+                "src_cython/protocol/server_info.pyx",
                 "            now_s, now_us = int(reply[0]), int(reply[1])\n",
                 "            now_us = int(reply[0]) * NS_PER_S + int(reply[1]) * 1000\n"
                 "            now_s, now_us = now_us // NS_PER_S, int(reply[1])\n",
@@ -884,7 +901,7 @@ for _, key in ipairs(KEYS) do redis""",
         "a look-up per attempt instead of one per name",
         (
             Edit(
-                "src_cython/lookup.pyx",
+                "src_cython/master/lookup.pyx",
                 "if found is None or look_up_is_stale(found, now_ns):",
                 "if True:",
             ),
@@ -895,7 +912,7 @@ for _, key in ipairs(KEYS) do redis""",
         "an old answer of a name look-up used",
         (
             Edit(
-                "src_cython/lookup.pyx",
+                "src_cython/master/lookup.pyx",
                 "now_ns - self.state.done_ns > FRESH_NS",
                 "False",
             ),
@@ -906,7 +923,7 @@ for _, key in ipairs(KEYS) do redis""",
         "the answer of a name look-up used for ever",
         (
             Edit(
-                "src_cython/lookup.pyx",
+                "src_cython/master/lookup.pyx",
                 "        if look_ups.by_name.get(self.name) is self:",
                 "        if False:",
             ),
@@ -917,9 +934,9 @@ for _, key in ipairs(KEYS) do redis""",
         "a greenlet taken for its thread",
         (
             Edit(
-                "src_cython/crowd.pyx",
-                "    return self.greenlet == 0 or hub_greenlet() in (0, self.greenlet)",
-                "    return True",
+                "src_cython/drivers/leader.pyx",
+                "    return self.greenlet == 0 or (",
+                "    return True or (",
             ),
         ),
         ("tests/faults/test_greenlets.py",),
@@ -928,8 +945,8 @@ for _, key in ipairs(KEYS) do redis""",
         "a greenlet that leads sleeps in the kernel",
         (
             Edit(
-                "src_cython/wait.pyx",
-                "cdef bint is_green = crowd_is_green(self.crowd)",
+                "src_cython/engine/step.pyx",
+                "cdef bint is_green = leader_is_green(self.leadership)",
                 "cdef bint is_green = False",
             ),
         ),
@@ -939,8 +956,8 @@ for _, key in ipairs(KEYS) do redis""",
         "a greenlet that follows sleeps in the kernel",
         (
             Edit(
-                "src_cython/request.pyx",
-                "self.is_green = hub_greenlet() != 0",
+                "src_cython/drivers/follower.pyx",
+                "self.is_green = greenlet_hub_caller() != 0",
                 "self.is_green = False",
             ),
         ),
@@ -950,7 +967,7 @@ for _, key in ipairs(KEYS) do redis""",
         "a forked copy of a leading greenlet goes on",
         (
             Edit(
-                "src_cython/hub.pyx",
+                "src_cython/drivers/greenlet_hub.pyx",
                 "    if generation != current_generation:\n",
                 "    if False:\n",
             ),
@@ -961,7 +978,7 @@ for _, key in ipairs(KEYS) do redis""",
         "given token used again before its release is confirmed",
         (
             Edit(
-                "src_cython/given.pyx",
+                "src_cython/engine/given_tokens.pyx",
                 "bit_count(late | unsettled) < self.quorum <= ready:",
                 "bit_count(late | unsettled) < 0 <= ready:",
             ),
@@ -972,7 +989,7 @@ for _, key in ipairs(KEYS) do redis""",
         "given token sent to a master that may still release it",
         (
             Edit(
-                "src_cython/given.pyx",
+                "src_cython/engine/given_tokens.pyx",
                 "                late |= bit\n",
                 "                unsettled |= bit\n",
             ),
@@ -983,9 +1000,9 @@ for _, key in ipairs(KEYS) do redis""",
         "given token sent again while its lease is valid",
         (
             Edit(
-                "src_cython/given.pyx",
-                "        if use_is_held(<TokenUse>use, now_ns):",
-                "        if False and use_is_held(<TokenUse>use, now_ns):",
+                "src_cython/engine/given_tokens.pyx",
+                "        if token_use_is_held(<TokenUse>use, now_ns):",
+                "        if False and token_use_is_held(<TokenUse>use, now_ns):",
             ),
         ),
         ("tests/unit/test_token_use.py", "tests/faults/test_given_tokens.py"),
@@ -994,7 +1011,7 @@ for _, key in ipairs(KEYS) do redis""",
         "lease released although its token was used again",
         (
             Edit(
-                "src_cython/given.pyx",
+                "src_cython/engine/given_tokens.pyx",
                 "    if round_is_overused(round):\n        return engine_withhold",
                 "    if False:\n        return engine_withhold",
             ),
@@ -1039,13 +1056,13 @@ for _, key in ipairs(KEYS) do redis""",
         "acquires under way not undone by close",
         (
             Edit(
-                "src_cython/closing.pyx",
+                "src_cython/engine/close.pyx",
                 '        engine_end_acquires(self, "closed", clock_ns())\n',
                 "",
             ),
             Edit(
-                "src_cython/loop.pyx",
-                '        loop_end_acquires(self, "closed")\n',
+                "src_cython/drivers/asyncio.pyx",
+                '        asyncio_end_acquires(self, "closed")\n',
                 "",
             ),
         ),
@@ -1055,12 +1072,12 @@ for _, key in ipairs(KEYS) do redis""",
         "release refused after close",
         (
             Edit(
-                "src_cython/threads.pyx",
+                "src_cython/drivers/blocking_roles.pyx",
                 "        if self.is_closed and not work_is_release(work):\n",
                 "        if self.is_closed:\n",
             ),
             Edit(
-                "src_cython/loop.pyx",
+                "src_cython/drivers/asyncio.pyx",
                 "            if not work_is_release(work):\n",
                 "            if True:\n",
             ),
@@ -1071,19 +1088,19 @@ for _, key in ipairs(KEYS) do redis""",
         "undo of a batch does not wait for its replies",
         (
             Edit(
-                "src_cython/threads.pyx",
-                "            engine_send_off(engine)\n"
+                "src_cython/drivers/blocking.pyx",
+                "            engine_drain(engine)\n"
                 "            engine_settle_undo(engine, work)\n",
-                "            engine_send_off(engine)\n",
+                "            engine_drain(engine)\n",
             ),
             Edit(
-                "src_cython/exit.pyx",
+                "src_cython/drivers/interpreter_exit.pyx",
                 "    cdef int64_t until_ns = clock_ns() + EXIT_NS\n",
                 "    return 0\n    cdef int64_t until_ns = clock_ns() + EXIT_NS\n",
             ),
             Edit(
-                "src_cython/engine.pyx",
-                "            engine_drain(self, clock_ns() + UNDO_NS)\n",
+                "src_cython/engine/engine.pyx",
+                "            engine_settle_all(self, clock_ns() + UNDO_NS)\n",
                 "            pass\n",
             ),
         ),
@@ -1093,7 +1110,7 @@ for _, key in ipairs(KEYS) do redis""",
         "end of a multiprocessing child not watched",
         (
             Edit(
-                "src_cython/exit.pyx",
+                "src_cython/drivers/interpreter_exit.pyx",
                 "    if util is not None: ",
                 "    if False: ",
             ),
@@ -1104,7 +1121,7 @@ for _, key in ipairs(KEYS) do redis""",
         "stopped daemon thread waited for",
         (
             Edit(
-                "src_cython/threads.pyx",
+                "src_cython/drivers/blocking_roles.pyx",
                 "    return interpreter_is_finalizing() and engine_take_over(self)\n",
                 "    return False\n",
             ),
@@ -1115,7 +1132,7 @@ for _, key in ipairs(KEYS) do redis""",
         "parsing goes on in a forked child",
         (
             Edit(
-                "src_cython/takeover.pyx",
+                "src_cython/engine/takeover.pyx",
                 "        self.links[i].is_parsing = False\n",
                 "        pass\n",
             ),
@@ -1126,9 +1143,9 @@ for _, key in ipairs(KEYS) do redis""",
         "forked child goes on with the step of its parent",
         (
             Edit(
-                "src_cython/wait.pyx",
-                "    engine_check_fork(self)\n    self.crowd.leader_at",
-                "    self.crowd.leader_at",
+                "src_cython/engine/exchange.pyx",
+                "    engine_check_fork(self)\n    self.leadership.leader_at",
+                "    self.leadership.leader_at",
             ),
         ),
         ("tests/faults/test_forks_inside.py",),
@@ -1168,7 +1185,7 @@ for _, key in ipairs(KEYS) do redis""",
         "no connection for the releases of an interrupted one",
         (
             Edit(
-                "src_cython/settlement.pyx",
+                "src_cython/engine/connections.pyx",
                 "        if master.failures == 0 and master_is_due(",
                 "        if False and master_is_due(",
             ),

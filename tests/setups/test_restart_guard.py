@@ -13,11 +13,11 @@ from fastredlock._core import (
     Engine,
     Operation,
     Verdict,
-    engine_due,
-    engine_on_bytes,
-    engine_on_connected,
-    engine_on_lost,
-    engine_take_outgoing,
+    by_hand_connected,
+    by_hand_lost,
+    by_hand_open_due,
+    by_hand_outgoing,
+    by_hand_receive,
 )
 from fastredlock._options import scripts
 from fastredlock.testing import LocalMasters
@@ -85,14 +85,14 @@ def test_guard_when_info_tells_no_uptime_then_it_waits_from_the_connect_on() -> 
 
 def test_guard_when_a_master_reconnects_unharmed_then_it_votes_at_once() -> None:
     engine = make_ready(new_engine(max_ttl_ns=10 * S), [info(uptime_in_seconds=99)])
-    engine_on_lost(engine, 0, "cut", START_NS + S)
+    by_hand_lost(engine, 0, "cut", START_NS + S)
     make_ready(engine, [info(uptime_in_seconds=101)], START_NS + 2 * S)
     assert said_of(begin(engine, START_NS + 2 * S))[0] is Vote.PENDING
 
 
 def test_guard_when_a_master_restarts_then_it_loses_its_vote() -> None:
     engine = make_ready(new_engine(max_ttl_ns=10 * S), [info(uptime_in_seconds=99)])
-    engine_on_lost(engine, 0, "cut", START_NS + S)
+    by_hand_lost(engine, 0, "cut", START_NS + S)
     make_ready(engine, [info(uptime_in_seconds=0)], START_NS + 2 * S)
     assert said_of(begin(engine, START_NS + 2 * S))[0] is Vote.FAILED
 
@@ -104,7 +104,7 @@ def test_guard_when_a_lease_is_extended_or_released_then_the_master_is_asked(
     # Neither can create a key: a restarted master answers 0 by itself.
     engine = make_ready(new_engine(max_ttl_ns=10 * S), [info(uptime_in_seconds=0)])
     round = begin(engine, START_NS, operation)
-    engine_on_bytes(engine, 0, b":0\r\n", START_NS)
+    by_hand_receive(engine, 0, b":0\r\n", START_NS)
     assert said_of(round)[0] is Vote.TAKEN
 
 
@@ -118,7 +118,7 @@ NAMELESS = info(uptime_in_seconds=10**6)
 def reconnected(
     engine: Engine, said: bytes, now_ns: int, marked: bytes = mark()
 ) -> Engine:
-    engine_on_lost(engine, 0, "cut", now_ns - S // 10)
+    by_hand_lost(engine, 0, "cut", now_ns - S // 10)
     return make_ready(engine, [said], now_ns, marked)
 
 
@@ -154,11 +154,11 @@ def test_guard_when_the_handshake_with_another_fails_then_it_is_not_known_later(
 ):
     engine = make_ready(new_engine(max_ttl_ns=10 * S), [OLD])
     for end in (handshake_replies(OTHER), handshake_replies(OTHER)[:-2]):
-        engine_on_lost(engine, 0, "cut", START_NS)
-        engine_due(engine, True, START_NS + S)
-        engine_on_connected(engine, 0, START_NS + S)
-        engine_on_bytes(engine, 0, end, START_NS + S)
-        engine_take_outgoing(engine, 0)
+        by_hand_lost(engine, 0, "cut", START_NS)
+        by_hand_open_due(engine, True, START_NS + S)
+        by_hand_connected(engine, 0, START_NS + S)
+        by_hand_receive(engine, 0, end, START_NS + S)
+        by_hand_outgoing(engine, 0)
     reconnected(engine, OTHER, START_NS + 2 * S)
     assert said_of(begin(engine, START_NS + 13 * S - 1))[0] is Vote.FAILED
 
@@ -199,10 +199,10 @@ def test_guard_when_the_marker_is_refused_then_it_waits_unless_the_acl_forbids_i
 
 def test_guard_when_not_set_then_no_marker_is_asked_for() -> None:
     engine = new_engine()
-    engine_due(engine, True, START_NS)
-    engine_on_connected(engine, 0, START_NS)
-    engine_on_bytes(engine, 0, handshake_replies(OLD), START_NS)
-    assert scripts.MARKER not in engine_take_outgoing(engine, 0)
+    by_hand_open_due(engine, True, START_NS)
+    by_hand_connected(engine, 0, START_NS)
+    by_hand_receive(engine, 0, handshake_replies(OLD), START_NS)
+    assert scripts.MARKER not in by_hand_outgoing(engine, 0)
     assert said_of(begin(engine, START_NS))[0] is Vote.PENDING
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fastredlock import FastRedlock, QuorumUnreachableError, ReleaseStatus, Retry, Vote
-from fastredlock._core import engine_on_bytes
+from fastredlock._core import by_hand_receive
 from fastredlock.testing import LocalMasters, _find_program
 from tests.support.by_hand import (
     START_NS,
@@ -214,7 +214,7 @@ def test_clock_when_a_server_jumps_between_two_rounds_then_is_told_once() -> Non
         clock_s += 6 + (3 if at_s == 30 else 0)
         round = begin(engine, START_NS + at_s * S)
         time_reply = b"*2\r\n" + bulk(b"%d" % clock_s) + bulk(b"0")
-        engine_on_bytes(engine, 0, b"+OK\r\n" + time_reply, START_NS + at_s * S)
+        by_hand_receive(engine, 0, b"+OK\r\n" + time_reply, START_NS + at_s * S)
         assert said_of(round)[0] is Vote.GRANTED
     assert list(engine.warnings) == [("127.0.0.1:7001", "its clock jumped by +3.000 s")]
 

@@ -1,4 +1,4 @@
-"""The blocking driver of one process, mirrored: src_cython/threads.pyx and wait.pyx.
+"""The blocking driver of one process, mirrored: drivers/blocking_roles and engine/step.
 
 What is mirrored is who calls the engine and when: one worker leads, the others leave
 requests and wait, or lead in their turn; `close` waits for what is owed. Whatever is
@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING
 from fastredlock._core import (
     ClosedError,
     Round,
-    engine_begin_close,
-    engine_check_again,
-    engine_end_close,
-    engine_owes,
-    engine_take_all_outgoing,
-    engine_take_in,
-    engine_undo,
-    work_was_submitted,
+    by_hand_all_outgoing,
+    by_hand_awaits_replies,
+    by_hand_begin_close,
+    by_hand_end_close,
+    by_hand_is_submitted,
+    by_hand_submit,
+    by_hand_tell,
+    by_hand_withdraw,
 )
 from fastredlock._locking.driver import CLOSE_WITHIN_NS
 
@@ -54,7 +54,7 @@ class Driver:
         self._requests: list[tuple[str, Round | None]] = []
         self._waiting: list[Worker] = []
 
-    # --- engine_run -------------------------------------------------------------------
+    # --- blocking_run -----------------------------------------------------------------
 
     def run(self, worker: Worker, round: Round) -> Steps:
         """Run a round until it is closed; a lost one is rolled back."""
@@ -68,7 +68,7 @@ class Driver:
                 if not round.is_finished:
                     yield from self._follow(worker, round)
             yield CHECKPOINT
-            engine_check_again(self._engine, round, self._process.now_ns())
+            by_hand_tell(self._engine, round, self._process.now_ns())
             self._flush()
         except BaseException:
             self.undo(round)
@@ -91,7 +91,7 @@ class Driver:
         try:
             if self._engine.is_closed:
                 raise ClosedError("closed")
-            if not work_was_submitted(round):
+            if not by_hand_is_submitted(round):
                 yield from self._begin(round)
             while not round.is_finished:
                 yield from self._step(FOREVER_NS)
@@ -107,7 +107,7 @@ class Driver:
             yield from self._look_again()
             now_ns = process.now_ns()
         yield CHECKPOINT
-        engine_take_in(engine, round, now_ns)
+        by_hand_submit(engine, round, now_ns)
         process.open_due()
         yield CHECKPOINT
         if round.closed_ns:
@@ -122,12 +122,12 @@ class Driver:
     def _follow(self, worker: Worker, round: Round) -> Steps:
         self._waiting.append(worker)
         try:
-            if not work_was_submitted(round):
+            if not by_hand_is_submitted(round):
                 self._ask(RUN, round)
             while not round.is_finished:
                 if self._leader is None:
                     yield from self._lead(worker, round)
-                elif self._engine.is_closed and not work_was_submitted(round):
+                elif self._engine.is_closed and not by_hand_is_submitted(round):
                     raise ClosedError("closed")
                 else:
                     yield MUTEX, 0
@@ -137,7 +137,7 @@ class Driver:
                 self._requests.remove((RUN, round))
             self._elect()
 
-    # --- engine_abandon ---------------------------------------------------------------
+    # --- blocking_abandon -------------------------------------------------------------
 
     def undo(self, round: Round) -> None:
         """Roll back a round whose caller will not get it; a release is sent."""
@@ -153,9 +153,9 @@ class Driver:
 
     def _withdraw(self, round: Round | None) -> None:
         if round is not None and not self._engine.is_closed:
-            engine_undo(self._engine, round, self._process.now_ns())
+            by_hand_withdraw(self._engine, round, self._process.now_ns())
 
-    # --- engine_close -----------------------------------------------------------------
+    # --- blocking_close ---------------------------------------------------------------
 
     def close(self, worker: Worker) -> Steps:
         """Close all connections; wait for the releases that are still owed."""
@@ -184,10 +184,10 @@ class Driver:
         deadline_ns = process.now_ns() + CLOSE_WITHIN_NS
         if engine.is_closed:
             return
-        engine_begin_close(engine, process.now_ns())
-        while engine_owes(engine) and process.now_ns() < deadline_ns:
+        by_hand_begin_close(engine, process.now_ns())
+        while by_hand_awaits_replies(engine) and process.now_ns() < deadline_ns:
             yield from self._step(deadline_ns)
-        engine_end_close(engine, process.now_ns())
+        by_hand_end_close(engine, process.now_ns())
         process.drop_connections()
         self._wake_answered()
 
@@ -220,19 +220,19 @@ class Driver:
         elif (
             round is not None
             and not self._engine.is_closed
-            and (not work_was_submitted(round))
+            and (not by_hand_is_submitted(round))
         ):
-            engine_take_in(self._engine, round, self._process.now_ns())
+            by_hand_submit(self._engine, round, self._process.now_ns())
             self._process.open_due()
 
     def _flush(self) -> None:
         if not self._process.is_gone:
-            for index, data in engine_take_all_outgoing(self._engine) or ():
+            for index, data in by_hand_all_outgoing(self._engine) or ():
                 connection = self._process.connections[index]
                 if connection is not None:
                     connection.send(data)
 
-    # --- crowd.pyx --------------------------------------------------------------------
+    # --- leader.pyx -------------------------------------------------------------------
 
     def _ask(self, kind: str, round: Round | None) -> None:
         self._requests.append((kind, round))

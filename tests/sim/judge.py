@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from fastredlock._core import Operation, Round, Vote, round_answers
+from fastredlock._core import Operation, Round, Vote, by_hand_votes
 from fastredlock._locking.driver import CLOSE_WITHIN_NS
 from fastredlock._locking.lease import BaseLease, ReleaseStatus
 
@@ -172,7 +172,7 @@ class Judge:
     ) -> None:
         token, all_heard = round.token, self._heard
         question = operation, token, 0 if operation == RELEASE else round.terms.ttl_ms
-        for index, (vote, is_answered) in enumerate(round_answers(round)):
+        for index, (vote, is_answered) in enumerate(by_hand_votes(round)):
             if not (is_answered or is_over):
                 continue
             asked = process.index, index, question

@@ -16,8 +16,8 @@ from fastredlock._core import (
     Round,
     Script,
     Scripts,
-    engine_by_hand,
-    engine_take_events_at,
+    by_hand_engine,
+    by_hand_take_events,
     fork_generation,
 )
 from fastredlock._options import scripts
@@ -81,7 +81,7 @@ class Process:
             b"fastredlock",
             world.random.randrange(1, 1 << 64),
         )
-        self.begun = engine_by_hand(self.engine)
+        self.begun = by_hand_engine(self.engine)
         self._driver = Driver(self)
 
     # --- what a lease asks of its driver ----------------------------------------------
@@ -111,11 +111,11 @@ class Process:
             self.judge.on_returned(self, self.world.now_ns - called_ns, limit_ns)
 
     def begin(self, round: Round) -> None:
-        """Send a release whose caller will not hear of it (engine_abandon)."""
+        """Send a release whose caller will not hear of it (blocking_abandon)."""
         self.undo(round)
 
     def undo(self, round: Round) -> None:
-        """Roll back a round whose caller will not get it (engine_abandon)."""
+        """Roll back a round whose caller will not get it (blocking_abandon)."""
         self._driver.undo(round)
 
     def close(self) -> Steps:
@@ -131,7 +131,7 @@ class Process:
         engine, now_ns = self.engine, self.now_ns()
         self.polled_at_ns = now_ns
         arrivals, quiet = self._take_arrivals() if self.readable else NOTHING
-        engine_take_events_at(engine, arrivals, quiet, now_ns)
+        by_hand_take_events(engine, arrivals, quiet, now_ns)
         if self.losses != engine.counters.losses:
             self._close_lost()
         if self.begun:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fastredlock import Retry
-from fastredlock._core import Engine, Round, Verdict, engine_begin
+from fastredlock._core import Engine, Round, Verdict, by_hand_start
 from fastredlock._locking.attempt import attempts
 from fastredlock._locking.driver import new_engine
 
@@ -27,7 +27,7 @@ def test_last_try_waits_for_connections_only_as_long_as_the_sleep_has_left() -> 
     engine = new_engine(SETTINGS)
     steps = attempts_of(engine, timeout_ns=S)
     first = next(steps)
-    engine_begin(engine, first, S - 100 * MS)  # nobody is connected: it closes at once
+    by_hand_start(engine, first, S - 100 * MS)  # nobody is connected: it closes at once
     assert first.verdict is Verdict.UNREACHABLE
     assert next(steps) == 0.06
     assert next(steps).left_ns == 40 * MS

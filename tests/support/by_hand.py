@@ -12,11 +12,11 @@ from fastredlock._core import (
     Scripts,
     Terms,
     Vote,
-    engine_begin,
-    engine_due,
-    engine_on_bytes,
-    engine_on_connected,
-    engine_take_outgoing,
+    by_hand_connected,
+    by_hand_open_due,
+    by_hand_outgoing,
+    by_hand_receive,
+    by_hand_start,
 )
 from fastredlock._options import scripts
 from fastredlock._options.endpoint import Endpoint
@@ -73,13 +73,13 @@ def make_ready(
     marked: bytes = mark(),
 ) -> Engine:
     """Connect every master that is due; each answers INFO with its entry."""
-    for i in engine_due(engine, True, now_ns):
-        engine_on_connected(engine, i, now_ns)
-        engine_take_outgoing(engine, i)
-        engine_on_bytes(engine, i, handshake_replies(infos[i]), now_ns)
-        if scripts.MARKER in engine_take_outgoing(engine, i):
-            engine_on_bytes(engine, i, marked, now_ns)
-        engine_take_outgoing(engine, i)
+    for i in by_hand_open_due(engine, True, now_ns):
+        by_hand_connected(engine, i, now_ns)
+        by_hand_outgoing(engine, i)
+        by_hand_receive(engine, i, handshake_replies(infos[i]), now_ns)
+        if scripts.MARKER in by_hand_outgoing(engine, i):
+            by_hand_receive(engine, i, marked, now_ns)
+        by_hand_outgoing(engine, i)
     return engine
 
 
@@ -88,7 +88,7 @@ def begin(
 ) -> Round:
     """Start a round; its commands stand in the outgoing buffers."""
     round = engine.new_round(int(operation), b"key", b"token-%d" % now_ns, TERMS)
-    engine_begin(engine, round, now_ns)
+    by_hand_start(engine, round, now_ns)
     return round
 
 
@@ -97,8 +97,8 @@ def begin_all(
 ) -> Round:
     """Start a round of two keys."""
     token = b"token-%d" % now_ns
-    round = engine.new_round_of_all(int(operation), (b"a", b"b"), token, TERMS)
-    engine_begin(engine, round, now_ns)
+    round = engine.new_round(int(operation), (b"a", b"b"), token, TERMS)
+    by_hand_start(engine, round, now_ns)
     return round
 
 

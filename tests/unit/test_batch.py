@@ -12,14 +12,14 @@ from fastredlock._core import (
     Round,
     Terms,
     Verdict,
-    engine_by_hand,
-    engine_check_again,
-    engine_let_out,
-    engine_on_bytes,
-    engine_on_connected,
-    engine_take_in,
-    engine_take_outgoing,
-    engine_undo,
+    by_hand_connected,
+    by_hand_engine,
+    by_hand_finish,
+    by_hand_outgoing,
+    by_hand_receive,
+    by_hand_submit,
+    by_hand_tell,
+    by_hand_withdraw,
     new_acquires,
     new_releases,
 )
@@ -33,8 +33,8 @@ SHORT = Terms(100, 3 * MS, 5 * MS)  # what a ttl of 0.1 s comes to
 def connect(engine: Engine, now_ns: int = T0) -> None:
     """Let every master that is being connected become READY."""
     for index in range(3):
-        engine_on_connected(engine, index, now_ns)
-        engine_on_bytes(engine, index, HANDSHAKE, now_ns)
+        by_hand_connected(engine, index, now_ns)
+        by_hand_receive(engine, index, HANDSHAKE, now_ns)
     sent(engine)
 
 
@@ -42,12 +42,12 @@ def connect(engine: Engine, now_ns: int = T0) -> None:
 def engine() -> Engine:
     """Connect three masters; what they are sent is taken by `sent`."""
     engine = new_engine()
-    engine_by_hand(engine)
-    engine_take_in(engine, engine.new_connecting(), T0)
+    by_hand_engine(engine)
+    by_hand_submit(engine, engine.new_connecting(), T0)
     connect(engine)
-    engine_let_out(engine, T0)
+    by_hand_finish(engine, T0)
     first = engine.new_round(int(Operation.ACQUIRE), b"first", b"token", TERMS)
-    engine_take_in(engine, first, T0)
+    by_hand_submit(engine, first, T0)
     answer(engine, b"+OK\r\n" + TIME, T0, 3)
     sent(engine)
     return engine
@@ -60,7 +60,7 @@ def keys(count: int) -> list[bytes]:
 def sent(engine: Engine, index: int = 0) -> list[tuple[bytes, bytes]]:
     """Take what each master is sent; list the commands and keys of one of them."""
     reader = hiredis.Reader(notEnoughData=None)
-    taken = [engine_take_outgoing(engine, i) for i in range(3)]
+    taken = [by_hand_outgoing(engine, i) for i in range(3)]
     reader.feed(taken[index])
     words = iter(reader.gets, None)
     return [(w[0], w[1] if w[0] == b"SET" else w[-2]) for w in words if len(w) > 3]
@@ -71,8 +71,8 @@ def answer(
 ) -> None:
     """Let some masters say this, then finish what is closed."""
     for index in range(masters):
-        engine_on_bytes(engine, index, reply, at_ns)
-    engine_let_out(engine, at_ns)
+        by_hand_receive(engine, index, reply, at_ns)
+    by_hand_finish(engine, at_ns)
 
 
 def verdicts(batch: Batch) -> set[Verdict]:
@@ -81,7 +81,7 @@ def verdicts(batch: Batch) -> set[Verdict]:
 
 def taken_in(engine: Engine, count: int, terms: Terms = TERMS) -> Batch:
     batch = new_acquires(engine, keys(count), terms)
-    engine_take_in(engine, batch, T0)
+    by_hand_submit(engine, batch, T0)
     return batch
 
 
@@ -114,7 +114,7 @@ def test_window_when_it_is_full_then_the_rest_waits_until_half_of_it_is_done(
 
 def test_window_when_keys_are_big_then_counts_their_bytes(engine: Engine) -> None:
     big = [b"%d" % i + bytes(300_000) for i in range(9)]
-    engine_take_in(engine, new_acquires(engine, big, TERMS), T0)
+    by_hand_submit(engine, new_acquires(engine, big, TERMS), T0)
     assert len(sent(engine)) == 4
     answer(engine, b"+OK\r\n")
     assert len(sent(engine)) == 1
@@ -139,7 +139,7 @@ def test_acquires_when_one_is_unreachable_then_the_rest_is_never_sent(
     answer(engine, b"-OOM no\r\n")
     assert batch.is_finished
     assert batch.failure is batch.rounds[0]
-    engine_check_again(engine, batch, T0 + MS)
+    by_hand_tell(engine, batch, T0 + MS)
     answer(engine, b"+OK\r\n" * 1023, T0 + 2 * MS)
     commands = sent(engine)
     assert {name for name, _ in commands} == {b"EVAL"}
@@ -154,7 +154,7 @@ def test_acquires_when_a_validity_is_over_at_the_end_then_all_are_withdrawn(
     answer(engine, b"+OK\r\n" * 2)
     assert batch.failure is None
     sent(engine)
-    engine_check_again(engine, batch, T0 + 97 * MS)
+    by_hand_tell(engine, batch, T0 + 97 * MS)
     assert batch.failure is batch.rounds[0]
     assert batch.failure.verdict is Verdict.TOO_LATE
     assert sent(engine) == [(b"EVAL", key) for key in keys(2)]
@@ -166,7 +166,7 @@ def test_acquires_when_withdrawn_then_what_was_sent_is_undone_once(
     batch = taken_in(engine, 2000)
     sent(engine)
     for _ in range(2):
-        engine_undo(engine, batch, T0 + MS)
+        by_hand_withdraw(engine, batch, T0 + MS)
     assert sent(engine) == [(b"EVAL", key) for key in keys(1024)]
     answer(engine, b"+OK\r\n" * 1024, T0 + 2 * MS)
     assert sent(engine) == []
@@ -185,9 +185,9 @@ def test_releases_when_withdrawn_then_go_out_all_the_same_and_once(
     engine: Engine,
 ) -> None:
     batch = released(engine, 3000)
-    engine_take_in(engine, batch, T0)
+    by_hand_submit(engine, batch, T0)
     for _ in range(2):
-        engine_undo(engine, batch, T0)
+        by_hand_withdraw(engine, batch, T0)
     # The rest goes with the source: nobody will read what comes of it.
     names = [b"EVALSHA"] * 1024 + [b"EVAL"] * (3000 - 1024)
     assert sent(engine) == list(zip(names, keys(3000), strict=True))

@@ -12,7 +12,6 @@ from fastredlock._core import (
     Script,
     encode_acquire,
     encode_script,
-    encode_script_of_all,
 )
 from fastredlock._options import scripts
 from tests.support.rounds import thorough
@@ -80,14 +79,14 @@ def test_ttl_is_written_with_all_its_digits(ttl_ms: int) -> None:
 
 
 def test_script_of_all_keys_is_told_their_number_and_each_of_them() -> None:
-    assert encode_script_of_all(SCRIPT, False, (b"a", b"bc"), b"token", 0) == (
+    assert encode_script(SCRIPT, False, (b"a", b"bc"), b"token", 0) == (
         b"*6\r\n$7\r\nEVALSHA\r\n$40\r\n" + SHA1 + b"\r\n$1\r\n2\r\n"
         b"$1\r\na\r\n$2\r\nbc\r\n$5\r\ntoken\r\n"
     )
 
 
 def test_script_of_all_keys_by_its_source_is_eval() -> None:
-    assert encode_script_of_all(SCRIPT, True, (b"a", b"bc"), b"token", 750) == (
+    assert encode_script(SCRIPT, True, (b"a", b"bc"), b"token", 750) == (
         b"*7\r\n$4\r\nEVAL\r\n$8\r\nreturn 1\r\n$1\r\n2\r\n"
         b"$1\r\na\r\n$2\r\nbc\r\n$5\r\ntoken\r\n$3\r\n750\r\n"
     )
@@ -98,7 +97,7 @@ def test_script_of_all_keys_by_its_source_is_eval() -> None:
 def test_script_of_all_with_one_key_is_that_of_one(
     by_source: bool, ttl_ms: int
 ) -> None:
-    assert encode_script_of_all(SCRIPT, by_source, (b"r",), b"token", ttl_ms) == (
+    assert encode_script(SCRIPT, by_source, (b"r",), b"token", ttl_ms) == (
         encode_script(SCRIPT, by_source, b"r", b"token", ttl_ms)
     )
 
@@ -106,7 +105,7 @@ def test_script_of_all_with_one_key_is_that_of_one(
 @pytest.mark.parametrize("count", [5, 6, 9, 10, 95, 96, 1000, 20_000])
 def test_script_of_any_number_of_keys_is_sent_whole(count: int) -> None:
     keys = tuple(b"%d" % i for i in range(count))
-    command = encode_script_of_all(SCRIPT, False, keys, b"token", 1)
+    command = encode_script(SCRIPT, False, keys, b"token", 1)
     assert words_of(command) == [
         *(b"EVALSHA", SHA1, b"%d" % count, *keys, b"token", b"1")
     ]
@@ -115,7 +114,7 @@ def test_script_of_any_number_of_keys_is_sent_whole(count: int) -> None:
 @pytest.mark.parametrize("keys", [(), ("a",), (b"a", None), (b"a", bytearray(b"b"))])
 def test_script_of_all_takes_bytes_alone_and_one_at_least(keys: tuple[Any]) -> None:
     with pytest.raises((TypeError, ValueError), match=r"no keys|not bytes"):
-        encode_script_of_all(SCRIPT, False, keys, b"token", 0)
+        encode_script(SCRIPT, False, keys, b"token", 0)
 
 
 @thorough
@@ -130,7 +129,7 @@ def test_script_of_all_is_read_by_a_server_as_it_was_meant(
 ) -> None:
     head = [b"EVAL", b"return 1"] if by_source else [b"EVALSHA", SHA1]
     ttl = [b"%d" % ttl_ms] if ttl_ms else []
-    command = encode_script_of_all(SCRIPT, by_source, tuple(keys), token, ttl_ms)
+    command = encode_script(SCRIPT, by_source, tuple(keys), token, ttl_ms)
     assert words_of(command) == [*head, b"%d" % len(keys), *keys, token, *ttl]
 
 

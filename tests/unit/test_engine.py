@@ -16,15 +16,15 @@ from fastredlock._core import (
     Terms,
     Verdict,
     Vote,
-    engine_begin,
-    engine_due,
-    engine_end,
-    engine_on_bytes,
-    engine_on_connected,
-    engine_on_lost,
-    engine_pass_time,
-    engine_take_outgoing,
-    engine_undo,
+    by_hand_conclude,
+    by_hand_connected,
+    by_hand_lost,
+    by_hand_open_due,
+    by_hand_outgoing,
+    by_hand_pass_time,
+    by_hand_receive,
+    by_hand_start,
+    by_hand_withdraw,
     now_ns,
     vote_of_reply,
 )
@@ -59,13 +59,13 @@ def without_time(data: bytes) -> bytes:
 
 def reconnect(engine: Engine, at_ns: int) -> bytes:
     """Connect the only master again; return the commands after the handshake."""
-    for i in engine_due(engine, True, at_ns):
-        engine_on_connected(engine, i, at_ns)
-        engine_on_bytes(engine, i, HELLO, at_ns)
-        engine_take_outgoing(engine, i)
+    for i in by_hand_open_due(engine, True, at_ns):
+        by_hand_connected(engine, i, at_ns)
+        by_hand_receive(engine, i, HELLO, at_ns)
+        by_hand_outgoing(engine, i)
         rest = handshake_replies(info(run_id="id0")).removeprefix(HELLO)
-        engine_on_bytes(engine, i, rest, at_ns)
-    return engine_take_outgoing(engine, 0)
+        by_hand_receive(engine, i, rest, at_ns)
+    return by_hand_outgoing(engine, 0)
 
 
 def test_clock_when_read_then_is_the_one_that_no_operator_can_set() -> None:
@@ -76,17 +76,17 @@ def test_clock_when_read_then_is_the_one_that_no_operator_can_set() -> None:
 def test_round_when_validity_is_over_before_the_return_then_is_too_late() -> None:
     engine = ready_engine(1)
     round = begin(engine, T0)
-    engine_on_bytes(engine, 0, b"+OK\r\n", T0 + MS)
+    by_hand_receive(engine, 0, b"+OK\r\n", T0 + MS)
     assert round.is_won
-    engine_end(engine, round, T0 + 9_898 * MS)  # 10 s less 102 ms of drift
+    by_hand_conclude(engine, round, T0 + 9_898 * MS)  # 10 s less 102 ms of drift
     assert round.verdict is Verdict.TOO_LATE
-    assert scripts.RELEASE in engine_take_outgoing(engine, 0)
+    assert scripts.RELEASE in by_hand_outgoing(engine, 0)
 
 
 def test_round_when_a_minority_is_connected_and_grants_then_is_unreachable() -> None:
     engine = ready_engine(3)
-    engine_on_lost(engine, 1, "cut", START_NS)
-    engine_on_lost(engine, 2, "cut", START_NS)
+    by_hand_lost(engine, 1, "cut", START_NS)
+    by_hand_lost(engine, 2, "cut", START_NS)
     round = begin(engine, T0)
     assert round.verdict is Verdict.UNREACHABLE
 
@@ -94,11 +94,11 @@ def test_round_when_a_minority_is_connected_and_grants_then_is_unreachable() -> 
 def test_round_when_reachable_majority_grants_but_not_of_all_then_is_not_won() -> None:
     engine = ready_engine(5)
     for i in (2, 3, 4):
-        engine_on_lost(engine, i, "cut", START_NS)
+        by_hand_lost(engine, i, "cut", START_NS)
     round = begin(engine, T0)
     for i in (0, 1):
         if round.verdict is Verdict.OPEN:
-            engine_on_bytes(engine, i, b"+OK\r\n", T0 + MS)
+            by_hand_receive(engine, i, b"+OK\r\n", T0 + MS)
     assert not round.is_won
 
 
@@ -106,10 +106,10 @@ def test_reply_when_it_comes_late_then_is_not_the_next_rounds_vote() -> None:
     engine = ready_engine(1)
     first = begin(engine, T0)
     first.on_deadline(T0 + S)
-    engine_end(engine, first, T0 + S)  # queues its release
+    by_hand_conclude(engine, first, T0 + S)  # queues its release
     second = begin(engine, T0 + S + MS)
     replies = (b"+OK\r\n", TIME_REPLY, b":1\r\n", b"$-1\r\n")
-    engine_on_bytes(engine, 0, b"".join(replies), T0 + S + 2 * MS)
+    by_hand_receive(engine, 0, b"".join(replies), T0 + S + 2 * MS)
     assert said_of(first)[0] is Vote.GRANTED
     assert said_of(second)[0] is Vote.TAKEN
     assert engine.states[0][0] is MasterState.READY
@@ -119,9 +119,9 @@ def test_release_of_a_lost_round_goes_behind_its_set_on_the_same_connection() ->
     engine = ready_engine(1)
     round = begin(engine, T0)
     round.on_deadline(T0 + S)
-    engine_end(engine, round, T0 + S)
+    by_hand_conclude(engine, round, T0 + S)
     assert engine.states[0][0] is MasterState.READY
-    said = without_time(engine_take_outgoing(engine, 0))
+    said = without_time(by_hand_outgoing(engine, 0))
     assert 0 <= said.find(b"SET") < said.find(scripts.RELEASE)
     assert said.count(round.token) == 2
 
@@ -130,12 +130,12 @@ def test_lost_round_is_rolled_back_where_it_was_granted_and_where_unanswered() -
     engine = ready_engine(3)
     round = begin(engine, T0)
     for i in range(3):
-        engine_take_outgoing(engine, i)
-    engine_on_bytes(engine, 0, b"+OK\r\n", T0 + MS)
-    engine_on_bytes(engine, 1, b"$-1\r\n", T0 + MS)
+        by_hand_outgoing(engine, i)
+    by_hand_receive(engine, 0, b"+OK\r\n", T0 + MS)
+    by_hand_receive(engine, 1, b"$-1\r\n", T0 + MS)
     round.on_deadline(T0 + S)
-    engine_end(engine, round, T0 + S)
-    told = [scripts.RELEASE in engine_take_outgoing(engine, i) for i in range(3)]
+    by_hand_conclude(engine, round, T0 + S)
+    told = [scripts.RELEASE in by_hand_outgoing(engine, i) for i in range(3)]
     assert told == [True, False, True]  # the one that refused holds another's key
 
 
@@ -143,9 +143,9 @@ def test_release_when_its_connection_is_lost_then_goes_first_on_the_next_one() -
     engine = ready_engine(1)
     round = begin(engine, T0)
     round.on_deadline(T0 + S)
-    engine_end(engine, round, T0 + S)
-    engine_on_lost(engine, 0, "cut", T0 + S)
-    engine_take_outgoing(engine, 0)
+    by_hand_conclude(engine, round, T0 + S)
+    by_hand_lost(engine, 0, "cut", T0 + S)
+    by_hand_outgoing(engine, 0)
     said = reconnect(engine, T0 + 2 * S)
     assert round.token in said
     assert scripts.RELEASE in said  # nobody may be there to read NOSCRIPT
@@ -155,10 +155,10 @@ def lost_while_undone(engine: Engine, at_ns: int) -> Round:
     """Undo a round of a short ttl; its master says nothing until it is given up."""
     short = Terms(ttl_ms=300, drift_ns=5 * MS, timeout_ns=15 * MS)
     round = engine.new_round(int(Operation.ACQUIRE), b"key", b"short", short)
-    engine_begin(engine, round, T0)
-    engine_undo(engine, round, T0 + 20 * MS)
-    engine_take_outgoing(engine, 0)
-    engine_on_lost(engine, 0, "cut", at_ns)
+    by_hand_start(engine, round, T0)
+    by_hand_withdraw(engine, round, T0 + 20 * MS)
+    by_hand_outgoing(engine, 0)
+    by_hand_lost(engine, 0, "cut", at_ns)
     return round
 
 
@@ -184,18 +184,18 @@ def test_release_when_lost_again_then_its_key_can_live_no_longer_for_that() -> N
     engine = ready_engine(1)
     round = lost_while_undone(engine, T0 + S)
     assert round.token in reconnect(engine, T0 + S + 200 * MS)
-    engine_on_lost(engine, 0, "cut", T0 + S + 250 * MS)
+    by_hand_lost(engine, 0, "cut", T0 + S + 250 * MS)
     assert round.token in reconnect(engine, T0 + S + 400 * MS)
-    engine_on_lost(engine, 0, "cut", T0 + S + 450 * MS)
+    by_hand_lost(engine, 0, "cut", T0 + S + 450 * MS)
     assert round.token not in reconnect(engine, T0 + S + 506 * MS)
 
 
 def test_connection_when_a_reply_is_overdue_then_is_given_up() -> None:
     engine = ready_engine(1)
     begin(engine, T0)
-    engine_pass_time(engine, T0 + S - MS)
+    by_hand_pass_time(engine, T0 + S - MS)
     assert engine.states[0][0] is MasterState.READY
-    engine_pass_time(engine, T0 + S + MS)
+    by_hand_pass_time(engine, T0 + S + MS)
     assert engine.states[0] == (MasterState.BACKOFF, "owed a reply for too long")
 
 
@@ -204,9 +204,9 @@ def test_round_when_the_servers_clock_is_asked_as_well_then_does_not_wait_for_it
 ):
     engine = ready_engine(3)
     round = begin(engine, T0)
-    assert b"TIME" in engine_take_outgoing(engine, 0)
+    assert b"TIME" in by_hand_outgoing(engine, 0)
     for i in (0, 1):
-        engine_on_bytes(engine, i, b"+OK\r\n", T0 + MS)
+        by_hand_receive(engine, i, b"+OK\r\n", T0 + MS)
     assert round.verdict is Verdict.WON
 
 
@@ -222,12 +222,12 @@ def test_vote_when_the_reply_is_of_no_kind_that_is_known_then_is_failed(
 def test_noscript_when_answered_then_the_script_is_sent_by_its_text() -> None:
     engine = ready_engine(1)
     round = begin(engine, T0, Operation.RELEASE)
-    engine_take_outgoing(engine, 0)
-    engine_on_bytes(engine, 0, b"-NOSCRIPT No matching script.\r\n", T0 + MS)
+    by_hand_outgoing(engine, 0)
+    by_hand_receive(engine, 0, b"-NOSCRIPT No matching script.\r\n", T0 + MS)
     assert round.verdict is Verdict.OPEN
-    assert b"EVAL\r\n" in engine_take_outgoing(engine, 0)
+    assert b"EVAL\r\n" in by_hand_outgoing(engine, 0)
     again = TIME_REPLY + b"-NOSCRIPT No matching script.\r\n"
-    engine_on_bytes(engine, 0, again, T0 + MS)
+    by_hand_receive(engine, 0, again, T0 + MS)
     assert round.verdict is Verdict.UNREACHABLE
 
 

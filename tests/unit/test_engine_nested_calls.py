@@ -17,13 +17,13 @@ from fastredlock._core import (
     Operation,
     Round,
     Vote,
-    engine_by_hand,
-    engine_let_out,
-    engine_on_bytes,
-    engine_on_lost,
-    engine_take_in,
-    engine_take_outgoing,
-    engine_undo,
+    by_hand_engine,
+    by_hand_finish,
+    by_hand_lost,
+    by_hand_outgoing,
+    by_hand_receive,
+    by_hand_submit,
+    by_hand_withdraw,
 )
 from tests.support.by_hand import (
     MS,
@@ -69,11 +69,11 @@ def test_reply_when_its_connection_is_lost_in_the_making_of_it_then_is_nobodys()
     def lose() -> None:
         if is_armed[0]:
             is_armed[0] = False
-            engine_on_lost(engine, 0, "cut", T0 + MS)
+            by_hand_lost(engine, 0, "cut", T0 + MS)
 
     with at_every_collection(lose):
         is_armed[0] = True
-        engine_on_bytes(engine, 0, b"-NOSCRIPT No matching script.\r\n", T0 + MS)
+        by_hand_receive(engine, 0, b"-NOSCRIPT No matching script.\r\n", T0 + MS)
     assert not is_armed[0]
     assert said_of(round) == (Vote.FAILED, "cut")
     assert engine.states == ((MasterState.BACKOFF, "cut"),)
@@ -108,15 +108,15 @@ def test_release_when_done_inside_of_another_then_does_not_wait_for_its_replies(
 def engine_of_three(*lost: int) -> Engine:
     """Make an engine of three masters that has lost some: their votes are made."""
     engine = make_ready(new_engine(3), [info(run_id=f"id{i}") for i in range(3)])
-    engine_by_hand(engine)
+    by_hand_engine(engine)
     for i in lost:
-        engine_on_lost(engine, i, "cut", START_NS)
+        by_hand_lost(engine, i, "cut", START_NS)
     return engine
 
 
 def commands(engine: Engine) -> list[tuple[int, int]]:
     """Count the SETs and the releases that stand in the outgoing buffers."""
-    sent = [engine_take_outgoing(engine, i) for i in range(3)]
+    sent = [by_hand_outgoing(engine, i) for i in range(3)]
     return [(each.count(b"SET"), each.count(b"EVAL")) for each in sent]
 
 
@@ -133,7 +133,7 @@ class Withdrawal:
         self.left -= 1
         if self.left == 0:
             self.was_opened = self.round.is_opened
-            engine_undo(self.engine, self.round, T0)
+            by_hand_withdraw(self.engine, self.round, T0)
 
 
 @pytest.mark.parametrize("lost", [(1,), (1, 2)])
@@ -148,10 +148,10 @@ def test_round_when_withdrawn_in_its_own_opening_then_no_set_is_without_release(
         withdrawal = Withdrawal(engine, round, k)
         with at_every_collection(withdrawal):
             kept.append([])  # so that the next but one begins a collection
-            engine_take_in(engine, round, T0)
+            by_hand_submit(engine, round, T0)
         if withdrawal.left > 0:
             break
-        engine_let_out(engine, T0 + 2 * S)
+        by_hand_finish(engine, T0 + 2 * S)
         for sets, releases in commands(engine):
             assert sets <= releases * withdrawal.was_opened, k
     assert k > 1
@@ -163,11 +163,11 @@ def test_round_when_withdrawn_before_it_is_taken_in_then_is_sent_once_or_never()
     """Its own request comes after the one that withdraws it."""
     engine = engine_of_three(1)
     taken = engine.new_round(0, b"key", b"token", TERMS)
-    engine_undo(engine, taken, T0)
-    engine_take_in(engine, taken, T0)
+    by_hand_withdraw(engine, taken, T0)
+    by_hand_submit(engine, taken, T0)
     assert commands(engine) == [(0, 0)] * 3
     release = engine.new_release(begin(engine, T0), TERMS)
     commands(engine)
-    engine_undo(engine, release, T0)
-    engine_take_in(engine, release, T0)
+    by_hand_withdraw(engine, release, T0)
+    by_hand_submit(engine, release, T0)
     assert commands(engine) == [(0, 1), (0, 0), (0, 1)]

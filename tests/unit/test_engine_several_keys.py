@@ -13,14 +13,14 @@ from fastredlock._core import (
     Round,
     Verdict,
     Vote,
-    engine_begin,
-    engine_due,
-    engine_end,
-    engine_on_bytes,
-    engine_on_connected,
-    engine_on_lost,
-    engine_take_outgoing,
-    engine_undo,
+    by_hand_conclude,
+    by_hand_connected,
+    by_hand_lost,
+    by_hand_open_due,
+    by_hand_outgoing,
+    by_hand_receive,
+    by_hand_start,
+    by_hand_withdraw,
 )
 from fastredlock._options import scripts
 from tests.support.by_hand import (
@@ -50,21 +50,21 @@ def ready_engine(count: int) -> Engine:
 def sent(engine: Engine, master: int = 0) -> list[list[bytes]]:
     """Return the commands that were queued for a master, without TIME."""
     reader = hiredis.Reader(notEnoughData=None)
-    reader.feed(engine_take_outgoing(engine, master))
+    reader.feed(by_hand_outgoing(engine, master))
     return [words for words in iter(reader.gets, None) if words != [b"TIME"]]
 
 
 def answer(engine: Engine, *replies: bytes, at_ns: int = T0 + MS) -> None:
     """Let masters 0, 1, ... say this."""
     for master, reply in enumerate(replies):
-        engine_on_bytes(engine, master, reply, at_ns)
+        by_hand_receive(engine, master, reply, at_ns)
 
 
 def won_on_two_of_three(engine: Engine) -> Round:
     """Take both keys by the votes of two masters; the third says NOSCRIPT later."""
     lease = begin_all(engine, T0)
     answer(engine, b":1\r\n" + TIME_REPLY, b":1\r\n" + TIME_REPLY)
-    engine_end(engine, lease, T0 + MS)
+    by_hand_conclude(engine, lease, T0 + MS)
     assert lease.is_won
     sent(engine, 2)
     return lease
@@ -75,10 +75,10 @@ def won_on_two_of_three(engine: Engine) -> Round:
 
 def test_new_connection_when_introduced_then_loads_each_script() -> None:
     engine = new_engine(1)
-    for i in engine_due(engine, True, T0):
-        engine_on_connected(engine, i, T0)
-        engine_take_outgoing(engine, i)
-        engine_on_bytes(engine, i, HELLO, T0)
+    for i in by_hand_open_due(engine, True, T0):
+        by_hand_connected(engine, i, T0)
+        by_hand_outgoing(engine, i)
+        by_hand_receive(engine, i, HELLO, T0)
     loaded = [words[2] for words in sent(engine) if words[0] == b"SCRIPT"]
     assert sorted(loaded) == sorted(
         [
@@ -101,7 +101,7 @@ def test_lease_of_all_when_extended_then_its_keys_are_in_one_script_call() -> No
     lease = begin_all(engine, T0)
     answer(engine, b":1\r\n" + TIME_REPLY)
     sent(engine)
-    engine_begin(engine, engine.new_extension(lease, TERMS), T0 + MS)
+    by_hand_start(engine, engine.new_extension(lease, TERMS), T0 + MS)
     call = [b"EVALSHA", scripts.EXTEND_ALL_SHA1, b"2", b"a", b"b", lease.token]
     assert sent(engine) == [[*call, b"10000"]]
 
@@ -111,7 +111,7 @@ def test_lease_of_all_when_released_then_its_keys_are_in_one_script_call() -> No
     lease = begin_all(engine, T0)
     answer(engine, b":1\r\n" + TIME_REPLY)
     sent(engine)
-    engine_begin(engine, engine.new_release(lease, TERMS), T0 + MS)
+    by_hand_start(engine, engine.new_release(lease, TERMS), T0 + MS)
     call = [b"EVALSHA", scripts.RELEASE_ALL_SHA1, b"2", b"a", b"b", lease.token]
     assert sent(engine) == [call]
 
@@ -153,7 +153,7 @@ def test_acquire_of_one_when_answered_as_a_script_then_the_connection_is_lost(
 ) -> None:
     engine = ready_engine(1)
     round = engine.new_round(int(Operation.ACQUIRE), b"a", b"t", TERMS)
-    engine_begin(engine, round, T0)
+    by_hand_start(engine, round, T0)
     answer(engine, reply)
     assert said_of(round)[0] is Vote.FAILED
     assert "fits no question" in engine.states[0][1]
@@ -170,7 +170,7 @@ def test_round_of_all_when_lost_then_all_its_keys_are_released_where_they_may_be
     for master in range(3):
         sent(engine, master)
     answer(engine, b":1\r\n", b":0\r\n", b":0\r\n")
-    engine_end(engine, round, T0 + MS)
+    by_hand_conclude(engine, round, T0 + MS)
     call = [b"EVAL", scripts.RELEASE_ALL, b"2", b"a", b"b", round.token]
     assert [sent(engine, master) for master in range(3)] == [[call], [], []]
 
@@ -180,10 +180,10 @@ def test_roll_back_of_all_when_its_connection_is_lost_then_is_sent_on_the_next()
 ):
     engine = ready_engine(1)
     round = begin_all(engine, T0)
-    engine_undo(engine, round, T0 + MS)
-    engine_on_lost(engine, 0, "cut", T0 + 2 * MS)
-    for i in engine_due(engine, True, T0 + S):
-        engine_on_connected(engine, i, T0 + S)
+    by_hand_withdraw(engine, round, T0 + MS)
+    by_hand_lost(engine, 0, "cut", T0 + 2 * MS)
+    for i in by_hand_open_due(engine, True, T0 + S):
+        by_hand_connected(engine, i, T0 + S)
         answer(engine, HELLO, at_ns=T0 + S)
         sent(engine)
         rest = handshake_replies(info(run_id="id0")).removeprefix(HELLO)
@@ -217,18 +217,20 @@ def test_script_of_all_when_not_known_there_then_is_sent_by_its_source(
 
 # Sent once more, the acquire would come behind its own release: the keys would stand
 # until their ttl, and nobody would know of it.
-@pytest.mark.parametrize("give_up", [engine_end, engine_undo], ids=["lost", "undone"])
+@pytest.mark.parametrize(
+    "give_up", [by_hand_conclude, by_hand_withdraw], ids=["lost", "undone"]
+)
 def test_acquire_of_all_when_rolled_back_then_is_not_repeated_after_noscript(
     give_up: Callable[[Engine, Round, int], None],
 ) -> None:
     engine = ready_engine(3)
     round = begin_all(engine, T0)
-    if give_up is engine_end:
+    if give_up is by_hand_conclude:
         answer(engine, b":0\r\n" + TIME_REPLY, b":0\r\n" + TIME_REPLY)
     sent(engine, 2)
     give_up(engine, round, T0 + MS)
     assert [words[1] for words in sent(engine, 2)] == [scripts.RELEASE_ALL]
-    engine_on_bytes(engine, 2, NOSCRIPT + TIME_REPLY, T0 + 2 * MS)
+    by_hand_receive(engine, 2, NOSCRIPT + TIME_REPLY, T0 + 2 * MS)
     assert sent(engine, 2) == []
     assert said_of(round, 2) == (Vote.FAILED, NOSCRIPT[1:-2].decode())
     assert not round.may_hold >> 2 & 1
@@ -237,9 +239,9 @@ def test_acquire_of_all_when_rolled_back_then_is_not_repeated_after_noscript(
 def test_acquire_of_all_when_its_lease_is_released_then_is_not_repeated() -> None:
     engine = ready_engine(3)
     lease = won_on_two_of_three(engine)
-    engine_begin(engine, engine.new_release(lease, TERMS), T0 + 2 * MS)
+    by_hand_start(engine, engine.new_release(lease, TERMS), T0 + 2 * MS)
     sent(engine, 2)
-    engine_on_bytes(engine, 2, NOSCRIPT + TIME_REPLY, T0 + 3 * MS)
+    by_hand_receive(engine, 2, NOSCRIPT + TIME_REPLY, T0 + 3 * MS)
     assert sent(engine, 2) == []
 
 
@@ -248,9 +250,9 @@ def test_release_of_all_when_its_round_is_over_then_is_repeated_all_the_same() -
     engine = ready_engine(3)
     lease = won_on_two_of_three(engine)
     release = engine.new_release(lease, TERMS)
-    engine_begin(engine, release, T0 + 2 * MS)
+    by_hand_start(engine, release, T0 + 2 * MS)
     sent(engine, 2)
     answer(engine, b":1\r\n", b":1\r\n", at_ns=T0 + 3 * MS)
     assert release.is_won
-    engine_on_bytes(engine, 2, b":1\r\n" + TIME_REPLY + NOSCRIPT, T0 + 3 * MS)
+    by_hand_receive(engine, 2, b":1\r\n" + TIME_REPLY + NOSCRIPT, T0 + 3 * MS)
     assert [words[1] for words in sent(engine, 2)] == [scripts.RELEASE_ALL]

@@ -137,6 +137,13 @@ def test_hello_that_is_refused_ends_the_handshake_with_its_text(
     assert not handshake.is_done
 
 
+def test_hello_whose_list_has_a_list_for_a_name_is_read_without_it() -> None:
+    handshake = new_handshake()
+    handshake.start()
+    assert handshake.on_reply([[], b"1", b"id", 7])
+    assert handshake.client_id == 7
+
+
 @pytest.mark.parametrize("reply", [b"OK", 1, None, True])
 def test_hello_answered_by_something_else_ends_the_handshake(reply: object) -> None:
     handshake = new_handshake()

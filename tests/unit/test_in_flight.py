@@ -13,16 +13,16 @@ from fastredlock._core import (
     Terms,
     Verdict,
     Vote,
-    engine_begin,
-    engine_by_hand,
-    engine_due,
-    engine_end,
-    engine_on_bytes,
-    engine_on_connected,
-    engine_on_lost,
-    engine_pass_time,
-    engine_take_outgoing,
-    engine_undo,
+    by_hand_conclude,
+    by_hand_connected,
+    by_hand_engine,
+    by_hand_lost,
+    by_hand_open_due,
+    by_hand_outgoing,
+    by_hand_pass_time,
+    by_hand_receive,
+    by_hand_start,
+    by_hand_withdraw,
 )
 from fastredlock._options import scripts
 from tests.support.by_hand import (
@@ -61,7 +61,7 @@ def hello(client_id: int) -> bytes:
 def ready_engine(count: int = 1, max_ttl_ns: int = 0) -> Engine:
     """Connect `count` masters by hand, long ago."""
     engine = new_engine(count, max_ttl_ns)
-    engine_by_hand(engine)
+    by_hand_engine(engine)
     return make_ready(
         engine,
         [info(run_id=f"id{i}", uptime_in_seconds=99999) for i in range(count)],
@@ -71,7 +71,7 @@ def ready_engine(count: int = 1, max_ttl_ns: int = 0) -> Engine:
 def sent(engine: Engine, master: int = 0) -> list[list[bytes]]:
     """Take what a master is sent, command by command, without TIME."""
     reader = Reader(notEnoughData=False)
-    reader.feed(engine_take_outgoing(engine, master))
+    reader.feed(by_hand_outgoing(engine, master))
     commands = []
     while (words := reader.gets()) is not False:
         commands.append(words)
@@ -83,22 +83,22 @@ def reconnect(
 ) -> list[list[bytes]]:
     """Open the connection to master 0, which began by itself; list what is said."""
     assert engine.states[0][0] is MasterState.CONNECTING
-    engine_on_connected(engine, 0, at_ns)
-    engine_on_bytes(engine, 0, hello(client_id), at_ns)
-    engine_take_outgoing(engine, 0)
-    engine_on_bytes(engine, 0, rest, at_ns)
+    by_hand_connected(engine, 0, at_ns)
+    by_hand_receive(engine, 0, hello(client_id), at_ns)
+    by_hand_outgoing(engine, 0)
+    by_hand_receive(engine, 0, rest, at_ns)
     return sent(engine)
 
 
 def cut(engine: Engine, at_ns: int) -> None:
     """Lose the connection of master 0 with all replies in flight."""
     sent(engine)
-    engine_on_lost(engine, 0, "cut", at_ns)
+    by_hand_lost(engine, 0, "cut", at_ns)
 
 
 def release_of(engine: Engine, lease: Round, at_ns: int) -> Round:
     release = engine.new_release(lease, TERMS)
-    engine_begin(engine, release, at_ns)
+    by_hand_start(engine, release, at_ns)
     return release
 
 
@@ -111,7 +111,7 @@ def test_acquire_when_cut_then_is_asked_again_as_one_that_may_be_done() -> None:
     assert reconnect(engine, T0 + 2 * MS) == [
         [b"EVAL", scripts.ACQUIRE_AGAIN, b"1", b"key", round.token, ttl]
     ]
-    engine_on_bytes(engine, 0, b":1\r\n", T0 + 3 * MS)
+    by_hand_receive(engine, 0, b":1\r\n", T0 + 3 * MS)
     assert round.is_won
     assert round.valid_until_ns == T0 + 10 * S - TERMS.drift_ns  # of its first write
 
@@ -142,7 +142,7 @@ def test_repeated_acquire_when_refused_then_is_taken_and_may_hold_all_the_same()
     round = begin(engine, T0)
     cut(engine, T0 + MS)
     reconnect(engine, T0 + 2 * MS)
-    engine_on_bytes(engine, 0, b":0\r\n", T0 + 3 * MS)
+    by_hand_receive(engine, 0, b":0\r\n", T0 + 3 * MS)
     assert round.verdict is Verdict.TAKEN
     assert round.may_hold == 1  # the SET of the first connection may still be executed
 
@@ -156,9 +156,9 @@ def test_repeated_command_when_answered_by_an_error_then_the_first_counts_as_don
     round = begin(engine, T0, operation)
     cut(engine, T0 + MS)
     reconnect(engine, T0 + 2 * MS)
-    engine_on_bytes(engine, 0, b"-OOM command not allowed\r\n", T0 + 3 * MS)
+    by_hand_receive(engine, 0, b"-OOM command not allowed\r\n", T0 + 3 * MS)
     assert (round.verdict, round.may_hold) == (Verdict.UNREACHABLE, 1)
-    engine_end(engine, round, T0 + 3 * MS)
+    by_hand_conclude(engine, round, T0 + 3 * MS)
     releases = [words[:2] for words in sent(engine)]
     is_acquire = operation is Operation.ACQUIRE
     assert releases == [[b"EVAL", scripts.RELEASE]] * is_acquire
@@ -168,7 +168,7 @@ def test_repeated_acquire_when_it_has_no_expiry_then_gives_none() -> None:
     engine = ready_engine()
     terms = Terms(TERMS.ttl_ms, TERMS.drift_ns, TERMS.timeout_ns, has_expiry=False)
     round = engine.new_round(int(Operation.ACQUIRE), b"key", b"token", terms)
-    engine_begin(engine, round, T0)
+    by_hand_start(engine, round, T0)
     cut(engine, T0 + MS)
     assert reconnect(engine, T0 + 2 * MS) == [
         [b"EVAL", scripts.ACQUIRE_AGAIN, b"1", b"key", b"token"]
@@ -182,20 +182,20 @@ def test_release_when_the_master_is_busy_then_goes_out_when_it_is_not(
     """A slow script, or a restart with its data: nobody would send it again."""
     engine = ready_engine()
     lease = begin(engine, T0)
-    engine_on_bytes(engine, 0, b"+OK\r\n" + TIME_REPLY, T0 + MS)
+    by_hand_receive(engine, 0, b"+OK\r\n" + TIME_REPLY, T0 + MS)
     release = release_of(engine, lease, T0 + 2 * MS)
-    engine_on_bytes(engine, 0, b"-%b\r\n" % text, T0 + 3 * MS)
+    by_hand_receive(engine, 0, b"-%b\r\n" % text, T0 + 3 * MS)
     assert release.verdict is Verdict.UNREACHABLE
     refusing = b"".join(b"-%b\r\n" % text for _ in range(REST.count(b"\r\n")))
     for second in (1, 2):
-        assert engine_due(engine, True, T0 + second * S) == [0]
+        assert by_hand_open_due(engine, True, T0 + second * S) == [0]
         assert reconnect(engine, T0 + second * S, rest=refusing) == []
         assert engine.states[0][0] is MasterState.BACKOFF
-    assert engine_due(engine, True, T0 + 3 * S) == [0]
+    assert by_hand_open_due(engine, True, T0 + 3 * S) == [0]
     assert [words[:2] for words in reconnect(engine, T0 + 3 * S)] == [
         [b"EVAL", scripts.RELEASE]
     ]
-    engine_on_bytes(engine, 0, b":1\r\n", T0 + 4 * S)
+    by_hand_receive(engine, 0, b":1\r\n", T0 + 4 * S)
     assert release.may_hold == 0
 
 
@@ -204,7 +204,7 @@ def test_repeated_acquire_when_it_gets_the_answer_to_a_set_then_is_strange() -> 
     round = begin(engine, T0)
     cut(engine, T0 + MS)
     reconnect(engine, T0 + 2 * MS)
-    engine_on_bytes(engine, 0, b"+OK\r\n", T0 + 3 * MS)
+    by_hand_receive(engine, 0, b"+OK\r\n", T0 + 3 * MS)
     assert round.verdict is Verdict.UNREACHABLE
     assert engine.states[0][0] is MasterState.BACKOFF
 
@@ -214,7 +214,7 @@ def test_round_when_cut_twice_then_has_failed_there() -> None:
     round = begin(engine, T0)
     cut(engine, T0 + MS)
     reconnect(engine, T0 + 2 * MS)
-    engine_on_lost(engine, 0, "cut again", T0 + 3 * MS)
+    by_hand_lost(engine, 0, "cut again", T0 + 3 * MS)
     assert said_of(round) == (Vote.FAILED, "cut again")
 
 
@@ -222,7 +222,7 @@ def test_round_when_the_next_connection_is_refused_then_has_failed_there() -> No
     engine = ready_engine()
     round = begin(engine, T0)
     cut(engine, T0 + MS)
-    engine_on_lost(engine, 0, "connection refused", T0 + 2 * MS)
+    by_hand_lost(engine, 0, "connection refused", T0 + 2 * MS)
     assert said_of(round) == (Vote.FAILED, "connection refused")
     assert round.verdict is Verdict.UNREACHABLE
 
@@ -232,9 +232,9 @@ def test_round_when_the_next_connection_is_slow_then_ends_at_its_own_deadline() 
     round = begin(engine, T0)
     cut(engine, T0 + MS)
     assert engine.next_ns <= round.deadline_ns
-    engine_pass_time(engine, round.deadline_ns)
+    by_hand_pass_time(engine, round.deadline_ns)
     assert said_of(round)[0] is Vote.SILENT
-    engine_end(engine, round, round.deadline_ns)
+    by_hand_conclude(engine, round, round.deadline_ns)
     said = reconnect(engine, round.deadline_ns + MS)
     assert [words[0] for words in said] == [b"EVAL"]  # its roll-back, and nothing else
 
@@ -243,7 +243,7 @@ def test_round_when_undone_between_two_connections_then_is_not_asked_again() -> 
     engine = ready_engine()
     round = begin(engine, T0)
     cut(engine, T0 + MS)
-    engine_undo(engine, round, T0 + 2 * MS)
+    by_hand_withdraw(engine, round, T0 + 2 * MS)
     said = reconnect(engine, T0 + 3 * MS)
     assert [words[:2] for words in said] == [[b"EVAL", scripts.RELEASE]]
 
@@ -253,9 +253,9 @@ def test_round_when_the_master_owed_a_reply_for_too_long_then_is_not_asked_again
 ):
     engine = ready_engine()
     round = engine.new_round(int(Operation.INSPECT), b"key", b"-", Terms(0, 0, 9 * S))
-    engine_begin(engine, round, T0)
+    by_hand_start(engine, round, T0)
     sent(engine)
-    engine_pass_time(engine, T0 + 11 * S)
+    by_hand_pass_time(engine, T0 + 11 * S)
     assert engine.states[0][0] is MasterState.BACKOFF
 
 
@@ -275,12 +275,12 @@ def test_release_when_cut_then_waits_for_the_next_connection_and_counts() -> Non
     """Seen: the first was executed, its reply lost."""
     engine = ready_engine()
     lease = begin(engine, T0)
-    engine_on_bytes(engine, 0, b"+OK\r\n" + TIME_REPLY, T0 + MS)
+    by_hand_receive(engine, 0, b"+OK\r\n" + TIME_REPLY, T0 + MS)
     release = release_of(engine, lease, T0 + 2 * MS)
     cut(engine, T0 + 3 * MS)
     said = reconnect(engine, T0 + 4 * MS)
     assert said == [[b"EVAL", scripts.RELEASE, b"1", b"key", lease.token]]
-    engine_on_bytes(engine, 0, b":0\r\n", T0 + 5 * MS)
+    by_hand_receive(engine, 0, b":0\r\n", T0 + 5 * MS)
     assert release.is_won
     assert not release.may_hold
 
@@ -288,9 +288,9 @@ def test_release_when_cut_then_waits_for_the_next_connection_and_counts() -> Non
 def test_release_when_sent_for_the_first_time_and_refused_then_is_gone() -> None:
     engine = ready_engine()
     lease = begin(engine, T0)
-    engine_on_bytes(engine, 0, b"+OK\r\n" + TIME_REPLY, T0 + MS)
+    by_hand_receive(engine, 0, b"+OK\r\n" + TIME_REPLY, T0 + MS)
     release = release_of(engine, lease, T0 + 2 * MS)
-    engine_on_bytes(engine, 0, b":0\r\n", T0 + 3 * MS)
+    by_hand_receive(engine, 0, b":0\r\n", T0 + 3 * MS)
     assert release.verdict is Verdict.TAKEN
 
 
@@ -298,14 +298,14 @@ def test_release_when_cut_then_waits_for_every_master() -> None:
     engine = ready_engine(3)
     lease = begin(engine, T0)
     for i in range(3):
-        engine_on_bytes(engine, i, b"+OK\r\n" + TIME_REPLY, T0 + MS)
+        by_hand_receive(engine, i, b"+OK\r\n" + TIME_REPLY, T0 + MS)
     release = release_of(engine, lease, T0 + 2 * MS)
     cut(engine, T0 + 3 * MS)
     for i in (1, 2):
-        engine_on_bytes(engine, i, b":1\r\n", T0 + 4 * MS)
+        by_hand_receive(engine, i, b":1\r\n", T0 + 4 * MS)
     assert release.verdict is Verdict.OPEN
     reconnect(engine, T0 + 5 * MS)
-    engine_on_bytes(engine, 0, b":1\r\n", T0 + 6 * MS)
+    by_hand_receive(engine, 0, b":1\r\n", T0 + 6 * MS)
     assert release.is_won
 
 
@@ -323,7 +323,7 @@ def lost_with_client_id(client_id: int) -> Engine:
     cut(engine, T0 + MS)
     reconnect(engine, T0 + 2 * MS, client_id=client_id)
     begin(engine, T0 + 3 * MS)
-    engine_on_bytes(engine, 0, b":1\r\n", T0 + 4 * MS)
+    by_hand_receive(engine, 0, b":1\r\n", T0 + 4 * MS)
     cut(engine, T0 + 5 * MS)
     return engine
 
@@ -348,7 +348,7 @@ def test_lost_connection_when_it_was_ended_then_is_not_ended_again(
 ) -> None:
     engine = lost_with_client_id(77)
     connected_again(engine, 78, "id0")
-    engine_on_bytes(engine, 0, reply + b":1\r\n", T0 + S + MS)
+    by_hand_receive(engine, 0, reply + b":1\r\n", T0 + S + MS)
     assert engine.states[0][0] is MasterState.READY
     begin(engine, T0 + 2 * S)
     cut(engine, T0 + 2 * S + MS)
@@ -364,20 +364,20 @@ def test_silent_master_when_it_owes_too_much_then_is_given_up() -> None:
     engine = ready_engine(3)
     begin(engine, T0 - S)
     for i in range(3):
-        engine_on_bytes(engine, i, b"+OK\r\n" + TIME_REPLY, T0 - S)
+        by_hand_receive(engine, i, b"+OK\r\n" + TIME_REPLY, T0 - S)
     at_ns = T0
     while engine.states[0][0] is MasterState.READY and at_ns < T0 + S:
         at_ns += 1000
         round = begin(engine, at_ns)
         for i in (1, 2):
-            engine_on_bytes(engine, i, b"+OK\r\n", at_ns)
-            engine_take_outgoing(engine, i)
-        engine_undo(engine, round, at_ns)
+            by_hand_receive(engine, i, b"+OK\r\n", at_ns)
+            by_hand_outgoing(engine, i)
+        by_hand_withdraw(engine, round, at_ns)
         for i in (1, 2):
-            engine_on_bytes(engine, i, b":1\r\n", at_ns)
+            by_hand_receive(engine, i, b":1\r\n", at_ns)
     assert "replies and is silent" in engine.states[0][1]
     assert engine.counters.releases_dropped == 0
-    assert len(engine_take_outgoing(engine, 0)) == 0
+    assert len(by_hand_outgoing(engine, 0)) == 0
     assert at_ns < T0 + 100 * MS
 
 
@@ -387,11 +387,11 @@ def test_releases_beyond_the_bound_are_counted_and_left_to_their_ttl() -> None:
     for turn in range(2):
         for i in range(40_000):
             round = engine.new_round(int(Operation.ACQUIRE), b"k", b"t%d" % i, SMALL)
-            engine_begin(engine, round, T0 + turn * 2 * S)
-            engine_undo(engine, round, T0 + turn * 2 * S)
+            by_hand_start(engine, round, T0 + turn * 2 * S)
+            by_hand_withdraw(engine, round, T0 + turn * 2 * S)
         sent(engine)
-        engine_on_lost(engine, 0, "cut", T0 + turn * 2 * S)
+        by_hand_lost(engine, 0, "cut", T0 + turn * 2 * S)
         if turn == 0:
-            engine_due(engine, True, T0 + S)
+            by_hand_open_due(engine, True, T0 + S)
             assert len(reconnect(engine, T0 + S)) == 40_000
     assert engine.counters.releases_dropped == 80_000 - 65_536

@@ -58,10 +58,10 @@ def test_turns_when_servers_are_on_the_core_of_the_client_then_they_come_last(
         os.sched_setaffinity(masters.pid(i), {core})
     with FastRedlock(masters.urls) as locks:
         do_rounds(locks, 68)
-        assert locks._driver.engine.turns == (1, 2, 4, 0, 3)
+        assert locks._driver.engine.send_order == (1, 2, 4, 0, 3)
         os.sched_setaffinity(masters.pid(3), CORES[-1:])
         do_rounds(locks, 64)
-        assert locks._driver.engine.turns == (1, 2, 3, 4, 0)
+        assert locks._driver.engine.send_order == (1, 2, 3, 4, 0)
 
 
 def test_turns_when_all_are_on_one_core_then_are_as_configured_but_for_detours(
@@ -71,10 +71,10 @@ def test_turns_when_all_are_on_one_core_then_are_as_configured_but_for_detours(
     for i in range(5):
         os.sched_setaffinity(masters.pid(i), CORES[:1])
     with FastRedlock(masters.urls) as locks:
-        seen = [locks._driver.engine.turns]
+        seen = [locks._driver.engine.send_order]
         for _ in range(3 * 32):
             do_rounds(locks, 2)
-            seen.append(locks._driver.engine.turns)
+            seen.append(locks._driver.engine.send_order)
     detours = [turns for turns in seen if turns != AS_CONFIGURED]
     assert detours == [(1, 2, 3, 4, 0), (2, 3, 4, 0, 1), (3, 4, 0, 1, 2)]
     assert seen[-1] == (3, 4, 0, 1, 2)

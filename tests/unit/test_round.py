@@ -317,7 +317,7 @@ def test_round_of_all_keeps_its_keys_and_is_of_the_operation_itself(
     operation: str,
 ) -> None:
     asked = Operation[operation]
-    round = new_engine(3).new_round_of_all(asked, KEYS, TOKEN, TERMS)
+    round = new_engine(3).new_round(asked, KEYS, TOKEN, TERMS)
     assert (round.operation, round.keys, round.resource) == (asked, KEYS, b"a")
     assert (round.token, round.terms) == (TOKEN, TERMS)
 
@@ -335,7 +335,7 @@ def test_round_of_one_resource_has_no_keys() -> None:
 
 def test_what_follows_a_round_of_all_is_of_its_keys_and_token() -> None:
     engine, terms = new_engine(3), Terms(5_000, 52 * MS, 250 * MS)
-    lease = engine.new_round_of_all(Operation.ACQUIRE, KEYS, TOKEN, TERMS)
+    lease = engine.new_round(Operation.ACQUIRE, KEYS, TOKEN, TERMS)
     extension = engine.new_extension(lease, terms)
     release = engine.new_release(lease, terms)
     assert extension.operation is Operation.EXTEND
@@ -347,7 +347,7 @@ def test_what_follows_a_round_of_all_is_of_its_keys_and_token() -> None:
 
 def test_release_of_all_reaches_the_masters_that_may_hold_a_key() -> None:
     engine = new_engine(5)
-    lease = engine.new_round_of_all(Operation.ACQUIRE, KEYS, TOKEN, TERMS)
+    lease = engine.new_round(Operation.ACQUIRE, KEYS, TOKEN, TERMS)
     lease.open(T0)
     for master in range(5):
         lease.on_sent(master)
@@ -356,7 +356,7 @@ def test_release_of_all_reaches_the_masters_that_may_hold_a_key() -> None:
 
 
 def test_adopted_keys_may_stand_on_every_master() -> None:
-    adopted = new_engine(5).new_adopted_of_all(KEYS, TOKEN, TERMS)
+    adopted = new_engine(5).new_adopted(KEYS, TOKEN, TERMS)
     assert (adopted.keys, adopted.token) == (KEYS, TOKEN)
     assert (adopted.may_hold, adopted.is_opened) == (0b11111, False)
 
@@ -366,10 +366,10 @@ def test_round_of_all_without_keys_or_of_other_than_bytes_is_refused(
     keys: tuple[Any],
 ) -> None:
     with pytest.raises((TypeError, ValueError), match=r"no keys|not bytes"):
-        new_engine().new_round_of_all(Operation.ACQUIRE, keys, TOKEN, TERMS)
+        new_engine().new_round(Operation.ACQUIRE, keys, TOKEN, TERMS)
 
 
 @pytest.mark.parametrize("operation", [-1, Operation.INSPECT, 4])
 def test_round_of_all_for_another_operation_is_refused(operation: int) -> None:
     with pytest.raises(ValueError, match=r"one by one|no such operation"):
-        new_engine().new_round_of_all(operation, KEYS, TOKEN, TERMS)
+        new_engine().new_round(operation, KEYS, TOKEN, TERMS)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from fastredlock._core import Facts, ServerClock
+from fastredlock._core import ServerClock, ServerInfo
 from tests.support.by_hand import MS, S
 
 
 def test_facts_when_info_is_whole_then_hold_what_it_said() -> None:
-    facts = Facts(
+    facts = ServerInfo(
         b"# Server\r\nredis_version:7.0.15\r\nredis_mode:standalone\r\n"
         b"run_id:abc\r\nuptime_in_seconds:17\r\n# Replication\r\nrole:master\r\n"
         b"maxmemory:0\r\nmaxmemory_policy:noeviction\r\ncluster_enabled:0\r\n"
@@ -27,7 +27,7 @@ def test_facts_when_info_is_whole_then_hold_what_it_said() -> None:
     "reply", [None, b"", b"\xff\xfe:\r\n", 17, [b"run_id:abc"], Exception("NOPERM")]
 )
 def test_facts_when_info_tells_nothing_then_are_none(reply: object) -> None:
-    facts = Facts(reply)
+    facts = ServerInfo(reply)
     assert (facts.run_id, facts.uptime_s, facts.version) == (None, None, None)
     assert (facts.role, facts.mode, facts.policy) == (None, None, None)
     assert (facts.warnings(), facts.refusal()) == ([], None)
@@ -35,15 +35,17 @@ def test_facts_when_info_tells_nothing_then_are_none(reply: object) -> None:
 
 @pytest.mark.parametrize("uptime", [b"", b"-1", b"1.5", b"soon", b"\xc2\xb2"])
 def test_facts_when_uptime_is_no_whole_number_then_is_none(uptime: bytes) -> None:
-    assert Facts(b"uptime_in_seconds:" + uptime + b"\r\n").uptime_s is None
+    assert ServerInfo(b"uptime_in_seconds:" + uptime + b"\r\n").uptime_s is None
 
 
 def test_facts_when_uptime_is_absurd_then_is_cut() -> None:
-    assert Facts(b"uptime_in_seconds:" + b"9" * 5000).uptime_s == 10**20 - 1
+    assert ServerInfo(b"uptime_in_seconds:" + b"9" * 5000).uptime_s == 10**20 - 1
 
 
 def test_facts_when_the_server_is_valkey_then_version_is_its_own() -> None:
-    facts = Facts(b"redis_version:7.2.4\r\nvalkey_version:8.1.0\r\nserver_mode:x\r\n")
+    facts = ServerInfo(
+        b"redis_version:7.2.4\r\nvalkey_version:8.1.0\r\nserver_mode:x\r\n"
+    )
     assert (facts.version, facts.mode) == ("8.1.0", "x")
 
 
@@ -62,17 +64,19 @@ def test_facts_when_the_server_is_valkey_then_version_is_its_own() -> None:
 def test_warnings_when_a_server_can_lose_locks_then_say_how(
     said: bytes, text: str
 ) -> None:
-    (warning,) = Facts(said).warnings()
+    (warning,) = ServerInfo(said).warnings()
     assert text in warning
 
 
 def test_warnings_when_an_evicting_policy_has_no_limit_then_are_none() -> None:
     said = b"maxmemory:0\r\nmaxmemory_policy:volatile-lru\r\n"
-    assert Facts(said).warnings() == []
+    assert ServerInfo(said).warnings() == []
 
 
 def test_refusal_when_role_is_active_replica_then_says_why() -> None:
-    assert "accept the same key at once" in str(Facts(b"role:active-replica").refusal())
+    assert "accept the same key at once" in str(
+        ServerInfo(b"role:active-replica").refusal()
+    )
 
 
 def clock_reply(ns: int) -> list[bytes]:

@@ -11,15 +11,15 @@ from fastredlock._core import (
     Round,
     Terms,
     Verdict,
-    engine_begin,
-    engine_by_hand,
-    engine_let_out,
-    engine_on_bytes,
-    engine_on_connected,
-    engine_on_lost,
-    engine_take_in,
-    engine_take_outgoing,
-    engine_undo,
+    by_hand_connected,
+    by_hand_engine,
+    by_hand_finish,
+    by_hand_lost,
+    by_hand_outgoing,
+    by_hand_receive,
+    by_hand_start,
+    by_hand_submit,
+    by_hand_withdraw,
 )
 from tests.support.rounds import MS, T0, TERMS, TOKEN, S, new_engine
 
@@ -30,19 +30,19 @@ BRIEF = Terms(1000, 12 * MS, 50 * MS)
 
 
 def become_ready(engine: Engine, index: int, now_ns: int) -> None:
-    engine_on_connected(engine, index, now_ns)
-    engine_on_bytes(engine, index, HANDSHAKE, now_ns)
+    by_hand_connected(engine, index, now_ns)
+    by_hand_receive(engine, index, HANDSHAKE, now_ns)
 
 
 @pytest.fixture
 def engine() -> Engine:
     """Connect three masters for an engine whose tokens are given."""
     engine = new_engine(tokens_are_given=True)
-    engine_by_hand(engine)
-    engine_take_in(engine, engine.new_connecting(), T0)
+    by_hand_engine(engine)
+    by_hand_submit(engine, engine.new_connecting(), T0)
     for index in range(3):
         become_ready(engine, index, T0)
-    engine_let_out(engine, T0)
+    by_hand_finish(engine, T0)
     first = acquire(engine, T0, b"first")
     answer(engine, OK + TIME, T0)
     assert first.verdict is Verdict.WON
@@ -55,15 +55,15 @@ def acquire(
     """Begin to acquire with the token that is always the same."""
     sent(engine)
     round = engine.new_round(int(Operation.ACQUIRE), key, TOKEN, terms)
-    engine_take_in(engine, round, at_ns)
-    engine_let_out(engine, at_ns)
+    by_hand_submit(engine, round, at_ns)
+    by_hand_finish(engine, at_ns)
     return round
 
 
 def release(engine: Engine, lease: Round, at_ns: int) -> Round:
     round = engine.new_release(lease, lease.terms)
-    engine_take_in(engine, round, at_ns)
-    engine_let_out(engine, at_ns)
+    by_hand_submit(engine, round, at_ns)
+    by_hand_finish(engine, at_ns)
     return round
 
 
@@ -71,14 +71,14 @@ def answer(
     engine: Engine, reply: bytes, at_ns: int, masters: tuple[int, ...] = (0, 1, 2)
 ) -> None:
     for index in masters:
-        engine_on_bytes(engine, index, reply, at_ns)
-    engine_let_out(engine, at_ns)
+        by_hand_receive(engine, index, reply, at_ns)
+    by_hand_finish(engine, at_ns)
 
 
 def sent(engine: Engine, index: int = 0) -> list[bytes]:
     """Take what each master is sent; list the names of one of them's commands."""
     reader = hiredis.Reader()
-    reader.feed([engine_take_outgoing(engine, i) for i in range(3)][index])
+    reader.feed([by_hand_outgoing(engine, i) for i in range(3)][index])
     return [words[0] for words in iter(reader.gets, False)]
 
 
@@ -117,12 +117,12 @@ def test_acquire_when_a_release_was_lost_then_is_sent_10_s_after_the_reconnectio
     answer(engine, OK, T0 + MS)
     release(engine, lease, T0 + 2 * MS)
     for index in (0, 1):
-        engine_on_lost(engine, index, "reset", T0 + 3 * MS)
+        by_hand_lost(engine, index, "reset", T0 + 3 * MS)
     answer(engine, DONE, T0 + 3 * MS, (2,))
     # Both are opened again at once, for the release that waits for them.
     for index in (0, 1):
         become_ready(engine, index, T0 + S)
-        engine_on_bytes(engine, index, DONE, T0 + S)  # the release, sent again
+        by_hand_receive(engine, index, DONE, T0 + S)  # the release, sent again
     early = acquire(engine, T0 + 11 * S - 1)
     assert (early.is_withheld, early.verdict) == (True, Verdict.UNREACHABLE)
     assert sent(engine) == []
@@ -137,9 +137,9 @@ def test_acquire_when_too_few_masters_are_connected_then_says_what_is_wrong_with
     answer(engine, OK, T0 + MS)
     release(engine, lease, T0 + 2 * MS)
     for index in (0, 1):
-        engine_on_lost(engine, index, "reset by peer", T0 + 3 * MS)
+        by_hand_lost(engine, index, "reset by peer", T0 + 3 * MS)
     round = engine.new_round(int(Operation.ACQUIRE), b"k", TOKEN, TERMS)
-    engine_begin(engine, round, T0 + 4 * MS)
+    by_hand_start(engine, round, T0 + 4 * MS)
     assert (round.verdict, round.is_withheld) == (Verdict.UNREACHABLE, False)
     assert [said for _, said, _ in round.votes()[:2]] == ["reset by peer"] * 2
 
@@ -151,7 +151,7 @@ def test_acquire_when_another_of_the_token_is_under_way_then_is_taken(
     second = acquire(engine, T0 + 2 * MS)
     assert (second.verdict, second.is_withheld) == (Verdict.TAKEN, True)
     assert sent(engine) == []
-    engine_undo(engine, second, T0 + 3 * MS)
+    by_hand_withdraw(engine, second, T0 + 3 * MS)
     assert sent(engine) == []
     answer(engine, REFUSED, T0 + 3 * MS)
     assert first.verdict is Verdict.TAKEN
@@ -162,7 +162,7 @@ def test_roll_back_when_it_is_not_confirmed_then_its_token_is_withheld(
     engine: Engine,
 ) -> None:
     first = acquire(engine, T0 + MS)
-    engine_undo(engine, first, T0 + 2 * MS)
+    by_hand_withdraw(engine, first, T0 + 2 * MS)
     again = acquire(engine, T0 + 3 * MS)
     assert (again.verdict, again.is_withheld) == (Verdict.UNREACHABLE, True)
     answer(engine, OK + DONE, T0 + 4 * MS, (0, 1))
@@ -173,8 +173,8 @@ def test_keys_when_one_of_several_is_held_under_the_token_then_all_are_taken(
     engine: Engine,
 ) -> None:
     acquire(engine, T0 + MS, b"b")
-    both = engine.new_round_of_all(int(Operation.ACQUIRE), (b"a", b"b"), TOKEN, TERMS)
-    engine_take_in(engine, both, T0 + 2 * MS)
+    both = engine.new_round(int(Operation.ACQUIRE), (b"a", b"b"), TOKEN, TERMS)
+    by_hand_submit(engine, both, T0 + 2 * MS)
     assert (both.verdict, both.is_withheld) == (Verdict.TAKEN, True)
     assert not acquire(engine, T0 + 3 * MS, b"a").is_withheld
 
@@ -185,7 +185,7 @@ def test_extension_when_it_is_won_then_the_token_is_held_as_long_as_it_says(
     lease = acquire(engine, T0, terms=BRIEF)
     answer(engine, OK, T0)
     extension = engine.new_extension(lease, TERMS)
-    engine_take_in(engine, extension, T0 + MS)
+    by_hand_submit(engine, extension, T0 + MS)
     answer(engine, DONE, T0 + MS)
     assert extension.is_won
     assert acquire(engine, T0 + 9 * S).verdict is Verdict.TAKEN
@@ -198,4 +198,4 @@ def test_uses_when_thousands_are_settled_then_are_forgotten(engine: Engine) -> N
         answer(engine, OK, T0 + MS)
         release(engine, lease, T0 + MS)
         answer(engine, DONE, T0 + MS)
-    assert engine.use_count < 600
+    assert engine.token_use_count < 600

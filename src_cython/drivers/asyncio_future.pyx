@@ -1,0 +1,150 @@
+# The futures of the asyncio driver: the end of a round, or of a delay.
+#
+# From below: AsyncioDriver (asyncio), asyncio_wake_soon (asyncio_loop).
+
+cimport cython
+from libc.stdint cimport int64_t
+
+from contextvars import copy_context
+
+
+cdef class AsyncioDriver      # asyncio.pyx
+
+
+cdef class AsyncioFuture:
+    """An object that one task awaits, once. Future-like as `asyncio.isfuture` means it.
+
+    Beside asyncio's own it saves a handle and a turn of the loop: the driver, which is
+    called by the loop, lets the task go on there and then.
+    """
+
+    cdef public object _asyncio_future_blocking
+    cdef AsyncioDriver driver
+    cdef object callback, context    # of the task that waits
+    cdef object cancelled_by         # a CancelledError, or None
+    cdef bint is_done
+
+    def get_loop(self):
+        return self.driver.loop
+
+    def done(self):
+        return self.is_done
+
+    def cancelled(self):
+        return self.cancelled_by is not None
+
+    def result(self):
+        if self.cancelled_by is not None:
+            raise self.cancelled_by
+        return None
+
+    def exception(self):
+        return self.result()
+
+    def add_done_callback(self, callback, *, context=None):
+        if self.callback is not None or self.is_done:
+            raise RuntimeError("awaited twice")
+        self.callback = callback
+        self.context = copy_context() if context is None else context
+
+    def remove_done_callback(self, callback):
+        cdef bint is_known = self.callback is not None and self.callback == callback
+        if is_known:
+            self.callback = None
+        return <int>is_known
+
+    def set_result(self, result):
+        """It has come: the driver wakes the task next."""
+        self.is_done = True
+        self.driver.done.append(self)
+
+    def cancel(self, msg=None):
+        """Cancel it; the driver wakes its task in the loop's next iteration."""
+        if self.is_done:
+            return False
+        self.is_done = True
+        self.cancelled_by = cancelled_error(msg)
+        asyncio_wake_soon(self.driver, self)
+        return True
+
+    def __await__(self):
+        return self
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if not self.is_done:
+            self._asyncio_future_blocking = True
+            return self
+        if self.cancelled_by is not None:
+            raise self.cancelled_by
+        raise StopIteration(self.outcome())
+
+    cdef object outcome(self):
+        return None
+
+
+@cython.final
+cdef class RoundFuture(AsyncioFuture):
+    """The end of a round or batch.
+
+    Its result is how many warnings the engine has by then; locks that were won have
+    been withdrawn where their validity is over when the task goes on.
+    """
+
+    cdef object work                 # a Round or a Batch
+
+    cdef object outcome(self):
+        if work_has_validity(self.work) and (
+            work_expired_before_told(self.work, clock_ns())
+        ):
+            self.driver.abandon(self.work)
+        return len(self.driver.engine.warnings)
+
+
+cdef enum:
+    REARM_NS = 1_000_000
+
+
+@cython.final
+cdef class DelayFuture(AsyncioFuture):
+    """The end of a delay, and never before it.
+
+    uvloop rounds to whole milliseconds, so its timers may go off half of one early: an
+    acquire would try again and again just before the end of its timeout. Beside
+    asyncio.sleep it saves a coroutine, which counts where thousands wait.
+    """
+
+    cdef int64_t due_ns
+    cdef object timer
+
+    def __call__(self):
+        """Its timer went off."""
+        cdef int64_t left_ns = self.due_ns - clock_ns()
+        self.timer = None
+        if self.is_done:
+            return
+        if left_ns > 0:
+            delay_arm(self, max(left_ns, <int64_t>REARM_NS))
+            return
+        self.set_result(None)
+        self.driver.wake()
+
+    def cancel(self, msg=None):
+        """Cancel it; the driver wakes its task in the loop's next iteration."""
+        timer, self.timer = self.timer, None
+        if timer is not None:
+            timer.cancel()
+        return AsyncioFuture.cancel(self, msg)
+
+
+cdef int delay_arm(DelayFuture self, int64_t left_ns) except -1:
+    self.timer = self.driver.loop.call_later(left_ns / 1e9, self)
+    return 0
+
+
+cdef object cancelled_error(object message):
+    from asyncio import CancelledError      # by now it has long been imported
+
+    return CancelledError() if message is None else CancelledError(message)

@@ -1,0 +1,177 @@
+# The asyncio driver and its event loop: joining and leaving it, sending at
+# the end of an iteration, watching connections and the next due time.
+
+from libc.errno cimport errno
+from libc.stdint cimport int64_t, uint32_t
+
+
+cdef int asyncio_wake_soon(AsyncioDriver self, AsyncioFuture future) except -1:
+    if not self.done:
+        self.loop.call_soon(self.wake)
+    self.done.append(future)
+    return 0
+
+
+cdef int asyncio_join(AsyncioDriver self) except -1:
+    self.epoll_fd = epoll_create1(EPOLL_CLOEXEC)
+    if self.epoll_fd < 0:
+        raise OSError(errno, "epoll_create1")
+    self.loop.add_reader(self.epoll_fd, self.on_ready)
+    self.engine.driver = self
+    return 0
+
+
+cdef int asyncio_join_again(AsyncioDriver self) except -1:
+    # After close(), for a release: until its replies are in, or a second has passed.
+    if self.epoll_fd >= 0:
+        return 0
+    self.armed_ns = NEVER_NS
+    self.timer = None
+    asyncio_join(self)
+    self.closing_timer = self.loop.call_later(OPEN_AGAIN_NS / 1e9, self.shut)
+    return 0
+
+
+cdef int asyncio_shut_when_settled(AsyncioDriver self) except -1:
+    cdef Master master
+    if self.engine.admissions or engine_awaits_replies(self.engine):
+        return 0
+    for master in self.engine.masters:
+        if master_is_opening(master) and len(master.in_flight.deferred) > 0:
+            return 0
+    self.shut()
+    return 0
+
+
+cdef int asyncio_end_acquires(AsyncioDriver self, str reason) except -1:
+    cdef Py_ssize_t before = len(self.done)
+    try:
+        engine_end_acquires(self.engine, reason, clock_ns())
+    finally:
+        asyncio_wake_later(self, before)
+    return 0 if self.is_over() else asyncio_flush(self)
+
+
+cdef int asyncio_wake_later(AsyncioDriver self, Py_ssize_t before) except -1:
+    # Inside a task: others can be woken only after it. `before`: how many there were to
+    # be woken already.
+    if before == 0 and self.done and not self.is_over():
+        self.loop.call_soon(self.wake)
+    return 0
+
+
+cdef int64_t asyncio_probe_idle(AsyncioDriver self) except -1:
+    # After an idle time (the loop stood still, or was not run): is a connection cut?
+    # Inside a task, as asyncio_finish. Returns the time afterwards.
+    cdef int _i, count
+    cdef Py_ssize_t before = len(self.done)
+    self.engine.polled_at_ns = clock_ns()
+    try:
+        for _i in range(4):      # the end of a stream stands behind the replies in it
+            with nogil:
+                count = asyncio_receive(self.engine.links, self.epoll_fd)
+            if count <= 0:
+                break
+            engine_take_events(self.engine)
+    finally:
+        asyncio_wake_later(self, before)
+    return clock_ns()
+
+
+cdef int asyncio_flush_soon(AsyncioDriver self) except -1:
+    if not self.is_flush_due:
+        self.loop.call_soon(self.flush)
+        self.is_flush_due = True
+    return 0
+
+
+cdef int asyncio_flush_rest(AsyncioDriver self) except -1:
+    # Commands queued while the replies were taken are sent with those of the woken
+    # tasks.
+    cdef int i
+    if self.is_flush_due:
+        return 0
+    for i in range(self.engine.master_count):
+        if buffer_length(&self.engine.links[i].outgoing) > 0:
+            return asyncio_flush_soon(self)
+    return asyncio_watch(self)
+
+
+cdef int asyncio_flush(AsyncioDriver self) except -1:
+    cdef Engine engine = self.engine
+    cdef int i
+    cdef bint is_broken = False
+    self.queued = 0
+    if self.generation != current_generation:      # the parent's sockets
+        return 0
+    with nogil:
+        links_send(engine.send_order, engine.master_count)
+        for i in range(engine.master_count):
+            is_broken = is_broken or engine.links[i].error != 0
+    if is_broken:
+        self.loop.call_soon(self.on_ready)
+    return asyncio_watch(self)
+
+
+cdef int asyncio_finish(AsyncioDriver self) except -1:
+    cdef Py_ssize_t before = len(self.done)
+    try:
+        engine_finish(self.engine, clock_ns())
+    finally:
+        asyncio_wake_later(self, before)
+    return 0
+
+
+cdef int asyncio_watch(AsyncioDriver self) except -1:
+    # Watch the connections there are now, and the next time at which something is due.
+    cdef Engine engine = self.engine
+    cdef int i, error
+    if self.epoll_fd < 0:
+        return 0
+    for i in range(engine.master_count):
+        error = link_watch(engine.links[i], self.epoll_fd, i)
+        if error != 0:
+            raise OSError(-error, "epoll_ctl")
+    if engine.next_ns < self.armed_ns:
+        self.armed_ns = NEVER_NS      # an interrupt in here: the next watch arms it
+        if self.timer is not None:
+            self.timer.cancel()
+        delay = max(engine.next_ns - clock_ns(), 0) / 1e9
+        self.timer = self.loop.call_later(delay, self.on_timer)
+        self.armed_ns = engine.next_ns
+    return 0
+
+
+cdef int asyncio_receive(Link **links, int epoll_fd) noexcept nogil:
+    # Returns how many had an event.
+    cdef epoll_event events[MAX_MASTERS]
+    cdef int i, count = epoll_wait(epoll_fd, events, MAX_MASTERS, 0)
+    cdef Link *link
+    for i in range(count):      # -1: EINTR; the next iteration sees the same
+        link = links[events[i].data.u32]
+        link.is_ready = True
+        if link.phase == LINK_OPEN and not link.is_parsing and link.received == 0 and (
+            events[i].events & ~<uint32_t>EPOLLOUT
+        ):
+            link_receive(link)
+    return count
+
+
+cdef int asyncio_forget_connections(Engine self) except -1:
+    # Those of another loop; its tasks are not woken, for it is closed. Replies in
+    # flight are read first, or closing would undo commands that were sent; the other
+    # releases are deferred to the next connections; a forked child leaves all that to
+    # its parent.
+    cdef int64_t now_ns = clock_ns()
+    cdef Round round
+    cdef Admission admission
+    if self.generation != current_generation:
+        return engine_reset_after_fork(self)
+    engine_settle_all(self, now_ns + UNDO_NS)
+    engine_forget_but_defer(self, "its event loop was closed", now_ns)
+    for admission in self.admissions:
+        admission.round.waiter = None
+    for round in self.closed:
+        round.waiter = None
+    engine_admit(self, now_ns)
+    return engine_finish(self, now_ns)

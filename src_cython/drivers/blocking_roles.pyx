@@ -1,0 +1,150 @@
+# The two roles of a blocking caller: to lead, with the mutex, or to follow.
+
+from cpython.exc cimport PyErr_CheckSignals
+from libc.stdint cimport int64_t
+
+
+cdef int blocking_lead(Engine self, object work) except -1:
+    # With the mutex; gives it back. Returns before the round is finished where a signal
+    # came: its handler may take a lock itself, in this thread or in another one.
+    cdef bint is_signal = False
+    cdef int64_t now_ns
+    try:
+        if self.is_closed and not work_is_release(work):
+            raise ClosedError("closed")
+        waker_open(&self.leadership.waker)
+        if not work_is_submitted(work):
+            now_ns = clock_ns()
+            if now_ns - self.polled_at_ns > NS_PER_S:
+                engine_probe_idle(self)     # idle: has one been cut?
+                now_ns = clock_ns()         # (and this may have submitted it)
+            engine_submit_work(self, work, None, now_ns)
+            if self.closed:
+                # Nothing to wait for; but take the replies for others, or handshakes
+                # and repeated releases stand still while all rounds end like this one.
+                engine_step(self, self.master_count, 0)
+            # A batch was long in the making: a signal that came then ends no poll.
+            is_signal = type(work) is Batch
+        while not (work_is_finished(work) or is_signal):
+            is_signal = engine_step(self, blocking_wanted(self, work), NEVER_NS)
+        engine_drain(self)
+    finally:
+        blocking_leave(self)
+    if is_signal:
+        PyErr_CheckSignals()
+    return 0
+
+
+cdef int blocking_wanted(Engine self, object work) noexcept:
+    # How many masters have to answer, at the least, before the replies are taken.
+    if self.leadership.waiting or type(work) is Batch:
+        return self.master_count
+    return round_wanted(<Round>work)
+
+
+cdef int blocking_follow(Engine self, object work) except -1:
+    cdef Leadership leadership = self.leadership
+    cdef Follower follower = Follower(leadership, FOLLOWER_RUN, work)
+    cdef bint is_patient = wakeups_are_under_way(leadership.wakeups)
+    leadership.waiting.append(follower)
+    try:
+        if work_is_submitted(work):       # it was the leader until a signal came
+            work_set_waiter(work, follower)
+        else:
+            leader_add_follower(leadership, follower)
+        while not work_is_finished(work):
+            if not is_patient and blocking_try_enter(self):
+                follower.is_elected = False      # on leaving it elects another one
+                blocking_lead(self, work)
+                work_set_waiter(work, follower)     # where it was left to others
+            elif follower.is_done:
+                raise ClosedError("closed")
+            else:
+                leader_await(
+                    leadership, follower, PATIENCE_US if is_patient else SLICE_US
+                )
+                is_patient = False
+    finally:
+        leader_remove_follower(leadership, follower)
+        blocking_serve(self)
+    return 0
+
+
+cdef bint blocking_try_enter(Engine self) except -1:
+    # Raises ClosedError where the interpreter ends and no thread may enter any more.
+    if leader_is_caller(self.leadership):
+        self.leadership.depth += 1
+        return True
+    if leader_try_enter(self.leadership):
+        return True
+    return interpreter_is_finalizing() and engine_take_over(self)
+
+
+cdef int blocking_leave(Engine self) except -1:
+    if self.generation != current_generation or not leader_is_caller(self.leadership):
+        return 0      # a leader's greenlet, copied by a fork
+    try:
+        if self.is_closed and self.leadership.depth == 1:
+            engine_close_again(self)
+    finally:
+        leader_leave(self.leadership)
+    return blocking_serve(self) if self.leadership.depth == 0 else 0
+
+
+cdef int blocking_serve(Engine self) except -1:
+    # Followers without a waiting thread, queued while the last leader was leaving.
+    cdef Leadership leadership = self.leadership
+    if self.generation != current_generation:
+        return 0
+    while (
+        leadership.waker.has_followers and not leadership.waiting
+        and leader_try_enter(leadership)
+    ):
+        try:
+            blocking_take_followers(self)
+            engine_drain(self)
+            if self.is_closed:
+                engine_close_again(self)
+        finally:
+            leader_leave(leadership)
+    return 0
+
+
+cdef int blocking_take_followers(Engine self) except -1:
+    cdef list followers
+    if not self.leadership.waker.has_followers:
+        return 0
+    followers = leader_take_followers(self.leadership)
+    followers.reverse()
+    try:
+        while followers:
+            blocking_take_follower(self, <Follower>followers.pop())
+    finally:
+        followers.reverse()
+        leader_put_back(self.leadership, followers)
+    return 0
+
+
+cdef int blocking_take_follower(Engine self, Follower follower) except -1:
+    if follower.kind == FOLLOWER_CLOSE:
+        engine_shut_down(self, follower.timeout_ns)
+        wakeups_add(self.leadership.wakeups, follower)
+    elif follower.kind == FOLLOWER_WITHDRAW:
+        engine_withdraw_work(self, follower.work, clock_ns())
+        engine_open_deferred(self, clock_ns())
+        follower.settlement = settlement_of(
+            self, False, engine_quiet_ns(self, work_timeout_ns(follower.work)),
+            clock_ns() + UNDO_NS,
+        )
+    elif follower.kind == FOLLOWER_END:
+        engine_end_acquires(self, "the interpreter ends", clock_ns())
+        engine_open_deferred(self, clock_ns())
+        follower.settlement = settlement_of(
+            self, True, engine_quiet_ns(self, QUIET_NS),
+            clock_ns() + follower.timeout_ns,
+        )
+    elif self.is_closed and not work_is_release(follower.work):
+        wakeups_add(self.leadership.wakeups, follower)
+    elif not work_is_submitted(follower.work):
+        engine_submit_work(self, follower.work, follower, clock_ns())
+    return 0

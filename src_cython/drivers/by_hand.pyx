@@ -1,0 +1,186 @@
+# The driver by hand: the engine's events without sockets or a clock, for the simulator
+# and the fuzzer.
+#
+# The same functions that the other drivers call, given bytes and `now_ns` by hand.
+# Nothing here decides anything. by_hand_take_events is a whole step, in the order of
+# engine_take_events (engine/exchange).
+
+from libc.stdint cimport int64_t, uint64_t
+
+
+cdef Master by_hand_master(Engine engine, int index):
+    if not 0 <= index < engine.master_count:
+        raise ValueError("no such master")
+    return <Master>engine.masters[index]
+
+
+def by_hand_open_due(Engine engine not None, bint is_urgent, int64_t now_ns):
+    """Move every master whose time has come to CONNECTING; list their indexes."""
+    cdef Master master
+    due = []
+    for master in engine.masters:
+        if master_is_due(master, is_urgent, now_ns):
+            master_begin_connect(master, now_ns)
+            due.append(master.index)
+    return due
+
+
+def by_hand_connected(Engine engine not None, int index, int64_t now_ns):
+    """A CONNECTING master's connection is open: it begins its handshake."""
+    master_on_connected(by_hand_master(engine, index), now_ns)
+
+
+def by_hand_receive(Engine engine not None, int index, bytes data, int64_t now_ns):
+    """Take the bytes that a master sent."""
+    cdef Master master = by_hand_master(engine, index)
+    engine_take_bytes(engine, master, data, now_ns)
+    by_hand_send_unanswered(engine, master, now_ns)
+
+
+cdef int by_hand_send_unanswered(
+    Engine engine, Master master, int64_t now_ns
+) except -1:
+    # Without by_hand_engine the caller connects, by by_hand_open_due.
+    if master.in_flight.unanswered and (
+        engine.by_hand is not None or master.state_code == MASTER_READY
+    ):
+        engine_send_unanswered(engine, master, now_ns)
+    return 0
+
+
+def by_hand_take_events(
+    Engine engine not None, list arrivals not None, uint64_t quiet, int64_t now_ns
+):
+    """Take the events of one poll, in the order of `engine_take_events`.
+
+    `arrivals` has (index, is_connected, bytes, reason of a loss or "") of every master
+    with an event, `quiet` is the set of the others.
+    """
+    cdef Master master
+    engine.polled_at_ns = now_ns
+    for index, is_connected, data, reason in arrivals:
+        master = by_hand_master(engine, index)
+        if is_connected:
+            master_on_connected(master, now_ns)
+        if data:
+            engine_take_bytes(engine, master, data, now_ns)
+        if reason and MASTER_CONNECTING <= master.state_code <= MASTER_READY:
+            master_on_cut(master, reason, now_ns)
+        by_hand_send_unanswered(engine, master, now_ns)
+    engine_admit(engine, now_ns)
+    engine_on_time(engine, now_ns, quiet)
+    if engine.closed:
+        engine_finish(engine, now_ns)
+
+
+def by_hand_lost(Engine engine not None, int index, str reason, int64_t now_ns):
+    """A connection, open or on its way, is gone."""
+    cdef Master master = by_hand_master(engine, index)
+    master_on_cut(master, reason, now_ns)
+    by_hand_send_unanswered(engine, master, now_ns)
+
+
+def by_hand_pass_time(
+    Engine engine not None, int64_t now_ns, uint64_t quiet=<uint64_t>-1
+):
+    """Do all that is due, all that came having been read: end rounds and waits, give up
+    connections that take too long among the masters without an event."""
+    engine_on_time(engine, now_ns, quiet)
+
+
+def by_hand_engine(Engine engine not None):
+    """Open no sockets from now on; return the list of masters (indexes) to connect."""
+    engine.by_hand = []
+    return engine.by_hand
+
+
+def by_hand_submit(Engine engine not None, work not None, int64_t now_ns):
+    """Open a round, or let it wait for connections; or a batch of them."""
+    work_check(work)
+    engine_submit_work(engine, work, None, now_ns)
+
+
+def by_hand_finish(Engine engine not None, int64_t now_ns):
+    """Open rounds whose wait is over, finish those that are closed."""
+    engine_admit(engine, now_ns)
+    engine_finish(engine, now_ns)
+
+
+def by_hand_asked_count(Engine engine not None, int operation, int64_t now_ns):
+    """Count the masters that a round would be sent to now."""
+    return engine_asked_count(engine, operation, now_ns)
+
+
+def by_hand_tell(Engine engine not None, work not None, int64_t now_ns):
+    """Check the validity of finished work at the return to its caller."""
+    work_check(work)
+    if work_expired_before_told(work, now_ns):
+        engine_withdraw_work(engine, work, now_ns)
+
+
+def by_hand_outgoing(Engine engine not None, int index):
+    """Return and forget the bytes to be sent to a master."""
+    cdef Link *link = &by_hand_master(engine, index).link
+    cdef bytes data = link.outgoing.data[link.outgoing.start:link.outgoing.end]
+    buffer_consume(&link.outgoing, buffer_length(&link.outgoing))
+    return data
+
+
+def by_hand_all_outgoing(Engine engine not None):
+    """As by_hand_outgoing for all masters: a list of (index, bytes), or None."""
+    cdef int i
+    cdef list taken = None
+    for i in range(engine.master_count):
+        if buffer_length(&engine.links[i].outgoing) > 0:
+            taken = [] if taken is None else taken
+            taken.append((i, by_hand_outgoing(engine, i)))
+    return taken
+
+
+def by_hand_is_submitted(work not None):
+    """Whether it was given to the engine before."""
+    work_check(work)
+    return work_is_submitted(work)
+
+
+def by_hand_begin_close(Engine engine not None, int64_t now_ns):
+    """As the beginning of engine_shut_down: acquires under way are undone."""
+    engine.is_closed = True
+    engine_end_acquires(engine, "closed", now_ns)
+
+
+def by_hand_awaits_replies(Engine engine not None):
+    """Whether a close still has to wait for replies."""
+    return engine_awaits_replies(engine)
+
+
+def by_hand_end_close(Engine engine not None, int64_t now_ns):
+    """As the end of engine_shut_down: the connections are gone, all rounds end."""
+    engine_forget_connections(engine, now_ns)
+    engine_admit(engine, now_ns)
+    engine_finish(engine, now_ns)
+
+
+def by_hand_votes(Round round not None):
+    """List (vote, whether its master answered) per master, in plain ints."""
+    cdef int i
+    return [
+        (round.cells[i].vote, round.cells[i].answered_us != 0)
+        for i in range(round.master_count)
+    ]
+
+
+def by_hand_start(Engine engine not None, Round round not None, int64_t now_ns):
+    """Queue a round's command for every master; now_ns is its t0."""
+    engine_start(engine, round, now_ns)
+
+
+def by_hand_conclude(Engine engine not None, Round round not None, int64_t now_ns):
+    """Confirm a closed round; a lost one is rolled back."""
+    engine_on_closed(engine, round, now_ns)
+
+
+def by_hand_withdraw(Engine engine not None, work not None, int64_t now_ns):
+    """Roll back ACQUIRE rounds that their caller gave up, send RELEASE ones."""
+    work_check(work)
+    engine_withdraw_work(engine, work, now_ns)

@@ -1,0 +1,114 @@
+# The end of the interpreter: the commands in flight of all engines of this process are
+# waited for, or the servers drop those that they have not executed when our sockets go.
+#
+# Each engine is known here by a weak reference. The hook is an atexit function, which
+# runs after all threads but daemons have ended; a child of multiprocessing ends by
+# os._exit() and runs finalizers of its own before that, and threads may still work
+# then: so it only reads replies in flight, and each later call reads its own.
+# After os._exit() and SIGKILL nothing of ours runs.
+
+from cpython.pythread cimport PyThread_get_thread_ident
+from cpython.weakref cimport PyWeakref_NewRef
+from libc.stdint cimport int64_t, uint32_t
+
+import sys
+
+cdef enum:
+    EXIT_NS = 1_000_000_000      # for all engines together, as long as replies come in
+
+cdef set engines = set()         # weak references
+cdef uint32_t watched_in = <uint32_t>-1      # the process whose end is watched
+cdef bint ending = False         # the interpreter is about to end...
+cdef unsigned long ending_in = 0     # ...in this thread, and the others are daemons
+
+
+cdef int interpreter_exit_watch(Engine engine) except -1:
+    # From its first use in each process on, also in one that was forked.
+    engines.add(PyWeakref_NewRef(engine, engines.discard))
+    if watched_in != current_generation:
+        interpreter_exit_hook()
+    return 0
+
+
+cdef int interpreter_exit_hook() except -1:
+    global watched_in, ending, ending_in
+    import atexit
+
+    watched_in = current_generation
+    ending = False
+    ending_in = 0
+    atexit.unregister(interpreter_exit_end)     # the parent's, where it was not cleared
+    atexit.register(interpreter_exit_end)
+    util = sys.modules.get("multiprocessing.util")
+    if util is not None:      # the last of its finalizers
+        util.Finalize(None, interpreter_exit_drain, exitpriority=-100)
+    return 0
+
+
+cdef int interpreter_exit_check(object work) except -1:
+    # A daemon thread would be stopped in the middle of it.
+    if (
+        ending_in != 0 and ending_in != PyThread_get_thread_ident()
+        and not work_is_release(work)
+    ):
+        raise ClosedError("the interpreter ends")
+    return 0
+
+
+def interpreter_exit_drain():
+    """Read the replies in flight: this process is about to end."""
+    global ending
+    ending = True
+    interpreter_exit_settle(False)
+
+
+def interpreter_exit_end():
+    """End the acquires under way, which are daemon threads', and read the replies."""
+    global ending, ending_in
+    ending = True
+    ending_in = PyThread_get_thread_ident()
+    interpreter_exit_settle(True)
+
+
+cdef int interpreter_exit_settle(bint is_last) except -1:
+    cdef int64_t until_ns = clock_ns() + EXIT_NS
+    cdef Engine engine
+    for reference in list(engines):
+        engine = reference()
+        if engine is None or engine.generation != current_generation:
+            continue
+        if engine.driver is None:
+            interpreter_exit_settle_engine(engine, is_last, until_ns)
+        else:
+            interpreter_exit_settle_awaitable(engine, is_last, until_ns)
+    return 0
+
+
+cdef int interpreter_exit_settle_engine(
+    Engine self, bint is_last, int64_t until_ns
+) except -1:
+    cdef Follower follower = Follower(self.leadership, FOLLOWER_END, None)
+    if not (is_last or engine_awaits_replies(self)):
+        return 0
+    follower.timeout_ns = max(<int64_t>0, until_ns - clock_ns())
+    if is_last:
+        leader_add_follower(self.leadership, follower)
+    return blocking_await_settled(self, follower, until_ns)
+
+
+cdef int interpreter_exit_settle_awaitable(
+    Engine self, bint is_last, int64_t until_ns
+) except -1:
+    # Its loop may run in a daemon thread, and does the reading then.
+    cdef AsyncioDriver driver = self.driver
+    cdef Settlement settlement
+    if driver.loop.is_running():
+        if is_last:
+            driver.loop.call_soon_threadsafe(driver.end_acquires)
+            sleep_ns(NS_PER_MS)
+        settlement = settlement_of_running(self, until_ns)
+        while settlement_limit_ns(settlement, self, clock_ns()) > 0:
+            sleep_ns(NS_PER_MS)
+        return 0
+    driver.end_acquires()
+    return engine_settle_all(self, until_ns)

@@ -1,0 +1,255 @@
+# The threads that share one engine: one leads, the others follow it and wait.
+#
+# The leader is the thread that holds the mutex: it alone touches the engine and its
+# sockets. A thread that finds the mutex taken becomes a follower: it queues its work,
+# wakes the leader from poll, and sleeps on a lock of its own. So the commands of all
+# threads are sent in the leader's next single write per master, and a caller that is
+# alone pays for one free mutex. One follower's states:
+#
+#   QUEUED   in `followers`, until the leader takes its work and submits it
+#   ASLEEP   `is_waiting`, on its own lock, for a wake-up or the end of a slice
+#   ELECTED  `is_elected`: woken to try the mutex, and to lead
+#   DONE     `is_done`: its round is finished; it is woken in its order (wakeups)
+#
+#   QUEUED  --leader_await-->       ASLEEP    its work may be taken before or after
+#   ASLEEP  --end of a slice-->     QUEUED    it tries the mutex by itself
+#   ASLEEP  --the leader leaves-->  ELECTED   leader_elect; while wake-ups are under
+#                                             way, the last thread woken elects
+#   ELECTED --another one leads-->  ASLEEP    that one elects again
+#   any     --round is finished-->  DONE
+#
+# Nothing is lost in between, because both sides check twice: a thread tries the mutex
+# once more after it was queued, a leader looks for followers once more after it gave
+# the mutex back, and before it sleeps. A thread that comes while wake-ups are under way
+# does not try, but waits for the last of them, at most PATIENCE_US.
+#
+# Without the GIL (free-threaded CPython) it stays correct, for these reasons. Engine,
+# masters, entries in flight, links, and a round or batch from its submission to its end
+# belong to the leader alone, and the mutex orders one leader's writes before the next
+# one's reads; a round's end is published by the lock of its Follower. Other threads
+# read, while a leader works: whole numbers that fit a register (counters, verdicts,
+# times), each true on its own; and objects (a master's reason and server_info, the
+# details of a round, the lists and the elected follower here), read and replaced in
+# critical sections. An awaitable engine belongs to the thread of its loop. In Python, a
+# lease's validity is changed in single steps on lists and dicts, which have locks of
+# their own there.
+#
+# When the interpreter ends, a daemon thread stops at the moment at which it next wants
+# the GIL, and never gives the mutex back. `leader_at` shows the last thread where that
+# leader is: IN_SYSTEM, still in its system calls without the GIL; OUT_OF_SYSTEM, and so
+# stopped between two steps; or HAS_GIL, stopped in the middle of anything.
+
+cimport cython
+from cpython.pythread cimport (
+    NOWAIT_LOCK, PyThread_acquire_lock, PyThread_allocate_lock, PyThread_free_lock,
+    PyThread_get_thread_ident, PyThread_release_lock, PyThread_type_lock,
+)
+from libc.stdint cimport int64_t
+
+cdef enum:
+    SLICE_US = 100_000       # how long a follower sleeps before it tries the mutex
+    AWAIT_US = 1_000         # the same where no thread will wake it
+    PATIENCE_US = 20_000     # the same while wake-ups are under way
+    TOGETHER = 12            # followers: so many wake the leader between wake-ups
+
+cdef enum:
+    LEADER_HAS_GIL = 0           # with the GIL, or stopped where it gave it away
+    LEADER_IN_SYSTEM = 1         # set with the GIL, before it is given away
+    LEADER_OUT_OF_SYSTEM = 2     # set without it, after all else
+    LEADER_IN_SYSTEM_NS = 1_500_000_000      # more than a poll without a waker
+
+
+@cython.final
+@cython.internal
+cdef class Leadership:
+    """The threads that share one engine."""
+
+    cdef PyThread_type_lock mutex
+    cdef unsigned long owner            # thread that holds it...
+    cdef size_t greenlet                # ...its greenlet, or 0 (greenlet_hub)...
+    cdef int depth                      # ...and how often
+    cdef int leader_at
+    cdef Waker waker
+    cdef list followers                 # queued, not yet taken
+    cdef list waiting                   # all with a thread in blocking_follow
+    cdef Follower elected               # woken to lead next, not yet awake
+    cdef Wakeups wakeups                # of those that are done
+
+    def __cinit__(self):
+        self.waker.fd = -1
+        leader_reset(self)
+
+    def __dealloc__(self):
+        if self.mutex != NULL:
+            PyThread_free_lock(self.mutex)
+        if self.waker.fd >= 0:
+            close(self.waker.fd)
+
+
+cdef int leader_reset(Leadership self) except -1:
+    # Begin anew, alone. After a fork the mutex may be held by a thread that does not
+    # exist here, so the old one is left as it is. Where this thread holds it (it forked
+    # inside a step) it holds the new one, as often: its outer frames give it back.
+    cdef bint is_mine = leader_is_caller(self)
+    self.mutex = PyThread_allocate_lock()
+    if self.mutex == NULL:
+        raise MemoryError
+    if is_mine:
+        PyThread_acquire_lock(self.mutex, NOWAIT_LOCK)
+    else:
+        self.depth = 0
+    self.leader_at = LEADER_HAS_GIL
+    self.followers = []
+    self.waiting = []
+    self.elected = None
+    self.wakeups = Wakeups()
+    waker_close(&self.waker)
+    return 0
+
+
+cdef bint leader_is_caller(Leadership self) noexcept:
+    # A signal handler or a finalizer may take a lock in the middle of a step.
+    if self.depth == 0 or self.owner != PyThread_get_thread_ident():
+        return False
+    return self.greenlet == 0 or (
+        greenlet_hub_caller() in (0, self.greenlet)
+    )
+
+
+cdef bint leader_is_green(Leadership self) noexcept:
+    # Whether the leader has to wait through its hub.
+    return self.greenlet != 0 and greenlet_hub_caller() == self.greenlet
+
+
+cdef bint leader_was_stopped(Leadership self) noexcept:
+    # The interpreter ends, and another thread holds the mutex: it will never give it
+    # back. False where it is still at its system calls after all this time.
+    cdef int64_t stop_ns = clock_ns() + LEADER_IN_SYSTEM_NS
+    while atomic_get(&self.leader_at) == LEADER_IN_SYSTEM:
+        if clock_ns() > stop_ns:
+            return False
+        self.waker.has_followers = 1
+        waker_wake(&self.waker)
+        sleep_ns(100_000)
+    return True
+
+
+cdef bint leader_try_enter(Leadership self) noexcept:
+    if PyThread_acquire_lock(self.mutex, NOWAIT_LOCK) == 0:
+        return False
+    self.owner = PyThread_get_thread_ident()
+    self.greenlet = greenlet_hub_caller()
+    self.depth = 1
+    return True
+
+
+cdef int leader_leave(Leadership self) except -1:
+    self.depth -= 1
+    if self.depth == 0:
+        PyThread_release_lock(self.mutex)
+        if not wakeups_are_under_way(self.wakeups):      # else the last of them does
+            leader_elect(self)
+    elif self.greenlet != 0:      # the outer step may wait in the hub for this work
+        self.waker.is_sleeping = 1
+        waker_wake(&self.waker)
+    return 0
+
+
+cdef int leader_elect(Leadership self) except -1:
+    # One whose round is not finished; one that sleeps rather than one that may be long
+    # in a signal handler.
+    cdef Follower follower, chosen = None
+    with cython.critical_section(self):
+        if self.elected is None:
+            for follower in self.waiting:
+                if not follower.is_done and (chosen is None or follower.is_waiting):
+                    chosen = follower
+                    if follower.is_waiting:
+                        break
+            if chosen is not None:
+                self.elected = chosen
+                follower_wake(chosen)
+    return 0
+
+
+cdef int leader_ensure(Leadership self) except -1:
+    # Make sure that a thread leads, and knows of the followers.
+    if self.depth == 0:
+        return leader_elect(self)
+    if self.waker.has_followers:
+        waker_wake(&self.waker)
+    return 0
+
+
+cdef int leader_add_follower(Leadership self, Follower follower) except -1:
+    # Queue a follower, and make sure that the leader sees it before it sleeps on. Where
+    # more are about to come, the last of them does.
+    cdef bint is_last
+    with cython.critical_section(self):
+        self.followers.append(follower)
+        self.waker.has_followers = 1
+        is_last = len(self.followers) % TOGETHER == 0 or follower.kind != FOLLOWER_RUN
+    if is_last or not wakeups_are_under_way(self.wakeups):
+        return leader_ensure(self)
+    return 0
+
+
+cdef list leader_take_followers(Leadership self):
+    with cython.critical_section(self):
+        taken = self.followers
+        self.followers = []
+        self.waker.has_followers = 0
+    return taken
+
+
+cdef int leader_put_back(Leadership self, list followers) except -1:
+    # An exception came before these were submitted.
+    if followers:
+        with cython.critical_section(self):
+            self.followers = followers + self.followers
+            self.waker.has_followers = 1
+    return 0
+
+
+cdef int leader_await(Leadership self, Follower follower, int64_t slice_us) except -1:
+    # Sleep until a wake-up or the end of a slice. An elected follower that finds a
+    # leader sleeps again; that leader elects the next one.
+    cdef bint is_signal
+    if not wakeups_before_sleep(self.wakeups, follower):
+        return 0
+    is_signal = follower_wait(follower, slice_us)
+    leader_after_wake(self, follower)
+    if is_signal:
+        PyErr_CheckSignals()
+    return 0
+
+
+cdef bint leader_after_wake(Leadership self, Follower follower) except -1:
+    # A thread is awake. If it was elected it is to lead; the next wake-ups follow.
+    with cython.critical_section(self):
+        if self.elected is follower:
+            self.elected = None
+            follower.is_elected = True
+    if wakeups_after_wake(self.wakeups, follower):
+        leader_ensure(self)
+    return follower.is_elected
+
+
+cdef int leader_remove_follower(Leadership self, Follower follower) except -1:
+    # A follower leaves. If it was elected another one is, also where it woke for its
+    # own round, which had been finished meanwhile.
+    with cython.critical_section(self):
+        follower_forget(self.waiting, follower)
+        follower_forget(self.followers, follower)
+    return leader_ensure(self) if leader_after_wake(self, follower) else 0
+
+
+cdef int waiter_wake(object waiter) except -1:
+    # A thread's Follower, or a future; None: no caller waits.
+    if waiter is None:
+        return 0
+    if type(waiter) is Follower:
+        wakeups_add((<Follower>waiter).leadership.wakeups, <Follower>waiter)
+    elif not waiter.done():      # else cancelled, and its task not yet woken
+        waiter.set_result(None)
+    return 0

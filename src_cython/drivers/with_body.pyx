@@ -1,0 +1,144 @@
+# Leaving a with body, and undoing an acquire: by functions that no signal can precede.
+#
+# CPython runs signal handlers at the first instruction of a Python function, at a jump
+# back and after a call into C (ceval.c, CHECK_EVAL_BREAKER). An exception raised at
+# the first one comes before any `try` of that function: between the body of a with
+# block and the first line of its `__exit__` Ctrl-C left a key for its ttl. A function
+# of C has no instructions, so no signal is looked at between the body's end and the
+# `try` below, nor in the handling of an exception from it: attributes of slots are
+# read, and the core is called. threading.Lock is left in the same way.
+#
+# The way in needs less: a lock that `__enter__` has taken when an exception comes is
+# undone by its own `except`, and CPython handles no signal from its return to the body.
+#
+# Only the leases' attributes are known here: `_driver` (with `engine` and `current`),
+# `_round`, and `_status`: None while nothing was sent, `_unknown` until it is settled.
+
+
+def guard_release(method):
+    """Return a blocking lease's `release` as a function of C.
+
+    Where an exception leaves it and no quorum has confirmed, the release is sent.
+    """
+    def guarded(self):
+        try:
+            return method(self)
+        except BaseException:
+            lease_give_up(self)
+            raise
+
+    return dressed(guarded, method)
+
+
+def guard_exit(method):
+    """Return a blocking lease's `__exit__` likewise."""
+    def guarded(self, kind, error, traceback):
+        try:
+            return method(self, kind, error, traceback)
+        except BaseException:
+            lease_give_up(self)
+            raise
+
+    return dressed(guarded, method)
+
+
+def guard_async_exit(method):
+    """Return an awaitable lease's `__aexit__` likewise.
+
+    Where an exception leaves it before the release was begun, the release is sent.
+    """
+    async def guarded(self, kind, error, traceback):
+        try:
+            return await method(self, kind, error, traceback)
+        except BaseException:
+            lease_give_up(self)
+            raise
+
+    return dressed(guarded, method)
+
+
+def guard_close(method):
+    """Return a client's `__exit__` likewise: interrupted, it closes all the same."""
+    def guarded(self, kind, error, traceback):
+        try:
+            return method(self, kind, error, traceback)
+        except BaseException:
+            self.close()
+            raise
+
+    return dressed(guarded, method)
+
+
+cdef object dressed(object guarded, object method):
+    # For help() and inspect.
+    guarded.__name__ = method.__name__
+    guarded.__qualname__ = method.__qualname__
+    guarded.__module__ = method.__module__
+    guarded.__doc__ = method.__doc__
+    guarded.__wrapped__ = method
+    return guarded
+
+
+def enter(self):
+    """Return the lease itself: its `__enter__`."""
+    return self
+
+
+async def enter_async(self):
+    """Return the lease itself: its `__aenter__`."""
+    return self
+
+
+def leave(self, kind, error, traceback):
+    """Leave the lease that a lock has taken, if any: the lock's `__exit__`."""
+    lease = self._lease
+    return None if lease is None else lease.__exit__(kind, error, traceback)
+
+
+def leave_async(self, kind, error, traceback):
+    """Return what to await to leave the lease of a lock: the lock's `__aexit__`."""
+    lease = self._lease
+    return nothing() if lease is None else lease.__aexit__(kind, error, traceback)
+
+
+async def nothing():
+    """Do nothing, awaited."""
+
+
+def undo(self):
+    """Roll back what an acquire's last round may have taken; nothing twice."""
+    if self.round is not None:
+        blocking_abandon(self._driver.engine, self.round)
+
+
+cdef int lease_give_up(object lease) except -1:
+    # Send the release of a lease whose own was interrupted. Of an awaitable one only
+    # where it had not begun: from then on its driver has the round. A forked child has
+    # none of its parent's leases, and a loop's engine is left to the loop's thread.
+    cdef Round taken = lease._round
+    cdef Round release
+    owner = lease._driver
+    driver, status = owner.current, lease._status
+    if taken.generation != current_generation or not (
+        status is None or driver is None and status is lease._unknown
+    ):
+        return 0
+    if driver is not None and not driver_is_running(<AsyncioDriver?>driver):
+        return 0
+    lease_state = taken.lease_state
+    release = (<Engine?>owner.engine).new_release(
+        taken, taken.terms if lease_state is None else lease_state.longest_terms
+    )
+    lease._status = lease._unknown
+    if driver is None:
+        blocking_abandon(owner.engine, release)
+    else:
+        driver.abandon(release)
+    return 0
+
+
+cdef bint driver_is_running(AsyncioDriver driver) except -1:
+    try:
+        return driver.is_here()
+    except RuntimeError:      # no loop runs
+        return False

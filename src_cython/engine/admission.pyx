@@ -1,0 +1,159 @@
+# The admission of rounds: opened at once, or after a wait for connections; and all that
+# is due at a time, without any bytes.
+#
+# A round that finds a quorum of connections is opened at once. Otherwise it waits for
+# connections first, as long as the caller's time allows, and t0 comes after that.
+#
+# `next_ns` is not later than the next time at which something is due: the deadline of
+# an open round, the end of a wait for connections, a connection that takes too long, a
+# reply that is overdue. It is only ever lowered, until `engine_on_time` finds it anew:
+# so a round that closes in time costs nothing here.
+
+cimport cython
+from libc.stdint cimport int64_t
+
+cdef enum:
+    GRACE_NS = 10_000_000
+
+
+@cython.final
+@cython.internal
+cdef class Admission:
+    """A round that waits for connections."""
+
+    cdef Round round
+    cdef int64_t began_ns
+    cdef int64_t deadline_ns
+    cdef int64_t limit_ns        # once it is decided: how long the others still get
+    cdef bint is_decided
+
+
+cdef int engine_submit(Engine self, Round round, int64_t now_ns) except -1:
+    # Open a round, or let it wait for connections. A healthy engine passes with two
+    # comparisons.
+    cdef Admission admission
+    cdef int ready = engine_asked_count(self, round.operation_code, now_ns)
+    round.is_submitted = True
+    round.closed_list = self.closed
+    if ready == self.master_count:
+        return engine_start(self, round, now_ns)
+    engine_open_due(self, ready < self.quorum or round.is_connecting, now_ns)
+    if ready >= self.quorum and not round.is_connecting:
+        return engine_start(self, round, now_ns)
+    admission = Admission()
+    admission.round = round
+    admission.began_ns = now_ns
+    admission.deadline_ns = now_ns + engine_patience_ns(self, round)
+    admission.limit_ns = admission.deadline_ns
+    self.admissions.append(admission)
+    engine_note_time(self, admission.limit_ns)
+    return engine_admit(self, now_ns)
+
+
+cdef int engine_submit_at_once(Engine self, Round round, int64_t now_ns) except -1:
+    # Open a round whatever connections there are.
+    round.is_submitted = True
+    round.closed_list = self.closed
+    return engine_start(self, round, now_ns)
+
+
+cdef int engine_submit_work(
+    Engine self, object work, object waiter, int64_t now_ns
+) except -1:
+    # Once, and not to a closed engine: a step just before this, the probe after an idle
+    # time, may have submitted it already, or closed the engine.
+    if work_is_finished(work):
+        return waiter_wake(waiter)
+    if work_is_submitted(work):
+        work_set_waiter(work, waiter)
+        return 0
+    if self.is_closed and not work_is_release(work):
+        raise ClosedError("closed")
+    if type(work) is Batch:
+        return batch_submit(self, <Batch>work, waiter, now_ns)
+    (<Round>work).waiter = waiter
+    return engine_submit(self, <Round>work, now_ns)
+
+
+cdef int64_t engine_patience_ns(Engine self, Round round) noexcept:
+    # How long to wait for connections: inside the caller's timeout. A single try on a
+    # new client has to connect, too: it gets the time of its round for that.
+    if round.left_ns < 0:
+        return self.connect_timeout_ns
+    return min(self.connect_timeout_ns, round.left_ns or round.terms.timeout_ns)
+
+
+cdef int engine_admit(Engine self, int64_t now_ns) except -1:
+    # Open the rounds whose wait is over.
+    cdef Admission admission
+    cdef int opening
+    if not self.admissions:
+        return 0
+    opening = engine_opening_count(self)
+    waiting = self.admissions
+    self.admissions = []
+    for admission in waiting:
+        if admission.round.is_finished:      # the process forked in here
+            continue
+        if not admission_is_over(self, admission, opening, now_ns):
+            self.admissions.append(admission)
+        elif admission.round.is_connecting:
+            round_open(admission.round, now_ns)
+            round_close(admission.round, VERDICT_WON, now_ns)
+            round_report_closed(admission.round)
+        else:
+            admission_spend(admission, now_ns)
+            engine_start(self, admission.round, now_ns)
+    return 0
+
+
+cdef void admission_spend(Admission self, int64_t now_ns) noexcept:
+    # The wait for connections is part of the caller's time; the round keeps at least as
+    # much as connected masters need to answer.
+    cdef Round round = self.round
+    if round.left_ns > 0:
+        round.left_ns = max(
+            round.left_ns - (now_ns - self.began_ns),
+            min(round.terms.timeout_ns, <int64_t>GRACE_NS),
+        )
+
+
+cdef bint admission_is_over(
+    Engine self, Admission admission, int opening, int64_t now_ns
+) noexcept:
+    # Until a quorum takes the operation, or cannot, or the deadline. Those that are
+    # still on their way then get as long again as it took, at least GRACE_NS: they
+    # mostly arrive together, a lease on all of them is worth more, and an error that
+    # names those that do not come is worth more, too.
+    cdef int ready
+    cdef int64_t grace_ns
+    if opening == 0:
+        return True
+    if not admission.is_decided and not admission.round.is_connecting:
+        ready = engine_asked_count(self, admission.round.operation_code, now_ns)
+        if ready >= self.quorum or ready + opening < self.quorum:
+            grace_ns = max(now_ns - admission.began_ns, <int64_t>GRACE_NS)
+            admission.is_decided = True
+            admission.limit_ns = min(admission.deadline_ns, now_ns + grace_ns)
+            engine_note_time(self, admission.limit_ns)
+    return now_ns >= admission.limit_ns
+
+
+cdef int engine_on_time(Engine self, int64_t now_ns, uint64_t quiet) except -1:
+    # Close all that is due; all that had come by `now_ns` has been read. Only the
+    # `quiet` masters, which sent nothing, can be overdue.
+    cdef Master master
+    cdef Admission admission
+    if now_ns < self.next_ns:
+        return 0
+    for master in self.masters:
+        in_flight_expire_rounds(master.in_flight, now_ns)
+        if (quiet >> master.index) & 1:
+            master_check_time(master, now_ns)
+    engine_admit(self, now_ns)
+    self.next_ns = NEVER_NS
+    for admission in self.admissions:
+        engine_note_time(self, admission.limit_ns)
+    for master in self.masters:
+        engine_note_time(self, master_next_ns(master, now_ns))
+    return 0

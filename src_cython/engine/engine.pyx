@@ -1,0 +1,173 @@
+# The N masters, and what belongs to all of them: the engine.
+#
+# From below: engine_settle_all (settlement), interpreter_exit_watch (interpreter_exit).
+
+cimport cython
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+
+
+@cython.final
+cdef class Engine:
+    """The connections to N masters, shared by all threads of this process."""
+
+    cdef readonly Counters counters
+    cdef readonly bint is_closed
+    cdef readonly uint32_t generation      # of the process that opened the connections
+    cdef readonly int64_t round_trip_ns    # smoothed time of a round, 0 before any
+    cdef readonly list warnings            # (master's name, text), each once
+    cdef list masters
+    cdef Link *links[MAX_MASTERS]          # as configured
+    cdef pollfd polled[MAX_MASTERS + 1]    # and the waker
+    cdef int master_count
+    cdef int quorum
+    cdef Link *send_order[MAX_MASTERS]     # in the order of writing and reading
+    cdef Scripts scripts
+    cdef Buffer command                    # reused by the next one to be queued
+    cdef int64_t connect_timeout_ns
+    cdef int64_t polled_at_ns              # when the sockets were last looked at
+    cdef readonly int64_t next_ns          # nothing is due before
+    cdef list admissions                   # rounds that wait for connections
+    cdef list closed                       # rounds that have closed, to be finished
+    cdef bint has_batch                    # queued: more than sockets take at once
+    cdef list by_hand                      # simulator: masters to connect; else None
+    cdef Leadership leadership             # the threads that share this engine
+    cdef bint servers_may_be_same          # compat: databases of one server
+    cdef dict token_uses                   # (key, token): TokenUse; None: own tokens
+    cdef Py_ssize_t sweep_at               # uses, from how many on they are looked at
+    cdef object driver                     # of the event loop that drives it, or None
+    cdef object __weakref__
+
+    def __cinit__(self):
+        self.leadership = Leadership()
+        self.admissions = []
+        self.closed = []
+        self.next_ns = NEVER_NS
+
+    def __init__(
+        self, endpoints, Scripts scripts not None, int64_t connect_timeout_ns,
+        tuple tls_contexts=(), int64_t max_ttl_ns=0,
+        bytes client_name=b"fastredlock", uint64_t jitter_seed=0,
+        bint tokens_are_given=False, bint servers_may_be_same=False,
+    ):
+        cdef Master master
+        if self.masters is not None:
+            raise RuntimeError("an engine is initialised once")
+        if not 0 < len(endpoints) <= MAX_MASTERS:
+            raise ValueError(f"1 to {MAX_MASTERS} masters, not {len(endpoints)}")
+        jitter_seed = jitter_seed or <uint64_t>int(draw_token()[:16], 16)
+        self.counters = Counters()
+        self.warnings = []
+        self.scripts = scripts
+        self.connect_timeout_ns = connect_timeout_ns
+        self.generation = current_generation
+        self.token_uses = {} if tokens_are_given else None
+        self.servers_may_be_same = servers_may_be_same
+        self.masters = [
+            Master(
+                i, endpoint, tls_contexts[i] if tls_contexts else None, client_name,
+                scripts, self.counters, connect_timeout_ns, max_ttl_ns,
+                jitter_seed + <uint64_t>i * 0x9E3779B9,
+            )
+            for i, endpoint in enumerate(endpoints)
+        ]
+        for master in self.masters:
+            self.links[master.index] = self.send_order[master.index] = &master.link
+            master.in_flight.has_given_tokens = tokens_are_given
+        self.master_count = len(self.masters)
+        self.quorum = self.master_count // 2 + 1
+        interpreter_exit_watch(self)
+
+    def __del__(self):
+        if self.masters is not None and self.generation == current_generation:
+            engine_settle_all(self, clock_ns() + UNDO_NS)
+
+    def __dealloc__(self):
+        buffer_free(&self.command)
+
+    @property
+    def master_names(self):
+        """The masters' names in configured order, without user or password."""
+        return tuple([(<Master>master).name for master in self.masters])
+
+    @property
+    def states(self):
+        """Where each connection stands: (MasterState, reason it is not READY)."""
+        return tuple([master_state_and_reason(master) for master in self.masters])
+
+    @property
+    def late_us(self):
+        """Per master: the time of its last reply that missed its deadline, else 0."""
+        return tuple([(<Master>master).late_us for master in self.masters])
+
+    @property
+    def send_order(self):
+        """The masters' indices, in the order of writing and reading."""
+        return tuple([
+            i for place in range(self.master_count) for i in range(self.master_count)
+            if self.send_order[place] == self.links[i]
+        ])
+
+    @property
+    def token_use_count(self):
+        """How many uses of given tokens are remembered."""
+        return 0 if self.token_uses is None else len(self.token_uses)
+
+    def health(self):
+        """Per master: (name, MasterState, reason or last error, ServerInfo,
+        ServerClock, its last round trips in us, sorted)."""
+        return tuple([master_health(master) for master in self.masters])
+
+    def new_round(self, int operation, keys not None, bytes token not None,
+                  Terms terms not None):
+        """Make a round of this engine's masters; nothing is sent yet.
+
+        `keys` are one key, bytes, or a tuple of several, sorted and distinct: then the
+        round is of all of them or of none.
+        """
+        cdef Round round
+        if type(keys) is not tuple:
+            return Round(operation, keys, token, terms, self.master_count)
+        check_keys(keys)
+        if operation == OPERATION_INSPECT:
+            raise ValueError("keys are inspected one by one")
+        round = Round(operation, keys[0], token, terms, self.master_count)
+        round.keys = keys
+        return round
+
+    def new_connecting(self):
+        """Make a round that asks nothing: it ends when all connections are decided."""
+        cdef Round round = Round(
+            OPERATION_INSPECT, b"-", b"-", Terms(0, 0, 0), self.master_count
+        )
+        round.is_connecting = True
+        round.left_ns = -1
+        return round
+
+    def new_extension(self, Round lease not None, Terms terms not None):
+        """Make the round that extends what an ACQUIRE round took."""
+        cdef Round extension = Round(
+            OPERATION_EXTEND, lease.resource, lease.token, terms, self.master_count
+        )
+        extension.keys = lease.keys
+        extension.token_uses = lease.token_uses
+        return extension
+
+    def new_release(self, Round lease not None, Terms terms not None):
+        """Make the round that releases what an ACQUIRE round took."""
+        cdef Round release = Round(
+            OPERATION_RELEASE, lease.resource, lease.token, terms, self.master_count
+        )
+        release.keys = lease.keys
+        release.may_hold = lease.may_hold
+        release.token_uses = lease.token_uses
+        return release
+
+    def new_adopted(self, keys not None, bytes token not None, Terms terms not None):
+        """Make an ACQUIRE round for a key, or keys, that another process took."""
+        cdef Round adopted = self.new_round(OPERATION_ACQUIRE, keys, token, terms)
+        adopted.may_hold = ~<uint64_t>0 >> (MAX_MASTERS - self.master_count)
+        return adopted
+
+
+cdef inline void engine_note_time(Engine self, int64_t due_ns) noexcept:
+    self.next_ns = min(self.next_ns, due_ns)

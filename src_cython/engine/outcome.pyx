@@ -1,0 +1,119 @@
+# The outcome of a round after its verdict: confirmed or rolled back, its waiter woken;
+# and rounds that are ended from outside, withdrawn or given up.
+
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+
+
+cdef int engine_finish(Engine self, int64_t now_ns) except -1:
+    # Confirm or roll back the rounds that have closed, and wake their waiters.
+    cdef Round round
+    while self.closed:
+        round = <Round>self.closed.pop(0)
+        if not round.is_connecting:
+            engine_on_closed(self, round, now_ns)
+        round.is_finished = True
+        waiter, round.waiter = round.waiter, None
+        if type(waiter) is Batch:
+            batch_on_finished(self, <Batch>waiter, round, now_ns)
+        else:
+            waiter_wake(waiter)
+    return 0
+
+
+cdef int engine_on_closed(Engine self, Round round, int64_t now_ns) except -1:
+    cdef int verdict
+    round_confirm(round, now_ns)
+    verdict = round.verdict_code
+    if verdict == VERDICT_WON:
+        self.counters.won += 1
+    elif verdict == VERDICT_TAKEN:
+        self.counters.taken += 1
+    elif verdict == VERDICT_UNREACHABLE:
+        self.counters.unreachable += 1
+    else:
+        self.counters.too_late += 1
+    if verdict != VERDICT_UNREACHABLE and not (round.needs_all or round.is_withheld):
+        engine_learn_round_trip(self, round.closed_ns - round.opened_ns)
+    if verdict != VERDICT_WON:
+        engine_roll_back(self, round, now_ns)
+    return 0
+
+
+cdef void engine_learn_round_trip(Engine self, int64_t took_ns) noexcept:
+    if self.round_trip_ns == 0:
+        self.round_trip_ns = took_ns
+    else:      # an eighth of the difference, as TCP does (RFC 6298)
+        self.round_trip_ns += (took_ns - self.round_trip_ns) // 8
+
+
+cdef int engine_withdraw(Engine self, Round round, int64_t now_ns) except -1:
+    # The caller has given this round up: no waiter is woken, it is not opened any more,
+    # and locks that it may have taken are undone. A release is sent all the same.
+    cdef Admission admission
+    round.waiter = None
+    for admission in self.admissions:
+        if admission.round is round:
+            self.admissions.remove(admission)
+            break
+    round.is_submitted = True      # a follower with it may still come
+    if not round.is_opened:
+        if round.operation_code == OPERATION_RELEASE:
+            self.counters.rounds += 1
+            engine_queue(self, round, <uint64_t>-1, True, now_ns)
+        else:
+            round.is_finished = True      # engine_start leaves it alone from now on
+    return engine_roll_back(self, round, now_ns)
+
+
+cdef int engine_withdraw_work(Engine self, object work, int64_t now_ns) except -1:
+    if type(work) is Batch:
+        return batch_withdraw(self, <Batch>work, now_ns)
+    return engine_withdraw(self, <Round>work, now_ns)
+
+
+cdef int engine_end_acquires(Engine self, str reason, int64_t now_ns) except -1:
+    # End those under way: lost, and rolled back behind their own SETs. Of a batch all,
+    # those won as well, for its caller gets an error.
+    cdef Admission admission
+    cdef Round round
+    cdef list ended = engine_open_acquires(self)
+    cdef list batches = []
+    for admission in list(self.admissions):
+        if admission.round.operation_code == OPERATION_ACQUIRE:
+            self.admissions.remove(admission)
+            ended.append(admission.round)
+    for round in ended:
+        if type(round.waiter) is Batch and round.waiter not in batches:
+            batches.append(round.waiter)
+        round_give_up(round, reason, now_ns)
+    engine_finish(self, now_ns)
+    for batch in batches:
+        for each in (<Batch>batch).rounds:
+            engine_roll_back(self, <Round>each, now_ns)
+    return 0
+
+
+cdef list engine_open_acquires(Engine self):
+    cdef Master master
+    cdef Round round
+    cdef uint32_t i
+    cdef set seen = set()
+    cdef list found = []
+    for master in self.masters:
+        i = 0
+        while i < master.in_flight.count:
+            round = in_flight_at(master.in_flight, i)
+            i += 1
+            if (
+                round is not None and round.verdict_code == VERDICT_OPEN
+                and round.operation_code == OPERATION_ACQUIRE and id(round) not in seen
+            ):
+                seen.add(id(round))
+                found.append(round)
+        for round in master.in_flight.unanswered:
+            if round.operation_code == OPERATION_ACQUIRE and id(round) not in seen and (
+                round.verdict_code == VERDICT_OPEN
+            ):
+                seen.add(id(round))
+                found.append(round)
+    return found

@@ -1,0 +1,135 @@
+# A round's commands, to all masters: started, rolled back, sent again.
+#
+# The engine moves no bytes and waits for nothing: it queues commands on connections and
+# entries in FIFOs. A driver does the rest.
+#
+# From below: engine_start_given (given_tokens).
+
+from libc.stdint cimport int64_t, uint64_t
+from libc.string cimport memset
+
+
+cdef int engine_start(Engine self, Round round, int64_t now_ns) except -1:
+    # A finalizer may run while connections or votes are made for a round, and withdraw
+    # it for another thread: then it has been opened, or must not be, and behind its
+    # roll-back none of its commands may be sent.
+    if round.is_opened or round.is_finished:
+        return 0
+    self.counters.rounds += 1
+    round.is_reentrant = self.leadership.depth > 1
+    order_update(self.send_order, self.links, self.master_count, self.counters.rounds)
+    if self.token_uses is not None and round.operation_code <= OPERATION_RELEASE:
+        engine_start_given(self, round, now_ns)
+    else:
+        engine_queue(self, round, <uint64_t>-1, False, now_ns)
+    if round.is_rolled_back:
+        round.is_rolled_back = False
+        return engine_roll_back(self, round, now_ns)
+    return 0
+
+
+cdef int engine_queue(
+    Engine self, Round round, uint64_t masters, bint by_source, int64_t now_ns
+) except -1:
+    # Queue the round's command for the given set of masters; t0 is now_ns.
+    # The buffer is taken, not borrowed: making a vote may collect garbage, and a
+    # finalizer that takes a lock comes through here before this one is done.
+    cdef Buffer command = self.command
+    memset(&self.command, 0, sizeof(Buffer))
+    round_open(round, now_ns)
+    engine_note_time(self, round.deadline_ns)
+    try:
+        if command_of_round(&command, round, self.scripts, by_source, False) != 0:
+            raise MemoryError
+        engine_queue_on(self, round, masters, &command, by_source, now_ns)
+    finally:
+        buffer_free(&self.command)
+        buffer_consume(&command, buffer_length(&command))
+        self.command = command
+    return 0
+
+
+cdef int engine_queue_on(
+    Engine self, Round round, uint64_t masters, Buffer *command, bint by_source,
+    int64_t now_ns,
+) except -1:
+    cdef Master master
+    cdef InFlightEntry entry = in_flight_entry(NEVER_NS, False)
+    entry.is_by_source = by_source
+    for master in self.masters:
+        if not (masters >> master.index) & 1:
+            continue
+        if master.state_code == MASTER_READY and (
+            in_flight_is_full(master.in_flight, master.heard_ns, now_ns)
+        ):
+            master_on_lost(
+                master, f"owes {master.in_flight.count} replies and is silent", now_ns
+            )
+        if master.state_code == MASTER_READY:
+            if engine_is_withheld(master, round, now_ns):
+                engine_withhold(master, round, now_ns)
+                continue
+            if by_source and not master.may_eval:
+                master_send_again(
+                    master, round, in_flight_entry(NEVER_NS, False), now_ns
+                )
+            else:
+                master_send(master, round, command, entry, now_ns)
+            if (
+                master.state_code == MASTER_READY
+                and now_ns - master.clock.asked_at_ns > <int64_t>CLOCK_EVERY_NS
+            ):
+                master_ask_time(master, now_ns)
+            continue
+        master_on_unsent(master, round, entry, now_ns)
+    return 0
+
+
+cdef int engine_send_unanswered(Engine self, Master master, int64_t now_ns) except -1:
+    # Rounds are open whose connection to this master is gone: connect at once, and ask
+    # again as soon as it is READY.
+    cdef Round round
+    if master.state_code == MASTER_READY:
+        for round in tuple(master.in_flight.unanswered):
+            if engine_is_withheld(master, round, now_ns):
+                engine_withhold(master, round, now_ns)
+        return master_send_unanswered(master, now_ns)
+    if master_is_due(master, False, now_ns):
+        return engine_open(self, master, now_ns)
+    return 0
+
+
+cdef bint engine_is_withheld(Master master, Round round, int64_t now_ns) noexcept:
+    return (
+        now_ns < master.votes_from_ns and round.operation_code == OPERATION_ACQUIRE
+    )
+
+
+cdef int engine_withhold(Master master, Round round, int64_t now_ns) except -1:
+    # The restart guard: this master may have forgotten its votes, so it gets none.
+    if round.verdict_code != VERDICT_OPEN:
+        return 0
+    text = restart_guard_text(
+        master.restart_guard, master.server_info, master.ready_at_ns, now_ns
+    )
+    return round_on_vote(round, master.index, VOTE_FAILED, text, False, now_ns)
+
+
+cdef int engine_roll_back(Engine self, Round round, int64_t now_ns) except -1:
+    # Queue the release behind the SETs, to every master that did not refuse. No caller
+    # waits for its replies: each pops its entry when it comes. So it is sent by source:
+    # NOSCRIPT would be read by the next call only, if there is one.
+    cdef Round release
+    if (
+        round.operation_code != OPERATION_ACQUIRE
+        or round.is_rolled_back or not round.may_hold
+        or round.generation != current_generation    # the parent may hold it
+        or round_is_overused(round)
+    ):
+        return 0
+    round.is_rolled_back = True
+    self.counters.rolled_back += 1
+    release = self.new_release(round, round.terms)
+    if release.token_uses is not None:
+        token_uses_add_round(release)
+    return engine_queue(self, release, release.may_hold, True, now_ns)

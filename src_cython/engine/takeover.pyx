@@ -1,0 +1,86 @@
+# Taking over an engine that was left in the middle of anything: in a forked child, or
+# from a leader that the end of the interpreter has stopped (daemon threads).
+#
+# From below: interpreter_exit_watch (interpreter_exit).
+
+from libc.stdint cimport int64_t
+
+
+cdef inline int engine_check_fork(Engine self) except -1:
+    return 0 if self.generation == current_generation else engine_reset_after_fork(self)
+
+
+cdef int engine_reset_after_fork(Engine self) except -1:
+    # In a forked child. No step that the parent was in the middle of goes on here: its
+    # flags are reset, or a master would be left alone for ever. Where the fork was made
+    # inside a step of this thread, the outer frames find other objects than theirs in
+    # each master, and every round ended.
+    cdef int64_t now_ns = clock_ns()
+    self.generation = current_generation
+    self.driver = None
+    if self.leadership.depth > 0 and self.leadership.greenlet != 0:
+        engine_leave_open(self)
+    leader_reset(self.leadership)
+    engine_forget_steps(self)
+    engine_forget_connections(self, now_ns)
+    engine_give_up_rounds(self, now_ns)
+    return interpreter_exit_watch(self)
+
+
+cdef void engine_leave_open(Engine self) noexcept:
+    # A leader's greenlet was copied, and its hub watches these: libev aborts where a
+    # watched descriptor is closed.
+    cdef int i
+    for i in range(self.master_count):
+        self.links[i].fd = -1
+    self.leadership.waker.fd = -1
+
+
+cdef int engine_forget_steps(Engine self) except -1:
+    # Those of threads that are no more.
+    cdef int i
+    for i in range(self.master_count):
+        self.links[i].is_parsing = False
+    self.has_batch = False
+    self.next_ns = NEVER_NS
+    return 0
+
+
+cdef int engine_give_up_rounds(Engine self, int64_t now_ns) except -1:
+    # The parent's: a frame of ours that waits for one has to end.
+    cdef Admission admission
+    cdef Round round
+    for admission in self.admissions:
+        round_give_up(admission.round, "the process forked", now_ns)
+    self.admissions = []
+    for round in self.closed:
+        round.is_finished = True
+        if type(round.waiter) is Batch:
+            batch_give_up(<Batch>round.waiter, round)
+        round.waiter = None
+    self.closed.clear()
+    return 0
+
+
+cdef bint engine_take_over(Engine self) except -1:
+    # The interpreter ends, and the leader is a daemon thread that it has stopped. If it
+    # was stopped between two steps all is as it should be, else as after a fork; but
+    # the releases in flight are deferred to the next connections.
+    cdef Leadership leadership = self.leadership
+    cdef int64_t now_ns = clock_ns()
+    cdef Follower follower
+    if not leader_was_stopped(leadership):
+        raise ClosedError("a thread that the interpreter has stopped is at it")
+    is_whole = leadership.leader_at == LEADER_OUT_OF_SYSTEM
+    followers = [
+        follower for follower in leadership.followers
+        if follower.kind == FOLLOWER_WITHDRAW
+    ]
+    leader_reset(leadership)
+    leader_try_enter(leadership)
+    leader_put_back(leadership, followers)
+    if not is_whole:
+        engine_forget_steps(self)
+        engine_forget_but_defer(self, "its thread was stopped", now_ns)
+    engine_end_acquires(self, "the interpreter ends", now_ns)
+    return True

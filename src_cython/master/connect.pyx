@@ -1,0 +1,204 @@
+# Opening a connection: name, address, connect(2), TLS, handshake; back-off after each
+# failure. Nothing here waits.
+
+from libc.errno cimport EINPROGRESS
+from libc.stdint cimport int64_t
+from libc.string cimport memcpy, strerror
+
+cdef enum:
+    BACKOFF_FIRST_NS = 50_000_000
+    BACKOFF_CAP_NS = 1_000_000_000
+    BACKOFF_URGENT_NS = 20_000_000     # the spacing when a quorum is missing
+
+
+cdef bint master_is_due(Master self, bint is_urgent, int64_t now_ns) noexcept:
+    if self.link.is_parsing:
+        return False
+    if self.state_code == MASTER_BACKOFF:
+        return self.retry_at_ns <= now_ns or (
+            is_urgent and self.lost_at_ns + BACKOFF_URGENT_NS <= now_ns
+        )
+    return self.state_code == MASTER_CLOSED
+
+
+cdef bint master_is_opening(Master self) noexcept:
+    return (
+        self.state_code == MASTER_CONNECTING or self.state_code == MASTER_HANDSHAKE
+    )
+
+
+cdef int master_begin_connect(Master self, int64_t now_ns) except -1:
+    master_set_state(self, MASTER_CONNECTING)
+    master_set_reason(self, self.last_error or "connecting")
+    self.give_up_at_ns = now_ns + self.connect_timeout_ns
+    return 0
+
+
+cdef int master_open(Master self, int64_t now_ns) except -1:
+    """Begin to connect; nothing here waits."""
+    cdef bytes host
+    master_begin_connect(self, now_ns)
+    self.addresses = AddressList()
+    try:
+        if address_is_unix(self.addresses, self.settings.path):
+            return master_try_address(self, now_ns)
+        host = self.settings.host.encode(
+            "ascii" if self.settings.host.isascii() else "idna"
+        )
+        if address_is_literal(self.addresses, host, self.settings.port):
+            return master_try_address(self, now_ns)
+        return master_look_up(self, host, self.settings.port, now_ns)
+    except BaseException as error:      # the codec of a Unicode name runs Python code
+        reason = None
+        if isinstance(error, (OSError, RuntimeError, UnicodeError)):
+            reason = f"{type(error).__name__}: {error}"
+        return master_on_exception(self, error, reason, now_ns)
+
+
+cdef int master_look_up(Master self, bytes host, int port, int64_t now_ns) except -1:
+    cdef int fd
+    self.addresses.look_up = look_up_of(host, port, now_ns)
+    fd = look_up_watch(self.addresses.look_up)
+    if fd < 0:
+        return master_on_lost(self, error_text(fd), now_ns)
+    self.link.fd = fd
+    self.link.phase = LINK_RESOLVING
+    return 0
+
+
+cdef int master_on_resolved(Master self, int64_t now_ns) except -1:
+    cdef LookUp look_up = self.addresses.look_up
+    link_close(&self.link)
+    if look_up_is_stale(look_up, now_ns):      # it was not read for a while
+        self.give_up_at_ns = now_ns + self.connect_timeout_ns
+        try:
+            return master_look_up(self, look_up.name[0], look_up.name[1], now_ns)
+        except OSError as error:
+            return master_on_lost(self, f"{type(error).__name__}: {error}", now_ns)
+    look_up_forget(look_up)
+    if look_up.state.gai_error != 0:
+        told = <bytes>gai_strerror(look_up.state.gai_error)
+        reason = f"name look-up: {told.decode('utf-8', 'replace').lower()}"
+        return master_on_lost(self, reason, now_ns)
+    self.addresses.look_up = None
+    self.addresses.count = look_up.state.count
+    memcpy(
+        self.addresses.addresses, look_up.state.addresses,
+        sizeof(look_up.state.addresses),
+    )
+    return master_try_address(self, now_ns)
+
+
+cdef int master_try_address(Master self, int64_t now_ns) except -1:
+    cdef Address *address
+    cdef int error
+    if self.addresses.next >= self.addresses.count:
+        return master_on_lost(self, "the name has no address", now_ns)
+    address = &self.addresses.addresses[self.addresses.next]
+    self.addresses.next += 1
+    self.give_up_at_ns = now_ns + self.connect_timeout_ns // self.addresses.count
+    error = link_open(&self.link, <sockaddr *>&address.storage, address.size)
+    if error != 0:
+        return master_on_address_failed(self, error_text(error), now_ns)
+    return 0
+
+
+cdef int master_on_address_failed(Master self, str reason, int64_t now_ns) except -1:
+    if self.addresses is not None and self.addresses.next < self.addresses.count:
+        link_close(&self.link)
+        return master_try_address(self, now_ns)
+    return master_on_lost(self, reason, now_ns)
+
+
+cdef int master_on_connect_event(Master self, int64_t now_ns) except -1:
+    cdef int error = link_finish_connect(&self.link)
+    if error == -EINPROGRESS:
+        return 0
+    if error != 0:
+        return master_on_address_failed(self, error_text(error), now_ns)
+    return master_on_connected(self, now_ns)
+
+
+cdef int master_on_connected(Master self, int64_t now_ns) except -1:
+    reader = reply_reader()
+    self.feed = reader.feed
+    self.gets = reader.gets
+    self.unparsed = 0
+    self.is_between_replies = False
+    self.scan = SCAN_LINE_START
+    self.is_proven = False
+    self.handshake = Handshake(
+        encoded(self.settings.username), encoded(self.settings.password),
+        self.settings.db,
+        self.client_name,
+        scripts_to_load(self.scripts),
+        self.scripts.probe, self.scripts.marker, self.restart_guard.max_ttl_ns,
+    )
+    master_set_state(self, MASTER_HANDSHAKE)
+    master_set_reason(self, self.last_error or "no answer to the handshake yet")
+    self.has_received = False
+    self.give_up_at_ns = now_ns + self.connect_timeout_ns
+    try:
+        if self.tls_context is not None:
+            master_set_reason(
+                self, "no answer to TLS yet: does the server speak it on this port?"
+            )
+            self.link.is_parsing = True
+            self.tls = tls = TlsSession(self.tls_context, self.settings.host)
+            records = tls.start()
+            if self.tls is not tls:      # closed, or a fork, inside of it
+                return 0
+            master_append(self, records)
+    except BaseException as error:
+        return master_on_exception(self, error, tls_reason(error), now_ns)
+    finally:
+        self.link.is_parsing = False
+    return master_write(self, self.handshake.start(), now_ns)
+
+
+cdef bytes encoded(str text):
+    return None if text is None else text.encode("utf-8", "surrogateescape")
+
+
+cdef int master_on_handshake_reply(Master self, object reply, int64_t now_ns) except -1:
+    cdef bytes answer = self.handshake.on_reply(reply)
+    if self.handshake.failure is not None:
+        master_add_warnings(self, self.handshake.warnings())
+        return master_on_lost(self, self.handshake.failure, now_ns)
+    master_write(self, answer, now_ns)
+    if self.state_code != MASTER_HANDSHAKE:      # TLS refused to take it
+        return 0
+    if self.handshake.is_done:
+        with cython.critical_section(self):
+            self.server_info = self.handshake.server_info
+            self.clock = ServerClock()
+        self.client_id = self.handshake.client_id
+        self.may_eval = self.handshake.rights.no_eval is None
+        master_identify(self, self.server_info, self.handshake.mark, now_ns)
+        master_add_warnings(self, self.handshake.warnings())
+        self.needs_review = True
+        self.handshake = None
+        master_set_state(self, MASTER_READY)
+        master_set_reason(self, "")
+        self.ready_at_ns = now_ns
+        self.heard_ns = now_ns
+        self.counters.connects += 1
+        master_kill_lost(self, now_ns)
+        master_send_deferred(self, now_ns)
+    return 0
+
+
+cdef int master_identify(
+    Master self, ServerInfo server_info, Mark mark, int64_t now_ns
+) except -1:
+    # Which server this is, and from when on it may vote.
+    self.identity = server_info.run_id
+    if self.identity is None and mark is not None:
+        self.identity = mark.holder
+    restart_guard_on_ready(self.restart_guard, server_info, mark, self.identity, now_ns)
+    self.votes_from_ns = self.restart_guard.until_ns
+    return 0
+
+
+cdef str error_text(int error):
+    return (<bytes>strerror(-error)).decode("utf-8", "replace").lower()

@@ -1,0 +1,129 @@
+# The end of one master's connection: why it ends, what becomes of the commands in
+# flight on it, and when the next one is opened (back-off).
+#
+# From below: master_on_address_failed (connect).
+
+cimport cython
+from libc.stdint cimport int64_t, uint64_t
+
+cdef enum:
+    LOST_IDS_MOST = 8
+
+
+cdef int master_on_lost(Master self, str reason, int64_t now_ns) except -1:
+    """End the connection: its commands in flight fail, or are deferred to the next."""
+    return master_end_connection(self, reason, False, now_ns)
+
+
+cdef int master_on_cut(Master self, str reason, int64_t now_ns) except -1:
+    """The server or the network has ended the connection.
+
+    A server that takes TLS alone does so at our first plain word. A connection that
+    worked, or is the first in a row that did not, is opened again at once: the rounds
+    that it leaves open are asked again on the next, in the time they have left.
+    """
+    if self.state_code == MASTER_HANDSHAKE and not self.has_received and not self.tls:
+        reason += " (before it said anything: does this port want rediss://?)"
+    return master_end_connection(
+        self, reason, self.state_code == MASTER_READY, now_ns
+    )
+
+
+cdef int master_end_connection(
+    Master self, str reason, bint is_reopened, int64_t now_ns
+) except -1:
+    cdef bint was_parsing = self.link.is_parsing
+    cdef bint is_proven = self.is_proven or (
+        self.state_code == MASTER_READY
+        and now_ns - self.ready_at_ns > OVERDUE_AT_LEAST_NS
+    )
+    master_note_lost(self)
+    link_close(&self.link)
+    self.feed = self.gets = self.handshake = self.addresses = self.tls = None
+    self.client_id = 0
+    master_set_state(self, MASTER_BACKOFF)
+    with cython.critical_section(self):
+        self.reason = self.last_error = reason
+    self.counters.losses += 1
+    self.lost_at_ns = now_ns
+    self.unparsed = 0
+    self.is_proven = False
+    is_reopened = is_reopened and (is_proven or self.failures == 0)
+    if is_proven or is_reopened:      # it worked until now: try again at once
+        self.failures = 0 if is_proven else 1
+        self.retry_at_ns = now_ns
+    else:
+        self.failures += 1
+        self.retry_at_ns = now_ns + master_backoff_ns(self)
+    # Nothing else may touch it until all is settled: a finalizer in between that
+    # reconnected would put new entries behind the old ones.
+    self.link.is_parsing = True
+    try:
+        in_flight_fail(self.in_flight, reason, is_reopened, now_ns)
+        if not is_reopened:
+            in_flight_fail_unanswered(self.in_flight, reason, now_ns)
+    finally:
+        self.link.is_parsing = was_parsing
+    return 0
+
+
+cdef int master_on_exception(
+    Master self, object error, str reason, int64_t now_ns
+) except -1:
+    # Where the connection is to blame, a reason ends it. Any other exception (a signal
+    # handler's, no memory) goes on to the caller, and ends it as well: how much was
+    # done until then is not known.
+    if self.state_code != MASTER_CLOSED and self.state_code != MASTER_BACKOFF:
+        master_on_lost(self, reason or "interrupted", now_ns)
+    if reason is None:
+        raise error
+    return 0
+
+
+cdef int master_check_time(Master self, int64_t now_ns) except -1:
+    """Give up a connection that is overdue; called once all that came was read."""
+    if self.state_code == MASTER_READY:
+        if in_flight_is_overdue(self.in_flight, now_ns):
+            master_on_lost(self, "owed a reply for too long", now_ns)
+    elif self.state_code == MASTER_HANDSHAKE:
+        if now_ns >= self.give_up_at_ns:
+            master_on_lost(self, master_silence_text(self), now_ns)
+    elif self.state_code == MASTER_CONNECTING and now_ns >= self.give_up_at_ns:
+        is_resolving = self.link.phase == LINK_RESOLVING
+        reason = "name look-up takes too long" if is_resolving else "connect timed out"
+        master_on_address_failed(self, reason, now_ns)
+    return 0
+
+
+cdef int master_note_lost(Master self) except -1:
+    # A connection ends with replies outstanding: remember its id until the server has
+    # ended it, too.
+    if self.in_flight.count == 0 or self.client_id == 0:
+        return 0
+    if self.lost_run_id != self.server_info.run_id:
+        self.lost_run_id = self.server_info.run_id
+        self.lost_ids = []
+    self.lost_ids = self.lost_ids[1 - LOST_IDS_MOST:] + [self.client_id]
+    return 0
+
+
+cdef int64_t master_backoff_ns(Master self) noexcept:
+    # Doubles up to the cap; the upper half is drawn, so that clients spread.
+    cdef int64_t longest = min(
+        <int64_t>BACKOFF_FIRST_NS << min(self.failures - 1, 10),
+        <int64_t>BACKOFF_CAP_NS,
+    )
+    self.jitter ^= self.jitter << 13      # xorshift64, Marsaglia 2003
+    self.jitter ^= self.jitter >> 7
+    self.jitter ^= self.jitter << 17
+    return longest // 2 + <int64_t>(self.jitter % <uint64_t>(longest // 2))
+
+
+cdef str master_silence_text(Master self):
+    # Name the likely cause where a server took the connection and does not answer. (A
+    # paused server looks the same: its kernel accepts connections.)
+    if self.tls is not None and not self.tls.is_established:
+        return "no answer to TLS yet: does the server speak it on this port?"
+    what = "no whole answer" if self.has_received else "no answer"
+    within_s = self.connect_timeout_ns / 1e9
+    return f"{what} to the handshake within {within_s:g} s: paused or overloaded?"

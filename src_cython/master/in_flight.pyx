@@ -1,0 +1,245 @@
+# The commands in flight to one master: sent, and not answered yet.
+#
+# Every command sent leaves one entry in a FIFO, every reply pops the oldest. So a reply
+# is never read as another command's, however late it comes: the entry knows its round.
+#
+# Unknown is not failed. A command that was unanswered when its connection ended may
+# have been executed, or may be executed later: a server that stands still takes it out
+# of its socket when it goes on, hours after we have closed ours. So
+#
+# - the releases among the entries are deferred: sent first on the next connection.
+# - the rounds among them that are still open can be `unanswered`: their votes stay
+#   PENDING for the next connection, where each is sent again. All commands may be
+#   executed twice: an acquire is repeated by a script that takes its own token for a
+#   grant, and a release that finds nothing the second time has deleted it the first.
+#   (An acquire whose token the caller gave is not repeated: the token may be in use
+#   elsewhere as well.)
+#
+# There is a bound, for a master that is silent: one with IN_FLIGHT_MOST replies
+# outstanding that sends nothing is given up. Every operation here is of constant cost,
+# on the average over the entries.
+
+cimport cython
+from cpython.ref cimport Py_DECREF, Py_INCREF, Py_XDECREF, PyObject
+from libc.stdint cimport int64_t, uint32_t
+from libc.stdlib cimport free, malloc
+
+cdef enum:
+    OVERDUE_AT_LEAST_NS = 1_000_000_000
+    IN_FLIGHT_MOST = 120_000         # half of them are releases
+
+cdef enum:                   # why an entry has no round
+    ENTRY_VOTE = 0           # it has one
+    ENTRY_TIME = 1           # the server's clock
+    ENTRY_KILL = 2           # of our last connection there
+
+cdef struct InFlightEntry:
+    PyObject *round          # owned; NULL for what belongs to no round
+    int64_t sent_ns
+    int64_t overdue_ns       # from when on the connection counts as dead
+    int64_t key_until_ns    # of a deferred release: when its key is over; else NEVER_NS
+    int kind
+    bint is_by_source        # sent with its script's text: NOSCRIPT is no answer to it
+    bint is_second           # was sent on an earlier connection, and may be executed
+
+
+@cython.final
+@cython.internal
+cdef class InFlight:
+    """The commands in flight to one master, and those to be sent again."""
+
+    cdef int master                  # its index
+    cdef Link *link                  # gets the count
+    cdef Counters counters
+    cdef InFlightEntry *entries      # a ring of capacity, a power of two
+    cdef uint32_t first, count, capacity
+    cdef uint32_t closed             # so many of the oldest need no deadline
+    cdef list deferred               # of DeferredRelease, for the next connection
+    cdef size_t deferred_bytes
+    cdef list unanswered             # open rounds that wait for the next connection
+    cdef bint has_given_tokens       # which may be in use elsewhere, too
+
+    def __cinit__(self):
+        self.deferred = []
+        self.unanswered = []
+        self.capacity = 16
+        self.entries = <InFlightEntry *>malloc(self.capacity * sizeof(InFlightEntry))
+        if self.entries == NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        cdef uint32_t i
+        for i in range(self.count):
+            Py_XDECREF(self.entries[(self.first + i) & (self.capacity - 1)].round)
+        free(self.entries)
+
+
+cdef InFlight in_flight_new(int master, Link *link, Counters counters):
+    # `link` belongs to the master that will own this.
+    in_flight = InFlight()
+    in_flight.master = master
+    in_flight.link = link
+    in_flight.counters = counters
+    return in_flight
+
+
+cdef InFlightEntry in_flight_pop(InFlight self) noexcept:
+    cdef InFlightEntry oldest = self.entries[self.first]
+    self.first = (self.first + 1) & (self.capacity - 1)
+    self.count -= 1
+    self.closed -= self.closed > 0
+    self.link.in_flight = self.count
+    self.link.answered += 1
+    return oldest
+
+
+cdef Round in_flight_at(InFlight self, uint32_t index):
+    # The round of an entry, counted from the oldest; None where it has none.
+    cdef PyObject *round
+    round = self.entries[(self.first + index) & (self.capacity - 1)].round
+    return None if round == NULL else <Round>round
+
+
+cdef Round in_flight_round(InFlightEntry entry):
+    # The entry's round, its reference taken over; None where it has none.
+    if entry.round == NULL:
+        return None
+    round = <Round>entry.round
+    Py_DECREF(round)
+    return round
+
+
+cdef InFlightEntry in_flight_entry(int64_t key_until_ns, bint is_second) noexcept:
+    # A new entry of a round, as in_flight_push takes it.
+    cdef InFlightEntry entry
+    memset(&entry, 0, sizeof(InFlightEntry))
+    entry.key_until_ns = key_until_ns
+    entry.is_second = is_second
+    return entry
+
+
+cdef int in_flight_push(
+    InFlight self, Round round, InFlightEntry entry, int64_t now_ns
+) except -1:
+    cdef uint32_t i
+    cdef InFlightEntry *grown
+    if self.count == self.capacity:
+        grown = <InFlightEntry *>malloc(2 * self.capacity * sizeof(InFlightEntry))
+        if grown == NULL:
+            raise MemoryError
+        for i in range(self.count):
+            grown[i] = self.entries[(self.first + i) & (self.capacity - 1)]
+        free(self.entries)
+        self.entries = grown
+        self.first = 0
+        self.capacity *= 2
+    entry.round = NULL
+    entry.sent_ns = now_ns
+    entry.overdue_ns = now_ns + OVERDUE_AT_LEAST_NS
+    if round is not None:
+        Py_INCREF(round)
+        entry.round = <PyObject *>round
+        entry.overdue_ns = now_ns + round_overdue_ns(round)
+    self.entries[(self.first + self.count) & (self.capacity - 1)] = entry
+    self.count += 1
+    self.link.in_flight = self.count
+    return 0
+
+
+cdef bint in_flight_is_full(InFlight self, int64_t heard_ns, int64_t now_ns) noexcept:
+    # Whether too many replies are outstanding, and nothing is received any more.
+    return self.count >= IN_FLIGHT_MOST and (
+        now_ns - heard_ns > OVERDUE_AT_LEAST_NS // 10
+    )
+
+
+cdef int in_flight_fail(
+    InFlight self, str reason, bint is_reopened, int64_t now_ns
+) except -1:
+    # The connection is gone. Where it is reopened at once, open rounds wait for the
+    # next one, but each of them once only.
+    cdef InFlightEntry entry
+    cdef Round round
+    cdef bint is_kept
+    while self.count:
+        entry = in_flight_pop(self)
+        round = in_flight_round(entry)
+        if round is None:
+            continue
+        is_kept = is_reopened and not entry.is_second and not (
+            self.has_given_tokens and round.operation_code == OPERATION_ACQUIRE
+        )
+        if round.operation_code == OPERATION_RELEASE:
+            deferred_add(self, round, entry.key_until_ns, True)
+            is_kept = is_kept and (round.may_hold >> self.master) & 1
+        round_on_dropped(round, self.master, now_ns)
+        if round.verdict_code != VERDICT_OPEN:
+            continue
+        if is_kept:
+            round_wait_for_all(round)
+            self.unanswered.append(round)
+        else:
+            round_on_vote(round, self.master, VOTE_FAILED, reason, False, now_ns)
+    return 0
+
+
+cdef int in_flight_fail_unanswered(InFlight self, str reason, int64_t now_ns) except -1:
+    # The next connection has failed, too.
+    cdef Round round
+    unanswered, self.unanswered = self.unanswered, []
+    for round in unanswered:
+        if round.verdict_code == VERDICT_OPEN:
+            round_on_vote(round, self.master, VOTE_FAILED, reason, False, now_ns)
+    return 0
+
+
+cdef bint in_flight_is_overdue(InFlight self, int64_t now_ns) noexcept:
+    return self.count > 0 and self.entries[self.first].overdue_ns < now_ns
+
+
+cdef int in_flight_expire_rounds(InFlight self, int64_t now_ns) except -1:
+    # A round that is still open has a PENDING vote, so it is in flight to one of its
+    # masters, or will be sent again.
+    cdef uint32_t i
+    cdef Round round
+    in_flight_pass_closed(self)
+    for i in range(self.closed, self.count):
+        round = in_flight_at(self, i)
+        if (
+            round is not None and round.verdict_code == VERDICT_OPEN
+            and now_ns >= round.deadline_ns
+        ):
+            round_on_deadline(round, now_ns)
+    for round in tuple(self.unanswered):
+        if round.verdict_code == VERDICT_OPEN and now_ns >= round.deadline_ns:
+            round_on_deadline(round, now_ns)
+    return 0
+
+
+cdef void in_flight_pass_closed(InFlight self) noexcept:
+    # A verdict never opens again, so each entry is passed once: a silent master has a
+    # hundred thousand of them before it is given up.
+    cdef PyObject *round
+    while self.closed < self.count:
+        round = self.entries[(self.first + self.closed) & (self.capacity - 1)].round
+        if round != NULL and (<Round>round).verdict_code == VERDICT_OPEN:
+            return
+        self.closed += 1
+
+
+cdef int64_t in_flight_next_ns(InFlight self, int64_t now_ns) noexcept:
+    # When something is due here; a thing that is overdue by now counts from now on.
+    cdef uint32_t i
+    cdef int64_t next_ns = NEVER_NS
+    cdef Round round
+    if self.count:
+        next_ns = max(self.entries[self.first].overdue_ns, now_ns + NS_PER_MS)
+    in_flight_pass_closed(self)
+    for i in range(self.closed, self.count):
+        round = in_flight_at(self, i)
+        if round is not None and round.verdict_code == VERDICT_OPEN:
+            next_ns = min(next_ns, round.deadline_ns)
+    for round in self.unanswered:
+        if round.verdict_code == VERDICT_OPEN:
+            next_ns = min(next_ns, round.deadline_ns)
+    return next_ns

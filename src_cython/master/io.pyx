@@ -1,0 +1,271 @@
+# The bytes of one master's connection, encrypted or not: commands go into its link,
+# each with its entry in flight; bytes received come out as whole replies.
+#
+# From below: master_on_reply (replies).
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from libc.stdint cimport int64_t
+from libc.string cimport memchr, memset
+
+from hiredis import ProtocolError, PushNotification
+
+cdef enum:
+    UNPARSED_LIMIT = 1048576           # bytes; our longest reply (INFO) has some 10 KiB
+
+
+cdef int master_send(
+    Master self, Round round, Buffer *command, InFlightEntry entry, int64_t now_ns
+) except -1:
+    # The entry first: bytes without one would shift every later reply.
+    in_flight_push(self.in_flight, round, entry, now_ns)
+    round_on_sent(round, self.index)
+    if self.tls is not None:
+        return master_write(self, command.data[command.start:command.end], now_ns)
+    if buffer_append(
+        &self.link.outgoing, command.data + command.start, buffer_length(command)
+    ) != 0:
+        return master_on_lost(self, "out of memory", now_ns)
+    return 0
+
+
+cdef int master_send_again(
+    Master self, Round round, InFlightEntry entry, int64_t now_ns
+) except -1:
+    cdef Buffer command
+    memset(&command, 0, sizeof(Buffer))
+    try:
+        if command_of_round(
+            &command, round, self.scripts, entry.is_by_source, entry.is_second
+        ) != 0:
+            raise MemoryError
+        if self.state_code == MASTER_READY:
+            master_send(self, round, &command, entry, now_ns)
+        else:      # lost in the middle of it; bytes here would go before HELLO
+            master_on_unsent(self, round, entry, now_ns)
+    finally:
+        buffer_free(&command)
+    return 0
+
+
+cdef int master_on_unsent(
+    Master self, Round round, InFlightEntry entry, int64_t now_ns
+) except -1:
+    # There is no connection: as where the connection is lost just after the send.
+    if round.operation_code == OPERATION_RELEASE:
+        deferred_add(self.in_flight, round, entry.key_until_ns, entry.is_second)
+    if round.verdict_code == VERDICT_OPEN:
+        round_on_vote(round, self.index, VOTE_FAILED, self.reason, False, now_ns)
+    return 0
+
+
+cdef int master_send_deferred(Master self, int64_t now_ns) except -1:
+    # By source: there may be no caller to read that a server does not know the script.
+    cdef DeferredRelease each
+    cdef InFlightEntry entry
+    for each in deferred_take(self.in_flight, now_ns):
+        entry = in_flight_entry(each.key_until_ns, each.is_second)
+        entry.is_by_source = self.may_eval
+        master_send_again(self, each.release, entry, now_ns)
+    return 0
+
+
+cdef int master_send_unanswered(Master self, int64_t now_ns) except -1:
+    # Send again the rounds that the last connection left open. Releases are sent with
+    # the deferred ones.
+    cdef Round round
+    unanswered, self.in_flight.unanswered = self.in_flight.unanswered, []
+    for round in unanswered:
+        if round.operation_code != OPERATION_RELEASE and (
+            round.verdict_code == VERDICT_OPEN and round_may_repeat(round)
+            and round.cells[self.index].vote == VOTE_PENDING     # not withheld since
+        ):
+            master_send_again(self, round, in_flight_entry(NEVER_NS, True), now_ns)
+    return 0
+
+
+cdef int master_ask_time(Master self, int64_t now_ns) except -1:
+    # Goes with a round's command, in the same write; its reply is no vote.
+    cdef InFlightEntry entry = in_flight_entry(NEVER_NS, False)
+    entry.kind = ENTRY_TIME
+    self.clock.asked_at_ns = now_ns
+    in_flight_push(self.in_flight, None, entry, now_ns)
+    return master_write(self, b"*1\r\n$4\r\nTIME\r\n", now_ns)
+
+
+cdef int master_kill_lost(Master self, int64_t now_ns) except -1:
+    # Have the server end our lost connections before it executes anything behind this:
+    # commands of theirs that it has not executed by then, it never will. (An ACL may
+    # forbid it.)
+    cdef InFlightEntry entry = in_flight_entry(NEVER_NS, False)
+    if self.lost_run_id is None or self.lost_run_id != self.server_info.run_id:
+        self.lost_ids = []      # of another server: ids begin anew when a server does
+    entry.kind = ENTRY_KILL
+    for client_id in self.lost_ids:
+        in_flight_push(self.in_flight, None, entry, now_ns)
+        master_write(
+            self, command_encode((b"CLIENT", b"KILL", b"ID", b"%d" % client_id)), now_ns
+        )
+    return 0
+
+
+cdef int master_write(Master self, bytes plain, int64_t now_ns) except -1:
+    # Queue plain text, encrypted where the connection is.
+    if self.tls is None:
+        return master_append(self, plain)
+    self.tls.unencrypted.append(plain)
+    if self.link.is_parsing:      # the outer step encrypts this as well, in order
+        return 0
+    return master_encrypt(self, now_ns)
+
+
+cdef int master_encrypt(Master self, int64_t now_ns) except -1:
+    # ssl runs Python code, in which a signal handler may take a lock, raise or fork.
+    # The first finds the master busy, and its command waits in `unencrypted`, in the
+    # order of the entries. After an exception it is not known how much was encrypted:
+    # an entry without its bytes would shift every later reply. In a forked child the
+    # records are the parent's.
+    tls = self.tls
+    self.link.is_parsing = True
+    try:
+        while (
+            self.tls is tls and tls is not None and tls.unencrypted
+            and tls.is_established
+        ):
+            records = tls.encrypt(tls.unencrypted.pop(0))
+            if self.tls is tls:
+                master_append(self, records)
+    except BaseException as error:
+        return master_on_exception(self, error, tls_reason(error), now_ns)
+    finally:
+        self.link.is_parsing = False
+    return 0
+
+
+cdef int master_append(Master self, bytes data) except -1:
+    if buffer_append(
+        &self.link.outgoing, PyBytes_AS_STRING(data), <size_t>PyBytes_GET_SIZE(data)
+    ) != 0:
+        raise MemoryError
+    return 0
+
+
+cdef int master_on_received(Master self, bytes data, int64_t now_ns) except -1:
+    """Take bytes that the link received: plain text, or records of TLS."""
+    self.has_received = True
+    if self.tls is None:
+        return master_on_bytes(self, data, now_ns)
+    tls = self.tls
+    self.link.is_parsing = True
+    try:
+        plain, records = tls.receive(data)
+    except BaseException as error:
+        return master_on_exception(self, error, tls_reason(error), now_ns)
+    finally:
+        self.link.is_parsing = False
+    if self.tls is not tls:      # closed, or a fork, inside of it
+        return 0
+    master_append(self, records)
+    master_on_bytes(self, plain, now_ns)
+    return 0 if self.tls is None else master_encrypt(self, now_ns)
+
+
+cdef int master_on_bytes(Master self, bytes data, int64_t now_ns) except -1:
+    """Take received bytes: every whole reply in them pops its entry."""
+    self.link.is_parsing = True
+    try:
+        master_take_replies(self, data, now_ns)
+    except BaseException as error:
+        reason = None
+        if isinstance(error, ProtocolError):
+            reason = not_resp_text(data, error)
+        master_on_exception(self, error, reason, now_ns)
+    finally:
+        self.link.is_parsing = False
+    if self.unparsed > UNPARSED_LIMIT:
+        master_on_lost(self, "a reply of over 1 MiB: not to our commands", now_ns)
+    return 0
+
+
+cdef int master_take_replies(Master self, bytes data, int64_t now_ns) except -1:
+    # Every reply that ends in these bytes ends a line of them, so there are no more
+    # replies than lines. Where there were as many, nothing is left in the reader, not
+    # even half a reply, and the next bytes are the beginning of one.
+    #
+    # Objects are made here, so a finalizer or a signal handler may run in between, and
+    # close, fork or lose this connection and open the next one. The reader is another
+    # one then, and the rest of these bytes is dropped.
+    cdef Py_ssize_t taken
+    cdef int most = -1
+    gets = self.gets
+    if self.state_code == MASTER_READY:
+        if self.is_between_replies:
+            taken = master_take_usual(self, data, now_ns)
+            if taken == PyBytes_GET_SIZE(data) or self.gets is not gets:
+                return 0
+            data = data[taken:]
+        most = line_count(data)
+    if reply_is_giant(
+        &self.scan, PyBytes_AS_STRING(data), <size_t>PyBytes_GET_SIZE(data)
+    ):
+        return master_on_lost(
+            self, "announces a million elements: no reply to our commands", now_ns
+        )
+    self.is_between_replies = False
+    self.feed(data)
+    self.unparsed += <size_t>PyBytes_GET_SIZE(data)
+    while self.gets is gets:
+        reply = next_reply(gets)
+        if reply is INCOMPLETE or self.gets is not gets:
+            break
+        self.unparsed = 0
+        if type(reply) is not PushNotification:
+            master_on_reply(self, reply, now_ns)
+        most -= 1
+        if most == 0:
+            self.is_between_replies = True
+            break
+    return 0
+
+
+cdef Py_ssize_t master_take_usual(Master self, bytes data, int64_t now_ns) except -1:
+    # Take the usual replies at the beginning; return how many bytes they have.
+    cdef const char *at = PyBytes_AS_STRING(data)
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(data), taken = 0
+    cdef int length = 0
+    gets = self.gets
+    while taken < size and self.gets is gets:
+        reply = usual_reply(at + taken, size - taken, &length)
+        if reply is INCOMPLETE:
+            break
+        taken += length
+        master_on_reply(self, reply, now_ns)
+    return taken
+
+
+cdef int line_count(bytes data) noexcept:
+    # -1 where the last line is not whole.
+    cdef const char *at = PyBytes_AS_STRING(data)
+    cdef const char *end = at + PyBytes_GET_SIZE(data)
+    cdef int count = 0
+    while at < end:
+        at = <const char *>memchr(at, c'\n', end - at)
+        if at == NULL:
+            return -1
+        at += 1
+        count += 1
+    return count
+
+
+cdef object next_reply(object gets):
+    try:
+        return gets()
+    except (TypeError, ValueError, OverflowError, MemoryError) as error:
+        # hiredis makes Python objects at once: of a map with a list for a key, or of an
+        # array that announces 2^32 elements, it cannot.
+        raise ProtocolError(f"{type(error).__name__} in a reply") from error
+
+
+cdef str not_resp_text(bytes data, object error):
+    if data[:1] == b"\x15":      # an alert record: RFC 8446, section 5.1
+        return "speaks TLS: use rediss:// for this master"
+    return f"speaks something else than RESP: {error}"

@@ -1,0 +1,180 @@
+# Looking a host name up: in a native thread of its own, one per name at a time.
+#
+# getaddrinfo(3) has no non-blocking form and can take seconds, in which no round may
+# stand still. So a name, and only a name, is looked up by a short-lived thread, at
+# every (re)connect: a server may have moved. The thread runs no Python: libraries that
+# patch Python's threads (gevent, eventlet) do not reach it, and neither does the end of
+# the interpreter. When it is done it writes to an eventfd, of which every connection
+# that waits for the answer polls a duplicate.
+#
+# A name has one look-up under way in this process, however many masters, attempts and
+# engines ask for it. A connection that gives up leaves it running; the next attempt
+# attaches to it, or takes its answer if that is still fresh. An answer that was used is
+# forgotten, so that the next connection asks anew.
+#
+# The state belongs to the thread and to a LookUp; the last owner frees it. A forked
+# child has no such thread: it starts anew, and frees its copy of the state.
+
+cimport cython
+from libc.errno cimport ENAMETOOLONG, errno
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy, memset
+
+cdef enum:
+    LONGEST_NAME = 256
+    FRESH_NS = 2_000_000_000     # an unused answer; older ones are not used
+
+cdef struct LookUpState:
+    int owners                   # the thread and the LookUp
+    int is_done                  # written last by the thread
+    int done_fd                  # an eventfd, readable from then on
+    int gai_error                # of getaddrinfo, 0 if none
+    int count
+    int64_t done_ns
+    Address addresses[MAX_ADDRESSES]
+    char host[LONGEST_NAME]
+    char port[8]
+
+
+@cython.final
+@cython.internal
+cdef class LookUp:
+    """One name's look-up, under way or just done."""
+
+    cdef LookUpState *state
+    cdef uint32_t generation     # of the process that has the thread
+    cdef tuple name              # (host, port)
+
+    def __dealloc__(self):
+        if self.state == NULL:
+            return
+        if self.generation != current_generation:      # it has no thread here
+            self.state.owners = 1
+        look_up_disown(self.state)
+
+
+@cython.final
+@cython.internal
+cdef class LookUps:
+    """The look-ups of this process with answers that are not used yet, by name."""
+
+    cdef dict by_name
+
+    def __cinit__(self):
+        self.by_name = {}
+
+
+cdef LookUps look_ups = LookUps()
+
+
+cdef void look_up_disown(LookUpState *state) noexcept nogil:
+    if atomic_decrease(&state.owners) == 0:
+        close(state.done_fd)
+        free(state)
+
+
+cdef void *look_up_run(void *given) noexcept nogil:
+    # The thread: it has no Python object and no lock of ours.
+    cdef LookUpState *state = <LookUpState *>given
+    cdef uint64_t one = 1
+    cdef addrinfo hints
+    cdef addrinfo *found = NULL
+    cdef addrinfo *each
+    memset(&hints, 0, sizeof(hints))
+    hints.ai_family = AF_UNSPEC
+    hints.ai_socktype = SOCK_STREAM
+    state.gai_error = getaddrinfo(state.host, state.port, &hints, &found)
+    each = found if state.gai_error == 0 else NULL
+    while each != NULL and state.count < MAX_ADDRESSES:
+        memcpy(&state.addresses[state.count].storage, each.ai_addr, each.ai_addrlen)
+        state.addresses[state.count].size = each.ai_addrlen
+        state.count += 1
+        each = each.ai_next
+    if state.gai_error == 0:
+        freeaddrinfo(found)
+    state.done_ns = clock_ns()
+    atomic_give(&state.is_done)
+    write(state.done_fd, &one, sizeof(one))
+    look_up_disown(state)
+    return NULL
+
+
+cdef int look_up_spawn(LookUpState *state) noexcept nogil:
+    # Detached, and with all signals blocked: they are for Python's threads.
+    cdef pthread_t thread
+    cdef sigset_t all_signals, before
+    cdef int error
+    sigfillset(&all_signals)
+    pthread_sigmask(SIG_SETMASK, &all_signals, &before)
+    error = pthread_create(&thread, NULL, look_up_run, state)
+    pthread_sigmask(SIG_SETMASK, &before, NULL)
+    if error == 0:
+        pthread_detach(thread)
+    return -error
+
+
+cdef LookUp look_up_begin(tuple name):
+    cdef LookUp self = LookUp()
+    cdef bytes host = name[0]
+    cdef bytes port = b"%d" % name[1]
+    cdef int error
+    if len(host) >= LONGEST_NAME or len(port) >= 8:
+        raise OSError(ENAMETOOLONG, "host name")
+    self.name = name
+    self.generation = current_generation
+    self.state = <LookUpState *>calloc(1, sizeof(LookUpState))
+    if self.state == NULL:
+        raise MemoryError
+    self.state.owners = 1
+    memcpy(self.state.host, <const char *>host, len(host))
+    memcpy(self.state.port, <const char *>port, len(port))
+    self.state.done_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)
+    if self.state.done_fd < 0:
+        raise OSError(errno, "eventfd")
+    self.state.owners = 2
+    error = look_up_spawn(self.state)
+    if error != 0:
+        self.state.owners = 1
+        raise OSError(-error, "no thread for the name look-up")
+    return self
+
+
+cdef LookUp look_up_of(bytes host, int port, int64_t now_ns):
+    """Attach to the name's look-up, or begin one. Raises OSError."""
+    cdef LookUp found
+    cdef tuple name = (host, port)
+    with cython.critical_section(look_ups):
+        found = look_ups.by_name.get(name)
+        if found is None or look_up_is_stale(found, now_ns):
+            look_ups_forget_stale(now_ns)
+            found = look_ups.by_name[name] = look_up_begin(name)
+    return found
+
+
+cdef bint look_up_is_stale(LookUp self, int64_t now_ns) noexcept:
+    if self.generation != current_generation:
+        return True
+    return atomic_read(&self.state.is_done) and now_ns - self.state.done_ns > FRESH_NS
+
+
+cdef int look_ups_forget_stale(int64_t now_ns) except -1:
+    for look_up in list(look_ups.by_name.values()):
+        if look_up_is_stale(<LookUp>look_up, now_ns):
+            look_ups.by_name.pop((<LookUp>look_up).name, None)
+    return 0
+
+
+cdef int look_up_forget(LookUp self) except -1:
+    # Its answer is being used: the next connection looks the name up anew.
+    with cython.critical_section(look_ups):
+        if look_ups.by_name.get(self.name) is self:
+            del look_ups.by_name[self.name]
+    return 0
+
+
+cdef int look_up_watch(LookUp self) noexcept:
+    # Returns a descriptor of the caller's own that is readable when it is done, or
+    # -errno.
+    cdef int fd = fcntl(self.state.done_fd, F_DUPFD_CLOEXEC, 0)
+    return fd if fd >= 0 else -errno

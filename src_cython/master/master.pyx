@@ -1,0 +1,174 @@
+# One master: its settings, the state of its connection, and its figures.
+#
+# Theory of operation. The states and what leads from one to the next:
+#
+#   CLOSED, BACKOFF --open--> CONNECTING --connected--> HANDSHAKE --done--> READY
+#   any but CLOSED  --lost--> BACKOFF        any --close--> CLOSED
+#
+# A reply pops the oldest entry in flight, which knows its round. A reply without an
+# entry, one that does not fit the command, or bytes that are not RESP end the
+# connection, for nothing read after them can be trusted.
+#
+# Events take bytes and `now_ns`; the driver moves the bytes. Each has its file: connect
+# (before READY), io (between bytes and commands or replies), replies, ending.
+
+cimport cython
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdlib cimport free
+
+cdef enum:
+    SAMPLES = 64                       # round trips remembered, a power of two
+
+
+@cython.final
+cdef class Counters:
+    """Counts of events since the engine was made."""
+
+    cdef readonly int64_t rounds, won, taken, unreachable, too_late
+    cdef readonly int64_t rolled_back, late_replies, repeated_scripts
+    cdef readonly int64_t connects, losses
+    cdef readonly int64_t releases_dropped
+
+
+@cython.final
+cdef class Master:
+    """One master's settings, connection and commands in flight."""
+
+    cdef readonly str name           # for messages: without user or password
+    cdef readonly int index
+    cdef readonly str reason         # why it takes no command now, or ""
+    cdef readonly str last_error     # why the last connection ended, or ""
+    cdef readonly ServerInfo server_info     # of the last server seen here
+    cdef readonly ServerClock clock
+    cdef bint needs_review           # it has become READY, or has new warnings
+    cdef list new_warnings           # for the engine, to be reported once each
+    cdef RestartGuard restart_guard
+    cdef int64_t votes_from_ns       # restart guard: gets no vote before
+    cdef str identity                # its run id, or the name in its marker, or None
+    cdef uint32_t samples[SAMPLES]   # its last round trips in us
+    cdef uint32_t sample_count
+    cdef object settings             # an Endpoint
+    cdef object tls_context          # an ssl.SSLContext, or None for plain text
+    cdef bytes client_name
+    cdef Scripts scripts
+    cdef Counters counters
+    cdef int state_code
+    cdef Link link
+    cdef AddressList addresses
+    cdef Handshake handshake
+    cdef TlsSession tls              # of this connection, or None
+    cdef object feed, gets           # of this connection's hiredis.Reader
+    cdef InFlight in_flight
+    cdef int failures                # connections in a row that came to nothing
+    cdef int64_t client_id           # the server's of this connection; 0: not known
+    cdef bint may_eval               # its user may; else scripts go by their hash alone
+    cdef list lost_ids              # of connections that ended with replies outstanding
+    cdef str lost_run_id             # ...of the server with this run id
+    cdef int64_t heard_ns            # when a reply was last taken
+    cdef bint has_received           # this connection has received something
+    cdef bint is_proven              # this connection has answered a round
+    cdef int64_t ready_at_ns
+    cdef int64_t lost_at_ns
+    cdef int64_t retry_at_ns
+    cdef int64_t give_up_at_ns       # of connect(2) or handshake
+    cdef int64_t connect_timeout_ns
+    cdef bint is_between_replies     # the next byte begins one
+    cdef size_t unparsed             # bytes fed since the last whole reply
+    cdef int scan                    # of reply_is_giant
+    cdef uint64_t jitter
+    cdef readonly int64_t late_us    # the last reply that missed its round's deadline
+
+    def __cinit__(self):
+        if link_init(&self.link) != 0:
+            raise MemoryError
+
+    def __init__(
+        self, int index, settings, tls_context, bytes client_name, Scripts scripts,
+        Counters counters, int64_t connect_timeout_ns, int64_t max_ttl_ns,
+        uint64_t jitter_seed,
+    ):
+        self.index = index
+        self.settings = settings
+        self.tls_context = tls_context
+        self.name = settings.name
+        self.client_name = client_name
+        self.scripts = scripts
+        self.counters = counters
+        self.connect_timeout_ns = connect_timeout_ns
+        self.new_warnings = []
+        self.restart_guard = restart_guard_new(max_ttl_ns)
+        self.jitter = jitter_seed | 1
+        self.last_error = ""
+        self.server_info = ServerInfo(None)
+        self.clock = ServerClock()
+        self.may_eval = True
+        self.lost_ids = []
+        self.in_flight = in_flight_new(index, &self.link, counters)
+        self.reason = "not connected yet"
+
+    def __dealloc__(self):
+        link_close(&self.link)
+        free(self.link.incoming)
+
+
+cdef tuple master_state_and_reason(Master self):
+    with cython.critical_section(self):
+        reason = self.reason
+    return MasterState(self.state_code), reason
+
+
+cdef tuple master_health(Master self):
+    cdef int i
+    with cython.critical_section(self):
+        server_info, clock = self.server_info, self.clock
+        reason = self.reason or self.last_error
+    samples = sorted([self.samples[i] for i in range(master_sample_count(self))])
+    return self.name, MasterState(self.state_code), reason, server_info, clock, samples
+
+
+cdef int master_set_reason(Master self, str reason) except -1:
+    # Why it takes no command now. Threads that do not lead read this, without the GIL
+    # too: never a bare write. (The same holds for server_info.)
+    with cython.critical_section(self):
+        self.reason = reason
+    return 0
+
+
+cdef int master_set_state(Master self, int state) except -1:
+    # The gate: the only place that changes the state.
+    cdef int old = self.state_code
+    cdef bint is_legal
+    if state == MASTER_CONNECTING:
+        is_legal = old == MASTER_CLOSED or old == MASTER_BACKOFF
+    elif state == MASTER_HANDSHAKE:
+        is_legal = old == MASTER_CONNECTING
+    elif state == MASTER_READY:
+        is_legal = old == MASTER_HANDSHAKE
+    elif state == MASTER_BACKOFF:
+        is_legal = old != MASTER_CLOSED
+    else:
+        is_legal = state == MASTER_CLOSED
+    if not is_legal:
+        raise StateError(f"master state {old} -> {state}")
+    self.state_code = state
+    return 0
+
+
+cdef int master_add_warnings(Master self, list texts) except -1:
+    # For the engine to report, once each.
+    if texts:
+        self.new_warnings += texts
+        self.needs_review = True
+    return 0
+
+
+cdef int master_sample_count(Master self) noexcept:
+    return <int>min(self.sample_count, <uint32_t>SAMPLES)
+
+
+cdef int64_t master_next_ns(Master self, int64_t now_ns) noexcept:
+    # When something is due here; a thing that is overdue by now counts from now on.
+    cdef int64_t next_ns = in_flight_next_ns(self.in_flight, now_ns)
+    if self.state_code == MASTER_CONNECTING or self.state_code == MASTER_HANDSHAKE:
+        return min(next_ns, max(self.give_up_at_ns, now_ns + NS_PER_MS))
+    return next_ns

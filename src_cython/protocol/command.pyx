@@ -1,0 +1,204 @@
+# The commands of the rounds and of the handshake, as RESP: pure, bytes out.
+#
+# Which command an operation sends is looked up in the table of scripts.
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from libc.stdint cimport int64_t, uint64_t
+from libc.string cimport memcpy, memset
+
+
+# The size of a command without its resource, token and script: array and bulk heads,
+# fixed words, numbers. Reserved once; the pieces are then copied without a check.
+cdef enum:
+    COMMAND_OVERHEAD = 256
+    BULK_OVERHEAD = 25     # of each further key: "$", 20 digits, two line ends
+
+
+cdef int check_keys(tuple keys) except -1:
+    # They are copied without a further check, so they must be bytes.
+    if not keys:
+        raise ValueError("no keys")
+    for key in keys:
+        if type(key) is not bytes:
+            raise TypeError("a key that is not bytes")
+    return 0
+
+
+cdef int decimal_digits(uint64_t value, char *text) noexcept nogil:
+    # Writes value's digits at text (20 at the most) and returns how many.
+    cdef char reversed_digits[20]
+    cdef int count = 0, i
+    while True:
+        reversed_digits[count] = <char>(48 + <int>(value % 10))   # '0'
+        count += 1
+        value //= 10
+        if value == 0:
+            break
+    for i in range(count):
+        text[i] = reversed_digits[count - 1 - i]
+    return count
+
+
+cdef void put_bulk(Buffer *out, const char *data, size_t size) noexcept nogil:
+    # "$<size>\r\n<data>\r\n"
+    cdef char *at = out.data + out.end
+    at[0] = c'$'
+    at += 1 + decimal_digits(size, at + 1)
+    at[0] = c'\r'
+    at[1] = c'\n'
+    memcpy(at + 2, data, size)
+    at += 2 + size
+    at[0] = c'\r'
+    at[1] = c'\n'
+    out.end = at + 2 - out.data
+
+
+cdef void put_bulk_bytes(Buffer *out, bytes data) noexcept:
+    put_bulk(out, PyBytes_AS_STRING(data), <size_t>PyBytes_GET_SIZE(data))
+
+
+cdef inline void put_bytes(Buffer *out, bytes data) noexcept:
+    buffer_put(out, PyBytes_AS_STRING(data), <size_t>PyBytes_GET_SIZE(data))
+
+
+cdef void put_number(Buffer *out, uint64_t value) noexcept nogil:
+    cdef char text[20]
+    put_bulk(out, text, <size_t>decimal_digits(value, text))
+
+
+cdef int command_acquire(
+    Buffer *out, bytes resource, bytes token, int64_t ttl_ms
+) noexcept:
+    # ttl_ms is 0 for a key without expiry.
+    cdef int error = buffer_reserve(
+        out,
+        COMMAND_OVERHEAD
+        + <size_t>PyBytes_GET_SIZE(resource) + <size_t>PyBytes_GET_SIZE(token),
+    )
+    if error != 0:
+        return error
+    if ttl_ms == 0:
+        buffer_put(out, b"*4\r\n$3\r\nSET\r\n", 13)
+        put_bulk_bytes(out, resource)
+        put_bulk_bytes(out, token)
+        buffer_put(out, b"$2\r\nNX\r\n", 8)
+        return 0
+    buffer_put(out, b"*6\r\n$3\r\nSET\r\n", 13)
+    put_bulk_bytes(out, resource)
+    put_bulk_bytes(out, token)
+    buffer_put(out, b"$2\r\nNX\r\n$2\r\nPX\r\n", 16)
+    put_number(out, <uint64_t>ttl_ms)
+    return 0
+
+
+cdef int command_script(
+    Buffer *out, Script script, bint by_source, bytes resource, tuple keys, bytes token,
+    int64_t ttl_ms,
+) noexcept:
+    # Of one key, the resource, where `keys` is None; else of keys that check_keys has
+    # seen. EVAL, with the source, is the answer to NOSCRIPT: it runs the script and
+    # loads it. ttl_ms is 0 where the script takes no ttl.
+    cdef size_t count = 1 if keys is None else <size_t>len(keys)
+    cdef size_t size = (
+        COMMAND_OVERHEAD + <size_t>PyBytes_GET_SIZE(script.source)
+        + <size_t>PyBytes_GET_SIZE(token)
+    )
+    cdef int error
+    if keys is None:
+        size += <size_t>PyBytes_GET_SIZE(resource)
+    else:
+        size += count * BULK_OVERHEAD
+        for key in keys:
+            size += <size_t>PyBytes_GET_SIZE(<bytes>key)
+    error = buffer_reserve(out, size)
+    if error != 0:
+        return error
+    buffer_put(out, b"*", 1)
+    out.end += decimal_digits(count + (5 if ttl_ms else 4), out.data + out.end)
+    if by_source:
+        buffer_put(out, b"\r\n$4\r\nEVAL\r\n", 12)
+        put_bulk_bytes(out, script.source)
+    else:
+        put_bytes(out, script.evalsha)
+    if keys is None:
+        buffer_put(out, b"$1\r\n1\r\n", 7)
+        put_bulk_bytes(out, resource)
+    else:
+        put_number(out, count)
+        for key in keys:
+            put_bulk_bytes(out, <bytes>key)
+    put_bulk_bytes(out, token)
+    if ttl_ms:
+        put_number(out, <uint64_t>ttl_ms)
+    return 0
+
+
+cdef int command_of_round(
+    Buffer *out, Round round, Scripts scripts, bint by_source, bint is_second
+) noexcept:
+    # is_second: it was sent on an earlier connection, and may have been executed. Then
+    # an ACQUIRE goes by a script that takes its own token for a grant.
+    cdef int operation = round.operation_code
+    cdef bint is_of_several = round.keys is not None
+    cdef int64_t ttl_ms = 0
+    if operation == OPERATION_ACQUIRE and is_second:
+        ttl_ms = round.terms.ttl_ms if round.terms.has_expiry else 0
+        return command_script(
+            out, scripts.acquire_again, True, round.resource, round.keys, round.token,
+            ttl_ms,
+        )
+    if operation == OPERATION_ACQUIRE and not is_of_several:
+        ttl_ms = round.terms.ttl_ms if round.terms.has_expiry else 0
+        return command_acquire(out, round.resource, round.token, ttl_ms)
+    if rows[operation][is_of_several].takes_ttl:
+        ttl_ms = round.terms.ttl_ms
+    return command_script(
+        out, <Script>scripts.by_row[2 * operation + is_of_several], by_source,
+        round.resource, round.keys, round.token, ttl_ms,
+    )
+
+
+cdef bytes command_encode(tuple words):
+    # Any other command; for the handshake, where nanoseconds do not count.
+    return b"".join(
+        [b"*%d\r\n" % len(words)] + [b"$%d\r\n%b\r\n" % (len(w), w) for w in words]
+    )
+
+
+def encode_acquire(bytes resource not None, bytes token not None, int64_t ttl_ms):
+    """Encode `SET resource token NX [PX ttl_ms]`."""
+    cdef Buffer out
+    memset(&out, 0, sizeof(Buffer))
+    try:
+        if command_acquire(&out, resource, token, ttl_ms) != 0:
+            raise MemoryError
+        return out.data[:out.end]
+    finally:
+        buffer_free(&out)
+
+
+def encode_script(
+    Script script not None, bint by_source, keys not None, bytes token not None,
+    int64_t ttl_ms,
+):
+    """Encode `EVALSHA sha1 n key... token [ttl_ms]`, or EVAL where by_source.
+
+    `keys` are one key, bytes, or a tuple of them.
+    """
+    cdef Buffer out
+    cdef bytes resource = None
+    cdef tuple several = None
+    if type(keys) is tuple:
+        several = keys
+        check_keys(several)
+    else:
+        resource = <bytes?>keys
+    memset(&out, 0, sizeof(Buffer))
+    try:
+        if command_script(
+            &out, script, by_source, resource, several, token, ttl_ms
+        ) != 0:
+            raise MemoryError
+        return out.data[:out.end]
+    finally:
+        buffer_free(&out)

@@ -1,0 +1,157 @@
+# The first commands of a new connection: pure, replies in and bytes out.
+#
+# HELLO goes alone, because its answer decides how the rest is spoken: a server before
+# Redis 6 has no HELLO, and gets AUTH and RESP2. (Valkey 9 answers an unknown command of
+# a client that has not logged in with NOAUTH, also where HELLO is renamed.) The rest is
+# one write: AUTH (only there), SELECT, CLIENT SETNAME, INFO, SCRIPT LOAD, and a script
+# that tries what a release needs (rights). The three before it may fail: a server whose
+# ACL forbids them still locks; scripts are then loaded by EVAL when first needed, and
+# nothing is known of the server (server_info). Last, where there is a `max_ttl`, the
+# marker is asked for, which takes the run id from INFO (marker).
+#
+# A server that loads its data or runs a slow script answers HELLO, and refuses all that
+# a lock needs. Its connection cannot be used yet: the releases that wait for it would
+# be refused as well, and would not be sent again.
+
+cimport cython
+
+
+cdef str MARKER_NAME = "marker"
+cdef tuple ERRORS_OF_NOW = ("BUSY ", "LOADING ")
+
+
+cdef bint text_is_of_now(str text) except -1:
+    # Of an error: the server refuses everything, for a while.
+    return text.startswith(ERRORS_OF_NOW)
+
+
+@cython.final
+cdef class Handshake:
+    """The first commands of one connection, and what their answers mean."""
+
+    cdef bytes username
+    cdef bytes password          # None: no AUTH
+    cdef int db
+    cdef bytes client_name
+    cdef tuple scripts
+    cdef Script probe, marker    # None: left out
+    cdef int64_t max_ttl_ns      # 0: no marker
+    cdef list awaited            # (command name, whether its failure ends it), in order
+    cdef Rights rights
+    cdef readonly ServerInfo server_info
+    cdef readonly int64_t client_id      # the server's, of this connection; 0: unknown
+    cdef readonly Mark mark      # None: left out
+    cdef readonly bint is_done
+    cdef readonly str failure    # why the connection cannot be used, or None
+
+    def __init__(
+        self, bytes username, bytes password, int db, bytes client_name not None,
+        tuple scripts not None, Script probe=None, Script marker=None,
+        int64_t max_ttl_ns=0,
+    ):
+        self.username = username
+        self.password = password
+        self.db = db
+        self.client_name = client_name
+        self.scripts = scripts
+        self.probe = probe
+        self.marker = marker
+        self.max_ttl_ns = max_ttl_ns
+        self.awaited = []
+        self.rights = Rights()
+        self.server_info = ServerInfo(None)
+
+    def start(self):
+        """Return the first bytes to send."""
+        words = (b"HELLO", b"3")
+        if self.password is not None:
+            words += (b"AUTH", self.username or b"default", self.password)
+        self.awaited.append(("HELLO", True))
+        return command_encode(words)
+
+    def on_reply(self, reply):
+        """Take one reply; return what to send next (b"" if nothing)."""
+        if not self.awaited:
+            self.failure = "a reply nobody asked for"
+            return b""
+        name, is_required = self.awaited.pop(0)
+        if name == "HELLO":
+            return self._on_hello(reply)
+        if reply_is_error(reply) and text_is_of_now(str(reply)):
+            self.failure = f"{name}: {reply_text(reply)}"
+        elif name == "INFO":
+            self.server_info = ServerInfo(reply)
+        elif name == MARKER_NAME:
+            self.mark = Mark(reply)
+        elif is_required and reply_is_error(reply):
+            self.failure = f"{name}: {reply_text(reply)}"
+        else:
+            self.rights.on_reply(name, reply)
+        return b"" if self.awaited or self.failure is not None else self._conclude()
+
+    def warnings(self):
+        """List the missing rights of this user that may lose locks."""
+        found = [self.rights.refusal(), self.rights.warning()]
+        if self.is_done and self.max_ttl_ns:
+            found.append(server_info_warning(self.server_info))
+        if self.mark is not None:
+            found.append(self.mark.warning())
+        return [text for text in found if text is not None]
+
+    def _conclude(self):
+        self.failure = self.rights.refusal()
+        if self.failure is not None:
+            return b""
+        if self.marker is None or self.max_ttl_ns == 0 or self.mark is not None:
+            self.is_done = True
+            return b""
+        self.awaited.append((MARKER_NAME, False))
+        return command_encode(
+            marker_command(self.marker, self.server_info, self.max_ttl_ns)
+        )
+
+    def _on_hello(self, reply):
+        if isinstance(reply, (dict, list)):
+            self.client_id = client_id_of(reply)
+            return self._introduce(is_authenticated=True)
+        if reply_is_error(reply) and (
+            str(reply).startswith(("ERR unknown command", "NOPROTO", "NOPERM"))
+            # Of a HELLO that carries the password: so it was not understood.
+            or self.password is not None and str(reply).startswith("NOAUTH")
+        ):
+            return self._introduce(is_authenticated=False)
+        self.failure = f"HELLO: {reply_text(reply)}"
+        return b""
+
+    def _introduce(self, is_authenticated):
+        commands = []
+        if not is_authenticated and self.password is not None:
+            user = () if self.username is None else (self.username,)
+            commands.append(("AUTH", True, (b"AUTH", *user, self.password)))
+        if self.db:
+            commands.append(("SELECT", True, (b"SELECT", b"%d" % self.db)))
+        commands.append(
+            ("CLIENT SETNAME", False, (b"CLIENT", b"SETNAME", self.client_name))
+        )
+        commands.append(("INFO", False, (b"INFO",)))
+        commands += [
+            ("SCRIPT LOAD", False, (b"SCRIPT", b"LOAD", (<Script>script).source))
+            for script in self.scripts
+        ]
+        if self.probe is not None:
+            source, sha1 = self.probe.source, self.probe.sha1
+            commands.append(("EVAL", False, (b"EVAL", source, b"0")))
+            commands.append(("EVALSHA", False, (b"EVALSHA", sha1, b"0")))
+        self.awaited = [(name, is_required) for name, is_required, _ in commands]
+        return b"".join([command_encode(words) for _, _, words in commands])
+
+
+cdef int64_t client_id_of(object hello) except -1:
+    # From the reply to HELLO: a map, or in RESP2 a list of its names and values.
+    if type(hello) is list:
+        pairs = zip(hello[::2], hello[1::2])
+        hello = {name: value for name, value in pairs if type(name) is bytes}
+    client_id = hello.get(b"id")
+    if type(client_id) is not int or not 0 < client_id < NEVER_NS:
+        return 0
+    return client_id

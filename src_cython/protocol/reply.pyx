@@ -1,0 +1,145 @@
+# A reply -> a vote: the closed table. Any other reply is a failed vote with its text.
+#
+#   kind (scripts)   reply        vote
+#   REPLY_OF_SET     OK           GRANTED
+#   REPLY_OF_SET     nil          TAKEN      the key exists: NX refused
+#   REPLY_OF_SCRIPT  1            GRANTED    our token was found; of an ACQUIRE: no key
+#   REPLY_OF_SCRIPT  0            TAKEN      gone, or another's; of an ACQUIRE: a key
+#   REPLY_OF_INSPECT [nil, ms]    GRANTED    the key is free there
+#   REPLY_OF_INSPECT [token, ms]  TAKEN
+#   any              error        FAILED     NOSCRIPT is repeated first, by the master
+#   any              else         FAILED     and nothing is known of its effect
+
+from libc.string cimport memchr, memcmp
+
+from hiredis import Reader, ReplyError
+
+# The sentinel of "no whole reply yet": None is an answer (nil) to SET NX.
+cdef object INCOMPLETE = object()
+
+cdef enum:
+    SHOWN_REPLY_LENGTH = 200     # a script error of Redis 6 has its cause at its end
+
+
+# Where the scan for headers is: in one with so many digits, or in one of these.
+cdef enum:
+    LONGEST_COUNT = 6            # digits of an array's or map's length
+    SCAN_LINE_START = 100
+    SCAN_ELSEWHERE = 101
+
+
+cdef bint reply_is_giant(int *scan, const char *data, size_t size) noexcept:
+    # Whether an array or a map of a million elements is announced: no reply to our
+    # commands is one. hiredis makes the whole list at once: of 10^9 elements it has
+    # 8 GB, which takes seconds to give back. (Within a bulk string it would be a false
+    # alarm: no token has a line that begins so.)
+    cdef const char *at = data
+    cdef const char *end = data + size
+    cdef int where = scan[0]
+    while at < end:
+        if where == SCAN_ELSEWHERE:
+            at = <const char *>memchr(at, c'\n', end - at)
+            if at == NULL:
+                break
+            where = SCAN_LINE_START
+        elif at[0] == c'\n':
+            where = SCAN_LINE_START
+        elif where == SCAN_LINE_START:
+            where = 0 if at[0] in b"*%~>|" else SCAN_ELSEWHERE
+        elif c'0' <= at[0] <= c'9':
+            where += 1
+            if where > LONGEST_COUNT:
+                return True
+        at += 1
+    scan[0] = where
+    return False
+
+
+cdef object reply_reader():
+    return Reader(notEnoughData=INCOMPLETE)
+
+
+# The usual replies, to the byte. To compare costs a tenth of what it costs to have
+# hiredis make an object of each, and that is a third of a batch's time.
+cdef object REPLY_OK = b"OK"
+cdef object REPLY_ONE = 1
+cdef object REPLY_ZERO = 0
+
+
+cdef object usual_reply(const char *at, Py_ssize_t size, int *length):
+    # One of those where it stands whole at `at`, and its length; else INCOMPLETE: then
+    # hiredis parses it.
+    if size >= 4 and at[0] == c':' and at[2] == c'\r' and at[3] == c'\n':
+        length[0] = 4
+        if at[1] == c'1':
+            return REPLY_ONE
+        if at[1] == c'0':
+            return REPLY_ZERO
+    elif size >= 5 and memcmp(at, b"+OK\r\n", 5) == 0:
+        length[0] = 5
+        return REPLY_OK
+    elif size >= 3 and memcmp(at, b"_\r\n", 3) == 0:     # nil of RESP3
+        length[0] = 3
+        return None
+    elif size >= 5 and memcmp(at, b"$-1\r\n", 5) == 0:   # nil of RESP2
+        length[0] = 5
+        return None
+    return INCOMPLETE
+
+
+cdef inline int reply_kind(Round round, bint is_second) noexcept:
+    if is_second and round.operation_code == OPERATION_ACQUIRE:
+        return REPLY_OF_SCRIPT      # of acquire_again
+    return rows[round.operation_code][round.keys is not None].reply
+
+
+cdef int vote_of(int kind, object reply) noexcept:
+    # `kind` is the reply's in the table of scripts.
+    if kind == REPLY_OF_SET:
+        if type(reply) is bytes and <bytes>reply == b"OK":
+            return VOTE_GRANTED
+        if reply is None:
+            return VOTE_TAKEN
+    elif kind == REPLY_OF_SCRIPT:
+        if type(reply) is int:
+            if reply == 1:
+                return VOTE_GRANTED
+            if reply == 0:
+                return VOTE_TAKEN
+    elif type(reply) is list and len(<list>reply) == 2:
+        if type((<list>reply)[1]) is int:
+            if (<list>reply)[0] is None:
+                return VOTE_GRANTED
+            if type((<list>reply)[0]) is bytes:
+                return VOTE_TAKEN
+    return VOTE_FAILED
+
+
+cdef int vote_of_second(int operation, int vote) noexcept:
+    # The vote of a command that was sent on an earlier connection, too. A release that
+    # finds nothing now has deleted the key then: it was sent only where the key could
+    # stand.
+    if operation == OPERATION_RELEASE and vote == VOTE_TAKEN:
+        return VOTE_GRANTED
+    return vote
+
+
+cdef bint reply_is_error(object reply) noexcept:
+    return isinstance(reply, ReplyError)
+
+
+cdef str reply_text(object reply):
+    # The text for a reply that is not in the table. An error is the server's own text.
+    # Of anything else only the type is shown: it may hold a token.
+    if isinstance(reply, ReplyError):
+        # "ERR unknown command ..., with args beginning with: ..." repeats what we sent.
+        return str(reply).partition(", with args")[0][:SHOWN_REPLY_LENGTH]
+    return f"unexpected reply of type {type(reply).__name__}"
+
+
+def vote_of_reply(int operation, reply, bint is_of_all=False):
+    """Look a parsed reply up in the table: (Vote, text or None)."""
+    if not OPERATION_ACQUIRE <= operation <= OPERATION_INSPECT:
+        raise ValueError("no such operation")
+    vote = Vote(vote_of(rows[operation][is_of_all].reply, reply))
+    return vote, reply_text(reply) if vote is Vote.FAILED else None

@@ -1,0 +1,101 @@
+# THE TABLE of the commands of a round: operation x keys -> script, arguments, reply.
+#
+# A new operation, or a script of another one, is one row of ROWS and one argument of
+# Scripts. The key is the resource and the value is the token, without prefix: whatever
+# other client follows the Redlock page excludes us, and we exclude it.
+#
+# An ACQUIRE of one key is a SET; all else is a script, known to the server since the
+# handshake (SCRIPT LOAD). Two more scripts belong to the handshake itself: `probe`
+# (rights) and `marker`.
+
+cimport cython
+
+cdef enum:
+    REPLY_OF_SET = 0         # OK: done; nil: refused, the key exists
+    REPLY_OF_SCRIPT = 1      # 1: done; 0: refused, and nothing was changed
+    REPLY_OF_INSPECT = 2     # [nil, ms]: the key is free; [token, ms]: it is held
+
+cdef enum:
+    OPERATIONS = 4
+
+
+@cython.final
+cdef class Script:
+    """One Lua script: its source, and the EVALSHA head that is sent instead."""
+
+    cdef readonly bytes source
+    cdef readonly bytes sha1
+    cdef bytes evalsha     # the line end of the array header, EVALSHA, sha1
+
+    def __init__(self, bytes source not None, bytes sha1 not None):
+        if len(sha1) != 40:
+            raise ValueError("sha1 must be 40 hex digits")
+        self.source = source
+        self.sha1 = sha1
+        self.evalsha = b"\r\n$7\r\nEVALSHA\r\n$40\r\n" + sha1 + b"\r\n"
+
+
+cdef tuple ROWS = (
+    # operation, several keys, script (None: SET), is the ttl an argument, reply
+    (OPERATION_ACQUIRE, False, None, True, REPLY_OF_SET),
+    (OPERATION_EXTEND, False, "extend", True, REPLY_OF_SCRIPT),
+    (OPERATION_RELEASE, False, "release", False, REPLY_OF_SCRIPT),
+    (OPERATION_INSPECT, False, "inspect", False, REPLY_OF_INSPECT),
+    (OPERATION_ACQUIRE, True, "acquire_all", True, REPLY_OF_SCRIPT),
+    (OPERATION_EXTEND, True, "extend_all", True, REPLY_OF_SCRIPT),
+    (OPERATION_RELEASE, True, "release_all", False, REPLY_OF_SCRIPT),
+)
+
+cdef struct Row:
+    bint takes_ttl
+    int reply
+
+cdef Row rows[OPERATIONS][2]         # ROWS, to be looked up without Python objects
+
+
+cdef int rows_fill() except -1:
+    cdef Row *row
+    for operation, is_of_several, _, takes_ttl, reply in ROWS:
+        row = &rows[<int>operation][<int>is_of_several]
+        row.takes_ttl = takes_ttl
+        row.reply = reply
+    return 0
+
+
+rows_fill()
+
+
+@cython.final
+cdef class Scripts:
+    """The scripts of the table, and those of the handshake."""
+
+    cdef readonly Script extend, release, inspect
+    cdef readonly Script acquire_all, extend_all, release_all     # of several keys
+    cdef readonly Script acquire_again      # of one key or several; rare: not loaded
+    cdef readonly Script probe, marker      # of the handshake; None: left out
+    cdef tuple by_row                       # [2 * operation + several]
+
+    def __init__(self, Script extend not None, Script release not None,
+                 Script inspect not None, Script acquire_all not None,
+                 Script extend_all not None, Script release_all not None,
+                 Script acquire_again not None,
+                 Script probe=None, Script marker=None):
+        self.extend = extend
+        self.release = release
+        self.inspect = inspect
+        self.acquire_all = acquire_all
+        self.extend_all = extend_all
+        self.release_all = release_all
+        self.acquire_again = acquire_again
+        self.probe = probe
+        self.marker = marker
+        by_row = [None] * (2 * OPERATIONS)
+        for operation, is_of_several, name, _, _ in ROWS:
+            if name is not None:
+                by_row[2 * operation + is_of_several] = getattr(self, name)
+        self.by_row = tuple(by_row)
+
+
+cdef tuple scripts_to_load(Scripts self):
+    """List the scripts that each new connection loads."""
+    return tuple([getattr(self, row[2]) for row in ROWS if row[2] is not None])

@@ -1,0 +1,196 @@
+# A batch: many rounds at once, each on its own, and one caller that waits for all.
+#
+# A batch hands its rounds to the engine in the order given and keeps a window of them
+# under way, so that the bytes queued for a master, and the wait of the last of a window
+# behind the others, have a bound however long the list is. Where rounds finish, the
+# next ones are opened: each has a t0, a verdict and a validity of its own.
+#
+# Where a quorum of connections is missing one round waits for it, alone: the others
+# follow when it is finished. Acquires are one call: when too few could answer one of
+# them, or too late, all are undone, so the rest is not sent. Releases are sent whatever
+# became of others, and wait for connections once, not each.
+#
+# A batch itself blocks nowhere: its `waiter` is woken at its end.
+#
+# From below: engine_submit, engine_submit_at_once (admission), engine_withdraw
+# (outcome).
+
+cimport cython
+from libc.stdint cimport int64_t
+
+cdef enum:
+    WINDOW_LEAST = 64
+    WINDOW_MOST = 1024
+    WINDOW_BYTES = 1_000_000
+    ROUND_SHARE_NS = 20_000      # of the timeout, for each round of a window
+    TOKENS_AT_ONCE = 12          # getrandom(2) never cuts up to 256 bytes short
+
+
+@cython.final
+cdef class Batch:
+    """Rounds of one kind that are run together, each on its own."""
+
+    cdef readonly list rounds
+    cdef readonly bint is_finished       # the wait for it is over
+    cdef readonly Round failure          # the first that ended UNREACHABLE or TOO_LATE
+    cdef bint is_submitted
+    cdef bint is_withdrawn
+    cdef object waiter                   # to be woken then, or None
+    cdef Py_ssize_t next                 # the first that is not submitted
+    cdef int window
+    cdef int under_way
+    cdef size_t bytes_under_way
+
+    def __init__(self, list rounds not None):
+        cdef Round round
+        if self.rounds is not None:
+            raise RuntimeError("a batch is initialised once")
+        self.rounds = rounds
+        self.window = WINDOW_MOST
+        for each in rounds:
+            round = <Round?>each
+            self.window = min(self.window, max(
+                <int>WINDOW_LEAST, <int>(round.terms.timeout_ns // ROUND_SHARE_NS)
+            ))
+
+    def won(self):
+        """List the rounds, None in place of each that was not won."""
+        return [
+            round if (<Round>round).verdict_code == VERDICT_WON else None
+            for round in self.rounds
+        ]
+
+
+cdef int batch_submit(
+    Engine engine, Batch self, object waiter, int64_t now_ns
+) except -1:
+    # Open as many as the window has room for; the waiter is woken when all are
+    # finished.
+    self.is_submitted = True
+    self.waiter = waiter
+    batch_go_on(engine, self, now_ns)
+    return batch_report_finished(engine, self)
+
+
+cdef int batch_go_on(Engine engine, Batch self, int64_t now_ns) except -1:
+    cdef Round round
+    while (
+        self.next < len(self.rounds) and self.under_way < self.window
+        and self.bytes_under_way < WINDOW_BYTES and not batch_is_given_up(self)
+    ):
+        round = <Round>self.rounds[self.next]
+        self.next += 1
+        self.under_way += 1
+        self.bytes_under_way += round_size(round)
+        round.waiter = self
+        if self.failure is not None:
+            engine_submit_at_once(engine, round, now_ns)
+            continue
+        engine_submit(engine, round, now_ns)
+        if not round.is_opened:
+            break
+    return 0
+
+
+cdef int batch_on_finished(
+    Engine engine, Batch self, Round round, int64_t now_ns
+) except -1:
+    self.under_way -= 1
+    self.bytes_under_way -= round_size(round)
+    if self.failure is None and round.verdict_code >= VERDICT_UNREACHABLE:
+        self.failure = round
+    # Not one by one: commands that are queued together are sent in one write.
+    if self.next < len(self.rounds) and 2 * self.under_way <= self.window:
+        batch_go_on(engine, self, now_ns)
+    return batch_report_finished(engine, self)
+
+
+cdef bint batch_is_given_up(Batch self) noexcept:
+    # Whether the rest is not sent any more.
+    return self.is_withdrawn or (
+        self.failure is not None
+        and self.failure.operation_code != OPERATION_RELEASE
+    )
+
+
+cdef int batch_report_finished(Engine engine, Batch self) except -1:
+    if self.is_finished or not batch_is_given_up(self) and (
+        self.under_way > 0 or self.next < len(self.rounds)
+    ):
+        return 0
+    self.is_finished = engine.has_batch = True
+    waiter, self.waiter = self.waiter, None
+    return waiter_wake(waiter)
+
+
+cdef bint batch_expired_before_told(Batch self, int64_t now_ns) noexcept:
+    # Check every validity again at the return to the caller.
+    cdef Round round
+    for each in self.rounds:
+        round = <Round>each
+        if round_expired_before_told(round, now_ns) and self.failure is None:
+            self.failure = round
+    return self.failure is not None and batch_is_given_up(self)
+
+
+cdef int batch_withdraw(Engine engine, Batch self, int64_t now_ns) except -1:
+    # The caller has given it up: locks that its rounds took are undone, rounds not sent
+    # yet never are, except releases, which are sent all the same.
+    self.waiter = None
+    self.is_submitted = True      # a request for it may still be on its way
+    self.is_withdrawn = self.is_finished = engine.has_batch = True
+    self.next = len(self.rounds)
+    for each in self.rounds:
+        engine_withdraw(engine, <Round>each, now_ns)
+    return 0
+
+
+cdef void batch_give_up(Batch self, Round failure) noexcept:
+    # In a forked child: nothing more of it is sent, and no waiter woken.
+    self.waiter = None
+    self.is_withdrawn = self.is_finished = True
+    if self.failure is None:
+        self.failure = failure
+
+
+# --- making one ---------------------------------------------------------------------
+
+def new_acquires(Engine engine not None, list keys not None, Terms terms not None,
+                 list tokens=None):
+    """Make a batch of ACQUIRE rounds, one per key; a fresh token each if none given."""
+    cdef Py_ssize_t i
+    cdef list rounds = []
+    if tokens is None:
+        tokens = draw_tokens(len(keys))
+    for i in range(len(keys)):
+        rounds.append(
+            Round(OPERATION_ACQUIRE, keys[i], tokens[i], terms, engine.master_count)
+        )
+    return Batch(rounds)
+
+
+def new_releases(Engine engine not None, list rounds not None):
+    """List the RELEASE round of each ACQUIRE round; None of None or a parent's."""
+    cdef Round round
+    cdef list releases = []
+    for each in rounds:
+        round = each
+        if round is not None and round.generation == current_generation:
+            releases.append(engine.new_release(round, round.terms))
+        else:
+            releases.append(None)
+    return releases
+
+
+cdef list draw_tokens(Py_ssize_t count):
+    cdef uint8_t drawn[TOKENS_AT_ONCE * TOKEN_BYTES]
+    cdef list tokens = []
+    cdef Py_ssize_t i
+    cdef int some
+    while count > 0:
+        some = <int>min(count, <Py_ssize_t>TOKENS_AT_ONCE)
+        draw(drawn, some * TOKEN_BYTES)
+        for i in range(some):
+            tokens.append(hex_of(drawn + i * TOKEN_BYTES))
+        count -= some
+    return tokens

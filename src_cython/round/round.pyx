@@ -1,0 +1,214 @@
+# A round: one command to all masters, with its terms, its votes and its verdict. The
+# rules by which votes and the time become a verdict stand in judge.
+#
+# A round is of one key, its resource, or of several, its `keys`: all or nothing on each
+# master, by one script, under one token.
+#
+# From below: round_* (judge).
+
+cimport cython
+from cpython.bytes cimport PyBytes_GET_SIZE
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free
+
+
+@cython.final
+@cython.freelist(16)
+cdef class Terms:
+    """The times of a round: fixed before it, shared by all rounds alike.
+
+    Without expiry the SET has no PX, and ttl_ms is how long we count on the key.
+    """
+
+    cdef readonly int64_t ttl_ms
+    cdef readonly int64_t drift_ns
+    cdef readonly int64_t timeout_ns
+    cdef readonly bint has_expiry
+
+    def __init__(self, int64_t ttl_ms, int64_t drift_ns, int64_t timeout_ns,
+                 bint has_expiry=True):
+        if ttl_ms < 0 or drift_ns < 0 or timeout_ns < 0:
+            raise ValueError("a negative time")
+        self.ttl_ms = ttl_ms
+        self.drift_ns = drift_ns
+        self.timeout_ns = timeout_ns
+        self.has_expiry = has_expiry
+
+
+cdef enum:
+    FEW_MASTERS = 7
+
+
+cdef struct VoteCell:
+    uint32_t answered_us     # since the round was opened; saturates after 71 minutes
+    uint8_t vote
+
+
+@cython.final
+@cython.freelist(64)
+cdef class Round:
+    """One command to all masters, its votes, and their verdict."""
+
+    cdef readonly bytes resource         # the key; of several, the first
+    cdef readonly tuple keys             # of bytes, sorted and distinct; None: one key
+    cdef readonly bytes token
+    cdef readonly Terms terms
+    cdef readonly int64_t opened_ns      # t0, read just before the first write
+    cdef readonly int64_t closed_ns
+    cdef readonly int64_t deadline_ns    # when it stops waiting; 0 before t0
+    cdef readonly uint64_t may_hold
+    cdef public int64_t left_ns          # of the caller's timeout; 0: a single try,
+    #                                      which may take its time; < 0: no limit
+    cdef public int attempt              # number within its acquire, from 1
+    cdef readonly object lease_state     # see keep_lease_state
+    cdef bint is_submitted               # given to the engine
+    cdef readonly bint is_finished       # closed, and confirmed or rolled back
+    cdef list closed_list                # where it goes when it closes, or None
+    cdef object waiter        # to be woken then: a follower, a future, a Batch; or None
+    cdef list details                    # per master: error text or detail, or None
+    cdef tuple token_uses                # of TokenUse; None: its token is our own
+    cdef VoteCell *cells                 # `few`, or allocated where those are too few
+    cdef VoteCell few[FEW_MASTERS]
+    cdef uint8_t counts[5]               # by vote
+    cdef uint8_t operation_code
+    cdef uint8_t verdict_code
+    cdef uint8_t master_count
+    cdef uint8_t quorum
+    cdef readonly uint32_t generation    # of the process that made it: not a child's
+    cdef readonly bint is_opened
+    cdef readonly bint is_withheld       # not sent: an earlier use is not settled
+    cdef readonly bint may_settle        # by replies on connections that live
+    cdef bint is_connecting              # sends nothing: waits for connections alone
+    cdef bint is_rolled_back
+    cdef bint needs_all                  # closed by all answers or by time alone
+    cdef bint is_reentrant               # begun inside a step of the same thread
+
+    def __cinit__(
+        self, int operation, bytes resource not None, bytes token not None,
+        Terms terms not None, int master_count,
+    ):
+        if not 0 < master_count <= MAX_MASTERS:
+            raise ValueError("master_count out of range")
+        if not OPERATION_ACQUIRE <= operation <= OPERATION_INSPECT:
+            raise ValueError("no such operation")
+        self.cells = self.few
+        if master_count > FEW_MASTERS:
+            self.cells = <VoteCell *>calloc(master_count, sizeof(VoteCell))
+            if self.cells == NULL:
+                raise MemoryError
+        self.operation_code = operation
+        self.resource = resource
+        self.token = token
+        self.terms = terms
+        self.master_count = master_count
+        self.quorum = master_count // 2 + 1
+        self.counts[VOTE_PENDING] = master_count
+        self.generation = current_generation
+
+    def __dealloc__(self):
+        if self.cells != self.few:
+            free(self.cells)
+
+    @property
+    def operation(self):
+        """The operation that the round asks for."""
+        return Operation(self.operation_code)
+
+    @property
+    def verdict(self):
+        """How the round ended, or OPEN."""
+        return Verdict(self.verdict_code)
+
+    @property
+    def is_won(self):
+        """Whether a quorum granted and validity was left when the round closed."""
+        return self.verdict_code == VERDICT_WON
+
+    @property
+    def valid_until_ns(self):
+        """The end of the validity if the round is won: t0 + ttl - drift; 0 before t0.
+        """
+        return round_valid_until_ns(self) if self.is_opened else 0
+
+    def votes(self):
+        """List (Vote, text or detail or None, ms until it came or None) per master."""
+        with cython.critical_section(self):      # late votes still come in
+            details = self.details
+        return [
+            (
+                Vote(self.cells[i].vote),
+                None if details is None else details[i],
+                self.cells[i].answered_us / 1e3 if self.cells[i].answered_us else None,
+            )
+            for i in range(self.master_count)
+        ]
+
+    def keep_lease_state(self, state):
+        """Keep the lease's state, in one step; return the one that was kept first."""
+        with cython.critical_section(self):
+            if self.lease_state is None:
+                self.lease_state = state
+            return self.lease_state
+
+    def open(self, int64_t now_ns):
+        """Begin: now_ns is t0."""
+        round_open(self, now_ns)
+
+    def on_sent(self, int master):
+        """Note that the command was handed to this master's connection."""
+        round_check_master(self, master)
+        round_on_sent(self, master)
+
+    def on_vote(self, int master, int vote, detail, bint is_definite, int64_t now_ns):
+        """Take a master's answer; is_definite: it came from the master itself."""
+        round_check_master(self, master)
+        round_on_vote(self, master, vote, detail, is_definite, now_ns)
+
+    def on_deadline(self, int64_t now_ns):
+        """Stop waiting."""
+        round_on_deadline(self, now_ns)
+
+    def confirm(self, int64_t now_ns):
+        """Check the validity again, just before the return to the caller."""
+        round_confirm(self, now_ns)
+
+
+cdef int round_check_master(Round self, int master) except -1:
+    if not 0 <= master < self.master_count:
+        raise ValueError("no such master")
+    return 0
+
+
+cdef inline int64_t round_valid_until_ns(Round self) noexcept:
+    # https://redis.io/docs/latest/develop/use/patterns/distributed-locks/, step 3
+    return self.opened_ns + self.terms.ttl_ms * NS_PER_MS - self.terms.drift_ns
+
+
+cdef size_t round_size(Round self) noexcept:
+    # Bytes of its keys and its token.
+    cdef size_t size = <size_t>PyBytes_GET_SIZE(self.token)
+    if self.keys is None:
+        return size + <size_t>PyBytes_GET_SIZE(self.resource)
+    for key in self.keys:
+        size += <size_t>PyBytes_GET_SIZE(<bytes>key)
+    return size
+
+
+cdef int round_open(Round self, int64_t now_ns) except -1:
+    if self.is_opened:
+        raise StateError("a round is opened once")
+    self.is_opened = True
+    self.opened_ns = now_ns
+    self.deadline_ns = now_ns + self.terms.timeout_ns
+    if 0 < self.left_ns < self.terms.timeout_ns:
+        self.deadline_ns = now_ns + self.left_ns
+    return 0
+
+
+cdef inline int64_t round_overdue_ns(Round round) noexcept:
+    # Two round timeouts, at least 1 s, and no more than 1 s beyond the first.
+    cdef int64_t timeout_ns = round.terms.timeout_ns
+    return max(
+        <int64_t>OVERDUE_AT_LEAST_NS,
+        timeout_ns + min(timeout_ns, <int64_t>OVERDUE_AT_LEAST_NS),
+    )

@@ -1,0 +1,60 @@
+"""The rooms of the core: a function's name tells where it stands."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).resolve().parents[2] / "src_cython"
+FILES = sorted(
+    path.relative_to(SOURCE).as_posix()
+    for path in SOURCE.rglob("*.pyx")
+    if path.name != "_core.pyx"
+)
+FUNCTION = re.compile(r"^(?:cdef|def|async def) (?:[\w.]+ )*?\**(\w+)\(", re.MULTILINE)
+CALL = re.compile(r"(?<![.\w])(?<!def )(\w+)\(")
+WORD = re.compile(r"\w+")
+
+
+def read(file: str) -> str:
+    return (SOURCE / file).read_text()
+
+
+def code_of(file: str) -> str:
+    text = re.sub(r'""".*?"""', "", read(file), flags=re.DOTALL)
+    return re.sub(r"#.*", "", text)
+
+
+def homes(function: str) -> list[str]:
+    """List the files in which a function of this name may stand; none: in any."""
+    word = function.split("_")[0]
+    return [file for file in FILES if word in (Path(file).parent.name, stem(file))]
+
+
+def stem(file: str) -> str:
+    return Path(file).stem.split("_")[0]
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_function_stands_in_the_folder_or_the_file_of_its_first_word(file: str) -> None:
+    for function in FUNCTION.findall(read(file)):
+        assert file in (homes(function) or [file]), function
+
+
+def included() -> list[str]:
+    return re.findall(r'^include "([\w/]+\.pyx)"', read("_core.pyx"), re.MULTILINE)
+
+
+def test_table_of_contents_has_every_file_once() -> None:
+    assert sorted(included()) == FILES
+
+
+def test_file_names_at_its_head_what_it_uses_from_below() -> None:
+    below: set[str] = set()  # functions of the files after this one
+    for file in reversed(included()):
+        head = read(file).partition("\n\n")[0].partition("From below:")[2]
+        named = set(WORD.findall(head))
+        families = {name for name in below if f"{name.split('_')[0]}_" in named}
+        used = below & set(CALL.findall(code_of(file)))
+        assert used <= named | families, file
+        below |= set(FUNCTION.findall(read(file)))
