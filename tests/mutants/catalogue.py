@@ -72,7 +72,7 @@ MUTANTS = (
                 "",
             ),
         ),
-        ("tests/setups/test_promises.py", "tests/core", "tests/sim"),
+        ("tests/unit/test_engine.py", "tests/unit", "tests/sim"),
     ),
     Mutant(
         "no drift taken off the validity",
@@ -489,7 +489,7 @@ MUTANTS = (
             ),
             Edit(
                 "src_cython/drivers/with_body.pyx",
-                "        blocking_abandon(self._locks._engine, self.round)",
+                "        blocking_abandon(self._driver.engine, self.round)",
                 "        pass",
             ),
         ),
@@ -582,7 +582,7 @@ MUTANTS = (
     Mutant(
         "release inside of another waits for what that one reads",
         (Edit("src_cython/round/judge.pyx", " and not self.is_reentrant:\n", ":\n"),),
-        ("tests/setups/test_nested.py",),
+        ("tests/unit/test_engine_nested_calls.py",),
     ),
     Mutant(
         "reply judged whose connection was lost in its making",
@@ -634,7 +634,7 @@ for _, key in ipairs(KEYS) do redis""",
                 "",
             ),
         ),
-        ("tests/setups/test_all_or_nothing.py", "tests/sim"),
+        ("tests/unit/test_engine_several_keys.py", "tests/sim"),
     ),
     Mutant(
         "extend of the first key only",
@@ -645,7 +645,7 @@ for _, key in ipairs(KEYS) do redis""",
                 "",
             ),
         ),
-        ("tests/setups/test_all_or_nothing.py", "tests/sim"),
+        ("tests/unit/test_engine_several_keys.py", "tests/sim"),
     ),
     Mutant(
         "restart guard ignored",
