@@ -14,7 +14,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from .network import Connection, Path
-from .server import SETS_REFUSED, WRITES_REFUSED, Server
+from .replies import SETS_REFUSED, WRITES_REFUSED
+from .server import Server
 from .world import FOREVER_NS, MS, S, World
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ from .question import (
     Question,
     question_of,
 )
-from .server import OK, ONE
+from .replies import OK, ONE
 from .world import FOREVER_NS, World
 
 if TYPE_CHECKING:
@@ -139,9 +139,11 @@ class Judge:
 
     # --- I2 ---------------------------------------------------------------------------
 
-    def on_round(self, process: Process, round: Round) -> None:
-        """A round begins."""
-        self.rounds.append((process, int(round.operation), round))
+    def on_round(self, process: Process, round: Round) -> int:
+        """A round begins; return its operation."""
+        operation = int(round.operation)
+        self.rounds.append((process, operation, round))
+        return operation
 
     def on_heard(
         self, process: Process, index: int, heard: list[tuple[Question, bytes]]
@@ -154,9 +156,9 @@ class Judge:
             else:
                 self._heard.setdefault(at, []).append(VOTE_OF.get(reply, FAILED))
 
-    def on_closed(self, process: Process, round: Round) -> None:
+    def on_closed(self, process: Process, operation: int, round: Round) -> None:
         """A round has its verdict."""
-        operation, is_won = int(round.operation), round.is_won
+        is_won = round.is_won
         self._check_votes(process, operation, round, is_over=False)
         if (
             operation != RELEASE

@@ -8,7 +8,7 @@ from __future__ import annotations
 from fastredlock import scripts
 from fastredlock._core import Operation, Vote
 
-from .server import NIL, OK, ONE, ZERO, keys_and_arguments
+from .replies import NIL, OK, ONE, ZERO, keys_and_arguments
 
 ACQUIRE, EXTEND = int(Operation.ACQUIRE), int(Operation.EXTEND)
 RELEASE = int(Operation.RELEASE)

@@ -9,13 +9,13 @@ from fastredlock import _attempt
 from fastredlock.errors import QuorumUnreachableError, ValidityExhaustedError
 from fastredlock.lease import ReleaseStatus
 
-from .driver import SLEEP
 from .faults import DECLARED, Nemesis
 from .judge import Judge, Violation
 from .network import Path
 from .orphans import Orphans
 from .process import Process, new_settings
 from .server import Server
+from .steps import SLEEP
 from .worker import Habits, Worker
 from .world import EPOCH_NS, MS, Clock, S, World
 

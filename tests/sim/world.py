@@ -29,7 +29,7 @@ class World:
         self.fraction = self.random.random
         self.now_ns = 0
         self.log: list[str] | None = None  # a list: keep the story
-        self._heap: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._heap: list[tuple[int, int, Callable[..., None], Any]] = []
         self._made = 0
 
     @property
@@ -42,19 +42,29 @@ class World:
         """A checksum: all that happens draws, or makes events."""
         return hash((self.random.getstate()[1], self._made, self.now_ns))
 
-    def at(self, when_ns: int, action: Callable[..., None], *arguments: Any) -> None:
+    def at(
+        self, when_ns: int, action: Callable[..., None], argument: Any = None
+    ) -> None:
         """Do something at a true time, not before now."""
         self._made = made = self._made + 1
         if when_ns < self.now_ns:
             when_ns = self.now_ns
-        heappush(self._heap, (when_ns, made, action, arguments))
+        heappush(self._heap, (when_ns, made, action, argument))
 
     def run(self, until_ns: int) -> None:
         """Let time pass up to a true time, and no further."""
         heap = self._heap
-        while heap and heap[0][0] <= until_ns:
-            self.now_ns, _, action, arguments = heappop(heap)
-            action(*arguments)
+        while heap:
+            entry = heap[0]
+            when_ns = entry[0]
+            if when_ns > until_ns:
+                break
+            heappop(heap)
+            self.now_ns = when_ns
+            if entry[3] is None:
+                entry[2]()
+            else:
+                entry[2](entry[3])
         self.now_ns = until_ns
 
     def tell(self, text: str) -> None:
@@ -83,7 +93,7 @@ class Clock:
 
     def read(self, true_ns: int) -> int:
         """Return what it shows at a true time."""
-        return self.origin_ns + true_ns * (PPM + self.rate_ppm) // PPM
+        return self.origin_ns + true_ns * (1_000_000 + self.rate_ppm) // 1_000_000
 
     def true_at(self, shown_ns: int) -> int:
         """Return the first true time at which it shows this or more."""
