@@ -17,8 +17,10 @@ cdef class Driver:
     cpdef _flush(self)
     cpdef _ask(self, kind, round)
     cpdef _leave(self)
+
     @cython.locals(worker=Worker)
     cpdef _elect(self)
     cpdef _serve(self)
+
     @cython.locals(worker=Worker, is_closed=cython.bint)
     cpdef _wake_answered(self)

@@ -176,6 +176,7 @@ class Driver:
         deadline_ns = process._now_ns() + CLOSE_WITHIN_NS
         if engine.is_closed:
             return
+        process.judge.on_shut(process)
         engine_begin_close(engine, process._now_ns())
         while engine_owes(engine) and process._now_ns() < deadline_ns:
             yield from self._step(deadline_ns)

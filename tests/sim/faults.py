@@ -65,6 +65,8 @@ class Nemesis:
             self.world.at(when_ns, self._strike, fault)
 
     def _strike(self, fault: Callable[[], None]) -> None:
+        if self.world.now_ns >= self.until_ns:  # ended early
+            return
         self.strikes += 1
         fault()
         self._schedule(fault)

@@ -26,6 +26,9 @@ cdef class Judge:
 
     @cython.locals(heard_here=list)
     cpdef on_heard(self, Process process, int index, list heard)
+
+    @cython.locals(word=object)
     cpdef on_command(self, Connection connection, words)
+
     @cython.locals(first=Connection, is_set=cython.bint, operation=cython.int)
     cpdef on_executed(self, Connection connection, tuple question, bytes reply)

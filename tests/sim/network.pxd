@@ -22,6 +22,7 @@ cdef class Pipe:
     cdef public object may_deliver
 
     cpdef send(self, bytes data, arrive)
+
     @cython.locals(
         path=Path, world=World, leaves_ns=cython.longlong, low_ns=cython.longlong,
         arrival_ns=cython.longlong, draw=cython.double,
@@ -44,6 +45,7 @@ cdef class Connection:
     cdef public long long ready_ns, answered, taken
 
     cpdef send(self, bytes data)
+
     @cython.locals(inbox=list, replies=list, heard=list, first=tuple)
     cpdef tuple receive(self)
     cpdef _on_up(self, bytes data)

@@ -13,5 +13,5 @@ cdef class Orphans:
     cdef set _counted
     cdef public int looks
 
-    @cython.locals(server=Server)
+    @cython.locals(server=Server, judge=Judge, token=bytes)
     cpdef look(self)

@@ -26,13 +26,17 @@ cdef class Process:
     cdef Driver _driver
 
     cpdef long long _now_ns(self)
+
     @cython.locals(now_ns=cython.longlong)
     cpdef take_events(self)
+
     @cython.locals(connection=Connection, readable=cython.ulonglong, is_new=cython.bint)
     cpdef tuple _take_arrivals(self)
     cpdef open_due(self)
     cpdef on_readable(self, Connection connection)
+
     @cython.locals(worker=Worker)
     cpdef wake(self, str kind)
+
     @cython.locals(connection=Connection, path=Path)
     cpdef long long is_well_with(self, int index)

@@ -7,6 +7,7 @@ and the server then drops what it has not executed.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from fastredlock import scripts
@@ -247,6 +248,7 @@ class Process:
         self.readable = 0
 
 
+@cache
 def new_settings(count: int, **options: Any) -> Settings:
     """Make the shipped settings for so many masters that no socket will ever reach."""
     masters = [(f"m{index}", 6379) for index in range(count)]

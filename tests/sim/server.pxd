@@ -22,8 +22,10 @@ cdef class Server:
     cdef public set loaded, killed
 
     cpdef long long wall_ms(self)
+
     @cython.locals(reply=bytes)
     cpdef on_bytes(self, Connection connection, bytes data)
+
     @cython.locals(entry=tuple)
     cpdef bytes token_at(self, key)
     cpdef bytes execute(self, list words)

@@ -19,6 +19,7 @@ cdef class Worker:
     cpdef bint is_answered(self)
     cpdef wake_soon(self)
     cpdef _wake_at(self, long long when_ns)
+
     @cython.locals(process=Process, world=World)
     cpdef _resume(self, long long turn)
     cpdef bint _is_held_up(self)

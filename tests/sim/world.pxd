@@ -12,11 +12,14 @@ cdef class World:
 
     @cython.locals(made=cython.longlong)
     cpdef at(self, long long when_ns, action, argument=*)
+
     @cython.locals(heap=list, entry=tuple, when_ns=cython.longlong)
-    cpdef run(self, long long until_ns)
+    cpdef run(self, long long until_ns, long long until_made=*)
     cpdef tell(self, text)
+
     @cython.locals(draw=cython.double)
     cpdef long long between(self, long long low, long long high)
+
     @cython.locals(draw=cython.double)
     cpdef bint chance(self, double probability)
 

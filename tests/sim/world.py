@@ -51,14 +51,20 @@ class World:
             when_ns = self.now_ns
         heappush(self._heap, (when_ns, made, action, argument))
 
-    def run(self, until_ns: int) -> None:
-        """Let time pass up to a true time, and no further."""
+    def run(self, until_ns: int, until_made: int = FOREVER_NS) -> None:
+        """Let time pass up to a true time, and no further.
+
+        It ends earlier when more events than `until_made` have been made since it all
+        began.
+        """
         heap = self._heap
         while heap:
             entry = heap[0]
             when_ns = entry[0]
             if when_ns > until_ns:
                 break
+            if self._made > until_made:
+                return
             heappop(heap)
             self.now_ns = when_ns
             if entry[3] is None:
