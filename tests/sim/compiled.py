@@ -25,6 +25,12 @@ MODULES = (
 )
 DIRECTIVES = ("annotation_typing=False", "binding=False", "overflowcheck=True")
 
+# The package in build/sim-<digest>/tests/sim; what is not compiled is that of the source.
+REST_OF_PACKAGE = """
+from pathlib import Path
+__path__.append(str(Path(__file__).parents[4] / "tests" / "sim"))
+"""
+
 
 def is_compiled() -> bool:
     """Whether this is the compiled simulator."""
@@ -43,7 +49,8 @@ def run_again(arguments: list[str]) -> NoReturn:
 
 def build() -> Path:
     """Compile the simulator of this source; return the folder with its package."""
-    sources = sorted([*HERE.glob("*.py"), *HERE.glob("*.pxd")])
+    compiled = [HERE / f"{module}.py" for module in MODULES]
+    sources = [*compiled, *sorted(HERE.glob("*.pxd"))]
     text = b"".join(source.read_bytes() for source in sources) + sys.version.encode()
     folder = ROOT / "build" / f"sim-{sha1(text).hexdigest()[:12]}"
     if folder.exists():
@@ -53,11 +60,12 @@ def build() -> Path:
     package = unfinished / "tests" / "sim"
     package.mkdir(parents=True)
     (package.parent / "__init__.py").touch()
+    (package / "__init__.py").write_text(REST_OF_PACKAGE)
     for source in sources:
         shutil.copy2(source, package)
     options = ["-i", "-3", "-q", "-j", str(os.cpu_count() or 1)]
     options += [f"-X{directive}" for directive in DIRECTIVES]
-    files = [f"tests/sim/{module}.py" for module in MODULES]
+    files = [f"tests/sim/{source.name}" for source in compiled]
     subprocess.run(
         [sys.executable, "-m", "Cython.Build.Cythonize", *options, *files],
         cwd=unfinished,

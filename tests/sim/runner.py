@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 
 from .schedule import Outcome, Schedule
 
-LONGEST_S = 60  # real seconds; a schedule takes some 20 ms
+LONGEST_S = 60  # of a processor; a schedule takes some 20 ms
+LONGEST_REAL_S = 900  # where it does not even run; the machine may be busy
 SEEDS_AT_ONCE = 64
 COLLECT_EVERY = 16  # seeds
 PROGRESS_EVERY_S = 10.0
@@ -95,6 +96,7 @@ def work(pipe: Connection, broken: frozenset[str]) -> None:
     gc.freeze()
     while share := pipe.recv():
         for seed in range(*share):
+            signal.setitimer(signal.ITIMER_PROF, LONGEST_S)  # SIGPROF ends us
             pipe.send(Schedule(seed, broken).run())
             if seed % COLLECT_EVERY == 0:
                 gc.collect()
@@ -161,20 +163,23 @@ def listen(job: Job, total: Tally, plan: Plan) -> bool:
 def died(job: Job) -> Outcome:
     """Return the violation of a process that is gone: it crashed in C."""
     job.process.join()
-    text = f"the process ended with exit code {job.process.exitcode}"
+    code = job.process.exitcode
+    text = f"the process ended with exit code {code}"
+    if code == -signal.SIGPROF:
+        text = f"stands still: no end after {LONGEST_S} s of a processor"
     job.heard = 0.0  # replaced like a stuck one, without another word
     return Outcome(job.seed, 0, 0, 0, 0, 0, (), text)
 
 
 def is_stuck(job: Job) -> bool:
     """Whether a schedule has been running for too long, or its process is gone."""
-    return time.monotonic() - job.heard > LONGEST_S
+    return not job.heard or time.monotonic() - job.heard > LONGEST_REAL_S
 
 
 def replaced(job: Job, total: Tally, plan: Plan) -> Job:
     """End a job that stands still; give the rest of its share to another."""
     if job.heard:
-        text = f"stands still: no end after {LONGEST_S} s of real time"
+        text = f"stands still: no end after {LONGEST_REAL_S} s of real time"
         total.violations.append((job.seed, text))
         total.schedules += 1
         show(job.seed, text, plan)
