@@ -17,7 +17,8 @@ from .catalogue import Edit, Mutant
 ROOT = Path(__file__).resolve().parents[2]
 COPIED = ("fastredlock", "src_cython", "tests", "bench", "setup.py", "pyproject.toml")
 T = TypeVar("T")
-LONGEST_RUN = 240.0  # s; a suite that hangs has noticed, too
+LONGEST_RUN = 600.0  # s; a suite that hangs has noticed, too
+LONGEST_BUILD = 3600.0  # it does not hang, but the machine may be busy
 
 
 class Outcome(NamedTuple):
@@ -66,7 +67,8 @@ class Workshop:
         if not any(file.startswith("src_cython/") for file in touched):
             self._restore_extension()
             return
-        done = self._run("setup.py", "-q", "build_ext", "--inplace", "--force")
+        argv = ("setup.py", "-q", "build_ext", "--inplace", "--force")
+        done = self._run(*argv, longest=LONGEST_BUILD)
         if done.returncode:
             raise RuntimeError(f"the mutant does not build:\n{done.stdout[-3000:]}")
 
@@ -104,7 +106,9 @@ class Workshop:
         # No name: a crash of the interpreter, or pytest itself at a loss.
         return named or [f"exit code {done.returncode}"]
 
-    def _run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def _run(
+        self, *arguments: str, longest: float = LONGEST_RUN
+    ) -> subprocess.CompletedProcess[str]:
         environment = {**os.environ, "PYTHONPATH": str(self.folder)}
         environment["FASTREDLOCK_DEBUG"] = "1"  # -O0: built in less time
         return subprocess.run(
@@ -114,7 +118,7 @@ class Workshop:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=LONGEST_RUN,
+            timeout=longest,
         )
 
 

@@ -25,7 +25,7 @@ MODULES = (
 )
 DIRECTIVES = ("annotation_typing=False", "binding=False", "overflowcheck=True")
 
-# The package in build/sim-<digest>/tests/sim; what is not compiled is that of the source.
+# Of the package in build/sim-<digest>/tests/sim; the rest of it stays in the source.
 REST_OF_PACKAGE = """
 from pathlib import Path
 __path__.append(str(Path(__file__).parents[4] / "tests" / "sim"))
