@@ -47,12 +47,22 @@ def run_again(arguments: list[str]) -> NoReturn:
     os.execve(sys.executable, argv, environment)
 
 
+def sources() -> list[Path]:
+    """List the files that are compiled, or say how."""
+    compiled = [HERE / f"{module}.py" for module in MODULES]
+    return [*compiled, *sorted(HERE.glob("*.pxd"))]
+
+
+def folder_of_build() -> Path:
+    """Return where the simulator of this source is built."""
+    text = b"".join(source.read_bytes() for source in sources())
+    digest = sha1(text + sys.version.encode()).hexdigest()[:12]
+    return ROOT / "build" / f"sim-{digest}"
+
+
 def build() -> Path:
     """Compile the simulator of this source; return the folder with its package."""
-    compiled = [HERE / f"{module}.py" for module in MODULES]
-    sources = [*compiled, *sorted(HERE.glob("*.pxd"))]
-    text = b"".join(source.read_bytes() for source in sources) + sys.version.encode()
-    folder = ROOT / "build" / f"sim-{sha1(text).hexdigest()[:12]}"
+    folder = folder_of_build()
     if folder.exists():
         return folder
     print(f"building {folder}", file=sys.stderr)
@@ -61,11 +71,11 @@ def build() -> Path:
     package.mkdir(parents=True)
     (package.parent / "__init__.py").touch()
     (package / "__init__.py").write_text(REST_OF_PACKAGE)
-    for source in sources:
+    for source in sources():
         shutil.copy2(source, package)
     options = ["-i", "-3", "-q", "-j", str(os.cpu_count() or 1)]
     options += [f"-X{directive}" for directive in DIRECTIVES]
-    files = [f"tests/sim/{source.name}" for source in compiled]
+    files = [f"tests/sim/{module}.py" for module in MODULES]
     subprocess.run(
         [sys.executable, "-m", "Cython.Build.Cythonize", *options, *files],
         cwd=unfinished,
