@@ -7,13 +7,16 @@ cdef class World:
     cdef public object random, fraction
     cdef public list log
     cdef public long long now_ns
-    cdef list _heap
+    cdef list _agenda
     cdef long long _made
 
-    @cython.locals(made=cython.longlong)
+    @cython.locals(
+        agenda=list, entry=tuple, low=cython.Py_ssize_t, high=cython.Py_ssize_t,
+        middle=cython.Py_ssize_t,
+    )
     cpdef at(self, long long when_ns, action, argument=*)
 
-    @cython.locals(heap=list, entry=tuple, when_ns=cython.longlong)
+    @cython.locals(agenda=list, entry=tuple, when_ns=cython.longlong)
     cpdef run(self, long long until_ns, long long until_made=*)
     cpdef tell(self, text)
 

@@ -1,4 +1,4 @@
-"""Virtual time: a heap of events, one seeded source of chance, clocks that differ.
+"""Virtual time: a list of events, one seeded source of chance, clocks that differ.
 
 Everything that happens is an event at an int64 of true nanoseconds. Nothing here or
 above reads a real clock or draws from anything but `World.random`, so one seed is one
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from heapq import heappop, heappush
 from typing import Any
 
 MS = 1_000_000
@@ -22,20 +21,21 @@ FOREVER_NS = 1 << 62
 class World:
     """Run events in the order of their times; equal times in the order of making."""
 
-    __slots__ = ("_heap", "_made", "fraction", "log", "now_ns", "random")
+    __slots__ = ("_agenda", "_made", "fraction", "log", "now_ns", "random")
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.fraction = self.random.random
         self.now_ns = 0
         self.log: list[str] | None = None  # a list: keep the story
-        self._heap: list[tuple[int, int, Callable[..., None], Any]] = []
+        # What is to come, the next event last; equal times in the order of making.
+        self._agenda: list[tuple[int, Callable[..., None], Any]] = []
         self._made = 0
 
     @property
     def events(self) -> int:
         """How many events there were."""
-        return self._made - len(self._heap)
+        return self._made - len(self._agenda)
 
     @property
     def digest(self) -> int:
@@ -46,10 +46,18 @@ class World:
         self, when_ns: int, action: Callable[..., None], argument: Any = None
     ) -> None:
         """Do something at a true time, not before now."""
-        self._made = made = self._made + 1
+        self._made += 1
         if when_ns < self.now_ns:
             when_ns = self.now_ns
-        heappush(self._heap, (when_ns, made, action, argument))
+        agenda, low, high = self._agenda, 0, len(self._agenda)
+        while low < high:
+            middle = (low + high) // 2
+            entry = agenda[middle]
+            if entry[0] > when_ns:
+                low = middle + 1
+            else:
+                high = middle
+        agenda.insert(low, (when_ns, action, argument))
 
     def run(self, until_ns: int, until_made: int = FOREVER_NS) -> None:
         """Let time pass up to a true time, and no further.
@@ -57,20 +65,20 @@ class World:
         It ends earlier when more events than `until_made` have been made since it all
         began.
         """
-        heap = self._heap
-        while heap:
-            entry = heap[0]
+        agenda = self._agenda
+        while agenda:
+            entry = agenda[-1]
             when_ns = entry[0]
             if when_ns > until_ns:
                 break
             if self._made > until_made:
                 return
-            heappop(heap)
+            agenda.pop()
             self.now_ns = when_ns
-            if entry[3] is None:
-                entry[2]()
+            if entry[2] is None:
+                entry[1]()
             else:
-                entry[2](entry[3])
+                entry[1](entry[2])
         self.now_ns = until_ns
 
     def tell(self, text: str) -> None:
