@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 COPIED = ("fastredlock", "src_cython", "tests", "bench", "setup.py", "pyproject.toml")
 T = TypeVar("T")
 LONGEST_RUN = 600.0  # s; a suite that hangs has noticed, too
-LONGEST_BUILD = 3600.0  # it does not hang, but the machine may be busy
+LONGEST_UNHARMED = 3600.0  # builds and tests that do not hang: the machine may be busy
 
 
 class Outcome(NamedTuple):
@@ -68,7 +68,7 @@ class Workshop:
             self._restore_extension()
             return
         argv = ("setup.py", "-q", "build_ext", "--inplace", "--force")
-        done = self._run(*argv, longest=LONGEST_BUILD)
+        done = self._run(*argv, longest=LONGEST_UNHARMED)
         if done.returncode:
             raise RuntimeError(f"the mutant does not build:\n{done.stdout[-3000:]}")
 
@@ -78,7 +78,7 @@ class Workshop:
 
     def leave_out_failing(self, tests: Sequence[str]) -> None:
         """Run the tests without any mistake; those that fail prove nothing later."""
-        self.left_out = self._failing(tests)
+        self.left_out = self._failing(tests, longest=LONGEST_UNHARMED)
 
     def confirmed(self, tests: Sequence[str]) -> Outcome:
         """Return the first test that fails twice: once may be chance."""
@@ -90,16 +90,19 @@ class Workshop:
             chance += failing
         return Outcome(None, time.monotonic() - began)
 
-    def _failing(self, tests: Sequence[str], *more: str) -> list[str]:
+    def _failing(
+        self, tests: Sequence[str], *more: str, longest: float = LONGEST_RUN
+    ) -> list[str]:
         """Run tests as far as they exist; name those that fail, or how it ended."""
         there = [test for test in tests if (self.folder / test.split("::")[0]).exists()]
         if not there:
             return []
         options = ("-q", "--no-header", "-p", "no:cacheprovider", "--tb=no", "-rfE")
         try:
-            done = self._run("-m", "pytest", *options, *more, *there)
+            argv = ("-m", "pytest", *options, *more, *there)
+            done = self._run(*argv, longest=longest)
         except subprocess.TimeoutExpired:
-            return [f"no end after {LONGEST_RUN:.0f} s"]
+            return [f"no end after {longest:.0f} s"]
         if done.returncode == 0:
             return []
         named = re.findall(r"^(?:FAILED|ERROR) ([^\n]+?)(?: - .*)?$", done.stdout, re.M)
