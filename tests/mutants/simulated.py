@@ -152,7 +152,7 @@ def main() -> int:
 
 def simulate(folder: Path, seconds: float) -> str:
     """Run schedules in the copy; return what the first violation says."""
-    argv = [sys.executable, "-m", "tests.sim", "--count", str(SCHEDULES)]
+    argv = [sys.executable, "-m", "tests.sim", "--count", str(SCHEDULES), "--compiled"]
     done = subprocess.run(
         [*argv, "--seconds", str(seconds)],
         cwd=folder,

@@ -17,7 +17,8 @@ from .catalogue import Edit, Mutant
 ROOT = Path(__file__).resolve().parents[2]
 COPIED = ("fastredlock", "src_cython", "tests", "bench", "setup.py", "pyproject.toml")
 T = TypeVar("T")
-LONGEST_RUN = 240.0  # s; a suite that hangs has noticed, too
+LONGEST_RUN = 600.0  # s; a suite that hangs has noticed, too
+LONGEST_UNHARMED = 3600.0  # builds and tests that do not hang: the machine may be busy
 
 
 class Outcome(NamedTuple):
@@ -66,7 +67,8 @@ class Workshop:
         if not any(file.startswith("src_cython/") for file in touched):
             self._restore_extension()
             return
-        done = self._run("setup.py", "-q", "build_ext", "--inplace", "--force")
+        argv = ("setup.py", "-q", "build_ext", "--inplace", "--force")
+        done = self._run(*argv, longest=LONGEST_UNHARMED)
         if done.returncode:
             raise RuntimeError(f"the mutant does not build:\n{done.stdout[-3000:]}")
 
@@ -76,7 +78,7 @@ class Workshop:
 
     def leave_out_failing(self, tests: Sequence[str]) -> None:
         """Run the tests without any mistake; those that fail prove nothing later."""
-        self.left_out = self._failing(tests)
+        self.left_out = self._failing(tests, longest=LONGEST_UNHARMED)
 
     def confirmed(self, tests: Sequence[str]) -> Outcome:
         """Return the first test that fails twice: once may be chance."""
@@ -88,23 +90,28 @@ class Workshop:
             chance += failing
         return Outcome(None, time.monotonic() - began)
 
-    def _failing(self, tests: Sequence[str], *more: str) -> list[str]:
+    def _failing(
+        self, tests: Sequence[str], *more: str, longest: float = LONGEST_RUN
+    ) -> list[str]:
         """Run tests as far as they exist; name those that fail, or how it ended."""
         there = [test for test in tests if (self.folder / test.split("::")[0]).exists()]
         if not there:
             return []
         options = ("-q", "--no-header", "-p", "no:cacheprovider", "--tb=no", "-rfE")
         try:
-            done = self._run("-m", "pytest", *options, *more, *there)
+            argv = ("-m", "pytest", *options, *more, *there)
+            done = self._run(*argv, longest=longest)
         except subprocess.TimeoutExpired:
-            return [f"no end after {LONGEST_RUN:.0f} s"]
+            return [f"no end after {longest:.0f} s"]
         if done.returncode == 0:
             return []
         named = re.findall(r"^(?:FAILED|ERROR) ([^\n]+?)(?: - .*)?$", done.stdout, re.M)
         # No name: a crash of the interpreter, or pytest itself at a loss.
         return named or [f"exit code {done.returncode}"]
 
-    def _run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def _run(
+        self, *arguments: str, longest: float = LONGEST_RUN
+    ) -> subprocess.CompletedProcess[str]:
         environment = {**os.environ, "PYTHONPATH": str(self.folder)}
         environment["FASTREDLOCK_DEBUG"] = "1"  # -O0: built in less time
         return subprocess.run(
@@ -114,7 +121,7 @@ class Workshop:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=LONGEST_RUN,
+            timeout=longest,
         )
 
 

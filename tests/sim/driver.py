@@ -4,17 +4,11 @@ What is mirrored is who calls the engine and when: one worker leads, the others 
 requests and wait, or lead in their turn; `close` waits for what is owed. Whatever is
 decided is decided by the engine. Where those files change, this one must. In a process
 that is sharing, the workers are tasks of one event loop: each takes what has come.
-
-What yields:
-
-    CHECKPOINT           between two lines; a pause or an exception may strike there
-    (WAIT, deadline_ns)  poll(2), to a time of this machine's clock
-    (MUTEX, 0)           until the round is finished, or nobody leads
+What its generators yield: see steps.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from fastredlock._core import (
@@ -31,17 +25,15 @@ from fastredlock._core import (
 )
 from fastredlock._locking.driver import CLOSE_WITHIN_NS
 
+from .steps import CHECKPOINT, MUTEX, WAIT, Steps
 from .world import FOREVER_NS, S
 
 if TYPE_CHECKING:
     from .process import Process
     from .worker import Worker
 
-CHECKPOINT = ("checkpoint", 0)
-WAIT, SLEEP, MUTEX = "wait", "sleep", "mutex"
 RUN, WITHDRAW, CLOSE = "run", "withdraw", "close"
 SLEEP_LIMIT_NS = S  # of one poll
-Steps = Iterator[tuple[str, int]]
 
 
 class Driver:
@@ -184,6 +176,7 @@ class Driver:
         deadline_ns = process.now_ns() + CLOSE_WITHIN_NS
         if engine.is_closed:
             return
+        process.judge.on_shut(process)
         by_hand_begin_close(engine, process.now_ns())
         while by_hand_awaits_replies(engine) and process.now_ns() < deadline_ns:
             yield from self._step(deadline_ns)

@@ -14,7 +14,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from .network import Connection, Path
-from .server import SETS_REFUSED, WRITES_REFUSED, Server
+from .replies import SETS_REFUSED, WRITES_REFUSED
+from .server import Server
 from .world import FOREVER_NS, MS, S, World
 
 if TYPE_CHECKING:
@@ -64,6 +65,8 @@ class Nemesis:
             self.world.at(when_ns, self._strike, fault)
 
     def _strike(self, fault: Callable[[], None]) -> None:
+        if self.world.now_ns >= self.until_ns:  # ended early
+            return
         self.strikes += 1
         fault()
         self._schedule(fault)
@@ -107,7 +110,7 @@ class Nemesis:
         path = self._path()
         path.delay_ns = self.world.random.choice(SLOW_NS)
         until_ns = self.world.now_ns + self._for_ns()
-        path.calm_from_ns = max(path.calm_from_ns, until_ns + 2 * path.delay_ns)
+        self._calm_later(path, max(until_ns, path.hole_until_ns))  # sent in a hole, too
         self.world.at(until_ns, self._quicken, path)
 
     def _quicken(self, path: Path) -> None:
@@ -121,8 +124,8 @@ class Nemesis:
         path.hole_until_ns = self.world.now_ns + self._for_ns()
         self._calm_later(path, path.hole_until_ns)
 
-    def _calm_later(self, path: Path, hole_until_ns: int) -> None:
-        arrives_ns = hole_until_ns + 2 * path.delay_ns
+    def _calm_later(self, path: Path, until_ns: int) -> None:
+        arrives_ns = until_ns + 2 * path.delay_ns
         path.calm_from_ns = max(path.calm_from_ns, arrives_ns)
 
     def _swallow(self) -> None:

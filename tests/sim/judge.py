@@ -36,7 +36,7 @@ from .question import (
     Question,
     question_of,
 )
-from .server import OK, ONE
+from .replies import OK, ONE
 from .world import FOREVER_NS, World
 
 if TYPE_CHECKING:
@@ -139,9 +139,11 @@ class Judge:
 
     # --- I2 ---------------------------------------------------------------------------
 
-    def on_round(self, process: Process, round: Round) -> None:
-        """A round begins."""
-        self.rounds.append((process, int(round.operation), round))
+    def on_round(self, process: Process, round: Round) -> int:
+        """A round begins; return its operation."""
+        operation = int(round.operation)
+        self.rounds.append((process, operation, round))
+        return operation
 
     def on_heard(
         self, process: Process, index: int, heard: list[tuple[Question, bytes]]
@@ -154,9 +156,9 @@ class Judge:
             else:
                 self._heard.setdefault(at, []).append(VOTE_OF.get(reply, FAILED))
 
-    def on_closed(self, process: Process, round: Round) -> None:
+    def on_closed(self, process: Process, operation: int, round: Round) -> None:
         """A round has its verdict."""
-        operation, is_won = int(round.operation), round.is_won
+        is_won = round.is_won
         self._check_votes(process, operation, round, is_over=False)
         if (
             operation != RELEASE
@@ -200,8 +202,11 @@ class Judge:
 
     def on_command(self, connection: Connection, words: object) -> Question | None:
         """A server is about to execute a command; return what it asks."""
-        if type(words) is not list or set(map(type, words)) != {bytes}:
+        if type(words) is not list or not words:
             self.fail("I2", f"server {connection.index} was sent {words!r}")
+        for word in words:  # type: ignore[attr-defined]  # it is a list
+            if type(word) is not bytes:
+                self.fail("I2", f"server {connection.index} was sent {words!r}")
         return question_of(words)  # type: ignore[arg-type]  # checked above
 
     def on_executed(
@@ -250,13 +255,16 @@ class Judge:
             self.ended[token] = Ended(process, how, is_undone, self.world.now_ns)
 
     def on_close(self, process: Process) -> None:
-        """A process closes its client: what is under way is to be undone."""
+        """A process closes its client."""
         process.closed_ns = now_ns = self.world.now_ns
         process.well_at_close = {
             index
             for index, path in enumerate(process.paths)
             if process.is_well_with(index) < now_ns - 10 * path.delay_ns - CALM_NS
         }
+
+    def on_shut(self, process: Process) -> None:
+        """A close takes effect: acquires that are under way now will be undone."""
         for worker in process.workers:
             round = worker.round
             if round is None or worker.is_done or int(round.operation) != ACQUIRE:

@@ -39,14 +39,16 @@ class Orphans:
     def look(self) -> None:
         """Look now, and again later."""
         self.looks += 1
-        for server in self._judge.servers:
+        judge = self._judge
+        for server in judge.servers:
             if server.calm_from_ns > self._world.now_ns:
                 continue
-            for key in [key for key in server.keys if key not in self._judge.unseen]:
+            for key in tuple(server.keys):
+                if key in judge.unseen:
+                    continue
                 token = server.token_at(key)
-                ended = None if token is None else self._judge.ended.get(token)
-                if token is not None and ended is not None:
-                    self._judge_key(server, token, ended)
+                if token is not None and token in judge.ended:
+                    self._judge_key(server, token, judge.ended[token])
         self._world.at(self._world.now_ns + LOOK_NS, self.look)
 
     def _judge_key(self, server: Server, token: bytes, ended: Ended) -> None:

@@ -7,6 +7,7 @@ and the server then drops what it has not executed.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from fastredlock import Retry
@@ -23,8 +24,9 @@ from fastredlock._core import (
 from fastredlock._options import scripts
 from fastredlock._options.settings import Settings
 
-from .driver import WAIT, Driver, Steps
+from .driver import Driver
 from .network import Connection, Path
+from .steps import WAIT, Steps
 from .world import FOREVER_NS, Clock, World
 
 if TYPE_CHECKING:
@@ -100,12 +102,12 @@ class Process:
 
     def run(self, round: Round) -> Steps:
         """Run a round until it is closed; a lost one is rolled back."""
-        self.judge.on_round(self, round)
+        operation = self.judge.on_round(self, round)
         if self.running is None:
             raise RuntimeError("a round without a worker")
         called_ns, paused_ns = self.world.now_ns, self.paused_until_ns
         yield from self._driver.run(self.running, round)
-        self.judge.on_closed(self, round)
+        self.judge.on_closed(self, operation, round)
         if paused_ns == self.paused_until_ns:
             limit_ns = self.settings.connect_timeout_ns + 2 * round.terms.timeout_ns
             self.judge.on_returned(self, self.world.now_ns - called_ns, limit_ns)
@@ -242,6 +244,7 @@ class Process:
         self.readable = 0
 
 
+@cache
 def new_settings(count: int, **options: Any) -> Settings:
     """Make the shipped settings for so many masters that no socket will ever reach."""
     masters = [(f"m{index}", 6379) for index in range(count)]

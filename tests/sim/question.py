@@ -8,7 +8,7 @@ from __future__ import annotations
 from fastredlock._core import Operation, Vote
 from fastredlock._options import scripts
 
-from .server import NIL, OK, ONE, ZERO, keys_and_arguments
+from .replies import NIL, OK, ONE, ZERO
 
 ACQUIRE, EXTEND = int(Operation.ACQUIRE), int(Operation.EXTEND)
 RELEASE = int(Operation.RELEASE)
@@ -38,6 +38,6 @@ def question_of(words: list[bytes]) -> Question | None:
     if name == b"EVALSHA" or name == b"EVAL":
         operation = SCRIPT_OF.get(words[1])
         if operation is not None:
-            _, (token, *ttl) = keys_and_arguments(words)
-            return operation, token, int(ttl[0]) if ttl else 0
+            first = 3 + int(words[2])  # the first word behind the keys
+            return operation, words[first], int(words[-1]) if words[first + 1 :] else 0
     return None

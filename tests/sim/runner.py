@@ -16,10 +16,12 @@ from collections import Counter
 from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple
 
-from .schedule import Schedule
+from .schedule import Outcome, Schedule
 
-LONGEST_S = 60  # real seconds; a schedule takes some 20 ms
+LONGEST_S = 60  # of a processor; a schedule takes some 20 ms
+LONGEST_REAL_S = 900  # where it does not even run; the machine may be busy
 SEEDS_AT_ONCE = 64
+COLLECT_EVERY = 16  # seeds
 PROGRESS_EVERY_S = 10.0
 
 
@@ -39,17 +41,19 @@ class Tally:
 
     def __init__(self) -> None:
         self.began = time.monotonic()
-        self.schedules = self.events = self.leases = 0
+        self.schedules = self.events = self.leases = self.digest = 0
         self.excuses: Counter[str] = Counter()
         self.violations: list[tuple[int, str]] = []
 
-    def add(self, done: Tally) -> None:
-        """Add what a process did."""
-        self.schedules += done.schedules
-        self.events += done.events
-        self.leases += done.leases
-        self.excuses += done.excuses
-        self.violations += done.violations
+    def add(self, outcome: Outcome) -> None:
+        """Add what a schedule came to."""
+        self.schedules += 1
+        self.events += outcome.events
+        self.leases += outcome.leases
+        self.digest = (self.digest + outcome.digest) % (1 << 64)
+        self.excuses.update(dict(outcome.excuses))
+        if outcome.violation:
+            self.violations.append((outcome.seed, outcome.violation))
 
     def text(self) -> str:
         """Return `N schedules, M violations, T s`."""
@@ -88,23 +92,15 @@ def work(pipe: Connection, broken: frozenset[str]) -> None:
     """Run shares of seeds until there are no more; the body of a process."""
     logging.disable(logging.WARNING)  # of masters in even numbers
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    gc.disable()  # a tenth of the time; by hand after each share
+    gc.disable()  # a tenth of the time; by hand now and then
+    gc.freeze()
     while share := pipe.recv():
         for seed in range(*share):
-            pipe.send(seed)
-            pipe.send(tally_of(seed, broken))
-        gc.collect()
+            signal.setitimer(signal.ITIMER_PROF, LONGEST_S)  # SIGPROF ends us
+            pipe.send(Schedule(seed, broken).run())
+            if seed % COLLECT_EVERY == 0:
+                gc.collect()
         pipe.send(None)
-
-
-def tally_of(seed: int, broken: frozenset[str]) -> Tally:
-    """Run one schedule."""
-    outcome, tally = Schedule(seed, broken).run(), Tally()
-    tally.schedules, tally.events, tally.leases = 1, outcome.events, outcome.leases
-    tally.excuses.update(dict(outcome.excuses))
-    if outcome.violation:
-        tally.violations.append((seed, outcome.violation))
-    return tally
 
 
 def run(plan: Plan) -> Tally:
@@ -151,37 +147,39 @@ def listen(job: Job, total: Tally, plan: Plan) -> bool:
     """Take what a job has to say; return whether it has done its share."""
     job.heard = time.monotonic()
     try:
-        said = job.pipe.recv()
+        outcome = job.pipe.recv()
     except EOFError:
-        said = died(job)
-    if isinstance(said, int):
-        job.seed = said
-    elif said is not None:
-        total.add(said)
-        for seed, violation in said.violations:
-            show(seed, violation, plan)
-    return said is None
+        outcome = died(job)
+    if outcome is None:
+        return True
+    total.add(outcome)
+    if outcome.violation:
+        show(outcome.seed, outcome.violation, plan)
+    if job.heard:
+        job.seed += 1
+    return False
 
 
-def died(job: Job) -> Tally:
+def died(job: Job) -> Outcome:
     """Return the violation of a process that is gone: it crashed in C."""
     job.process.join()
-    tally = Tally()
     code = job.process.exitcode
-    tally.violations.append((job.seed, f"the process ended with exit code {code}"))
+    text = f"the process ended with exit code {code}"
+    if code == -signal.SIGPROF:
+        text = f"stands still: no end after {LONGEST_S} s of a processor"
     job.heard = 0.0  # replaced like a stuck one, without another word
-    return tally
+    return Outcome(job.seed, 0, 0, 0, 0, 0, (), text)
 
 
 def is_stuck(job: Job) -> bool:
     """Whether a schedule has been running for too long, or its process is gone."""
-    return time.monotonic() - job.heard > LONGEST_S
+    return not job.heard or time.monotonic() - job.heard > LONGEST_REAL_S
 
 
 def replaced(job: Job, total: Tally, plan: Plan) -> Job:
     """End a job that stands still; give the rest of its share to another."""
     if job.heard:
-        text = f"stands still: no end after {LONGEST_S} s of real time"
+        text = f"stands still: no end after {LONGEST_REAL_S} s of real time"
         total.violations.append((job.seed, text))
         total.schedules += 1
         show(job.seed, text, plan)

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from .driver import SLEEP
 from .judge import Judge, Violation
 from .lease import SimLease
 from .network import Path
 from .process import Process, new_settings
 from .server import Server
+from .steps import SLEEP
 from .worker import Habits, Worker
 from .world import EPOCH_NS, MS, Clock, S, World
 

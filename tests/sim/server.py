@@ -16,34 +16,29 @@ from hiredis import Reader
 
 from fastredlock._options import scripts
 
-from .world import FOREVER_NS, MS, Clock, S, World
+from .replies import (
+    NIL,
+    NOSCRIPT,
+    OK,
+    ONE,
+    WRITES_REFUSED,
+    ZERO,
+    bulk,
+    keys_and_arguments,
+)
+from .world import FOREVER_NS, Clock, S, World
 
 if TYPE_CHECKING:
     from .judge import Judge
     from .network import Connection
 
-OK, NIL, ONE, ZERO = b"+OK\r\n", b"$-1\r\n", b":1\r\n", b":0\r\n"
-NOSCRIPT = b"-NOSCRIPT No matching script. Please use EVAL.\r\n"
-WRITES_REFUSED = b"-MISCONF Redis is configured to save RDB snapshots\r\n"
-SETS_REFUSED = b"-OOM command not allowed when used memory > 'maxmemory'.\r\n"
 INCOMPLETE = object()
-
-
-def bulk(data: bytes) -> bytes:
-    """Encode a bulk string."""
-    return b"$%d\r\n%b\r\n" % (len(data), data)
 
 
 @cache
 def digest_of(source: bytes) -> bytes:
     """Return the SHA1 of a script, in hex."""
     return sha1(source).hexdigest().encode()
-
-
-def keys_and_arguments(words: list[bytes]) -> tuple[list[bytes], list[bytes]]:
-    """Take an EVAL or EVALSHA apart: its keys, then its token, and a ttl if any."""
-    first = 3 + int(words[2])
-    return words[3:first], words[first:]
 
 
 class Server:
@@ -75,7 +70,7 @@ class Server:
 
     def wall_ms(self) -> int:
         """Read the wall clock, by which keys expire."""
-        return self.clock.read(self.world.now_ns) // MS
+        return self.clock.read(self.world.now_ns) // 1_000_000
 
     def start(self) -> None:
         """Begin a process: new run_id, no scripts."""

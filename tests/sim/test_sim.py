@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from .compiled import folder_of_build
 from .faults import ASSUMPTIONS
 from .scenarios import (
     a_stopped_server_wakes_up,
@@ -65,6 +66,18 @@ def test_schedule_when_run_again_then_is_the_same_event_by_event(seed: int) -> N
     first.world.log, second.world.log = [], []
     assert first.run() == second.run()
     assert first.world.log == second.world.log
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not folder_of_build().exists(), reason="compiled by hand only")
+def test_compiled_simulator_when_given_the_same_seeds_then_runs_the_same() -> None:
+    argv = [sys.executable, "-m", "tests.sim", "--count", "40"]
+    told = [
+        subprocess.run([*argv, *more], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+        for more in ((), ("--compiled",))
+    ]
+    digests = [run.stdout.partition("digest ")[2].split()[0] for run in told]
+    assert digests[0] == digests[1]
 
 
 def test_schedules_when_seeds_differ_then_differ() -> None:

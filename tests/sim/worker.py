@@ -23,9 +23,9 @@ from fastredlock.errors import (
     ValidityExhaustedError,
 )
 
-from .driver import CHECKPOINT, MUTEX, SLEEP, WAIT
 from .lease import SimLease
 from .process import Process
+from .steps import CHECKPOINT, MUTEX, SLEEP, WAIT
 from .world import MS, S
 
 LONGEST_REST_NS = 10 * S  # for which a lease is held when the time is over

@@ -1,4 +1,4 @@
-"""Virtual time: a heap of events, one seeded source of chance, clocks that differ.
+"""Virtual time: a list of events, one seeded source of chance, clocks that differ.
 
 Everything that happens is an event at an int64 of true nanoseconds. Nothing here or
 above reads a real clock or draws from anything but `World.random`, so one seed is one
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from heapq import heappop, heappush
 from typing import Any
 
 MS = 1_000_000
@@ -22,39 +21,64 @@ FOREVER_NS = 1 << 62
 class World:
     """Run events in the order of their times; equal times in the order of making."""
 
-    __slots__ = ("_heap", "_made", "fraction", "log", "now_ns", "random")
+    __slots__ = ("_agenda", "_made", "fraction", "log", "now_ns", "random")
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.fraction = self.random.random
         self.now_ns = 0
         self.log: list[str] | None = None  # a list: keep the story
-        self._heap: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
+        # What is to come, the next event last; equal times in the order of making.
+        self._agenda: list[tuple[int, Callable[..., None], Any]] = []
         self._made = 0
 
     @property
     def events(self) -> int:
         """How many events there were."""
-        return self._made - len(self._heap)
+        return self._made - len(self._agenda)
 
     @property
     def digest(self) -> int:
         """A checksum: all that happens draws, or makes events."""
         return hash((self.random.getstate()[1], self._made, self.now_ns))
 
-    def at(self, when_ns: int, action: Callable[..., None], *arguments: Any) -> None:
+    def at(
+        self, when_ns: int, action: Callable[..., None], argument: Any = None
+    ) -> None:
         """Do something at a true time, not before now."""
-        self._made = made = self._made + 1
+        self._made += 1
         if when_ns < self.now_ns:
             when_ns = self.now_ns
-        heappush(self._heap, (when_ns, made, action, arguments))
+        agenda, low, high = self._agenda, 0, len(self._agenda)
+        while low < high:
+            middle = (low + high) // 2
+            entry = agenda[middle]
+            if entry[0] > when_ns:
+                low = middle + 1
+            else:
+                high = middle
+        agenda.insert(low, (when_ns, action, argument))
 
-    def run(self, until_ns: int) -> None:
-        """Let time pass up to a true time, and no further."""
-        heap = self._heap
-        while heap and heap[0][0] <= until_ns:
-            self.now_ns, _, action, arguments = heappop(heap)
-            action(*arguments)
+    def run(self, until_ns: int, until_made: int = FOREVER_NS) -> None:
+        """Let time pass up to a true time, and no further.
+
+        It ends earlier when more events than `until_made` have been made since it all
+        began.
+        """
+        agenda = self._agenda
+        while agenda:
+            entry = agenda[-1]
+            when_ns = entry[0]
+            if when_ns > until_ns:
+                break
+            if self._made > until_made:
+                return
+            agenda.pop()
+            self.now_ns = when_ns
+            if entry[2] is None:
+                entry[1]()
+            else:
+                entry[1](entry[2])
         self.now_ns = until_ns
 
     def tell(self, text: str) -> None:
@@ -83,7 +107,7 @@ class Clock:
 
     def read(self, true_ns: int) -> int:
         """Return what it shows at a true time."""
-        return self.origin_ns + true_ns * (PPM + self.rate_ppm) // PPM
+        return self.origin_ns + true_ns * (1_000_000 + self.rate_ppm) // 1_000_000
 
     def true_at(self, shown_ns: int) -> int:
         """Return the first true time at which it shows this or more."""

@@ -1,0 +1,7 @@
+# Types for the compiled simulator, see compiled.py.
+
+cimport cython
+
+
+@cython.locals(first=cython.Py_ssize_t)
+cpdef question_of(list words)
