@@ -32,7 +32,9 @@ if TYPE_CHECKING:
     from .._options.endpoint import Endpoint
     from .._options.settings import Settings
 
-CLOSE_WITHIN_NS = 100_000_000  # for which close() waits for the last releases
+# For which close() waits where a master is silent. On two cores with ten processes,
+# servers stood still for 0.1 s in 1 % of closes, and 900 keys then stood for their ttl.
+CLOSE_WITHIN_NS = 250_000_000
 CLOSED = "this FastRedlock is closed"
 REPORT = "please report this"
 
