@@ -150,8 +150,10 @@ cdef int engine_take_requests(Engine self) except -1:
 
 cdef int engine_take_request(Engine self, Request request) except -1:
     if request.kind == REQUEST_CLOSE:
-        engine_shut(self, request.timeout_ns)
-        word_tell(self.crowd.word, request)
+        try:
+            engine_shut(self, request.timeout_ns)
+        finally:      # a leader's greenlet may be killed in there: closed it is
+            word_tell(self.crowd.word, request)
     elif request.kind == REQUEST_WITHDRAW:
         engine_withdraw_work(self, request.work, clock_ns())
         engine_open_carried(self, clock_ns())
