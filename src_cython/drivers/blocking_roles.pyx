@@ -127,8 +127,10 @@ cdef int blocking_take_followers(Engine self) except -1:
 
 cdef int blocking_take_follower(Engine self, Follower follower) except -1:
     if follower.kind == FOLLOWER_CLOSE:
-        engine_shut_down(self, follower.timeout_ns)
-        wakeups_add(self.leadership.wakeups, follower)
+        try:
+            engine_shut_down(self, follower.timeout_ns)
+        finally:      # a leader's greenlet may be killed in there: closed it is
+            wakeups_add(self.leadership.wakeups, follower)
     elif follower.kind == FOLLOWER_WITHDRAW:
         engine_withdraw_work(self, follower.work, clock_ns())
         engine_open_deferred(self, clock_ns())

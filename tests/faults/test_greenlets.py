@@ -34,6 +34,7 @@ def run(library: str, program: str) -> None:
         "exclude",
         "stay_awake",
         "give_up",
+        "close_while_the_leader_is_killed",
         "release_in_the_hub",
         "run_threads_too",
         "use_compat",

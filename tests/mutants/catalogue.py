@@ -1192,4 +1192,17 @@ for _, key in ipairs(KEYS) do redis""",
         ),
         ("tests/faults/test_tls_interrupts.py",),
     ),
+    Mutant(
+        "close() goes on for ever where its leader is killed",
+        (
+            Edit(
+                "src_cython/drivers/blocking_roles.pyx",
+                "        finally:      # a leader's greenlet may be killed in there",
+                "        except OSError:\n"
+                "            raise\n"
+                "        else:      # a leader's greenlet may be killed in there",
+            ),
+        ),
+        ("tests/faults/test_greenlets.py",),
+    ),
 )

@@ -172,14 +172,16 @@ class Driver:
             self._elect()
 
     def _shut(self) -> Steps:
-        process, engine = self._process, self._engine
+        process, engine, closer = self._process, self._engine, self._process.running
         deadline_ns = process.now_ns() + CLOSE_WITHIN_NS
-        if engine.is_closed:
+        if engine.is_closed or closer is None:
             return
         process.judge.on_shut(process)
         by_hand_begin_close(engine, process.now_ns())
+        closer.is_shielded = True  # engine_settle looks at no signals
         while by_hand_awaits_replies(engine) and process.now_ns() < deadline_ns:
             yield from self._step(deadline_ns)
+        closer.is_shielded = False
         by_hand_end_close(engine, process.now_ns())
         process.drop_connections()
         self._wake_answered()

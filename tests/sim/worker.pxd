@@ -12,7 +12,7 @@ cdef class Worker:
     cdef public object habits, round, _steps
     cdef public long long until_ns
     cdef public str awaits
-    cdef public bint is_done
+    cdef public bint is_done, is_shielded
     cdef long long _turn, _deadline_ns, _timer_ns, _cancel_in
     cdef object _shown_ns
 

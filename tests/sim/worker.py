@@ -61,6 +61,7 @@ class Worker:
         self.awaits = ""
         self.round: Round | None = None  # which it waits for
         self.is_done = False
+        self.is_shielded = False  # an interrupt is for later
         self._turn = 0  # which wake-up is the valid one
         self._deadline_ns = self._shown_ns = 0  # of its wait: true, and by its clock
         self._timer_ns = 0  # when its timer goes off; 0: not set
@@ -104,6 +105,8 @@ class Worker:
         process.running = self
         while True:
             self._cancel_in -= 1
+            if self._cancel_in == 0 and self.is_shielded:
+                self._cancel_in = 1
             try:
                 if self._cancel_in == 0:
                     kind, ns = self._steps.throw(Cancelled())  # type: ignore[attr-defined]

@@ -12,7 +12,7 @@ cdef class World:
 
     @cython.locals(
         agenda=list, entry=tuple, low=cython.Py_ssize_t, high=cython.Py_ssize_t,
-        middle=cython.Py_ssize_t,
+        middle=cython.Py_ssize_t, other_ns=cython.longlong,
     )
     cpdef at(self, long long when_ns, action, argument=*)
 

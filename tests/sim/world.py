@@ -53,7 +53,8 @@ class World:
         while low < high:
             middle = (low + high) // 2
             entry = agenda[middle]
-            if entry[0] > when_ns:
+            other_ns = entry[0]
+            if other_ns > when_ns:
                 low = middle + 1
             else:
                 high = middle

@@ -215,6 +215,35 @@ def give_up(masters: LocalMasters) -> None:
     locks.close()
 
 
+def close_while_the_leader_is_killed(masters: LocalMasters) -> None:
+    """Kill the greenlet that leads, and closes for another: that one returns."""
+    locks = fastredlock.FastRedlock(masters.urls, round_timeout=5)
+    locks.connect()
+    for i in range(5):
+        masters.pause(i)
+    ended: list[str] = []
+
+    def lead() -> None:
+        try:
+            locks.acquire(KEY)
+        except BaseException as error:
+            ended.append(type(error).__name__)
+
+    def close() -> None:
+        locks.close()
+        ended.append("closed")
+
+    leader = spawn(lead)
+    time.sleep(0.02)
+    spawn(close)
+    time.sleep(0.02)  # the leader has taken the request, and waits for replies
+    kill(leader)
+    wait_until(lambda: len(ended) == 2)
+    assert "closed" in ended, ended
+    for i in range(5):
+        masters.resume(i)
+
+
 def release_in_the_hub(masters: LocalMasters) -> None:
     """Release in a callback of the hub while a greenlet leads, and waits."""
     locks = fastredlock.FastRedlock(masters.urls, round_timeout=5)
