@@ -164,8 +164,8 @@ class FastRedlock(BaseLocks):
     async def close(self) -> None:
         """Close all connections; waits for releases not yet confirmed.
 
-        For 0.1 s where a master is silent. Acquires of other tasks end unreachable, and
-        are rolled back. Leases are not released: release them first. A release that
+        For 0.25 s where a master is silent. Acquires of other tasks end unreachable,
+        and are rolled back. Leases are not released: release them first. A release that
         comes later opens connections of its own for it; every other call raises
         FastRedlockError then.
         """

@@ -9,11 +9,12 @@ from .._reports.health import MasterHealth, health_of
 from .._reports.stats import Stats
 from .._reports.votes import Resource, connection_votes
 from ..errors import QuorumUnreachableError
+from .driver import refuse_pickling
 
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any, Concatenate, NoReturn, ParamSpec
+    from typing import Any, Concatenate, ParamSpec
 
     from .driver import BaseDriver
 
@@ -26,10 +27,14 @@ INSPECT = int(Operation.INSPECT)
 def with_options_of(
     init: Init[Options],
 ) -> Callable[[Callable[..., None]], Init[Options]]:
-    """Return a decorator: the function has the options of `init`, in help() as well."""
+    """Return a decorator: the function has the options of `init`, in help() as well.
+
+    Their types too, which dependency injection reads by `typing.get_type_hints`.
+    """
 
     def with_options(function: Callable[..., None]) -> Init[Options]:
         function.__wrapped__ = init  # type: ignore[attr-defined]
+        function.__annotations__ = init.__annotations__
         return function
 
     return with_options
@@ -55,11 +60,7 @@ class BaseLocks:
         """Return the counters since this FastRedlock was made; does not block."""
         return Stats.of(self._driver.engine)
 
-    def __reduce__(self) -> NoReturn:
-        raise TypeError(
-            "a FastRedlock cannot be pickled: make one in each process, and pass "
-            "lease.token to adopt() there"
-        )
+    __reduce__ = refuse_pickling
 
     def __repr__(self) -> str:
         return f"<FastRedlock {', '.join(self._driver.engine.master_names)}>"

@@ -25,7 +25,7 @@ from ..errors import FastRedlockError, InternalError
 
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, NoReturn
 
     from .. import _core
     from .._core import Batch, Round
@@ -37,6 +37,17 @@ if TYPE_CHECKING:
 CLOSE_WITHIN_NS = 250_000_000
 CLOSED = "this FastRedlock is closed"
 REPORT = "please report this"
+
+
+def refuse_pickling(self: object) -> NoReturn:
+    """Raise the error of pickling or copying a FastRedlock, or anything that needs it.
+
+    The `__reduce__` of both, for a lease is pickled with its driver.
+    """
+    raise TypeError(
+        "a FastRedlock cannot be pickled: make one in each process, and pass "
+        "lease.token to adopt() there"
+    )
 
 
 class BaseDriver:
@@ -54,6 +65,8 @@ class BaseDriver:
         self.settings = settings
         self.engine = new_engine(settings)
         self.warned = 0  # how many of the engine's warnings have been logged
+
+    __reduce__ = refuse_pickling
 
     def log_warnings(self) -> None:
         """Log the engine's warnings that have not been logged."""

@@ -117,8 +117,9 @@ class LoopDriver(BaseDriver):
 
     def __del__(self) -> None:
         # No lease and no call needs it any more. Any thread may come here, and only the
-        # loop's own may change the descriptors that the loop watches.
-        current = self.current
+        # loop's own may change the descriptors that the loop watches. Without the
+        # attribute where a signal came before the first line of __init__.
+        current = getattr(self, "current", None)
         if current is None:
             return
         if current.is_over():

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from fastredlock import QuorumUnreachableError
+from fastredlock._locking.loop_driver import LoopDriver
 from fastredlock.asyncio import FastRedlock
 from fastredlock.testing import LocalMasters
 from tests.support.awaited import LOOPS, run_on
@@ -69,6 +70,15 @@ def test_descriptors_when_dropped_by_another_thread_then_none_is_left(
         assert open_files() == before
 
     run_on(kind, main())
+
+
+@pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
+def test_driver_when_interrupted_before_its_first_line_then_is_dropped_silently() -> (
+    None
+):
+    # As a signal leaves one: made, and not yet initialised.
+    LoopDriver.__new__(LoopDriver)
+    gc.collect()
 
 
 def test_descriptors_when_the_loop_is_closed_and_it_is_dropped_then_none_is_left(

@@ -61,7 +61,7 @@ ARROWS: dict[str, set[str]] = {
         "_options.keys",
     },
     "_locking.base": {
-        *("_core", "_options.keys", "_options.settings"),
+        *("_core", "_locking.driver", "_options.keys", "_options.settings"),
         *("_reports.health", "_reports.stats", *BASE),
     },
     "client": {

@@ -4,16 +4,20 @@ The default ttl of 10 s is valid for 9.898 s from the opening of its round on; a
 of `ScriptedLocks` takes 3 ms.
 """
 
+import copy
 import pickle
-from typing import NoReturn
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 import pytest
 
-from fastredlock import LeaseLostError, ReleaseStatus
+from fastredlock import FastRedlock, LeaseLostError, ReleaseStatus
+from fastredlock import asyncio as awaitable
 from fastredlock._core import Operation
 from fastredlock._locking.driver import Driver
 from tests.support.leases import GONE, RELEASED, VALIDITY_NS, seconds, taken
 from tests.support.rounds import MS, S, ScriptedLocks, cast, new_engine
+from tests.support.settings import MASTERS
 
 UNKNOWN = ReleaseStatus.UNKNOWN
 
@@ -248,9 +252,15 @@ def test_repr_of_a_lease_shows_its_state_and_no_token() -> None:
     assert repr(lease) == "<Lease 'orders:42', released>"
 
 
-def test_lease_cannot_be_pickled_and_says_what_to_do() -> None:
-    with pytest.raises(TypeError, match="adopt"):
-        pickle.dumps(taken(ScriptedLocks("GG.")))
+@pytest.mark.parametrize("copied", [pickle.dumps, copy.deepcopy])
+@pytest.mark.parametrize("face", [FastRedlock, awaitable.FastRedlock])
+def test_lease_cannot_be_pickled_and_says_what_to_do(
+    face: type[Any], copied: Callable[[object], object]
+) -> None:
+    locks = face(MASTERS)
+    for one in (locks, locks.adopt("orders:42", "a token"), locks.lock("orders:42")):
+        with pytest.raises(TypeError, match=r"lease\.token to adopt"):
+            copied(one)
 
 
 # ---- the fake

@@ -2,13 +2,15 @@
 
 import re
 from collections.abc import Callable
-from typing import Any
+from inspect import signature
+from typing import Any, get_type_hints
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fastredlock import NO_EXPIRY, ConfigurationError, FastRedlock, FastRedlockError
+from fastredlock import asyncio as awaitable
 from fastredlock._core import MasterState
 from fastredlock._options.keys import encode_resource
 from fastredlock._options.settings import timeout_to_ns
@@ -148,6 +150,14 @@ def test_odd_number_of_masters_logs_nothing(
 ) -> None:
     FastRedlock([("master", port) for port in range(1, count + 1)])
     assert caplog.records == []
+
+
+@pytest.mark.parametrize("face", [FastRedlock, awaitable.FastRedlock])
+def test_options_show_their_names_and_types_on_the_class(face: type) -> None:
+    # help() and editors read the one, dependency injection the other.
+    names = [*signature(face).parameters]
+    assert names[:3] == ["masters", "resource", "ttl"]
+    assert [*get_type_hints(face.__init__)] == [*names, "return"]
 
 
 def test_good_options_touch_nothing_either() -> None:
