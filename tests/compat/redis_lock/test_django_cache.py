@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, cast
 
 import pytest
@@ -33,11 +34,20 @@ def cache_of(module: str, url: str, **options: Any) -> Any:
     return CacheHandler({"default": settings})["default"]
 
 
+@contextmanager
+def opened(module: str, url: str) -> Iterator[Any]:
+    """Make a cache whose connections are closed at the end of the block."""
+    made = cache_of(module, url)
+    try:
+        yield made
+    finally:
+        made.client.get_client().connection_pool.disconnect()
+
+
 @pytest.fixture(params=MODULES, ids=["theirs", "ours"])
 def cache(request: pytest.FixtureRequest, urls: list[str]) -> Iterator[Any]:
-    made = cache_of(request.param, urls[0])
-    yield made
-    made.client.get_client().connection_pool.disconnect()
+    with opened(request.param, urls[0]) as made:
+        yield made
 
 
 @pytest.fixture
@@ -121,8 +131,9 @@ def test_client_class_without_a_raw_client_is_refused(
 
 
 def test_locks_of_both_libraries_exclude_each_other(urls: list[str]) -> None:
-    first, second = (cache_of(module, urls[0]) for module in MODULES)
-    with first.lock("a"):
-        assert not second.lock("a").acquire(blocking=False)
-    with second.lock("a"):
-        assert not first.lock("a").acquire(blocking=False)
+    theirs, ours = MODULES
+    with opened(theirs, urls[0]) as first, opened(ours, urls[0]) as second:
+        with first.lock("a"):
+            assert not second.lock("a").acquire(blocking=False)
+        with second.lock("a"):
+            assert not first.lock("a").acquire(blocking=False)

@@ -88,11 +88,12 @@ def test_waiter_without_expire_outlives_a_holder_that_died(
 def test_wait_longer_than_the_client_waits_for_a_reply_is_no_error(
     better: ModuleType, urls: list[str], server: redis.Redis
 ) -> None:
-    client = impatient(urls[0], socket_timeout=0.2)
     server.set(LOCK, "another")
-    with later(0.5, lambda: better.Lock(client, KEY).reset()):
+    with (
+        impatient(urls[0], socket_timeout=0.2) as client,
+        later(0.5, lambda: better.Lock(client, KEY).reset()),
+    ):
         assert better.Lock(client, KEY).acquire() is True
-    client.close()
 
 
 @pytest.mark.parametrize("expire", [0.5, 0.999])
@@ -132,13 +133,12 @@ def test_forked_child_does_not_hold_what_its_parent_holds(
 def test_server_that_is_down_is_a_connection_error(
     module: ModuleType, masters: LocalMasters
 ) -> None:
-    client = impatient(masters.urls[0])
-    lock = module.Lock(client, KEY)
-    masters.stop(0)
-    for call in (lock.acquire, lock.release, lock.locked):
-        with pytest.raises(redis.ConnectionError):
-            call()
-    client.close()
+    with impatient(masters.urls[0]) as client:
+        lock = module.Lock(client, KEY)
+        masters.stop(0)
+        for call in (lock.acquire, lock.release, lock.locked):
+            with pytest.raises(redis.ConnectionError):
+                call()
 
 
 @pytest.mark.parametrize("given", [None, "mine"])
@@ -147,14 +147,13 @@ def test_own_id_is_not_used_again_after_a_try_without_an_answer(
     masters: LocalMasters, given: str | None
 ) -> None:
     """The roll-back of that try may arrive late: it must not meet the next key."""
-    client = impatient(masters.urls[0])
-    lock = ours.Lock(client, KEY, id=given)
-    before = lock.id
-    masters.stop(0)
-    with pytest.raises(redis.ConnectionError):
-        lock.acquire()
-    assert (lock.id == before) == (given is not None)
-    client.close()
+    with impatient(masters.urls[0]) as client:
+        lock = ours.Lock(client, KEY, id=given)
+        before = lock.id
+        masters.stop(0)
+        with pytest.raises(redis.ConnectionError):
+            lock.acquire()
+        assert (lock.id == before) == (given is not None)
 
 
 def test_lock_for_every_use_opens_one_connection(

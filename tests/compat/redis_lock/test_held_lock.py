@@ -187,14 +187,14 @@ def test_renewal_goes_on_after_an_error(
     better: ModuleType, masters: LocalMasters
 ) -> None:
     """Theirs ends at the first error, and says so nowhere."""
-    client = impatient(masters.urls[0], socket_timeout=0.1)
-    raw = impatient(masters.urls[0], protocol=2)
-    with hasty(better, client) as lock:
+    with (
+        impatient(masters.urls[0], socket_timeout=0.1) as client,
+        impatient(masters.urls[0], protocol=2) as raw,
+        hasty(better, client) as lock,
+    ):
         masters.pause(0)
         time.sleep(0.5)
         masters.resume(0)
         raw.pexpire(LOCK, 900)
         time.sleep(1.2)
         assert raw.get(LOCK) == lock.id.encode()
-    client.close()
-    raw.close()

@@ -1,15 +1,12 @@
-"""The two modules, and clients and values of their masters."""
+"""The two modules, and the type of what makes clients for them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
 PAIR = ("redlock", "fastredlock.compat.redlock")
 TTL = 10_000  # ms
 
-
-def impatient(urls: list[str]) -> list[redis.Redis]:
-    """Return clients that do not try again for seconds, as theirs would."""
-    return [redis.Redis.from_url(url, retry=Retry(NoBackoff(), 0)) for url in urls]
+Impatient = Callable[[list[str]], list[redis.Redis]]  # fixture impatient

@@ -13,7 +13,7 @@ import pytest
 import redis
 
 from fastredlock.testing import LocalMasters
-from tests.compat.redlock.face import PAIR, TTL, impatient
+from tests.compat.redlock.face import PAIR, TTL, Impatient
 from tests.support.keys import KEY
 from tests.support.proxy import Proxy
 from tests.support.threads import in_threads
@@ -28,7 +28,7 @@ better = not_copied(*PAIR)
 
 
 def test_quorum_is_a_lock_although_another_server_is_down(
-    better: ModuleType, masters: LocalMasters
+    better: ModuleType, masters: LocalMasters, impatient: Impatient
 ) -> None:
     manager = better.Redlock(impatient(masters.urls))
     masters.stop(4)
@@ -38,8 +38,10 @@ def test_quorum_is_a_lock_although_another_server_is_down(
     assert manager.lock(KEY, TTL)
 
 
-def test_no_delay_after_the_last_try(better: ModuleType, urls: list[str]) -> None:
-    manager = better.Redlock(urls, retry_count=1, retry_delay=1)
+def test_no_delay_after_the_last_try(
+    better: ModuleType, clients: list[redis.Redis]
+) -> None:
+    manager = better.Redlock(clients, retry_count=1, retry_delay=1)
     assert manager.lock(KEY, TTL)
     with stopwatch() as elapsed:
         assert manager.lock(KEY, TTL) is False
@@ -73,9 +75,9 @@ def test_key_cannot_be_predicted_from_the_seed_of_random(
 
 
 def test_validity_when_the_wall_clock_is_set_back_then_is_not_longer_than_the_ttl(
-    better: ModuleType, urls: list[str], monkeypatch: pytest.MonkeyPatch
+    better: ModuleType, clients: list[redis.Redis], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    manager = better.Redlock(urls)
+    manager = better.Redlock(clients)
     hours = iter(range(100, 0, -1))
     monkeypatch.setattr(time, "time", lambda: next(hours) * 3600.0)
     assert manager.lock(KEY, TTL).validity < TTL
@@ -105,9 +107,8 @@ def test_sockets_of_clients_are_never_used(urls: list[str]) -> None:
 
 
 def test_clients_share_one_set_of_connections(
-    urls: list[str], servers: list[redis.Redis]
+    clients: list[redis.Redis], servers: list[redis.Redis]
 ) -> None:
-    clients = impatient(urls)
     assert load(OURS).Redlock(clients).lock("first", TTL)
     connected = servers[0].info("clients")["connected_clients"]
     for i in range(5):

@@ -12,7 +12,7 @@ import pytest
 import redis
 
 from fastredlock.testing import LocalMasters
-from tests.compat.redlock.face import PAIR, TTL, impatient
+from tests.compat.redlock.face import PAIR, TTL, Impatient
 from tests.support import library_process
 from tests.support.keys import KEY
 from tests.support.two_libraries import (
@@ -220,7 +220,7 @@ def test_unlock_leaves_what_another_has(
 
 
 def test_unlock_raises_nothing_when_all_servers_are_gone(
-    redlock: ModuleType, masters: LocalMasters
+    redlock: ModuleType, masters: LocalMasters, impatient: Impatient
 ) -> None:
     manager = redlock.Redlock(impatient(masters.urls))
     lock = manager.lock(KEY, TTL)
@@ -230,7 +230,7 @@ def test_unlock_raises_nothing_when_all_servers_are_gone(
 
 
 def test_lock_is_false_when_a_majority_is_gone(
-    redlock: ModuleType, masters: LocalMasters
+    redlock: ModuleType, masters: LocalMasters, impatient: Impatient
 ) -> None:
     manager = redlock.Redlock(impatient(masters.urls), 2, 0.01)
     for i in range(3):
@@ -248,9 +248,12 @@ def test_ttl_that_is_no_int_is_refused(
 
 @pytest.mark.parametrize("ttl", [-5, 0, 1, 2])
 def test_ttl_that_drift_takes_off_gives_no_lock(
-    redlock: ModuleType, urls: list[str], servers: list[redis.Redis], ttl: int
+    redlock: ModuleType,
+    clients: list[redis.Redis],
+    servers: list[redis.Redis],
+    ttl: int,
 ) -> None:
-    assert redlock.Redlock(urls, 1, 0.001).lock(KEY, ttl) is False
+    assert redlock.Redlock(clients, 1, 0.001).lock(KEY, ttl) is False
     assert wait_until(lambda: values(servers) == [None] * 5)
 
 
@@ -267,9 +270,9 @@ def test_subclass_may_draw_the_keys(
 
 
 def test_one_server_can_be_locked_and_unlocked_alone(
-    redlock: ModuleType, urls: list[str], servers: list[redis.Redis]
+    redlock: ModuleType, clients: list[redis.Redis], servers: list[redis.Redis]
 ) -> None:
-    manager = redlock.Redlock(impatient(urls))
+    manager = redlock.Redlock(clients)
     server, value = manager.servers[2], manager.get_unique_id()
     assert manager.lock_instance(server, KEY, value, TTL) is True
     assert values(servers) == [None, None, value, None, None]
