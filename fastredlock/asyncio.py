@@ -25,10 +25,10 @@ class FastRedlock(BaseLocks):
     """Take locks that are held by a majority of independent Redis masters.
 
     As `fastredlock.FastRedlock`, with the same options, for the tasks of one event
-    loop: they share one connection per master, and the commands of one turn of the loop
-    are sent in one write. When that loop is closed, or in a forked child, the next loop
-    that uses it gets connections of its own; to use it from a second loop before is an
-    error. Leases remain valid.
+    loop: they share one connection per master, and the commands of one iteration of the
+    loop are sent in one write. When that loop is closed, or in a forked child, the next
+    loop that uses it gets connections of its own; to use it from a second loop before
+    is an error. Leases remain valid.
     """
 
     __slots__ = ()
@@ -166,7 +166,7 @@ class FastRedlock(BaseLocks):
 
         For 0.25 s where a master is silent. Acquires of other tasks end unreachable,
         and are rolled back. Leases are not released: release them first. A release that
-        comes later opens connections of its own for it; every other call raises
+        comes later opens connections of its own; every other call raises
         FastRedlockError then.
         """
         await self._driver.close()

@@ -181,7 +181,7 @@ class FastRedlock(BaseLocks):
 
         For 0.25 s where a master is silent. Acquires of other threads end unreachable,
         and are rolled back. Leases are not released: release them first. A release that
-        comes later opens connections of its own for it; every other call raises
+        comes later opens connections of its own; every other call raises
         FastRedlockError then.
         """
         self._driver.close()

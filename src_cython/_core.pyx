@@ -1,12 +1,12 @@
 # cython: language_level=3
 """The engine under fastredlock: no policy, no public names. A table of contents.
 
-How a lock is taken, in the order of the files below. The table of scripts tells what a
-round sends (protocol/scripts); command makes one RESP buffer of it, which goes to the
-link of every master before any reply is read (engine/sending, engine/exchange); a
-driver polls with the GIL released until the round is closed; bytes become replies
-(master/io), replies become votes (protocol/reply, master/replies), and votes and the
-time become a verdict and a validity (round/judge).
+How a lock is taken (docs/design.md, section 7): the table of scripts tells what a round
+sends (protocol/scripts); command makes one RESP buffer of it, which goes to the link of
+every master before any reply is read (engine/sending, engine/exchange); a driver polls
+with the GIL released until the round is closed; bytes become replies (master/io),
+replies become votes (protocol/reply, master/replies), and votes and the time become a
+verdict and a validity (round/judge).
 
 A file uses only names from the files above it; the few from below are named at its head
 ("From below"). A function's name begins with its folder's or its file's name.
@@ -14,8 +14,8 @@ A file uses only names from the files above it; the few from below are named at 
 The parts marked [pure] never see a clock or a descriptor: they are given bytes and
 `now_ns`. Functions that may run without the GIL are `noexcept` and return 0 or -errno;
 the driver turns that into a vote or an exception. Nothing here imports from
-fastredlock; the exceptions raised are OSError, ValueError (ClosedError), MemoryError
-and RuntimeError (StateError).
+fastredlock; the exceptions raised are OSError, TypeError, ValueError (ClosedError),
+MemoryError and RuntimeError (StateError).
 """
 
 from system cimport *

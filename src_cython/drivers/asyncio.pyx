@@ -142,7 +142,7 @@ cdef class AsyncioDriver:
         """Let the tasks go on whose rounds are finished; called by the loop alone.
 
         A task that ends the loop (KeyboardInterrupt, SystemExit) keeps the others for
-        the next turn.
+        the next iteration.
         """
         cdef AsyncioFuture future
         cdef Py_ssize_t count = 0

@@ -14,8 +14,8 @@ cdef class AsyncioDriver      # asyncio.pyx
 cdef class AsyncioFuture:
     """An object that one task awaits, once. Future-like as `asyncio.isfuture` means it.
 
-    Beside asyncio's own it saves a handle and a turn of the loop: the driver, which is
-    called by the loop, lets the task go on there and then.
+    Beside asyncio's own it saves a handle and an iteration of the loop: the driver,
+    which is called by the loop, lets the task go on there and then.
     """
 
     cdef public object _asyncio_future_blocking

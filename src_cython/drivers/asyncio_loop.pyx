@@ -1,4 +1,4 @@
-# The asyncio driver and its event loop: joining and leaving it, sending at
+# The asyncio driver and its event loop: joining it and shutting down in it, sending at
 # the end of an iteration, watching connections and the next due time.
 
 from libc.errno cimport errno

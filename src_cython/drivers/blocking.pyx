@@ -1,6 +1,6 @@
 # The blocking driver: each caller runs its round as the leader, or as a follower.
 #
-# From below: interpreter_exit_check (interpreter_exit).
+# From below: interpreter_exit_check, is_exiting (interpreter_exit).
 
 from libc.stdint cimport int64_t
 
@@ -15,7 +15,7 @@ def blocking_run(Engine engine not None, work not None):
     """
     work_check(work)
     engine_check_fork(engine)
-    if ending:
+    if is_exiting:
         interpreter_exit_check(work)
     try:
         if (
@@ -30,7 +30,7 @@ def blocking_run(Engine engine not None, work not None):
     except BaseException:
         blocking_abandon(engine, work)
         raise
-    if ending:      # no later call would read the replies still in flight
+    if is_exiting:      # no later call would read the replies still in flight
         blocking_settle(engine, work)
     return len(engine.warnings)
 

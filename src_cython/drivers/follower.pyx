@@ -18,7 +18,7 @@ cdef enum:
     BLIND_NS = 10_000_000    # a slice of a greenlet that cannot be woken
 
 
-cdef class Leadership             # leadership.pyx
+cdef class Leadership             # leader.pyx
 
 
 @cython.final

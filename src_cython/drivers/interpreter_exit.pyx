@@ -18,8 +18,8 @@ cdef enum:
 
 cdef set engines = set()         # weak references
 cdef uint32_t watched_in = <uint32_t>-1      # the process whose end is watched
-cdef bint ending = False         # the interpreter is about to end...
-cdef unsigned long ending_in = 0     # ...in this thread, and the others are daemons
+cdef bint is_exiting = False     # the interpreter is about to end...
+cdef unsigned long exiting_thread = 0    # ...in this one; the others are daemons
 
 
 cdef int interpreter_exit_watch(Engine engine) except -1:
@@ -31,12 +31,12 @@ cdef int interpreter_exit_watch(Engine engine) except -1:
 
 
 cdef int interpreter_exit_hook() except -1:
-    global watched_in, ending, ending_in
+    global watched_in, is_exiting, exiting_thread
     import atexit
 
     watched_in = current_generation
-    ending = False
-    ending_in = 0
+    is_exiting = False
+    exiting_thread = 0
     atexit.unregister(interpreter_exit_end)     # the parent's, where it was not cleared
     atexit.register(interpreter_exit_end)
     util = sys.modules.get("multiprocessing.util")
@@ -48,7 +48,7 @@ cdef int interpreter_exit_hook() except -1:
 cdef int interpreter_exit_check(object work) except -1:
     # A daemon thread would be stopped in the middle of it.
     if (
-        ending_in != 0 and ending_in != PyThread_get_thread_ident()
+        exiting_thread != 0 and exiting_thread != PyThread_get_thread_ident()
         and not work_is_release(work)
     ):
         raise ClosedError("the interpreter ends")
@@ -57,16 +57,16 @@ cdef int interpreter_exit_check(object work) except -1:
 
 def interpreter_exit_drain():
     """Read the replies in flight: this process is about to end."""
-    global ending
-    ending = True
+    global is_exiting
+    is_exiting = True
     interpreter_exit_settle(False)
 
 
 def interpreter_exit_end():
     """End the acquires under way, which are daemon threads', and read the replies."""
-    global ending, ending_in
-    ending = True
-    ending_in = PyThread_get_thread_ident()
+    global is_exiting, exiting_thread
+    is_exiting = True
+    exiting_thread = PyThread_get_thread_ident()
     interpreter_exit_settle(True)
 
 

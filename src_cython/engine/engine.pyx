@@ -1,6 +1,7 @@
 # The N masters, and what belongs to all of them: the engine.
 #
-# From below: engine_settle_all (settlement), interpreter_exit_watch (interpreter_exit).
+# From below: engine_settle_all, UNDO_NS (settlement), interpreter_exit_watch
+# (interpreter_exit).
 
 cimport cython
 from libc.stdint cimport int64_t, uint32_t, uint64_t
@@ -27,7 +28,7 @@ cdef class Engine:
     cdef int64_t polled_at_ns              # when the sockets were last looked at
     cdef readonly int64_t next_ns          # nothing is due before
     cdef list admissions                   # rounds that wait for connections
-    cdef list closed                       # rounds that have closed, to be finished
+    cdef list closed                       # rounds with a verdict, to be finished
     cdef bint has_batch                    # queued: more than sockets take at once
     cdef list by_hand                      # simulator: masters to connect; else None
     cdef Leadership leadership             # the threads that share this engine

@@ -1,5 +1,5 @@
-# Opening a connection: name, address, connect(2), TLS, handshake; back-off after each
-# failure. Nothing here waits.
+# Opening a connection: when it is due, name, address, connect(2), TLS and handshake.
+# Nothing here waits. Its end, and the back-off after a failure, stand in ending.
 
 from libc.errno cimport EINPROGRESS
 from libc.stdint cimport int64_t

@@ -1,7 +1,7 @@
 # The end of one master's connection: why it ends, what becomes of the commands in
 # flight on it, and when the next one is opened (back-off).
 #
-# From below: master_on_address_failed (connect).
+# From below: master_on_address_failed, BACKOFF_FIRST_NS, BACKOFF_CAP_NS (connect).
 
 cimport cython
 from libc.stdint cimport int64_t, uint64_t

@@ -54,14 +54,14 @@ cdef int master_on_other_reply(
     Master self, InFlightEntry entry, object reply, int64_t now_ns
 ) except -1:
     if entry.kind == ENTRY_TIME:
-        return master_on_time(self, reply, entry.sent_ns, now_ns)
+        return master_on_time_reply(self, reply, entry.sent_ns, now_ns)
     if type(reply) is not int and not reply_is_error(reply):
         return master_on_lost(self, strange_text(reply), now_ns)
     self.lost_ids = self.lost_ids[1:]
     return 0
 
 
-cdef int master_on_time(
+cdef int master_on_time_reply(
     Master self, object reply, int64_t sent_ns, int64_t now_ns
 ) except -1:
     if type(reply) is not list and not reply_is_error(reply):

@@ -76,10 +76,10 @@ cdef void restart_guard_hold_until(
 cdef int64_t restart_guard_until_ns(
     ServerInfo server_info, int64_t max_ttl_ns, int64_t now_ns
 ) except -1:
-    # From when on a server may vote, by its uptime at now_ns. That is
-    # the difference of two clock readings cut to whole seconds (genRedisInfoString in
-    # server.c), so it is up to 1 s too high or too low: hence the second on top.
-    # Without an uptime the server may have been restarted just now.
+    # From when on a server may vote, by its uptime at now_ns. That is the difference of
+    # two clock readings cut to whole seconds (genRedisInfoString in server.c), so it is
+    # up to 1 s too high or too low: hence the second on top. Without an uptime the
+    # server may have been restarted just now.
     cdef int64_t uptime_ns = 0
     if max_ttl_ns == 0:
         return 0

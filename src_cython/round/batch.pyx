@@ -137,7 +137,7 @@ cdef int batch_withdraw(Engine engine, Batch self, int64_t now_ns) except -1:
     # The caller has given it up: locks that its rounds took are undone, rounds not sent
     # yet never are, except releases, which are sent all the same.
     self.waiter = None
-    self.is_submitted = True      # a request for it may still be on its way
+    self.is_submitted = True      # a follower with it may still come
     self.is_withdrawn = self.is_finished = engine.has_batch = True
     self.next = len(self.rounds)
     for each in self.rounds:

@@ -180,7 +180,7 @@ cdef void round_judge(Round self, int64_t now_ns) noexcept:
 
 
 cdef inline void round_close(Round self, int verdict, int64_t now_ns) noexcept:
-    # The gate: the only place that gives a verdict.
+    # The gate: the only place that gives a verdict; round_confirm alone takes WON back.
     self.verdict_code = verdict
     self.closed_ns = now_ns
 

@@ -4,7 +4,7 @@
 # A round is of one key, its resource, or of several, its `keys`: all or nothing on each
 # master, by one script, under one token.
 #
-# From below: round_* (judge).
+# From below: round_* (judge), OVERDUE_AT_LEAST_NS (in_flight).
 
 cimport cython
 from cpython.bytes cimport PyBytes_GET_SIZE

@@ -15,7 +15,7 @@ from tests.support.waiting import wait_until
 
 @pytest.fixture(params=EVERY_FACE)
 def pottery(request: pytest.FixtureRequest) -> Iterator[Face]:
-    """pottery, blocking and awaitable, then what replaces it; see `pottery_face`."""
+    """pottery, blocking and awaitable, then what replaces it; see `pottery.face`."""
     before = threading.active_count()
     with Face.named(request.param) as face:
         yield face
@@ -32,6 +32,6 @@ def clients(pottery: Face, urls: list[str]) -> set[redis.Redis]:
 
 @pytest.fixture(params=aioredlock_face.PAIR, ids=["theirs", "ours"])
 def aioredlock(request: pytest.FixtureRequest) -> Iterator[aioredlock_face.Face]:
-    """aioredlock, then what replaces it; see `aioredlock_face`."""
+    """aioredlock, then what replaces it; see `aioredlock.face`."""
     with aioredlock_face.Face.of(request.param) as face:
         yield face

@@ -1,8 +1,8 @@
 """The mutants: mistakes that lock libraries were made with, to be put into our source.
 
-`hazards.md` and `peers.md` say whose they were. Each edit replaces a text that stands
-in its file exactly once; where it does not any more, the mutant is stale and has to be
-written anew, and tests/mutants/test_mutants.py says so.
+Each edit replaces a text that stands in its file exactly once; where it does not any
+more, the mutant is stale and has to be written anew, and tests/mutants/test_mutants.py
+says so.
 """
 
 from __future__ import annotations
@@ -231,7 +231,7 @@ MUTANTS = (
         REPLIES,
     ),
     Mutant(
-        "release carried for a ttl from its own beginning",
+        "release deferred for a ttl from its own beginning",
         (
             Edit(
                 "src_cython/master/deferred.pyx",
@@ -278,7 +278,7 @@ MUTANTS = (
         ASKED_AGAIN,
     ),
     Mutant(
-        "lease lost by the word of one, another silent, of three",
+        "lease lost by the vote of one, another silent, of three",
         (
             Edit(
                 "src_cython/round/judge.pyx",

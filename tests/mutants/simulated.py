@@ -55,12 +55,12 @@ BUGS = (
     ),
     known("one token for all rounds of an acquire", "retry re-uses the token"),
     known(
-        "an owed release not carried to the next connection",
+        "an unanswered release not deferred to the next connection",
         "release of a lost connection forgotten",
     ),
     known(
-        "...carried for a ttl from its own beginning",
-        "release carried for a ttl from its own beginning",
+        "...deferred for a ttl from its own beginning",
+        "release deferred for a ttl from its own beginning",
     ),
     planted(
         "...for the last ttl instead of the longest",
@@ -76,7 +76,7 @@ BUGS = (
     known("a release of the first of several keys", "release of the first key only"),
     known("an extension of the first of several keys", "extend of the first key only"),
     known(
-        "a connection that owes a reply for ever not closed",
+        "a connection with a reply outstanding for ever not closed",
         "overdue connection never given up",
     ),
     planted(
@@ -87,7 +87,7 @@ BUGS = (
     ),
     known("restart guard off", "restart guard ignored"),
     planted(
-        "GONE on the word of fewer than a quorum",
+        "GONE by the votes of fewer than a quorum",
         "src_cython/round/judge.pyx",
         "            self.master_count - self.counts[VOTE_TAKEN] < self.quorum\n",
         "            True\n",
@@ -117,7 +117,7 @@ BUGS = (
         "            self.may_hold &= ~(<uint64_t>1 << i)\n",
     ),
     planted(
-        "close() does not wait for the releases that are owed",
+        "close() does not wait for the replies to releases",
         "src_cython/engine/connections.pyx",
         "        if (<Master>master).in_flight.count:\n",
         "        if False and (<Master>master).in_flight.count:\n",

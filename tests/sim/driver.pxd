@@ -11,11 +11,11 @@ cdef class Driver:
     cdef Process _process
     cdef object _engine
     cdef Worker _leader
-    cdef list _requests, _waiting
+    cdef list _followers, _waiting
 
     @cython.locals(connection=Connection)
     cpdef _flush(self)
-    cpdef _ask(self, kind, round)
+    cpdef _add_follower(self, kind, round)
     cpdef _leave(self)
 
     @cython.locals(worker=Worker)

@@ -1,10 +1,10 @@
 """The blocking driver of one process, mirrored: drivers/blocking_roles and engine/step.
 
-What is mirrored is who calls the engine and when: one worker leads, the others leave
-requests and wait, or lead in their turn; `close` waits for what is owed. Whatever is
-decided is decided by the engine. Where those files change, this one must. In a process
-that is sharing, the workers are tasks of one event loop: each takes what has come.
-What its generators yield: see steps.py.
+What is mirrored is which worker calls the engine, and when: one leads, the others are
+followers, or are elected; `close` waits for the replies in flight. Whatever is decided
+is decided by the engine. Where those files change, this one must. In a process that is
+sharing, the workers are tasks of one event loop: each takes the replies that are there.
+The steps that its generators yield: steps.py.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Driver:
         self._process = process
         self._engine = process.engine
         self._leader: Worker | None = None
-        self._requests: list[tuple[str, Round | None]] = []
+        self._followers: list[tuple[str, Round | None]] = []
         self._waiting: list[Worker] = []
 
     # --- blocking_run -----------------------------------------------------------------
@@ -115,7 +115,7 @@ class Driver:
         self._waiting.append(worker)
         try:
             if not by_hand_is_submitted(round):
-                self._ask(RUN, round)
+                self._add_follower(RUN, round)
             while not round.is_finished:
                 if self._leader is None:
                     yield from self._lead(worker, round)
@@ -125,8 +125,8 @@ class Driver:
                     yield MUTEX, 0
         finally:
             self._waiting.remove(worker)
-            if (RUN, round) in self._requests:
-                self._requests.remove((RUN, round))
+            if (RUN, round) in self._followers:
+                self._followers.remove((RUN, round))
             self._elect()
 
     # --- blocking_abandon -------------------------------------------------------------
@@ -136,7 +136,7 @@ class Driver:
         process = self._process
         is_led = self._leader is not None and self._leader is not process.running
         if is_led and not process.is_sharing:
-            self._ask(WITHDRAW, round)
+            self._add_follower(WITHDRAW, round)
             return
         self._withdraw(round)
         self._flush()
@@ -150,12 +150,12 @@ class Driver:
     # --- blocking_close ---------------------------------------------------------------
 
     def close(self, worker: Worker) -> Steps:
-        """Close all connections; wait for the releases that are still owed."""
+        """Close all connections; wait for the replies to releases."""
         if self._process.is_sharing:
             yield from self._shut()
             return
         if self._leader is not None:
-            self._ask(CLOSE, None)
+            self._add_follower(CLOSE, None)
         self._waiting.append(worker)
         try:
             while not self._engine.is_closed or self._leader is not None:
@@ -190,26 +190,26 @@ class Driver:
 
     def _step(self, limit_ns: int) -> Steps:
         process = self._process
-        if self._requests:
-            yield from self._take_requests()
+        if self._followers:
+            yield from self._take_followers()
         if self._engine.is_closed and not any(process.connections):
-            limit_ns = 0  # just now, by one of these requests: nothing will come
+            limit_ns = 0  # just now, by one of these followers: nothing will come
         self._flush()
-        if not (process.readable or self._requests):
+        if not (process.readable or self._followers):
             sleep_ns = process.now_ns() + SLEEP_LIMIT_NS
             yield WAIT, min(self._engine.next_ns, limit_ns, sleep_ns)
         process.take_events()
         self._wake_answered()
 
-    def _take_requests(self) -> Steps:
-        requests, self._requests = self._requests, []
-        for kind, round in requests:
+    def _take_followers(self) -> Steps:
+        followers, self._followers = self._followers, []
+        for kind, round in followers:
             if kind == CLOSE:
                 yield from self._shut()
             else:
-                self._take_request(kind, round)
+                self._take_follower(kind, round)
 
-    def _take_request(self, kind: str, round: Round | None) -> None:
+    def _take_follower(self, kind: str, round: Round | None) -> None:
         if kind == WITHDRAW:
             self._withdraw(round)
         elif (
@@ -229,9 +229,9 @@ class Driver:
 
     # --- leader.pyx -------------------------------------------------------------------
 
-    def _ask(self, kind: str, round: Round | None) -> None:
-        self._requests.append((kind, round))
-        self._process.wake(WAIT)  # the bell
+    def _add_follower(self, kind: str, round: Round | None) -> None:
+        self._followers.append((kind, round))
+        self._process.wake(WAIT)  # its waker
 
     def _leave(self) -> None:
         self._leader = None
@@ -246,10 +246,10 @@ class Driver:
                     return
 
     def _serve(self) -> None:
-        while self._requests and not self._waiting:
-            kind, round = self._requests.pop(0)
-            if kind != CLOSE:  # who closes waits, so there is none
-                self._take_request(kind, round)
+        while self._followers and not self._waiting:
+            kind, round = self._followers.pop(0)
+            if kind != CLOSE:  # a worker that closes waits: it is none of them
+                self._take_follower(kind, round)
             self._flush()
 
     def _wake_answered(self) -> None:

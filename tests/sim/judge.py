@@ -1,4 +1,4 @@
-"""What must never be: invariants I1-I6, judged by one who sees everything.
+"""What must never be: invariants I1-I6, judged with a view of everything.
 
 Of a lease on several keys each promise holds for every key.
 

@@ -74,7 +74,7 @@ class Orphans:
 
     def _reachable_from_ns(self, process: Process, server: Server) -> int:
         if process.is_crashed:
-            return FOREVER_NS  # nobody is left who could undo it
+            return FOREVER_NS  # no process is left to undo it
         if not process.exited_ns:
             return process.is_well_with(server.index)
         if server.index not in process.well_at_close:

@@ -169,7 +169,7 @@ def clocks_drift(rate_ppm: int) -> None:
 
 
 def holder_pauses(is_naive: bool) -> None:
-    """A is stopped past its validity; who asks the lease afterwards is told."""
+    """A is stopped past its validity; a lease that is asked afterwards says so."""
     stage = Stage(3)
     stage.judge.is_naive = is_naive
     a, b = stage.process(), stage.process()

@@ -140,7 +140,7 @@ class Withdrawal:
 def test_round_when_withdrawn_in_its_own_opening_then_no_set_is_without_release(
     lost: tuple[int, ...],
 ) -> None:
-    """A finalizer takes the request by which another thread gives it up."""
+    """A finalizer takes the follower by which another thread gives it up."""
     kept: list[list[int]] = [[] for _ in range(200)]  # the next list is made anew
     for k in range(1, 30):
         engine = engine_of_three(*lost)
@@ -160,7 +160,7 @@ def test_round_when_withdrawn_in_its_own_opening_then_no_set_is_without_release(
 def test_round_when_withdrawn_before_it_is_taken_in_then_is_sent_once_or_never() -> (
     None
 ):
-    """Its own request comes after the one that withdraws it."""
+    """Its own follower comes after the one that withdraws it."""
     engine = engine_of_three(1)
     taken = engine.new_round(0, b"key", b"token", TERMS)
     by_hand_withdraw(engine, taken, T0)

@@ -1,6 +1,6 @@
 """Which module imports which, and what `import fastredlock` costs.
 
-The arrows of docs/design.md, read from the source: imports inside functions count,
+The directions of docs/design.md, read from the source: imports inside functions count,
 those for type checkers alone do not.
 """
 

@@ -45,9 +45,9 @@ SMALL = Terms(ttl_ms=300, drift_ns=5 * MS, timeout_ns=15 * MS)
 TIME_REPLY = b"*2\r\n$1\r\n1\r\n$1\r\n1\r\n"
 
 
-def rest_of_handshake(run_id: str, **facts: object) -> bytes:
+def rest_of_handshake(run_id: str, **fields: object) -> bytes:
     """Encode what a server answers behind HELLO."""
-    told = handshake_replies(info(run_id=run_id, **facts))
+    told = handshake_replies(info(run_id=run_id, **fields))
     return told.removeprefix(HELLO)
 
 

@@ -233,8 +233,8 @@ def test_adopted_lease_that_was_released_stays_so_when_an_extension_ends() -> No
     assert not lease.is_valid
 
 
-# With 64 masters `1 << 64` is undefined in C: an adopted key was once owed by none, and
-# its release not carried to masters that reconnect.
+# With 64 masters `1 << 64` is undefined in C: an adopted key once stood on none, and
+# its release was not deferred for masters that reconnect.
 @pytest.mark.parametrize("masters", [1, 5, 63, 64])
 def test_adopted_key_may_stand_on_every_master(masters: int) -> None:
     lease = ScriptedLocks(masters=masters).adopt("orders:42", b"a token")

@@ -88,7 +88,7 @@ def test_with_block_left_after_close_raises_that_it_is_closed() -> None:
         locks.meanwhile = close
 
 
-# STYLE 8; an OSError (ppoll, out of memory) once replaced the body's error.
+# docs/design.md, 2.6: an OSError (ppoll, out of memory) once replaced the body's error.
 @pytest.mark.parametrize("failure", [FastRedlockError("closed"), OSError("ppoll")])
 def test_error_of_the_body_wins_over_a_release_that_fails(failure: Exception) -> None:
     locks = ScriptedLocks("GG.", "GG.")

@@ -75,6 +75,6 @@ def test_turns_when_all_are_on_one_core_then_are_as_configured_but_for_detours(
         for _ in range(3 * 32):
             do_rounds(locks, 2)
             seen.append(locks._driver.engine.send_order)
-    detours = [turns for turns in seen if turns != AS_CONFIGURED]
+    detours = [order for order in seen if order != AS_CONFIGURED]
     assert detours == [(1, 2, 3, 4, 0), (2, 3, 4, 0, 1), (3, 4, 0, 1, 2)]
     assert seen[-1] == (3, 4, 0, 1, 2)

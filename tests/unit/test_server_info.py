@@ -8,45 +8,45 @@ from fastredlock._core import ServerClock, ServerInfo
 from tests.support.by_hand import MS, S
 
 
-def test_facts_when_info_is_whole_then_hold_what_it_said() -> None:
-    facts = ServerInfo(
+def test_server_info_when_info_is_whole_then_holds_what_it_said() -> None:
+    found = ServerInfo(
         b"# Server\r\nredis_version:7.0.15\r\nredis_mode:standalone\r\n"
         b"run_id:abc\r\nuptime_in_seconds:17\r\n# Replication\r\nrole:master\r\n"
         b"maxmemory:0\r\nmaxmemory_policy:noeviction\r\ncluster_enabled:0\r\n"
     )
-    assert facts.run_id == "abc"
-    assert facts.uptime_s == 17
-    assert facts.version == "7.0.15"
-    assert (facts.role, facts.mode) == ("master", "standalone")
-    assert facts.policy == "noeviction"
-    assert facts.warnings() == []
-    assert facts.refusal() is None
+    assert found.run_id == "abc"
+    assert found.uptime_s == 17
+    assert found.version == "7.0.15"
+    assert (found.role, found.mode) == ("master", "standalone")
+    assert found.policy == "noeviction"
+    assert found.warnings() == []
+    assert found.refusal() is None
 
 
 @pytest.mark.parametrize(
     "reply", [None, b"", b"\xff\xfe:\r\n", 17, [b"run_id:abc"], Exception("NOPERM")]
 )
-def test_facts_when_info_tells_nothing_then_are_none(reply: object) -> None:
-    facts = ServerInfo(reply)
-    assert (facts.run_id, facts.uptime_s, facts.version) == (None, None, None)
-    assert (facts.role, facts.mode, facts.policy) == (None, None, None)
-    assert (facts.warnings(), facts.refusal()) == ([], None)
+def test_server_info_when_info_tells_nothing_then_is_none(reply: object) -> None:
+    found = ServerInfo(reply)
+    assert (found.run_id, found.uptime_s, found.version) == (None, None, None)
+    assert (found.role, found.mode, found.policy) == (None, None, None)
+    assert (found.warnings(), found.refusal()) == ([], None)
 
 
 @pytest.mark.parametrize("uptime", [b"", b"-1", b"1.5", b"soon", b"\xc2\xb2"])
-def test_facts_when_uptime_is_no_whole_number_then_is_none(uptime: bytes) -> None:
+def test_server_info_when_uptime_is_no_whole_number_then_is_none(uptime: bytes) -> None:
     assert ServerInfo(b"uptime_in_seconds:" + uptime + b"\r\n").uptime_s is None
 
 
-def test_facts_when_uptime_is_absurd_then_is_cut() -> None:
+def test_server_info_when_uptime_is_absurd_then_is_cut() -> None:
     assert ServerInfo(b"uptime_in_seconds:" + b"9" * 5000).uptime_s == 10**20 - 1
 
 
-def test_facts_when_the_server_is_valkey_then_version_is_its_own() -> None:
-    facts = ServerInfo(
+def test_server_info_when_the_server_is_valkey_then_version_is_its_own() -> None:
+    found = ServerInfo(
         b"redis_version:7.2.4\r\nvalkey_version:8.1.0\r\nserver_mode:x\r\n"
     )
-    assert (facts.version, facts.mode) == ("8.1.0", "x")
+    assert (found.version, found.mode) == ("8.1.0", "x")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The rooms of the core: a function's name tells where it stands."""
+"""The folders of the core: a function's name tells where it stands."""
 
 import re
 from pathlib import Path
