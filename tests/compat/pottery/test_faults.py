@@ -148,13 +148,13 @@ def test_extension_that_is_confirmed_when_it_is_over_is_none(
 ) -> None:
     with Proxy(urls[0]) as first, Proxy(urls[1]) as second:
         clients = pottery.clients([first.url, second.url, urls[2]])
-        lock = pottery.Redlock(key=KEY, masters=clients, auto_release_time=0.5)
+        lock = pottery.Redlock(key=KEY, masters=clients, auto_release_time=1.5)
         assert lock.acquire()
         first.set(holds_down=True)
         second.set(holds_down=True)
 
         def heal() -> None:
-            time.sleep(0.8)
+            time.sleep(2)
             first.heal()
             second.heal()
 
