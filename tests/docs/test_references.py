@@ -60,6 +60,15 @@ def test_command_names_a_module_that_runs(document: Path, module: str) -> None:
     assert path.with_suffix(".py").exists() or (path / "__main__.py").exists()
 
 
+def test_sdist_has_the_documents_and_all_that_they_refer_to() -> None:
+    # README.md, pyproject.toml and the sources of the core are in every sdist.
+    manifest = (ROOT / "MANIFEST.in").read_text("utf-8").split()
+    given = {*FOLDERS} - {"src_cython", "fastredlock"}
+    wanted = {folder.replace("\\", "") for folder in given}
+    wanted |= {name_of(document) for document in DOCUMENTS if document.parent == ROOT}
+    assert wanted - {"README.md"} <= {*manifest}
+
+
 def test_design_names_every_file_of_the_core() -> None:
     text = (ROOT / "docs" / "design.md").read_text("utf-8")
     files = sorted((ROOT / "src_cython").glob("*/*.pyx"))
