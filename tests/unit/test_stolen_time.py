@@ -9,8 +9,8 @@ import pytest
 from tests.support import stolen_time
 from tests.support.stolen_time import (
     Repeat,
-    counts_as_stolen,
     in_one_line,
+    is_run_again,
     stolen_ms,
     summary,
 )
@@ -71,20 +71,22 @@ def test_stolen_time_is_none_where_the_system_does_not_count_it(stat: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("has_failed", "stolen", "repeats", "expected"),
+    ("failures", "stolen", "repeats", "expected"),
     [
-        (True, 60.0, 0, True),
-        (True, 60.0, 1, True),
-        (True, 60.0, 2, False),
-        (True, 50.0, 0, False),
-        (True, 0.0, 0, False),
-        (False, 900.0, 0, False),
+        (["assert 1 < 0"], 60.0, 0, True),
+        (["assert 1 < 0"], 60.0, 1, True),
+        (["assert 1 < 0"], 60.0, 2, False),
+        (["assert 1 < 0"], 50.0, 0, False),
+        (["assert 1 < 0"], 0.0, 0, False),
+        ([], 900.0, 0, False),
+        (["[XPASS(strict)] their bug"], 0.0, 0, True),
+        (["[XPASS(strict)] their bug"], 0.0, 2, False),
     ],
 )
-def test_test_is_run_again_only_if_it_failed_and_time_was_stolen(
-    has_failed: bool, stolen: float, repeats: int, expected: bool
+def test_test_is_run_again_only_for_stolen_time_or_another_library(
+    failures: list[str], stolen: float, repeats: int, expected: bool
 ) -> None:
-    assert counts_as_stolen(has_failed, stolen, repeats) is expected
+    assert is_run_again(failures, stolen, repeats) is expected
 
 
 def test_reason_is_one_short_line() -> None:
@@ -156,6 +158,27 @@ def test_it():
     result.assert_outcomes(failed=1)
     assert runs == 1
     result.stdout.no_fnmatch_line("run again:*")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("stat")
+@pytest.mark.parametrize("first_that_fails", [3, 9])
+def test_test_that_has_to_fail_may_pass_twice(
+    pytester: pytest.Pytester, first_that_fails: int
+) -> None:
+    result, runs = outcome(
+        pytester,
+        f"""
+@pytest.mark.xfail(strict=True, reason="their bug")
+def test_it():
+    assert run() < {first_that_fails}
+""",
+    )
+    if first_that_fails == 3:
+        result.assert_outcomes(xfailed=1)
+    else:
+        result.assert_outcomes(failed=1)
+    assert runs == 3
 
 
 @pytest.mark.slow
