@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
@@ -16,6 +17,11 @@ from tests.support.awaited import AwaitedLocks, LoopThread
 from tests.support.stolen_time import pytest_runtest_protocol, pytest_terminal_summary
 
 __all__ = ["pytest_runtest_protocol", "pytest_terminal_summary"]  # hooks, for pytest
+
+# A shell without job control starts what runs in the background with SIGINT ignored,
+# and so would be all programs that the tests start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -73,7 +73,8 @@ cdef int engine_withdraw_work(Engine self, object work, int64_t now_ns) except -
 
 cdef int engine_end_acquires(Engine self, str reason, int64_t now_ns) except -1:
     # End those under way: lost, and rolled back behind their own SETs. Of a batch all,
-    # those won as well, for its caller gets an error.
+    # those won as well, for its caller gets an error. Releases that wait for a quorum
+    # of connections are sent to the masters that are connected: it may never come.
     cdef Admission admission
     cdef Round round
     cdef list ended = engine_open_acquires(self)
@@ -82,6 +83,9 @@ cdef int engine_end_acquires(Engine self, str reason, int64_t now_ns) except -1:
         if admission.round.operation_code == OPERATION_ACQUIRE:
             self.admissions.remove(admission)
             ended.append(admission.round)
+        elif admission.round.operation_code == OPERATION_RELEASE:
+            self.admissions.remove(admission)
+            engine_start(self, admission.round, now_ns)
     for round in ended:
         if type(round.waiter) is Batch and round.waiter not in batches:
             batches.append(round.waiter)

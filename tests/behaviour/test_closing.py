@@ -144,6 +144,28 @@ def test_release_when_closed_and_a_minority_is_away_then_reaches_the_others(
     assert settled_values(servers, NOBODY[2:]) == NOBODY[2:]
 
 
+def test_close_when_a_release_waits_for_a_quorum_then_it_reaches_the_connected(
+    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+) -> None:
+    """Seen: it was never sent, also where a master was connected and well."""
+    with ExitStack() as opened:
+        silent = [opened.enter_context(Proxy(url)) for url in urls[:3]]
+        locks = make_locks([*(p.url for p in silent), *urls[3:]], connect_timeout=20)
+        connected(locks)
+        lease = granted(locks.acquire(KEY, ttl=TTL))
+        for proxy in silent:
+            proxy.set(holds_down=True)
+            proxy.reset()
+        with pytest.raises(FastRedlockError):  # finds the connections cut
+            locks.acquire("other", timeout=0)
+        thread = Thread(target=lease.release)
+        thread.start()
+        time.sleep(0.1)
+        locks.close()
+        thread.join()
+        assert settled_values(servers[3:], NOBODY[3:]) == NOBODY[3:]
+
+
 def test_close_when_masters_are_silent_then_is_done_in_time(
     make_locks: MakeLocks, masters: LocalMasters
 ) -> None:

@@ -1069,6 +1069,17 @@ for _, key in ipairs(KEYS) do redis""",
         ("tests/behaviour/test_closing.py",),
     ),
     Mutant(
+        "release that waits for a quorum not sent by close",
+        (
+            Edit(
+                "src_cython/engine/outcome.pyx",
+                "            engine_start(self, admission.round, now_ns)\n",
+                "            self.admissions.append(admission)\n",
+            ),
+        ),
+        ("tests/behaviour/test_closing.py",),
+    ),
+    Mutant(
         "release refused after close",
         (
             Edit(

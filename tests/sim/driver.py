@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from fastredlock._core import (
     ClosedError,
+    Operation,
     Round,
     by_hand_all_outgoing,
     by_hand_awaits_replies,
@@ -34,6 +35,11 @@ if TYPE_CHECKING:
 
 RUN, WITHDRAW, CLOSE = "run", "withdraw", "close"
 SLEEP_LIMIT_NS = S  # of one poll
+
+
+def is_release(round: Round) -> bool:
+    """Return whether it is sent although the engine is closed."""
+    return round.operation is Operation.RELEASE
 
 
 class Driver:
@@ -144,7 +150,7 @@ class Driver:
             self._serve()
 
     def _withdraw(self, round: Round | None) -> None:
-        if round is not None and not self._engine.is_closed:
+        if round is not None and (not self._engine.is_closed or is_release(round)):
             by_hand_withdraw(self._engine, round, self._process.now_ns())
 
     # --- blocking_close ---------------------------------------------------------------
@@ -214,7 +220,7 @@ class Driver:
             self._withdraw(round)
         elif (
             round is not None
-            and not self._engine.is_closed
+            and (not self._engine.is_closed or is_release(round))
             and (not by_hand_is_submitted(round))
         ):
             by_hand_submit(self._engine, round, self._process.now_ns())

@@ -229,8 +229,24 @@ class Schedule:
     def _take(self, worker: Worker) -> Iterator[tuple[str, int]]:
         resources = self.habits.resources
         what = resources if len(resources) > 1 else resources[0]
-        lease = yield from worker.acquire(what, max(self.ttls_ms), 2 * S)
+        ttl_ms, status = max(self.ttls_ms), None
+        try:
+            lease = yield from worker.acquire(what, ttl_ms, 2 * S)
+            if lease is not None:
+                status = yield from lease.release()
+        except QuorumUnreachableError:
+            if self._is_in_time(worker.process, ttl_ms):
+                raise
+            return
         if lease is None:
             self.judge.fail("I4", f"nobody holds {what}, and it was not acquired")
-        elif (status := (yield from lease.release())) is not ReleaseStatus.RELEASED:
-            self.judge.fail("I4", f"all is well, and a release says {status.name}")
+        elif status is not ReleaseStatus.RELEASED and (
+            self._is_in_time(worker.process, ttl_ms)
+        ):
+            self.judge.fail("I4", f"all is well, and a release says {status}")
+
+    def _is_in_time(self, process: Process, ttl_ms: int) -> bool:
+        # Whether replies come within the round timeout of such a ttl: on a path of 15
+        # ms, one way, and a ttl of 0.3 s they may not, and a call says so.
+        timeout_ns = process.settings.terms(ttl_ms / 1000).timeout_ns
+        return all(4 * path.usual_ns < timeout_ns for path in process.paths)
