@@ -26,6 +26,8 @@ include "buffer.pyx"                    # bytes to be sent
 
 include "protocol/scripts.pyx"          # operation x keys -> script, reply      [pure]
 include "round/round.pyx"               # one command to all masters             [pure]
+include "round/turn.pyx"                # a round waits for its turn             [pure]
+include "round/wait_queue.pyx"          # the rounds that wait for one resource  [pure]
 include "round/token_use.pyx"           # tokens that the caller gives           [pure]
 include "round/judge.pyx"               # votes and time -> verdict, validity    [pure]
 include "protocol/command.pyx"          # a round -> RESP                        [pure]
@@ -45,6 +47,7 @@ include "master/in_flight.pyx"          # commands sent and not answered        
 include "master/master.pyx"             # one master: its state
 include "master/ending.pyx"             # its connection ends; back-off
 include "master/io.pyx"                 # commands -> bytes, bytes -> replies
+include "master/pushes.pyx"             # what a server says unasked: a turn
 include "master/replies.pyx"            # each reply, to its round
 include "master/connect.pyx"            # from an address to READY
 
@@ -60,6 +63,8 @@ include "engine/connections.pyx"        # opened, counted, closed
 include "engine/review.pyx"             # warnings, and masters that must not vote
 include "engine/sending.pyx"            # a round's commands, and its roll-back
 include "engine/given_tokens.pyx"       # rounds with a token that the caller gave
+include "engine/gate.pyx"               # the master that keeps a resource's queue
+include "engine/waiting.pyx"            # rounds that wait for their turn
 include "round/batch.pyx"               # many rounds, one caller                [pure]
 include "round/work.pyx"                # a round or a batch                     [pure]
 include "engine/admission.pyx"          # a round is opened; the next due time

@@ -27,6 +27,8 @@ cdef enum:
     OPERATION_EXTEND = 1
     OPERATION_RELEASE = 2
     OPERATION_INSPECT = 3
+    OPERATION_ASK_TURN = 4
+    OPERATION_LEAVE_QUEUE = 5
 
 cdef enum:
     VOTE_PENDING = 0
@@ -57,6 +59,8 @@ class Operation(IntEnum):
     EXTEND = OPERATION_EXTEND
     RELEASE = OPERATION_RELEASE
     INSPECT = OPERATION_INSPECT
+    ASK_TURN = OPERATION_ASK_TURN          # of one master alone, the gate
+    LEAVE_QUEUE = OPERATION_LEAVE_QUEUE    # so is this
 
 
 class Vote(IntEnum):

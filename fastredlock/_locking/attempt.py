@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 ACQUIRE = int(Operation.ACQUIRE)
 INSPECT = int(Operation.INSPECT)
+LOST_TURNS = 2  # in a row, without a delay
 LAST_ROUND_NS = 50_000_000  # a server that is there answers by then (Redlock page)
 
 
@@ -42,9 +43,11 @@ def attempts(
     a row or when the timeout ends in that state, ValidityExhaustedError at once, and
     TokenReusedError where nothing was sent because a given token's use is not settled.
     """
-    tries = unreachable_tries = 0
-    is_inspected = False
+    tries = unreachable_tries = lost_turns = 0
+    is_inspected = keeps_turn = False
     left_ns = timeout_ns
+    may_wait = timeout_ns != 0 and retry.waits_in_turn and isinstance(key, bytes)
+    waits = may_wait and engine.is_contended(key, began_ns)
     while True:
         tries += 1
         # A fresh token for every round: the late release of one round must never meet
@@ -52,6 +55,8 @@ def attempts(
         round = engine.new_round(ACQUIRE, key, new_token(), terms)
         round.attempt = tries
         round.left_ns = time_for_round(engine, terms, timeout_ns, left_ns)
+        if waits:
+            round.wait_in_turn(began_ns, keeps_turn)
         yield round
         if round.is_won:
             return
@@ -62,6 +67,14 @@ def attempts(
             if left_ns == 0:
                 return
             unreachable_tries = 0
+            waits = may_wait and engine.may_wait_in_turn(key, round.closed_ns)
+            if waits:
+                # The queue says when to try again. Where that fails again and again
+                # (a quorum is held, and the gate does not know), so does the delay.
+                keeps_turn = round.keeps_turn
+                lost_turns = lost_turns + 1 if round.has_waited else 0
+                if lost_turns <= LOST_TURNS:
+                    continue
         elif verdict is not Verdict.UNREACHABLE:
             raise exhausted(engine, resource, round, tries, began_ns)
         elif round.is_withheld and unreachable_tries == 0:

@@ -121,6 +121,7 @@ def new_engine(settings: Settings) -> Engine:
             acquire_again=Script(scripts.ACQUIRE_AGAIN, scripts.ACQUIRE_AGAIN_SHA1),
             probe=probe_script(settings.release_script),
             marker=Script(scripts.MARKER, scripts.MARKER_SHA1),
+            **queue_scripts(settings.release_script),
         ),
         settings.connect_timeout_ns,
         tls_contexts(settings.endpoints),
@@ -137,6 +138,20 @@ def release_script(given: bytes | None) -> Script:
     from hashlib import sha1  # costs a millisecond: not at import
 
     return Script(given, sha1(given, usedforsecurity=False).hexdigest().encode())
+
+
+def queue_scripts(given: bytes | None) -> dict[str, Script]:
+    """Return the scripts of the queues; none where the release is not ours to change."""
+    if given is not None:
+        return {}
+    return {
+        "ask_turn": Script(scripts.ASK_TURN, scripts.ASK_TURN_SHA1),
+        "leave_queue": Script(scripts.LEAVE_QUEUE, scripts.LEAVE_QUEUE_SHA1),
+        "take_turn": Script(scripts.TAKE_TURN, scripts.TAKE_TURN_SHA1),
+        "release_and_tell": Script(
+            scripts.RELEASE_AND_TELL, scripts.RELEASE_AND_TELL_SHA1
+        ),
+    }
 
 
 def probe_script(given: bytes | None) -> Script:

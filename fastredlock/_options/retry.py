@@ -90,6 +90,11 @@ class Retry:
         object.__setattr__(self, "jitter", number_of(jitter))
         object.__setattr__(self, "unreachable_tries", unreachable_tries)
 
+    @property
+    def waits_in_turn(self) -> bool:
+        """Whether callers queue, rather than try again after delays of their own."""
+        return self.delay is None and type(self).after_taken is Retry.after_taken
+
     def after_taken(self, attempts: int, round_trip: float, draw: float) -> float:
         """Return the delay (s) after so many attempts that found the resource taken.
 

@@ -143,3 +143,130 @@ elseif left ~= -2 then
 end
 return {left, marker}"""
 MARKER_SHA1 = b"688280603bec40a3240a6c858c78ad158bd81c41"
+
+# The queue of those who wait for one resource (src_cython/engine/waiting.pyx), on one of
+# the masters, its gate. It says when to try, never who holds: whatever is wrong with it
+# costs time, and no key of a lock is changed but as by SET NX and the release.
+#
+#   fastredlock:queue:<resource>   a sorted set: process -> ticket, the time (us, by the
+#                                  gate's clock) since when its first caller has waited
+#   fastredlock:turn:<resource>    which process was told last that the lock is free; it
+#                                  lives for TURN_MS, so its age is known
+#   fastredlock:waiter:<process>   the channel on which a process is told, the resource
+#                                  being the message
+#
+# "Tell": publish to the first of the queue; one that nobody hears is dropped, and the
+# next one told; of a hundred in one call, no more. Where the queue is of another type,
+# or the ACL refuses, nobody is told, and the rest of the script is not concerned.
+_TELL = b"""\
+local queue, turn = "fastredlock:queue:" .. KEYS[1], "fastredlock:turn:" .. KEYS[1]
+local function tell()
+  for _ = 1, 100 do
+    local head = redis.pcall("zrange", queue, 0, 0)[1]
+    if not head then return false end
+    local heard = redis.pcall("publish", "fastredlock:waiter:" .. head, KEYS[1])
+    if type(heard) ~= "number" then return false end
+    if heard > 0 then
+      redis.pcall("set", turn, head, "px", 10000)
+      return true
+    end
+    redis.pcall("zrem", queue, head)
+  end
+end
+"""
+
+# The release, at the gate: 2 where somebody was told.
+RELEASE_AND_TELL = (
+    b"""\
+if redis.call("get", KEYS[1]) ~= ARGV[1] then return 0 end
+redis.call("del", KEYS[1])
+if not redis.pcall("zrange", "fastredlock:queue:" .. KEYS[1], 0, 0)[1] then return 1 end
+"""
+    + _TELL
+    + b"""\
+return tell() and 2 or 1"""
+)
+RELEASE_AND_TELL_SHA1 = b"fb6a51320b344cfd37d7ec0e00c06df3ed41a662"
+
+# Enter the queue, or say that one is still in it; nothing is locked. ARGV: process; for
+# how long (us) its first caller has waited; "1" where that is another than before.
+# Returns {1: it is your turn, ttl left (ms) or -2, place from 0, how many wait}. Where
+# the lock is free, the first has its turn; it has 50 ms, then the next asker drops it.
+ASK_TURN = (
+    _TELL
+    + b"""\
+local time = redis.call("time")
+local ticket = string.format("%.0f", time[1] * 1000000 + time[2] - ARGV[2])
+if ARGV[3] == "1" then
+  redis.call("zadd", queue, ticket, ARGV[1])
+else
+  redis.call("zadd", queue, "nx", ticket, ARGV[1])
+end
+redis.call("pexpire", queue, 60000)
+local left, is_mine = redis.call("pttl", KEYS[1]), 0
+if left == -2 then
+  local head = redis.call("zrange", queue, 0, 0)[1]
+  if head ~= ARGV[1] and redis.pcall("get", turn) == head then
+    if redis.pcall("pttl", turn) > 9950 then head = false else
+      redis.call("zrem", queue, head)
+      head = redis.call("zrange", queue, 0, 0)[1]
+    end
+  end
+  if head == ARGV[1] then
+    redis.pcall("set", turn, head, "px", 10000)
+    is_mine = 1
+  elseif head then
+    tell()
+  end
+end
+return {is_mine, left, redis.call("zrank", queue, ARGV[1]) or 0, redis.call("zcard", queue)}"""
+)
+ASK_TURN_SHA1 = b"68d8d9c20b90e4bad7734481ec30cac6ae799dfb"
+
+# SET NX PX, at the gate, by a process whose turn it is. ARGV: token; ttl (ms), "0" of no
+# expiry; process; for how long (us) its caller has waited, and its next caller, or "-1".
+# Returns 0: the key exists; 2: somebody waits longer, who was told; 1: it is set; 3: so
+# is it, and the next caller waits longest of all.
+TAKE_TURN = (
+    _TELL
+    + b"""\
+local time = redis.call("time")
+local now = time[1] * 1000000 + time[2]
+local head = redis.pcall("zrange", queue, 0, 0, "withscores")
+if head[1] and head[1] ~= ARGV[3] then
+  local ticket = redis.pcall("zscore", queue, ARGV[3]) or now - ARGV[4]
+  if tonumber(head[2]) < tonumber(ticket) then
+    if redis.call("exists", KEYS[1]) == 0 then tell() end
+    return 2
+  end
+end
+local is_set
+if ARGV[2] == "0" then
+  is_set = redis.call("set", KEYS[1], ARGV[1], "nx")
+else
+  is_set = redis.call("set", KEYS[1], ARGV[1], "nx", "px", ARGV[2])
+end
+if not is_set then return 0 end
+redis.pcall("del", turn)
+if ARGV[5] == "-1" then
+  redis.pcall("zrem", queue, ARGV[3])
+  return 1
+end
+redis.pcall("zadd", queue, string.format("%.0f", now - ARGV[5]), ARGV[3])
+if redis.pcall("zrange", queue, 0, 0)[1] == ARGV[3] then return 3 end
+return 1"""
+)
+TAKE_TURN_SHA1 = b"7e2b620c4e2e597d570cebbff12d81884f5bc352"
+
+# Leave the queue. A turn that was not used goes to the next. ARGV: process.
+LEAVE_QUEUE = (
+    _TELL
+    + b"""\
+redis.pcall("zrem", queue, ARGV[1])
+if redis.pcall("get", turn) == ARGV[1] then
+  redis.pcall("del", turn)
+  if redis.call("exists", KEYS[1]) == 0 then tell() end
+end
+return 1"""
+)
+LEAVE_QUEUE_SHA1 = b"048935cad3618e7f2bf85509a21c16066c1247c5"

@@ -171,6 +171,10 @@ cdef int asyncio_forget_connections(Engine self) except -1:
     engine_forget_but_defer(self, "its event loop was closed", now_ns)
     for admission in self.admissions:
         admission.round.waiter = None
+    for queue in self.queues.by_resource.values():
+        for round in (<WaitQueue>queue).rounds:
+            round.waiter = None
+    engine_end_waiting(self, "its event loop was closed", now_ns)
     for round in self.closed:
         round.waiter = None
     engine_admit(self, now_ns)

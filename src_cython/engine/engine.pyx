@@ -1,10 +1,13 @@
 # The N masters, and what belongs to all of them: the engine.
 #
 # From below: engine_settle_all, UNDO_NS (settlement), interpreter_exit_watch
-# (interpreter_exit).
+# (interpreter_exit), WaitQueues (waiting), engine_gate (gate).
 
 cimport cython
 from libc.stdint cimport int64_t, uint32_t, uint64_t
+
+
+cdef class WaitQueues             # waiting.pyx
 
 
 @cython.final
@@ -33,6 +36,7 @@ cdef class Engine:
     cdef list by_hand                      # simulator: masters to connect; else None
     cdef Leadership leadership             # the threads that share this engine
     cdef bint servers_may_be_same          # compat: databases of one server
+    cdef WaitQueues queues                 # of rounds that wait for their turn
     cdef dict token_uses                   # (key, token): TokenUse; None: own tokens
     cdef Py_ssize_t sweep_at               # uses, from how many on they are looked at
     cdef object driver                     # of the event loop that drives it, or None
@@ -63,6 +67,7 @@ cdef class Engine:
         self.generation = current_generation
         self.token_uses = {} if tokens_are_given else None
         self.servers_may_be_same = servers_may_be_same
+        self.queues = wait_queues_new(b"%016x" % jitter_seed)
         self.masters = [
             Master(
                 i, endpoint, tls_contexts[i] if tls_contexts else None, client_name,
@@ -112,6 +117,21 @@ cdef class Engine:
     def token_use_count(self):
         """How many uses of given tokens are remembered."""
         return 0 if self.token_uses is None else len(self.token_uses)
+
+    def may_wait_in_turn(self, keys not None, int64_t now_ns):
+        """Whether a round of this key can wait in a queue; of several it cannot."""
+        return (
+            type(keys) is bytes
+            and engine_gate(self, <bytes>keys, now_ns) >= 0
+            and wait_queues_may_ask(self.queues, <bytes>keys, now_ns)
+        )
+
+    def is_contended(self, keys not None, int64_t now_ns):
+        """Whether others were seen to wait for this key, now or in the last second."""
+        if keys in self.queues.by_resource:
+            return True
+        until_ns = self.queues.contended_ns.get(keys)
+        return until_ns is not None and now_ns < until_ns
 
     def health(self):
         """Per master: (name, MasterState, reason or last error, ServerInfo,

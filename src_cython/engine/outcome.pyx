@@ -22,6 +22,10 @@ cdef int engine_finish(Engine self, int64_t now_ns) except -1:
 
 cdef int engine_on_closed(Engine self, Round round, int64_t now_ns) except -1:
     cdef int verdict
+    if round.operation_code >= OPERATION_ASK_TURN:
+        if round.operation_code == OPERATION_ASK_TURN:
+            engine_on_asked(self, round, now_ns)
+        return 0
     round_confirm(round, now_ns)
     verdict = round.verdict_code
     if verdict == VERDICT_WON:
@@ -36,6 +40,12 @@ cdef int engine_on_closed(Engine self, Round round, int64_t now_ns) except -1:
         engine_learn_round_trip(self, round.closed_ns - round.opened_ns)
     if verdict != VERDICT_WON:
         engine_roll_back(self, round, now_ns)
+    if round.turn is not None:
+        engine_on_turn_closed(self, round, now_ns)
+    elif round.was_told:
+        wait_queues_remember(
+            self.queues.contended_ns, round.resource, now_ns + CONTENDED_NS
+        )
     return 0
 
 
@@ -56,9 +66,12 @@ cdef int engine_withdraw(Engine self, Round round, int64_t now_ns) except -1:
             self.admissions.remove(admission)
             break
     round.is_submitted = True      # a follower with it may still come
+    if round.turn is not None:
+        engine_leave_turn(self, round, now_ns)
     if not round.is_opened:
         if round.operation_code == OPERATION_RELEASE:
             self.counters.rounds += 1
+            engine_set_gate(self, round, now_ns)
             engine_queue(self, round, <uint64_t>-1, True, now_ns)
         else:
             round.is_finished = True      # engine_start leaves it alone from now on
@@ -86,6 +99,7 @@ cdef int engine_end_acquires(Engine self, str reason, int64_t now_ns) except -1:
         elif admission.round.operation_code == OPERATION_RELEASE:
             self.admissions.remove(admission)
             engine_start(self, admission.round, now_ns)
+    engine_end_waiting(self, reason, now_ns)
     for round in ended:
         if type(round.waiter) is Batch and round.waiter not in batches:
             batches.append(round.waiter)

@@ -3,7 +3,8 @@
 # The engine moves no bytes and waits for nothing: it queues commands on connections and
 # entries in FIFOs. A driver does the rest.
 #
-# From below: engine_start_given (given_tokens).
+# From below: engine_start_given (given_tokens), engine_set_gate (gate), engine_wait,
+# engine_is_handing_over, engine_hand_over (waiting).
 
 from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memset
@@ -13,15 +14,24 @@ cdef int engine_start(Engine self, Round round, int64_t now_ns) except -1:
     # A finalizer may run while connections or votes are made for a round, and withdraw
     # it for another thread: then it has been opened, or must not be, and behind its
     # roll-back none of its commands may be sent.
+    cdef bint is_handing_over = False
     if round.is_opened or round.is_finished:
         return 0
+    if round.turn is not None and not (<Turn>round.turn).is_open:
+        return engine_wait(self, round, now_ns)
     self.counters.rounds += 1
+    if round.operation_code == OPERATION_RELEASE:
+        is_handing_over = engine_is_handing_over(self, round, now_ns)
+        if not is_handing_over:
+            engine_set_gate(self, round, now_ns)
     round.is_reentrant = self.leadership.depth > 1
     order_update(self.send_order, self.links, self.master_count, self.counters.rounds)
     if self.token_uses is not None and round.operation_code <= OPERATION_RELEASE:
         engine_start_given(self, round, now_ns)
     else:
         engine_queue(self, round, <uint64_t>-1, False, now_ns)
+    if is_handing_over:
+        engine_hand_over(self, round.resource, now_ns)
     if round.is_rolled_back:
         round.is_rolled_back = False
         return engine_roll_back(self, round, now_ns)
@@ -31,17 +41,29 @@ cdef int engine_start(Engine self, Round round, int64_t now_ns) except -1:
 cdef int engine_queue(
     Engine self, Round round, uint64_t masters, bint by_source, int64_t now_ns
 ) except -1:
-    # Queue the round's command for the given set of masters; t0 is now_ns.
+    # Queue the round's command for the given set of masters; t0 is now_ns. That of the
+    # gate stands behind the others', in the same buffer.
     # The buffer is taken, not borrowed: making a vote may collect garbage, and a
     # finalizer that takes a lock comes through here before this one is done.
-    cdef Buffer command = self.command
+    cdef Buffer command = self.command, at_gate
+    cdef bint is_at_gate = (
+        round.gate >= 0 and round.operation_code <= OPERATION_RELEASE
+    )
+    cdef size_t size
     memset(&self.command, 0, sizeof(Buffer))
     round_open(round, now_ns)
     engine_note_time(self, round.deadline_ns)
     try:
-        if command_of_round(&command, round, self.scripts, by_source, False) != 0:
-            raise MemoryError
-        engine_queue_on(self, round, masters, &command, by_source, now_ns)
+        if not (is_at_gate and self.master_count == 1):
+            if command_of_round(&command, round, self.scripts, by_source, False) != 0:
+                raise MemoryError
+        size = command.end
+        if is_at_gate:
+            if command_of_gate(&command, round, self.scripts, by_source) != 0:
+                raise MemoryError
+        at_gate = command
+        at_gate.start = command.end = size
+        engine_queue_on(self, round, masters, &command, &at_gate, by_source, now_ns)
     finally:
         buffer_free(&self.command)
         buffer_consume(&command, buffer_length(&command))
@@ -50,10 +72,11 @@ cdef int engine_queue(
 
 
 cdef int engine_queue_on(
-    Engine self, Round round, uint64_t masters, Buffer *command, bint by_source,
-    int64_t now_ns,
+    Engine self, Round round, uint64_t masters, Buffer *command, Buffer *at_gate,
+    bint by_source, int64_t now_ns,
 ) except -1:
     cdef Master master
+    cdef bint has_gate = buffer_length(at_gate) > 0
     cdef InFlightEntry entry = in_flight_entry(NEVER_NS, False)
     entry.is_by_source = by_source
     for master in self.masters:
@@ -69,7 +92,10 @@ cdef int engine_queue_on(
             if engine_is_withheld(master, round, now_ns):
                 engine_withhold(master, round, now_ns)
                 continue
-            if by_source and not master.may_eval:
+            entry.is_at_gate = has_gate and master.index == round.gate
+            if entry.is_at_gate:
+                master_send(master, round, at_gate, entry, now_ns)
+            elif by_source and not master.may_eval:
                 master_send_again(
                     master, round, in_flight_entry(NEVER_NS, False), now_ns
                 )
@@ -130,6 +156,8 @@ cdef int engine_roll_back(Engine self, Round round, int64_t now_ns) except -1:
     round.is_rolled_back = True
     self.counters.rolled_back += 1
     release = self.new_release(round, round.terms)
+    if not round.keeps_turn:      # else nobody is told: its caller tries again
+        engine_set_gate(self, release, now_ns)
     if release.token_uses is not None:
         token_uses_add_round(release)
     return engine_queue(self, release, release.may_hold, True, now_ns)

@@ -53,6 +53,8 @@ cdef int engine_give_up_rounds(Engine self, int64_t now_ns) except -1:
     for admission in self.admissions:
         round_give_up(admission.round, "the process forked", now_ns)
     self.admissions = []
+    engine_end_waiting(self, "the process forked", now_ns)
+    self.queues = wait_queues_new(draw_token()[:16])      # it is another process
     for round in self.closed:
         round.is_finished = True
         if type(round.waiter) is Batch:

@@ -174,6 +174,8 @@ cdef int master_on_handshake_reply(Master self, object reply, int64_t now_ns) ex
             self.clock = ServerClock()
         self.client_id = self.handshake.client_id
         self.may_eval = self.handshake.rights.no_eval is None
+        self.may_queue = self.handshake.speaks_resp3
+        self.is_subscribed = False
         master_identify(self, self.server_info, self.handshake.mark, now_ns)
         master_add_warnings(self, self.handshake.warnings())
         self.needs_review = True

@@ -34,6 +34,7 @@ cdef enum:                   # why an entry has no round
     ENTRY_VOTE = 0           # it has one
     ENTRY_TIME = 1           # the server's clock
     ENTRY_KILL = 2           # of our last connection there
+    ENTRY_SUBSCRIBE = 3      # answered by a push, an error as all others
 
 cdef struct InFlightEntry:
     PyObject *round          # owned; NULL for what belongs to no round
@@ -43,6 +44,7 @@ cdef struct InFlightEntry:
     int kind
     bint is_by_source        # sent with its script's text: NOSCRIPT is no answer to it
     bint is_second           # was sent on an earlier connection, and may be executed
+    bint is_at_gate          # by the script of the gate
 
 
 @cython.final

@@ -1,7 +1,7 @@
 # The bytes of one master's connection, encrypted or not: commands go into its link,
 # each with its entry in flight; bytes received come out as whole replies.
 #
-# From below: master_on_reply (replies).
+# From below: master_on_reply (replies), master_on_push (pushes).
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t
@@ -34,8 +34,11 @@ cdef int master_send_again(
     cdef Buffer command
     memset(&command, 0, sizeof(Buffer))
     try:
-        if command_of_round(
-            &command, round, self.scripts, entry.is_by_source, entry.is_second
+        if (
+            command_of_gate(&command, round, self.scripts, entry.is_by_source)
+            if entry.is_at_gate else command_of_round(
+                &command, round, self.scripts, entry.is_by_source, entry.is_second
+            )
         ) != 0:
             raise MemoryError
         if self.state_code == MASTER_READY:
@@ -218,7 +221,9 @@ cdef int master_take_replies(Master self, bytes data, int64_t now_ns) except -1:
         if reply is INCOMPLETE or self.gets is not gets:
             break
         self.unparsed = 0
-        if type(reply) is not PushNotification:
+        if type(reply) is PushNotification:
+            master_on_push(self, reply, now_ns)
+        else:
             master_on_reply(self, reply, now_ns)
         most -= 1
         if most == 0:

@@ -28,6 +28,7 @@ cdef class Counters:
     cdef readonly int64_t rolled_back, late_replies, repeated_scripts
     cdef readonly int64_t connects, losses
     cdef readonly int64_t releases_dropped
+    cdef readonly int64_t waits, turns_told, turns_missed, handed_over
 
 
 @cython.final
@@ -62,6 +63,9 @@ cdef class Master:
     cdef int failures                # connections in a row that came to nothing
     cdef int64_t client_id           # the server's of this connection; 0: not known
     cdef bint may_eval               # its user may; else scripts go by their hash alone
+    cdef bint may_queue              # it can be a gate, on this connection
+    cdef bint is_subscribed          # this connection is, to our channel
+    cdef list turns                  # resources whose turn it is, as it has told
     cdef list lost_ids              # of connections that ended with replies outstanding
     cdef str lost_run_id             # ...of the server with this run id
     cdef int64_t heard_ns            # when a reply was last taken
@@ -102,6 +106,7 @@ cdef class Master:
         self.server_info = ServerInfo(None)
         self.clock = ServerClock()
         self.may_eval = True
+        self.turns = []
         self.lost_ids = []
         self.in_flight = in_flight_new(index, &self.link, counters)
         self.reason = "not connected yet"

@@ -19,7 +19,7 @@ cdef int master_on_reply(Master self, object reply, int64_t now_ns) except -1:
     round = in_flight_round(entry)
     if round is None:
         return master_on_other_reply(self, entry, reply, now_ns)
-    vote = vote_of(reply_kind(round, entry.is_second), reply)
+    vote = vote_of(reply_kind(round, entry.is_second, entry.is_at_gate), reply)
     if entry.is_second:
         vote = vote_of_second(round.operation_code, vote)
     if vote == VOTE_FAILED and not reply_is_error(reply):
@@ -28,14 +28,20 @@ cdef int master_on_reply(Master self, object reply, int64_t now_ns) except -1:
     self.failures = 0
     if vote == VOTE_FAILED:
         return master_on_failed_reply(self, entry, round, reply, now_ns)
+    if entry.is_at_gate:
+        round_on_gate_reply(round, reply)
     if round.verdict_code != VERDICT_OPEN:
         master_count_late(self, round, now_ns)
-    elif round.operation_code != OPERATION_INSPECT:
+    elif round.operation_code < OPERATION_INSPECT:
         self.samples[self.sample_count & (SAMPLES - 1)] = <uint32_t>min(
             (now_ns - entry.sent_ns) // 1000, <int64_t>0xFFFFFFFF
         )
         self.sample_count += 1
-    said = reply if round.operation_code == OPERATION_INSPECT else None
+    said = None
+    if round.operation_code == OPERATION_INSPECT or (
+        round.operation_code == OPERATION_ASK_TURN
+    ):
+        said = reply
     return master_on_definite(self, entry, round, vote, said, now_ns)
 
 
@@ -55,6 +61,8 @@ cdef int master_on_other_reply(
 ) except -1:
     if entry.kind == ENTRY_TIME:
         return master_on_time_reply(self, reply, entry.sent_ns, now_ns)
+    if entry.kind == ENTRY_SUBSCRIBE:
+        return master_on_unsubscribed(self, reply, now_ns)
     if type(reply) is not int and not reply_is_error(reply):
         return master_on_lost(self, strange_text(reply), now_ns)
     self.lost_ids = self.lost_ids[1:]
@@ -97,6 +105,7 @@ cdef int master_on_failed_reply(
         round_wait_for_all(round)
         again = in_flight_entry(entry.key_until_ns, entry.is_second)
         again.is_by_source = True
+        again.is_at_gate = entry.is_at_gate
         return master_send_again(self, round, again, now_ns)
     if round.operation_code == OPERATION_RELEASE and text_forbids(str(reply)):
         return master_on_forbidden_release(self, entry, round, reply, now_ns)

@@ -93,11 +93,11 @@ cdef int command_acquire(
 
 cdef int command_script(
     Buffer *out, Script script, bint by_source, bytes resource, tuple keys, bytes token,
-    int64_t ttl_ms,
+    int64_t ttl_ms, tuple more=None,
 ) noexcept:
     # Of one key, the resource, where `keys` is None; else of keys that check_keys has
     # seen. EVAL, with the source, is the answer to NOSCRIPT: it runs the script and
-    # loads it. ttl_ms is 0 where the script takes no ttl.
+    # loads it. ttl_ms is 0 where the script takes no ttl. `more` are arguments behind.
     cdef size_t count = 1 if keys is None else <size_t>len(keys)
     cdef size_t size = (
         COMMAND_OVERHEAD + <size_t>PyBytes_GET_SIZE(script.source)
@@ -110,11 +110,17 @@ cdef int command_script(
         size += count * BULK_OVERHEAD
         for key in keys:
             size += <size_t>PyBytes_GET_SIZE(<bytes>key)
+    if more is not None:
+        for argument in more:
+            size += BULK_OVERHEAD + <size_t>PyBytes_GET_SIZE(<bytes>argument)
     error = buffer_reserve(out, size)
     if error != 0:
         return error
     buffer_put(out, b"*", 1)
-    out.end += decimal_digits(count + (5 if ttl_ms else 4), out.data + out.end)
+    out.end += decimal_digits(
+        count + (5 if ttl_ms else 4) + (0 if more is None else len(more)),
+        out.data + out.end,
+    )
     if by_source:
         buffer_put(out, b"\r\n$4\r\nEVAL\r\n", 12)
         put_bulk_bytes(out, script.source)
@@ -130,7 +136,25 @@ cdef int command_script(
     put_bulk_bytes(out, token)
     if ttl_ms:
         put_number(out, <uint64_t>ttl_ms)
+    if more is not None:
+        for argument in more:
+            put_bulk_bytes(out, <bytes>argument)
     return 0
+
+
+cdef int command_of_gate(
+    Buffer *out, Round round, Scripts scripts, bint by_source
+) noexcept:
+    # At the gate of its queue, a round that is first sent there.
+    if round.operation_code == OPERATION_RELEASE:
+        return command_script(
+            out, scripts.release_and_tell, by_source, round.resource, None, round.token,
+            0,
+        )
+    return command_script(
+        out, scripts.take_turn, by_source, round.resource, None, round.token, 0,
+        (<Turn>round.turn).arguments,
+    )
 
 
 cdef int command_of_round(
@@ -155,6 +179,7 @@ cdef int command_of_round(
     return command_script(
         out, <Script>scripts.by_row[2 * operation + is_of_several], by_source,
         round.resource, round.keys, round.token, ttl_ms,
+        (<Turn>round.turn).arguments if operation >= OPERATION_ASK_TURN else None,
     )
 
 

@@ -41,6 +41,7 @@ cdef class Handshake:
     cdef readonly ServerInfo server_info
     cdef readonly int64_t client_id      # the server's, of this connection; 0: unknown
     cdef readonly Mark mark      # None: left out
+    cdef readonly bint speaks_resp3
     cdef readonly bint is_done
     cdef readonly str failure    # why the connection cannot be used, or None
 
@@ -113,6 +114,7 @@ cdef class Handshake:
     def _on_hello(self, reply):
         if isinstance(reply, (dict, list)):
             self.client_id = client_id_of(reply)
+            self.speaks_resp3 = isinstance(reply, dict)
             return self._introduce(is_authenticated=True)
         if reply_is_error(reply) and (
             str(reply).startswith(("ERR unknown command", "NOPROTO", "NOPERM"))

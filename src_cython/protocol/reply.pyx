@@ -7,6 +7,11 @@
 #   REPLY_OF_SCRIPT  0            TAKEN      gone, or another's; of an ACQUIRE: a key
 #   REPLY_OF_INSPECT [nil, ms]    GRANTED    the key is free there
 #   REPLY_OF_INSPECT [token, ms]  TAKEN
+#   REPLY_OF_TAKE_TURN  1, 3      GRANTED
+#   REPLY_OF_TAKE_TURN  0, 2      TAKEN      2: somebody waits longer
+#   REPLY_OF_TELL       1, 2      GRANTED    2: and another process was told
+#   REPLY_OF_TELL       0         TAKEN
+#   REPLY_OF_ASK_TURN   [4 ints]  GRANTED
 #   any              error        FAILED     NOSCRIPT is repeated first, by the master
 #   any              else         FAILED     and nothing is known of its effect
 
@@ -62,8 +67,7 @@ cdef object reply_reader():
 # The usual replies, to the byte. To compare costs a tenth of what it costs to have
 # hiredis make an object of each, and that is a third of a batch's time.
 cdef object REPLY_OK = b"OK"
-cdef object REPLY_ONE = 1
-cdef object REPLY_ZERO = 0
+cdef tuple REPLY_DIGITS = (0, 1, 2, 3)
 
 
 cdef object usual_reply(const char *at, Py_ssize_t size, int *length):
@@ -71,10 +75,8 @@ cdef object usual_reply(const char *at, Py_ssize_t size, int *length):
     # hiredis parses it.
     if size >= 4 and at[0] == c':' and at[2] == c'\r' and at[3] == c'\n':
         length[0] = 4
-        if at[1] == c'1':
-            return REPLY_ONE
-        if at[1] == c'0':
-            return REPLY_ZERO
+        if c'0' <= at[1] <= c'3':
+            return REPLY_DIGITS[at[1] - c'0']
     elif size >= 5 and memcmp(at, b"+OK\r\n", 5) == 0:
         length[0] = 5
         return REPLY_OK
@@ -87,7 +89,11 @@ cdef object usual_reply(const char *at, Py_ssize_t size, int *length):
     return INCOMPLETE
 
 
-cdef inline int reply_kind(Round round, bint is_second) noexcept:
+cdef inline int reply_kind(Round round, bint is_second, bint is_at_gate) noexcept:
+    if is_at_gate:
+        if round.operation_code == OPERATION_RELEASE:
+            return REPLY_OF_TELL
+        return REPLY_OF_TAKE_TURN
     if is_second and round.operation_code == OPERATION_ACQUIRE:
         return REPLY_OF_SCRIPT      # of acquire_again
     return rows[round.operation_code][round.keys is not None].reply
@@ -106,6 +112,15 @@ cdef int vote_of(int kind, object reply) noexcept:
                 return VOTE_GRANTED
             if reply == 0:
                 return VOTE_TAKEN
+    elif kind == REPLY_OF_TAKE_TURN or kind == REPLY_OF_TELL:
+        if type(reply) is int:
+            if reply == 1 or reply == (3 if kind == REPLY_OF_TAKE_TURN else 2):
+                return VOTE_GRANTED
+            if reply == 0 or (reply == 2 and kind == REPLY_OF_TAKE_TURN):
+                return VOTE_TAKEN
+    elif kind == REPLY_OF_ASK_TURN:
+        if type(reply) is list and [type(each) for each in reply] == 4 * [int]:
+            return VOTE_GRANTED
     elif type(reply) is list and len(<list>reply) == 2:
         if type((<list>reply)[1]) is int:
             if (<list>reply)[0] is None:
@@ -139,7 +154,7 @@ cdef str reply_text(object reply):
 
 def vote_of_reply(int operation, reply, bint is_of_all=False):
     """Look a parsed reply up in the table: (Vote, text or None)."""
-    if not OPERATION_ACQUIRE <= operation <= OPERATION_INSPECT:
+    if not OPERATION_ACQUIRE <= operation <= OPERATION_LEAVE_QUEUE:
         raise ValueError("no such operation")
     vote = Vote(vote_of(rows[operation][is_of_all].reply, reply))
     return vote, reply_text(reply) if vote is Vote.FAILED else None

@@ -7,6 +7,9 @@
 # An ACQUIRE of one key is a SET; all else is a script, known to the server since the
 # handshake (SCRIPT LOAD). Two more scripts belong to the handshake itself: `probe`
 # (rights) and `marker`.
+#
+# At the gate of its queue (engine/waiting) a round may send another script than to the
+# other masters: `take_turn` of an ACQUIRE, `release_and_tell` of a RELEASE.
 
 cimport cython
 
@@ -14,9 +17,12 @@ cdef enum:
     REPLY_OF_SET = 0         # OK: done; nil: refused, the key exists
     REPLY_OF_SCRIPT = 1      # 1: done; 0: refused, and nothing was changed
     REPLY_OF_INSPECT = 2     # [nil, ms]: the key is free; [token, ms]: it is held
+    REPLY_OF_TAKE_TURN = 3   # 1, 3: done; 0, 2: refused, 2: another waits longer
+    REPLY_OF_TELL = 4        # 1, 2: done, 2: another was told; 0: refused
+    REPLY_OF_ASK_TURN = 5    # [1: it is our turn, ms, place, how many wait]
 
 cdef enum:
-    OPERATIONS = 4
+    OPERATIONS = 6
 
 
 @cython.final
@@ -44,6 +50,8 @@ cdef tuple ROWS = (
     (OPERATION_ACQUIRE, True, "acquire_all", True, REPLY_OF_SCRIPT),
     (OPERATION_EXTEND, True, "extend_all", True, REPLY_OF_SCRIPT),
     (OPERATION_RELEASE, True, "release_all", False, REPLY_OF_SCRIPT),
+    (OPERATION_ASK_TURN, False, "ask_turn", False, REPLY_OF_ASK_TURN),
+    (OPERATION_LEAVE_QUEUE, False, "leave_queue", False, REPLY_OF_SCRIPT),
 )
 
 cdef struct Row:
@@ -72,6 +80,8 @@ cdef class Scripts:
     cdef readonly Script extend, release, inspect
     cdef readonly Script acquire_all, extend_all, release_all     # of several keys
     cdef readonly Script acquire_again      # of one key or several; rare: not loaded
+    cdef readonly Script ask_turn, leave_queue       # None: no queue is kept...
+    cdef readonly Script take_turn, release_and_tell     # ...these two at its gate
     cdef readonly Script probe, marker      # of the handshake; None: left out
     cdef tuple by_row                       # [2 * operation + several]
 
@@ -79,7 +89,9 @@ cdef class Scripts:
                  Script inspect not None, Script acquire_all not None,
                  Script extend_all not None, Script release_all not None,
                  Script acquire_again not None,
-                 Script probe=None, Script marker=None):
+                 Script probe=None, Script marker=None, Script ask_turn=None,
+                 Script leave_queue=None, Script take_turn=None,
+                 Script release_and_tell=None):
         self.extend = extend
         self.release = release
         self.inspect = inspect
@@ -89,6 +101,10 @@ cdef class Scripts:
         self.acquire_again = acquire_again
         self.probe = probe
         self.marker = marker
+        self.ask_turn = ask_turn
+        self.leave_queue = leave_queue
+        self.take_turn = take_turn
+        self.release_and_tell = release_and_tell
         by_row = [None] * (2 * OPERATIONS)
         for operation, is_of_several, name, _, _ in ROWS:
             if name is not None:
@@ -98,4 +114,6 @@ cdef class Scripts:
 
 cdef tuple scripts_to_load(Scripts self):
     """List the scripts that each new connection loads."""
-    return tuple([getattr(self, row[2]) for row in ROWS if row[2] is not None])
+    names = [row[2] for row in ROWS if row[2] is not None] + ["release_and_tell"]
+    named = [getattr(self, name) for name in names]
+    return tuple([script for script in named if script is not None])

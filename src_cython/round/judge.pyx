@@ -10,6 +10,7 @@
 #     an ACQUIRE is                         TAKEN        at once, to be rolled back;
 #     others, masters - taken < quorum      TAKEN        our key is on no quorum
 #             pending = 0                   UNREACHABLE  it may still be on one
+#   its gate refused it                   TAKEN: somebody waits longer (turn)
 #   deadline                              every PENDING becomes SILENT, judged again
 #   anything else                         OPEN
 #
@@ -17,6 +18,8 @@
 # that did not refuse are a quorum: one of three may never have had the key (it was away
 # when it was taken), another be silent for a moment, and the key still stand on a
 # majority.
+#
+# What is asked of a queue is asked of one master, its gate, and closes with its answer.
 #
 # The quorum is of the configured masters, never of the reachable ones. The slowest
 # master is not waited for, except by INSPECT, which closes when all have answered, and
@@ -156,7 +159,12 @@ cdef void round_judge(Round self, int64_t now_ns) noexcept:
     cdef int granted = self.counts[VOTE_GRANTED]
     cdef int pending = self.counts[VOTE_PENDING]
     cdef int answered = granted + self.counts[VOTE_TAKEN]
-    if self.operation_code == OPERATION_INSPECT:
+    if self.operation_code >= OPERATION_ASK_TURN:      # of the gate alone
+        if answered > 0:
+            round_close(self, VERDICT_WON, now_ns)
+        elif self.counts[VOTE_FAILED] > 0 or pending == 0:
+            round_close(self, VERDICT_UNREACHABLE, now_ns)
+    elif self.operation_code == OPERATION_INSPECT:
         if pending == 0:
             round_close(
                 self,
@@ -165,6 +173,8 @@ cdef void round_judge(Round self, int64_t now_ns) noexcept:
             )
     elif self.needs_all and pending > 0:
         return
+    elif round_is_refused(self):
+        round_close(self, VERDICT_TAKEN, now_ns)
     elif granted >= self.quorum:
         round_close(self, VERDICT_WON, now_ns)
         round_confirm(self, now_ns)

@@ -4,11 +4,11 @@
 # A round is of one key, its resource, or of several, its `keys`: all or nothing on each
 # master, by one script, under one token.
 #
-# From below: round_* (judge), OVERDUE_AT_LEAST_NS (in_flight).
+# From below: round_* (judge), turn_* (turn), OVERDUE_AT_LEAST_NS (in_flight).
 
 cimport cython
 from cpython.bytes cimport PyBytes_GET_SIZE
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int8_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 
 
@@ -67,6 +67,7 @@ cdef class Round:
     cdef object waiter        # to be woken then: a follower, a future, a Batch; or None
     cdef list details                    # per master: error text or detail, or None
     cdef tuple token_uses                # of TokenUse; None: its token is our own
+    cdef object turn                     # its Turn, where it waits for one; or None
     cdef VoteCell *cells                 # `few`, or allocated where those are too few
     cdef VoteCell few[FEW_MASTERS]
     cdef uint8_t counts[5]               # by vote
@@ -82,6 +83,8 @@ cdef class Round:
     cdef bint is_rolled_back
     cdef bint needs_all                  # closed by all answers or by time alone
     cdef bint is_reentrant               # begun inside a step of the same thread
+    cdef bint was_told                   # a RELEASE: the gate told another process
+    cdef int8_t gate                     # the master that it asks in turn; -1: none
 
     def __cinit__(
         self, int operation, bytes resource not None, bytes token not None,
@@ -89,7 +92,7 @@ cdef class Round:
     ):
         if not 0 < master_count <= MAX_MASTERS:
             raise ValueError("master_count out of range")
-        if not OPERATION_ACQUIRE <= operation <= OPERATION_INSPECT:
+        if not OPERATION_ACQUIRE <= operation <= OPERATION_LEAVE_QUEUE:
             raise ValueError("no such operation")
         self.cells = self.few
         if master_count > FEW_MASTERS:
@@ -104,6 +107,7 @@ cdef class Round:
         self.quorum = master_count // 2 + 1
         self.counts[VOTE_PENDING] = master_count
         self.generation = current_generation
+        self.gate = -1
 
     def __dealloc__(self):
         if self.cells != self.few:
@@ -149,6 +153,24 @@ cdef class Round:
             if self.lease_state is None:
                 self.lease_state = state
             return self.lease_state
+
+    def wait_in_turn(self, int64_t since_ns, bint keeps_turn=False):
+        """Wait in the queue of the resource before it is opened.
+
+        since_ns: when its caller began to wait. keeps_turn: its last round had its
+        turn, and lost it by a master that had not seen the release.
+        """
+        self.turn = turn_new(since_ns, keeps_turn)
+
+    @property
+    def has_waited(self):
+        """Whether it was opened by its turn, or at the end of its caller's time."""
+        return self.turn is not None and (<Turn>self.turn).is_open
+
+    @property
+    def keeps_turn(self):
+        """Whether the gate had set the key of this round, which was lost elsewhere."""
+        return self.turn is not None and turn_is_kept(<Turn>self.turn, self)
 
     def open(self, int64_t now_ns):
         """Begin: now_ns is t0."""

@@ -1,0 +1,43 @@
+# The gate of a resource: the one master that keeps the queue of those who wait for it.
+#
+# Every client finds the same one, from the resource's name and the masters in their
+# configured order: the first from there on that is READY. Where two clients find
+# different ones, because one of them has lost a connection, there are two queues for a
+# while: that costs order, nothing else. A master that may not vote now is none.
+
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from libc.stdint cimport int64_t, uint8_t, uint64_t
+
+
+cdef int engine_gate(Engine self, bytes resource, int64_t now_ns) noexcept:
+    # Its index; -1: no master can be one, or no queue is kept.
+    cdef Master master
+    cdef int i, first
+    if self.scripts.ask_turn is None:
+        return -1
+    first = <int>(engine_hash(resource) % <uint64_t>self.master_count)
+    for i in range(self.master_count):
+        master = <Master>self.masters[(first + i) % self.master_count]
+        if master.state_code == MASTER_READY and master.may_queue and (
+            now_ns >= master.votes_from_ns
+        ):
+            return master.index
+    return -1
+
+
+cdef uint64_t engine_hash(bytes resource) noexcept:
+    # FNV-1a, 64 bits: http://www.isthe.com/chongo/tech/comp/fnv/
+    cdef uint64_t hashed = 0xCBF29CE484222325ULL
+    cdef const uint8_t *at = <const uint8_t *>PyBytes_AS_STRING(resource)
+    cdef Py_ssize_t i
+    for i in range(PyBytes_GET_SIZE(resource)):
+        hashed = (hashed ^ at[i]) * <uint64_t>0x100000001B3ULL
+    return hashed ^ (hashed >> 32)
+
+
+cdef int engine_set_gate(Engine self, Round release, int64_t now_ns) except -1:
+    # A release of one key tells the next in the queue, by its script at the gate.
+    if release.keys is None:
+        release.gate = engine_gate(self, release.resource, now_ns)
+    return 0

@@ -1,0 +1,50 @@
+# What a server says without being asked: that it is this process's turn for a resource.
+#
+# Each process has one channel, on which it is told at every gate it waits at. A push is
+# no reply: it takes no entry in flight, and comes at any place between two replies. The
+# one exception is the answer to SUBSCRIBE itself, which RESP3 gives as a push; refused,
+# it is an error as any other.
+
+from libc.stdint cimport int64_t
+
+cdef bytes CHANNEL = b"fastredlock:waiter:"
+
+
+cdef int master_subscribe(Master self, bytes waiter, int64_t now_ns) except -1:
+    # Once for each connection, when it first waits there.
+    cdef InFlightEntry entry = in_flight_entry(NEVER_NS, False)
+    if self.is_subscribed:
+        return 0
+    self.is_subscribed = True
+    entry.kind = ENTRY_SUBSCRIBE
+    in_flight_push(self.in_flight, None, entry, now_ns)
+    return master_write(self, command_encode((b"SUBSCRIBE", CHANNEL + waiter)), now_ns)
+
+
+cdef int master_on_push(Master self, object push, int64_t now_ns) except -1:
+    cdef InFlightEntry entry
+    if len(push) != 3:
+        return 0
+    if push[0] == b"message" and type(push[2]) is bytes:
+        self.turns.append(push[2])
+    elif push[0] == b"subscribe" and self.in_flight.count:
+        if self.in_flight.entries[self.in_flight.first].kind != ENTRY_SUBSCRIBE:
+            return master_on_lost(self, "confirms what nobody asked for", now_ns)
+        in_flight_pop(self.in_flight)
+    return 0
+
+
+cdef int master_on_unsubscribed(Master self, object reply, int64_t now_ns) except -1:
+    if not reply_is_error(reply):
+        return master_on_lost(self, strange_text(reply), now_ns)
+    return master_refuse_queue(self, reply_text(reply))
+
+
+cdef int master_refuse_queue(Master self, str said) except -1:
+    # No queue is kept here from now on, for this connection.
+    self.may_queue = False
+    return master_add_warnings(self, [
+        f"callers cannot wait in turn here ({said}), and poll instead: grant its user "
+        "+subscribe +publish +time +exists +pttl +pexpire @sortedset "
+        "~fastredlock:* &fastredlock:*"
+    ])

@@ -1,0 +1,89 @@
+# The turn of a round that waits in the queue of its resource. Pure.
+#
+# A round with a Turn is not opened when it is submitted, but when it is its turn, or at
+# the end of its caller's time: a last try, as any acquire makes one. Then it is a round
+# like all others, but for the script that it sends to the gate of the queue: that one
+# refuses where somebody waits longer, and this refusal is a veto, for the other masters
+# know nothing of the queue. A gate that says nothing refuses nothing.
+
+cimport cython
+from libc.stdint cimport int64_t
+
+
+cdef enum:                   # the replies of take_turn
+    GATE_SILENT = -1
+    GATE_TAKEN = 0           # the key exists
+    GATE_SET = 1
+    GATE_REFUSED = 2         # somebody waits longer
+    GATE_SET_FIRST = 3       # set, and our next caller waits longest of all
+
+
+cdef class WaitQueue         # wait_queue.pyx
+
+
+@cython.final
+@cython.internal
+@cython.freelist(64)
+cdef class Turn:
+    """The place of one round in the queue of its resource."""
+
+    cdef int64_t since_ns        # when its caller began to wait
+    cdef int64_t until_ns        # when it tries a last time; NEVER_NS: it has no limit
+    cdef WaitQueue queue         # None before it is submitted
+    cdef Round successor         # the next of the queue when it was opened, or None
+    cdef tuple arguments         # of its script at the gate
+    cdef int gate_said
+    cdef bint is_open            # its round is, or was
+    cdef bint is_kept            # from the last round of its caller: no need to ask
+
+
+cdef Turn turn_new(int64_t since_ns, bint is_kept):
+    self = Turn()
+    self.since_ns = since_ns
+    self.until_ns = NEVER_NS
+    self.gate_said = GATE_SILENT
+    self.is_kept = is_kept
+    return self
+
+
+cdef bint turn_is_kept(Turn self, Round round) noexcept:
+    # Whether the gate had set the key of a round that was lost elsewhere.
+    return round.verdict_code == VERDICT_TAKEN and (
+        self.gate_said == GATE_SET or self.gate_said == GATE_SET_FIRST
+    )
+
+
+cdef bytes turn_waited_us(int64_t since_ns, int64_t now_ns):
+    # For how long a caller has waited, as an argument of a script.
+    return b"%d" % max(<int64_t>0, (now_ns - since_ns) // 1000)
+
+
+cdef int turn_set_arguments(
+    Turn self, Round round, bytes waiter, int64_t now_ns
+) except -1:
+    # Those of take_turn behind the token. The next of the queue takes our place there.
+    cdef Round next = self.successor
+    self.arguments = (
+        b"%d" % round.terms.ttl_ms if round.terms.has_expiry else b"0",
+        waiter,
+        turn_waited_us(self.since_ns, now_ns),
+        b"-1" if next is None else turn_waited_us((<Turn>next.turn).since_ns, now_ns),
+    )
+    return 0
+
+
+cdef void round_on_gate_reply(Round self, int said) noexcept:
+    # What the gate says beside its vote; it may come after the verdict.
+    cdef Turn turn
+    if self.operation_code == OPERATION_RELEASE:
+        self.was_told = said == 2
+    elif self.turn is not None:
+        turn = <Turn>self.turn
+        turn.gate_said = said
+        if said == GATE_SET_FIRST and turn.queue is not None:
+            wait_queue_on_first(turn.queue, turn.successor)
+
+
+cdef bint round_is_refused(Round self) noexcept:
+    # Whether the gate has refused it: somebody waits longer.
+    return self.turn is not None and (<Turn>self.turn).gate_said == GATE_REFUSED

@@ -1,0 +1,86 @@
+# The queue of those in this process who wait for one resource. Pure.
+#
+# Its rounds stand in the order in which their callers began to wait. Only the first is
+# known outside: the gate, one of the masters, keeps one entry for each process and
+# resource, and tells the process when it is that one's turn.
+#
+#   noted      the round for which the gate has our entry, as far as we know
+#   is_first   the gate has said that no other process waits longer than it
+#   opened     the round whose turn it is, under way
+#
+# A queue that is lost, wrong or hostile costs time alone: who holds the lock is decided
+# by a quorum, in the round.
+
+cimport cython
+from libc.stdint cimport int64_t
+
+
+@cython.final
+@cython.internal
+cdef class WaitQueue:
+    """The rounds of this process that wait for one resource."""
+
+    cdef bytes resource
+    cdef list rounds             # that wait, by the time since when
+    cdef Round opened, noted     # or None
+    cdef int gate                # the master asked last; -1: none
+    cdef bint is_first
+    cdef bint is_entered         # the gate may have our entry
+    cdef int64_t due_ns          # when the gate is asked again; NEVER_NS: not known
+
+
+cdef WaitQueue wait_queue_new(bytes resource):
+    self = WaitQueue()
+    self.resource = resource
+    self.rounds = []
+    self.gate = -1
+    self.due_ns = NEVER_NS
+    return self
+
+
+cdef int wait_queue_add(WaitQueue self, Round round) except -1:
+    # Most have begun later than all that wait.
+    cdef Py_ssize_t at = len(self.rounds)
+    cdef int64_t since_ns = (<Turn>round.turn).since_ns
+    while at > 0 and wait_queue_since_ns(self, at - 1) > since_ns:
+        at -= 1
+    self.rounds.insert(at, round)
+    return 0
+
+
+cdef inline int64_t wait_queue_since_ns(WaitQueue self, Py_ssize_t at) noexcept:
+    return (<Turn>(<Round>self.rounds[at]).turn).since_ns
+
+
+cdef bint wait_queue_remove(WaitQueue self, Round round) except -1:
+    # Whether it waited.
+    cdef Py_ssize_t at
+    for at in range(len(self.rounds)):
+        if self.rounds[at] is round:
+            del self.rounds[at]
+            return True
+    return False
+
+
+cdef Round wait_queue_head(WaitQueue self):
+    return <Round>self.rounds[0] if self.rounds else None
+
+
+cdef bint wait_queue_is_noted(WaitQueue self) noexcept:
+    # Whether the gate has our entry for the round that is first here.
+    return len(self.rounds) > 0 and self.rounds[0] is self.noted
+
+
+cdef bint wait_queue_is_next(WaitQueue self) noexcept:
+    # Whether a release in this process may be followed by our first round at once.
+    return self.is_first and self.opened is None and wait_queue_is_noted(self)
+
+
+cdef void wait_queue_on_first(WaitQueue self, Round head) noexcept:
+    # The gate says that nobody waits longer than this one.
+    if head is not None and self.noted is head:
+        self.is_first = True
+
+
+cdef bint wait_queue_is_over(WaitQueue self) noexcept:
+    return self.opened is None and not self.is_entered and len(self.rounds) == 0
