@@ -146,7 +146,25 @@ cdef int engine_on_turn_closed(Engine self, Round round, int64_t now_ns) except 
         if queue.noted is turn.successor:
             queue.noted = None
             queue.is_first = False
+        if round.verdict_code != VERDICT_TAKEN or (
+            now_ns >= turn.until_ns - LAST_TRY_NS
+        ):
+            return engine_pass_on(self, queue, now_ns)
         engine_set_due(self, queue, now_ns + SOON_NS)
+    return engine_forget_queue(self, queue)
+
+
+cdef int engine_pass_on(Engine self, WaitQueue queue, int64_t now_ns) except -1:
+    # The caller of the round that was opened does not come back, or after a delay. At
+    # once: without a caller, nobody may be there to drive the engine later.
+    if queue.opened is not None:
+        return 0
+    if queue.rounds:
+        return 0 if wait_queue_is_noted(queue) else engine_ask(self, queue, now_ns)
+    queue.noted = None
+    if queue.is_entered:
+        queue.is_entered = False
+        engine_leave_queue(self, queue.resource, queue.gate, now_ns)
     return engine_forget_queue(self, queue)
 
 
@@ -327,8 +345,10 @@ cdef int engine_leave_turn(Engine self, Round round, int64_t now_ns) except -1:
     if turn.is_open:
         if queue.opened is round:
             queue.opened = None
-            engine_set_due(self, queue, now_ns + SOON_NS)
-        return 0
+            if queue.noted is turn.successor:
+                queue.noted = None
+                queue.is_first = False
+        return engine_pass_on(self, queue, now_ns)
     if not wait_queue_remove(queue, round) or queue.noted is not round:
         return engine_forget_queue(self, queue)
     queue.is_first = False
