@@ -97,7 +97,7 @@ def test_processes_when_they_wait_then_are_served_in_the_order_of_their_coming(
         for i in range(4):
             call = worker(take_in_turn, urls[:n], KEY, str(counter), 1)
             processes.append(running.enter_context(call))
-            assert wait_until(lambda i=i: queued(servers) == i + 1)  # type: ignore[misc]
+            assert wait_until(lambda i=i: queued(servers) == i + 1)
         lease.release()
         at = [int(line_of(process)) for process in processes]
         assert [process.wait(20) for process in processes] == [0] * 4
@@ -124,7 +124,7 @@ def test_clients_when_each_takes_it_again_at_once_then_all_have_their_share(
                 time.sleep(0.002)
             lease.release()
 
-    in_threads([lambda i=i: work(i) for i in range(4)])  # type: ignore[misc]
+    in_threads([lambda i=i: work(i) for i in range(4)])
     section.assert_exclusive()
     assert min(grants) > 10
     assert min(grants) > 0.5 * max(grants)
@@ -146,7 +146,7 @@ def test_threads_when_each_takes_it_again_at_once_then_all_have_their_share(
                 time.sleep(0.001)
             lease.release()
 
-    in_threads([lambda i=i: work(i) for i in range(6)])  # type: ignore[misc]
+    in_threads([lambda i=i: work(i) for i in range(6)])
     section.assert_exclusive()
     assert min(grants) > 10
     assert min(grants) > 0.5 * max(grants)
@@ -321,7 +321,7 @@ def test_pollers_when_others_queue_then_both_get_it(
             time.sleep(0.002)
             next(ends)
 
-    in_threads([lambda each=each: work(each) for each in (poller, locks, locks)])  # type: ignore[misc]
+    in_threads([lambda each=each: work(each) for each in (poller, locks, locks)])
     section.assert_exclusive()
     assert next(ends) == 30
     assert is_over(servers)
@@ -407,7 +407,7 @@ def test_acquire_all_when_others_queue_for_one_of_its_keys_then_all_get_theirs(
             lease.release()
             time.sleep(0.005)
 
-    works = [lambda w=w, e=e: w(e) for w in (all_of_them, one) for e in (locks, other)]  # type: ignore[misc]
+    works = [lambda w=w, e=e: w(e) for w in (all_of_them, one) for e in (locks, other)]
     in_threads(works)
     section.assert_exclusive()
     assert section.entered == 30
@@ -522,7 +522,7 @@ def test_max_ttl_when_masters_may_vote_then_callers_queue(
     options = {"ttl": 0.3, "max_ttl": 0.3}
     clients = [make_locks(urls, **options) for _ in range(3)]
     for each in clients:
-        assert wait_until(lambda each=each: is_voted(each))  # type: ignore[misc]
+        assert wait_until(lambda each=each: is_voted(each))
     with Waiters() as waiters:
         lease = granted(clients[0].acquire(KEY))
         with begins_to_wait(clients[1]):
