@@ -114,6 +114,7 @@ cdef class Scripts:
 
 cdef tuple scripts_to_load(Scripts self):
     """List the scripts that each new connection loads."""
-    names = [row[2] for row in ROWS if row[2] is not None] + ["release_and_tell"]
+    names = [row[2] for row in ROWS if row[2] is not None]
+    names += ["take_turn", "release_and_tell"]
     named = [getattr(self, name) for name in names]
     return tuple([script for script in named if script is not None])
