@@ -175,9 +175,9 @@ class Judge:
             and (round.valid_until_ns <= process.now_ns())
         ):
             self.fail("I1", f"{round.token.decode()} is granted without validity")
-        refused_ns = self._refused_ns.get(round.token)
-        if is_won and refused_ns is not None and refused_ns < round.closed_ns:
-            self.fail("I8", f"{round.token.decode()} is granted, which its gate refused")
+        refused_ns = self._refused_ns.get(round.token, FOREVER_NS)
+        if operation == ACQUIRE and is_won and refused_ns < round.closed_ns:
+            self.fail("I8", f"{round.token.decode()} is granted, refused by its gate")
         if operation == ACQUIRE and not is_won:
             self.on_ended(process, round.token, "not won", is_undone=True)
 

@@ -253,4 +253,5 @@ class Queues:
     def _left_ms(self, key: bytes) -> int:
         if self._server.token_at(key) is None:
             return -2
-        return self._server.keys[key][1] - self._server.wall_ms()
+        until_ms = self._server.keys[key][1]
+        return -1 if until_ms == NEVER_MS else until_ms - self._server.wall_ms()
