@@ -37,6 +37,7 @@ ASSUMPTIONS = {
     "heed": "a holder asks its lease whether it is valid",
     "compare": "a release deletes no token but its own",
 }
+NOISE = b"r", b"s", b"nobody's", b"", b"\r\n:1\r\n"
 MOST_PROCESSES = 8  # in one schedule, those that are gone among them
 SLOW_NS = (50 * MS, 500 * MS)
 
@@ -218,13 +219,12 @@ class Nemesis:
             server.keys[QUEUE + resource] = (b"of another", until_ms)
 
     def _noise(self) -> None:
-        # Anybody may publish; and a proxy may push what it likes.
+        # Anybody may publish.
         server = self._server()
         channels = server.queues.channels()
         if channels and not server.is_down:
             channel = self.world.random.choice(channels)
-            text = self.world.random.choice((b"r", b"s", b"nobody's", b"", b"\r\n:1\r\n"))
-            server.queues.publish(channel, text)
+            server.queues.publish(channel, self.world.random.choice(NOISE))
 
     def _head(self) -> Process | None:
         # The first of a queue, told or not.

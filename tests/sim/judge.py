@@ -159,9 +159,7 @@ class Judge:
             if reply.startswith(b"-NOSCRIPT"):
                 self._unknown.add(at)
             else:
-                self._heard.setdefault(at, []).append(
-                    vote_of(question[0], reply)
-                )
+                self._heard.setdefault(at, []).append(vote_of(question[0], reply))
                 if reply == TWO and question[0] == ACQUIRE:
                     self._refused_ns.setdefault(question[1], process.now_ns())
 

@@ -212,9 +212,9 @@ class Queues:
     def _is_refused(self, needs_memory: bool) -> bool:
         # A write, by what the server refuses now; it is allowed behind another write.
         refuses = self._server.refuses
-        if refuses and not self._has_written:
-            if needs_memory or refuses == WRITES_REFUSED:
-                return True
+        is_meant = refuses == WRITES_REFUSED or (refuses and needs_memory)
+        if is_meant and not self._has_written:
+            return True
         self._has_written = True
         return False
 

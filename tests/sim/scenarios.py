@@ -43,9 +43,9 @@ class Stage:
         """Add a client with one thread; its clock begins there."""
         process = Process(
             self.world, len(self.processes),
-            new_settings(len(self.servers), **self.options), Clock(clock_ns, 0), self.servers,
-            [Path(self.world, 100_000) for _ in self.servers], self.judge,
-            is_sharing=False,
+            new_settings(len(self.servers), **self.options), Clock(clock_ns, 0),
+            self.servers, [Path(self.world, 100_000) for _ in self.servers],
+            self.judge, is_sharing=False,
         )  # fmt: skip
         self.processes.append(process)
         return Worker(process, NOTHING, 0)

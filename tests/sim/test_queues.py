@@ -1,4 +1,7 @@
-"""The queues of the model server against those of a real one: replies, order, pushes."""
+"""The queues of the model server against those of a real one: replies, order, pushes.
+
+Random sequences of the four scripts.
+"""
 
 from __future__ import annotations
 
