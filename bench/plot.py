@@ -1,4 +1,4 @@
-"""Draw a report: `pair` as dots, `throughput` as lines, one panel per N.
+"""Draw a report: `pair` as dots, `throughput` as lines, one panel per N; `contend`.
 
 Dots, not bars: the axis is logarithmic, where a bar's length would mean nothing.
 """
@@ -13,6 +13,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
+from bench.contending.picture import draw_contention
 from bench.contestants.tables import (
     FLOOR,
     MANY_CALLERS,
@@ -61,16 +62,22 @@ _LABEL_GAP = 11.5  # points between the labels of two lines that end close toget
 
 def plot(report: Report, path: Path) -> None:
     """Write the picture; the name's suffix decides the format, .svg or .png."""
+    with mpl.rc_context(_SETTINGS):
+        figure = _draw(report)
+        metadata = {"Date": None} if path.suffix == ".svg" else None
+        figure.savefig(path, dpi=160, metadata=metadata)
+
+
+def _draw(report: Report) -> Figure:
+    if report.name == "contend":
+        return draw_contention(report)
     rows = report.tables[0].records()
     panels = [
         [row for row in rows if row["N"] == masters]
         for masters in sorted({row["N"] for row in rows})
     ]
-    with mpl.rc_context(_SETTINGS):
-        draw = _draw_dots if report.name == "pair" else _draw_lines
-        figure = draw(panels, report.machine)
-        metadata = {"Date": None} if path.suffix == ".svg" else None
-        figure.savefig(path, dpi=160, metadata=metadata)
+    draw = _draw_dots if report.name == "pair" else _draw_lines
+    return draw(panels, report.machine)
 
 
 def _draw_dots(panels: Sequence[list[Record]], machine: str) -> Figure:

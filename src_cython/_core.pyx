@@ -28,6 +28,7 @@ include "protocol/scripts.pyx"          # operation x keys -> script, reply     
 include "round/round.pyx"               # one command to all masters             [pure]
 include "round/turn.pyx"                # a round waits for its turn             [pure]
 include "round/wait_queue.pyx"          # the rounds that wait for one resource  [pure]
+include "round/wait_queues.pyx"         # all of these, and the times in them    [pure]
 include "round/token_use.pyx"           # tokens that the caller gives           [pure]
 include "round/judge.pyx"               # votes and time -> verdict, validity    [pure]
 include "protocol/command.pyx"          # a round -> RESP                        [pure]

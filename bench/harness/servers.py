@@ -38,6 +38,11 @@ def hold(url: str, key: str) -> None:
     _ask(url, "SET", key, "held", "PX", "3600000")
 
 
+def free(url: str, key: str) -> None:
+    """Delete a key on one master, as another client that releases its lock."""
+    _ask(url, "DEL", key)
+
+
 def commands_done(url: str) -> int:
     """Return how many SETs and scripts a master was sent by clients so far."""
     fields = _info(url, "commandstats")

@@ -141,7 +141,7 @@ def release_script(given: bytes | None) -> Script:
 
 
 def queue_scripts(given: bytes | None) -> dict[str, Script]:
-    """Return the scripts of the queues; none where the release is not ours to change."""
+    """Return the scripts of the queues; none where the release is the caller's."""
     if given is not None:
         return {}
     return {

@@ -144,9 +144,9 @@ end
 return {left, marker}"""
 MARKER_SHA1 = b"688280603bec40a3240a6c858c78ad158bd81c41"
 
-# The queue of those who wait for one resource (src_cython/engine/waiting.pyx), on one of
-# the masters, its gate. It says when to try, never who holds: whatever is wrong with it
-# costs time, and no key of a lock is changed but as by SET NX and the release.
+# The queue of those who wait for one resource (src_cython/engine/waiting.pyx), on one
+# of the masters, its gate. It says when to try, never who holds: whatever is wrong with
+# it costs time, and no key of a lock is changed but as by SET NX and the release.
 #
 #   fastredlock:queue:<resource>   a sorted set: process -> ticket, the time (us, by the
 #                                  gate's clock) since when its first caller has waited
@@ -219,14 +219,15 @@ if left == -2 then
     tell()
   end
 end
-return {is_mine, left, redis.call("zrank", queue, ARGV[1]) or 0, redis.call("zcard", queue)}"""
+local place = redis.call("zrank", queue, ARGV[1]) or 0
+return {is_mine, left, place, redis.call("zcard", queue)}"""
 )
-ASK_TURN_SHA1 = b"68d8d9c20b90e4bad7734481ec30cac6ae799dfb"
+ASK_TURN_SHA1 = b"e0153c357798439448603928f1ebaa5fe48f87db"
 
-# SET NX PX, at the gate, by a process whose turn it is. ARGV: token; ttl (ms), "0" of no
-# expiry; process; for how long (us) its caller has waited, and its next caller, or "-1".
-# Returns 0: the key exists; 2: somebody waits longer, who was told; 1: it is set; 3: so
-# is it, and the next caller waits longest of all.
+# SET NX PX, at the gate, by a process whose turn it is. ARGV: token; ttl (ms), "0" of
+# no expiry; process; for how long (us) its caller has waited, and its next caller, or
+# "-1". Returns 0: the key exists; 2: somebody waits longer, who was told; 1: it is set;
+# 3: so is it, and the next caller waits longest of all.
 TAKE_TURN = (
     _TELL
     + b"""\

@@ -13,7 +13,8 @@ class Stats(
     namedtuple(
         "Stats",
         "rounds won taken unreachable too_late rolled_back late_replies "
-        "repeated_scripts connects losses releases_dropped round_trip",
+        "repeated_scripts connects losses releases_dropped waits turns_told "
+        "turns_missed handed_over round_trip",
     )
 ):
     """Count the events since a FastRedlock was made, rounds of every kind together.
@@ -34,6 +35,10 @@ class Stats(
     connects: int  # connections that became ready
     losses: int  # connections that failed or were lost
     releases_dropped: int  # for silent masters, beyond 65,536 each: left to their ttl
+    waits: int  # callers that joined a queue, once for each time
+    turns_told: int  # that a master told: it is this process's turn
+    turns_missed: int  # ...when nobody waited here any more
+    handed_over: int  # locks that went from one caller of this process to the next
     round_trip: float  # s, smoothed time of a round until its quorum; 0.0 before any
 
     @classmethod

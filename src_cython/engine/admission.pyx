@@ -153,8 +153,7 @@ cdef int engine_on_time(Engine self, int64_t now_ns, uint64_t quiet) except -1:
     engine_admit(self, now_ns)
     engine_take_due(self, now_ns)
     self.next_ns = NEVER_NS
-    if self.queues.due:
-        engine_note_time(self, <int64_t>self.queues.due[0][0])
+    engine_note_time(self, wait_queues_next_ns(self.queues))
     for admission in self.admissions:
         engine_note_time(self, admission.limit_ns)
     for master in self.masters:

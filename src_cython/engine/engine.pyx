@@ -1,13 +1,10 @@
 # The N masters, and what belongs to all of them: the engine.
 #
 # From below: engine_settle_all, UNDO_NS (settlement), interpreter_exit_watch
-# (interpreter_exit), WaitQueues (waiting), engine_gate (gate).
+# (interpreter_exit), engine_gate (gate).
 
 cimport cython
 from libc.stdint cimport int64_t, uint32_t, uint64_t
-
-
-cdef class WaitQueues             # waiting.pyx
 
 
 @cython.final
@@ -123,15 +120,14 @@ cdef class Engine:
         return (
             type(keys) is bytes
             and engine_gate(self, <bytes>keys, now_ns) >= 0
-            and wait_queues_may_ask(self.queues, <bytes>keys, now_ns)
+            and not wait_queues_are_until(self.queues.polled_ns, keys, now_ns)
         )
 
     def is_contended(self, keys not None, int64_t now_ns):
         """Whether others were seen to wait for this key, now or in the last second."""
-        if keys in self.queues.by_resource:
-            return True
-        until_ns = self.queues.contended_ns.get(keys)
-        return until_ns is not None and now_ns < until_ns
+        return keys in self.queues.by_resource or (
+            wait_queues_are_until(self.queues.contended_ns, keys, now_ns)
+        )
 
     def health(self):
         """Per master: (name, MasterState, reason or last error, ServerInfo,

@@ -4,6 +4,8 @@
 # no reply: it takes no entry in flight, and comes at any place between two replies. The
 # one exception is the answer to SUBSCRIBE itself, which RESP3 gives as a push; refused,
 # it is an error as any other.
+#
+# From below: strange_text (replies).
 
 from libc.stdint cimport int64_t
 
@@ -22,7 +24,6 @@ cdef int master_subscribe(Master self, bytes waiter, int64_t now_ns) except -1:
 
 
 cdef int master_on_push(Master self, object push, int64_t now_ns) except -1:
-    cdef InFlightEntry entry
     if len(push) != 3:
         return 0
     if push[0] == b"message" and type(push[2]) is bytes:

@@ -152,9 +152,18 @@ cdef str reply_text(object reply):
     return f"unexpected reply of type {type(reply).__name__}"
 
 
-def vote_of_reply(int operation, reply, bint is_of_all=False):
-    """Look a parsed reply up in the table: (Vote, text or None)."""
+def vote_of_reply(
+    int operation, reply, bint is_of_all=False, bint is_at_gate=False
+):
+    """Look a parsed reply up in the table: (Vote, text or None).
+
+    is_at_gate: to an ACQUIRE or a RELEASE at the gate of its queue.
+    """
+    cdef int kind
     if not OPERATION_ACQUIRE <= operation <= OPERATION_LEAVE_QUEUE:
         raise ValueError("no such operation")
-    vote = Vote(vote_of(rows[operation][is_of_all].reply, reply))
+    kind = rows[operation][is_of_all].reply
+    if is_at_gate:
+        kind = REPLY_OF_TELL if operation == OPERATION_RELEASE else REPLY_OF_TAKE_TURN
+    vote = Vote(vote_of(kind, reply))
     return vote, reply_text(reply) if vote is Vote.FAILED else None

@@ -92,7 +92,7 @@ cdef class Round:
     ):
         if not 0 < master_count <= MAX_MASTERS:
             raise ValueError("master_count out of range")
-        if not OPERATION_ACQUIRE <= operation <= OPERATION_LEAVE_QUEUE:
+        if not OPERATION_ACQUIRE <= operation <= OPERATION_INSPECT:
             raise ValueError("no such operation")
         self.cells = self.few
         if master_count > FEW_MASTERS:

@@ -5,6 +5,8 @@
 # like all others, but for the script that it sends to the gate of the queue: that one
 # refuses where somebody waits longer, and this refusal is a veto, for the other masters
 # know nothing of the queue. A gate that says nothing refuses nothing.
+#
+# From below: wait_queue_on_first (wait_queue).
 
 cimport cython
 from libc.stdint cimport int64_t
@@ -30,7 +32,9 @@ cdef class Turn:
     cdef int64_t since_ns        # when its caller began to wait
     cdef int64_t until_ns        # when it tries a last time; NEVER_NS: it has no limit
     cdef WaitQueue queue         # None before it is submitted
-    cdef Round successor         # the next of the queue when it was opened, or None
+    cdef int64_t number          # its own, and that of the next of the queue when it
+    cdef int64_t next_number     # was opened; 0: none. (A reference would make a chain
+    #                              of all rounds to come, kept by a lease that is kept.)
     cdef tuple arguments         # of its script at the gate
     cdef int gate_said
     cdef bint is_open            # its round is, or was
@@ -59,10 +63,9 @@ cdef bytes turn_waited_us(int64_t since_ns, int64_t now_ns):
 
 
 cdef int turn_set_arguments(
-    Turn self, Round round, bytes waiter, int64_t now_ns
+    Turn self, Round round, Round next, bytes waiter, int64_t now_ns
 ) except -1:
     # Those of take_turn behind the token. The next of the queue takes our place there.
-    cdef Round next = self.successor
     self.arguments = (
         b"%d" % round.terms.ttl_ms if round.terms.has_expiry else b"0",
         waiter,
@@ -81,7 +84,7 @@ cdef void round_on_gate_reply(Round self, int said) noexcept:
         turn = <Turn>self.turn
         turn.gate_said = said
         if said == GATE_SET_FIRST and turn.queue is not None:
-            wait_queue_on_first(turn.queue, turn.successor)
+            wait_queue_on_first(turn.queue, turn.next_number)
 
 
 cdef bint round_is_refused(Round self) noexcept:

@@ -4,7 +4,7 @@
 # known outside: the gate, one of the masters, keeps one entry for each process and
 # resource, and tells the process when it is that one's turn.
 #
-#   noted      the round for which the gate has our entry, as far as we know
+#   noted      the round for which the gate has our entry, as far as is known
 #   is_first   the gate has said that no other process waits longer than it
 #   opened     the round whose turn it is, under way
 #
@@ -76,9 +76,13 @@ cdef bint wait_queue_is_next(WaitQueue self) noexcept:
     return self.is_first and self.opened is None and wait_queue_is_noted(self)
 
 
-cdef void wait_queue_on_first(WaitQueue self, Round head) noexcept:
-    # The gate says that nobody waits longer than this one.
-    if head is not None and self.noted is head:
+cdef inline int64_t wait_queue_noted_number(WaitQueue self) noexcept:
+    return 0 if self.noted is None else (<Turn>self.noted.turn).number
+
+
+cdef void wait_queue_on_first(WaitQueue self, int64_t number) noexcept:
+    # The gate says that nobody waits longer than the one of this number.
+    if number != 0 and wait_queue_noted_number(self) == number:
         self.is_first = True
 
 

@@ -10,6 +10,7 @@ from fastredlock._core import Operation, Vote, vote_of_reply
 from tests.support.rounds import thorough
 
 ACQUIRE, EXTEND = Operation.ACQUIRE, Operation.EXTEND
+ASK_TURN, LEAVE_QUEUE = Operation.ASK_TURN, Operation.LEAVE_QUEUE
 RELEASE, INSPECT = Operation.RELEASE, Operation.INSPECT
 EACH = list(Operation)
 
@@ -168,13 +169,35 @@ def test_reply_that_is_not_in_the_table_is_a_failed_vote(
     assert vote == (Vote.FAILED, f"unexpected reply of type {type(reply).__name__}")
 
 
+@pytest.mark.parametrize(
+    ("operation", "wire", "vote"),
+    [
+        (ACQUIRE, b":0\r\n", Vote.TAKEN),  # the key exists
+        (ACQUIRE, b":1\r\n", Vote.GRANTED),
+        (ACQUIRE, b":2\r\n", Vote.TAKEN),  # somebody waits longer
+        (ACQUIRE, b":3\r\n", Vote.GRANTED),  # and our next caller is next
+        (ACQUIRE, b":4\r\n", Vote.FAILED),
+        (ACQUIRE, b"+OK\r\n", Vote.FAILED),
+        (RELEASE, b":0\r\n", Vote.TAKEN),
+        (RELEASE, b":1\r\n", Vote.GRANTED),
+        (RELEASE, b":2\r\n", Vote.GRANTED),  # and somebody was told
+        (RELEASE, b":3\r\n", Vote.FAILED),
+    ],
+)
+def test_reply_of_a_gate_is_a_vote_by_its_own_table(
+    operation: Operation, wire: bytes, vote: Vote
+) -> None:
+    assert vote_of_reply(operation, reply_of(wire), is_at_gate=True)[0] is vote
+
+
 @pytest.mark.parametrize("operation", EACH)
 def test_answer_to_another_operation_is_a_failed_vote(operation: Operation) -> None:
     answers = {
         b"+OK\r\n": {ACQUIRE},
         b"$-1\r\n": {ACQUIRE},
-        b":1\r\n": {EXTEND, RELEASE},
-        b":0\r\n": {EXTEND, RELEASE},
+        b":1\r\n": {EXTEND, RELEASE, LEAVE_QUEUE},
+        b":0\r\n": {EXTEND, RELEASE, LEAVE_QUEUE},
+        b"*4\r\n:0\r\n:250\r\n:0\r\n:1\r\n": {ASK_TURN},
         b"*2\r\n$-1\r\n:-2\r\n": {INSPECT},
         b"*2\r\n$1\r\na\r\n:250\r\n": {INSPECT},
     }

@@ -1,0 +1,92 @@
+# All queues of one process, by resource, and when something is due in them. Pure.
+#
+# `due` is a heap of times. An entry that does not count any more (the queue was set to
+# another time, the round is open) stays until its time, or until most are such.
+
+cimport cython
+from libc.stdint cimport int64_t
+
+from heapq import heapify, heappop, heappush
+
+cdef enum:
+    DUE_AT_LEAST = 1024
+    REMEMBERED_MOST = 1024
+
+
+@cython.final
+@cython.internal
+cdef class WaitQueues:
+    """The queues of one process."""
+
+    cdef bytes waiter            # the name of this process, at every gate
+    cdef dict by_resource
+    cdef list due                # (ns, number, a WaitQueue or a Round)
+    cdef Py_ssize_t due_most     # from how many on they are looked at
+    cdef int64_t number          # drawn last: of an entry, or a turn
+    cdef dict contended_ns       # resource: until when a first try joins the queue
+    cdef dict polled_ns          # resource: until when no queue is asked for it
+
+
+cdef WaitQueues wait_queues_new(bytes waiter):
+    self = WaitQueues()
+    self.waiter = waiter
+    self.by_resource = {}
+    self.due = []
+    self.due_most = DUE_AT_LEAST
+    self.contended_ns = {}
+    self.polled_ns = {}
+    return self
+
+
+cdef int64_t wait_queues_number(WaitQueues self) noexcept:
+    self.number += 1
+    return self.number
+
+
+cdef bint wait_queues_are_until(
+    dict until_ns, bytes resource, int64_t now_ns
+) except -1:
+    # Whether a time that is kept for the resource is still to come.
+    if not until_ns:
+        return False
+    at_ns = until_ns.get(resource)
+    return at_ns is not None and now_ns < <int64_t>at_ns
+
+
+cdef int wait_queues_remember(dict until_ns, bytes resource, int64_t at_ns) except -1:
+    if len(until_ns) >= REMEMBERED_MOST:
+        until_ns.clear()
+    until_ns[resource] = at_ns
+    return 0
+
+
+cdef int wait_queues_add_due(WaitQueues self, int64_t due_ns, object work) except -1:
+    if len(self.due) >= self.due_most:
+        self.due = [entry for entry in self.due if wait_queues_counts(entry)]
+        heapify(self.due)
+        self.due_most = max(<Py_ssize_t>DUE_AT_LEAST, 2 * len(self.due))
+    heappush(self.due, (due_ns, wait_queues_number(self), work))
+    return 0
+
+
+cdef object wait_queues_take_due(WaitQueues self, int64_t now_ns):
+    # A WaitQueue or a Round whose time has come; None: there is none.
+    while self.due and <int64_t>self.due[0][0] <= now_ns:
+        entry = heappop(self.due)
+        if wait_queues_counts(entry):
+            return entry[2]
+    return None
+
+
+cdef bint wait_queues_counts(tuple entry) except -1:
+    cdef Round round
+    if type(entry[2]) is WaitQueue:
+        return (<WaitQueue>entry[2]).due_ns == <int64_t>entry[0]
+    round = <Round>entry[2]
+    return round.turn is not None and not round.is_finished and (
+        not (<Turn>round.turn).is_open
+    )
+
+
+cdef int64_t wait_queues_next_ns(WaitQueues self) except -1:
+    return <int64_t>self.due[0][0] if self.due else NEVER_NS
