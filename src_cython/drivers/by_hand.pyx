@@ -143,6 +143,11 @@ def by_hand_is_submitted(work not None):
     return work_is_submitted(work)
 
 
+def by_hand_waits(Round round not None):
+    """Whether it is opened when it is its turn, not before."""
+    return round.turn is not None and not (<Turn>round.turn).is_open
+
+
 def by_hand_begin_close(Engine engine not None, int64_t now_ns):
     """As the beginning of engine_shut_down: acquires under way are undone."""
     engine.is_closed = True

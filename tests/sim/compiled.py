@@ -21,7 +21,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 MODULES = (
     *("driver", "faults", "judge", "lease", "network", "orphans", "process"),
-    *("question", "replies", "schedule", "server", "worker", "world"),
+    *("question", "queues", "replies", "schedule", "server", "worker", "world"),
 )
 DIRECTIVES = ("annotation_typing=False", "binding=False", "overflowcheck=True")
 

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from .network import Connection, Path
+from .queues import QUEUE, TURN
 from .replies import SETS_REFUSED, WRITES_REFUSED
 from .server import Server
 from .world import FOREVER_NS, MS, S, World
@@ -26,6 +27,7 @@ DECLARED = (
     *("slow", "slice", "hole", "swallow", "cut"),
     *("pause_server", "freeze_server", "freeze_all", "restart_server", "refuse"),
     *("forget_scripts", "pause_process", "crash_process", "exit_process"),
+    *("lose_queue", "spoil_queue", "noise", "crash_head", "pause_head"),
 )
 ASSUMPTIONS = {
     "drift": "clocks run alike within drift_factor",
@@ -35,6 +37,7 @@ ASSUMPTIONS = {
     "heed": "a holder asks its lease whether it is valid",
     "compare": "a release deletes no token but its own",
 }
+NOISE = b"r", b"s", b"nobody's", b"", b"\r\n:1\r\n"
 MOST_PROCESSES = 8  # in one schedule, those that are gone among them
 SLOW_NS = (50 * MS, 500 * MS)
 
@@ -185,6 +188,63 @@ class Nemesis:
 
     def _forget_scripts(self) -> None:
         self._server().loaded.clear()
+
+    # --- queues -----------------------------------------------------------------------
+
+    def _queue(self) -> tuple[Server, bytes] | None:
+        server = self._server()
+        resources = server.queues.resources()
+        if server.is_down or not resources:
+            return None
+        return server, self.world.random.choice(resources)
+
+    def _lose_queue(self) -> None:
+        # Deleted, or evicted; with it the note of who was told, or not.
+        found = self._queue()
+        if found is not None:
+            server, resource = found
+            self.world.tell(f"server {server.index} loses a queue")
+            server.queues.lose(resource)
+            if self.world.chance(0.5):
+                server.keys.pop(TURN + resource, None)
+
+    def _spoil_queue(self) -> None:
+        # Another application has a key of that name, for a while.
+        found = self._queue()
+        if found is not None and self.world.chance(0.3):
+            server, resource = found
+            self.world.tell(f"server {server.index} has another key for a queue")
+            server.queues.lose(resource)
+            until_ms = server.wall_ms() + self._for_ns() // MS
+            server.keys[QUEUE + resource] = (b"of another", until_ms)
+
+    def _noise(self) -> None:
+        # Anybody may publish.
+        server = self._server()
+        channels = server.queues.channels()
+        if channels and not server.is_down:
+            channel = self.world.random.choice(channels)
+            server.queues.publish(channel, self.world.random.choice(NOISE))
+
+    def _head(self) -> Process | None:
+        # The first of a queue, told or not.
+        found = self._queue()
+        content = found[0].queues.content(found[1]) if found is not None else None
+        for process in self.processes:
+            if content and process.waiter == content[0][0]:
+                return None if process.is_gone or process.is_leaving else process
+        return None
+
+    def _crash_head(self) -> None:
+        process = self._head()
+        if process is not None and len(self.processes) < MOST_PROCESSES:
+            process.crash()
+            self._spawn()
+
+    def _pause_head(self) -> None:
+        process = self._head()
+        if process is not None:
+            process.pause(self._for_ns())
 
     # --- clients ----------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""What must never be: invariants I1-I6, judged with a view of everything.
+"""What must never be: invariants I1-I8, judged with a view of everything.
 
 Of a lease on several keys each promise holds for every key.
 
@@ -15,6 +15,8 @@ I4  Nothing stands still: an acquire returns within its timeout and two round ti
 I5  RELEASED or GONE is never said while the key stands on a quorum.
 I6  No key outlives its right: see orphans.py. Not looked at are the keys of the calls
     that only make a client read what has come.
+I7  A free lock with a live waiter is taken within the fall-back time: see waiters.py.
+I8  No round is won that its gate had refused before: somebody waits longer.
 """
 
 from __future__ import annotations
@@ -32,11 +34,11 @@ from .question import (
     GRANTED,
     RELEASE,
     TAKEN,
-    VOTE_OF,
     Question,
     question_of,
+    vote_of,
 )
-from .replies import OK, ONE
+from .replies import OK, ONE, THREE, TWO
 from .world import FOREVER_NS, World
 
 if TYPE_CHECKING:
@@ -88,6 +90,8 @@ class Judge:
         self.rounds: list[tuple[Process, int, Round]] = []
         self._holds: dict[bytes, list[Hold]] = {}
         self._heard: dict[tuple[int, int, Question], list[int]] = {}
+        self._refused_ns: dict[bytes, int] = {}  # by its gate; a process's time
+        self.granted_ns: dict[bytes, int] = {}  # when a key was granted last
         self._unknown: set[tuple[int, int, Question]] = set()  # answered NOSCRIPT
         self._sets: dict[tuple[int, bytes], Connection] = {}
         self._released: set[tuple[int, bytes]] = set()
@@ -117,6 +121,7 @@ class Judge:
             )
         self.leases += until_ns > now_ns
         for key in keys_of(lease):
+            self.granted_ns[key] = now_ns
             self._hold(key, Hold(lease, process.index, until_ns))
 
     def _hold(self, key: bytes, ours: Hold) -> None:
@@ -154,7 +159,9 @@ class Judge:
             if reply.startswith(b"-NOSCRIPT"):
                 self._unknown.add(at)
             else:
-                self._heard.setdefault(at, []).append(VOTE_OF.get(reply, FAILED))
+                self._heard.setdefault(at, []).append(vote_of(question[0], reply))
+                if reply == TWO and question[0] == ACQUIRE:
+                    self._refused_ns.setdefault(question[1], process.now_ns())
 
     def on_closed(self, process: Process, operation: int, round: Round) -> None:
         """A round has its verdict."""
@@ -166,6 +173,9 @@ class Judge:
             and (round.valid_until_ns <= process.now_ns())
         ):
             self.fail("I1", f"{round.token.decode()} is granted without validity")
+        refused_ns = self._refused_ns.get(round.token, FOREVER_NS)
+        if operation == ACQUIRE and is_won and refused_ns < round.closed_ns:
+            self.fail("I8", f"{round.token.decode()} is granted, refused by its gate")
         if operation == ACQUIRE and not is_won:
             self.on_ended(process, round.token, "not won", is_undone=True)
 
@@ -231,7 +241,7 @@ class Judge:
             if first is not None and not (first.is_given_up or connection.is_given_up):
                 self.fail("I3", f"server {at[0]} got SET {token.decode()} twice")
             self._sets[at] = connection
-            is_set = reply in (OK, ONE)
+            is_set = reply in (OK, ONE, THREE)
             if is_set and at in self._released:
                 if not connection.is_given_up:
                     self.fail(

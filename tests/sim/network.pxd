@@ -27,7 +27,7 @@ cdef class Pipe:
         path=Path, world=World, leaves_ns=cython.longlong, low_ns=cython.longlong,
         arrival_ns=cython.longlong, draw=cython.double,
     )
-    cpdef long long _next_ns(self)
+    cpdef long long next_ns(self)
     cpdef bytes arriving(self, bytes data)
 
 

@@ -55,13 +55,14 @@ class Pipe:
         """Send bytes on their way, in pieces where the path cuts them."""
         world = self.world
         if not self.path.is_slicing:
-            world.at(self._next_ns(), arrive, data)
+            world.at(self.next_ns(), arrive, data)
             return
         size = 1 if world.chance(0.03) else world.random.randrange(2, 99)
         for at in range(0, len(data), size):
-            world.at(self._next_ns(), arrive, data[at : at + size])
+            world.at(self.next_ns(), arrive, data[at : at + size])
 
-    def _next_ns(self) -> int:
+    def next_ns(self) -> int:
+        """Draw when something sent now arrives, behind all that was sent before."""
         # As Path.arrival_ns, in line: once for every message.
         path, world = self.path, self.world
         leaves_ns, low_ns, draw = world.now_ns, path.delay_ns // 2, world.fraction()
@@ -143,12 +144,18 @@ class Connection:
             (0, None, self.world.random.randrange(400))
         )
         self.down.may_deliver = 0
+        self._end()
+
+    def _end(self) -> None:
+        # The server learns of it behind the last byte, whatever came of those.
+        self.world.at(self.up.next_ns(), self._on_end)
 
     def on_dropped(self) -> None:
         """Reset it where something is unread (RFC 2525, 2.17), else close it."""
         if self.inbox and not self.is_cut:
             self.up.may_deliver = 0
             self.is_given_up, self.down.may_deliver = True, 0
+            self._end()
         else:
             self.give_up()
 
@@ -161,6 +168,7 @@ class Connection:
         self.is_cut = True
         self.up.may_deliver, self.down.may_deliver = up_bytes, down_bytes
         self.world.at(self.path.arrival_ns(), self._on_error, "connection reset")
+        self._end()
 
     def on_server_stopped(self) -> None:
         """Deliver no more, whatever an earlier cut allowed: its process is gone."""
@@ -190,8 +198,11 @@ class Connection:
         if data:
             self.server.on_bytes(self, data)
 
+    def _on_end(self) -> None:
+        self.server.on_bytes(self, b"")
+
     def answer(self, question: Question | None, reply: bytes) -> None:
-        """Send a server's reply to a command."""
+        """Send a server's reply to a command, or a push."""
         self.answered += len(reply)
         self.replies.append((self.answered, question, reply))
         self.down.send(reply, self._on_down)

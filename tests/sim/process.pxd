@@ -17,8 +17,9 @@ cdef class Process:
     cdef public list servers, paths, workers, connections, begun
     cdef public Judge judge
     cdef public bint is_sharing, is_crashed, is_gone, is_leaving
-    cdef public long long closed_ns, exited_ns, paused_until_ns, polled_at_ns
+    cdef public long long closed_ns, exited_ns, gone_ns, paused_until_ns, polled_at_ns
     cdef public set well_at_close
+    cdef public bytes waiter
     cdef public Worker running
     cdef public object settings, engine
     cdef public unsigned long long readable

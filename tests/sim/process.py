@@ -19,8 +19,10 @@ from fastredlock._core import (
     Scripts,
     by_hand_engine,
     by_hand_take_events,
+    by_hand_waits,
     fork_generation,
 )
+from fastredlock._locking.driver import queue_scripts
 from fastredlock._options import scripts
 from fastredlock._options.settings import Settings
 
@@ -53,7 +55,7 @@ class Process:
         self.judge = judge
         self.is_sharing = is_sharing  # rounds of several workers are open together
         self.is_crashed = self.is_gone = self.is_leaving = False
-        self.closed_ns = self.exited_ns = 0
+        self.closed_ns = self.exited_ns = self.gone_ns = 0
         self.well_at_close: set[int] = set()  # which servers answered then
         self.paused_until_ns = 0
         self.workers: list[Worker] = []
@@ -64,6 +66,8 @@ class Process:
         self.losses = self.connects = 0
         self.tokens = 0
         self.settings = settings
+        seed = world.random.randrange(1, 1 << 64)
+        self.waiter = b"%016x" % seed  # its name in the queues
         self.engine = Engine(
             settings.endpoints,
             Scripts(
@@ -76,12 +80,13 @@ class Process:
                 acquire_again=Script(scripts.ACQUIRE_AGAIN, scripts.ACQUIRE_AGAIN_SHA1),
                 probe=Script(scripts.PROBE, scripts.PROBE_SHA1),
                 marker=Script(scripts.MARKER, scripts.MARKER_SHA1),
+                **queue_scripts(None),
             ),
             settings.connect_timeout_ns,
             (),
             0 if settings.max_ttl is None else int(settings.max_ttl * 1e9),
             b"fastredlock",
-            world.random.randrange(1, 1 << 64),
+            seed,
         )
         self.begun = by_hand_engine(self.engine)
         self._driver = Driver(self)
@@ -106,10 +111,12 @@ class Process:
         if self.running is None:
             raise RuntimeError("a round without a worker")
         called_ns, paused_ns = self.world.now_ns, self.paused_until_ns
+        limit_ns = self.settings.connect_timeout_ns + 2 * round.terms.timeout_ns
+        if by_hand_waits(round):
+            limit_ns += round.left_ns
         yield from self._driver.run(self.running, round)
         self.judge.on_closed(self, operation, round)
         if paused_ns == self.paused_until_ns:
-            limit_ns = self.settings.connect_timeout_ns + 2 * round.terms.timeout_ns
             self.judge.on_returned(self, self.world.now_ns - called_ns, limit_ns)
 
     def begin(self, round: Round) -> None:
@@ -231,6 +238,7 @@ class Process:
 
     def _end(self) -> None:
         self.is_gone = True
+        self.gone_ns = self.world.now_ns
         self.drop_connections()
         for worker in self.workers:
             worker.end()

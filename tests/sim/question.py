@@ -8,7 +8,7 @@ from __future__ import annotations
 from fastredlock._core import Operation, Vote
 from fastredlock._options import scripts
 
-from .replies import NIL, OK, ONE, ZERO
+from .replies import NIL, OK, ONE, THREE, TWO, ZERO
 
 ACQUIRE, EXTEND = int(Operation.ACQUIRE), int(Operation.EXTEND)
 RELEASE = int(Operation.RELEASE)
@@ -17,21 +17,33 @@ SCRIPT_OF = {
     for operation, texts in (
         (ACQUIRE, (scripts.ACQUIRE_ALL, scripts.ACQUIRE_ALL_SHA1)),
         (ACQUIRE, (scripts.ACQUIRE_AGAIN, scripts.ACQUIRE_AGAIN_SHA1)),
+        (ACQUIRE, (scripts.TAKE_TURN, scripts.TAKE_TURN_SHA1)),
         (EXTEND, (scripts.EXTEND, scripts.EXTEND_SHA1)),
         (EXTEND, (scripts.EXTEND_ALL, scripts.EXTEND_ALL_SHA1)),
         (RELEASE, (scripts.RELEASE, scripts.RELEASE_SHA1)),
+        (RELEASE, (scripts.RELEASE_AND_TELL, scripts.RELEASE_AND_TELL_SHA1)),
         (RELEASE, (scripts.RELEASE_ALL, scripts.RELEASE_ALL_SHA1)),
     )
     for text in texts
 }
 GRANTED, TAKEN, FAILED = int(Vote.GRANTED), int(Vote.TAKEN), int(Vote.FAILED)
-VOTE_OF = {OK: GRANTED, ONE: GRANTED, NIL: TAKEN, ZERO: TAKEN}
+VOTE_OF = {OK: GRANTED, ONE: GRANTED, THREE: GRANTED, NIL: TAKEN, ZERO: TAKEN}
 
 Question = tuple[int, bytes, int]  # operation, token, ttl in ms or 0
 
 
+def vote_of(operation: int, reply: bytes) -> int:
+    """Return which vote a reply is; an error is none for us."""
+    if reply == TWO:  # the gate: another waits longer; or, of a release, it was told
+        return GRANTED if operation == RELEASE else TAKEN
+    return VOTE_OF.get(reply, FAILED)
+
+
 def question_of(words: list[bytes]) -> Question | None:
-    """Return what a command asks, None for others than ours."""
+    """Return what a command asks of a lock, None for others than ours.
+
+    To enter a queue, to ask how it stands and to leave it asks nothing of the lock.
+    """
     name = words[0]
     if name == b"SET":
         return ACQUIRE, words[2], int(words[5])
@@ -39,5 +51,6 @@ def question_of(words: list[bytes]) -> Question | None:
         operation = SCRIPT_OF.get(words[1])
         if operation is not None:
             first = 3 + int(words[2])  # the first word behind the keys
-            return operation, words[first], int(words[-1]) if words[first + 1 :] else 0
+            ttl_ms = int(words[first + 1]) if len(words) > first + 1 else 0
+            return operation, words[first], ttl_ms
     return None

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 OK, NIL, ONE, ZERO = b"+OK\r\n", b"$-1\r\n", b":1\r\n", b":0\r\n"
+TWO, THREE = b":2\r\n", b":3\r\n"
 NOSCRIPT = b"-NOSCRIPT No matching script. Please use EVAL.\r\n"
 WRITES_REFUSED = b"-MISCONF Redis is configured to save RDB snapshots\r\n"
+WRONG_TYPE = b"-WRONGTYPE Operation against a key holding the wrong kind of value\r\n"
+SUBSCRIBE_REFUSED = (
+    b"-NOPERM User default has no permissions to run the 'subscribe' command\r\n"
+)
 SETS_REFUSED = b"-OOM command not allowed when used memory > 'maxmemory'.\r\n"
 
 

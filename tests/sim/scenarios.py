@@ -39,13 +39,13 @@ class Stage:
             self.servers.append(server)
         self.judge.servers = self.servers
 
-    def process(self) -> Worker:
-        """Add a client with one thread."""
+    def process(self, clock_ns: int = S) -> Worker:
+        """Add a client with one thread; its clock begins there."""
         process = Process(
             self.world, len(self.processes),
-            new_settings(len(self.servers), **self.options), Clock(S, 0), self.servers,
-            [Path(self.world, 100_000) for _ in self.servers], self.judge,
-            is_sharing=False,
+            new_settings(len(self.servers), **self.options), Clock(clock_ns, 0),
+            self.servers, [Path(self.world, 100_000) for _ in self.servers],
+            self.judge, is_sharing=False,
         )  # fmt: skip
         self.processes.append(process)
         return Worker(process, NOTHING, 0)

@@ -16,6 +16,7 @@ from .orphans import Orphans
 from .process import Process, new_settings
 from .server import Server
 from .steps import SLEEP
+from .waiters import Waiters
 from .worker import Habits, Worker
 from .world import EPOCH_NS, MS, Clock, S, World
 
@@ -87,6 +88,7 @@ class Schedule:
         server.started_s -= 1_000_000
         server.mark()
         server.is_old = draw.random() < 0.1
+        server.is_without_queues = draw.random() < 0.05
         server.is_compare_broken = "compare" in self.broken
         return server
 
@@ -148,6 +150,8 @@ class Schedule:
             self._start(process)
         if not self.broken:
             Orphans(self.world, self.judge).look()
+            if not self.is_guarded:
+                Waiters(self.world, self.judge, self.processes).look()
         self.world.run(self.until_ns, MOST_EVENTS)
         if self.world.now_ns < self.until_ns:
             self._end_early()

@@ -16,11 +16,13 @@ from hiredis import Reader
 
 from fastredlock._options import scripts
 
+from .queues import Queues
 from .replies import (
     NIL,
     NOSCRIPT,
     OK,
     ONE,
+    SUBSCRIBE_REFUSED,
     WRITES_REFUSED,
     ZERO,
     bulk,
@@ -31,6 +33,7 @@ from .world import FOREVER_NS, Clock, S, World
 if TYPE_CHECKING:
     from .judge import Judge
     from .network import Connection
+    from .question import Question
 
 INCOMPLETE = object()
 
@@ -51,20 +54,22 @@ class Server:
         self.judge = judge
         self.keys: dict[bytes, tuple[bytes, int]] = {}  # token, expires at (wall ms)
         self.is_old = False  # before Redis 6: no HELLO
+        self.is_without_queues = False  # its ACL forbids SUBSCRIBE
         self.is_down = False
         self.is_compare_broken = False  # release deletes whatever is there
         self.refuses = b""  # an error reply to SET, and to scripts where MISCONF
         self.paused_until_ns = 0
         self.calm_from_ns = 0  # nothing has been wrong with it since
         self.connections: list[Connection] = []
-        self._waiting: list[tuple[Connection, bytes]] = []
+        self.queues = Queues(self)
+        self._waiting: list[tuple[Connection, bytes]] = []  # b"": it is closed
         self._starts = 0
         self.age_s = 0  # of the process that starts next
         self._commands: dict[bytes, Callable[[list[bytes]], bytes]] = {
             b"SET": self._set, b"EVALSHA": self._script, b"EVAL": self._script,
             b"HELLO": self._hello, b"INFO": self._info, b"TIME": self._time,
             b"SCRIPT": self._script_load, b"AUTH": self._ok, b"SELECT": self._ok,
-            b"CLIENT": self._client,
+            b"CLIENT": self._client, b"SUBSCRIBE": self._subscribe,
         }  # fmt: skip
         self.start()
 
@@ -94,6 +99,7 @@ class Server:
         for connection in self.connections:
             connection.on_server_stopped()
         self.connections.clear()
+        self.queues.stop(is_losing)
         if is_losing:
             self.keys.clear()
 
@@ -117,11 +123,14 @@ class Server:
             self.on_bytes(connection, data)
 
     def on_bytes(self, connection: Connection, data: bytes) -> None:
-        """Take bytes, answer every whole command in them."""
+        """Take bytes, answer every whole command in them; b"" is their end."""
         if self.is_down:
             return
         if self.world.now_ns < self.paused_until_ns or self._waiting:
             self._waiting.append((connection, data))
+            return
+        if not data:
+            self.queues.forget(connection)
             return
         reader = connection.reader
         reader.feed(data)
@@ -129,7 +138,9 @@ class Server:
             if connection in self.killed:
                 return
             question = self.judge.on_command(connection, words)
+            self.queues.speaker = connection
             reply = self.execute(words)
+            self.queues.speaker = None
             if words[0] == b"HELLO" and reply.startswith(b"%"):
                 self.clients.append(connection)
                 reply = reply.replace(b"%2", b"%3") + (
@@ -137,7 +148,26 @@ class Server:
                 )
             if question is not None:
                 self.judge.on_executed(connection, question, reply)
+            self._answer(connection, question, reply)
+
+    def _answer(
+        self, connection: Connection, question: Question | None, reply: bytes
+    ) -> None:
+        # A push to the connection that caused it stands in front of the reply, or, from
+        # Redis 7.2 on, behind it.
+        pushes = self.queues.pushes_to_speaker()
+        is_behind = not pushes or self.world.chance(0.5)
+        if is_behind:
             connection.answer(question, reply)
+        for push in pushes:
+            connection.answer(None, push)
+        if not is_behind:
+            connection.answer(question, reply)
+
+    def _subscribe(self, words: list[bytes]) -> bytes:
+        if self.is_without_queues or self.queues.speaker is None:
+            return SUBSCRIBE_REFUSED
+        return self.queues.subscribe(self.queues.speaker, words[1])
 
     def _client(self, words: list[bytes]) -> bytes:
         """End a connection, of which nothing more is executed; or take a name."""
@@ -149,6 +179,7 @@ class Server:
         victim = self.clients[client_id - 1]
         self.world.tell(f"server {self.index} kills client {client_id}")
         self.killed.add(victim)
+        self.queues.forget(victim)
         return ONE
 
     def new_reader(self) -> Reader:
@@ -212,6 +243,9 @@ class Server:
             return b"*0\r\n"
         if digest == scripts.MARKER_SHA1:
             return self._mark(*keys_and_arguments(words))
+        if self.queues.knows(digest):
+            keys, arguments = keys_and_arguments(words)
+            return self.queues.run(digest, keys[0], arguments)
         keys, (token, *ttl) = keys_and_arguments(words)
         if digest == scripts.INSPECT_SHA1:
             return self._inspect(keys[0])
@@ -220,7 +254,7 @@ class Server:
         if digest == scripts.ACQUIRE_AGAIN_SHA1:
             return self._acquire_all(keys, (None, token), token, int(ttl[0]))
         if digest in (scripts.RELEASE_SHA1, scripts.RELEASE_ALL_SHA1):
-            return self._release(keys, token)
+            return self.release(keys, token)
         return self._extend(keys, token, int(ttl[0]))
 
     def mark(self) -> None:
@@ -273,7 +307,8 @@ class Server:
             self.keys[key] = (token, self.wall_ms() + ttl_ms)
         return ONE
 
-    def _release(self, keys: list[bytes], token: bytes) -> bytes:
+    def release(self, keys: list[bytes], token: bytes) -> bytes:
+        """Delete keys with this token, as the scripts of a release do."""
         standing = [key for key in keys if self.token_at(key) is not None]
         if not self.is_compare_broken:
             standing = [key for key in standing if self.token_at(key) == token]

@@ -10,7 +10,8 @@ cdef class Worker:
     cdef public Process process
     cdef public World world
     cdef public object habits, round, _steps
-    cdef public long long until_ns
+    cdef public long long until_ns, waits_from_ns, waits_until_ns, round_timeout_ns
+    cdef public bytes waits_for
     cdef public str awaits
     cdef public bint is_done, is_shielded
     cdef long long _turn, _deadline_ns, _timer_ns, _cancel_in

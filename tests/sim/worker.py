@@ -60,6 +60,8 @@ class Worker:
         self.until_ns = until_ns
         self.awaits = ""
         self.round: Round | None = None  # which it waits for
+        self.waits_for = b""  # the key of an acquire that is under way
+        self.waits_from_ns = self.waits_until_ns = self.round_timeout_ns = 0
         self.is_done = False
         self.is_shielded = False  # an interrupt is for later
         self._turn = 0  # which wake-up is the valid one
@@ -183,6 +185,10 @@ class Worker:
         settings, began_ns = process.settings, process.now_ns()
         terms, called_ns = settings.terms(ttl_ms / 1000), self.world.now_ns
         pauses_before, is_undisturbed = process.paused_until_ns, True
+        if isinstance(key, bytes) and timeout_ns:
+            self.waits_for, self.waits_from_ns = key, called_ns
+            self.waits_until_ns = called_ns + timeout_ns
+            self.round_timeout_ns = terms.timeout_ns
         try:
             for step in attempts(
                 process.engine, resources, key, terms,
@@ -209,6 +215,7 @@ class Worker:
             is_undisturbed = is_undisturbed and isinstance(error, FastRedlockError)
             raise
         finally:
+            self.waits_for = b""
             is_undisturbed = is_undisturbed and pauses_before == process.paused_until_ns
             if is_undisturbed and timeout_ns is not None:
                 round_ns = min(terms.timeout_ns, S)  # a ceiling, whatever the ttl
@@ -240,7 +247,7 @@ class Worker:
         while world.now_ns < self.until_ns:
             yield SLEEP, world.between(0, habits.longest_think_ns)
             ttl_ms = world.random.choice(habits.ttls_ms)
-            timeout_ns = world.random.choice((0, 0, 200 * MS, S))
+            timeout_ns = world.random.choice((0, 0, 200 * MS, S, 5 * S))
             self._expect_cancel(60)
             try:
                 lease = yield from self.acquire(self._choose(), ttl_ms, timeout_ns)

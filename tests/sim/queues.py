@@ -1,0 +1,257 @@
+"""The queues of a model Redis: those who wait at one master, and who listens to it.
+
+The four scripts of the queue stand here line by line as in _options/scripts; what they
+say is checked against a real server in test_queues.py. A script that has written may go
+on writing, as redis/src/script.c has it (SCRIPT_WRITE_DIRTY).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from fastredlock._options import scripts
+
+from .replies import ONE, THREE, TWO, WRITES_REFUSED, WRONG_TYPE, ZERO, bulk
+
+if TYPE_CHECKING:
+    from .network import Connection
+    from .server import Server
+
+QUEUE, TURN = b"fastredlock:queue:", b"fastredlock:turn:"
+CHANNEL = b"fastredlock:waiter:"
+QUEUE_MS, TURN_MS, YOUNG_MS = 60_000, 10_000, 9_950
+NEVER_MS = 1 << 62
+MOST_TOLD = 100  # in one call
+
+
+def message_of(channel: bytes, text: bytes) -> bytes:
+    """Encode what a subscriber is sent."""
+    return b">3\r\n" + bulk(b"message") + bulk(channel) + bulk(text)
+
+
+class Queues:
+    """The queues of one server, and the connections that have subscribed."""
+
+    def __init__(self, server: Server) -> None:
+        self.speaker: Connection | None = None  # whose command is executed
+        self._server = server
+        self._tickets: dict[bytes, dict[bytes, int]] = {}  # resource: process: us
+        self._until_ms: dict[bytes, int] = {}  # of a queue's key
+        self._listeners: dict[bytes, list[Connection]] = {}  # by channel
+        self._to_speaker: list[bytes] = []
+        self._has_written = False
+        self._scripts: dict[bytes, Callable[..., bytes]] = {
+            scripts.ASK_TURN_SHA1: self._ask_turn,
+            scripts.TAKE_TURN_SHA1: self._take_turn,
+            scripts.RELEASE_AND_TELL_SHA1: self._release_and_tell,
+            scripts.LEAVE_QUEUE_SHA1: self._leave_queue,
+        }
+
+    # --- what others see and do -------------------------------------------------------
+
+    def content(self, resource: bytes) -> list[tuple[bytes, int]]:
+        """Return (process, ticket) of those who wait, the first one first."""
+        queue = self._queue(resource) or {}
+        return sorted(queue.items(), key=lambda entry: (entry[1], entry[0]))
+
+    def resources(self) -> list[bytes]:
+        """List the resources that have a queue."""
+        return list(self._tickets)
+
+    def channels(self) -> list[bytes]:
+        """List the channels that somebody listens to."""
+        return list(self._listeners)
+
+    def lose(self, resource: bytes) -> None:
+        """Delete a queue's key."""
+        self._tickets.pop(resource, None)
+        self._until_ms.pop(resource, None)
+
+    def stop(self, is_losing: bool) -> None:
+        """End the process of the server; with its keys where is_losing."""
+        self._listeners.clear()
+        if is_losing:
+            self._tickets.clear()
+            self._until_ms.clear()
+
+    def subscribe(self, connection: Connection, channel: bytes) -> bytes:
+        """Let a connection listen; return the push that says so."""
+        listeners = self._listeners.setdefault(channel, [])
+        if connection not in listeners:
+            listeners.append(connection)
+        return b">3\r\n" + bulk(b"subscribe") + bulk(channel) + ONE
+
+    def forget(self, connection: Connection) -> None:
+        """Take a connection that is closed from all channels."""
+        for channel, listeners in tuple(self._listeners.items()):
+            if connection in listeners:
+                listeners.remove(connection)
+            if not listeners:
+                del self._listeners[channel]
+
+    def publish(self, channel: bytes, text: bytes) -> int:
+        """Send a message; return how many connections were sent it."""
+        listeners = self._listeners.get(channel, [])
+        for connection in listeners:
+            push = message_of(channel, text)
+            if connection is self.speaker:
+                self._to_speaker.append(push)
+            else:
+                connection.answer(None, push)
+        return len(listeners)
+
+    def pushes_to_speaker(self) -> list[bytes]:
+        """Take the pushes to the connection whose command published them."""
+        pushes, self._to_speaker = self._to_speaker, []
+        return pushes
+
+    # --- the scripts ------------------------------------------------------------------
+
+    def knows(self, digest: bytes) -> bool:
+        """Whether this is a script of the queue."""
+        return digest in self._scripts
+
+    def run(self, digest: bytes, resource: bytes, arguments: list[bytes]) -> bytes:
+        """Run one of the four scripts; return its reply."""
+        self._has_written = False
+        return self._scripts[digest](resource, *arguments)
+
+    def _tell(self, resource: bytes) -> bool:
+        for _ in range(MOST_TOLD):
+            head = self._head(resource)
+            if head is None:
+                return False
+            if self.publish(CHANNEL + head, resource) > 0:
+                self._set_turn(resource, head)
+                return True
+            self._remove(resource, head)
+        return False
+
+    def _release_and_tell(self, resource: bytes, token: bytes) -> bytes:
+        reply = self._server.release([resource], token)
+        if reply != ONE:
+            return reply
+        self._has_written = True
+        if self._head(resource) is None:
+            return ONE
+        return TWO if self._tell(resource) else ONE
+
+    def _ask_turn(
+        self, resource: bytes, process: bytes, waited_us: bytes, is_new: bytes
+    ) -> bytes:
+        if self._is_refused(needs_memory=True):
+            return self._server.refuses
+        if self._is_of_another_type(resource):
+            return WRONG_TYPE
+        queue = self._tickets.get(resource, {}) if self._queue(resource) else {}
+        if is_new == b"1" or process not in queue:
+            queue[process] = self._now_us() - int(waited_us)
+        self._tickets[resource] = queue
+        self._until_ms[resource] = self._server.wall_ms() + QUEUE_MS
+        left_ms, is_mine = self._left_ms(resource), 0
+        if left_ms == -2:
+            head = self._head(resource)
+            if head != process and self._server.token_at(TURN + resource) == head:
+                if self._left_ms(TURN + resource) > YOUNG_MS:
+                    head = None
+                elif head is not None:
+                    self._remove(resource, head)
+                    head = self._head(resource)
+            if head == process:
+                self._set_turn(resource, process)
+                is_mine = 1
+            elif head is not None:
+                self._tell(resource)
+        order = [each for each, _ in self.content(resource)]
+        place = order.index(process) if process in order else 0
+        return b"*4\r\n:%d\r\n:%d\r\n:%d\r\n:%d\r\n" % (
+            is_mine, left_ms, place, len(order),
+        )  # fmt: skip
+
+    def _take_turn(
+        self, resource: bytes, token: bytes, ttl_ms: bytes, process: bytes,
+        waited_us: bytes, next_waited_us: bytes,
+    ) -> bytes:  # fmt: skip
+        server, now_us, head = self._server, self._now_us(), self._head(resource)
+        if head is not None and head != process:
+            queue = self._tickets[resource]
+            ticket = queue.get(process, now_us - int(waited_us))
+            if queue[head] < ticket:
+                if server.token_at(resource) is None:
+                    self._tell(resource)
+                return TWO
+        if self._is_refused(needs_memory=True):
+            return server.refuses
+        if server.token_at(resource) is not None:
+            return ZERO
+        until_ms = server.wall_ms() + int(ttl_ms) if int(ttl_ms) else NEVER_MS
+        server.keys[resource] = (token, until_ms)
+        server.keys.pop(TURN + resource, None)
+        if next_waited_us == b"-1":
+            self._remove(resource, process)
+            return ONE
+        if self._is_of_another_type(resource):
+            return ONE
+        if self._queue(resource) is None:
+            self._tickets[resource], self._until_ms[resource] = {}, NEVER_MS
+        self._tickets[resource][process] = now_us - int(next_waited_us)
+        return THREE if self._head(resource) == process else ONE
+
+    def _leave_queue(self, resource: bytes, process: bytes) -> bytes:
+        self._remove(resource, process)
+        if self._server.token_at(TURN + resource) == process:
+            if not self._is_refused(needs_memory=False):
+                del self._server.keys[TURN + resource]
+            if self._server.token_at(resource) is None:
+                self._tell(resource)
+        return ONE
+
+    # --- the commands in them ---------------------------------------------------------
+
+    def _is_refused(self, needs_memory: bool) -> bool:
+        # A write, by what the server refuses now; it is allowed behind another write.
+        refuses = self._server.refuses
+        is_meant = refuses == WRITES_REFUSED or (refuses and needs_memory)
+        if is_meant and not self._has_written:
+            return True
+        self._has_written = True
+        return False
+
+    def _now_us(self) -> int:
+        return self._server.clock.read(self._server.world.now_ns) // 1000
+
+    def _is_of_another_type(self, resource: bytes) -> bool:
+        return self._server.token_at(QUEUE + resource) is not None
+
+    def _queue(self, resource: bytes) -> dict[bytes, int] | None:
+        queue = self._tickets.get(resource)
+        if queue and self._server.wall_ms() > self._until_ms[resource]:
+            self.lose(resource)
+            return None
+        if self._is_of_another_type(resource):
+            return None
+        return queue or None
+
+    def _head(self, resource: bytes) -> bytes | None:
+        content = self.content(resource)
+        return content[0][0] if content else None
+
+    def _remove(self, resource: bytes, process: bytes) -> None:
+        queue = self._queue(resource)
+        if self._is_refused(needs_memory=False) or queue is None:
+            return
+        queue.pop(process, None)
+        if not queue:
+            self.lose(resource)
+
+    def _set_turn(self, resource: bytes, process: bytes) -> None:
+        if not self._is_refused(needs_memory=True):
+            until_ms = self._server.wall_ms() + TURN_MS
+            self._server.keys[TURN + resource] = (process, until_ms)
+
+    def _left_ms(self, key: bytes) -> int:
+        if self._server.token_at(key) is None:
+            return -2
+        until_ms = self._server.keys[key][1]
+        return -1 if until_ms == NEVER_MS else until_ms - self._server.wall_ms()

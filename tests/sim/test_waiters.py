@@ -1,0 +1,231 @@
+"""Those who wait for a lock in turn, and what may go wrong with their queue."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+import pytest
+
+from fastredlock._core import ClosedError
+from fastredlock.errors import FastRedlockError
+
+from .queues import CHANNEL, QUEUE, TURN
+from .scenarios import NOTHING, Stage
+from .steps import SLEEP
+from .worker import Worker
+from .world import MS, S
+
+KEY = b"r"
+ROUND_TRIP_NS = MS  # 0.1 to 0.4 ms, and a worker wakes up within 0.1 ms
+FALL_BACK_NS = 600 * MS
+
+
+class Queue(Stage):
+    """A holder, and those who wait behind it."""
+
+    def __init__(self, count: int = 3) -> None:
+        super().__init__(count)
+        self.granted: list[tuple[str, int]] = []  # name, true ns
+        self.released_ns = 0
+        self.holder = self.process()
+        self.first_process = self.holder.process
+
+    def hold(self, for_ns: int = 50 * MS) -> None:
+        """Let the holder take the lock; it gives it back after that time."""
+        self.take(self.holder, "holder", 60_000)
+        self.holder.start(self._release(for_ns))
+
+    def _release(self, for_ns: int) -> Iterator[tuple[str, int]]:
+        yield SLEEP, for_ns
+        self.released_ns = self.world.now_ns
+        yield from self.leases["holder"].release()
+
+    def wait(self, worker: Worker, name: str, hold_ns: int = 5 * MS) -> Worker:
+        """Let a worker wait for the lock, hold it and give it back; 1 ms goes by."""
+
+        def steps() -> Iterator[tuple[str, int]]:
+            with suppress(ClosedError, FastRedlockError):
+                lease = yield from worker.acquire("r", 5000, 10 * S)
+                self.granted.append((name, self.world.now_ns))
+                yield SLEEP, hold_ns
+                yield from lease.release()
+
+        worker.start(steps())
+        self.pass_time(2 * MS)
+        return worker
+
+    def pass_time(self, for_ns: int) -> None:
+        self.world.run(self.world.now_ns + for_ns)
+
+    def gate(self) -> int:
+        """Return the index of the one server that has the queue."""
+        (index,) = [s.index for s in self.servers if s.queues.content(KEY)]
+        return index
+
+    def heads(self) -> list[bytes]:
+        return [name for name, _ in self.servers[self.gate()].queues.content(KEY)]
+
+    def took_ns(self) -> int:
+        """Return the time from the release to the next grant."""
+        assert self.granted, "nobody has it"
+        return self.granted[0][1] - self.released_ns
+
+
+def waiting(count: int = 3, *clocks_ns: int) -> tuple[Queue, list[Worker]]:
+    """Return a queue with a holder, and processes that wait in this order."""
+    queue = Queue(count)
+    queue.hold()
+    workers = [queue.process(clock_ns) for clock_ns in clocks_ns or (S, S)]
+    for name, worker in zip("abcdefgh", workers, strict=False):
+        queue.wait(worker, name)
+    return queue, workers
+
+
+@pytest.mark.parametrize("clocks_ns", [(S, 9 * S, 5 * S), (9 * S, S, 5 * S)])
+def test_waiters_when_their_clocks_differ_then_are_served_as_they_came(
+    clocks_ns: tuple[int, ...],
+) -> None:
+    queue, _ = waiting(3, *clocks_ns)
+    queue.pass_time(S)
+    assert [name for name, _ in queue.granted] == ["a", "b", "c"]
+    assert queue.took_ns() < 3 * ROUND_TRIP_NS
+    assert not any(server.queues.resources() for server in queue.servers)
+
+
+def test_waiter_when_released_beside_it_then_has_the_lock_after_one_round_trip() -> (
+    None
+):
+    queue = Queue()
+    beside = Worker(queue.first_process, NOTHING, 0)
+    queue.hold()
+    queue.wait(beside, "beside")
+    queue.pass_time(S)
+    assert queue.took_ns() < ROUND_TRIP_NS
+    assert queue.first_process.engine.counters.handed_over == 1
+
+
+def test_waiters_when_in_one_process_then_have_one_entry_at_the_gate() -> None:
+    queue, workers = waiting()
+    more = [Worker(workers[0].process, NOTHING, 0) for _ in range(3)]
+    for worker in more:
+        queue.wait(worker, "beside a")
+    assert queue.heads() == [worker.process.waiter for worker in workers]
+    queue.pass_time(S)
+    assert len(queue.granted) == 5
+    assert [name for name, _ in queue.granted][:2] == ["a", "b"]
+
+
+def lose_queue(queue: Queue, first: Worker) -> None:
+    queue.servers[queue.gate()].queues.lose(KEY)
+
+
+def spoil_queue(queue: Queue, first: Worker) -> None:
+    server = queue.servers[queue.gate()]
+    server.queues.lose(KEY)
+    server.keys[QUEUE + KEY] = (b"of another", 1 << 62)
+
+
+def stop_gate(queue: Queue, first: Worker) -> None:
+    queue.servers[queue.gate()].stop(is_losing=False)
+
+
+def restart_gate(queue: Queue, first: Worker) -> None:
+    queue.restart(queue.gate())
+
+
+def cut_gate(queue: Queue, first: Worker) -> None:
+    connection = first.process.connections[queue.gate()]
+    assert connection is not None
+    connection.cut(0, 0)
+
+
+def crash_first(queue: Queue, first: Worker) -> None:
+    first.process.crash()
+
+
+def pause_first(queue: Queue, first: Worker) -> None:
+    first.process.pause(5 * S)
+
+
+def black_hole_first(queue: Queue, first: Worker) -> None:
+    queue.cut_off(first, *range(len(queue.servers)), for_ns=5 * S)
+
+
+def make_noise(queue: Queue, first: Worker) -> None:
+    server = queue.servers[queue.gate()]
+    for text in (b"r", b"s", b"", b"r", b":1\r\n"):
+        server.queues.publish(CHANNEL + first.process.waiter, text)
+
+
+def spoil_turn(queue: Queue, first: Worker) -> None:
+    server = queue.servers[queue.gate()]
+    server.keys[TURN + KEY] = (b"nobody", 1 << 62)
+
+
+FAULTS = (
+    *(lose_queue, spoil_queue, stop_gate, restart_gate, cut_gate, crash_first),
+    *(pause_first, black_hole_first, make_noise, spoil_turn),
+)
+HARMLESS = set(FAULTS) - {crash_first, black_hole_first}
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
+def test_lock_when_something_happens_to_its_queue_then_is_taken_all_the_same(
+    fault: Callable[[Queue, Worker], None],
+) -> None:
+    queue, workers = waiting()
+    fault(queue, workers[0])
+    queue.pass_time(8 * S)
+    assert queue.took_ns() < FALL_BACK_NS
+    assert len(queue.granted) == (2 if fault in HARMLESS else 1)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [crash_first, pause_first, black_hole_first],
+    ids=lambda fault: fault.__name__,
+)
+def test_lock_when_the_one_that_is_told_is_gone_then_is_taken_by_the_next(
+    fault: Callable[[Queue, Worker], None],
+) -> None:
+    queue, workers = waiting()
+    gate = queue.servers[queue.gate()]
+    while TURN + KEY not in gate.keys:  # its message is under way
+        queue.pass_time(1000)
+    fault(queue, workers[0])
+    queue.pass_time(8 * S)
+    assert queue.took_ns() < FALL_BACK_NS
+
+
+def test_lock_when_the_gate_is_silent_then_is_taken_when_its_connection_ends() -> None:
+    queue, _ = waiting()
+    queue.servers[queue.gate()].pause(20 * S)
+    queue.pass_time(8 * S)
+    assert queue.took_ns() < 3 * S
+    assert len(queue.granted) == 2
+
+
+@pytest.mark.parametrize("attribute", ["is_old", "is_without_queues"])
+def test_waiters_when_no_server_keeps_queues_then_poll(attribute: str) -> None:
+    queue = Queue()
+    for server in queue.servers:
+        setattr(server, attribute, True)
+    queue.hold()
+    for name in "abc":
+        queue.wait(queue.process(), name)
+    queue.pass_time(3 * S)
+    assert len(queue.granted) == 3
+
+
+@pytest.mark.parametrize("is_sharing", [False, True])
+def test_close_when_its_tasks_wait_then_ends_them_and_leaves_the_queue(
+    is_sharing: bool,
+) -> None:
+    queue, workers = waiting()
+    closing = workers[0].process
+    closing.is_sharing = is_sharing
+    queue.do(Worker(closing, NOTHING, 0), closing.close())
+    assert queue.heads() == [workers[1].process.waiter]
+    queue.pass_time(S)
+    assert [name for name, _ in queue.granted] == ["b"]

@@ -1,0 +1,110 @@
+"""I7: a free lock with a live waiter is taken within the fall-back time.
+
+A lock counts as free for a waiter where a quorum of masters has no key of it, and the
+waiter's process is well with all of them: from then on, from the acquire's beginning
+and from the last grant of the lock, whatever comes last. It is granted to somebody
+within TAKEN_NS and some round trips if everybody is well with everybody; and within
+that, DISTURBED_NS and PROCESS_NS for each other process, if not: a gate that is silent
+is found out when its connection has owed a reply for too long, and each process that
+stands still when it is told costs one fall-back period.
+
+Looked at every LOOK_NS. Not looked at: keys of several at once, which nobody waits for
+in turn; waiters whose round trips do not fit into the round timeout; schedules with a
+restart guard, in which masters that are well may not vote.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .world import FOREVER_NS, MS, S, World
+
+if TYPE_CHECKING:
+    from .judge import Judge
+    from .process import Process
+    from .worker import Worker
+
+LOOK_NS = 50 * MS
+TAKEN_NS = 600 * MS  # 0.25 s until the gate is asked again, 50 ms for one that was told
+SLOW_NS = 350 * MS  # counted
+DISTURBED_NS = 3 * S  # until a connection counts as dead, and back-off
+PROCESS_NS = 350 * MS
+ROUND_TRIPS = 20
+
+
+class Waiters:
+    """Looks at those who wait, again and again."""
+
+    def __init__(self, world: World, judge: Judge, processes: list[Process]) -> None:
+        self._world = world
+        self._judge = judge
+        self._processes = processes
+        self._free_ns: dict[bytes, list[int]] = {}  # by server, since when it is free
+        self._counted: set[tuple[bytes, int]] = set()
+
+    def look(self) -> None:
+        """Look now, and again later."""
+        waiting = [
+            worker
+            for process in self._processes
+            if not (process.is_gone or process.engine.is_closed)
+            for worker in process.workers
+            if worker.waits_for and not worker.is_done
+        ]
+        keys = {worker.waits_for for worker in waiting}
+        for key in [key for key in self._free_ns if key not in keys]:
+            del self._free_ns[key]
+        for key in keys:
+            self._look_at(key)
+        for worker in waiting:
+            if worker.process.running is not worker:
+                self._judge_waiter(worker)
+        self._world.at(self._world.now_ns + LOOK_NS, self.look)
+
+    def _look_at(self, key: bytes) -> None:
+        servers, now_ns = self._judge.servers, self._world.now_ns
+        free_ns = self._free_ns.setdefault(key, [FOREVER_NS] * len(servers))
+        for index, server in enumerate(servers):
+            if server.token_at(key) is not None:
+                free_ns[index] = FOREVER_NS
+            elif free_ns[index] == FOREVER_NS:
+                free_ns[index] = now_ns
+
+    def _judge_waiter(self, worker: Worker) -> None:
+        process, key, now_ns = worker.process, worker.waits_for, self._world.now_ns
+        count = len(process.servers)
+        well_ns = [process.is_well_with(index) for index in range(count)]
+        free_ns = sorted(map(max, well_ns, self._free_ns[key]))
+        granted_ns = self._judge.granted_ns.get(key, 0)
+        since_ns = max(free_ns[count // 2], worker.waits_from_ns, granted_ns)
+        slowest_ns = max(path.delay_ns for path in process.paths)
+        if now_ns - since_ns < SLOW_NS or 4 * slowest_ns >= worker.round_timeout_ns:
+            return
+        if worker.waits_until_ns < now_ns:
+            return
+        undisturbed_ns = max(since_ns, self._undisturbed_from_ns())
+        took_ns = now_ns - undisturbed_ns
+        limit_ns = TAKEN_NS + ROUND_TRIPS * slowest_ns
+        if took_ns > SLOW_NS and (key, since_ns) not in self._counted:
+            self._counted.add((key, since_ns))
+            self._judge.excuses["a free lock stood for over 0.35 s with a waiter"] += 1
+        if took_ns <= limit_ns:
+            took_ns = now_ns - since_ns
+            limit_ns += DISTURBED_NS + PROCESS_NS * len(self._processes)
+        if took_ns > limit_ns:
+            self._judge.fail(
+                "I7",
+                f"{key.decode()} has been free for {took_ns / 1e6:.0f} ms, and process "
+                f"{process.index} waits for it",
+            )
+
+    def _undisturbed_from_ns(self) -> int:
+        # Since when nothing has come between anybody and any server.
+        latest_ns = 0
+        for process in self._processes:
+            if process.is_gone:
+                latest_ns = max(latest_ns, process.gone_ns)
+                continue
+            for index in range(len(process.servers)):
+                latest_ns = max(latest_ns, process.is_well_with(index))
+        return latest_ns
