@@ -3,36 +3,18 @@
 from __future__ import annotations
 
 import logging
-import os
-import random
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 import redis
 
 from fastredlock import FastRedlock
-from fastredlock.testing import LocalMasters
-from tests.support import library_process
 from tests.support.calls import connected, granted
-from tests.support.fixtures import MakeLocks, Raw, blocking
-from tests.support.keys import KEY
-from tests.support.two_libraries import running
+from tests.support.fixtures import MakeLocks
 from tests.support.waiters import (
-    FALL_BACK,
-    Section,
     Waiters,
-    counter,
-    gate_of,
     is_over,
-    is_prompt,
-    queue_key,
-    queued,
 )
-from tests.support.waiting import stopwatch, wait_until
 
 PAIR = "+set +get +del +pexpire +eval +evalsha +script +hello +info +client"
 
