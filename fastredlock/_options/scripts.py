@@ -152,8 +152,9 @@ MARKER_SHA1 = b"688280603bec40a3240a6c858c78ad158bd81c41"
 #
 #   fastredlock:queue:<resource>   a sorted set: process -> ticket, the time (us, by the
 #                                  gate's clock) since when its first caller has waited
-#   fastredlock:turn:<resource>    a sorted set of the one process that was told last that
-#                                  the lock is free; it lives for 10 s, so its age is known
+#   fastredlock:turn:<resource>    a sorted set of the one process that was told last
+#                                  that the lock is free; it lives for 10 s, so its age
+#                                  is known
 #   fastredlock:waiter:<process>   the channel on which a process is told, the resource
 #                                  being the message
 #
@@ -167,7 +168,8 @@ local function told() return redis.pcall("zrange", turn, 0, 0)[1] end
 local function forget() return redis.pcall("zremrangebyrank", turn, 0, -1) end
 local function note(head)
   forget()
-  if redis.pcall("zadd", turn, 0, head) == 1 then redis.pcall("pexpire", turn, 10000) end
+  local noted = redis.pcall("zadd", turn, 0, head)
+  if noted == 1 then redis.pcall("pexpire", turn, 10000) end
 end
 local function tell()
   for _ = 1, 100 do
@@ -195,10 +197,11 @@ if not redis.pcall("zrange", "fastredlock:queue:" .. KEYS[1], 0, 0)[1] then retu
     + b"""\
 return tell() and 2 or 1"""
 )
-RELEASE_AND_TELL_SHA1 = b"3292f41e4f6a14aecc0fe0f2b421ca67d01dedec"
+RELEASE_AND_TELL_SHA1 = b"088c4d8e1e850cb15a1a7d55efff479606645bbc"
 
-# Enter the queue, or say that one is still in it; nothing is locked. ARGV: process; for
-# how long (us) its first caller has waited; "1" where that is another than before.
+# Enter the queue, or say that one is still in it; nothing is locked. PUBLISH is tried
+# first: a user who may not, cannot tell others either, and is to know. ARGV: process;
+# for how long (us) its first caller has waited; "1" where that is another than before.
 # Returns {1: it is your turn, ttl left (ms) or -2, place from 0, how many wait}. Where
 # the lock is free, the first has its turn; it has 50 ms, then the next asker drops it.
 ASK_TURN = (
@@ -207,6 +210,7 @@ ASK_TURN = (
 local time = redis.call("time")
 local ticket = string.format("%.0f", time[1] * 1000000 + time[2] - ARGV[2])
 if ARGV[3] == "1" then
+  redis.call("publish", "fastredlock:waiter:", "")
   redis.call("zadd", queue, ticket, ARGV[1])
 else
   redis.call("zadd", queue, "nx", ticket, ARGV[1])
@@ -231,7 +235,7 @@ end
 local place = redis.call("zrank", queue, ARGV[1]) or 0
 return {is_mine, left, place, redis.call("zcard", queue)}"""
 )
-ASK_TURN_SHA1 = b"da3b3de632d577e6a5d09fa342a3c4c13bf0027b"
+ASK_TURN_SHA1 = b"2e7a1bcd19a555ba3bfd4853893c2369019e9642"
 
 # SET NX PX, at the gate, by a process whose turn it is. ARGV: token; ttl (ms), "0" of
 # no expiry; process; for how long (us) its caller has waited, and its next caller, or
@@ -266,7 +270,7 @@ redis.pcall("zadd", queue, string.format("%.0f", now - ARGV[5]), ARGV[3])
 if redis.pcall("zrange", queue, 0, 0)[1] == ARGV[3] then return 3 end
 return 1"""
 )
-TAKE_TURN_SHA1 = b"1915706c78271254104a19765d4a495f639de902"
+TAKE_TURN_SHA1 = b"3fb67dbaa2bc73de4b683d1c563a345e29ee18a7"
 
 # Leave the queue. A turn that was not used goes to the next. ARGV: process.
 LEAVE_QUEUE = (
@@ -279,4 +283,4 @@ if told() == ARGV[1] then
 end
 return 1"""
 )
-LEAVE_QUEUE_SHA1 = b"750cd6fbae5e43b286be27a966daa86130ee0a2a"
+LEAVE_QUEUE_SHA1 = b"e5344c7042b37f88c16bd50c390e16a47c0d92bd"

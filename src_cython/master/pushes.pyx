@@ -57,10 +57,13 @@ cdef int master_on_turn_lost(Master self, Round round, int64_t now_ns) except -1
 
 
 cdef int master_refuse_queue(Master self, str said) except -1:
-    # No queue is kept here from now on, for this connection.
+    # No queue is kept here from now on, for this connection. It is said once: both its
+    # channel and its scripts may be refused.
+    if not self.may_queue:
+        return 0
     self.may_queue = False
     return master_add_warnings(self, [
         f"callers cannot wait in turn here ({said}), and poll instead: grant its user "
-        "+subscribe +publish +time +exists +pttl +pexpire @sortedset "
+        "+subscribe +publish +time +exists +pttl +pexpire +@sortedset "
         "~fastredlock:* &fastredlock:*"
     ])
