@@ -3,18 +3,35 @@
 from __future__ import annotations
 
 import logging
+import random
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 import redis
 
 from fastredlock import FastRedlock
+from fastredlock.testing import LocalMasters
+from tests.support import library_process
 from tests.support.calls import connected, granted
-from tests.support.fixtures import MakeLocks
+from tests.support.fixtures import MakeLocks, Raw, blocking
+from tests.support.keys import KEY
+from tests.support.two_libraries import running
 from tests.support.waiters import (
+    FALL_BACK,
+    Section,
     Waiters,
+    counter,
+    gate_of,
     is_over,
+    is_prompt,
+    queue_key,
+    queued,
 )
+from tests.support.waiting import stopwatch, wait_until
 
 PAIR = "+set +get +del +pexpire +eval +evalsha +script +hello +info +client"
 
@@ -82,3 +99,285 @@ def test_resources_when_each_is_the_others_neighbour_then_all_waiters_get_theirs
             granted(lease).release()
         waiters.end()
     assert len(waiters.served) == 6
+
+
+# --- the queue's key ------------------------------------------------------------------
+
+
+def test_queue_when_deleted_again_and_again_then_the_waiters_are_served(
+    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+) -> None:
+    holder, *others = [connected(make_locks(urls)) for _ in range(3)]
+    gate = servers[gate_of(5)]
+    with Waiters() as waiters:
+        lease = granted(holder.acquire(KEY, ttl=30))
+        for i in range(4):
+            waiters.come(f"{i}", others[i % 2])
+        for _ in range(3):
+            gate.delete(queue_key())
+            time.sleep(0.02)
+        began = time.monotonic()
+        lease.release()
+        waiters.end()
+    assert len(waiters.served) == 4
+    assert max(waiters.at.values()) - began < 8 * FALL_BACK
+    assert is_over(servers)
+
+
+@pytest.mark.parametrize("kind", ["string", "list"])
+def test_queue_when_its_key_is_of_another_type_then_callers_poll_and_one_warning_says(
+    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis],
+    caplog: pytest.LogCaptureFixture, kind: str,
+) -> None:  # fmt: skip
+    gate = servers[gate_of(5)]
+    if kind == "string":
+        gate.set(queue_key(), "another's")
+    else:
+        gate.rpush(queue_key(), "another's")
+    holder, locks = [connected(make_locks(urls)) for _ in range(2)]
+    for _ in range(3):
+        assert two_wait_for(holder, [locks, locks], KEY) < 9
+    (text,) = told(caplog)
+    assert "callers cannot wait in turn" in text
+    assert "WRONGTYPE" in text
+    assert "fastredlock:queue:" in text
+    assert gate.type(queue_key()) == kind.encode()
+    gate.delete(queue_key())
+    assert is_over(servers)
+
+
+def test_queue_when_full_of_entries_that_nobody_answers_for_then_costs_time_at_most(
+    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+) -> None:
+    """10,000 that claim to have waited for years: each script drops a hundred."""
+    holder, locks = [connected(make_locks(urls)) for _ in range(2)]
+    gate = servers[gate_of(5)]
+    gate.zadd(queue_key(), {f"foreign {i}": i for i in range(10_000)})
+    with Waiters() as waiters:
+        lease = granted(holder.acquire(KEY, ttl=30))
+        waiters.come("waiter", locks, timeout=30)
+        began = time.monotonic()
+        lease.release()
+        waiters.end()
+    assert waiters.served == ["waiter"]
+    assert waiters.at["waiter"] - began < 12
+    assert is_over(servers)
+
+
+def test_entry_when_it_listens_and_never_comes_then_costs_a_moment(
+    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+) -> None:
+    holder, locks = [connected(make_locks(urls)) for _ in range(2)]
+    gate = servers[gate_of(5)]
+    listener = gate.pubsub()
+    listener.subscribe("fastredlock:waiter:idler")
+    listener.get_message(timeout=5)
+
+    def trial() -> float:
+        gate.zadd(queue_key(), {"idler": 1})
+        with Waiters() as waiters:
+            lease = granted(holder.acquire(KEY, ttl=30))
+            waiters.come("waiter", locks)
+            began = time.monotonic()
+            lease.release()
+            waiters.end()
+        return waiters.at["waiter"] - began
+
+    assert any(trial() < 2 * FALL_BACK for _ in range(4))
+    listener.close()
+    assert is_over(servers)
+
+
+# --- noise ----------------------------------------------------------------------------
+
+
+@contextmanager
+def noise(url: str, channel: bytes, messages: list[bytes]) -> Iterator[None]:
+    """Publish them to a channel again and again while the block runs."""
+    ended = threading.Event()
+
+    def shout() -> None:
+        with redis.Redis.from_url(url, protocol=2) as server:
+            while not ended.is_set():
+                pipe = server.pipeline(transaction=False)
+                for message in random.choices(messages, k=500):
+                    pipe.publish(channel, message)
+                pipe.execute()
+
+    thread = threading.Thread(target=shout)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_known", [False, True])
+def test_channel_when_full_of_noise_then_waiters_are_served_one_at_a_time(
+    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis], is_known: bool
+) -> None:
+    holder, locks = [connected(make_locks(urls)) for _ in range(2)]
+    gate = gate_of(5)
+    messages = [b"", b"\xff\x00\r\n", b"a" * 5000, b"nobody's", KEY.encode()]
+    random.seed(1)
+    with Waiters() as waiters:
+        lease = granted(holder.acquire(KEY, ttl=30))
+        for i in range(5):
+            waiters.come(f"{i}", locks, timeout=30)
+        assert wait_until(lambda: queued(servers) == 1)
+        (waiter,) = servers[gate].zrange(queue_key(), 0, -1)
+        channel = b"fastredlock:waiter:" + waiter
+        with noise(urls[gate], channel, messages if is_known else messages[:4]):
+            time.sleep(0.5)
+            assert locks.acquire("another", timeout=5)
+            lease.release()
+            time.sleep(0.5)
+        waiters.end()
+    assert sorted(waiters.served) == [f"{i}" for i in range(5)]
+    assert locks.stats().turns_missed > 100
+    assert locks.acquire("next", timeout=5)
+    assert wait_until(lambda: is_over(servers))
+
+
+# --- rights ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def one_master() -> Iterator[LocalMasters]:
+    with LocalMasters(1) as masters:
+        yield masters
+
+
+@pytest.mark.parametrize(
+    ("rules", "keys", "right"),
+    [
+        ("+@all -publish", "~* &*", "+publish"),
+        ("+@all -subscribe", "~* &*", "+subscribe"),
+        ("+@all -time", "~* &*", "+time"),
+        ("+@all -zadd", "~* &*", "+@sortedset"),
+        ("+@all", f"~{KEY} &*", "~fastredlock:*"),
+        ("+@all", "~* resetchannels", "&fastredlock:*"),
+        (PAIR, f"~{KEY}", "~fastredlock:*"),
+    ],
+)
+def test_right_when_it_is_missing_then_callers_poll_and_one_warning_names_it(
+    make_locks: MakeLocks, one_master: LocalMasters, raw: Raw, rules: str, keys: str,
+    right: str, caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    server = raw(one_master.urls[0])
+    server.execute_command(*f"ACL SETUSER ann reset on >pw {keys} {rules}".split())
+    url = one_master.urls[0].replace("//", "//ann:pw@")
+    locks = connected(make_locks([url]))
+    for _ in range(3):
+        assert two_wait_for(locks, [locks, locks], KEY) < 9
+    (text,) = told(caplog)
+    assert "cannot wait in turn" in text
+    assert right in text
+    assert server.exists(KEY) == 0
+
+
+def test_rights_that_the_warning_names_when_given_then_callers_queue(
+    make_locks: MakeLocks, one_master: LocalMasters, raw: Raw,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    server = raw(one_master.urls[0])
+    rules = (
+        f"~{KEY} ~fastredlock:* resetchannels &fastredlock:* {PAIR} +subscribe "
+        "+publish +time +exists +pttl +@sortedset"
+    )
+    server.execute_command(*f"ACL SETUSER ann reset on >pw {rules}".split())
+    url = one_master.urls[0].replace("//", "//ann:pw@")
+    holder, locks = [connected(make_locks([url])) for _ in range(2)]
+    assert is_prompt(lambda: told_in(holder, locks, server))
+    assert told(caplog) == []
+
+
+def told_in(holder: FastRedlock, locks: FastRedlock, server: redis.Redis) -> float:
+    with Waiters() as waiters:
+        lease = granted(holder.acquire(KEY, ttl=30))
+        waiters.come("waiter", locks)
+        assert wait_until(lambda: queued([server]) == 1)
+        began = time.monotonic()
+        lease.release()
+        waiters.end()
+    return waiters.at["waiter"] - began
+
+
+def test_server_when_it_speaks_no_resp3_then_callers_poll_and_nothing_is_said(
+    make_locks: MakeLocks, caplog: pytest.LogCaptureFixture
+) -> None:
+    with LocalMasters(1, options=("--rename-command", "HELLO", "")) as masters:
+        clients = [connected(make_locks(masters.urls)) for _ in range(2)]
+        assert two_wait_for(clients[0], clients, KEY) < 9
+        assert [counter(each, "waits") for each in clients] == [0, 0]
+        for each in clients:
+            each.close()
+    assert not any("wait in turn" in text for text in told(caplog))
+
+
+# --- other libraries ------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@blocking
+@pytest.mark.parametrize("n", [1, 5])
+def test_redlock_py_when_it_takes_the_same_lock_then_no_update_is_lost(
+    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis],
+    tmp_path: Path, n: int,
+) -> None:  # fmt: skip
+    pytest.importorskip("redlock")
+    path = tmp_path / "counter"
+    path.write_text("0")
+    locks, other = [connected(make_locks(urls[:n])) for _ in range(2)]
+    waits: list[float] = []
+
+    def count(each: FastRedlock) -> None:
+        for _ in range(30):
+            with stopwatch() as elapsed:
+                lease = granted(each.acquire(KEY, timeout=20))
+            waits.append(elapsed())
+            value = int(path.read_text())
+            time.sleep(0.001)
+            path.write_text(str(value + 1))
+            lease.release()
+            time.sleep(0.002)
+
+    with running(library_process, "redlock-py", "redlock", KEY, *urls[:n]) as theirs:
+        theirs.tell(f"count {path} 60")
+        with Waiters() as waiters:
+            for each in (locks, locks, other):
+                waiters.start(lambda each=each: count(each))
+        assert theirs.answer() == "None"
+    assert path.read_text() == "150"
+    assert sorted(waits)[45] < 2 * FALL_BACK
+    assert is_over(servers[:n])
+
+
+@pytest.mark.slow
+@blocking
+def test_redis_py_lock_when_it_takes_the_same_lock_then_they_exclude_each_other(
+    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+) -> None:
+    locks, section = connected(make_locks(urls[:1])), Section()
+
+    def theirs() -> None:
+        with redis.Redis.from_url(urls[0]) as client:
+            for _ in range(30):
+                with client.lock(KEY, timeout=20, sleep=0.003), section:
+                    time.sleep(0.002)
+                time.sleep(0.004)
+
+    def ours() -> None:
+        for _ in range(30):
+            with locks.lock(KEY, timeout=20), section:
+                time.sleep(0.002)
+            time.sleep(0.001)
+
+    with Waiters() as waiters:
+        for work in (theirs, ours, ours):
+            waiters.start(work)
+    section.assert_exclusive()
+    assert section.entered == 90
+    assert is_over(servers[:1])
