@@ -34,7 +34,7 @@ def test_acquire_when_the_timeout_is_over_then_returns_none_about_then(
     with stopwatch() as elapsed:
         assert locks.acquire(KEY, timeout=timeout) is None
     assert timeout <= elapsed() < timeout + 1
-    assert locks.stats().rounds > 2
+    assert locks.stats().rounds >= 2  # at the beginning, and at the end
 
 
 class Impatient(Retry):
