@@ -13,6 +13,7 @@ from fastredlock.errors import FastRedlockError
 from .queues import CHANNEL, QUEUE, TURN
 from .scenarios import NOTHING, Stage
 from .steps import SLEEP
+from .waiters import gate_of
 from .worker import Worker
 from .world import MS, S
 
@@ -103,6 +104,12 @@ def test_waiter_when_released_beside_it_then_has_the_lock_after_one_round_trip()
     queue.pass_time(S)
     assert queue.took_ns() < ROUND_TRIP_NS
     assert queue.first_process.engine.counters.handed_over == 1
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5])
+def test_gate_when_looked_up_then_is_the_server_that_has_the_queue(count: int) -> None:
+    queue, workers = waiting(count)
+    assert gate_of(workers[0].process, KEY) == queue.gate()
 
 
 def test_waiters_when_in_one_process_then_have_one_entry_at_the_gate() -> None:
