@@ -242,9 +242,9 @@ def test_waiter_when_told_out_of_turn_then_is_refused_by_the_gate() -> None:
     queue = Queue()
     for server in queue.servers:
         server.keys[KEY] = (b"another", server.wall_ms() + 60_000)
-    for name in "ab":
-        second = queue.wait(queue.process(), name)
+    first, second = (queue.wait(queue.process(), name) for name in "ab")
     gate = queue.servers[queue.gate()]
+    first.process.pause(20 * MS)
     for server in queue.servers:
         del server.keys[KEY]  # nobody is told
     for path in second.process.paths:

@@ -99,17 +99,18 @@ class Waiters:
             return
         if worker.waits_until_ns < now_ns:
             return
-        undisturbed_ns = max(since_ns, self._undisturbed_from_ns())
-        took_ns = now_ns - undisturbed_ns
+        gate_ns = self._free_at_gate_ns(process, key)
+        if gate_ns > since_ns:
+            self._excuse(key, since_ns, "a key was left at the gate of those who wait")
+            since_ns = gate_ns
+        took_ns = now_ns - max(since_ns, self._undisturbed_from_ns())
         limit_ns = TAKEN_NS + ROUND_TRIPS * slowest_ns
         if took_ns > SLOW_NS:
             self._excuse(key, since_ns, "a free lock stood for over 0.35 s, one waits")
         if took_ns <= limit_ns:
             took_ns = now_ns - since_ns
             limit_ns += DISTURBED_NS + PROCESS_NS * len(self._processes)
-        if took_ns > limit_ns and self._is_left_at_gate(process, key):
-            self._excuse(key, since_ns, "a key was left at the gate of those who wait")
-        elif took_ns > limit_ns:
+        if took_ns > limit_ns:
             self._judge.fail(
                 "I7",
                 f"{key.decode()} has been free for {took_ns / 1e6:.0f} ms, and process "
@@ -121,10 +122,10 @@ class Waiters:
             self._counted.add((key, since_ns, text))
             self._judge.excuses[text] += 1
 
-    def _is_left_at_gate(self, process: Process, key: bytes) -> bool:
-        # By a process that is gone; nobody else is asked until the end of a timeout.
+    def _free_at_gate_ns(self, process: Process, key: bytes) -> int:
+        # Left by a process that is gone, or refused: nobody else is asked meanwhile.
         gate = gate_of(process, key)
-        return gate >= 0 and self._free_ns[key][gate] == FOREVER_NS
+        return self._free_ns[key][gate] if gate >= 0 else 0
 
     def _undisturbed_from_ns(self) -> int:
         # Since when nothing has come between anybody and any server.
