@@ -23,7 +23,7 @@ EXTEND_SHA1 = b"03be00070a274ed8e4d6ec301dc2dfa5556fc90c"
 # The value of a key, in a form that cannot be taken for a header of RESP, or fill
 # memory: each line of it begins with "="; of a value too long for a token its length
 # is returned, behind "#". A key of another type is an error, WRONGTYPE. Where an ACL
-# refuses STRLEN, GET does.
+# refuses STRLEN, GET does. Last, how many processes wait in the queue at this master.
 INSPECT = b"""\
 local size = redis.pcall("strlen", KEYS[1])
 local told = false
@@ -34,8 +34,10 @@ else
   if type(value) == "table" then return value end
   told = value and "=" .. string.gsub(value, "\\n", "\\n=")
 end
-return {told, redis.call("pttl", KEYS[1])}"""
-INSPECT_SHA1 = b"fed8f3a9a33f7f508e15db71b718e7188ee18b86"
+local waiting = redis.pcall("zcard", "fastredlock:queue:" .. KEYS[1])
+if type(waiting) ~= "number" then waiting = -1 end
+return {told, redis.call("pttl", KEYS[1]), waiting}"""
+INSPECT_SHA1 = b"08d8c6e594368fd0a7aa3b1a31df2a386a5d76fe"
 
 # Of several keys, all or nothing. Each looks at all keys before it changes the first,
 # and a server runs nothing in between. A server that refuses a write (no memory, a

@@ -18,19 +18,20 @@ SHOWN_LENGTH = 200  # of one
 class MasterVote(
     namedtuple(
         "MasterVote",
-        "master vote text elapsed_ms token_hash remaining_ms",
-        defaults=[None, None, None, None],
+        "master vote text elapsed_ms token_hash remaining_ms waiting",
+        defaults=[None, None, None, None, None],
     )
 ):
     """Hold the vote of one master in one round.
 
     `master` is its name without user or password; `text` the error reply or the reason
     of a FAILED or SILENT vote, else None; `elapsed_ms` the time from the first write
-    of the round to this answer, None without one. The last two are filled by
+    of the round to this answer, None without one. The last three are filled by
     `holders()` alone: `token_hash` (first 16 hex digits of the token's SHA-256, None
     if nobody holds the resource there, or the value there is no token: then `text`
-    describes it) and `remaining_ms` (until the key expires there, -1 for a key without
-    expiry, -2 for none).
+    describes it), `remaining_ms` (until the key expires there, -1 for a key without
+    expiry, -2 for none) and `waiting` (how many processes wait in turn: the queue of a
+    resource is kept by one of the masters, None where it cannot be told).
     """
 
     __slots__ = ()
@@ -41,6 +42,7 @@ class MasterVote(
     elapsed_ms: float | None
     token_hash: str | None
     remaining_ms: int | None
+    waiting: int | None
 
     def __str__(self) -> str:
         after = "" if self.elapsed_ms is None else f" in {self.elapsed_ms:.1f} ms"
@@ -81,7 +83,9 @@ def holders_of(engine: Engine, round: Round) -> tuple[MasterVote, ...]:
     )
 
 
-def holder_of(vote: MasterVote, value: bytes | None, remaining_ms: int) -> MasterVote:
+def holder_of(
+    vote: MasterVote, value: bytes | None, remaining_ms: int, waiting: int = -1
+) -> MasterVote:
     """Read the reply of scripts.INSPECT: the lines of a value, or only its length."""
     text = token = None
     if value is not None and value.startswith(b"#"):
@@ -90,7 +94,10 @@ def holder_of(vote: MasterVote, value: bytes | None, remaining_ms: int) -> Maste
     elif value is not None:
         token = value[1:].replace(b"\n=", b"\n")
     return vote._replace(
-        text=text, token_hash=hash_of(token), remaining_ms=remaining_ms
+        text=text,
+        token_hash=hash_of(token),
+        remaining_ms=remaining_ms,
+        waiting=None if waiting < 0 else waiting,
     )
 
 

@@ -5,7 +5,7 @@
 # different ones, because one of them has lost a connection, there are two queues for a
 # while: that costs order, nothing else. A master that may not vote now is none.
 #
-# The gate is asked by rounds that go to it alone: enter the queue, or how does it stand;
+# The gate is asked by rounds that go to it alone: enter the queue, how does it stand,
 # leave it. What it says by itself is whose turn it is, by a push.
 #
 # From below: engine_open_waiting, engine_stop_waiting, engine_set_due (waiting).

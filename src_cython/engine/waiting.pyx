@@ -104,7 +104,9 @@ cdef int engine_on_turn_closed(Engine self, Round round, int64_t now_ns) except 
         if wait_queue_noted_number(queue) == turn.next_number:
             queue.noted = None
             queue.is_first = False
-        if now_ns >= turn.until_ns:
+        if round.verdict_code != VERDICT_TAKEN or (
+            now_ns >= turn.until_ns - LAST_TRY_NS
+        ):
             return engine_leave_if_empty(self, queue, now_ns)
         engine_set_due(self, queue, now_ns + SOON_NS)
     return engine_forget_queue(self, queue)

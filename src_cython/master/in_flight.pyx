@@ -35,6 +35,7 @@ cdef enum:                   # why an entry has no round
     ENTRY_TIME = 1           # the server's clock
     ENTRY_KILL = 2           # of our last connection there
     ENTRY_SUBSCRIBE = 3      # answered by a push, an error as all others
+    ENTRY_LOAD = 4           # of a script that the server has lost
 
 cdef struct InFlightEntry:
     PyObject *round          # owned; NULL for what belongs to no round

@@ -41,6 +41,21 @@ cdef int master_on_unsubscribed(Master self, object reply, int64_t now_ns) excep
     return master_refuse_queue(self, reply_text(reply))
 
 
+cdef int master_on_turn_lost(Master self, Round round, int64_t now_ns) except -1:
+    # The script of the gate is not known there (any more), and the round is over: so
+    # our entry is as it was before. It is as if we were told: then it is put right.
+    cdef InFlightEntry entry = in_flight_entry(NEVER_NS, False)
+    if round.operation_code != OPERATION_ACQUIRE:
+        return 0
+    self.turns.append(round.resource)
+    entry.kind = ENTRY_LOAD
+    in_flight_push(self.in_flight, None, entry, now_ns)
+    return master_write(
+        self,
+        command_encode((b"SCRIPT", b"LOAD", self.scripts.take_turn.source)), now_ns,
+    )
+
+
 cdef int master_refuse_queue(Master self, str said) except -1:
     # No queue is kept here from now on, for this connection.
     self.may_queue = False

@@ -63,6 +63,8 @@ cdef int master_on_other_reply(
         return master_on_time_reply(self, reply, entry.sent_ns, now_ns)
     if entry.kind == ENTRY_SUBSCRIBE:
         return master_on_unsubscribed(self, reply, now_ns)
+    if entry.kind == ENTRY_LOAD and type(reply) is bytes:
+        return 0
     if type(reply) is not int and not reply_is_error(reply):
         return master_on_lost(self, strange_text(reply), now_ns)
     self.lost_ids = self.lost_ids[1:]
@@ -107,6 +109,8 @@ cdef int master_on_failed_reply(
         again.is_by_source = True
         again.is_at_gate = entry.is_at_gate
         return master_send_again(self, round, again, now_ns)
+    if entry.is_at_gate and str(reply).startswith("NOSCRIPT"):
+        master_on_turn_lost(self, round, now_ns)
     if round.operation_code == OPERATION_RELEASE and text_forbids(str(reply)):
         return master_on_forbidden_release(self, entry, round, reply, now_ns)
     if round.operation_code == OPERATION_RELEASE and text_is_of_now(str(reply)):

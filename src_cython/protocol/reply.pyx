@@ -5,8 +5,8 @@
 #   REPLY_OF_SET     nil          TAKEN      the key exists: NX refused
 #   REPLY_OF_SCRIPT  1            GRANTED    our token was found; of an ACQUIRE: no key
 #   REPLY_OF_SCRIPT  0            TAKEN      gone, or another's; of an ACQUIRE: a key
-#   REPLY_OF_INSPECT [nil, ms]    GRANTED    the key is free there
-#   REPLY_OF_INSPECT [token, ms]  TAKEN
+#   REPLY_OF_INSPECT [nil, ms, n] GRANTED    the key is free there
+#   REPLY_OF_INSPECT [token, ms, n]  TAKEN   n: how many processes wait; may be missing
 #   REPLY_OF_TAKE_TURN  1, 3      GRANTED
 #   REPLY_OF_TAKE_TURN  0, 2      TAKEN      2: somebody waits longer
 #   REPLY_OF_TELL       1, 2      GRANTED    2: and another process was told
@@ -121,8 +121,8 @@ cdef int vote_of(int kind, object reply) noexcept:
     elif kind == REPLY_OF_ASK_TURN:
         if type(reply) is list and [type(each) for each in reply] == 4 * [int]:
             return VOTE_GRANTED
-    elif type(reply) is list and len(<list>reply) == 2:
-        if type((<list>reply)[1]) is int:
+    elif type(reply) is list and len(<list>reply) in (2, 3):
+        if type((<list>reply)[1]) is int and type((<list>reply)[-1]) is int:
             if (<list>reply)[0] is None:
                 return VOTE_GRANTED
             if type((<list>reply)[0]) is bytes:

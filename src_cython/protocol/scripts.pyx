@@ -16,7 +16,7 @@ cimport cython
 cdef enum:
     REPLY_OF_SET = 0         # OK: done; nil: refused, the key exists
     REPLY_OF_SCRIPT = 1      # 1: done; 0: refused, and nothing was changed
-    REPLY_OF_INSPECT = 2     # [nil, ms]: the key is free; [token, ms]: it is held
+    REPLY_OF_INSPECT = 2     # [nil, ms, n]: the key is free; [token, ms, n]: held
     REPLY_OF_TAKE_TURN = 3   # 1, 3: done; 0, 2: refused, 2: another waits longer
     REPLY_OF_TELL = 4        # 1, 2: done, 2: another was told; 0: refused
     REPLY_OF_ASK_TURN = 5    # [1: it is our turn, ms, place, how many wait]
@@ -114,6 +114,7 @@ cdef class Scripts:
 
 cdef tuple scripts_to_load(Scripts self):
     """List the scripts that each new connection loads."""
-    names = [row[2] for row in ROWS if row[2] is not None] + ["release_and_tell"]
+    names = [row[2] for row in ROWS if row[2] is not None]
+    names += ["take_turn", "release_and_tell"]
     named = [getattr(self, name) for name in names]
     return tuple([script for script in named if script is not None])

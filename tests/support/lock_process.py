@@ -33,6 +33,28 @@ def take(urls: list[str], resource: str, ttl: float) -> None:
         sys.stdin.read()
 
 
+def take_in_turn(urls: list[str], resource: str, path: str, times: int) -> None:
+    """Increment a counter under the lock; tell when it was had (ns, monotonic)."""
+    counter = Path(path)
+    with FastRedlock(urls, ttl=10) as locks:
+        locks.connect()
+        for _ in range(times):
+            with locks.lock(resource, timeout=30):
+                print(time.monotonic_ns(), flush=True)
+                value = int(counter.read_text())
+                time.sleep(0.001)
+                counter.write_text(str(value + 1))
+
+
+def release_adopted(urls: list[str], resource: str, token: str) -> None:
+    """Release what another process took; tell just when (ns, monotonic)."""
+    with FastRedlock(urls) as locks:
+        locks.connect()
+        began_ns = time.monotonic_ns()
+        locks.adopt(resource, token).release()
+        print(began_ns, flush=True)
+
+
 @contextmanager
 def worker(work: Callable[..., None], *arguments: object) -> Iterator[Popen[str]]:
     """Run one of the functions above in a process of its own; end it at last."""

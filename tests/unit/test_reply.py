@@ -62,6 +62,7 @@ def reply_of(wire: bytes) -> object:
         (INSPECT, b"*2\r\n_\r\n:-2\r\n", Vote.GRANTED),
         (INSPECT, b"*2\r\n$2\r\nab\r\n:250\r\n", Vote.TAKEN),
         (INSPECT, b"*2\r\n$0\r\n\r\n:-1\r\n", Vote.TAKEN),
+        (INSPECT, b"*3\r\n$2\r\nab\r\n:250\r\n:4\r\n", Vote.TAKEN),
     ],
 )
 def test_reply_in_the_table_is_its_vote(
@@ -152,7 +153,7 @@ def test_error_reply_that_quotes_our_arguments_does_not_show_the_token() -> None
         b"*1\r\n$-1\r\n",
         b"*2\r\n:1\r\n:1\r\n",
         b"*2\r\n-ERR no\r\n:1\r\n",
-        b"*3\r\n$-1\r\n:1\r\n:1\r\n",
+        b"*4\r\n$-1\r\n:1\r\n:1\r\n:1\r\n",
         b"*2\r\n$1\r\na\r\n#t\r\n",
         b"*2\r\n$1\r\na\r\n$1\r\n1\r\n",
         b"*2\r\n*1\r\n$1\r\na\r\n:1\r\n",

@@ -1,0 +1,176 @@
+"""Callers that wait for one lock, one behind the other, and what its gate knows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, cast
+
+import redis
+
+from fastredlock import FastRedlock
+from tests.support.keys import KEY, settled_values
+from tests.support.waiting import PATIENCE, settled, wait_until
+
+FALL_BACK = 0.25  # s; the first of a queue asks its gate so often
+PROMPT = 0.8 * FALL_BACK  # s; sooner than any question to the gate: by a message
+
+
+# --- what a gate knows ----------------------------------------------------------------
+
+
+def as_bytes(key: str | bytes) -> bytes:
+    return key.encode() if isinstance(key, str) else key
+
+
+def queue_key(key: str | bytes = KEY) -> bytes:
+    """Return the key under which the gate of a resource keeps its queue."""
+    return b"fastredlock:queue:" + as_bytes(key)
+
+
+def gate_of(count: int, key: str | bytes = KEY) -> int:
+    """Return the index of the gate where all of so many masters are connected."""
+    hashed = 0xCBF29CE484222325
+    for byte in as_bytes(key):
+        hashed = (hashed ^ byte) * 0x100000001B3 % 2**64
+    return int((hashed ^ hashed >> 32) % count)
+
+
+def queued(servers: Sequence[redis.Redis], key: str | bytes = KEY) -> int:
+    """Count the processes that any of the servers has in its queue."""
+    return sum(cast("int", server.zcard(queue_key(key))) for server in servers)
+
+
+def is_over(servers: Sequence[redis.Redis], key: str | bytes = KEY) -> bool:
+    """Whether no key and no entry is left, a moment after all that was sent."""
+    nobody = [None] * len(servers)
+    found = settled_values(servers, nobody, key)
+    return found == nobody and settled(lambda: queued(servers, key), 0) == 0
+
+
+# --- what a client counts -------------------------------------------------------------
+
+
+def counter(locks: FastRedlock, name: str) -> int:
+    """Return one of the engine's counters: waits, turns_told, turns_missed..."""
+    return cast("int", getattr(locks._driver.engine.counters, name))
+
+
+@contextmanager
+def begins_to_wait(locks: FastRedlock, times: int = 1) -> Iterator[None]:
+    """Let the block start callers; wait until so many are in the queue of a client."""
+    before = counter(locks, "waits")
+    yield
+    assert wait_until(lambda: counter(locks, "waits") >= before + times)
+
+
+def is_prompt(trial: Callable[[], float], times: int = 4) -> bool:
+    """Whether a trial took less than any question; a loaded machine has more of them.
+
+    What needs the fall-back needs it each time, or nearly so.
+    """
+    return any(trial() < PROMPT for _ in range(times))
+
+
+# --- the callers ----------------------------------------------------------------------
+
+
+class Section:
+    """What the lock is for: sees two that are inside, and updates that are lost."""
+
+    def __init__(self) -> None:
+        self.value = self.entered = self.inside = self.most = 0
+
+    def __enter__(self) -> None:
+        self.entered += 1
+        self.inside += 1
+        self.most = max(self.most, self.inside)
+        self._read = self.value
+
+    def __exit__(self, *_: object) -> None:
+        self.value = self._read + 1
+        self.inside -= 1
+
+    def assert_exclusive(self) -> None:
+        assert self.most <= 1
+        assert self.value == self.entered
+
+
+class Waiters:
+    """Callers in threads of their own; a context manager.
+
+    `served` are the names of those that got the lock, in that order, and `at` says when
+    (s, monotonic). At the end all have ended, and no two were inside.
+    """
+
+    def __init__(self) -> None:
+        self.served: list[str] = []
+        self.at: dict[str, float] = {}
+        self.sections: dict[str | bytes, Section] = {KEY: Section()}
+        self._pool = ThreadPoolExecutor(256)
+        self._futures: list[Future[Any]] = []
+
+    def come(
+        self,
+        name: str,
+        locks: FastRedlock,
+        *,
+        key: str | bytes = KEY,
+        hold: float = 0.0,
+        timeout: float = PATIENCE,
+    ) -> Future[bool]:
+        """Start a caller; return when it waits. It holds the lock for `hold` s."""
+        with begins_to_wait(locks):
+            return self.start(
+                lambda: self.take(name, locks, key=key, hold=hold, timeout=timeout)
+            )
+
+    def start(self, work: Callable[[], Any]) -> Future[Any]:
+        """Start anything else."""
+        future = self._pool.submit(work)
+        self._futures.append(future)
+        return future
+
+    def take(
+        self, name: str, locks: FastRedlock, hold: float = 0.0, **options: Any
+    ) -> bool:
+        """Take the lock, be inside, release it; say whether it was had."""
+        key = options.pop("key", KEY)
+        lease = locks.acquire(key, **options)
+        if lease is None:
+            return False
+        with self.sections.setdefault(key, Section()):
+            self.at[name] = time.monotonic()
+            self.served.append(name)
+            time.sleep(hold)
+        lease.release()
+        return True
+
+    @property
+    def section(self) -> Section:
+        """What KEY is for."""
+        return self.sections[KEY]
+
+    def end(self) -> None:
+        """Wait for all; raise what one of them raised."""
+        for future in self._futures:
+            future.result(3 * PATIENCE)
+
+    def __enter__(self) -> Waiters:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self.end()
+        self._pool.shutdown(wait=kind is None, cancel_futures=True)
+        if kind is None:
+            for section in self.sections.values():
+                section.assert_exclusive()
