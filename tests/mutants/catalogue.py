@@ -39,6 +39,12 @@ LEASE = (
     "tests/unit/test_engine.py",
     "tests/behaviour/test_release.py",
 )
+WAITERS = ("tests/sim/test_waiters.py",)
+TAKE_TURN_SHA1_ANEW = Edit(
+    "fastredlock/_options/scripts.py",
+    "# Leave the queue. A turn that was not used goes to the next. ARGV: process.\n",
+    "import hashlib\n\nTAKE_TURN_SHA1 = hashlib.sha1(TAKE_TURN).hexdigest().encode()\n",
+)
 
 MUTANTS = (
     Mutant(
@@ -1215,5 +1221,99 @@ for _, key in ipairs(KEYS) do redis""",
             ),
         ),
         ("tests/faults/test_greenlets.py",),
+    ),
+    Mutant(
+        "told waiter skips the quorum",
+        (
+            Edit(
+                "src_cython/round/judge.pyx",
+                "    elif round_is_refused(self):\n",
+                "    elif self.turn is not None and ("
+                "(<Turn>self.turn).gate_said == GATE_SET):\n"
+                "        round_close(self, VERDICT_WON, now_ns)\n"
+                "    elif round_is_refused(self):\n",
+            ),
+        ),
+        WAITERS,
+    ),
+    Mutant(
+        "refusal of the gate is no veto",
+        (
+            Edit(
+                "src_cython/round/judge.pyx",
+                "    elif round_is_refused(self):\n",
+                "    elif False and round_is_refused(self):\n",
+            ),
+        ),
+        WAITERS,
+    ),
+    Mutant(
+        "entry not removed from the queue after a grant",
+        (
+            Edit(
+                "fastredlock/_options/scripts.py",
+                'then\n  redis.pcall("zrem", queue, ARGV[3])\n  return 1\nend\n',
+                "then\n  return 1\nend\n",
+            ),
+            TAKE_TURN_SHA1_ANEW,
+        ),
+        ("tests/sim/test_queues.py",),
+    ),
+    Mutant(
+        "ticket from the client's clock",
+        (
+            Edit(
+                "fastredlock/_options/scripts.py",
+                'string.format("%.0f", time[1] * 1000000 + time[2] - ARGV[2])',
+                'string.format("%.0f", ARGV[2])',
+            ),
+            Edit(
+                "src_cython/round/turn.pyx",
+                "max(<int64_t>0, (now_ns - since_ns) // 1000)",
+                "(since_ns // 1000)",
+            ),
+        ),
+        ("tests/sim/test_queues.py", *WAITERS),
+    ),
+    Mutant(
+        "push counted as a reply",
+        (
+            Edit(
+                "src_cython/master/io.pyx",
+                "        if type(reply) is PushNotification:\n",
+                "        if False:\n",
+            ),
+        ),
+        WAITERS,
+    ),
+    Mutant(
+        "hand-over in front of the release",
+        (
+            Edit(
+                "src_cython/engine/sending.pyx",
+                "    if is_handing_over:\n"
+                "        engine_hand_over(self, round.resource, now_ns)\n",
+                "",
+            ),
+            Edit(
+                "src_cython/engine/sending.pyx",
+                "    if self.token_uses is not None and round.operation_code <=",
+                "    if is_handing_over:\n"
+                "        engine_hand_over(self, round.resource, now_ns)\n"
+                "    if self.token_uses is not None and round.operation_code <=",
+            ),
+        ),
+        WAITERS,
+    ),
+    Mutant(
+        "gate not asked again for 25 s",
+        (
+            Edit(
+                "src_cython/engine/gate.pyx",
+                "    ASK_AGAIN_NS = 250_000_000\n",
+                "    ASK_AGAIN_NS = 25_000_000_000\n",
+            ),
+        ),
+        WAITERS,
     ),
 )

@@ -128,6 +128,10 @@ BUGS = (
         "    engine_note_time(self, round.deadline_ns)\n",
         "",
     ),
+    known("a told waiter skips the quorum", "told waiter skips the quorum"),
+    known("a refusal of the gate is no veto", "refusal of the gate is no veto"),
+    known("a push counted as a reply", "push counted as a reply"),
+    known("a gate not asked again for 25 s", "gate not asked again for 25 s"),
 )
 
 

@@ -10,12 +10,15 @@ stands still when it is told costs one fall-back period.
 
 Looked at every LOOK_NS. Not looked at: keys of several at once, which nobody waits for
 in turn; waiters whose round trips do not fit into the round timeout; schedules with a
-restart guard, in which masters that are well may not vote.
+restart guard, in which masters that are well may not vote. Excused is a key that was
+left at the gate alone: who waits asks nobody else before the end of its timeout.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+
+from fastredlock._core import MasterState
 
 from .world import FOREVER_NS, MS, S, World
 
@@ -32,6 +35,21 @@ PROCESS_NS = 350 * MS
 ROUND_TRIPS = 20
 
 
+def gate_of(process: Process, key: bytes) -> int:
+    """Return the index of the master that a process asks; -1: none (engine/gate)."""
+    hashed, count = 0xCBF29CE484222325, len(process.servers)
+    for byte in key:
+        hashed = (hashed ^ byte) * 0x100000001B3 % (1 << 64)
+    first = (hashed ^ hashed >> 32) % count
+    states = process.engine.states
+    for index in (*range(first, count), *range(first)):
+        server = process.servers[index]
+        is_none = server.is_old or server.is_without_queues
+        if states[index][0] is MasterState.READY and not is_none:
+            return index
+    return -1
+
+
 class Waiters:
     """Looks at those who wait, again and again."""
 
@@ -40,7 +58,7 @@ class Waiters:
         self._judge = judge
         self._processes = processes
         self._free_ns: dict[bytes, list[int]] = {}  # by server, since when it is free
-        self._counted: set[tuple[bytes, int]] = set()
+        self._counted: set[tuple[bytes, int, str]] = set()
 
     def look(self) -> None:
         """Look now, and again later."""
@@ -57,8 +75,7 @@ class Waiters:
         for key in keys:
             self._look_at(key)
         for worker in waiting:
-            if worker.process.running is not worker:
-                self._judge_waiter(worker)
+            self._judge_waiter(worker)
         self._world.at(self._world.now_ns + LOOK_NS, self.look)
 
     def _look_at(self, key: bytes) -> None:
@@ -82,12 +99,14 @@ class Waiters:
             return
         if worker.waits_until_ns < now_ns:
             return
-        undisturbed_ns = max(since_ns, self._undisturbed_from_ns())
-        took_ns = now_ns - undisturbed_ns
+        gate_ns = self._free_at_gate_ns(process, key)
+        if gate_ns > since_ns:
+            self._excuse(key, since_ns, "a key was left at the gate of those who wait")
+            since_ns = gate_ns
+        took_ns = now_ns - max(since_ns, self._undisturbed_from_ns())
         limit_ns = TAKEN_NS + ROUND_TRIPS * slowest_ns
-        if took_ns > SLOW_NS and (key, since_ns) not in self._counted:
-            self._counted.add((key, since_ns))
-            self._judge.excuses["a free lock stood for over 0.35 s with a waiter"] += 1
+        if took_ns > SLOW_NS:
+            self._excuse(key, since_ns, "a free lock stood for over 0.35 s, one waits")
         if took_ns <= limit_ns:
             took_ns = now_ns - since_ns
             limit_ns += DISTURBED_NS + PROCESS_NS * len(self._processes)
@@ -97,6 +116,16 @@ class Waiters:
                 f"{key.decode()} has been free for {took_ns / 1e6:.0f} ms, and process "
                 f"{process.index} waits for it",
             )
+
+    def _excuse(self, key: bytes, since_ns: int, text: str) -> None:
+        if (key, since_ns, text) not in self._counted:
+            self._counted.add((key, since_ns, text))
+            self._judge.excuses[text] += 1
+
+    def _free_at_gate_ns(self, process: Process, key: bytes) -> int:
+        # Left by a process that is gone, or refused: nobody else is asked meanwhile.
+        gate = gate_of(process, key)
+        return self._free_ns[key][gate] if gate >= 0 else 0
 
     def _undisturbed_from_ns(self) -> int:
         # Since when nothing has come between anybody and any server.
