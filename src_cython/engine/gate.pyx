@@ -70,13 +70,24 @@ cdef int engine_ask(Engine self, WaitQueue queue, int64_t now_ns) except -1:
     )
     ask = engine_question(self, OPERATION_ASK_TURN, queue.resource, turn, head.terms)
     queue.noted = head
-    queue.gate = gate
+    engine_set_queue_gate(self, queue, gate, now_ns)
     queue.is_entered = True
     if is_new:
         queue.is_first = False
     engine_set_due(self, queue, now_ns + ASK_AGAIN_NS)
     master_subscribe(<Master>self.masters[gate], self.queues.waiter, now_ns)
     return engine_send_to_gate(self, ask, gate, False, now_ns)
+
+
+cdef int engine_set_queue_gate(
+    Engine self, WaitQueue queue, int gate, int64_t now_ns
+) except -1:
+    # The entry at another gate would be told of a turn that nobody waits for there.
+    cdef int left = queue.gate
+    queue.gate = gate
+    if left == gate or not queue.is_entered:
+        return 0
+    return engine_leave_queue(self, queue.resource, left, now_ns)
 
 
 cdef Round engine_question(

@@ -74,7 +74,7 @@ cdef int engine_open_waiting(
     if gate >= 0:
         turn_set_arguments(turn, round, next, self.queues.waiter, now_ns)
         round.gate = gate
-    queue.gate = gate
+    engine_set_queue_gate(self, queue, gate, now_ns)
     queue.noted = next
     queue.is_first = False
     queue.is_entered = gate >= 0
