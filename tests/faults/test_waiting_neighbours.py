@@ -30,6 +30,7 @@ from tests.support.waiters import (
     is_prompt,
     queue_key,
     queued,
+    queued_at,
 )
 from tests.support.waiting import stopwatch, wait_until
 
@@ -227,7 +228,7 @@ def test_channel_when_full_of_noise_then_waiters_are_served_one_at_a_time(
         for i in range(5):
             waiters.come(f"{i}", locks, timeout=30)
         assert wait_until(lambda: queued(servers) == 1)
-        (waiter,) = servers[gate].zrange(queue_key(), 0, -1)
+        (waiter,) = queued_at(servers[gate])
         channel = b"fastredlock:waiter:" + waiter
         with noise(urls[gate], channel, messages if is_known else messages[:4]):
             time.sleep(0.5)

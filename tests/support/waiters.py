@@ -44,6 +44,17 @@ def queued(servers: Sequence[redis.Redis], key: str | bytes = KEY) -> int:
     return sum(server.zcard(queue_key(key)) for server in servers)
 
 
+def queued_at(server: redis.Redis, key: str | bytes = KEY) -> list[bytes]:
+    """List the processes in the queue of a gate, the longest waiting first."""
+    return cast("list[bytes]", server.zrange(queue_key(key), 0, -1))
+
+
+def commands_of(server: redis.Redis) -> int:
+    """Return how many commands a server has executed, those of scripts included."""
+    told = cast("dict[str, int]", server.info("stats"))
+    return told["total_commands_processed"]
+
+
 def is_over(servers: Sequence[redis.Redis], key: str | bytes = KEY) -> bool:
     """Whether no key and no entry is left, a moment after all that was sent."""
     nobody = [None] * len(servers)
