@@ -62,6 +62,7 @@ def test_clients_when_they_wait_then_are_served_in_the_order_of_their_coming(
         lease = granted(holder.acquire(KEY))
         for i, each in enumerate(others):
             waiters.come(f"{i}", each)
+            time.sleep(0.04)  # a ticket is late by the way of its message
         assert wait_until(lambda: queued(servers) == 6)
         lease.release()
     assert waiters.served == [f"{i}" for i in range(6)]
