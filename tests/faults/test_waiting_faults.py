@@ -20,7 +20,7 @@ from fastredlock import FastRedlock, QuorumUnreachableError
 from fastredlock.testing import LocalMasters
 from tests.support.calls import connected, granted
 from tests.support.fixtures import MakeLocks, Raw, blocking
-from tests.support.keys import KEY, NOBODY, values
+from tests.support.keys import KEY, NOBODY, settled_values, values
 from tests.support.lock_process import line_of, take, take_in_turn, worker
 from tests.support.proxy import Proxy
 from tests.support.waiters import (
@@ -297,9 +297,11 @@ def test_connections_when_cut_with_waiters_then_the_turn_is_found_again(
         assert sorted(waiters.served) == ["0", "1", "2"]
         return max(waiters.at.values()) - began
 
-    assert any(trial() < SOON for _ in range(3))
+    # An entry may be left, where the script that removes it was lost with a connection:
+    # nobody hears for it, so that the next release drops it.
+    assert all(trial() < 4 * SOON for _ in range(3))
     locks.holders(KEY)
-    assert is_over(servers)
+    assert settled_values(servers, NOBODY) == NOBODY
 
 
 def test_push_when_lost_then_the_next_question_finds_the_turn(
