@@ -55,6 +55,10 @@ class Queues:
         queue = self._queue(resource) or {}
         return sorted(queue.items(), key=lambda entry: (entry[1], entry[0]))
 
+    def size(self, resource: bytes) -> int:
+        """Count those who wait; -1 where the key is of another type."""
+        return -1 if self._is_of_another_type(resource) else len(self.content(resource))
+
     def resources(self) -> list[bytes]:
         """List the resources that have a queue."""
         return list(self._tickets)
