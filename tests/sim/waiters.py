@@ -37,12 +37,14 @@ ROUND_TRIPS = 20
 
 def gate_of(process: Process, key: bytes) -> int:
     """Return the index of the master that a process asks; -1: none (engine/gate)."""
-    hashed, count = 0xCBF29CE484222325, len(process.servers)
+    hashed: int = 0xCBF29CE484222325
+    count = len(process.servers)
     for byte in key:
         hashed = (hashed ^ byte) * 0x100000001B3 % (1 << 64)
     first = (hashed ^ hashed >> 32) % count
+    order: list[int] = [*range(first, count), *range(first)]
     states = process.engine.states
-    for index in (*range(first, count), *range(first)):
+    for index in order:
         server = process.servers[index]
         is_none = server.is_old or server.is_without_queues
         if states[index][0] is MasterState.READY and not is_none:
