@@ -48,6 +48,7 @@ class Queue(Stage):
         def steps() -> Iterator[tuple[str, int]]:
             with suppress(ClosedError, FastRedlockError):
                 lease = yield from worker.acquire("r", 5000, 10 * S)
+                self.leases[name] = lease
                 self.granted.append((name, self.world.now_ns))
                 yield SLEEP, hold_ns
                 yield from lease.release()
@@ -103,6 +104,7 @@ def test_waiter_when_released_beside_it_then_has_the_lock_after_one_round_trip()
     queue.wait(beside, "beside")
     queue.pass_time(S)
     assert queue.took_ns() < ROUND_TRIP_NS
+    assert queue.leases["beside"]._round.attempt == 2  # the first found it taken
     assert queue.first_process.engine.counters.handed_over == 1
 
 
