@@ -152,16 +152,23 @@ MARKER_SHA1 = b"688280603bec40a3240a6c858c78ad158bd81c41"
 #
 #   fastredlock:queue:<resource>   a sorted set: process -> ticket, the time (us, by the
 #                                  gate's clock) since when its first caller has waited
-#   fastredlock:turn:<resource>    which process was told last that the lock is free; it
-#                                  lives for TURN_MS, so its age is known
+#   fastredlock:turn:<resource>    a sorted set of the one process that was told last that
+#                                  the lock is free; it lives for 10 s, so its age is known
 #   fastredlock:waiter:<process>   the channel on which a process is told, the resource
 #                                  being the message
 #
 # "Tell": publish to the first of the queue; one that nobody hears is dropped, and the
 # next one told; of a hundred in one call, no more. Where the queue is of another type,
-# or the ACL refuses, nobody is told, and the rest of the script is not concerned.
+# or the ACL refuses, nobody is told, and the rest of the script is not concerned. Both
+# keys are changed by commands of their type alone: a lock may have the name of either.
 _TELL = b"""\
 local queue, turn = "fastredlock:queue:" .. KEYS[1], "fastredlock:turn:" .. KEYS[1]
+local function told() return redis.pcall("zrange", turn, 0, 0)[1] end
+local function forget() return redis.pcall("zremrangebyrank", turn, 0, -1) end
+local function note(head)
+  forget()
+  if redis.pcall("zadd", turn, 0, head) == 1 then redis.pcall("pexpire", turn, 10000) end
+end
 local function tell()
   for _ = 1, 100 do
     local head = redis.pcall("zrange", queue, 0, 0)[1]
@@ -169,7 +176,7 @@ local function tell()
     local heard = redis.pcall("publish", "fastredlock:waiter:" .. head, KEYS[1])
     if type(heard) ~= "number" then return false end
     if heard > 0 then
-      redis.pcall("set", turn, head, "px", 10000)
+      note(head)
       return true
     end
     redis.pcall("zrem", queue, head)
@@ -188,7 +195,7 @@ if not redis.pcall("zrange", "fastredlock:queue:" .. KEYS[1], 0, 0)[1] then retu
     + b"""\
 return tell() and 2 or 1"""
 )
-RELEASE_AND_TELL_SHA1 = b"fb6a51320b344cfd37d7ec0e00c06df3ed41a662"
+RELEASE_AND_TELL_SHA1 = b"3292f41e4f6a14aecc0fe0f2b421ca67d01dedec"
 
 # Enter the queue, or say that one is still in it; nothing is locked. ARGV: process; for
 # how long (us) its first caller has waited; "1" where that is another than before.
@@ -208,14 +215,14 @@ redis.call("pexpire", queue, 60000)
 local left, is_mine = redis.call("pttl", KEYS[1]), 0
 if left == -2 then
   local head = redis.call("zrange", queue, 0, 0)[1]
-  if head ~= ARGV[1] and redis.pcall("get", turn) == head then
+  if head ~= ARGV[1] and told() == head then
     if redis.pcall("pttl", turn) > 9950 then head = false else
       redis.call("zrem", queue, head)
       head = redis.call("zrange", queue, 0, 0)[1]
     end
   end
   if head == ARGV[1] then
-    redis.pcall("set", turn, head, "px", 10000)
+    note(head)
     is_mine = 1
   elseif head then
     tell()
@@ -224,7 +231,7 @@ end
 local place = redis.call("zrank", queue, ARGV[1]) or 0
 return {is_mine, left, place, redis.call("zcard", queue)}"""
 )
-ASK_TURN_SHA1 = b"e0153c357798439448603928f1ebaa5fe48f87db"
+ASK_TURN_SHA1 = b"da3b3de632d577e6a5d09fa342a3c4c13bf0027b"
 
 # SET NX PX, at the gate, by a process whose turn it is. ARGV: token; ttl (ms), "0" of
 # no expiry; process; for how long (us) its caller has waited, and its next caller, or
@@ -250,7 +257,7 @@ else
   is_set = redis.call("set", KEYS[1], ARGV[1], "nx", "px", ARGV[2])
 end
 if not is_set then return 0 end
-redis.pcall("del", turn)
+forget()
 if ARGV[5] == "-1" then
   redis.pcall("zrem", queue, ARGV[3])
   return 1
@@ -259,17 +266,17 @@ redis.pcall("zadd", queue, string.format("%.0f", now - ARGV[5]), ARGV[3])
 if redis.pcall("zrange", queue, 0, 0)[1] == ARGV[3] then return 3 end
 return 1"""
 )
-TAKE_TURN_SHA1 = b"7e2b620c4e2e597d570cebbff12d81884f5bc352"
+TAKE_TURN_SHA1 = b"1915706c78271254104a19765d4a495f639de902"
 
 # Leave the queue. A turn that was not used goes to the next. ARGV: process.
 LEAVE_QUEUE = (
     _TELL
     + b"""\
 redis.pcall("zrem", queue, ARGV[1])
-if redis.pcall("get", turn) == ARGV[1] then
-  redis.pcall("del", turn)
+if told() == ARGV[1] then
+  forget()
   if redis.call("exists", KEYS[1]) == 0 then tell() end
 end
 return 1"""
 )
-LEAVE_QUEUE_SHA1 = b"048935cad3618e7f2bf85509a21c16066c1247c5"
+LEAVE_QUEUE_SHA1 = b"750cd6fbae5e43b286be27a966daa86130ee0a2a"

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from .ledger import now_ns
 
 ROOT = Path(__file__).parents[2]
+ASKED = {signal.SIGTERM, signal.SIGUSR1}  # to end: worker.py
 GRACE = 40.0  # s; from the signal to the end of a process: then it is hung
 
 
@@ -44,10 +45,16 @@ class Population:
         self.generations += 1
         before, behind = self._argv
         argv = [sys.executable, "-m", "tests.chaos.worker", *before]
-        with (self._folder / f"stderr{self.generations}").open("wb") as errors:
-            process = subprocess.Popen(
-                [*argv, str(self.generations), *behind], cwd=ROOT, stderr=errors
-            )
+        # Blocked from its first instruction on: it may be told to end before it waits
+        # for the signal, and would die of it.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, ASKED)
+        try:
+            with (self._folder / f"stderr{self.generations}").open("wb") as errors:
+                process = subprocess.Popen(
+                    [*argv, str(self.generations), *behind], cwd=ROOT, stderr=errors
+                )
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         return process, self.generations
 
     def kill(self, place: int) -> None:

@@ -41,7 +41,7 @@ def gate_of(count: int, key: str | bytes = KEY) -> int:
 
 def queued(servers: Sequence[redis.Redis], key: str | bytes = KEY) -> int:
     """Count the processes that any of the servers has in its queue."""
-    return sum(cast("int", server.zcard(queue_key(key))) for server in servers)
+    return sum(server.zcard(queue_key(key)) for server in servers)
 
 
 def is_over(servers: Sequence[redis.Redis], key: str | bytes = KEY) -> bool:
@@ -55,8 +55,8 @@ def is_over(servers: Sequence[redis.Redis], key: str | bytes = KEY) -> bool:
 
 
 def counter(locks: FastRedlock, name: str) -> int:
-    """Return one of the engine's counters: waits, turns_told, turns_missed..."""
-    return cast("int", getattr(locks._driver.engine.counters, name))
+    """Return one of the counters: waits, turns_told, turns_missed, handed_over."""
+    return cast("int", getattr(locks.stats(), name))
 
 
 @contextmanager
@@ -158,6 +158,10 @@ class Waiters:
         """Wait for all; raise what one of them raised."""
         for future in self._futures:
             future.result(3 * PATIENCE)
+
+    def forget(self, futures: Sequence[Future[Any]]) -> None:
+        """Leave out those that had to fail."""
+        self._futures = [each for each in self._futures if each not in futures]
 
     def __enter__(self) -> Waiters:
         return self

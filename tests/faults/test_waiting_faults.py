@@ -1,0 +1,310 @@
+"""Faults around a queue: its gate, its first, the holder, the connections.
+
+They may cost order and time, never exclusion: each test ends with `Waiters`, which sees
+that no two were inside, and that no update was lost.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import redis
+
+from fastredlock import FastRedlock
+from fastredlock.testing import LocalMasters
+from tests.support.calls import connected, granted
+from tests.support.fixtures import MakeLocks, Raw, blocking
+from tests.support.keys import KEY
+from tests.support.lock_process import line_of, take, take_in_turn, worker
+from tests.support.proxy import Proxy
+from tests.support.waiters import (
+    FALL_BACK,
+    Waiters,
+    gate_of,
+    is_over,
+    queue_key,
+    queued,
+)
+from tests.support.waiting import wait_until
+
+GATE = gate_of(5)
+SOON = 6 * FALL_BACK  # s; a few questions, on a machine that is loaded
+
+# --- the gate -------------------------------------------------------------------------
+
+
+def trouble_at(masters: LocalMasters, gate: int, kind: str) -> None:
+    if kind == "paused":
+        masters.pause(gate)
+    else:
+        masters.stop(gate)
+    if kind == "restarted":
+        masters.start(gate)
+
+
+def end_of_trouble_at(masters: LocalMasters, gate: int, kind: str) -> None:
+    if kind == "paused":
+        masters.resume(gate)
+    else:
+        masters.start(gate)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["stopped", "paused", "restarted"])
+def test_gate_when_lost_with_waiters_then_all_are_served(
+    masters: LocalMasters, make_locks: MakeLocks, raw: Raw, kind: str
+) -> None:
+    servers = [raw(url) for url in masters.urls]
+    holder, *others = [connected(make_locks(masters.urls)) for _ in range(3)]
+    with Waiters() as waiters:
+        lease = granted(holder.acquire(KEY, ttl=30))
+        for i in range(6):
+            waiters.come(f"{i}", others[i % 2])
+        assert wait_until(lambda: queued(servers) == 2)
+        trouble_at(masters, GATE, kind)
+        began = time.monotonic()
+        time.sleep(0.1)
+        lease.release()
+        waiters.end()
+        assert len(waiters.served) == 6
+        assert max(waiters.at.values()) - began < 5
+    end_of_trouble_at(masters, GATE, kind)
+    others[0].holders(KEY)
+    assert is_over(servers)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["stopped", "paused"])
+def test_gate_when_it_is_back_then_callers_queue_there_again(
+    masters: LocalMasters, make_locks: MakeLocks, raw: Raw, kind: str
+) -> None:
+    servers = [raw(url) for url in masters.urls]
+    holder, *others = [connected(make_locks(masters.urls)) for _ in range(3)]
+    trouble_at(masters, GATE, kind)
+    with Waiters() as waiters:
+        lease = granted(holder.acquire(KEY, ttl=30))
+        waiters.come("first", others[0])
+        waiters.come("second", others[1])
+        time.sleep(0.1)
+        end_of_trouble_at(masters, GATE, kind)
+        lease.release()
+        waiters.end()
+
+    def is_queued_there() -> bool:
+        with Waiters() as again:
+            lease = granted(holder.acquire(KEY, ttl=30))
+            again.come("first", others[0])
+            is_there = wait_until(lambda: queued([servers[GATE]]) == 1, 0.5)
+            lease.release()
+        return is_there
+
+    assert wait_until(is_queued_there)
+    assert is_over(servers)
+
+
+@pytest.mark.slow
+def test_masters_when_each_restarts_in_turn_under_load_then_no_update_is_lost(
+    masters: LocalMasters, make_locks: MakeLocks
+) -> None:
+    """With max_ttl, so that none votes before what it forgot is over."""
+    clients = [make_locks(masters.urls, ttl=0.3, max_ttl=0.3) for _ in range(3)]
+    ends = time.monotonic() + 3.5
+    with Waiters() as waiters:
+
+        def work(i: int) -> None:
+            while time.monotonic() < ends:
+                try:
+                    waiters.take(f"{i}", clients[i % 3], timeout=5, hold=0.002)
+                except redis.RedisError:
+                    raise
+                except Exception:
+                    time.sleep(0.01)
+
+        for i in range(6):
+            waiters.start(lambda i=i: work(i))
+        for i in (GATE, (GATE + 1) % 5):
+            time.sleep(0.4)
+            masters.stop(i)
+            time.sleep(0.2)
+            masters.start(i)
+    assert len(waiters.served) > 20
+    assert {*waiters.served[-20:]} != {waiters.served[-1]}
+
+
+# --- the first of the queue -----------------------------------------------------------
+
+
+@pytest.mark.slow
+@blocking
+@pytest.mark.parametrize("name", ["SIGKILL", "SIGSTOP"])
+def test_first_process_when_it_is_no_more_then_the_next_has_its_turn(
+    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis],
+    tmp_path: Path, name: str,
+) -> None:  # fmt: skip
+    counted = tmp_path / "counter"
+    counted.write_text("0")
+    holder, locks = [connected(make_locks(urls)) for _ in range(2)]
+
+    def trial() -> float:
+        with (
+            worker(take_in_turn, urls, KEY, str(counted), 1) as first,
+            Waiters() as waiters,
+        ):
+            lease = granted(holder.acquire(KEY, ttl=30))
+            assert wait_until(lambda: queued(servers) == 1)
+            waiters.come("next", locks)
+            assert wait_until(lambda: queued(servers) == 2)
+            os.kill(first.pid, getattr(signal, name))
+            time.sleep(0.05)
+            began = time.monotonic()
+            lease.release()
+            waiters.end()
+            if name == "SIGSTOP":  # it goes on, and queues again
+                os.kill(first.pid, signal.SIGCONT)
+                line_of(first)
+                assert first.wait(10) == 0
+        return waiters.at["next"] - began
+
+    # The kernel ends the connections of a dead one; of a frozen one only time tells.
+    limit = 0.8 * FALL_BACK if name == "SIGKILL" else 2 * FALL_BACK
+    assert any(trial() < limit for _ in range(4))
+    assert is_over(servers)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", ["swallows", "holds_down"])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_first_client_when_its_network_is_a_black_hole_then_the_next_has_its_turn(
+    proxies: list[Proxy], proxied: Callable[..., FastRedlock], make_locks: MakeLocks,
+    urls: list[str], servers: list[redis.Redis], fault: str, when: str,
+) -> None:  # fmt: skip
+    first, holder, locks = proxied(), *[connected(make_locks(urls)) for _ in range(2)]
+    with Waiters() as waiters:
+        lease = granted(holder.acquire(KEY, ttl=30))
+        waiters.come("first", first, timeout=20)
+        assert wait_until(lambda: queued(servers) == 1)
+        waiters.come("next", locks)
+        assert wait_until(lambda: queued(servers) == 2)
+        if when == "after":
+            lease.release()
+        for proxy in proxies:
+            proxy.set(**{fault: True})
+        began = time.monotonic()
+        if when == "before":
+            lease.release()
+        # It may have got it before; then its ttl has to end, or its release to come.
+        time.sleep(0.6)
+        for proxy in proxies:
+            proxy.heal()
+            if fault == "swallows":
+                proxy.reset()
+        waiters.end()
+    assert sorted(waiters.served) == ["first", "next"]
+    if waiters.served[0] == "next":
+        assert waiters.at["next"] - began < SOON
+    assert is_over(servers)
+
+
+# --- the holder -----------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_holder_when_killed_then_the_waiter_has_it_when_its_key_expires(
+    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+) -> None:
+    locks = connected(make_locks(urls))
+
+    def trial() -> float:
+        with worker(take, urls, KEY, 1.0) as holder, Waiters() as waiters:
+            assert line_of(holder)
+            left = max(server.pttl(KEY) for server in servers) / 1000
+            expires = time.monotonic() + left
+            waiters.come("waiter", locks)
+            holder.kill()
+            waiters.end()
+        assert waiters.at["waiter"] > expires - 0.1
+        return waiters.at["waiter"] - expires
+
+    assert any(trial() < FALL_BACK / 4 for _ in range(4))
+    assert is_over(servers)
+
+
+def test_releaser_when_killed_half_way_then_the_waiter_has_it_soon(
+    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+) -> None:
+    """A quorum has got its release, in any order; the rest never does."""
+    for first in range(5):
+        holder, locks = [connected(make_locks(urls)) for _ in range(2)]
+        with Waiters() as waiters:
+            granted(holder.acquire(KEY, ttl=30))
+            waiters.come("waiter", locks)
+            assert wait_until(lambda: queued(servers) == 1)
+            began = time.monotonic()
+            for i in range(3):
+                servers[(first + i) % 5].delete(KEY)
+            waiters.end()
+        assert waiters.at["waiter"] - began < SOON
+        for server in servers:
+            server.delete(KEY)
+        assert is_over(servers)
+
+
+# --- the connections ------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", ["while held", "at the release"])
+def test_connections_when_cut_with_waiters_then_the_turn_is_found_again(
+    proxies: list[Proxy], proxied: Callable[..., FastRedlock], make_locks: MakeLocks,
+    urls: list[str], servers: list[redis.Redis], moment: str,
+) -> None:  # fmt: skip
+    locks, holder = proxied(), connected(make_locks(urls))
+
+    def trial() -> float:
+        with Waiters() as waiters:
+            lease = granted(holder.acquire(KEY, ttl=30))
+            for i in range(3):
+                waiters.come(f"{i}", locks)
+            assert wait_until(lambda: queued(servers) == 1)
+            if moment == "at the release":
+                proxies[GATE].set(drops_replies=True)
+                began = time.monotonic()
+                lease.release()
+                proxies[GATE].heal()
+                proxies[GATE].reset()
+            else:
+                for proxy in proxies:
+                    proxy.reset()
+                time.sleep(0.3)
+                began = time.monotonic()
+                lease.release()
+            waiters.end()
+        assert waiters.served == ["0", "1", "2"]
+        return max(waiters.at.values()) - began
+
+    assert any(trial() < SOON for _ in range(3))
+    assert is_over(servers)
+
+
+def test_push_when_lost_then_the_next_question_finds_the_turn(
+    proxies: list[Proxy], proxied: Callable[..., FastRedlock], make_locks: MakeLocks,
+    urls: list[str], servers: list[redis.Redis],
+) -> None:  # fmt: skip
+    locks, holder = proxied(), connected(make_locks(urls))
+    with Waiters() as waiters:
+        lease = granted(holder.acquire(KEY, ttl=30))
+        waiters.come("waiter", locks)
+        assert wait_until(lambda: queued(servers) == 1)
+        (waiter,) = servers[GATE].zrange(queue_key(), 0, -1)
+        # Nobody hears it: its entry is dropped, and it enters again.
+        servers[GATE].zrem(queue_key(), waiter)
+        began = time.monotonic()
+        lease.release()
+        waiters.end()
+    assert waiters.at["waiter"] - began < SOON
+    assert is_over(servers)
