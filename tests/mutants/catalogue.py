@@ -568,8 +568,8 @@ MUTANTS = (
         (
             Edit(
                 "src_cython/master/replies.pyx",
-                'str(reply).startswith("NOSCRIPT")',
-                "False",
+                'by_source and str(reply).startswith("NOSCRIPT")',
+                "by_source and False",
             ),
         ),
         ("tests/behaviour/test_release.py", *REPLIES),

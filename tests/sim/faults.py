@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from .network import Connection, Path
-from .queues import QUEUE, TURN
+from .queues import QUEUE
 from .replies import SETS_REFUSED, WRITES_REFUSED
 from .server import Server
 from .world import FOREVER_NS, MS, S, World
@@ -206,7 +206,7 @@ class Nemesis:
             self.world.tell(f"server {server.index} loses a queue")
             server.queues.lose(resource)
             if self.world.chance(0.5):
-                server.keys.pop(TURN + resource, None)
+                server.queues.forget_told(resource)
 
     def _spoil_queue(self) -> None:
         # Another application has a key of that name, for a while.

@@ -38,6 +38,7 @@ class Queues:
         self._server = server
         self._tickets: dict[bytes, dict[bytes, int]] = {}  # resource: process: us
         self._until_ms: dict[bytes, int] = {}  # of a queue's key
+        self._turns: dict[bytes, tuple[bytes, int]] = {}  # process, until ms
         self._listeners: dict[bytes, list[Connection]] = {}  # by channel
         self._to_speaker: list[bytes] = []
         self._has_written = False
@@ -55,6 +56,10 @@ class Queues:
         queue = self._queue(resource) or {}
         return sorted(queue.items(), key=lambda entry: (entry[1], entry[0]))
 
+    def size(self, resource: bytes) -> int:
+        """Count those who wait; -1 where the key is of another type."""
+        return -1 if self._is_of_another_type(resource) else len(self.content(resource))
+
     def resources(self) -> list[bytes]:
         """List the resources that have a queue."""
         return list(self._tickets)
@@ -68,10 +73,29 @@ class Queues:
         self._tickets.pop(resource, None)
         self._until_ms.pop(resource, None)
 
+    def told(self, resource: bytes) -> bytes | None:
+        """Return the process that was told last that the lock is free."""
+        process, until_ms = self._turns.get(resource, (None, 0))
+        if self._server.wall_ms() > until_ms:
+            self._turns.pop(resource, None)
+            return None
+        is_of_another_type = self._server.token_at(TURN + resource) is not None
+        return None if is_of_another_type else process
+
+    def set_left(self, resource: bytes, left_ms: int) -> None:
+        """Give the note of who was told another ttl, where there is one."""
+        if (process := self.told(resource)) is not None:
+            self._turns[resource] = process, self._server.wall_ms() + left_ms
+
+    def forget_told(self, resource: bytes) -> None:
+        """Delete the note of who was told."""
+        self._turns.pop(resource, None)
+
     def stop(self, is_losing: bool) -> None:
         """End the process of the server; with its keys where is_losing."""
         self._listeners.clear()
         if is_losing:
+            self._turns.clear()
             self._tickets.clear()
             self._until_ms.clear()
 
@@ -152,8 +176,8 @@ class Queues:
         left_ms, is_mine = self._left_ms(resource), 0
         if left_ms == -2:
             head = self._head(resource)
-            if head != process and self._server.token_at(TURN + resource) == head:
-                if self._left_ms(TURN + resource) > YOUNG_MS:
+            if head != process and self.told(resource) == head:
+                if self._turns[resource][1] - self._server.wall_ms() > YOUNG_MS:
                     head = None
                 elif head is not None:
                     self._remove(resource, head)
@@ -187,7 +211,7 @@ class Queues:
             return ZERO
         until_ms = server.wall_ms() + int(ttl_ms) if int(ttl_ms) else NEVER_MS
         server.keys[resource] = (token, until_ms)
-        server.keys.pop(TURN + resource, None)
+        self._forget_turn(resource)
         if next_waited_us == b"-1":
             self._remove(resource, process)
             return ONE
@@ -200,9 +224,8 @@ class Queues:
 
     def _leave_queue(self, resource: bytes, process: bytes) -> bytes:
         self._remove(resource, process)
-        if self._server.token_at(TURN + resource) == process:
-            if not self._is_refused(needs_memory=False):
-                del self._server.keys[TURN + resource]
+        if self.told(resource) == process:
+            self._forget_turn(resource)
             if self._server.token_at(resource) is None:
                 self._tell(resource)
         return ONE
@@ -246,9 +269,14 @@ class Queues:
             self.lose(resource)
 
     def _set_turn(self, resource: bytes, process: bytes) -> None:
-        if not self._is_refused(needs_memory=True):
-            until_ms = self._server.wall_ms() + TURN_MS
-            self._server.keys[TURN + resource] = (process, until_ms)
+        self._forget_turn(resource)
+        is_of_another_type = self._server.token_at(TURN + resource) is not None
+        if not self._is_refused(needs_memory=True) and not is_of_another_type:
+            self._turns[resource] = process, self._server.wall_ms() + TURN_MS
+
+    def _forget_turn(self, resource: bytes) -> None:
+        if not self._is_refused(needs_memory=False):
+            self._turns.pop(resource, None)
 
     def _left_ms(self, key: bytes) -> int:
         if self._server.token_at(key) is None:

@@ -281,11 +281,13 @@ class Server:
         return b"*2\r\n:%d\r\n" % left + bulk(name)
 
     def _inspect(self, key: bytes) -> bytes:
-        standing = self.token_at(key)
+        standing, waiting = self.token_at(key), self.queues.size(key)
         if standing is None:
-            return b"*2\r\n" + NIL + b":-2\r\n"
+            return b"*3\r\n" + NIL + b":-2\r\n:%d\r\n" % waiting
         left_ms = self.keys[key][1] - self.wall_ms()
-        return b"*2\r\n" + bulk(b"=" + standing) + b":%d\r\n" % left_ms
+        return b"*3\r\n" + bulk(b"=" + standing) + b":%d\r\n:%d\r\n" % (
+            left_ms, waiting,
+        )  # fmt: skip
 
     def _acquire_all(
         self, keys: list[bytes], free: tuple[object, ...], token: bytes, ttl_ms: int

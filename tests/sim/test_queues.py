@@ -75,9 +75,7 @@ class Pair:
     def set_age(self, left_ms: bytes) -> None:
         """Make the note of who was told young or old, on both."""
         self.ask_real(b"PEXPIRE", TURN + KEY, left_ms)
-        if (told := self.model.token_at(TURN + KEY)) is not None:
-            until_ms = self.model.wall_ms() + int(left_ms)
-            self.model.keys[TURN + KEY] = (told, until_ms)
+        self.model.queues.set_left(KEY, int(left_ms))
 
     def contents(self) -> tuple[bytes, bytes]:
         """Return both queues, as ZRANGE gives them, without their times."""

@@ -48,6 +48,7 @@ class Queue(Stage):
         def steps() -> Iterator[tuple[str, int]]:
             with suppress(ClosedError, FastRedlockError):
                 lease = yield from worker.acquire("r", 5000, 10 * S)
+                self.leases[name] = lease
                 self.granted.append((name, self.world.now_ns))
                 yield SLEEP, hold_ns
                 yield from lease.release()
@@ -103,6 +104,7 @@ def test_waiter_when_released_beside_it_then_has_the_lock_after_one_round_trip()
     queue.wait(beside, "beside")
     queue.pass_time(S)
     assert queue.took_ns() < ROUND_TRIP_NS
+    assert queue.leases["beside"]._round.attempt == 2  # the first found it taken
     assert queue.first_process.engine.counters.handed_over == 1
 
 
@@ -185,7 +187,7 @@ def test_lock_when_something_happens_to_its_queue_then_is_taken_all_the_same(
     fault(queue, workers[0])
     queue.pass_time(8 * S)
     assert queue.took_ns() < FALL_BACK_NS
-    assert len(queue.granted) == (2 if fault in HARMLESS else 1)
+    assert len(queue.granted) >= (2 if fault in HARMLESS else 1)
 
 
 @pytest.mark.parametrize(
@@ -198,7 +200,7 @@ def test_lock_when_the_one_that_is_told_is_gone_then_is_taken_by_the_next(
 ) -> None:
     queue, workers = waiting()
     gate = queue.servers[queue.gate()]
-    while TURN + KEY not in gate.keys:  # its message is under way
+    while gate.queues.told(KEY) is None:  # its message is under way
         queue.pass_time(1000)
     fault(queue, workers[0])
     queue.pass_time(8 * S)

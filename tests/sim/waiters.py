@@ -3,8 +3,9 @@
 A lock counts as free for a waiter where a quorum of masters has no key of it, and the
 waiter's process is well with all of them: from then on, from the acquire's beginning
 and from the last grant of the lock, whatever comes last. It is granted to somebody
-within TAKEN_NS and some round trips if everybody is well with everybody; and within
-that, DISTURBED_NS and PROCESS_NS for each other process, if not: a gate that is silent
+within TAKEN_NS and some round trips if everybody is well with everybody (BEHIND_NS more
+where two others stand before all live waiters in the queue); and within that,
+DISTURBED_NS and PROCESS_NS for each other process, if not: a gate that is silent
 is found out when its connection has owed a reply for too long, and each process that
 stands still when it is told costs one fall-back period.
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 LOOK_NS = 50 * MS
 TAKEN_NS = 600 * MS  # 0.25 s until the gate is asked again, 50 ms for one that was told
+BEHIND_NS = 750 * MS  # one that is neither first nor second asks once in a second
 SLOW_NS = 350 * MS  # counted
 DISTURBED_NS = 3 * S  # until a connection counts as dead, and back-off
 PROCESS_NS = 350 * MS
@@ -37,12 +39,14 @@ ROUND_TRIPS = 20
 
 def gate_of(process: Process, key: bytes) -> int:
     """Return the index of the master that a process asks; -1: none (engine/gate)."""
-    hashed, count = 0xCBF29CE484222325, len(process.servers)
+    hashed: int = 0xCBF29CE484222325
+    count = len(process.servers)
     for byte in key:
         hashed = (hashed ^ byte) * 0x100000001B3 % (1 << 64)
     first = (hashed ^ hashed >> 32) % count
+    order: list[int] = [*range(first, count), *range(first)]
     states = process.engine.states
-    for index in (*range(first, count), *range(first)):
+    for index in order:
         server = process.servers[index]
         is_none = server.is_old or server.is_without_queues
         if states[index][0] is MasterState.READY and not is_none:
@@ -105,6 +109,8 @@ class Waiters:
             since_ns = gate_ns
         took_ns = now_ns - max(since_ns, self._undisturbed_from_ns())
         limit_ns = TAKEN_NS + ROUND_TRIPS * slowest_ns
+        if self._is_behind(process, key):
+            limit_ns += BEHIND_NS
         if took_ns > SLOW_NS:
             self._excuse(key, since_ns, "a free lock stood for over 0.35 s, one waits")
         if took_ns <= limit_ns:
@@ -126,6 +132,14 @@ class Waiters:
         # Left by a process that is gone, or refused: nobody else is asked meanwhile.
         gate = gate_of(process, key)
         return self._free_ns[key][gate] if gate >= 0 else 0
+
+    def _is_behind(self, process: Process, key: bytes) -> bool:
+        # Whether there are two in front: it asks less often, be they dead.
+        gate = gate_of(process, key)
+        if gate < 0:
+            return False
+        queue = process.servers[gate].queues.content(key)
+        return process.waiter in [name for name, _ in queue[2:]]
 
     def _undisturbed_from_ns(self) -> int:
         # Since when nothing has come between anybody and any server.
