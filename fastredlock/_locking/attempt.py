@@ -72,7 +72,7 @@ def attempts(
                 # The queue says when to try again. Where that fails again and again
                 # (a quorum is held, and the gate does not know), so does the delay.
                 keeps_turn = round.keeps_turn
-                lost_turns = lost_turns + 1 if round.has_waited else 0
+                lost_turns = lost_turns + 1 if round.had_turn else 0
                 if lost_turns <= LOST_TURNS:
                     continue
         elif verdict is not Verdict.UNREACHABLE:

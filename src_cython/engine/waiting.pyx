@@ -10,9 +10,10 @@
 #   where no queue is  no master can be a gate, or this one refuses: as without a queue.
 #
 # The first of each queue is the one that the gate knows. It asks again from time to
-# time, and when the key should have expired: so releases by other clients, lost
-# messages, and dead gates are found. A process that is told and does not answer is
-# dropped from the queue by the next that asks (the scripts: _options/scripts).
+# time, and the first of all tries on all masters then, and when the key should have
+# expired: so releases by other clients, lost messages, and dead gates are found. A
+# process that is told and does not answer is dropped from the queue by the next that
+# asks (the scripts: _options/scripts).
 #
 # Nothing here decides who holds the lock: the round does, by a quorum.
 #
@@ -95,11 +96,16 @@ cdef int engine_on_turn_closed(Engine self, Round round, int64_t now_ns) except 
         queue.opened = None
     if round.verdict_code == VERDICT_WON:
         queue.is_entered = queue.noted is not None
+        if turn.gate_said == GATE_TAKEN:      # by a quorum without it: we stand there
+            queue.is_entered = True
+            queue.noted = None
         wait_queues_remember(
             self.queues.contended_ns, queue.resource, now_ns + CONTENDED_NS
         )
         if queue.rounds and not wait_queue_is_noted(queue) and queue.opened is None:
             return engine_ask(self, queue, now_ns)      # they came meanwhile
+        if not queue.rounds and queue.is_entered:
+            return engine_leave_if_empty(self, queue, now_ns)
     else:
         if wait_queue_noted_number(queue) == turn.next_number:
             queue.noted = None
@@ -233,6 +239,11 @@ cdef int engine_on_queue_due(Engine self, WaitQueue queue, int64_t now_ns) excep
     queue.due_ns = NEVER_NS
     if queue.opened is not None:
         return engine_set_due(self, queue, now_ns + ASK_AGAIN_NS)
-    if queue.rounds:
+    if not queue.rounds:
+        return engine_leave_if_empty(self, queue, now_ns)
+    if not (queue.is_first and wait_queue_is_noted(queue)):
         return engine_ask(self, queue, now_ns)
-    return engine_leave_if_empty(self, queue, now_ns)
+    # The first of all asks every master, as if it had its turn: the key may stand at
+    # the gate alone (a releaser that died half-way), or has expired just now.
+    (<Turn>queue.noted.turn).is_probe = True
+    return engine_open_waiting(self, queue, queue.noted, now_ns)

@@ -30,6 +30,10 @@ cdef int master_on_reply(Master self, object reply, int64_t now_ns) except -1:
         return master_on_failed_reply(self, entry, round, reply, now_ns)
     if entry.is_at_gate:
         round_on_gate_reply(round, reply)
+        if vote == VOTE_TAKEN and round.verdict_code == VERDICT_WON and (
+            round.operation_code == OPERATION_ACQUIRE
+        ):
+            self.turns.append(round.resource)      # our entry stands (pushes)
     if round.verdict_code != VERDICT_OPEN:
         master_count_late(self, round, now_ns)
     elif round.operation_code < OPERATION_INSPECT:

@@ -163,9 +163,11 @@ cdef class Round:
         self.turn = turn_new(since_ns, keeps_turn)
 
     @property
-    def has_waited(self):
-        """Whether it was opened by its turn, or at the end of its caller's time."""
-        return self.turn is not None and (<Turn>self.turn).is_open
+    def had_turn(self):
+        """Whether it was opened because it was its turn, as far as the gate knew."""
+        return self.turn is not None and (
+            (<Turn>self.turn).is_open and not (<Turn>self.turn).is_probe
+        )
 
     @property
     def keeps_turn(self):

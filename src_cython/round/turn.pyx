@@ -39,6 +39,7 @@ cdef class Turn:
     cdef int gate_said
     cdef bint is_open            # its round is, or was
     cdef bint is_kept            # from the last round of its caller: no need to ask
+    cdef bint is_probe           # opened because it was time, not because of a turn
 
 
 cdef Turn turn_new(int64_t since_ns, bint is_kept):

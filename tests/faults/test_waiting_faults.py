@@ -243,7 +243,6 @@ def test_holder_when_killed_then_the_waiter_has_it_when_its_key_expires(
     assert is_over(servers)
 
 
-@pytest.mark.xfail(reason="the first of a queue trusts its gate alone", strict=False)
 def test_releaser_when_killed_half_way_then_the_waiter_has_it_soon(
     make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
 ) -> None:
