@@ -4,7 +4,8 @@ A lock counts as free for a waiter where a quorum of masters has no key of it, a
 waiter's process is well with all of them: from then on, from the acquire's beginning
 and from the last grant of the lock, whatever comes last. It is granted to somebody
 within TAKEN_NS and some round trips if everybody is well with everybody (BEHIND_NS more
-where two others stand before all live waiters in the queue); and within that,
+where there are three processes: one that was third asks once in a second, and nobody
+tells it when those before it have gone); and within that,
 DISTURBED_NS and PROCESS_NS for each other process, if not: a gate that is silent
 is found out when its connection has owed a reply for too long, and each process that
 stands still when it is told costs one fall-back period.
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 LOOK_NS = 50 * MS
 TAKEN_NS = 600 * MS  # 0.25 s until the gate is asked again, 50 ms for one that was told
-BEHIND_NS = 750 * MS  # one that is neither first nor second asks once in a second
+BEHIND_NS = 750 * MS
 SLOW_NS = 350 * MS  # counted
 DISTURBED_NS = 3 * S  # until a connection counts as dead, and back-off
 PROCESS_NS = 350 * MS
@@ -109,7 +110,7 @@ class Waiters:
             since_ns = gate_ns
         took_ns = now_ns - max(since_ns, self._undisturbed_from_ns())
         limit_ns = TAKEN_NS + ROUND_TRIPS * slowest_ns
-        if self._is_behind(process, key):
+        if len(self._processes) > 2:
             limit_ns += BEHIND_NS
         if took_ns > SLOW_NS:
             self._excuse(key, since_ns, "a free lock stood for over 0.35 s, one waits")
@@ -132,14 +133,6 @@ class Waiters:
         # Left by a process that is gone, or refused: nobody else is asked meanwhile.
         gate = gate_of(process, key)
         return self._free_ns[key][gate] if gate >= 0 else 0
-
-    def _is_behind(self, process: Process, key: bytes) -> bool:
-        # Whether there are two in front: it asks less often, be they dead.
-        gate = gate_of(process, key)
-        if gate < 0:
-            return False
-        queue = process.servers[gate].queues.content(key)
-        return process.waiter in [name for name, _ in queue[2:]]
 
     def _undisturbed_from_ns(self) -> int:
         # Since when nothing has come between anybody and any server.
