@@ -186,18 +186,23 @@ local function tell()
 end
 """
 
-# The release, at the gate: 2 where somebody was told.
+# The release, at the gate: 2 where somebody was told. A key that has expired is free, so
+# the next is told then, too.
 RELEASE_AND_TELL = (
     b"""\
-if redis.call("get", KEYS[1]) ~= ARGV[1] then return 0 end
-redis.call("del", KEYS[1])
-if not redis.pcall("zrange", "fastredlock:queue:" .. KEYS[1], 0, 0)[1] then return 1 end
+local held = redis.call("get", KEYS[1])
+if held and held ~= ARGV[1] then return 0 end
+local deleted = held and redis.call("del", KEYS[1]) or 0
+if not redis.pcall("zrange", "fastredlock:queue:" .. KEYS[1], 0, 0)[1] then
+  return deleted
+end
 """
     + _TELL
     + b"""\
-return tell() and 2 or 1"""
+if tell() and deleted == 1 then return 2 end
+return deleted"""
 )
-RELEASE_AND_TELL_SHA1 = b"088c4d8e1e850cb15a1a7d55efff479606645bbc"
+RELEASE_AND_TELL_SHA1 = b"fec061b7704795fb316f3d8fab99e7cccf44b204"
 
 # Enter the queue, or say that one is still in it; nothing is locked. PUBLISH is tried
 # first: a user who may not, cannot tell others either, and is to know. ARGV: process;
@@ -267,10 +272,11 @@ if ARGV[5] == "-1" then
   return 1
 end
 redis.pcall("zadd", queue, string.format("%.0f", now - ARGV[5]), ARGV[3])
+redis.pcall("pexpire", queue, 60000)
 if redis.pcall("zrange", queue, 0, 0)[1] == ARGV[3] then return 3 end
 return 1"""
 )
-TAKE_TURN_SHA1 = b"3fb67dbaa2bc73de4b683d1c563a345e29ee18a7"
+TAKE_TURN_SHA1 = b"e24629df440946bc46b5661afdefe3fcb3844417"
 
 # Leave the queue. A turn that was not used goes to the next. ARGV: process.
 LEAVE_QUEUE = (

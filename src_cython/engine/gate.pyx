@@ -15,8 +15,9 @@ from libc.stdint cimport int64_t, uint8_t, uint64_t
 
 cdef enum:
     ASK_AGAIN_NS = 250_000_000
-    ASK_AGAIN_BEHIND_NS = 1_000_000_000     # by one that is neither first nor second
-    ASK_AGAIN_TOLD_NS = 52_000_000          # another was told, which has 50 ms
+    ASK_AGAIN_BEHIND_NS = 500_000_000       # by one that is neither first nor second
+    TURN_NS = 52_000_000                    # the one that was told has 50 ms
+    PLACES_MOST = 100
     AFTER_EXPIRY_NS = 1_500_000             # a server expires keys by whole ms
     POLLED_NS = 10_000_000_000
 
@@ -132,12 +133,13 @@ cdef int engine_on_asked(Engine self, Round ask, int64_t now_ns) except -1:
         return engine_open_waiting(self, queue, queue.noted, now_ns)
     queue.is_first = place == 0
     left_ms = min(max(<object>left, -2), 1_000_000)
-    if left_ms == -2:
-        again_ns = ASK_AGAIN_TOLD_NS
-    elif place > 1:
+    if place > 1:
         again_ns = ASK_AGAIN_BEHIND_NS
-    elif place == 0 and left_ms >= 0:
-        again_ns = min(again_ns, left_ms * NS_PER_MS + AFTER_EXPIRY_NS)
+    if left_ms != -1:      # those before us, if they are there, come first
+        again_ns = min(again_ns, (
+            max(left_ms, <int64_t>0) * NS_PER_MS + AFTER_EXPIRY_NS
+            + min(<int64_t>place + (left_ms == -2), <int64_t>PLACES_MOST) * TURN_NS
+        ))
     return engine_set_due(self, queue, now_ns + again_ns)
 
 

@@ -160,9 +160,10 @@ def vote_of_reply(
     is_at_gate: to an ACQUIRE or a RELEASE at the gate of its queue.
     """
     cdef int kind
-    if not OPERATION_ACQUIRE <= operation <= OPERATION_LEAVE_QUEUE:
+    cdef unsigned int row = <unsigned int>operation
+    if row >= OPERATIONS:
         raise ValueError("no such operation")
-    kind = rows[operation][is_of_all].reply
+    kind = rows[row][1 if is_of_all else 0].reply
     if is_at_gate:
         kind = REPLY_OF_TELL if operation == OPERATION_RELEASE else REPLY_OF_TAKE_TURN
     vote = Vote(vote_of(kind, reply))

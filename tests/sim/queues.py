@@ -153,13 +153,14 @@ class Queues:
         return False
 
     def _release_and_tell(self, resource: bytes, token: bytes) -> bytes:
+        is_free = self._server.token_at(resource) is None
         reply = self._server.release([resource], token)
-        if reply != ONE:
+        if reply != ONE and not (reply == ZERO and is_free):
             return reply
-        self._has_written = True
-        if self._head(resource) is None:
-            return ONE
-        return TWO if self._tell(resource) else ONE
+        self._has_written = self._has_written or reply == ONE
+        if self._head(resource) is None or not self._tell(resource):
+            return reply
+        return TWO if reply == ONE else reply
 
     def _ask_turn(
         self, resource: bytes, process: bytes, waited_us: bytes, is_new: bytes
@@ -218,8 +219,9 @@ class Queues:
         if self._is_of_another_type(resource):
             return ONE
         if self._queue(resource) is None:
-            self._tickets[resource], self._until_ms[resource] = {}, NEVER_MS
+            self._tickets[resource] = {}
         self._tickets[resource][process] = now_us - int(next_waited_us)
+        self._until_ms[resource] = server.wall_ms() + QUEUE_MS
         return THREE if self._head(resource) == process else ONE
 
     def _leave_queue(self, resource: bytes, process: bytes) -> bytes:

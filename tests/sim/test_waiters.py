@@ -268,7 +268,6 @@ def test_waiter_when_told_and_most_have_another_key_then_is_not_granted() -> Non
     assert not queue.granted
 
 
-@pytest.mark.xfail(strict=True, reason="who waits asks the gate alone, until the end")
 def test_lock_when_its_gate_alone_has_a_key_that_was_left_then_is_taken() -> None:
     # Of a process that crashed in its acquire: polling takes the other two masters.
     queue, _ = waiting()

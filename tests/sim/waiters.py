@@ -3,17 +3,14 @@
 A lock counts as free for a waiter where a quorum of masters has no key of it, and the
 waiter's process is well with all of them: from then on, from the acquire's beginning
 and from the last grant of the lock, whatever comes last. It is granted to somebody
-within TAKEN_NS and some round trips if everybody is well with everybody (BEHIND_NS more
-where there are three processes: one that was third asks once in a second, and nobody
-tells it when those before it have gone); and within that,
-DISTURBED_NS and PROCESS_NS for each other process, if not: a gate that is silent
+within TAKEN_NS and some round trips if everybody is well with everybody; and within
+that, DISTURBED_NS and PROCESS_NS for each other process, if not: a gate that is silent
 is found out when its connection has owed a reply for too long, and each process that
 stands still when it is told costs one fall-back period.
 
 Looked at every LOOK_NS. Not looked at: keys of several at once, which nobody waits for
 in turn; waiters whose round trips do not fit into the round timeout; schedules with a
-restart guard, in which masters that are well may not vote. Excused is a key that was
-left at the gate alone: who waits asks nobody else before the end of its timeout.
+restart guard, in which masters that are well may not vote.
 """
 
 from __future__ import annotations
@@ -31,7 +28,6 @@ if TYPE_CHECKING:
 
 LOOK_NS = 50 * MS
 TAKEN_NS = 600 * MS  # 0.25 s until the gate is asked again, 50 ms for one that was told
-BEHIND_NS = 750 * MS
 SLOW_NS = 350 * MS  # counted
 DISTURBED_NS = 3 * S  # until a connection counts as dead, and back-off
 PROCESS_NS = 350 * MS
@@ -104,14 +100,8 @@ class Waiters:
             return
         if worker.waits_until_ns < now_ns:
             return
-        gate_ns = self._free_at_gate_ns(process, key)
-        if gate_ns > since_ns:
-            self._excuse(key, since_ns, "a key was left at the gate of those who wait")
-            since_ns = gate_ns
         took_ns = now_ns - max(since_ns, self._undisturbed_from_ns())
         limit_ns = TAKEN_NS + ROUND_TRIPS * slowest_ns
-        if len(self._processes) > 2:
-            limit_ns += BEHIND_NS
         if took_ns > SLOW_NS:
             self._excuse(key, since_ns, "a free lock stood for over 0.35 s, one waits")
         if took_ns <= limit_ns:
@@ -128,11 +118,6 @@ class Waiters:
         if (key, since_ns, text) not in self._counted:
             self._counted.add((key, since_ns, text))
             self._judge.excuses[text] += 1
-
-    def _free_at_gate_ns(self, process: Process, key: bytes) -> int:
-        # Left by a process that is gone, or refused: nobody else is asked meanwhile.
-        gate = gate_of(process, key)
-        return self._free_ns[key][gate] if gate >= 0 else 0
 
     def _undisturbed_from_ns(self) -> int:
         # Since when nothing has come between anybody and any server.
