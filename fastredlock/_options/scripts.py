@@ -186,12 +186,12 @@ local function tell()
 end
 """
 
-# The release, at the gate: 2 where somebody was told. A key that has expired is free, so
-# the next is told then, too.
+# The release, at the gate: 2 where somebody was told. A key that has expired is free,
+# so the next is told then, too.
 RELEASE_AND_TELL = (
     b"""\
 local held = redis.call("get", KEYS[1])
-if held and held ~= ARGV[1] then return 0 end
+if held and ARGV[1] ~= held then return 0 end
 local deleted = held and redis.call("del", KEYS[1]) or 0
 if not redis.pcall("zrange", "fastredlock:queue:" .. KEYS[1], 0, 0)[1] then
   return deleted
@@ -202,7 +202,7 @@ end
 if tell() and deleted == 1 then return 2 end
 return deleted"""
 )
-RELEASE_AND_TELL_SHA1 = b"fec061b7704795fb316f3d8fab99e7cccf44b204"
+RELEASE_AND_TELL_SHA1 = b"d8ca7945bdfd53d7be74247bba5744c9742dcf8d"
 
 # Enter the queue, or say that one is still in it; nothing is locked. PUBLISH is tried
 # first: a user who may not, cannot tell others either, and is to know. ARGV: process;
