@@ -134,6 +134,8 @@ class Driver:
             if (RUN, round) in self._followers:
                 self._followers.remove((RUN, round))
             self._elect()
+            if self._leader is None:
+                self._serve()
 
     # --- blocking_abandon -------------------------------------------------------------
 
