@@ -167,6 +167,9 @@ cdef class Engine:
         )
         extension.keys = lease.keys
         extension.token_uses = lease.token_uses
+        extension.lease_state = lease
+        lease.extensions += 1
+        extension.extensions = lease.extensions
         return extension
 
     def new_release(self, Round lease not None, Terms terms not None):

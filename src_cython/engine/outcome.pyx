@@ -66,6 +66,8 @@ cdef int engine_withdraw(Engine self, Round round, int64_t now_ns) except -1:
             self.admissions.remove(admission)
             break
     round.is_submitted = True      # a follower with it may still come
+    if round.operation_code == OPERATION_EXTEND:
+        round.is_rolled_back = True      # not repeated any more: round_may_repeat
     if round.turn is not None:
         engine_leave_turn(self, round, now_ns)
     if not round.is_opened:

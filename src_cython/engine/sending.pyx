@@ -32,7 +32,7 @@ cdef int engine_start(Engine self, Round round, int64_t now_ns) except -1:
         engine_queue(self, round, <uint64_t>-1, False, now_ns)
     if is_handing_over:
         engine_hand_over(self, round.resource, now_ns)
-    if round.is_rolled_back:
+    if round.is_rolled_back and round.operation_code == OPERATION_ACQUIRE:
         round.is_rolled_back = False
         return engine_roll_back(self, round, now_ns)
     return 0

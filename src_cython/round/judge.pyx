@@ -108,11 +108,16 @@ cdef void round_wait_for_all(Round self) noexcept:
 cdef bint round_may_repeat(Round self) noexcept:
     # Whether the command may be sent to a master once more. An ACQUIRE only before its
     # roll-back, or the release of its lease: behind those it would leave keys standing.
-    # A command under an overused token, never: it would come behind the SET of the next
-    # use.
+    # An EXTEND that has won also later, for the sake of a slow minority, but never behind
+    # a later one, which it would undercut if its ttl is shorter. A command under an
+    # overused token, never: it would come behind the SET of the next use.
+    cdef Round lease
     if round_is_overused(self):
         return False
-    return self.operation_code != OPERATION_ACQUIRE or (
+    if self.operation_code == OPERATION_EXTEND and self.verdict_code == VERDICT_WON:
+        lease = <Round>self.lease_state
+        return lease is None or self.extensions == lease.extensions
+    return self.operation_code > OPERATION_EXTEND or (
         self.verdict_code == VERDICT_OPEN and not self.is_rolled_back
     )
 

@@ -60,7 +60,8 @@ cdef class Round:
     cdef public int64_t left_ns          # of the caller's timeout; 0: a single try,
     #                                      which may take its time; < 0: no limit
     cdef public int attempt              # number within its acquire, from 1
-    cdef readonly object lease_state     # see keep_lease_state
+    cdef readonly object lease_state     # see keep_lease_state; of an EXTEND, its lease
+    cdef uint32_t extensions             # of this lease; of an EXTEND, its number
     cdef bint is_submitted               # given to the engine
     cdef readonly bint is_finished       # closed, and confirmed or rolled back
     cdef list closed_list                # where it goes when it closes, or None

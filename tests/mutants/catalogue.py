@@ -606,7 +606,7 @@ MUTANTS = (
         (
             Edit(
                 "src_cython/round/judge.pyx",
-                "    return self.operation_code != OPERATION_ACQUIRE or (\n",
+                "    return self.operation_code > OPERATION_EXTEND or (\n",
                 "    return True or (\n",
             ),
         ),
@@ -861,8 +861,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/engine/sending.pyx",
-                "    if round.is_rolled_back:\n        round.is_rolled_back = False\n",
-                "    if False:\n        round.is_rolled_back = False\n",
+                "    if round.is_rolled_back and round.operation_code",
+                "    if False and round.operation_code",
             ),
         ),
         ("tests/unit/test_engine_nested_calls.py",),
@@ -1073,6 +1073,17 @@ for _, key in ipairs(KEYS) do redis""",
             ),
         ),
         ("tests/behaviour/test_closing.py",),
+    ),
+    Mutant(
+        "extension repeated behind a later one",
+        (
+            Edit(
+                "src_cython/round/judge.pyx",
+                "        return lease is None or self.extensions == lease.extensions\n",
+                "        return True\n",
+            ),
+        ),
+        ("tests/unit/test_engine.py",),
     ),
     Mutant(
         "release that waits for a quorum not sent by close",

@@ -190,8 +190,8 @@ class Judge:
             asked = process.index, index, question
             heard = all_heard.get(asked, NOTHING)
             known = heard
-            if operation == ACQUIRE and not heard and asked in self._unknown:
-                known = [FAILED]  # asked no more, where it was undone
+            if operation != RELEASE and asked in self._unknown:
+                known = [*heard, FAILED]  # asked no more, where nobody waits for it
             if operation == RELEASE and process.losses and TAKEN in heard:
                 known = [*heard, GRANTED]  # deleted by the same on a lost connection
             is_lost = is_over and operation == ACQUIRE and heard

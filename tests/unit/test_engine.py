@@ -231,6 +231,41 @@ def test_noscript_when_answered_then_the_script_is_sent_by_its_text() -> None:
     assert round.verdict is Verdict.UNREACHABLE
 
 
+@pytest.mark.parametrize("end", ["its deadline", "its caller"])
+def test_extension_when_it_is_over_then_is_not_repeated_behind_a_later_one(
+    end: str,
+) -> None:
+    """Seen: it undercut the later one, which counted in full: two held the lock."""
+    engine = ready_engine(1)
+    round = begin(engine, T0, Operation.EXTEND)
+    by_hand_outgoing(engine, 0)
+    if end == "its caller":
+        by_hand_withdraw(engine, round, T0)
+    else:
+        by_hand_pass_time(engine, round.deadline_ns)
+        assert round.verdict is Verdict.UNREACHABLE
+    by_hand_receive(engine, 0, b"-NOSCRIPT No matching script.\r\n", T0 + MS)
+    assert by_hand_outgoing(engine, 0) == b""
+    assert round.may_hold == 0
+
+
+@pytest.mark.parametrize("is_last", [True, False])
+def test_extension_when_won_is_repeated_where_it_is_the_last_one(is_last: bool) -> None:
+    engine = ready_engine(3)
+    lease = begin(engine, T0)
+    extension = engine.new_extension(lease, TERMS)
+    by_hand_start(engine, extension, T0)
+    for master in (0, 1):
+        by_hand_receive(engine, master, b"+OK\r\n" + TIME_REPLY + b":1\r\n", T0 + MS)
+        by_hand_outgoing(engine, master)
+    assert extension.is_won
+    if not is_last:
+        engine.new_extension(lease, TERMS)
+    by_hand_outgoing(engine, 2)
+    by_hand_receive(engine, 2, b"+OK\r\n" + TIME_REPLY + b"-NOSCRIPT\r\n", T0 + MS)
+    assert (b"EVAL\r\n" in by_hand_outgoing(engine, 2)) is is_last
+
+
 def test_extension_when_confirmed_after_the_validity_then_is_lost() -> None:
     # No connection is needed: the rounds are opened and answered by hand.
     with FastRedlock([("127.0.0.1", 1)], ttl=10) as locks:
