@@ -108,9 +108,10 @@ cdef void round_wait_for_all(Round self) noexcept:
 cdef bint round_may_repeat(Round self) noexcept:
     # Whether the command may be sent to a master once more. An ACQUIRE only before its
     # roll-back, or the release of its lease: behind those it would leave keys standing.
-    # An EXTEND that has won also later, for the sake of a slow minority, but never behind
-    # a later one, which it would undercut if its ttl is shorter. A command under an
-    # overused token, never: it would come behind the SET of the next use.
+    # An EXTEND only while its caller waits for it; one that has won also later, for a
+    # slow minority, but never behind a later one, which it would undercut if its ttl is
+    # shorter. A command under an overused token, never: it would come behind the SET of
+    # the next use.
     cdef Round lease
     if round_is_overused(self):
         return False
