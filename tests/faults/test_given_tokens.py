@@ -107,17 +107,17 @@ def test_acquire_when_its_token_is_held_here_then_is_taken_and_sends_nothing(
     proxied: Make, proxies: list[Proxy], servers: list[redis.Redis]
 ) -> None:
     # A reply of the second one that came late would have it rolled back: with the keys
-    # of the first.
+    # of the first. (The gate of its queue is asked, which locks nothing.)
     locks = proxied(**QUICK, new_token=lambda: TOKEN)
     lease = granted(locks.acquire(KEY, ttl=60, timeout=0))
     assert settled_values(servers, [TOKEN] * 5) == [TOKEN] * 5
-    sent = [proxy.sent_up.count(KEY.encode()) for proxy in proxies]
+    sent = [proxy.sent_up.count(TOKEN) for proxy in proxies]
     assert locks.acquire(KEY, timeout=0) is None
     assert locks.acquire_each([KEY]) == [None]
     assert locks.acquire_all(["free", KEY], timeout=0) is None
     with pytest.raises(ResourceTakenError, match="in this process"):
         locks.lock(KEY, timeout=0.05).__enter__()
-    assert [proxy.sent_up.count(KEY.encode()) for proxy in proxies] == sent
+    assert [proxy.sent_up.count(TOKEN) for proxy in proxies] == sent
     assert lease.release() is ReleaseStatus.RELEASED
     assert granted(locks.acquire(KEY, timeout=0)).release() is ReleaseStatus.RELEASED
 
