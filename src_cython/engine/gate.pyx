@@ -135,10 +135,12 @@ cdef int engine_on_asked(Engine self, Round ask, int64_t now_ns) except -1:
     left_ms = min(max(<object>left, -2), 1_000_000)
     if place > 1:
         again_ns = ASK_AGAIN_BEHIND_NS
-    if left_ms != -1:      # those before us, if they are there, come first
+    if left_ms == -2:      # free: another was told, or a hundred were dropped
+        again_ns = TURN_NS
+    elif left_ms >= 0:     # those before us, if they are there, come first
         again_ns = min(again_ns, (
-            max(left_ms, <int64_t>0) * NS_PER_MS + AFTER_EXPIRY_NS
-            + min(<int64_t>place + (left_ms == -2), <int64_t>PLACES_MOST) * TURN_NS
+            left_ms * NS_PER_MS + AFTER_EXPIRY_NS
+            + min(<int64_t>place, <int64_t>PLACES_MOST) * TURN_NS
         ))
     return engine_set_due(self, queue, now_ns + again_ns)
 

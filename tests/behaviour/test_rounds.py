@@ -77,9 +77,10 @@ def commands_until(monitor: Monitor, last: list[str]) -> list[list[str]]:
 
 
 def test_lost_rounds_when_watched_by_a_master_then_each_is_released_before_the_next(
-    locks: FastRedlock, servers: list[redis.Redis]
+    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
 ) -> None:
     set_all(servers[:3], b"another")
+    locks = connected(make_locks(urls, retry=Retry(delay=0.005)))
     with servers[4].monitor() as monitor:
         assert locks.acquire(KEY, timeout=0.1) is None
         locks.holders("else")  # answered after the last release
