@@ -207,7 +207,7 @@ cdef int engine_take_bytes(
     Engine self, Master master, bytes data, int64_t now_ns
 ) except -1:
     master_on_received(master, data, now_ns)
-    if master.turns:
+    if master.turns or master.told:
         engine_take_turns(self, master, now_ns)
     return engine_review_master(self, master, now_ns) if master.needs_review else 0
 

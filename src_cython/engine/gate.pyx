@@ -20,6 +20,7 @@ cdef enum:
     PLACES_MOST = 100
     AFTER_EXPIRY_NS = 1_500_000             # a server expires keys by whole ms
     POLLED_NS = 10_000_000_000
+    CONTENDED_NS = 1_000_000_000
 
 
 cdef int engine_gate(Engine self, bytes resource, int64_t now_ns) noexcept:
@@ -179,8 +180,14 @@ cdef int engine_leave_queue(
 
 
 cdef int engine_take_turns(Engine self, Master master, int64_t now_ns) except -1:
-    # A gate has told this process that it is its turn.
+    # A gate has told this process that it is its turn; or another one, at our release,
+    # mostly after the quorum: so our next caller queues.
     cdef WaitQueue queue
+    for resource in master.told:
+        wait_queues_remember(
+            self.queues.contended_ns, resource, now_ns + CONTENDED_NS
+        )
+    master.told = []
     turns, master.turns = master.turns, []
     for resource in turns:
         queue = self.queues.by_resource.get(resource)

@@ -42,10 +42,6 @@ cdef int engine_on_closed(Engine self, Round round, int64_t now_ns) except -1:
         engine_roll_back(self, round, now_ns)
     if round.turn is not None:
         engine_on_turn_closed(self, round, now_ns)
-    elif round.was_told:
-        wait_queues_remember(
-            self.queues.contended_ns, round.resource, now_ns + CONTENDED_NS
-        )
     return 0
 
 

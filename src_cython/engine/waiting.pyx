@@ -25,7 +25,6 @@ cdef enum:
     SOON_NS = 1_000_000
     AT_LEAST_NS = 100_000
     LAST_TRY_NS = 50_000_000        # a server that is there answers by then
-    CONTENDED_NS = 1_000_000_000
 
 
 cdef int engine_wait(Engine self, Round round, int64_t now_ns) except -1:

@@ -66,6 +66,7 @@ cdef class Master:
     cdef bint may_queue              # it can be a gate, on this connection
     cdef bint is_subscribed          # this connection is, to our channel
     cdef list turns                  # resources whose turn it is, as it has told
+    cdef list told                   # resources for which it has told another process
     cdef list lost_ids              # of connections that ended with replies outstanding
     cdef str lost_run_id             # ...of the server with this run id
     cdef int64_t heard_ns            # when a reply was last taken
@@ -107,6 +108,7 @@ cdef class Master:
         self.clock = ServerClock()
         self.may_eval = True
         self.turns = []
+        self.told = []
         self.lost_ids = []
         self.in_flight = in_flight_new(index, &self.link, counters)
         self.reason = "not connected yet"

@@ -30,6 +30,8 @@ cdef int master_on_reply(Master self, object reply, int64_t now_ns) except -1:
         return master_on_failed_reply(self, entry, round, reply, now_ns)
     if entry.is_at_gate:
         round_on_gate_reply(round, reply)
+        if round.was_told:
+            self.told.append(round.resource)
         if vote == VOTE_TAKEN and round.verdict_code == VERDICT_WON and (
             round.operation_code == OPERATION_ACQUIRE
         ):
