@@ -12,6 +12,7 @@ from fastredlock._core import (
     Round,
     Terms,
     Verdict,
+    Vote,
     by_hand_connected,
     by_hand_engine,
     by_hand_finish,
@@ -191,3 +192,52 @@ def test_releases_when_withdrawn_then_go_out_all_the_same_and_once(
     # The rest goes with the source: nobody will read what comes of it.
     names = [b"EVALSHA"] * 1024 + [b"EVAL"] * (3000 - 1024)
     assert sent(engine) == list(zip(names, keys(3000), strict=True))
+
+
+def test_releases_when_one_is_unreachable_then_the_others_go_on(engine: Engine) -> None:
+    batch = released(engine, 2000)
+    by_hand_submit(engine, batch, T0)
+    answer(engine, b"-OOM no\r\n" + b":1\r\n" * 1023)
+    assert not batch.is_finished
+    answer(engine, b":1\r\n" * 976)
+    assert batch.is_finished
+    assert batch.failure is batch.rounds[0]
+    assert [round.is_won for round in batch.rounds] == [False] + [True] * 1999
+
+
+def test_batch_when_made_of_something_else_or_twice_then_is_refused() -> None:
+    with pytest.raises(TypeError):
+        Batch([None])  # type: ignore[list-item]
+    batch = Batch([])
+    with pytest.raises(RuntimeError):
+        batch.__init__([])
+
+
+# --- replies, many in one read --------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", range(1, 12))
+def test_replies_when_cut_anywhere_then_each_is_read_as_its_own(
+    engine: Engine, size: int
+) -> None:
+    batch = taken_in(engine, 6)
+    replies = (
+        b"+OK\r\n$-1\r\n>4\r\n+a\r\n:1\r\n_\r\n+OK\r\n+OK\r\n_\r\n-OOM no\r\n+OK\r\n"
+    )
+    for start in range(0, len(replies), size):
+        answer(engine, replies[start : start + size])
+    won = [round.is_won for round in batch.rounds]
+    assert won == [True, False, True, False, False, True]
+    assert batch.failure is batch.rounds[4]
+
+
+@pytest.mark.parametrize("reply", [b"+OK\r\n", b"_\r\n", b"$-1\r\n"])
+def test_reply_when_nobody_asked_for_it_then_ends_the_connection(
+    engine: Engine, reply: bytes
+) -> None:
+    by_hand_receive(engine, 0, reply, T0)
+    assert engine.states[0][1] == "sent a reply nobody asked for"
+    batch = taken_in(engine, 1)
+    by_hand_receive(engine, 1, b":1\r\n" + reply, T0)
+    assert "fits no question" in engine.states[1][1]
+    assert batch.rounds[0].votes()[1][0] is Vote.FAILED
