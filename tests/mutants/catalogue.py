@@ -854,7 +854,7 @@ for _, key in ipairs(KEYS) do redis""",
                 "    if round.is_opened:\n",
             ),
         ),
-        ("tests/unit/test_engine_nested_calls.py",),
+        ("tests/unit/test_engine.py",),
     ),
     Mutant(
         "set sent behind the roll-back",

@@ -231,6 +231,14 @@ def test_noscript_when_answered_then_the_script_is_sent_by_its_text() -> None:
     assert round.verdict is Verdict.UNREACHABLE
 
 
+def test_round_when_withdrawn_before_it_is_opened_then_is_never_sent() -> None:
+    engine = ready_engine(1)
+    round = engine.new_round(int(Operation.ACQUIRE), b"r", b"t", TERMS)
+    by_hand_withdraw(engine, round, T0)
+    by_hand_start(engine, round, T0)
+    assert by_hand_outgoing(engine, 0) == b""
+
+
 @pytest.mark.parametrize("end", ["its deadline", "its caller"])
 def test_extension_when_it_is_over_then_is_not_repeated_behind_a_later_one(
     end: str,
