@@ -16,8 +16,6 @@
 # asks (the scripts: _options/scripts).
 #
 # Nothing here decides who holds the lock: the round does, by a quorum.
-#
-# From below: engine_withdraw, engine_finish (outcome).
 
 from libc.stdint cimport int64_t
 

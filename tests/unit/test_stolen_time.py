@@ -162,6 +162,18 @@ def test_it():
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("stat")
+@pytest.mark.parametrize(("file", "expected"), [("test_waiting_x", 2), ("test_x", 1)])
+def test_test_of_waiting_in_turn_is_run_again_without_stolen_time(
+    pytester: pytest.Pytester, file: str, expected: int
+) -> None:
+    pytester.makepyfile(**{file: BEGINNING + "def test_it():\n    assert run() == 2\n"})
+    result = pytester.runpytest_inprocess("-p", "no:cacheprovider")
+    result.assert_outcomes(passed=expected - 1, failed=2 - expected)
+    assert len(Path("runs").read_text()) == expected
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("stat")
 @pytest.mark.parametrize("first_that_fails", [3, 9])
 def test_test_that_has_to_fail_may_pass_twice(
     pytester: pytest.Pytester, first_that_fails: int
