@@ -144,10 +144,11 @@ async def test_extend_when_cancelled_at_any_turn_then_lease_counts_on_the_earlie
 
     async def check(result: Any) -> None:
         assert lease is not None
-        assert lease.remaining() > 50 if result is not CUT else 20
-        assert min(each.pttl(KEY) for each in world.servers) > (
-            1000 * lease.remaining() if result is CUT else 0
-        )
+        assert (lease.remaining() > 50) is (result is not CUT)
+        assert lease.is_valid
+        least = 1000 * lease.remaining() if result is CUT else 0
+        # The quorum was enough for the extension: the others may still be on their way.
+        assert sorted(each.pttl(KEY) for each in world.servers)[2] > least
         assert await lease.extend(30) > 25  # the cancelled one is in no way
         await released(lease)
         await world.is_free(KEY)
