@@ -65,7 +65,9 @@ include "engine/review.pyx"             # warnings, and masters that must not vo
 include "engine/sending.pyx"            # a round's commands, and its roll-back
 include "engine/given_tokens.pyx"       # rounds with a token that the caller gave
 include "engine/gate.pyx"               # the master that keeps a resource's queue
-include "engine/waiting.pyx"            # rounds that wait for their turn
+include "engine/asking.pyx"             # what it is asked, and answers
+include "engine/turns.pyx"              # what opens a round that waits
+include "engine/waiting.pyx"            # the callers that wait for their turn
 include "round/batch.pyx"               # many rounds, one caller                [pure]
 include "round/work.pyx"                # a round or a batch                     [pure]
 include "engine/admission.pyx"          # a round is opened; the next due time

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 ACQUIRE = int(Operation.ACQUIRE)
 INSPECT = int(Operation.INSPECT)
 LOST_TURNS = 2  # in a row, without a delay
-LAST_ROUND_NS = 50_000_000  # a server that is there answers by then (Redlock page)
 
 
 def attempts(
@@ -108,8 +107,7 @@ def time_for_round(
         return -1
     if timeout_ns == 0:
         return 0
-    least_ns = max(LAST_ROUND_NS, 3 * engine.round_trip_ns)
-    return max(left_ns, min(least_ns, terms.timeout_ns))
+    return max(left_ns, terms.last_round_ns(engine.round_trip_ns))
 
 
 def inspection(engine: Engine, withheld: Round) -> Round:

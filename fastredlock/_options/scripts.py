@@ -83,22 +83,6 @@ for _, key in ipairs(KEYS) do redis.call("pexpire", key, ARGV[2]) end
 return 1"""
 EXTEND_ALL_SHA1 = b"69f400a6bf3aa3202140c2756451cb3896d31503"
 
-# Never stops half-way: it deletes our keys, also where others fail.
-RELEASE_ALL = b"""\
-local answer = 1
-for _, key in ipairs(KEYS) do
-  local held = redis.pcall("get", key)
-  if held == ARGV[1] then
-    redis.call("del", key)
-  elseif type(held) == "table" and not string.find(held.err, "WRONGTYPE", 1, true) then
-    answer = held
-  elseif answer == 1 then
-    answer = 0
-  end
-end
-return answer"""
-RELEASE_ALL_SHA1 = b"b12ce592bd30571fc5697b4feb20d914adb8423e"
-
 # In every handshake (src_cython/protocol/rights.pyx): may this user run scripts at all,
 # and in them the commands of the release? It is sent without a key: an ACL of certain
 # keys does not forbid it.
@@ -146,7 +130,7 @@ end
 return {left, marker}"""
 MARKER_SHA1 = b"688280603bec40a3240a6c858c78ad158bd81c41"
 
-# The queue of those who wait for one resource (src_cython/engine/waiting.pyx), on one
+# The queue of those who wait for one resource (src_cython/engine/gate.pyx), on one
 # of the masters, its gate. It says when to try, never who holds: whatever is wrong with
 # it costs time, and no key of a lock is changed but as by SET NX and the release.
 #
@@ -158,12 +142,13 @@ MARKER_SHA1 = b"688280603bec40a3240a6c858c78ad158bd81c41"
 #   fastredlock:waiter:<process>   the channel on which a process is told, the resource
 #                                  being the message
 #
-# "Tell": publish to the first of the queue; one that nobody hears is dropped, and the
-# next one told; of a hundred in one call, no more. Where the queue is of another type,
-# or the ACL refuses, nobody is told, and the rest of the script is not concerned. Both
-# keys are changed by commands of their type alone: a lock may have the name of either.
+# "Tell": publish to the first of the queue of `key`; one that nobody hears is dropped,
+# and the next one told; of a hundred in one call, no more. Where the queue is of
+# another type, or the ACL refuses, nobody is told, and the rest of the script is not
+# concerned. Both keys are changed by commands of their type alone: a lock may have
+# their names.
 _TELL = b"""\
-local queue, turn = "fastredlock:queue:" .. KEYS[1], "fastredlock:turn:" .. KEYS[1]
+local queue, turn = "fastredlock:queue:" .. key, "fastredlock:turn:" .. key
 local function told() return redis.pcall("zrange", turn, 0, 0)[1] end
 local function forget() return redis.pcall("zremrangebyrank", turn, 0, -1) end
 local function note(head)
@@ -175,7 +160,7 @@ local function tell()
   for _ = 1, 100 do
     local head = redis.pcall("zrange", queue, 0, 0)[1]
     if not head then return false end
-    local heard = redis.pcall("publish", "fastredlock:waiter:" .. head, KEYS[1])
+    local heard = redis.pcall("publish", "fastredlock:waiter:" .. head, key)
     if type(heard) ~= "number" then return false end
     if heard > 0 then
       note(head)
@@ -186,23 +171,53 @@ local function tell()
 end
 """
 
+_OF_ONE_KEY = b"local key = KEYS[1]\n" + _TELL
+
 # The release, at the gate: 2 where somebody was told. A key that has expired is free,
-# so the next is told then, too.
+# so the next is told then, too. Mostly nobody waits: what tells is made only then.
 RELEASE_AND_TELL = (
     b"""\
-local held = redis.call("get", KEYS[1])
+local key = KEYS[1]
+local held = redis.call("get", key)
 if held and ARGV[1] ~= held then return 0 end
-local deleted = held and redis.call("del", KEYS[1]) or 0
-if not redis.pcall("zrange", "fastredlock:queue:" .. KEYS[1], 0, 0)[1] then
-  return deleted
-end
+local deleted = held and redis.call("del", key) or 0
+if redis.pcall("exists", "fastredlock:queue:" .. key) == 0 then return deleted end
 """
     + _TELL
     + b"""\
 if tell() and deleted == 1 then return 2 end
 return deleted"""
 )
-RELEASE_AND_TELL_SHA1 = b"d8ca7945bdfd53d7be74247bba5744c9742dcf8d"
+RELEASE_AND_TELL_SHA1 = b"99f8dbad9b3eb06e586f744274a720d3969b3cd1"
+
+# The release of several keys. Never stops half-way: it deletes our keys, also where
+# others fail. Each may have a queue here, or elsewhere.
+RELEASE_ALL = (
+    b"""\
+local answer, free = 1, {}
+for _, key in ipairs(KEYS) do
+  local held = redis.pcall("get", key)
+  if held == ARGV[1] then
+    redis.call("del", key)
+    table.insert(free, key)
+  elseif type(held) == "table" and not string.find(held.err, "WRONGTYPE", 1, true) then
+    answer = held
+  else
+    if answer == 1 then answer = 0 end
+    if not held then table.insert(free, key) end
+  end
+end
+for _, key in ipairs(free) do
+  if redis.pcall("exists", "fastredlock:queue:" .. key) ~= 0 then
+"""
+    + _TELL
+    + b"""\
+    tell()
+  end
+end
+return answer"""
+)
+RELEASE_ALL_SHA1 = b"f117705239e3be3314e2499dcad4251b58f88bba"
 
 # Enter the queue, or say that one is still in it; nothing is locked. PUBLISH is tried
 # first: a user who may not, cannot tell others either, and is to know. ARGV: process;
@@ -210,7 +225,7 @@ RELEASE_AND_TELL_SHA1 = b"d8ca7945bdfd53d7be74247bba5744c9742dcf8d"
 # Returns {1: it is your turn, ttl left (ms) or -2, place from 0, how many wait}. Where
 # the lock is free, the first has its turn; it has 50 ms, then the next asker drops it.
 ASK_TURN = (
-    _TELL
+    _OF_ONE_KEY
     + b"""\
 local time = redis.call("time")
 local ticket = string.format("%.0f", time[1] * 1000000 + time[2] - ARGV[2])
@@ -221,7 +236,7 @@ else
   redis.call("zadd", queue, "nx", ticket, ARGV[1])
 end
 redis.call("pexpire", queue, 60000)
-local left, is_mine = redis.call("pttl", KEYS[1]), 0
+local left, is_mine = redis.call("pttl", key), 0
 if left == -2 then
   local head = redis.call("zrange", queue, 0, 0)[1]
   if head ~= ARGV[1] and told() == head then
@@ -240,14 +255,14 @@ end
 local place = redis.call("zrank", queue, ARGV[1]) or 0
 return {is_mine, left, place, redis.call("zcard", queue)}"""
 )
-ASK_TURN_SHA1 = b"2e7a1bcd19a555ba3bfd4853893c2369019e9642"
+ASK_TURN_SHA1 = b"61a23a8b0c26652ee90633e4b71628ff2ededb10"
 
 # SET NX PX, at the gate, by a process whose turn it is. ARGV: token; ttl (ms), "0" of
 # no expiry; process; for how long (us) its caller has waited, and its next caller, or
 # "-1". Returns 0: the key exists; 2: somebody waits longer, who was told; 1: it is set;
 # 3: so is it, and the next caller waits longest of all.
 TAKE_TURN = (
-    _TELL
+    _OF_ONE_KEY
     + b"""\
 local time = redis.call("time")
 local now = time[1] * 1000000 + time[2]
@@ -255,15 +270,15 @@ local head = redis.pcall("zrange", queue, 0, 0, "withscores")
 if head[1] and head[1] ~= ARGV[3] then
   local ticket = redis.pcall("zscore", queue, ARGV[3]) or now - ARGV[4]
   if tonumber(head[2]) < tonumber(ticket) then
-    if redis.call("exists", KEYS[1]) == 0 then tell() end
+    if redis.call("exists", key) == 0 then tell() end
     return 2
   end
 end
 local is_set
 if ARGV[2] == "0" then
-  is_set = redis.call("set", KEYS[1], ARGV[1], "nx")
+  is_set = redis.call("set", key, ARGV[1], "nx")
 else
-  is_set = redis.call("set", KEYS[1], ARGV[1], "nx", "px", ARGV[2])
+  is_set = redis.call("set", key, ARGV[1], "nx", "px", ARGV[2])
 end
 if not is_set then return 0 end
 forget()
@@ -276,17 +291,17 @@ redis.pcall("pexpire", queue, 60000)
 if redis.pcall("zrange", queue, 0, 0)[1] == ARGV[3] then return 3 end
 return 1"""
 )
-TAKE_TURN_SHA1 = b"e24629df440946bc46b5661afdefe3fcb3844417"
+TAKE_TURN_SHA1 = b"02dc8941df44cec6f4bfb1b6feb8636919d3983c"
 
 # Leave the queue. A turn that was not used goes to the next. ARGV: process.
 LEAVE_QUEUE = (
-    _TELL
+    _OF_ONE_KEY
     + b"""\
 redis.pcall("zrem", queue, ARGV[1])
 if told() == ARGV[1] then
   forget()
-  if redis.call("exists", KEYS[1]) == 0 then tell() end
+  if redis.call("exists", key) == 0 then tell() end
 end
 return 1"""
 )
-LEAVE_QUEUE_SHA1 = b"e5344c7042b37f88c16bd50c390e16a47c0d92bd"
+LEAVE_QUEUE_SHA1 = b"7d3b61615abc4fee6ba61870d05eba09da071489"

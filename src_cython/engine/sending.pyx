@@ -3,8 +3,8 @@
 # The engine moves no bytes and waits for nothing: it queues commands on connections and
 # entries in FIFOs. A driver does the rest.
 #
-# From below: engine_start_given (given_tokens), engine_set_gate (gate), engine_wait,
-# engine_is_handing_over, engine_hand_over (waiting).
+# From below: engine_start_given (given_tokens), engine_set_gate (gate),
+# engine_is_handing_over, engine_hand_over (turns), engine_wait (waiting).
 
 from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memset

@@ -1,28 +1,15 @@
-# Waiting in turn: the rounds of this process that wait, and what opens them.
-#
-# A round that waits (turn) is opened
-#
-#   by its gate        a push says that it is our turn, or the answer to ASK_TURN does;
-#   by a release here  the gate had said that nobody waits longer than our first: the
-#                      release and its SET leave in one write, in that order, and the
-#                      order of a connection makes it safe;
-#   by its timeout     a last try, as every acquire makes one;
-#   where no queue is  no master can be a gate, or this one refuses: as without a queue.
+# The callers of this process that wait in turn: they come, give up, or their time ends.
 #
 # The first of each queue is the one that the gate knows. It asks again from time to
 # time, and the first of all tries on all masters then, and when the key should have
 # expired: so releases by other clients, lost messages, and dead gates are found. A
 # process that is told and does not answer is dropped from the queue by the next that
 # asks (the scripts: _options/scripts).
-#
-# Nothing here decides who holds the lock: the round does, by a quorum.
 
 from libc.stdint cimport int64_t
 
 cdef enum:
-    SOON_NS = 1_000_000
     AT_LEAST_NS = 100_000
-    LAST_TRY_NS = 50_000_000        # a server that is there answers by then
 
 
 cdef int engine_wait(Engine self, Round round, int64_t now_ns) except -1:
@@ -54,65 +41,23 @@ cdef int engine_wait(Engine self, Round round, int64_t now_ns) except -1:
     return 0
 
 
-cdef int engine_open_waiting(
-    Engine self, WaitQueue queue, Round round, int64_t now_ns
-) except -1:
-    # It is its turn, or the end of its time.
-    cdef Turn turn = <Turn>round.turn
-    cdef int gate = engine_gate(self, queue.resource, now_ns)
-    cdef Round next
-    wait_queue_remove(queue, round)
-    next = wait_queue_head(queue)
-    turn.is_open = True
-    turn.next_number = 0 if next is None else (<Turn>next.turn).number
-    if turn.until_ns != NEVER_NS:
-        round.left_ns = max(turn.until_ns - now_ns, min(
-            round.terms.timeout_ns, max(<int64_t>LAST_TRY_NS, 3 * self.round_trip_ns)
-        ))
-    if gate >= 0:
-        turn_set_arguments(turn, round, next, self.queues.waiter, now_ns)
-        round.gate = gate
-    engine_set_queue_gate(self, queue, gate, now_ns)
-    queue.noted = next
-    queue.is_first = False
-    queue.is_entered = gate >= 0
-    if queue.opened is None:
-        queue.opened = round
-    engine_set_due(self, queue, now_ns + ASK_AGAIN_NS)
-    return engine_start(self, round, now_ns)
-
-
-cdef int engine_on_turn_closed(Engine self, Round round, int64_t now_ns) except -1:
-    # A round that waited has its verdict. Lost, its caller mostly comes back at once.
+cdef int engine_leave_turn(Engine self, Round round, int64_t now_ns) except -1:
+    # Its caller has given it up.
     cdef Turn turn = <Turn>round.turn
     cdef WaitQueue queue = turn.queue
-    if queue is None or not turn.is_open:
+    if queue is None:
         return 0
-    turn.arguments = None
-    if queue.opened is round:
-        queue.opened = None
-    if round.verdict_code == VERDICT_WON:
-        queue.is_entered = queue.noted is not None
-        if turn.gate_said == GATE_TAKEN:      # by a quorum without it: we stand there
-            queue.is_entered = True
-            queue.noted = None
-        wait_queues_remember(
-            self.queues.contended_ns, queue.resource, now_ns + CONTENDED_NS
-        )
-        if queue.rounds and not wait_queue_is_noted(queue) and queue.opened is None:
-            return engine_ask(self, queue, now_ns)      # they came meanwhile
-        if not queue.rounds and queue.is_entered:
-            return engine_leave_if_empty(self, queue, now_ns)
-    else:
-        if wait_queue_noted_number(queue) == turn.next_number:
-            queue.noted = None
-            queue.is_first = False
-        if round.verdict_code != VERDICT_TAKEN or (
-            now_ns >= turn.until_ns - LAST_TRY_NS
-        ):
-            return engine_leave_if_empty(self, queue, now_ns)
-        engine_set_due(self, queue, now_ns + SOON_NS)
-    return engine_forget_queue(self, queue)
+    if turn.is_open:
+        if queue.opened is round:
+            queue.opened = None
+        return engine_leave_if_empty(self, queue, now_ns)
+    if not wait_queue_remove(queue, round) or queue.noted is not round:
+        return engine_forget_queue(self, queue)
+    queue.is_first = False
+    queue.noted = None
+    if queue.rounds and queue.opened is None:
+        return engine_ask(self, queue, now_ns)
+    return engine_leave_if_empty(self, queue, now_ns)
 
 
 cdef int engine_leave_if_empty(Engine self, WaitQueue queue, int64_t now_ns) except -1:
@@ -144,51 +89,6 @@ cdef int engine_stop_waiting(Engine self, WaitQueue queue, int64_t now_ns) excep
         round.turn = None
         engine_start(self, round, now_ns)
     return engine_forget_queue(self, queue)
-
-
-# --- a release in this process -----------------------------------------------------
-
-cdef bint engine_is_handing_over(Engine self, Round release, int64_t now_ns) except -1:
-    # Whether our first waits longest of all, so that it may follow this release.
-    cdef WaitQueue queue
-    if release.keys is not None or not self.queues.by_resource:
-        return False
-    queue = self.queues.by_resource.get(release.resource)
-    return (
-        queue is not None and wait_queue_is_next(queue)
-        and queue.gate == engine_gate(self, release.resource, now_ns)
-    )
-
-
-cdef int engine_hand_over(Engine self, bytes resource, int64_t now_ns) except -1:
-    # Behind a release, in the same write. A finalizer may have been here before us.
-    cdef WaitQueue queue = self.queues.by_resource.get(resource)
-    if queue is None or not wait_queue_is_next(queue):
-        return 0
-    self.counters.handed_over += 1
-    wait_queues_remember(self.queues.contended_ns, resource, now_ns + CONTENDED_NS)
-    return engine_open_waiting(self, queue, wait_queue_head(queue), now_ns)
-
-
-# --- an end ------------------------------------------------------------------------
-
-cdef int engine_leave_turn(Engine self, Round round, int64_t now_ns) except -1:
-    # Its caller has given it up.
-    cdef Turn turn = <Turn>round.turn
-    cdef WaitQueue queue = turn.queue
-    if queue is None:
-        return 0
-    if turn.is_open:
-        if queue.opened is round:
-            queue.opened = None
-        return engine_leave_if_empty(self, queue, now_ns)
-    if not wait_queue_remove(queue, round) or queue.noted is not round:
-        return engine_forget_queue(self, queue)
-    queue.is_first = False
-    queue.noted = None
-    if queue.rounds and queue.opened is None:
-        return engine_ask(self, queue, now_ns)
-    return engine_leave_if_empty(self, queue, now_ns)
 
 
 cdef int engine_end_waiting(Engine self, str reason, int64_t now_ns) except -1:

@@ -8,7 +8,7 @@
 # handshake (SCRIPT LOAD). Two more scripts belong to the handshake itself: `probe`
 # (rights) and `marker`.
 #
-# At the gate of its queue (engine/waiting) a round may send another script than to the
+# At the gate of its queue (engine/gate) a round may send another script than to the
 # other masters: `take_turn` of an ACQUIRE, `release_and_tell` of a RELEASE.
 
 cimport cython

@@ -11,6 +11,9 @@ from cpython.bytes cimport PyBytes_GET_SIZE
 from libc.stdint cimport int8_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 
+cdef enum:
+    LAST_ROUND_NS = 50_000_000      # a server that is there answers by then
+
 
 @cython.final
 @cython.freelist(16)
@@ -33,6 +36,10 @@ cdef class Terms:
         self.drift_ns = drift_ns
         self.timeout_ns = timeout_ns
         self.has_expiry = has_expiry
+
+    cpdef int64_t last_round_ns(self, int64_t round_trip_ns) noexcept:
+        """Return the time for a round that begins when its caller's time is over."""
+        return min(self.timeout_ns, max(<int64_t>LAST_ROUND_NS, 3 * round_trip_ns))
 
 
 cdef enum:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from fastredlock import FastRedlock, ResourceTakenError, Retry, Vote
+from fastredlock import FastRedlock, ReleaseStatus, ResourceTakenError, Retry, Vote
 from tests.support.calls import connected, granted
 from tests.support.fixtures import MakeLocks, blocking
 from tests.support.keys import KEY, set_all
@@ -449,6 +449,29 @@ def test_release_each_when_others_queue_then_tells_them(
         return max(waiters.at.values()) - began
 
     assert is_prompt(trial)
+
+
+@pytest.mark.parametrize("n", [1, 5])
+def test_release_of_several_when_others_queue_for_each_then_tells_them(
+    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis], n: int
+) -> None:
+    """Seen: who waited for one of them found it with its next question."""
+    holder, *others = [connected(make_locks(urls[:n])) for _ in range(4)]
+    keys = ["a", "b", "c"]
+
+    def trial() -> float:
+        with Waiters() as waiters:
+            lease = granted(holder.acquire_all(keys))
+            for key, each in zip(keys, others, strict=True):
+                waiters.come(key, each, key=key)
+            assert wait_until(lambda: all(queued(servers, key) == 1 for key in keys))
+            began = time.monotonic()
+            assert lease.release() is ReleaseStatus.RELEASED
+            waiters.end()
+        return max(waiters.at.values()) - began
+
+    assert is_prompt(trial)
+    assert all(is_over(servers[:n], key) for key in keys)
 
 
 def test_scripts_when_the_servers_have_lost_them_then_no_entry_is_left(

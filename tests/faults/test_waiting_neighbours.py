@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from fastredlock import FastRedlock
+from fastredlock import FastRedlock, ReleaseStatus
 from fastredlock.testing import LocalMasters
 from tests.support import library_process
 from tests.support.calls import connected, granted
@@ -141,9 +141,29 @@ def test_queue_when_its_key_is_of_another_type_then_callers_poll_and_one_warning
     (text,) = told(caplog)
     assert "callers cannot wait in turn" in text
     assert "WRONGTYPE" in text
-    assert "fastredlock:queue:" in text
+    assert "is there another use of its key fastredlock:queue:" in text
     assert gate.type(queue_key()) == kind.encode()
     gate.delete(queue_key())
+    assert is_over(servers)
+
+
+def test_queue_when_its_server_takes_no_writes_then_callers_poll_and_no_use_is_blamed(
+    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis],
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    """Seen: "is there another use of its key" where the server was out of memory."""
+    gate = servers[gate_of(5)]
+    holder, locks = [connected(make_locks(urls)) for _ in range(2)]
+    lease = granted(holder.acquire(KEY, ttl=30))
+    gate.config_set("maxmemory", 1)
+    try:
+        assert locks.acquire(KEY, timeout=0.3) is None
+    finally:
+        gate.config_set("maxmemory", 0)
+    (text,) = told(caplog)
+    assert "callers cannot wait in turn for a resource here (" in text
+    assert text.endswith(", and poll instead")
+    assert lease.release() is ReleaseStatus.RELEASED
     assert is_over(servers)
 
 

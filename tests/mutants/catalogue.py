@@ -1320,7 +1320,7 @@ for _, key in ipairs(KEYS) do redis""",
         "gate not asked again for 25 s",
         (
             Edit(
-                "src_cython/engine/gate.pyx",
+                "src_cython/engine/asking.pyx",
                 "    ASK_AGAIN_NS = 250_000_000\n",
                 "    ASK_AGAIN_NS = 25_000_000_000\n",
             ),

@@ -1,6 +1,6 @@
 """The queues of a model Redis: those who wait at one master, and who listens to it.
 
-The four scripts of the queue stand here line by line as in _options/scripts; what they
+The scripts of the queue stand here line by line as in _options/scripts; what they
 say is checked against a real server in test_queues.py. A script that has written may go
 on writing, as redis/src/script.c has it (SCRIPT_WRITE_DIRTY).
 """
@@ -161,6 +161,18 @@ class Queues:
         if self._head(resource) is None or not self._tell(resource):
             return reply
         return TWO if reply == ONE else reply
+
+    def release_all(self, keys: list[bytes], token: bytes) -> bytes:
+        """Release several keys, and tell the first of each queue that is kept here."""
+        held = [key for key in keys if self._server.token_at(key) is not None]
+        reply = self._server.release(keys, token)
+        if reply not in (ONE, ZERO):
+            return reply
+        free = [key for key in keys if self._server.token_at(key) is None]
+        self._has_written = any(key in free for key in held)
+        for key in free:
+            self._tell(key)
+        return reply
 
     def _ask_turn(
         self, resource: bytes, process: bytes, waited_us: bytes, is_new: bytes

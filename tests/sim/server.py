@@ -253,8 +253,10 @@ class Server:
             return self._acquire_all(keys, (None,), token, int(ttl[0]))
         if digest == scripts.ACQUIRE_AGAIN_SHA1:
             return self._acquire_all(keys, (None, token), token, int(ttl[0]))
-        if digest in (scripts.RELEASE_SHA1, scripts.RELEASE_ALL_SHA1):
+        if digest == scripts.RELEASE_SHA1:
             return self.release(keys, token)
+        if digest == scripts.RELEASE_ALL_SHA1:
+            return self.queues.release_all(keys, token)
         return self._extend(keys, token, int(ttl[0]))
 
     def mark(self) -> None:

@@ -118,6 +118,7 @@ def drawn(draw: random.Random) -> Iterator[tuple[bytes, ...]]:
             (scripts.TAKE_TURN, token, ttl, process, waited, later),
             (scripts.RELEASE_AND_TELL, token),
             (scripts.RELEASE_AND_TELL, token),
+            (scripts.RELEASE_ALL, token),
             (scripts.LEAVE_QUEUE, process),
         ))  # fmt: skip
 

@@ -1,0 +1,121 @@
+# What a gate is asked, by rounds that go to it alone: to enter the queue, how it
+# stands, to leave it.
+#
+# From below: engine_open_waiting (turns), engine_stop_waiting and engine_set_due
+# (waiting).
+
+from libc.stdint cimport int64_t
+
+cdef enum:
+    ASK_AGAIN_NS = 250_000_000
+    ASK_AGAIN_BEHIND_NS = 500_000_000       # by one that is neither first nor second
+    TURN_NS = 52_000_000                    # the one that was told has 50 ms
+    PLACES_MOST = 100
+    AFTER_EXPIRY_NS = 1_500_000             # a server expires keys by whole ms
+    POLLED_NS = 10_000_000_000
+    CONTENDED_NS = 1_000_000_000
+
+cdef str QUEUE_OF_ANOTHER = (
+    ": is there another use of its key fastredlock:queue:...?"
+)
+
+
+cdef int engine_ask(Engine self, WaitQueue queue, int64_t now_ns) except -1:
+    # Enter its queue, or ask how it stands.
+    cdef Round head = wait_queue_head(queue), ask
+    cdef Turn turn
+    cdef int gate = engine_gate(self, queue.resource, now_ns)
+    cdef bint is_new = queue.noted is not head or queue.gate != gate
+    if gate < 0:
+        return engine_stop_waiting(self, queue, now_ns)
+    turn = turn_new((<Turn>head.turn).since_ns, False)
+    turn.queue = queue
+    turn.next_number = (<Turn>head.turn).number
+    turn.arguments = (
+        turn_waited_us(turn.since_ns, now_ns), b"1" if is_new else b"0"
+    )
+    ask = engine_question(self, OPERATION_ASK_TURN, queue.resource, turn, head.terms)
+    queue.noted = head
+    engine_set_queue_gate(self, queue, gate, now_ns)
+    queue.is_entered = True
+    if is_new:
+        queue.is_first = False
+    engine_set_due(self, queue, now_ns + ASK_AGAIN_NS)
+    master_subscribe(<Master>self.masters[gate], self.queues.waiter, now_ns)
+    return engine_send_to_gate(self, ask, gate, False, now_ns)
+
+
+cdef int engine_set_queue_gate(
+    Engine self, WaitQueue queue, int gate, int64_t now_ns
+) except -1:
+    # The entry at another gate would be told of a turn that nobody waits for there.
+    cdef int left = queue.gate
+    queue.gate = gate
+    if left == gate or not queue.is_entered:
+        return 0
+    return engine_leave_queue(self, queue.resource, left, now_ns)
+
+
+cdef int engine_on_asked(Engine self, Round ask, int64_t now_ns) except -1:
+    # The gate has answered ASK_TURN, or has not.
+    cdef Turn turn = <Turn>ask.turn
+    cdef WaitQueue queue = turn.queue
+    cdef int64_t left_ms, again_ns = ASK_AGAIN_NS
+    if ask.verdict_code != VERDICT_WON:
+        if ask.cells[ask.gate].vote == VOTE_FAILED and ask.cells[ask.gate].answered_us:
+            engine_on_queue_refused(self, queue, ask, now_ns)
+        return 0
+    if queue.opened is not None or not wait_queue_is_noted(queue) or (
+        wait_queue_noted_number(queue) != turn.next_number
+    ):
+        return 0      # it was for another that was first
+    is_ours, left, place, count = ask.details[ask.gate]
+    if is_ours:
+        if count == 1:      # so the next first try need not ask
+            self.queues.contended_ns.pop(queue.resource, None)
+        return engine_open_waiting(self, queue, queue.noted, now_ns)
+    queue.is_first = place == 0
+    left_ms = min(max(<object>left, -2), 1_000_000)
+    if place > 1:
+        again_ns = ASK_AGAIN_BEHIND_NS
+    if left_ms == -2:      # free: another was told, or a hundred were dropped
+        again_ns = TURN_NS
+    elif left_ms >= 0:     # those before us, if they are there, come first
+        again_ns = min(again_ns, (
+            left_ms * NS_PER_MS + AFTER_EXPIRY_NS
+            + min(<int64_t>place, <int64_t>PLACES_MOST) * TURN_NS
+        ))
+    return engine_set_due(self, queue, now_ns + again_ns)
+
+
+cdef int engine_on_queue_refused(
+    Engine self, WaitQueue queue, Round ask, int64_t now_ns
+) except -1:
+    # By an ACL, or the queue's key is of another type: its callers poll.
+    cdef Master master = <Master>self.masters[ask.gate]
+    said = ask.details[ask.gate]
+    if text_forbids(said):
+        master_refuse_queue(master, said)
+    else:
+        master_add_warnings(master, [
+            f"callers cannot wait in turn for a resource here ({said}), and poll "
+            "instead" + (QUEUE_OF_ANOTHER if "WRONGTYPE" in said else "")
+        ])
+        wait_queues_remember(
+            self.queues.polled_ns, queue.resource, now_ns + POLLED_NS
+        )
+    return engine_stop_waiting(self, queue, now_ns)
+
+
+cdef int engine_leave_queue(
+    Engine self, bytes resource, int gate, int64_t now_ns
+) except -1:
+    # A turn that was ours is passed on. By source: nobody may read NOSCRIPT.
+    cdef Round leave
+    cdef Turn turn = turn_new(now_ns, False)
+    if gate < 0 or (<Master>self.masters[gate]).state_code != MASTER_READY:
+        return 0
+    leave = engine_question(
+        self, OPERATION_LEAVE_QUEUE, resource, turn, Terms(0, 0, OVERDUE_AT_LEAST_NS)
+    )
+    return engine_send_to_gate(self, leave, gate, True, now_ns)
