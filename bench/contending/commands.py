@@ -11,7 +11,7 @@ import socket
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 from bench.contending.turns import Window
 from bench.harness.servers import port_of
@@ -55,8 +55,9 @@ class _Monitor:
         self._socket.close()
 
     def _collect(self) -> None:
-        while some := self._socket.recv(1 << 20):
-            self.lines += some
+        with suppress(ConnectionResetError):  # shut down with lines on their way
+            while some := self._socket.recv(1 << 20):
+                self.lines += some
 
 
 def _sleep_until(moment_ns: int) -> None:

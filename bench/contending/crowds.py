@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bench.contending import relay
 from bench.contending.clients import ASYNCIO
 from bench.contending.findings import (
     Finding,
@@ -14,6 +15,7 @@ from bench.contending.findings import (
     stalls,
 )
 from bench.contending.scene import Contention, Scene
+from bench.contending.turns import percentile
 
 _HOLD = 0.005  # s
 _COUNTED_WITH = 8  # processes, with which fifty are compared
@@ -35,12 +37,15 @@ def uncontended(scene: Scene) -> list[Finding]:
 
 def processes(scene: Scene) -> list[Finding]:
     """Eight processes that hold it for 5 ms."""
+    least = relay.gaps_ms(scene.urls, scene.seconds, _HOLD)
     found = scene.contend(processes=8, hold=_HOLD, counted=True)
+    least += relay.gaps_ms(scene.urls, scene.seconds, _HOLD)
     return [
         fewest_most(found.runs, 0.9),
         longest_wait(found.runs, 3 * 8 * _HOLD * 1e3),
         gap(found.runs, 50, 2 * found.pair_ms),
         gap(found.runs, 99, 3.0),
+        *_beside_the_floor(found, least),
         _commands(found, 2 * len(scene.urls) + 6),
         stalls(found.runs),
         *exclusion(found.runs),
@@ -68,6 +73,7 @@ def free_processes(scene: Scene) -> list[Finding]:
     found = scene.contend(processes=8)
     return [
         *_rate(found, 0.4),
+        *_rate_beside_the_floor(scene, found),
         fewest_most(found.runs, 0.9),
         longest_wait(found.runs, 20.0),
         stalls(found.runs),
@@ -116,6 +122,31 @@ def _threads(scene: Scene, count: int, *, longer: int) -> list[Finding]:
         fewest_most(found.runs, 0.9),
         stalls(found.runs),
         *exclusion(found.runs),
+    ]
+
+
+def _beside_the_floor(found: Contention, least_ms: list[float]) -> list[Finding]:
+    """Return the gaps beside those of two processes with sockets alone."""
+    findings = []
+    for percent in (50, 99):
+        floor = percentile(least_ms, percent)
+        ours = percentile(gaps_ms(found.runs), percent)
+        text = f"the floor of a gap (a message and a quorum of SETs), p{percent}"
+        ratio = ours / floor if ours is not None and floor else None
+        findings += [
+            Finding(text, floor, ",.2f", " ms"),
+            Finding(f"gap p{percent} / floor", ratio),
+        ]
+    return findings
+
+
+def _rate_beside_the_floor(scene: Scene, found: Contention) -> list[Finding]:
+    """Return how often plain sockets take a lock there and back, and our part of it."""
+    floor = len(relay.gaps_ms(scene.urls, scene.seconds, 0.0)) / scene.seconds
+    rate = middle_of([run.rate() for run in found.runs])
+    return [
+        Finding("the floor: a release, a message, a quorum of SETs, /s", floor, ",.0f"),
+        Finding("grants/s / floor", rate / floor if rate and floor else None),
     ]
 
 

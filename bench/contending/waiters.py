@@ -6,6 +6,7 @@ import time
 from contextlib import ExitStack, closing
 from time import monotonic_ns
 
+from bench.contending import relay
 from bench.contending.clients import ASYNCIO
 from bench.contending.commands import commands_sent
 from bench.contending.crew import Crew, new_key
@@ -37,7 +38,15 @@ def standby(scene: Scene) -> list[Finding]:
             released_ns = _whole(leader.finish()).turns[0].released_ns
             gaps.append((_grant_ns(other.finish()) - released_ns) / 1e6)
     text = "release to the standby's grant, p50"
-    return [Finding(text, middle_of(gaps), ",.2f", " ms", bound=0.5)]
+    ours = middle_of(gaps)
+    floor = middle_of(relay.gaps_ms(scene.urls, scene.repeats * _HOLD, _HOLD))
+    return [
+        Finding(text, ours, ",.2f", " ms", bound=0.5),
+        Finding(
+            "the floor (a message and a quorum of SETs), p50", floor, ",.2f", " ms"
+        ),
+        Finding("p50 / floor", ours / floor if ours is not None and floor else None),
+    ]
 
 
 def killed(scene: Scene) -> list[Finding]:
@@ -81,26 +90,43 @@ def waiting(scene: Scene) -> list[Finding]:
 
 
 def herd(scene: Scene) -> list[Finding]:
-    """A hundred tasks that come at once, and hold it once for 5 ms each."""
+    """A hundred tasks that come at once, and hold it once for 5 ms each.
+
+    Beside a single task that takes it a hundred times: nobody has to wait then.
+    """
     runs: list[Run] = []
-    with closing(Crew(scene.urls, ASYNCIO, callers=_HERD)) as crew:
+    alone: list[Run] = []
+    with (
+        closing(Crew(scene.urls, ASYNCIO, callers=_HERD)) as crew,
+        closing(Crew(scene.urls, ASYNCIO)) as single,
+    ):
         for _ in range(scene.blocks):
-            window = _from(crew.soon(0.0, lead=0.0).begin_ns)
-            crew.start(window, _HERD_HOLD, turns=1)
-            runs.append(_whole(crew.finish()))
-    totals = [
-        (max(turn.released_ns for turn in run.turns) - run.window.begin_ns) / 1e9
-        for run in runs
-    ]
+            runs.append(_turns(crew, 1))
+            alone.append(_turns(single, _HERD))
     holds = [
         sum(turn.released_ns - turn.granted_ns for turn in run.turns) / 1e9
         for run in runs
     ]
+    ours, one = (middle_of([_seconds(run) for run in each]) for each in (runs, alone))
     return [
-        Finding("until the last release", middle_of(totals), ",.3f", " s", bound=0.54),
+        Finding("until the last release", ours, ",.3f", " s", bound=0.54),
         Finding("of which it was held", middle_of(holds), ",.3f", " s"),
+        Finding("a single task, a hundred times", one, ",.3f", " s"),
+        Finding("herd / single task", ours / one if ours and one else None),
         *exclusion(runs),
     ]
+
+
+def _turns(crew: Crew, turns: int) -> Run:
+    """Have each caller take and hold the lock so many times."""
+    window = _from(crew.soon(0.0, lead=0.0).begin_ns)
+    crew.start(window, _HERD_HOLD, turns=turns)
+    return _whole(crew.finish())
+
+
+def _seconds(run: Run) -> float:
+    """Return the time from the common start to the last release."""
+    return (max(turn.released_ns for turn in run.turns) - run.window.begin_ns) / 1e9
 
 
 def _begin(leader: Crew, other: Crew, *, hold_seconds: float) -> Window:

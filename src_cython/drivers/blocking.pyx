@@ -32,6 +32,7 @@ def blocking_run(Engine engine not None, work not None):
         raise
     if is_exiting:      # no later call would read the replies still in flight
         blocking_settle(engine, work)
+        interpreter_exit_check(work)
     return len(engine.warnings)
 
 

@@ -46,12 +46,15 @@ cdef int interpreter_exit_hook() except -1:
 
 
 cdef int interpreter_exit_check(object work) except -1:
-    # A daemon thread would be stopped in the middle of it.
+    # A daemon thread would be stopped in the middle of what it begins, and nobody can
+    # use what was ended for it. As the interpreter does a moment later, this ends it
+    # without a word; but its `finally` blocks run, and who joins it at exit goes on.
     if (
         exiting_thread != 0 and exiting_thread != PyThread_get_thread_ident()
         and not work_is_release(work)
+        and (not work_is_finished(work) or work_is_unreachable(work))
     ):
-        raise ClosedError("the interpreter ends")
+        raise SystemExit
     return 0
 
 

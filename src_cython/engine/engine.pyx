@@ -22,6 +22,7 @@ cdef class Engine:
     cdef int master_count
     cdef int quorum
     cdef Link *send_order[MAX_MASTERS]     # in the order of writing and reading
+    cdef int64_t started_ns                # when the last round was
     cdef Scripts scripts
     cdef Buffer command                    # reused by the next one to be queued
     cdef int64_t connect_timeout_ns

@@ -10,12 +10,17 @@
 # together. To move on every 64 rounds took 8 % more time and 10 % more CPU over
 # five local masters. A short detour now and then lets each master answer a lone caller
 # in time; with many callers all masters are read anyway.
+#
+# A release goes to its gate first where somebody may wait for it, or where the last
+# round is long ago: then each write wakes a core, and the message to the next holder is
+# on its way before the others are written (a gap of 1.05 ms was 0.3 ms longer).
 
 from libc.stdint cimport uint64_t
 
 cdef enum:
     DETOUR_EVERY = 64          # rounds
     DETOUR_ROUNDS = 2          # an acquire and its release
+    COLD_NS = 1_000_000        # since the last round
 
 
 cdef void order_update(
@@ -50,3 +55,12 @@ cdef void order_by_core(Link **send_order, Link **links, int count) noexcept nog
             others += 1
     for i in range(besides):
         send_order[others + i] = beside[i]
+
+
+cdef void order_put_first(Link **send_order, Link *first, int count) noexcept nogil:
+    cdef int i, place = 0
+    while place < count - 1 and send_order[place] != first:
+        place += 1
+    for i in range(place, 0, -1):
+        send_order[i] = send_order[i - 1]
+    send_order[0] = first

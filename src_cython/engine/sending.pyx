@@ -25,7 +25,7 @@ cdef int engine_start(Engine self, Round round, int64_t now_ns) except -1:
         if not is_handing_over:
             engine_set_gate(self, round, now_ns)
     round.is_reentrant = self.leadership.depth > 1
-    order_update(self.send_order, self.links, self.master_count, self.counters.rounds)
+    engine_set_order(self, round, now_ns)
     if self.token_uses is not None and round.operation_code <= OPERATION_RELEASE:
         engine_start_given(self, round, now_ns)
     else:
@@ -35,6 +35,19 @@ cdef int engine_start(Engine self, Round round, int64_t now_ns) except -1:
     if round.is_rolled_back and round.operation_code == OPERATION_ACQUIRE:
         round.is_rolled_back = False
         return engine_roll_back(self, round, now_ns)
+    return 0
+
+
+cdef int engine_set_order(Engine self, Round round, int64_t now_ns) except -1:
+    cdef bint is_cold = now_ns - self.started_ns > COLD_NS
+    self.started_ns = now_ns
+    order_update(self.send_order, self.links, self.master_count, self.counters.rounds)
+    if round.operation_code == OPERATION_RELEASE and round.gate >= 0 and (
+        is_cold or wait_queues_are_until(
+            self.queues.contended_ns, round.resource, now_ns
+        )
+    ):
+        order_put_first(self.send_order, self.links[round.gate], self.master_count)
     return 0
 
 

@@ -6,6 +6,7 @@ python -m tests.support.ending_programs NAME URL...
 from __future__ import annotations
 
 import asyncio
+import atexit
 import gc
 import multiprocessing
 import os
@@ -236,6 +237,30 @@ def end_beside_daemons(kind: str, call: str, *urls: str) -> None:
         Sleeper.seconds = 100.0
         time.sleep(0.1)
     sys.modules["kept"] = AtTheEnd(calls[call])  # type: ignore[assignment]
+
+
+def join_at_exit(call: str, *urls: str) -> None:
+    """Join daemon threads that wait for a lock, behind the end of their acquires."""
+    threads: list[threading.Thread] = []
+
+    def join() -> None:
+        for thread in threads:
+            thread.join(5)
+        print([thread.is_alive() for thread in threads])
+
+    atexit.register(join)  # before ours, so it runs behind it
+    retry = Retry(unreachable_tries=1) if call == "ends" else Retry()
+    locks = FastRedlock(urls, retry=retry)
+    globals()["kept"] = locks.acquire("held", ttl=TTL)
+    calls: dict[str, Callable[[], object]] = {
+        "waits": lambda: locks.acquire("held"),
+        "ends": lambda: locks.acquire("held"),
+        "begins": lambda: [locks.acquire_each(NAMES[:3]) for _ in iter(int, 1)],
+    }
+    for _ in range(3):
+        threads.append(threading.Thread(target=calls[call], daemon=True))
+        threads[-1].start()
+    time.sleep(0.2)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).resolve().parents[2] / "src_cython"
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = ROOT / "src_cython"
 FILES = sorted(
     path.relative_to(SOURCE).as_posix()
     for path in SOURCE.rglob("*.pyx")
@@ -58,3 +59,9 @@ def test_file_names_at_its_head_what_it_uses_from_below() -> None:
         used = below & set(CALL.findall(code_of(file)))
         assert used <= named | families, file
         below |= set(FUNCTION.findall(read(file)))
+
+
+def test_every_folder_of_tests_is_run(pytestconfig: pytest.Config) -> None:
+    given = {ROOT / path for path in pytestconfig.getini("testpaths")}
+    folders = {path.parent for path in (ROOT / "tests").rglob("test_*.py")}
+    assert [path for path in folders if given.isdisjoint({path, *path.parents})] == []

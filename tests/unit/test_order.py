@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
+import time
 from collections.abc import Iterator
+from itertools import count
 
 import pytest
 
 from fastredlock import FastRedlock
 from fastredlock.testing import LocalMasters
+from tests.support.calls import connected, granted
+from tests.support.waiters import gate_of
+from tests.support.waiting import wait_until
 
 AS_CONFIGURED = (0, 1, 2, 3, 4)
 CORES = sorted(os.sched_getaffinity(0))
@@ -41,9 +47,14 @@ def are_cores_told() -> bool:
             return False
 
 
-def do_rounds(locks: FastRedlock, count: int) -> None:
-    for _ in range(count // 2):
-        with locks.lock("turns"):
+def key_of_gate(gate: int) -> str:
+    return next(f"order{i}" for i in count() if gate_of(5, f"order{i}") == gate)
+
+
+def do_rounds(locks: FastRedlock, rounds: int, gate: int) -> None:
+    # At the master that is the first anyhow: a pause of this machine changes nothing.
+    for _ in range(rounds // 2):
+        with locks.lock(key_of_gate(gate)):
             pass
 
 
@@ -57,10 +68,10 @@ def test_turns_when_servers_are_on_the_core_of_the_client_then_they_come_last(
         core = CORES[0] if i in (0, 3) else CORES[-1]
         os.sched_setaffinity(masters.pid(i), {core})
     with FastRedlock(masters.urls) as locks:
-        do_rounds(locks, 68)
+        do_rounds(locks, 68, 1)
         assert locks._driver.engine.send_order == (1, 2, 4, 0, 3)
         os.sched_setaffinity(masters.pid(3), CORES[-1:])
-        do_rounds(locks, 64)
+        do_rounds(locks, 64, 1)
         assert locks._driver.engine.send_order == (1, 2, 3, 4, 0)
 
 
@@ -73,8 +84,50 @@ def test_turns_when_all_are_on_one_core_then_are_as_configured_but_for_detours(
     with FastRedlock(masters.urls) as locks:
         seen = [locks._driver.engine.send_order]
         for _ in range(3 * 32):
-            do_rounds(locks, 2)
+            do_rounds(locks, 2, 0)
             seen.append(locks._driver.engine.send_order)
     detours = [order for order in seen if order != AS_CONFIGURED]
     assert detours == [(1, 2, 3, 4, 0), (2, 3, 4, 0, 1), (3, 4, 0, 1, 2)]
     assert seen[-1] == (3, 4, 0, 1, 2)
+
+
+@pytest.mark.parametrize("gate", range(5))
+def test_release_when_the_last_round_is_long_ago_then_goes_to_its_gate_first(
+    masters: LocalMasters, gate: int
+) -> None:
+    with FastRedlock(masters.urls) as locks:
+        lease = granted(connected(locks).acquire(key_of_gate(gate)))
+        time.sleep(0.01)
+        lease.release()
+        first, *others = locks._driver.engine.send_order
+        assert first == gate
+        assert {*others} == {*AS_CONFIGURED} - {gate}
+
+
+def test_release_when_somebody_waits_then_goes_to_its_gate_first(
+    masters: LocalMasters,
+) -> None:
+    key = key_of_gate(4)
+    with FastRedlock(masters.urls) as locks, FastRedlock(masters.urls) as others:
+        lease = granted(locks.acquire(key))
+        waiter = threading.Thread(target=lambda: granted(others.acquire(key)).release())
+        waiter.start()
+        assert wait_until(lambda: others.stats().waits == 1)
+        lease.release()
+        granted(locks.acquire(key)).release()  # right after one that was told
+        assert locks._driver.engine.send_order[0] == 4
+        waiter.join()
+
+
+def test_release_when_the_last_round_was_just_now_then_keeps_the_order(
+    masters: LocalMasters,
+) -> None:
+    with FastRedlock(masters.urls) as locks:
+        do_rounds(locks, 10, 0)
+        seen = set()
+        for _ in range(10):  # in some of which this machine may stand still
+            time.sleep(0.002)
+            do_rounds(locks, 4, 0)
+            do_rounds(locks, 2, 4)
+            seen.add(locks._driver.engine.send_order[0] == 4)
+    assert False in seen
