@@ -222,8 +222,9 @@ RELEASE_ALL_SHA1 = b"f117705239e3be3314e2499dcad4251b58f88bba"
 # Enter the queue, or say that one is still in it; nothing is locked. PUBLISH is tried
 # first: a user who may not, cannot tell others either, and is to know. ARGV: process;
 # for how long (us) its first caller has waited; "1" where that is another than before.
-# Returns {1: it is your turn, ttl left (ms) or -2, place from 0, how many wait}. Where
-# the lock is free, the first has its turn; it has 50 ms, then the next asker drops it.
+# Returns {1: it is your turn, 2: another's, that was told, 0: else; ttl left (ms) or -2;
+# place from 0; how many wait}. Where the lock is free, the first has its turn; it has
+# 50 ms, then the next asker drops it.
 ASK_TURN = (
     _OF_ONE_KEY
     + b"""\
@@ -236,26 +237,26 @@ else
   redis.call("zadd", queue, "nx", ticket, ARGV[1])
 end
 redis.call("pexpire", queue, 60000)
-local left, is_mine = redis.call("pttl", key), 0
+local left, whose = redis.call("pttl", key), 0
 if left == -2 then
   local head = redis.call("zrange", queue, 0, 0)[1]
   if head ~= ARGV[1] and told() == head then
-    if redis.pcall("pttl", turn) > 9950 then head = false else
+    if redis.pcall("pttl", turn) > 9950 then whose = 2 else
       redis.call("zrem", queue, head)
       head = redis.call("zrange", queue, 0, 0)[1]
     end
   end
   if head == ARGV[1] then
     note(head)
-    is_mine = 1
-  elseif head then
-    tell()
+    whose = 1
+  elseif whose == 0 and tell() then
+    whose = 2
   end
 end
 local place = redis.call("zrank", queue, ARGV[1]) or 0
-return {is_mine, left, place, redis.call("zcard", queue)}"""
+return {whose, left, place, redis.call("zcard", queue)}"""
 )
-ASK_TURN_SHA1 = b"61a23a8b0c26652ee90633e4b71628ff2ededb10"
+ASK_TURN_SHA1 = b"01e9f3457ce1bce41b3efa16791841c5e5ed7594"
 
 # SET NX PX, at the gate, by a process whose turn it is. ARGV: token; ttl (ms), "0" of
 # no expiry; process; for how long (us) its caller has waited, and its next caller, or

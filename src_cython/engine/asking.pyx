@@ -10,10 +10,15 @@ cdef enum:
     ASK_AGAIN_NS = 250_000_000
     ASK_AGAIN_BEHIND_NS = 500_000_000       # by one that is neither first nor second
     TURN_NS = 52_000_000                    # the one that was told has 50 ms
+    NOBODY_TOLD_NS = 10_000_000
     PLACES_MOST = 100
     AFTER_EXPIRY_NS = 1_500_000             # a server expires keys by whole ms
     POLLED_NS = 10_000_000_000
     CONTENDED_NS = 1_000_000_000
+
+cdef enum:                   # a turn, in the reply of ask_turn
+    WHOSE_OURS = 1
+    WHOSE_ANOTHERS = 2       # that was told
 
 cdef str QUEUE_OF_ANOTHER = (
     ": is there another use of its key fastredlock:queue:...?"
@@ -69,8 +74,8 @@ cdef int engine_on_asked(Engine self, Round ask, int64_t now_ns) except -1:
         wait_queue_noted_number(queue) != turn.next_number
     ):
         return 0      # it was for another that was first
-    is_ours, left, place, count = ask.details[ask.gate]
-    if is_ours:
+    whose, left, place, count = ask.details[ask.gate]
+    if whose == WHOSE_OURS:
         if count == 1:      # so the next first try need not ask
             self.queues.contended_ns.pop(queue.resource, None)
         return engine_open_waiting(self, queue, queue.noted, now_ns)
@@ -79,7 +84,9 @@ cdef int engine_on_asked(Engine self, Round ask, int64_t now_ns) except -1:
     if place > 1:
         again_ns = ASK_AGAIN_BEHIND_NS
     if left_ms == -2:      # free: another was told, or a hundred were dropped
-        again_ns = TURN_NS
+        again_ns = ASK_AGAIN_NS if place > 1 else TURN_NS
+        if whose != WHOSE_ANOTHERS:
+            again_ns = NOBODY_TOLD_NS
     elif left_ms >= 0:     # those before us, if they are there, come first
         again_ns = min(again_ns, (
             left_ms * NS_PER_MS + AFTER_EXPIRY_NS

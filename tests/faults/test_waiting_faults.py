@@ -195,7 +195,7 @@ def test_first_client_when_its_network_is_a_black_hole_then_the_next_has_its_tur
     first, holder, locks = proxied(), *[connected(make_locks(urls)) for _ in range(2)]
     with Waiters() as waiters:
         lease = granted(holder.acquire(KEY, ttl=30))
-        waiters.come("first", first, timeout=20)
+        waiters.come("first", first, timeout=20, ttl=2)
         assert wait_until(lambda: queued(servers) == 1)
         waiters.come("next", locks)
         assert wait_until(lambda: queued(servers) == 2)

@@ -186,24 +186,24 @@ class Queues:
             queue[process] = self._now_us() - int(waited_us)
         self._tickets[resource] = queue
         self._until_ms[resource] = self._server.wall_ms() + QUEUE_MS
-        left_ms, is_mine = self._left_ms(resource), 0
+        left_ms, whose = self._left_ms(resource), 0
         if left_ms == -2:
             head = self._head(resource)
             if head != process and self.told(resource) == head:
                 if self._turns[resource][1] - self._server.wall_ms() > YOUNG_MS:
-                    head = None
+                    whose = 2
                 elif head is not None:
                     self._remove(resource, head)
                     head = self._head(resource)
             if head == process:
                 self._set_turn(resource, process)
-                is_mine = 1
-            elif head is not None:
-                self._tell(resource)
+                whose = 1
+            elif whose == 0 and self._tell(resource):
+                whose = 2
         order = [each for each, _ in self.content(resource)]
         place = order.index(process) if process in order else 0
         return b"*4\r\n:%d\r\n:%d\r\n:%d\r\n:%d\r\n" % (
-            is_mine, left_ms, place, len(order),
+            whose, left_ms, place, len(order),
         )  # fmt: skip
 
     def _take_turn(

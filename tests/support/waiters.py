@@ -132,12 +132,12 @@ class Waiters:
         key: str | bytes = KEY,
         hold: float = 0.0,
         timeout: float = PATIENCE,
+        ttl: float | None = None,
     ) -> Future[bool]:
         """Start a caller; return when it waits. It holds the lock for `hold` s."""
+        options = {"key": key, "timeout": timeout, "ttl": ttl}
         with begins_to_wait(locks):
-            return self.start(
-                lambda: self.take(name, locks, key=key, hold=hold, timeout=timeout)
-            )
+            return self.start(lambda: self.take(name, locks, hold, **options))
 
     def start(self, work: Callable[[], Any]) -> Future[Any]:
         """Start anything else."""
