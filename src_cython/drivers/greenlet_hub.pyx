@@ -85,17 +85,46 @@ cdef GreenletHub greenlet_hub_of_gevent():
 
 
 cdef GreenletHub greenlet_hub_of_eventlet():
-    select = import_module("eventlet.green.select").select
-    hubs = import_module("eventlet.hubs")._threadlocal
+    hubs = import_module("eventlet.hubs")
+    getcurrent = import_module("greenlet").getcurrent
+    local = hubs._threadlocal
 
     def find():
-        return getattr(getattr(hubs, "hub", None), "greenlet", None)
+        return getattr(getattr(local, "hub", None), "greenlet", None)
 
     def wait(readable, writable, seconds):
-        select(readable + writable, writable, [], seconds)
+        # Not its select(): of several descriptors that are ready at once, the hub calls
+        # back for each, and the second call ended whatever the greenlet did next, a
+        # sleep or the wait of another library.
+        hub, current, listeners = hubs.get_hub(), getcurrent(), []
+        waiting = [current]
+
+        def wake(*_):
+            if waiting:
+                waiting.pop().switch()
+
+        def fail(*error):
+            if waiting:
+                waiting.pop().throw(*error)
+
+        def ignore():
+            pass
+
+        timer = hub.schedule_call_global(seconds, wake)
+        try:
+            for fd in readable + writable:
+                listeners.append(hub.add(hub.READ, fd, wake, fail, ignore))
+            for fd in writable:
+                listeners.append(hub.add(hub.WRITE, fd, wake, fail, ignore))
+            hub.switch()
+        finally:
+            waiting.clear()
+            timer.cancel()
+            for listener in listeners:
+                hub.remove(listener)
 
     cdef GreenletHub self = GreenletHub()
-    self.current = import_module("greenlet").getcurrent
+    self.current = getcurrent
     self.find = find
     self.wait = wait
     return self

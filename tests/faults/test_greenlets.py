@@ -33,6 +33,7 @@ def run(library: str, program: str) -> None:
         "use_all",
         "exclude",
         "stay_awake",
+        "sleep_in_between",
         "give_up",
         "close_while_the_leader_is_killed",
         "release_in_the_hub",

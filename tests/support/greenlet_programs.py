@@ -215,6 +215,27 @@ def give_up(masters: LocalMasters) -> None:
     locks.close()
 
 
+def sleep_in_between(masters: LocalMasters) -> None:
+    """Sleep behind calls: as long as was asked for, whatever their hub had to tell.
+
+    Seen: of masters that answer at once, the second to fifth ended the next sleep.
+    """
+    locks = fastredlock.FastRedlock(masters.urls)
+    for _ in range(100):
+        lease = locks.acquire(KEY, timeout=5)
+        assert lease is not None
+        began = time.monotonic()
+        time.sleep(0.01)
+        assert time.monotonic() - began > 0.0099
+        lease.release()
+    for _ in range(3):
+        with fastredlock.FastRedlock(masters.urls) as other:
+            other.connect()
+            began = time.monotonic()
+            time.sleep(0.01)
+            assert time.monotonic() - began > 0.0099
+
+
 def close_while_the_leader_is_killed(masters: LocalMasters) -> None:
     """Kill the greenlet that leads, and closes for another: that one returns."""
     locks = fastredlock.FastRedlock(masters.urls, round_timeout=5)
