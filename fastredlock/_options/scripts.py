@@ -222,9 +222,9 @@ RELEASE_ALL_SHA1 = b"f117705239e3be3314e2499dcad4251b58f88bba"
 # Enter the queue, or say that one is still in it; nothing is locked. PUBLISH is tried
 # first: a user who may not, cannot tell others either, and is to know. ARGV: process;
 # for how long (us) its first caller has waited; "1" where that is another than before.
-# Returns {1: it is your turn, 2: another's, that was told, 0: else; ttl left (ms) or -2;
-# place from 0; how many wait}. Where the lock is free, the first has its turn; it has
-# 50 ms, then the next asker drops it.
+# Returns {1: it is your turn, 2: another's, that was told, 0: else; ttl left (ms) or
+# -2; place from 0; how many wait}. Where the lock is free, the first has its turn; it
+# has 50 ms, then the next asker drops it.
 ASK_TURN = (
     _OF_ONE_KEY
     + b"""\
