@@ -72,9 +72,12 @@ cdef int engine_leave_if_empty(Engine self, WaitQueue queue, int64_t now_ns) exc
 
 
 cdef int engine_forget_queue(Engine self, WaitQueue queue) except -1:
+    # A round that is undone late may name a queue that was forgotten before; by now
+    # there may be another one of this resource, with others in it.
     if wait_queue_is_over(queue):
-        self.queues.by_resource.pop(queue.resource, None)
         queue.due_ns = NEVER_NS
+        if self.queues.by_resource.get(queue.resource) is queue:
+            del self.queues.by_resource[queue.resource]
     return 0
 
 

@@ -1,0 +1,108 @@
+"""A gate on paper, and an engine whose callers wait there, driven by hand."""
+
+from __future__ import annotations
+
+from fastredlock._core import (
+    Engine,
+    Operation,
+    Round,
+    Script,
+    Scripts,
+    by_hand_connected,
+    by_hand_finish,
+    by_hand_open_due,
+    by_hand_outgoing,
+    by_hand_pass_time,
+    by_hand_receive,
+    by_hand_submit,
+    by_hand_withdraw,
+)
+from fastredlock._locking.driver import queue_scripts
+from fastredlock._options import scripts
+from fastredlock._options.endpoint import Endpoint
+from tests.support.by_hand import ALLOWED, HELLO, MS, START_NS, TERMS, S, bulk, info
+
+KEY = b"key"
+SCRIPTS = Scripts(
+    Script(scripts.EXTEND, scripts.EXTEND_SHA1),
+    Script(scripts.RELEASE, scripts.RELEASE_SHA1),
+    Script(scripts.INSPECT, scripts.INSPECT_SHA1),
+    Script(scripts.ACQUIRE_ALL, scripts.ACQUIRE_ALL_SHA1),
+    Script(scripts.EXTEND_ALL, scripts.EXTEND_ALL_SHA1),
+    Script(scripts.RELEASE_ALL, scripts.RELEASE_ALL_SHA1),
+    Script(scripts.ACQUIRE_AGAIN, scripts.ACQUIRE_AGAIN_SHA1),
+    probe=Script(scripts.PROBE, scripts.PROBE_SHA1),
+    **queue_scripts(None),
+)
+LOADED = 10  # scripts, by the handshake
+
+
+class Gate:
+    """One master, and an engine that waits there; time goes by when it is told to."""
+
+    def __init__(self) -> None:
+        self.now_ns = START_NS
+        self.engine = Engine(
+            [Endpoint("127.0.0.1", 7001)], SCRIPTS, S, (), jitter_seed=1
+        )
+        self._numbers = 0
+        self.connect()
+
+    def connect(self) -> None:
+        """Open the connection, where it is due, and answer the handshake."""
+        for i in by_hand_open_due(self.engine, True, self.now_ns):
+            by_hand_connected(self.engine, i, self.now_ns)
+            by_hand_outgoing(self.engine, i)
+            loaded = bulk(b"0" * 40) * LOADED
+            self.say(HELLO + b"+OK\r\n" + info(run_id="r") + loaded + ALLOWED * 2)
+            by_hand_outgoing(self.engine, i)
+
+    def say(self, data: bytes) -> None:
+        """Answer, or push."""
+        by_hand_receive(self.engine, 0, data, self.now_ns)
+        by_hand_finish(self.engine, self.now_ns)
+
+    def hear(self) -> bytes:
+        """Return what it was sent since it heard last."""
+        return by_hand_outgoing(self.engine, 0)
+
+    def tell(self, key: bytes = KEY) -> None:
+        """Tell the engine that it is its turn."""
+        self.say(b">3\r\n" + bulk(b"message") + bulk(b"channel") + bulk(key))
+
+    def wait(self, for_ns: int = -1, key: bytes = KEY) -> Round:
+        """Start a caller that waits, for so long; answer its question: it is held."""
+        self._numbers += 1
+        token = b"token-%d" % self._numbers
+        round = self.engine.new_round(int(Operation.ACQUIRE), key, token, TERMS)
+        round.left_ns = for_ns
+        round.wait_in_turn(self.now_ns)
+        return self.submit(round)
+
+    def submit(self, step: Round | float) -> Round:
+        """Run a round of an attempt; answer its question, if it asks one."""
+        assert isinstance(step, Round)
+        by_hand_submit(self.engine, step, self.now_ns)
+        self.answer_questions()
+        return step
+
+    def answer_questions(self) -> None:
+        """Answer SUBSCRIBE and ASK_TURN where they were asked: 5 s are left."""
+        asked = self.hear()
+        if b"SUBSCRIBE" in asked:
+            self.say(b">3\r\n" + bulk(b"subscribe") + bulk(b"channel") + b":1\r\n")
+        if scripts.ASK_TURN_SHA1 in asked:
+            self.say(b"*4\r\n:0\r\n:5000\r\n:0\r\n:1\r\n")
+
+    def pass_time(self, for_ns: int) -> None:
+        """Let time go by; do all that is due."""
+        self.now_ns += for_ns
+        by_hand_pass_time(self.engine, self.now_ns)
+        by_hand_finish(self.engine, self.now_ns)
+
+    def withdraw(self, round: Round) -> None:
+        """Let the caller of a round give it up."""
+        by_hand_withdraw(self.engine, round, self.now_ns)
+
+
+__all__ = ["KEY", "MS", "Gate"]

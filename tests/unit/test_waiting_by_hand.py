@@ -1,0 +1,19 @@
+"""Those who wait for a lock, event by event: the orders that are rare on servers."""
+
+from fastredlock._core import Verdict
+from tests.support.gate_by_hand import MS, Gate
+
+
+def test_turn_when_an_older_waiter_is_undone_then_is_not_lost() -> None:
+    """Seen: lock() that had timed out took the queue of those who came meanwhile."""
+    gate = Gate()
+    old = gate.wait(10 * MS)
+    gate.pass_time(10 * MS)  # its last try
+    gate.say(b":0\r\n")
+    assert old.verdict is Verdict.TAKEN
+    new = gate.wait()
+    gate.withdraw(old)  # what lock() does before it raises
+    gate.hear()
+    gate.tell()
+    assert new.is_opened
+    assert gate.engine.counters.turns_missed == 0
