@@ -57,7 +57,8 @@ cdef int engine_on_turn_closed(Engine self, Round round, int64_t now_ns) except 
     if queue.opened is round:
         queue.opened = None
     if round.verdict_code == VERDICT_WON:
-        queue.is_entered = queue.noted is not None
+        # Its script has put the next in our place; by now that one may have left.
+        queue.is_entered = turn.next_number != 0
         if turn.gate_said == GATE_TAKEN:      # by a quorum without it: we stand there
             queue.is_entered = True
             queue.noted = None

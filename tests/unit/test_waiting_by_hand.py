@@ -1,6 +1,7 @@
 """Those who wait for a lock, event by event: the orders that are rare on servers."""
 
 from fastredlock._core import Verdict
+from fastredlock._options import scripts
 from tests.support.gate_by_hand import MS, Gate
 
 
@@ -17,3 +18,16 @@ def test_turn_when_an_older_waiter_is_undone_then_is_not_lost() -> None:
     gate.tell()
     assert new.is_opened
     assert gate.engine.counters.turns_missed == 0
+
+
+def test_next_waiter_when_it_gives_up_beside_an_open_turn_then_its_entry_goes() -> None:
+    """Seen: the gate had its entry for a minute, and told nobody else meanwhile."""
+    gate = Gate()
+    first, second = gate.wait(), gate.wait()
+    gate.tell()
+    assert first.is_opened
+    gate.withdraw(second)
+    gate.hear()
+    gate.say(b":3\r\n")  # set, and the second stands in the queue
+    assert first.is_won
+    assert scripts.LEAVE_QUEUE in gate.hear()
