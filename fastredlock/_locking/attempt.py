@@ -47,6 +47,7 @@ def attempts(
     left_ns = timeout_ns
     may_wait = timeout_ns != 0 and retry.waits_in_turn and isinstance(key, bytes)
     waits = may_wait and engine.is_contended(key, began_ns)
+    until_ns = -1 if timeout_ns is None else began_ns + timeout_ns
     while True:
         tries += 1
         # A fresh token for every round: the late release of one round must never meet
@@ -55,7 +56,7 @@ def attempts(
         round.attempt = tries
         round.left_ns = time_for_round(engine, terms, timeout_ns, left_ns)
         if waits:
-            round.wait_in_turn(began_ns, keeps_turn)
+            round.wait_in_turn(began_ns, keeps_turn, until_ns)
         yield round
         if round.is_won:
             return

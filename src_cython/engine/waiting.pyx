@@ -28,8 +28,7 @@ cdef int engine_wait(Engine self, Round round, int64_t now_ns) except -1:
     turn.number = wait_queues_number(self.queues)
     wait_queue_add(queue, round)
     self.counters.waits += 1
-    if round.left_ns >= 0:
-        turn.until_ns = now_ns + round.left_ns
+    if turn.until_ns != NEVER_NS:
         engine_add_due(self, turn.until_ns, round)
     if turn.is_kept:
         queue.noted = round

@@ -162,13 +162,16 @@ cdef class Round:
                 self.lease_state = state
             return self.lease_state
 
-    def wait_in_turn(self, int64_t since_ns, bint keeps_turn=False):
+    def wait_in_turn(
+        self, int64_t since_ns, bint keeps_turn=False, int64_t until_ns=-1
+    ):
         """Wait in the queue of the resource before it is opened.
 
-        since_ns: when its caller began to wait. keeps_turn: its last round had its
-        turn, and lost it by a master that had not seen the release.
+        since_ns: when its caller began to wait; until_ns: when it is opened at the
+        latest, -1: no limit. keeps_turn: its last round had its turn, and lost it by a
+        master that had not seen the release.
         """
-        self.turn = turn_new(since_ns, keeps_turn)
+        self.turn = turn_new(since_ns, keeps_turn, until_ns)
 
     @property
     def had_turn(self):

@@ -42,10 +42,10 @@ cdef class Turn:
     cdef bint is_probe           # opened because it was time, not because of a turn
 
 
-cdef Turn turn_new(int64_t since_ns, bint is_kept):
+cdef Turn turn_new(int64_t since_ns, bint is_kept, int64_t until_ns=-1):
     self = Turn()
     self.since_ns = since_ns
-    self.until_ns = NEVER_NS
+    self.until_ns = NEVER_NS if until_ns < 0 else until_ns
     self.gate_said = GATE_SILENT
     self.is_kept = is_kept
     return self

@@ -75,8 +75,9 @@ class Gate:
         self._numbers += 1
         token = b"token-%d" % self._numbers
         round = self.engine.new_round(int(Operation.ACQUIRE), key, token, TERMS)
+        until_ns = -1 if for_ns < 0 else self.now_ns + for_ns
+        round.wait_in_turn(self.now_ns, until_ns=until_ns)
         round.left_ns = for_ns
-        round.wait_in_turn(self.now_ns)
         return self.submit(round)
 
     def submit(self, step: Round | float) -> Round:
