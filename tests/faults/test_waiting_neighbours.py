@@ -209,6 +209,43 @@ def test_entry_when_it_listens_and_never_comes_then_costs_a_moment(
     assert is_over(servers)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("timeout", [0, 0.02])
+def test_entry_when_it_never_comes_and_others_try_all_the_time_then_it_is_dropped(
+    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis], timeout: float
+) -> None:
+    """Seen: each try told it anew, so that who waited behind it waited for ever."""
+    holder, hasty, locks = [connected(make_locks(urls)) for _ in range(3)]
+    gate = servers[gate_of(5)]
+    listener = gate.pubsub()
+    listener.subscribe("fastredlock:waiter:idler")
+    listener.get_message(timeout=5)
+    gate.zadd(queue_key(), {"idler": 1})
+    ended = threading.Event()
+
+    def try_again_and_again() -> None:
+        while not ended.is_set():
+            if lease := hasty.acquire(KEY, timeout=timeout):
+                time.sleep(0.004)
+                lease.release()
+            time.sleep(0.01)
+
+    with Waiters() as waiters:
+        lease = granted(holder.acquire(KEY, ttl=30))
+        waiters.come("waiter", locks)
+        waiters.start(try_again_and_again)
+        try:
+            time.sleep(0.1)
+            began = time.monotonic()
+            lease.release()
+            assert wait_until(lambda: "waiter" in waiters.at)
+        finally:
+            ended.set()
+    assert waiters.at["waiter"] - began < 6 * FALL_BACK
+    listener.close()
+    assert is_over(servers)
+
+
 # --- noise ----------------------------------------------------------------------------
 
 
