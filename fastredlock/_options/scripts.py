@@ -280,7 +280,7 @@ if head[1] and head[1] ~= ARGV[3] then
   local ticket = redis.pcall("zscore", queue, ARGV[3]) or now - ARGV[4]
   if tonumber(head[2]) < tonumber(ticket) then
     if told() == ARGV[3] then forget() end
-    if redis.call("exists", key) == 0 then tell() end
+    if redis.call("pttl", key) == -2 then tell() end
     return 2
   end
 end
@@ -304,7 +304,7 @@ redis.pcall("pexpire", queue, 60000)
 if redis.pcall("zrange", queue, 0, 0)[1] == ARGV[3] then return 3 end
 return 1"""
 )
-TAKE_TURN_SHA1 = b"4842ba4613119fb936473ceba8ae283eb1dce7ed"
+TAKE_TURN_SHA1 = b"fff06df1c09082ff53645a7e4a07794d4298dbb8"
 
 # Leave the queue. A turn that was not used goes to the next. ARGV: process.
 LEAVE_QUEUE = (
@@ -313,8 +313,8 @@ LEAVE_QUEUE = (
 redis.pcall("zrem", queue, ARGV[1])
 if told() == ARGV[1] then
   forget()
-  if redis.call("exists", key) == 0 then tell() end
+  if redis.call("pttl", key) == -2 then tell() end
 end
 return 1"""
 )
-LEAVE_QUEUE_SHA1 = b"9f15ed36e3ae8c97cb63688a6ba1855523912191"
+LEAVE_QUEUE_SHA1 = b"2774e41e9ff3411f8db06098efe16c1786ccb412"

@@ -352,6 +352,23 @@ def test_rights_that_the_warning_names_when_given_then_callers_queue(
     assert told(caplog) == []
 
 
+def test_right_to_exists_when_it_is_missing_then_a_try_out_of_turn_is_no_error(
+    make_locks: MakeLocks, one_master: LocalMasters, raw: Raw
+) -> None:
+    """Seen: QuorumUnreachableError; ASK_TURN did without that right."""
+    server = raw(one_master.urls[0])
+    server.execute_command(*"ACL SETUSER ann reset on >pw ~* &* +@all -exists".split())
+    url = one_master.urls[0].replace("//", "//ann:pw@")
+    holder, first, hasty = [connected(make_locks([url])) for _ in range(3)]
+    with Waiters() as waiters:
+        lease = granted(holder.acquire(KEY, ttl=30))
+        waiters.come("first", first)
+        assert hasty.acquire(KEY, timeout=0.1) is None
+        lease.release()
+    assert waiters.served == ["first"]
+    assert is_over([server])
+
+
 def told_in(holder: FastRedlock, locks: FastRedlock, server: redis.Redis) -> float:
     with Waiters() as waiters:
         lease = granted(holder.acquire(KEY, ttl=30))
