@@ -1,10 +1,12 @@
 """Those who wait for a lock, event by event: the orders that are rare on servers."""
 
+import pytest
+
 from fastredlock import Retry
 from fastredlock._core import Verdict
 from fastredlock._locking.attempt import attempts
 from fastredlock._options import scripts
-from tests.support.by_hand import TERMS
+from tests.support.by_hand import TERMS, bulk
 from tests.support.gate_by_hand import KEY, MS, Gate
 
 
@@ -51,3 +53,39 @@ def test_waiter_when_its_time_is_short_then_tries_at_the_end_of_it() -> None:
     assert not second.is_opened
     gate.pass_time(1)
     assert second.is_opened
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        b"*1000000000",  # what stands behind its length begins a line
+        b"a\n*1000000000",
+        b"\r\n>9999999\r\n",
+        b"$1000000000\r\n%1000000000\r\n",
+        b"\n" * 30,
+        b"k" * 1_048_576,
+    ],
+    ids=lambda key: repr(key[:12]),
+)
+@pytest.mark.parametrize("size", [1, 7, 1 << 30])
+def test_turn_when_its_resource_reads_as_a_header_then_the_connection_lives(
+    key: bytes, size: int
+) -> None:
+    """Seen: "announces a million elements", at each turn; of 1 MiB: too long."""
+    if len(key) > 1000 and size == 1:
+        size = 100_000
+    gate = Gate()
+    round = gate.wait(key=key)
+    push = b">3\r\n" + bulk(b"message") + bulk(b"channel") + bulk(key)
+    for at in range(0, len(push), size):
+        gate.say(push[at : at + size])
+        assert gate.engine.states[0][1] == ""
+    assert round.is_opened
+
+
+def test_giant_when_it_stands_behind_a_bulk_string_then_is_found() -> None:
+    gate = Gate()
+    gate.wait()
+    gate.hear()
+    gate.say(b">3\r\n" + bulk(b"message") + bulk(b"") + b"*1000000")
+    assert "announces a million elements" in gate.engine.states[0][1]
