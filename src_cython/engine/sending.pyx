@@ -77,7 +77,7 @@ cdef int engine_queue_on(
 ) except -1:
     cdef Master master
     cdef bint has_gate = buffer_length(at_gate) > 0
-    cdef InFlightEntry entry = in_flight_entry(NEVER_NS, False)
+    cdef InFlightEntry entry = in_flight_entry(NEVER_NS, False), by_hash
     entry.is_by_source = by_source
     for master in self.masters:
         if not (masters >> master.index) & 1:
@@ -93,12 +93,12 @@ cdef int engine_queue_on(
                 engine_withhold(master, round, now_ns)
                 continue
             entry.is_at_gate = has_gate and master.index == round.gate
-            if entry.is_at_gate:
+            if by_source and not master.may_eval:
+                by_hash = in_flight_entry(NEVER_NS, False)
+                by_hash.is_at_gate = entry.is_at_gate
+                master_send_again(master, round, by_hash, now_ns)
+            elif entry.is_at_gate:
                 master_send(master, round, at_gate, entry, now_ns)
-            elif by_source and not master.may_eval:
-                master_send_again(
-                    master, round, in_flight_entry(NEVER_NS, False), now_ns
-                )
             else:
                 master_send(master, round, command, entry, now_ns)
             if (

@@ -89,3 +89,15 @@ def test_giant_when_it_stands_behind_a_bulk_string_then_is_found() -> None:
     gate.hear()
     gate.say(b">3\r\n" + bulk(b"message") + bulk(b"") + b"*1000000")
     assert "announces a million elements" in gate.engine.states[0][1]
+
+
+def test_turn_when_undone_and_eval_is_forbidden_then_the_gate_is_asked_by_hash() -> None:
+    """Seen: NOPERM, a lost connection, and "its user may not release locks"."""
+    gate = Gate(b"-NOPERM no permissions to run the 'eval' command\r\n")
+    round = gate.wait()
+    gate.tell()
+    gate.hear()
+    gate.withdraw(round)
+    said = gate.hear()
+    assert scripts.RELEASE_AND_TELL_SHA1 in said
+    assert b"EVAL\r\n" not in said
