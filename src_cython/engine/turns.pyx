@@ -30,10 +30,7 @@ cdef int engine_open_waiting(
     next = wait_queue_head(queue)
     turn.is_open = True
     turn.next_number = 0 if next is None else (<Turn>next.turn).number
-    if turn.until_ns != NEVER_NS:
-        round.left_ns = max(
-            turn.until_ns - now_ns, round.terms.last_round_ns(self.round_trip_ns)
-        )
+    turn_spend(turn, round, self.round_trip_ns, now_ns)
     if gate >= 0:
         turn_set_arguments(turn, round, next, self.queues.waiter, now_ns)
         round.gate = gate

@@ -4,7 +4,9 @@
 # time, and the first of all tries on all masters then, and when the key should have
 # expired: so releases by other clients, lost messages, and dead gates are found. A
 # process that is told and does not answer is dropped from the queue by the next that
-# asks (the scripts: _options/scripts).
+# asks or releases (the scripts: _options/scripts).
+#
+# From below: engine_submit (admission).
 
 from libc.stdint cimport int64_t
 
@@ -81,15 +83,17 @@ cdef int engine_forget_queue(Engine self, WaitQueue queue) except -1:
 
 
 cdef int engine_stop_waiting(Engine self, WaitQueue queue, int64_t now_ns) except -1:
-    # There is no queue: all try once, and poll.
+    # There is no queue: all try once, and poll. Where the connections are gone, too, they
+    # wait for the next ones first, as other rounds do.
     cdef Round round
     cdef list rounds = queue.rounds
     queue.rounds = []
     queue.noted = None
     queue.is_entered = queue.is_first = False
     for round in rounds:
+        turn_spend(<Turn>round.turn, round, self.round_trip_ns, now_ns)
         round.turn = None
-        engine_start(self, round, now_ns)
+        engine_submit(self, round, now_ns)
     return engine_forget_queue(self, queue)
 
 

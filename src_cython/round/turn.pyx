@@ -58,6 +58,16 @@ cdef bint turn_is_kept(Turn self, Round round) noexcept:
     )
 
 
+cdef void turn_spend(
+    Turn self, Round round, int64_t round_trip_ns, int64_t now_ns
+) noexcept:
+    # The wait is part of the caller's time; the round keeps that of a last one.
+    if self.until_ns != NEVER_NS:
+        round.left_ns = max(
+            self.until_ns - now_ns, round.terms.last_round_ns(round_trip_ns)
+        )
+
+
 cdef bytes turn_waited_us(int64_t since_ns, int64_t now_ns):
     # For how long a caller has waited, as an argument of a script.
     return b"%d" % max(<int64_t>0, (now_ns - since_ns) // 1000)

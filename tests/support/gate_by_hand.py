@@ -9,7 +9,9 @@ from fastredlock._core import (
     Script,
     Scripts,
     by_hand_connected,
+    by_hand_engine,
     by_hand_finish,
+    by_hand_lost,
     by_hand_open_due,
     by_hand_outgoing,
     by_hand_pass_time,
@@ -47,16 +49,23 @@ class Gate:
             [Endpoint("127.0.0.1", 7001)], SCRIPTS, S, (), jitter_seed=1
         )
         self._numbers = 0
+        by_hand_engine(self.engine)
+        by_hand_open_due(self.engine, True, self.now_ns)
         self.connect()
+        self.hear()
 
     def connect(self) -> None:
-        """Open the connection, where it is due, and answer the handshake."""
-        for i in by_hand_open_due(self.engine, True, self.now_ns):
-            by_hand_connected(self.engine, i, self.now_ns)
-            by_hand_outgoing(self.engine, i)
-            loaded = bulk(b"0" * 40) * LOADED
-            self.say(HELLO + b"+OK\r\n" + info(run_id="r") + loaded + self._probed)
-            by_hand_outgoing(self.engine, i)
+        """Take the connection that is on its way, and answer the handshake."""
+        by_hand_connected(self.engine, 0, self.now_ns)
+        self.hear()
+        loaded = bulk(b"0" * 40) * LOADED
+        self.say(HELLO)
+        self.hear()
+        self.say(b"+OK\r\n" + info(run_id="r") + loaded + self._probed)
+
+    def cut(self) -> None:
+        """End the connection."""
+        by_hand_lost(self.engine, 0, "cut", self.now_ns)
 
     def say(self, data: bytes) -> None:
         """Answer, or push."""

@@ -55,6 +55,19 @@ def test_waiter_when_its_time_is_short_then_tries_at_the_end_of_it() -> None:
     assert second.is_opened
 
 
+def test_connections_when_lost_during_the_wait_then_are_opened_again() -> None:
+    """Seen: QuorumUnreachableError with all masters up, where it is tried once."""
+    gate = Gate()
+    round = gate.wait()
+    gate.cut()
+    gate.pass_time(250 * MS)
+    assert round.verdict is Verdict.OPEN
+    gate.connect()
+    assert b"SET" in gate.hear()
+    gate.say(b"+OK\r\n")
+    assert round.is_won
+
+
 @pytest.mark.parametrize(
     "key",
     [
