@@ -43,7 +43,7 @@ def attempts(
     TokenReusedError where nothing was sent because a given token's use is not settled.
     """
     tries = unreachable_tries = lost_turns = 0
-    is_inspected = keeps_turn = False
+    is_inspected = keeps_turn = has_waited = False
     left_ns = timeout_ns
     may_wait = timeout_ns != 0 and retry.waits_in_turn and isinstance(key, bytes)
     waits = may_wait and engine.is_contended(key, began_ns)
@@ -56,7 +56,8 @@ def attempts(
         round.attempt = tries
         round.left_ns = time_for_round(engine, terms, timeout_ns, left_ns)
         if waits:
-            round.wait_in_turn(began_ns, keeps_turn, until_ns)
+            round.wait_in_turn(began_ns, keeps_turn, until_ns, has_waited)
+            has_waited = True
         yield round
         if round.is_won:
             return

@@ -29,7 +29,7 @@ cdef int engine_wait(Engine self, Round round, int64_t now_ns) except -1:
     turn.queue = queue
     turn.number = wait_queues_number(self.queues)
     wait_queue_add(queue, round)
-    self.counters.waits += 1
+    self.counters.waits += not turn.has_waited
     if turn.until_ns != NEVER_NS:
         engine_add_due(self, turn.until_ns, round)
     if turn.is_kept:

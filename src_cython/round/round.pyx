@@ -163,15 +163,16 @@ cdef class Round:
             return self.lease_state
 
     def wait_in_turn(
-        self, int64_t since_ns, bint keeps_turn=False, int64_t until_ns=-1
+        self, int64_t since_ns, bint keeps_turn=False, int64_t until_ns=-1,
+        bint has_waited=False,
     ):
         """Wait in the queue of the resource before it is opened.
 
         since_ns: when its caller began to wait; until_ns: when it is opened at the
         latest, -1: no limit. keeps_turn: its last round had its turn, and lost it by a
-        master that had not seen the release.
+        master that had not seen the release. has_waited: in an earlier round.
         """
-        self.turn = turn_new(since_ns, keeps_turn, until_ns)
+        self.turn = turn_new(since_ns, keeps_turn, until_ns, has_waited)
 
     @property
     def had_turn(self):

@@ -40,14 +40,18 @@ cdef class Turn:
     cdef bint is_open            # its round is, or was
     cdef bint is_kept            # from the last round of its caller: no need to ask
     cdef bint is_probe           # opened because it was time, not because of a turn
+    cdef bint has_waited         # its caller has, in an earlier round: counted once
 
 
-cdef Turn turn_new(int64_t since_ns, bint is_kept, int64_t until_ns=-1):
+cdef Turn turn_new(
+    int64_t since_ns, bint is_kept, int64_t until_ns=-1, bint has_waited=False
+):
     self = Turn()
     self.since_ns = since_ns
     self.until_ns = NEVER_NS if until_ns < 0 else until_ns
     self.gate_said = GATE_SILENT
     self.is_kept = is_kept
+    self.has_waited = has_waited
     return self
 
 

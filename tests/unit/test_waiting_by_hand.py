@@ -55,6 +55,22 @@ def test_waiter_when_its_time_is_short_then_tries_at_the_end_of_it() -> None:
     assert second.is_opened
 
 
+def test_caller_when_it_tries_again_and_again_then_counts_as_one_that_waits() -> None:
+    """Seen: stats().waits grew by four per second for one caller."""
+    gate = Gate()
+    driven = attempts(
+        gate.engine, "key", KEY, TERMS, lambda: b"token", Retry(), None, gate.now_ns
+    )
+    gate.submit(next(driven))
+    gate.say(b"$-1\r\n")
+    for _ in range(3):
+        round = gate.submit(next(driven))
+        gate.pass_time(250 * MS)
+        assert round.is_opened
+        gate.say(b":0\r\n")
+    assert gate.engine.counters.waits == 1
+
+
 def test_connections_when_lost_during_the_wait_then_are_opened_again() -> None:
     """Seen: QuorumUnreachableError with all masters up, where it is tried once."""
     gate = Gate()
