@@ -11,7 +11,8 @@
 #
 # Nothing here decides who holds the lock: the round does, by a quorum.
 #
-# From below: engine_leave_if_empty, engine_forget_queue, engine_set_due (waiting).
+# From below: engine_leave_if_empty, engine_forget_queue, engine_set_due (waiting),
+# engine_submit (admission).
 
 from libc.stdint cimport int64_t
 
@@ -41,7 +42,7 @@ cdef int engine_open_waiting(
     if queue.opened is None:
         queue.opened = round
     engine_set_due(self, queue, now_ns + ASK_AGAIN_NS)
-    return engine_start(self, round, now_ns)
+    return engine_submit(self, round, now_ns)
 
 
 cdef int engine_on_turn_closed(Engine self, Round round, int64_t now_ns) except -1:

@@ -52,7 +52,7 @@ class Gate:
         by_hand_engine(self.engine)
         by_hand_open_due(self.engine, True, self.now_ns)
         self.connect()
-        self.hear()
+        self._tell_time()
 
     def connect(self) -> None:
         """Take the connection that is on its way, and answer the handshake."""
@@ -62,6 +62,13 @@ class Gate:
         self.say(HELLO)
         self.hear()
         self.say(b"+OK\r\n" + info(run_id="r") + loaded + self._probed)
+
+    def _tell_time(self) -> None:
+        # It is asked with the first command, and then not for long.
+        round = self.engine.new_round(int(Operation.INSPECT), b"-", b"-", TERMS)
+        by_hand_submit(self.engine, round, self.now_ns)
+        assert self.hear().endswith(b"$4\r\nTIME\r\n")
+        self.say(b"*3\r\n_\r\n:-2\r\n:0\r\n*2\r\n" + bulk(b"0") * 2)
 
     def cut(self) -> None:
         """End the connection."""

@@ -17,9 +17,10 @@ def test_turn_when_an_older_waiter_is_undone_then_is_not_lost() -> None:
     gate.pass_time(10 * MS)  # its last try
     gate.say(b":0\r\n")
     assert old.verdict is Verdict.TAKEN
+    assert scripts.LEAVE_QUEUE in gate.hear()
+    gate.say(b":1\r\n")
     new = gate.wait()
     gate.withdraw(old)  # what lock() does before it raises
-    gate.hear()
     gate.tell()
     assert new.is_opened
     assert gate.engine.counters.turns_missed == 0
