@@ -228,7 +228,8 @@ return answer"""
 RELEASE_ALL_SHA1 = b"4c97b8fff733cee56c22517ebfea508b2f9d34a1"
 
 # Enter the queue, or say that one is still in it; nothing is locked. PUBLISH is tried
-# first: a user who may not, cannot tell others either, and is to know. ARGV: process;
+# first: a user who may not, cannot tell others either, and is to know. So is PEXPIRE,
+# or the refusal would leave a queue that never expires. ARGV: process;
 # for how long (us) its first caller has waited; "1" where that is another than before.
 # Returns {1: it is your turn, ttl left (ms) or -2, place from 0, how many wait}. Where
 # the lock is free, the first has its turn; it has 50 ms, then the next asker drops it.
@@ -239,6 +240,7 @@ local time = redis.call("time")
 local ticket = string.format("%.0f", time[1] * 1000000 + time[2] - ARGV[2])
 if ARGV[3] == "1" then
   redis.call("publish", "fastredlock:waiter:", "")
+  redis.call("pexpire", queue, 60000)
   redis.call("zadd", queue, ticket, ARGV[1])
 else
   redis.call("zadd", queue, "nx", ticket, ARGV[1])
@@ -264,7 +266,7 @@ end
 local place = redis.call("zrank", queue, ARGV[1]) or 0
 return {is_mine, left, place, redis.call("zcard", queue)}"""
 )
-ASK_TURN_SHA1 = b"683e882ccd45c80e18953b84bbbbd810f0bf5b99"
+ASK_TURN_SHA1 = b"1576eb008e344dc4ffee26f7de3d7f0d02f04fe2"
 
 # SET NX PX, at the gate, by a process whose turn it is. ARGV: token; ttl (ms), "0" of
 # no expiry; process; for how long (us) its caller has waited, and its next caller, or

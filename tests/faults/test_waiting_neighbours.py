@@ -315,6 +315,7 @@ def one_master() -> Iterator[LocalMasters]:
         ("+@all -subscribe", "~* &*", "+subscribe"),
         ("+@all -time", "~* &*", "+time"),
         ("+@all -zadd", "~* &*", "+@sortedset"),
+        ("+@all -pexpire", "~* &*", "+pexpire"),
         ("+@all", f"~{KEY} &*", "~fastredlock:*"),
         ("+@all", "~* resetchannels", "&fastredlock:*"),
         (PAIR, f"~{KEY}", "~fastredlock:*"),
@@ -334,6 +335,7 @@ def test_right_when_it_is_missing_then_callers_poll_and_one_warning_names_it(
     assert "cannot wait in turn" in text
     assert right in text
     assert server.exists(KEY) == 0
+    assert all(server.pttl(key) > 0 for key in server.keys("fastredlock:*"))
 
 
 def test_rights_that_the_warning_names_when_given_then_callers_queue(
