@@ -181,22 +181,28 @@ end
 
 _OF_ONE_KEY = b"local key = KEYS[1]\n" + _TELL
 
-# The release, at the gate: 2 where somebody was told. A key that has expired is free,
-# so the next is told then, too. Mostly nobody waits: what tells is made only then.
+# The release, at the gate: 1 deleted, 0 not; 2 and 3 the same, and somebody was told.
+# A key that has expired is free, so the next is told then, too. ARGV[2], of a lease's
+# own release, not of a roll-back: also where another key stands; it may have been left
+# at the gate alone, while a quorum knew of this lock. Mostly nobody waits: what tells
+# is made only then.
 RELEASE_AND_TELL = (
     b"""\
 local key = KEYS[1]
-local held = redis.call("get", key)
-if held and ARGV[1] ~= held then return 0 end
-local deleted = held and redis.call("del", key) or 0
+local held, deleted = redis.call("get", key), 0
+if held == ARGV[1] then
+  deleted = redis.call("del", key)
+elseif held and not ARGV[2] then
+  return 0
+end
 if redis.pcall("exists", "fastredlock:queue:" .. key) == 0 then return deleted end
 """
     + _TELL
     + b"""\
-if tell() and deleted == 1 then return 2 end
+if tell() then return 3 - deleted end
 return deleted"""
 )
-RELEASE_AND_TELL_SHA1 = b"bef17d28ec01cb80812eee0813d04e15050293b1"
+RELEASE_AND_TELL_SHA1 = b"5f7deadb55e33e01ee39f07f8615e69869f1a428"
 
 # The release of several keys. Never stops half-way: it deletes our keys, also where
 # others fail. Each may have a queue here, or elsewhere.
@@ -315,8 +321,8 @@ LEAVE_QUEUE = (
 redis.pcall("zrem", queue, ARGV[1])
 if told() == ARGV[1] then
   forget()
-  if redis.call("pttl", key) == -2 then tell() end
+  tell()
 end
 return 1"""
 )
-LEAVE_QUEUE_SHA1 = b"2774e41e9ff3411f8db06098efe16c1786ccb412"
+LEAVE_QUEUE_SHA1 = b"9316f2a7c24cc32fa48877476ae1873230c8c624"

@@ -156,6 +156,7 @@ cdef int engine_roll_back(Engine self, Round round, int64_t now_ns) except -1:
     round.is_rolled_back = True
     self.counters.rolled_back += 1
     release = self.new_release(round, round.terms)
+    release.is_rolled_back = True
     if not round.keeps_turn:      # else nobody is told: its caller tries again
         engine_set_gate(self, release, now_ns)
     if release.token_uses is not None:

@@ -10,7 +10,7 @@
 #   REPLY_OF_TAKE_TURN  1, 3      GRANTED
 #   REPLY_OF_TAKE_TURN  0, 2      TAKEN      2: somebody waits longer
 #   REPLY_OF_TELL       1, 2      GRANTED    2: and another process was told
-#   REPLY_OF_TELL       0         TAKEN
+#   REPLY_OF_TELL       0, 3      TAKEN      3: and another process was told
 #   REPLY_OF_ASK_TURN   [4 ints]  GRANTED
 #   any              error        FAILED     NOSCRIPT is repeated first, by the master
 #   any              else         FAILED     and nothing is known of its effect
@@ -140,7 +140,7 @@ cdef int vote_of(int kind, object reply) noexcept:
         if type(reply) is int:
             if reply == 1 or reply == (3 if kind == REPLY_OF_TAKE_TURN else 2):
                 return VOTE_GRANTED
-            if reply == 0 or (reply == 2 and kind == REPLY_OF_TAKE_TURN):
+            if reply == 0 or reply == (2 if kind == REPLY_OF_TAKE_TURN else 3):
                 return VOTE_TAKEN
     elif kind == REPLY_OF_ASK_TURN:
         if type(reply) is list and [type(each) for each in reply] == 4 * [int]:

@@ -94,7 +94,7 @@ cdef void round_on_gate_reply(Round self, int said) noexcept:
     # What the gate says beside its vote; it may come after the verdict.
     cdef Turn turn
     if self.operation_code == OPERATION_RELEASE:
-        self.was_told = said == 2
+        self.was_told = said >= 2
     elif self.turn is not None:
         turn = <Turn>self.turn
         turn.gate_said = said

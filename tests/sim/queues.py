@@ -163,15 +163,17 @@ class Queues:
         if self.told(resource) == process:
             self._forget_turn(resource)
 
-    def _release_and_tell(self, resource: bytes, token: bytes) -> bytes:
+    def _release_and_tell(
+        self, resource: bytes, token: bytes, of_lease: bytes = b""
+    ) -> bytes:
         is_free = self._server.token_at(resource) is None
         reply = self._server.release([resource], token)
-        if reply != ONE and not (reply == ZERO and is_free):
+        if reply != ONE and not (reply == ZERO and (is_free or of_lease)):
             return reply
         self._has_written = self._has_written or reply == ONE
         if self._head(resource) is None or not self._tell(resource):
             return reply
-        return TWO if reply == ONE else reply
+        return TWO if reply == ONE else THREE
 
     def release_all(self, keys: list[bytes], token: bytes) -> bytes:
         """Release several keys, and tell the first of each queue that is kept here."""
@@ -253,8 +255,7 @@ class Queues:
         self._remove(resource, process)
         if self.told(resource) == process:
             self._forget_turn(resource)
-            if self._server.token_at(resource) is None:
-                self._tell(resource)
+            self._tell(resource)
         return ONE
 
     # --- the commands in them ---------------------------------------------------------
