@@ -43,10 +43,11 @@ def attempts(
     TokenReusedError where nothing was sent because a given token's use is not settled.
     """
     tries = unreachable_tries = lost_turns = 0
-    is_inspected = keeps_turn = False
+    is_inspected = keeps_turn = has_waited = False
     left_ns = timeout_ns
     may_wait = timeout_ns != 0 and retry.waits_in_turn and isinstance(key, bytes)
     waits = may_wait and engine.is_contended(key, began_ns)
+    until_ns = -1 if timeout_ns is None else began_ns + timeout_ns
     while True:
         tries += 1
         # A fresh token for every round: the late release of one round must never meet
@@ -55,7 +56,8 @@ def attempts(
         round.attempt = tries
         round.left_ns = time_for_round(engine, terms, timeout_ns, left_ns)
         if waits:
-            round.wait_in_turn(began_ns, keeps_turn)
+            round.wait_in_turn(began_ns, keeps_turn, until_ns, has_waited)
+            has_waited = True
         yield round
         if round.is_won:
             return

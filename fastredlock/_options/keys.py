@@ -8,7 +8,10 @@ from .._reports.votes import printable
 from ..errors import ConfigurationError
 
 LONGEST_RESOURCE = 1_048_576  # bytes; each round sends it whole to every master
-RESERVED = frozenset((b"fastredlock:voter", b"fastredlock:quarantine"))
+# Written or deleted by every client: the restart guard's, and that of scripts.PROBE.
+RESERVED = frozenset(
+    (b"fastredlock:voter", b"fastredlock:quarantine", b"fastredlock:probe")
+)
 LONGEST_TOKEN = 262_144  # bytes; scripts.INSPECT returns no longer value
 
 
@@ -29,8 +32,8 @@ def encode_resource(resource: str | bytes) -> bytes:
         )
     if key in RESERVED:
         raise ConfigurationError(
-            f"resource={printable(resource)}: the restart guard (max_ttl) keeps its "
-            "own there"
+            f"resource={printable(resource)}: a name that every handshake and the "
+            "restart guard (max_ttl) use for themselves"
         )
     return key
 

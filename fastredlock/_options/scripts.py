@@ -143,14 +143,19 @@ MARKER_SHA1 = b"688280603bec40a3240a6c858c78ad158bd81c41"
 #                                  being the message
 #
 # "Tell": publish to the first of the queue of `key`; one that nobody hears is dropped,
-# and the next one told; of a hundred in one call, no more. Where the queue is of
-# another type, or the ACL refuses, nobody is told, and the rest of the script is not
-# concerned. Both keys are changed by commands of their type alone: a lock may have
-# their names.
+# and so is one that was told 50 ms ago and has not come since (it stands still, however
+# often it is told), and the next one told; of a hundred in one call, no more. Where the
+# queue is of another type, or the ACL refuses, nobody is told, and the rest of the
+# script is not concerned. Both keys are changed by commands of their type alone: a lock
+# may have their names. Who comes, by ASK_TURN or TAKE_TURN, is not told any more.
 _TELL = b"""\
 local queue, turn = "fastredlock:queue:" .. key, "fastredlock:turn:" .. key
 local function told() return redis.pcall("zrange", turn, 0, 0)[1] end
 local function forget() return redis.pcall("zremrangebyrank", turn, 0, -1) end
+local function is_late(head)
+  local left = told() == head and redis.pcall("pttl", turn)
+  return type(left) == "number" and left <= 9950
+end
 local function note(head)
   forget()
   local noted = redis.pcall("zadd", turn, 0, head)
@@ -160,10 +165,13 @@ local function tell()
   for _ = 1, 100 do
     local head = redis.pcall("zrange", queue, 0, 0)[1]
     if not head then return false end
-    local heard = redis.pcall("publish", "fastredlock:waiter:" .. head, key)
+    local heard = 0
+    if not is_late(head) then
+      heard = redis.pcall("publish", "fastredlock:waiter:" .. head, key)
+    end
     if type(heard) ~= "number" then return false end
     if heard > 0 then
-      note(head)
+      if told() ~= head then note(head) end
       return true
     end
     redis.pcall("zrem", queue, head)
@@ -173,22 +181,28 @@ end
 
 _OF_ONE_KEY = b"local key = KEYS[1]\n" + _TELL
 
-# The release, at the gate: 2 where somebody was told. A key that has expired is free,
-# so the next is told then, too. Mostly nobody waits: what tells is made only then.
+# The release, at the gate: 1 deleted, 0 not; 2 and 3 the same, and somebody was told.
+# A key that has expired is free, so the next is told then, too. ARGV[2], of a lease's
+# own release, not of a roll-back: also where another key stands; it may have been left
+# at the gate alone, while a quorum knew of this lock. Mostly nobody waits: what tells
+# is made only then.
 RELEASE_AND_TELL = (
     b"""\
 local key = KEYS[1]
-local held = redis.call("get", key)
-if held and ARGV[1] ~= held then return 0 end
-local deleted = held and redis.call("del", key) or 0
+local held, deleted = redis.call("get", key), 0
+if held == ARGV[1] then
+  deleted = redis.call("del", key)
+elseif held and not ARGV[2] then
+  return 0
+end
 if redis.pcall("exists", "fastredlock:queue:" .. key) == 0 then return deleted end
 """
     + _TELL
     + b"""\
-if tell() and deleted == 1 then return 2 end
+if tell() then return 3 - deleted end
 return deleted"""
 )
-RELEASE_AND_TELL_SHA1 = b"99f8dbad9b3eb06e586f744274a720d3969b3cd1"
+RELEASE_AND_TELL_SHA1 = b"5f7deadb55e33e01ee39f07f8615e69869f1a428"
 
 # The release of several keys. Never stops half-way: it deletes our keys, also where
 # others fail. Each may have a queue here, or elsewhere.
@@ -217,10 +231,11 @@ for _, key in ipairs(free) do
 end
 return answer"""
 )
-RELEASE_ALL_SHA1 = b"f117705239e3be3314e2499dcad4251b58f88bba"
+RELEASE_ALL_SHA1 = b"4c97b8fff733cee56c22517ebfea508b2f9d34a1"
 
 # Enter the queue, or say that one is still in it; nothing is locked. PUBLISH is tried
-# first: a user who may not, cannot tell others either, and is to know. ARGV: process;
+# first: a user who may not, cannot tell others either, and is to know. So is PEXPIRE,
+# or the refusal would leave a queue that never expires. ARGV: process;
 # for how long (us) its first caller has waited; "1" where that is another than before.
 # Returns {1: it is your turn, 2: another's, that was told, 0: else; ttl left (ms) or
 # -2; place from 0; how many wait}. Where the lock is free, the first has its turn; it
@@ -232,19 +247,21 @@ local time = redis.call("time")
 local ticket = string.format("%.0f", time[1] * 1000000 + time[2] - ARGV[2])
 if ARGV[3] == "1" then
   redis.call("publish", "fastredlock:waiter:", "")
+  redis.call("pexpire", queue, 60000)
   redis.call("zadd", queue, ticket, ARGV[1])
 else
   redis.call("zadd", queue, "nx", ticket, ARGV[1])
 end
 redis.call("pexpire", queue, 60000)
+if told() == ARGV[1] then forget() end
 local left, whose = redis.call("pttl", key), 0
 if left == -2 then
   local head = redis.call("zrange", queue, 0, 0)[1]
-  if head ~= ARGV[1] and told() == head then
-    if redis.pcall("pttl", turn) > 9950 then whose = 2 else
-      redis.call("zrem", queue, head)
-      head = redis.call("zrange", queue, 0, 0)[1]
-    end
+  if is_late(head) then
+    redis.call("zrem", queue, head)
+    head = redis.call("zrange", queue, 0, 0)[1]
+  elseif told() == head then
+    whose = 2
   end
   if head == ARGV[1] then
     note(head)
@@ -256,7 +273,7 @@ end
 local place = redis.call("zrank", queue, ARGV[1]) or 0
 return {whose, left, place, redis.call("zcard", queue)}"""
 )
-ASK_TURN_SHA1 = b"01e9f3457ce1bce41b3efa16791841c5e5ed7594"
+ASK_TURN_SHA1 = b"94eff834937feac715ed941f980a566276a3ddc7"
 
 # SET NX PX, at the gate, by a process whose turn it is. ARGV: token; ttl (ms), "0" of
 # no expiry; process; for how long (us) its caller has waited, and its next caller, or
@@ -271,7 +288,8 @@ local head = redis.pcall("zrange", queue, 0, 0, "withscores")
 if head[1] and head[1] ~= ARGV[3] then
   local ticket = redis.pcall("zscore", queue, ARGV[3]) or now - ARGV[4]
   if tonumber(head[2]) < tonumber(ticket) then
-    if redis.call("exists", key) == 0 then tell() end
+    if told() == ARGV[3] then forget() end
+    if redis.call("pttl", key) == -2 then tell() end
     return 2
   end
 end
@@ -281,7 +299,10 @@ if ARGV[2] == "0" then
 else
   is_set = redis.call("set", key, ARGV[1], "nx", "px", ARGV[2])
 end
-if not is_set then return 0 end
+if not is_set then
+  if told() == ARGV[3] then forget() end
+  return 0
+end
 forget()
 if ARGV[5] == "-1" then
   redis.pcall("zrem", queue, ARGV[3])
@@ -292,7 +313,7 @@ redis.pcall("pexpire", queue, 60000)
 if redis.pcall("zrange", queue, 0, 0)[1] == ARGV[3] then return 3 end
 return 1"""
 )
-TAKE_TURN_SHA1 = b"02dc8941df44cec6f4bfb1b6feb8636919d3983c"
+TAKE_TURN_SHA1 = b"fff06df1c09082ff53645a7e4a07794d4298dbb8"
 
 # Leave the queue. A turn that was not used goes to the next. ARGV: process.
 LEAVE_QUEUE = (
@@ -301,8 +322,8 @@ LEAVE_QUEUE = (
 redis.pcall("zrem", queue, ARGV[1])
 if told() == ARGV[1] then
   forget()
-  if redis.call("exists", key) == 0 then tell() end
+  tell()
 end
 return 1"""
 )
-LEAVE_QUEUE_SHA1 = b"7d3b61615abc4fee6ba61870d05eba09da071489"
+LEAVE_QUEUE_SHA1 = b"9316f2a7c24cc32fa48877476ae1873230c8c624"

@@ -35,7 +35,7 @@ class Stats(
     connects: int  # connections that became ready
     losses: int  # connections that failed or were lost
     releases_dropped: int  # for silent masters, beyond 65,536 each: left to their ttl
-    waits: int  # callers that joined a queue, once for each time
+    waits: int  # callers that waited in a queue, each call once
     turns_told: int  # that a master told: it is this process's turn
     turns_missed: int  # ...when nobody waited here any more
     handed_over: int  # locks that went from one caller of this process to the next

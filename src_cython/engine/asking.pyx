@@ -31,6 +31,7 @@ cdef int engine_ask(Engine self, WaitQueue queue, int64_t now_ns) except -1:
     cdef Turn turn
     cdef int gate = engine_gate(self, queue.resource, now_ns)
     cdef bint is_new = queue.noted is not head or queue.gate != gate
+    engine_open_due(self, False, now_ns)      # who waits for long has no other call
     if gate < 0:
         return engine_stop_waiting(self, queue, now_ns)
     turn = turn_new((<Turn>head.turn).since_ns, False)

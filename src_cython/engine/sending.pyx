@@ -90,7 +90,7 @@ cdef int engine_queue_on(
 ) except -1:
     cdef Master master
     cdef bint has_gate = buffer_length(at_gate) > 0
-    cdef InFlightEntry entry = in_flight_entry(NEVER_NS, False)
+    cdef InFlightEntry entry = in_flight_entry(NEVER_NS, False), by_hash
     entry.is_by_source = by_source
     for master in self.masters:
         if not (masters >> master.index) & 1:
@@ -106,12 +106,12 @@ cdef int engine_queue_on(
                 engine_withhold(master, round, now_ns)
                 continue
             entry.is_at_gate = has_gate and master.index == round.gate
-            if entry.is_at_gate:
+            if by_source and not master.may_eval:
+                by_hash = in_flight_entry(NEVER_NS, False)
+                by_hash.is_at_gate = entry.is_at_gate
+                master_send_again(master, round, by_hash, now_ns)
+            elif entry.is_at_gate:
                 master_send(master, round, at_gate, entry, now_ns)
-            elif by_source and not master.may_eval:
-                master_send_again(
-                    master, round, in_flight_entry(NEVER_NS, False), now_ns
-                )
             else:
                 master_send(master, round, command, entry, now_ns)
             if (
@@ -169,6 +169,7 @@ cdef int engine_roll_back(Engine self, Round round, int64_t now_ns) except -1:
     round.is_rolled_back = True
     self.counters.rolled_back += 1
     release = self.new_release(round, round.terms)
+    release.is_rolled_back = True
     if not round.keeps_turn:      # else nobody is told: its caller tries again
         engine_set_gate(self, release, now_ns)
     if release.token_uses is not None:

@@ -11,7 +11,8 @@
 #
 # Nothing here decides who holds the lock: the round does, by a quorum.
 #
-# From below: engine_leave_if_empty, engine_forget_queue, engine_set_due (waiting).
+# From below: engine_leave_if_empty, engine_forget_queue, engine_set_due (waiting),
+# engine_submit (admission).
 
 from libc.stdint cimport int64_t
 
@@ -30,10 +31,7 @@ cdef int engine_open_waiting(
     next = wait_queue_head(queue)
     turn.is_open = True
     turn.next_number = 0 if next is None else (<Turn>next.turn).number
-    if turn.until_ns != NEVER_NS:
-        round.left_ns = max(
-            turn.until_ns - now_ns, round.terms.last_round_ns(self.round_trip_ns)
-        )
+    turn_spend(turn, round, self.round_trip_ns, now_ns)
     if gate >= 0:
         turn_set_arguments(turn, round, next, self.queues.waiter, now_ns)
         round.gate = gate
@@ -44,7 +42,7 @@ cdef int engine_open_waiting(
     if queue.opened is None:
         queue.opened = round
     engine_set_due(self, queue, now_ns + ASK_AGAIN_NS)
-    return engine_start(self, round, now_ns)
+    return engine_submit(self, round, now_ns)
 
 
 cdef int engine_on_turn_closed(Engine self, Round round, int64_t now_ns) except -1:
@@ -57,7 +55,8 @@ cdef int engine_on_turn_closed(Engine self, Round round, int64_t now_ns) except 
     if queue.opened is round:
         queue.opened = None
     if round.verdict_code == VERDICT_WON:
-        queue.is_entered = queue.noted is not None
+        # Its script has put the next in our place; by now that one may have left.
+        queue.is_entered = turn.next_number != 0
         if turn.gate_said == GATE_TAKEN:      # by a quorum without it: we stand there
             queue.is_entered = True
             queue.noted = None

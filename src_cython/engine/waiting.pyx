@@ -4,7 +4,9 @@
 # time, and the first of all tries on all masters then, and when the key should have
 # expired: so releases by other clients, lost messages, and dead gates are found. A
 # process that is told and does not answer is dropped from the queue by the next that
-# asks (the scripts: _options/scripts).
+# asks or releases (the scripts: _options/scripts).
+#
+# From below: engine_submit (admission).
 
 from libc.stdint cimport int64_t
 
@@ -27,9 +29,8 @@ cdef int engine_wait(Engine self, Round round, int64_t now_ns) except -1:
     turn.queue = queue
     turn.number = wait_queues_number(self.queues)
     wait_queue_add(queue, round)
-    self.counters.waits += 1
-    if round.left_ns >= 0:
-        turn.until_ns = now_ns + round.left_ns
+    self.counters.waits += not turn.has_waited
+    if turn.until_ns != NEVER_NS:
         engine_add_due(self, turn.until_ns, round)
     if turn.is_kept:
         queue.noted = round
@@ -72,22 +73,27 @@ cdef int engine_leave_if_empty(Engine self, WaitQueue queue, int64_t now_ns) exc
 
 
 cdef int engine_forget_queue(Engine self, WaitQueue queue) except -1:
+    # A round that is undone late may name a queue that was forgotten before; by now
+    # there may be another one of this resource, with others in it.
     if wait_queue_is_over(queue):
-        self.queues.by_resource.pop(queue.resource, None)
         queue.due_ns = NEVER_NS
+        if self.queues.by_resource.get(queue.resource) is queue:
+            del self.queues.by_resource[queue.resource]
     return 0
 
 
 cdef int engine_stop_waiting(Engine self, WaitQueue queue, int64_t now_ns) except -1:
-    # There is no queue: all try once, and poll.
+    # There is no queue: all try once, and poll. Where the connections are gone, too,
+    # they wait for the next ones first, as other rounds do.
     cdef Round round
     cdef list rounds = queue.rounds
     queue.rounds = []
     queue.noted = None
     queue.is_entered = queue.is_first = False
     for round in rounds:
+        turn_spend(<Turn>round.turn, round, self.round_trip_ns, now_ns)
         round.turn = None
-        engine_start(self, round, now_ns)
+        engine_submit(self, round, now_ns)
     return engine_forget_queue(self, queue)
 
 

@@ -125,7 +125,7 @@ cdef int master_on_connected(Master self, int64_t now_ns) except -1:
     self.gets = reader.gets
     self.unparsed = 0
     self.is_between_replies = False
-    self.scan = SCAN_LINE_START
+    self.scan.where = SCAN_LINE_START
     self.is_proven = False
     self.handshake = Handshake(
         encoded(self.settings.username), encoded(self.settings.password),

@@ -10,7 +10,7 @@ from libc.string cimport memchr, memset
 from hiredis import ProtocolError, PushNotification
 
 cdef enum:
-    UNPARSED_LIMIT = 1048576           # bytes; our longest reply (INFO) has some 10 KiB
+    UNPARSED_LIMIT = 1114112           # bytes; a push has a resource, up to 1 MiB
 
 
 cdef int master_send(

@@ -79,7 +79,7 @@ cdef class Master:
     cdef int64_t connect_timeout_ns
     cdef bint is_between_replies     # the next byte begins one
     cdef size_t unparsed             # bytes fed since the last whole reply
-    cdef int scan                    # of reply_is_giant
+    cdef ReplyScan scan              # of reply_is_giant
     cdef uint64_t jitter
     cdef readonly int64_t late_us    # the last reply that missed its round's deadline
 

@@ -10,7 +10,7 @@
 #   REPLY_OF_TAKE_TURN  1, 3      GRANTED
 #   REPLY_OF_TAKE_TURN  0, 2      TAKEN      2: somebody waits longer
 #   REPLY_OF_TELL       1, 2      GRANTED    2: and another process was told
-#   REPLY_OF_TELL       0         TAKEN
+#   REPLY_OF_TELL       0, 3      TAKEN      3: and another process was told
 #   REPLY_OF_ASK_TURN   [4 ints]  GRANTED
 #   any              error        FAILED     NOSCRIPT is repeated first, by the master
 #   any              else         FAILED     and nothing is known of its effect
@@ -31,32 +31,56 @@ cdef enum:
     LONGEST_COUNT = 6            # digits of an array's or map's length
     SCAN_LINE_START = 100
     SCAN_ELSEWHERE = 101
+    SCAN_LENGTH = 102            # in the length of a bulk string, `bulk` so far
+    SCAN_BULK = 103              # in one, `bulk` bytes of it are to come
+    LONGEST_BULK = 1 << 24       # a longer one is not skipped
 
 
-cdef bint reply_is_giant(int *scan, const char *data, size_t size) noexcept:
+cdef struct ReplyScan:
+    int where
+    size_t bulk
+
+
+cdef bint reply_is_giant(ReplyScan *scan, const char *data, size_t size) noexcept:
     # Whether an array or a map of a million elements is announced: no reply to our
     # commands is one. hiredis makes the whole list at once: of 10^9 elements it has
-    # 8 GB, which takes seconds to give back. (Within a bulk string it would be a false
-    # alarm: no token has a line that begins so.)
+    # 8 GB, which takes seconds to give back. Bulk strings are skipped: a push has the
+    # name of a resource, and in it may stand what seems a header.
     cdef const char *at = data
     cdef const char *end = data + size
-    cdef int where = scan[0]
+    cdef int where = scan.where
     while at < end:
+        if where == SCAN_BULK:
+            size = min(scan.bulk, <size_t>(end - at))
+            scan.bulk -= size
+            at += size
+            if scan.bulk == 0:
+                where = SCAN_LINE_START
+            continue
         if where == SCAN_ELSEWHERE:
             at = <const char *>memchr(at, c'\n', end - at)
             if at == NULL:
                 break
             where = SCAN_LINE_START
         elif at[0] == c'\n':
-            where = SCAN_LINE_START
+            scan.bulk += 2      # the line end behind it
+            where = SCAN_BULK if where == SCAN_LENGTH else SCAN_LINE_START
         elif where == SCAN_LINE_START:
             where = 0 if at[0] in b"*%~>|" else SCAN_ELSEWHERE
+            if at[0] == c'$':
+                where = SCAN_LENGTH
+                scan.bulk = 0
+        elif where == SCAN_LENGTH:
+            if c'0' <= at[0] <= c'9' and scan.bulk < LONGEST_BULK:
+                scan.bulk = 10 * scan.bulk + (at[0] - c'0')
+            elif at[0] != c'\r':      # $-1 is none
+                where = SCAN_ELSEWHERE
         elif c'0' <= at[0] <= c'9':
             where += 1
             if where > LONGEST_COUNT:
                 return True
         at += 1
-    scan[0] = where
+    scan.where = where
     return False
 
 
@@ -116,7 +140,7 @@ cdef int vote_of(int kind, object reply) noexcept:
         if type(reply) is int:
             if reply == 1 or reply == (3 if kind == REPLY_OF_TAKE_TURN else 2):
                 return VOTE_GRANTED
-            if reply == 0 or (reply == 2 and kind == REPLY_OF_TAKE_TURN):
+            if reply == 0 or reply == (2 if kind == REPLY_OF_TAKE_TURN else 3):
                 return VOTE_TAKEN
     elif kind == REPLY_OF_ASK_TURN:
         if type(reply) is list and [type(each) for each in reply] == 4 * [int]:

@@ -18,7 +18,7 @@ cdef enum:
     REPLY_OF_SCRIPT = 1      # 1: done; 0: refused, and nothing was changed
     REPLY_OF_INSPECT = 2     # [nil, ms, n]: the key is free; [token, ms, n]: held
     REPLY_OF_TAKE_TURN = 3   # 1, 3: done; 0, 2: refused, 2: another waits longer
-    REPLY_OF_TELL = 4        # 1, 2: done, 2: another was told; 0: refused
+    REPLY_OF_TELL = 4        # 1, 2: done; 0, 3: refused; 2, 3: another was told
     REPLY_OF_ASK_TURN = 5    # [1: our turn, 2: told another; ms, place, how many wait]
 
 cdef enum:

@@ -88,7 +88,7 @@ cdef class Round:
     cdef readonly bint is_withheld       # not sent: an earlier use is not settled
     cdef readonly bint may_settle        # by replies on connections that live
     cdef bint is_connecting              # sends nothing: waits for connections alone
-    cdef bint is_rolled_back
+    cdef bint is_rolled_back             # of a RELEASE: it undoes a round
     cdef bint needs_all                  # closed by all answers or by time alone
     cdef bint is_reentrant               # begun inside a step of the same thread
     cdef bint was_told                   # a RELEASE: the gate told another process
@@ -162,13 +162,17 @@ cdef class Round:
                 self.lease_state = state
             return self.lease_state
 
-    def wait_in_turn(self, int64_t since_ns, bint keeps_turn=False):
+    def wait_in_turn(
+        self, int64_t since_ns, bint keeps_turn=False, int64_t until_ns=-1,
+        bint has_waited=False,
+    ):
         """Wait in the queue of the resource before it is opened.
 
-        since_ns: when its caller began to wait. keeps_turn: its last round had its
-        turn, and lost it by a master that had not seen the release.
+        since_ns: when its caller began to wait; until_ns: when it is opened at the
+        latest, -1: no limit. keeps_turn: its last round had its turn, and lost it by a
+        master that had not seen the release. has_waited: in an earlier round.
         """
-        self.turn = turn_new(since_ns, keeps_turn)
+        self.turn = turn_new(since_ns, keeps_turn, until_ns, has_waited)
 
     @property
     def had_turn(self):

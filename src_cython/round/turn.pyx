@@ -40,14 +40,18 @@ cdef class Turn:
     cdef bint is_open            # its round is, or was
     cdef bint is_kept            # from the last round of its caller: no need to ask
     cdef bint is_probe           # opened because it was time, not because of a turn
+    cdef bint has_waited         # its caller has, in an earlier round: counted once
 
 
-cdef Turn turn_new(int64_t since_ns, bint is_kept):
+cdef Turn turn_new(
+    int64_t since_ns, bint is_kept, int64_t until_ns=-1, bint has_waited=False
+):
     self = Turn()
     self.since_ns = since_ns
-    self.until_ns = NEVER_NS
+    self.until_ns = NEVER_NS if until_ns < 0 else until_ns
     self.gate_said = GATE_SILENT
     self.is_kept = is_kept
+    self.has_waited = has_waited
     return self
 
 
@@ -56,6 +60,16 @@ cdef bint turn_is_kept(Turn self, Round round) noexcept:
     return round.verdict_code == VERDICT_TAKEN and (
         self.gate_said == GATE_SET or self.gate_said == GATE_SET_FIRST
     )
+
+
+cdef void turn_spend(
+    Turn self, Round round, int64_t round_trip_ns, int64_t now_ns
+) noexcept:
+    # The wait is part of the caller's time; the round keeps that of a last one.
+    if self.until_ns != NEVER_NS:
+        round.left_ns = max(
+            self.until_ns - now_ns, round.terms.last_round_ns(round_trip_ns)
+        )
 
 
 cdef bytes turn_waited_us(int64_t since_ns, int64_t now_ns):
@@ -80,7 +94,7 @@ cdef void round_on_gate_reply(Round self, int said) noexcept:
     # What the gate says beside its vote; it may come after the verdict.
     cdef Turn turn
     if self.operation_code == OPERATION_RELEASE:
-        self.was_told = said == 2
+        self.was_told = said >= 2
     elif self.turn is not None:
         turn = <Turn>self.turn
         turn.gate_said = said

@@ -263,6 +263,27 @@ def test_releaser_when_killed_half_way_then_the_waiter_has_it_soon(
         assert is_over(servers)
 
 
+@pytest.mark.slow
+def test_gate_when_a_key_was_left_there_alone_then_all_have_their_share(
+    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+) -> None:
+    """Seen: a release that found another's key told nobody, and its holder was next."""
+    servers[GATE].set(KEY, "left", px=60_000)
+    clients = [connected(make_locks(urls)) for _ in range(3)]
+    ends, grants = time.monotonic() + 2, [0] * 3
+    with Waiters() as waiters:
+
+        def work(i: int) -> None:
+            while time.monotonic() < ends:
+                assert waiters.take(f"{i}", clients[i], timeout=20, hold=0.004)
+                grants[i] += 1
+
+        for i in range(3):
+            waiters.start(lambda i=i: work(i))
+    assert min(grants) > 10, grants
+    assert min(grants) > 0.4 * max(grants), grants
+
+
 # --- the connections ------------------------------------------------------------------
 
 

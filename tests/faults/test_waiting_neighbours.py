@@ -209,6 +209,43 @@ def test_entry_when_it_listens_and_never_comes_then_costs_a_moment(
     assert is_over(servers)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("timeout", [0, 0.02])
+def test_entry_when_it_never_comes_and_others_try_all_the_time_then_it_is_dropped(
+    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis], timeout: float
+) -> None:
+    """Seen: each try told it anew, so that who waited behind it waited for ever."""
+    holder, hasty, locks = [connected(make_locks(urls)) for _ in range(3)]
+    gate = servers[gate_of(5)]
+    listener = gate.pubsub()
+    listener.subscribe("fastredlock:waiter:idler")
+    listener.get_message(timeout=5)
+    gate.zadd(queue_key(), {"idler": 1})
+    ended = threading.Event()
+
+    def try_again_and_again() -> None:
+        while not ended.is_set():
+            if lease := hasty.acquire(KEY, timeout=timeout):
+                time.sleep(0.004)
+                lease.release()
+            time.sleep(0.01)
+
+    with Waiters() as waiters:
+        lease = granted(holder.acquire(KEY, ttl=30))
+        waiters.come("waiter", locks)
+        waiters.start(try_again_and_again)
+        try:
+            time.sleep(0.1)
+            began = time.monotonic()
+            lease.release()
+            assert wait_until(lambda: "waiter" in waiters.at)
+        finally:
+            ended.set()
+    assert waiters.at["waiter"] - began < 6 * FALL_BACK
+    listener.close()
+    assert is_over(servers)
+
+
 # --- noise ----------------------------------------------------------------------------
 
 
@@ -278,6 +315,7 @@ def one_master() -> Iterator[LocalMasters]:
         ("+@all -subscribe", "~* &*", "+subscribe"),
         ("+@all -time", "~* &*", "+time"),
         ("+@all -zadd", "~* &*", "+@sortedset"),
+        ("+@all -pexpire", "~* &*", "+pexpire"),
         ("+@all", f"~{KEY} &*", "~fastredlock:*"),
         ("+@all", "~* resetchannels", "&fastredlock:*"),
         (PAIR, f"~{KEY}", "~fastredlock:*"),
@@ -297,6 +335,7 @@ def test_right_when_it_is_missing_then_callers_poll_and_one_warning_names_it(
     assert "cannot wait in turn" in text
     assert right in text
     assert server.exists(KEY) == 0
+    assert all(server.pttl(key) > 0 for key in server.keys("fastredlock:*"))
 
 
 def test_rights_that_the_warning_names_when_given_then_callers_queue(
@@ -313,6 +352,25 @@ def test_rights_that_the_warning_names_when_given_then_callers_queue(
     holder, locks = [connected(make_locks([url])) for _ in range(2)]
     assert is_prompt(lambda: told_in(holder, locks, server))
     assert told(caplog) == []
+
+
+def test_right_to_exists_when_it_is_missing_then_a_try_out_of_turn_is_no_error(
+    make_locks: MakeLocks, one_master: LocalMasters, raw: Raw
+) -> None:
+    """Seen: QuorumUnreachableError; ASK_TURN did without that right."""
+    server = raw(one_master.urls[0])
+    server.execute_command(
+        *["ACL", "SETUSER", "ann", "reset", "on", ">pw", "~*", "&*", "+@all", "-exists"]
+    )
+    url = one_master.urls[0].replace("//", "//ann:pw@")
+    holder, first, hasty = [connected(make_locks([url])) for _ in range(3)]
+    with Waiters() as waiters:
+        lease = granted(holder.acquire(KEY, ttl=30))
+        waiters.come("first", first)
+        assert hasty.acquire(KEY, timeout=0.1) is None
+        lease.release()
+    assert waiters.served == ["first"]
+    assert is_over([server])
 
 
 def told_in(holder: FastRedlock, locks: FastRedlock, server: redis.Redis) -> float:

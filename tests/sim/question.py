@@ -36,6 +36,8 @@ def vote_of(operation: int, reply: bytes) -> int:
     """Return which vote a reply is; an error is none for us."""
     if reply == TWO:  # the gate: another waits longer; or, of a release, it was told
         return GRANTED if operation == RELEASE else TAKEN
+    if reply == THREE and operation == RELEASE:  # it was told, and nothing deleted
+        return TAKEN
     return VOTE_OF.get(reply, FAILED)
 
 
@@ -51,6 +53,6 @@ def question_of(words: list[bytes]) -> Question | None:
         operation = SCRIPT_OF.get(words[1])
         if operation is not None:
             first = 3 + int(words[2])  # the first word behind the keys
-            ttl_ms = int(words[first + 1]) if len(words) > first + 1 else 0
-            return operation, words[first], ttl_ms
+            has_ttl = operation != RELEASE and len(words) > first + 1
+            return operation, words[first], int(words[first + 1]) if has_ttl else 0
     return None

@@ -146,21 +146,34 @@ class Queues:
             head = self._head(resource)
             if head is None:
                 return False
-            if self.publish(CHANNEL + head, resource) > 0:
-                self._set_turn(resource, head)
+            is_late = self._is_late(resource, head)
+            if not is_late and self.publish(CHANNEL + head, resource) > 0:
+                if self.told(resource) != head:
+                    self._set_turn(resource, head)
                 return True
             self._remove(resource, head)
         return False
 
-    def _release_and_tell(self, resource: bytes, token: bytes) -> bytes:
+    def _is_late(self, resource: bytes, head: bytes) -> bool:
+        if self.told(resource) != head:
+            return False
+        return self._turns[resource][1] - self._server.wall_ms() <= YOUNG_MS
+
+    def _forget_who_came(self, resource: bytes, process: bytes) -> None:
+        if self.told(resource) == process:
+            self._forget_turn(resource)
+
+    def _release_and_tell(
+        self, resource: bytes, token: bytes, of_lease: bytes = b""
+    ) -> bytes:
         is_free = self._server.token_at(resource) is None
         reply = self._server.release([resource], token)
-        if reply != ONE and not (reply == ZERO and is_free):
+        if reply != ONE and not (reply == ZERO and (is_free or of_lease)):
             return reply
         self._has_written = self._has_written or reply == ONE
         if self._head(resource) is None or not self._tell(resource):
             return reply
-        return TWO if reply == ONE else reply
+        return TWO if reply == ONE else THREE
 
     def release_all(self, keys: list[bytes], token: bytes) -> bytes:
         """Release several keys, and tell the first of each queue that is kept here."""
@@ -186,15 +199,15 @@ class Queues:
             queue[process] = self._now_us() - int(waited_us)
         self._tickets[resource] = queue
         self._until_ms[resource] = self._server.wall_ms() + QUEUE_MS
+        self._forget_who_came(resource, process)
         left_ms, whose = self._left_ms(resource), 0
         if left_ms == -2:
             head = self._head(resource)
-            if head != process and self.told(resource) == head:
-                if self._turns[resource][1] - self._server.wall_ms() > YOUNG_MS:
-                    whose = 2
-                elif head is not None:
-                    self._remove(resource, head)
-                    head = self._head(resource)
+            if head is not None and self._is_late(resource, head):
+                self._remove(resource, head)
+                head = self._head(resource)
+            elif self.told(resource) == head:
+                whose = 2
             if head == process:
                 self._set_turn(resource, process)
                 whose = 1
@@ -215,12 +228,14 @@ class Queues:
             queue = self._tickets[resource]
             ticket = queue.get(process, now_us - int(waited_us))
             if queue[head] < ticket:
+                self._forget_who_came(resource, process)
                 if server.token_at(resource) is None:
                     self._tell(resource)
                 return TWO
         if self._is_refused(needs_memory=True):
             return server.refuses
         if server.token_at(resource) is not None:
+            self._forget_who_came(resource, process)
             return ZERO
         until_ms = server.wall_ms() + int(ttl_ms) if int(ttl_ms) else NEVER_MS
         server.keys[resource] = (token, until_ms)
@@ -240,8 +255,7 @@ class Queues:
         self._remove(resource, process)
         if self.told(resource) == process:
             self._forget_turn(resource)
-            if self._server.token_at(resource) is None:
-                self._tell(resource)
+            self._tell(resource)
         return ONE
 
     # --- the commands in them ---------------------------------------------------------

@@ -182,7 +182,8 @@ def test_reply_that_is_not_in_the_table_is_a_failed_vote(
         (RELEASE, b":0\r\n", Vote.TAKEN),
         (RELEASE, b":1\r\n", Vote.GRANTED),
         (RELEASE, b":2\r\n", Vote.GRANTED),  # and somebody was told
-        (RELEASE, b":3\r\n", Vote.FAILED),
+        (RELEASE, b":3\r\n", Vote.TAKEN),  # and somebody was told
+        (RELEASE, b":4\r\n", Vote.FAILED),
     ],
 )
 def test_reply_of_a_gate_is_a_vote_by_its_own_table(

@@ -160,9 +160,12 @@ def test_asyncio_api_without_a_running_loop_is_a_clear_error() -> None:
         locks.acquire().send(None)
 
 
-@pytest.mark.parametrize("name", ["fastredlock:voter", b"fastredlock:quarantine"])
-def test_resource_that_the_restart_guard_keeps_is_refused(name: str | bytes) -> None:
-    """A client with max_ttl would overwrite the lock with its own marker."""
+@pytest.mark.parametrize(
+    "name", ["fastredlock:voter", b"fastredlock:quarantine", "fastredlock:probe"]
+)
+def test_resource_that_every_client_uses_is_refused(name: str | bytes) -> None:
+    """A client with max_ttl would overwrite the lock with its own marker; each
+    handshake tries to delete fastredlock:probe."""
     locks = FastRedlock(["redis://a"])
     for call in (
         lambda: locks.acquire(name),

@@ -1,0 +1,135 @@
+"""Those who wait for a lock, event by event: the orders that are rare on servers."""
+
+import pytest
+
+from fastredlock import Retry
+from fastredlock._core import Verdict
+from fastredlock._locking.attempt import attempts
+from fastredlock._options import scripts
+from tests.support.by_hand import TERMS, bulk
+from tests.support.gate_by_hand import KEY, MS, Gate
+
+
+def test_turn_when_an_older_waiter_is_undone_then_is_not_lost() -> None:
+    """Seen: lock() that had timed out took the queue of those who came meanwhile."""
+    gate = Gate()
+    old = gate.wait(10 * MS)
+    gate.pass_time(10 * MS)  # its last try
+    gate.say(b":0\r\n")
+    assert old.verdict is Verdict.TAKEN
+    assert scripts.LEAVE_QUEUE in gate.hear()
+    gate.say(b":1\r\n")
+    new = gate.wait()
+    gate.withdraw(old)  # what lock() does before it raises
+    gate.tell()
+    assert new.is_opened
+    assert gate.engine.counters.turns_missed == 0
+
+
+def test_next_waiter_when_it_gives_up_beside_an_open_turn_then_its_entry_goes() -> None:
+    """Seen: the gate had its entry for a minute, and told nobody else meanwhile."""
+    gate = Gate()
+    first, second = gate.wait(), gate.wait()
+    gate.tell()
+    assert first.is_opened
+    gate.withdraw(second)
+    gate.hear()
+    gate.say(b":3\r\n")  # set, and the second stands in the queue
+    assert first.is_won
+    assert scripts.LEAVE_QUEUE in gate.hear()
+
+
+def test_waiter_when_its_time_is_short_then_tries_at_the_end_of_it() -> None:
+    """Seen: timeout=0.005 waited for 51 ms, and with slow masters for far longer."""
+    gate = Gate()
+    driven = attempts(
+        gate.engine, "key", KEY, TERMS, lambda: b"token", Retry(), 5 * MS, gate.now_ns
+    )
+    first = gate.submit(next(driven))
+    gate.now_ns += MS
+    gate.say(b"$-1\r\n")
+    assert first.verdict is Verdict.TAKEN
+    second = gate.submit(next(driven))
+    gate.pass_time(4 * MS - 1)
+    assert not second.is_opened
+    gate.pass_time(1)
+    assert second.is_opened
+
+
+def test_caller_when_it_tries_again_and_again_then_counts_as_one_that_waits() -> None:
+    """Seen: stats().waits grew by four per second for one caller."""
+    gate = Gate()
+    driven = attempts(
+        gate.engine, "key", KEY, TERMS, lambda: b"token", Retry(), None, gate.now_ns
+    )
+    gate.submit(next(driven))
+    gate.say(b"$-1\r\n")
+    for _ in range(3):
+        round = gate.submit(next(driven))
+        gate.pass_time(250 * MS)
+        assert round.is_opened
+        gate.say(b":0\r\n")
+    assert gate.engine.counters.waits == 1
+
+
+def test_connections_when_lost_during_the_wait_then_are_opened_again() -> None:
+    """Seen: QuorumUnreachableError with all masters up, where it is tried once."""
+    gate = Gate()
+    round = gate.wait()
+    gate.cut()
+    gate.pass_time(250 * MS)
+    assert round.verdict is Verdict.OPEN
+    gate.connect()
+    assert b"SET" in gate.hear()
+    gate.say(b"+OK\r\n")
+    assert round.is_won
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        b"*1000000000",  # what stands behind its length begins a line
+        b"a\n*1000000000",
+        b"\r\n>9999999\r\n",
+        b"$1000000000\r\n%1000000000\r\n",
+        b"\n" * 30,
+        b"k" * 1_048_576,
+    ],
+    ids=lambda key: repr(key[:12]),
+)
+@pytest.mark.parametrize("size", [1, 7, 1 << 30])
+def test_turn_when_its_resource_reads_as_a_header_then_the_connection_lives(
+    key: bytes, size: int
+) -> None:
+    """Seen: "announces a million elements", at each turn; of 1 MiB: too long."""
+    if len(key) > 1000 and size == 1:
+        size = 100_000
+    gate = Gate()
+    round = gate.wait(key=key)
+    push = b">3\r\n" + bulk(b"message") + bulk(b"channel") + bulk(key)
+    for at in range(0, len(push), size):
+        gate.say(push[at : at + size])
+        assert gate.engine.states[0][1] == ""
+    assert round.is_opened
+
+
+def test_giant_when_it_stands_behind_a_bulk_string_then_is_found() -> None:
+    gate = Gate()
+    gate.wait()
+    gate.hear()
+    gate.say(b">3\r\n" + bulk(b"message") + bulk(b"") + b"*1000000")
+    assert "announces a million elements" in gate.engine.states[0][1]
+
+
+def test_turn_when_undone_and_eval_is_forbidden_then_the_gate_is_asked_by_hash() -> (
+    None
+):
+    """Seen: NOPERM, a lost connection, and "its user may not release locks"."""
+    gate = Gate(b"-NOPERM no permissions to run the 'eval' command\r\n")
+    round = gate.wait()
+    gate.tell()
+    gate.hear()
+    gate.withdraw(round)
+    said = gate.hear()
+    assert scripts.RELEASE_AND_TELL_SHA1 in said
+    assert b"EVAL\r\n" not in said
