@@ -43,7 +43,7 @@ cdef int engine_ask(Engine self, WaitQueue queue, int64_t now_ns) except -1:
     ask = engine_question(self, OPERATION_ASK_TURN, queue.resource, turn, head.terms)
     queue.noted = head
     engine_set_queue_gate(self, queue, gate, now_ns)
-    queue.is_entered = True
+    queue.is_entered = queue.is_unanswered = True
     if is_new:
         queue.is_first = False
     engine_set_due(self, queue, now_ns + ASK_AGAIN_NS)
@@ -71,6 +71,7 @@ cdef int engine_on_asked(Engine self, Round ask, int64_t now_ns) except -1:
         if ask.cells[ask.gate].vote == VOTE_FAILED and ask.cells[ask.gate].answered_us:
             engine_on_queue_refused(self, queue, ask, now_ns)
         return 0
+    queue.is_unanswered = False
     if queue.opened is not None or not wait_queue_is_noted(queue) or (
         wait_queue_noted_number(queue) != turn.next_number
     ):

@@ -144,9 +144,13 @@ cdef int engine_on_queue_due(Engine self, WaitQueue queue, int64_t now_ns) excep
         return engine_set_due(self, queue, now_ns + ASK_AGAIN_NS)
     if not queue.rounds:
         return engine_leave_if_empty(self, queue, now_ns)
-    if not (queue.is_first and wait_queue_is_noted(queue)):
+    if not (
+        wait_queue_is_noted(queue) and (queue.is_first or queue.is_unanswered)
+    ):
         return engine_ask(self, queue, now_ns)
     # The first of all asks every master, as if it had its turn: the key may stand at
-    # the gate alone (a releaser that died half-way), or has expired just now.
+    # the gate alone (a releaser that died half-way), or has expired just now. So does
+    # the first in here where the gate is silent: it may be long until that counts as
+    # lost, and a quorum does without it.
     (<Turn>queue.noted.turn).is_probe = True
     return engine_open_waiting(self, queue, queue.noted, now_ns)

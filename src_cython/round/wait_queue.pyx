@@ -26,6 +26,7 @@ cdef class WaitQueue:
     cdef int gate                # the master asked last; -1: none
     cdef bint is_first
     cdef bint is_entered         # the gate may have our entry
+    cdef bint is_unanswered      # the gate owes an answer
     cdef int64_t due_ns          # when the gate is asked again; NEVER_NS: not known
 
 

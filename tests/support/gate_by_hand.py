@@ -87,7 +87,9 @@ class Gate:
         """Tell the engine that it is its turn."""
         self.say(b">3\r\n" + bulk(b"message") + bulk(b"channel") + bulk(key))
 
-    def wait(self, for_ns: int = -1, key: bytes = KEY) -> Round:
+    def wait(
+        self, for_ns: int = -1, key: bytes = KEY, is_answered: bool = True
+    ) -> Round:
         """Start a caller that waits, for so long; answer its question: it is held."""
         self._numbers += 1
         token = b"token-%d" % self._numbers
@@ -95,7 +97,10 @@ class Gate:
         until_ns = -1 if for_ns < 0 else self.now_ns + for_ns
         round.wait_in_turn(self.now_ns, until_ns=until_ns)
         round.left_ns = for_ns
-        return self.submit(round)
+        by_hand_submit(self.engine, round, self.now_ns)
+        if is_answered:
+            self.answer_questions()
+        return round
 
     def submit(self, step: Round | float) -> Round:
         """Run a round of an attempt; answer its question, if it asks one."""

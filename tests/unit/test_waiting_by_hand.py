@@ -72,6 +72,16 @@ def test_caller_when_it_tries_again_and_again_then_counts_as_one_that_waits() ->
     assert gate.engine.counters.waits == 1
 
 
+def test_waiter_when_its_gate_is_silent_then_tries_on_all_masters() -> None:
+    """Seen: all who waited stood still for 1 s and more, though a quorum was well."""
+    gate = Gate()
+    round = gate.wait(is_answered=False)
+    gate.pass_time(250 * MS - 1)
+    assert not round.is_opened
+    gate.pass_time(1)
+    assert round.is_opened
+
+
 def test_connections_when_lost_during_the_wait_then_are_opened_again() -> None:
     """Seen: QuorumUnreachableError with all masters up, where it is tried once."""
     gate = Gate()
