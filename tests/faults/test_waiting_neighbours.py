@@ -151,15 +151,15 @@ def test_queue_when_its_server_takes_no_writes_then_callers_poll_and_no_use_is_b
     make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis],
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
-    """Seen: "is there another use of its key" where the server was out of memory."""
+    """Seen: "is there another use of its key" where a server took no writes."""
     gate = servers[gate_of(5)]
     holder, locks = [connected(make_locks(urls)) for _ in range(2)]
     lease = granted(holder.acquire(KEY, ttl=30))
-    gate.config_set("maxmemory", 1)
+    gate.config_set("min-replicas-to-write", 1)
     try:
         assert locks.acquire(KEY, timeout=0.3) is None
     finally:
-        gate.config_set("maxmemory", 0)
+        gate.config_set("min-replicas-to-write", 0)
     (text,) = told(caplog)
     assert "callers cannot wait in turn for a resource here (" in text
     assert text.endswith(", and poll instead")
