@@ -184,8 +184,9 @@ _OF_ONE_KEY = b"local key = KEYS[1]\n" + _TELL
 # The release, at the gate: 1 deleted, 0 not; 2 and 3 the same, and somebody was told.
 # A key that has expired is free, so the next is told then, too. ARGV[2], of a lease's
 # own release, not of a roll-back: also where another key stands; it may have been left
-# at the gate alone, while a quorum knew of this lock. Mostly nobody waits: what tells
-# is made only then.
+# at the gate alone, while a quorum knew of this lock. It names the process where nobody
+# waits in it, whose entry may be left as well. Mostly nobody waits: what tells is made
+# only then.
 RELEASE_AND_TELL = (
     b"""\
 local key = KEYS[1]
@@ -199,10 +200,11 @@ if redis.pcall("exists", "fastredlock:queue:" .. key) == 0 then return deleted e
 """
     + _TELL
     + b"""\
+if ARGV[2] then redis.pcall("zrem", queue, ARGV[2]) end
 if tell() then return 3 - deleted end
 return deleted"""
 )
-RELEASE_AND_TELL_SHA1 = b"5f7deadb55e33e01ee39f07f8615e69869f1a428"
+RELEASE_AND_TELL_SHA1 = b"bd1c0fac822a2ca5faae79020ed95c479fbff6ff"
 
 # The release of several keys. Never stops half-way: it deletes our keys, also where
 # others fail. Each may have a queue here, or elsewhere.
@@ -289,7 +291,8 @@ if head[1] and head[1] ~= ARGV[3] then
   local ticket = redis.pcall("zscore", queue, ARGV[3]) or now - ARGV[4]
   if tonumber(head[2]) < tonumber(ticket) then
     if told() == ARGV[3] then forget() end
-    if redis.call("pttl", key) == -2 then tell() end
+    if redis.call("pttl", key) ~= -2 then return 0 end
+    tell()
     return 2
   end
 end
@@ -313,7 +316,7 @@ redis.pcall("pexpire", queue, 60000)
 if redis.pcall("zrange", queue, 0, 0)[1] == ARGV[3] then return 3 end
 return 1"""
 )
-TAKE_TURN_SHA1 = b"fff06df1c09082ff53645a7e4a07794d4298dbb8"
+TAKE_TURN_SHA1 = b"401ea74bdd014bb76bf8956d076014325c4d1c4e"
 
 # Leave the queue. A turn that was not used goes to the next. ARGV: process.
 LEAVE_QUEUE = (

@@ -3,8 +3,8 @@
 # The engine moves no bytes and waits for nothing: it queues commands on connections and
 # entries in FIFOs. A driver does the rest.
 #
-# From below: engine_start_given (given_tokens), engine_set_gate (gate),
-# engine_is_handing_over, engine_hand_over (turns), engine_wait (waiting).
+# From below: engine_start_given (given_tokens), engine_set_gate, engine_tell_at_gate
+# (gate), engine_is_handing_over, engine_hand_over (turns), engine_wait (waiting).
 
 from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memset
@@ -23,7 +23,7 @@ cdef int engine_start(Engine self, Round round, int64_t now_ns) except -1:
     if round.operation_code == OPERATION_RELEASE:
         is_handing_over = engine_is_handing_over(self, round, now_ns)
         if not is_handing_over:
-            engine_set_gate(self, round, now_ns)
+            engine_tell_at_gate(self, round, now_ns)
     round.is_reentrant = self.leadership.depth > 1
     engine_set_order(self, round, now_ns)
     if self.token_uses is not None and round.operation_code <= OPERATION_RELEASE:
@@ -169,7 +169,6 @@ cdef int engine_roll_back(Engine self, Round round, int64_t now_ns) except -1:
     round.is_rolled_back = True
     self.counters.rolled_back += 1
     release = self.new_release(round, round.terms)
-    release.is_rolled_back = True
     if not round.keeps_turn:      # else nobody is told: its caller tries again
         engine_set_gate(self, release, now_ns)
     if release.token_uses is not None:

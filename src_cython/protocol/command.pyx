@@ -142,9 +142,6 @@ cdef int command_script(
     return 0
 
 
-cdef tuple OF_LEASE = (b"1",)      # of release_and_tell
-
-
 cdef int command_of_gate(
     Buffer *out, Round round, Scripts scripts, bint by_source
 ) noexcept:
@@ -152,7 +149,7 @@ cdef int command_of_gate(
     if round.operation_code == OPERATION_RELEASE:
         return command_script(
             out, scripts.release_and_tell, by_source, round.resource, None, round.token,
-            0, None if round.is_rolled_back else OF_LEASE,
+            0, round.lease_state,
         )
     return command_script(
         out, scripts.take_turn, by_source, round.resource, None, round.token, 0,

@@ -67,7 +67,8 @@ cdef class Round:
     cdef public int64_t left_ns          # of the caller's timeout; 0: a single try,
     #                                      which may take its time; < 0: no limit
     cdef public int attempt              # number within its acquire, from 1
-    cdef readonly object lease_state     # see keep_lease_state; of an EXTEND, its lease
+    cdef readonly object lease_state     # see keep_lease_state; of an EXTEND, its lease;
+    #                                      of a RELEASE, arguments of its script, or None
     cdef uint32_t extensions             # of this lease; of an EXTEND, its number
     cdef bint is_submitted               # given to the engine
     cdef readonly bint is_finished       # closed, and confirmed or rolled back
@@ -88,7 +89,7 @@ cdef class Round:
     cdef readonly bint is_withheld       # not sent: an earlier use is not settled
     cdef readonly bint may_settle        # by replies on connections that live
     cdef bint is_connecting              # sends nothing: waits for connections alone
-    cdef bint is_rolled_back             # of a RELEASE: it undoes a round
+    cdef bint is_rolled_back
     cdef bint needs_all                  # closed by all answers or by time alone
     cdef bint is_reentrant               # begun inside a step of the same thread
     cdef bint was_told                   # a RELEASE: the gate told another process

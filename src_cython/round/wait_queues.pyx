@@ -19,6 +19,7 @@ cdef class WaitQueues:
     """The queues of one process."""
 
     cdef bytes waiter            # the name of this process, at every gate
+    cdef tuple leaving           # the same, as the argument of a release
     cdef dict by_resource
     cdef list due                # (ns, number, a WaitQueue or a Round)
     cdef Py_ssize_t due_most     # from how many on they are looked at
@@ -30,6 +31,7 @@ cdef class WaitQueues:
 cdef WaitQueues wait_queues_new(bytes waiter):
     self = WaitQueues()
     self.waiter = waiter
+    self.leaving = (waiter,)
     self.by_resource = {}
     self.due = []
     self.due_most = DUE_AT_LEAST

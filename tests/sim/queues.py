@@ -164,14 +164,18 @@ class Queues:
             self._forget_turn(resource)
 
     def _release_and_tell(
-        self, resource: bytes, token: bytes, of_lease: bytes = b""
+        self, resource: bytes, token: bytes, process: bytes | None = None
     ) -> bytes:
         is_free = self._server.token_at(resource) is None
         reply = self._server.release([resource], token)
-        if reply != ONE and not (reply == ZERO and (is_free or of_lease)):
+        if reply != ONE and not (reply == ZERO and (is_free or process is not None)):
             return reply
         self._has_written = self._has_written or reply == ONE
-        if self._head(resource) is None or not self._tell(resource):
+        if self._head(resource) is None:
+            return reply
+        if process is not None:
+            self._remove(resource, process)
+        if not self._tell(resource):
             return reply
         return TWO if reply == ONE else THREE
 
@@ -229,8 +233,9 @@ class Queues:
             ticket = queue.get(process, now_us - int(waited_us))
             if queue[head] < ticket:
                 self._forget_who_came(resource, process)
-                if server.token_at(resource) is None:
-                    self._tell(resource)
+                if server.token_at(resource) is not None:
+                    return ZERO
+                self._tell(resource)
                 return TWO
         if self._is_refused(needs_memory=True):
             return server.refuses

@@ -123,6 +123,11 @@ class Gate:
         by_hand_pass_time(self.engine, self.now_ns)
         by_hand_finish(self.engine, self.now_ns)
 
+    def release(self, taken: Round) -> None:
+        """Give a lock back."""
+        release = self.engine.new_release(taken, TERMS)
+        by_hand_submit(self.engine, release, self.now_ns)
+
     def withdraw(self, round: Round) -> None:
         """Let the caller of a round give it up."""
         by_hand_withdraw(self.engine, round, self.now_ns)

@@ -82,6 +82,20 @@ def test_waiter_when_its_gate_is_silent_then_tries_on_all_masters() -> None:
     assert round.is_opened
 
 
+def test_release_when_nobody_waits_here_then_takes_the_entry_out() -> None:
+    """Seen: behind the entry of a process that is idle one waited for 20 s."""
+    gate = Gate()
+    taken = gate.wait()
+    gate.tell()
+    gate.say(b":1\r\n")
+    assert taken.is_won
+    gate.hear()
+    gate.release(taken)
+    said = gate.hear()
+    assert scripts.RELEASE_AND_TELL_SHA1 in said
+    assert said.endswith(bulk(b"0000000000000001"))  # the process
+
+
 def test_connections_when_lost_during_the_wait_then_are_opened_again() -> None:
     """Seen: QuorumUnreachableError with all masters up, where it is tried once."""
     gate = Gate()
