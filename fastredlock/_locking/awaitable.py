@@ -30,10 +30,10 @@ class Lease(BaseLease):
     async def extend(self, ttl: float | None = None) -> float:
         """Set the ttl (s, default: as before) anew and return the new validity (s).
 
-        Waits for one round. Raises LeaseLostError if a quorum does not have our key any
-        more (stop the work), or did not confirm in time (the error's `remaining`: for
-        how long the old validity still stands). Never re-creates a lost key. Cancelled,
-        it may have been extended or not: `remaining()` counts on the earlier end.
+        Waits for one round. Raises LeaseLostError if the lease is over (stop the work),
+        NotExtendedError if too few masters confirmed and it still stands (its
+        `remaining` says for how long). Never re-creates a lost key. Cancelled, it may
+        have been extended or not: `remaining()` counts on the earlier end.
         """
         here = self._driver.here()
         extension, under_way = object(), extensions_of(self).under_way

@@ -11,7 +11,7 @@ from enum import Enum
 
 from .._core import Verdict
 from .._reports.votes import MasterVote, Resource, votes_of
-from ..errors import LeaseLostError
+from ..errors import LeaseLostError, NotExtendedError
 from .validity import extensions_of
 
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
@@ -142,13 +142,14 @@ class BaseLease:
             extensions_of(self).validity_ns = [0]
             reason = "lost: expired or taken by another"
         elif verdict is Verdict.UNREACHABLE:
-            reason = (
-                "extension not confirmed by a quorum, "
-                f"valid for {self.remaining():.3f} s more"
-            )
+            left = self.remaining()
+            if left > 0.0 or self._is_adopted():
+                reason = "extension not confirmed by a quorum"
+                raise NotExtendedError(self.resource, reason, votes, left)
+            reason = "extension not confirmed by a quorum, and its validity is over"
         else:
             reason = "extended too late: its validity was over"
-        raise LeaseLostError(self.resource, reason, votes, self.remaining())
+        raise LeaseLostError(self.resource, reason, votes)
 
     # --- releasing --------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from fastredlock import AcquireError, FastRedlock, FastRedlockError, Lease
-from fastredlock.errors import InternalError, LeaseLostError
+from fastredlock.errors import InternalError, LeaseLostError, NotExtendedError
 
 from .clients import TTL
 from .habits import Habits, name_of
@@ -116,6 +116,6 @@ class Thread:
                 with self._report.timed("extend", CONNECTING):
                     lease.extend(TTL)
                 hold.renew()
-            except LeaseLostError:
+            except (LeaseLostError, NotExtendedError):
                 hold.shorten()
             time.sleep(work)

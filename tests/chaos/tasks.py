@@ -6,7 +6,7 @@ import asyncio
 
 from fastredlock import AcquireError, FastRedlockError
 from fastredlock.asyncio import FastRedlock, Lease
-from fastredlock.errors import InternalError, LeaseLostError
+from fastredlock.errors import InternalError, LeaseLostError, NotExtendedError
 
 from .blocking import CONNECTING
 from .clients import TTL
@@ -118,6 +118,6 @@ class Task:
                 with self._report.timed("extend", CONNECTING):
                     await lease.extend(TTL)
                 hold.renew()
-            except LeaseLostError:
+            except (LeaseLostError, NotExtendedError):
                 hold.shorten()
             await asyncio.sleep(work)

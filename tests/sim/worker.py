@@ -19,6 +19,7 @@ from fastredlock._options.keys import encode_resource, encode_resources
 from fastredlock.errors import (
     FastRedlockError,
     LeaseLostError,
+    NotExtendedError,
     QuorumUnreachableError,
     ValidityExhaustedError,
 )
@@ -278,9 +279,8 @@ class Worker:
             try:
                 yield from lease.extend(world.random.choice(habits.ttls_ms) / 1000)
             except LeaseLostError:
-                if not lease.is_valid:
-                    break
-            except Cancelled:
+                break
+            except (NotExtendedError, Cancelled):
                 pass
             finally:
                 self._cancel_in = -1

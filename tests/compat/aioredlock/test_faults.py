@@ -107,6 +107,19 @@ def test_extend_that_fails_does_not_delete_what_the_body_still_uses(
 
 
 @not_copied
+def test_lock_of_an_identifier_without_a_majority_is_a_runtime_error(
+    aioredlock: Face, masters: LocalMasters
+) -> None:
+    manager = aioredlock.manager(masters.urls[:3])
+    held = aioredlock.run(manager.lock(KEY, 60, "id"))
+    masters.stop(0)
+    masters.stop(1)
+    with pytest.raises(aioredlock.LockRuntimeError):
+        aioredlock.run(manager.lock(KEY, 60, "id"))
+    assert held.valid is True
+
+
+@not_copied
 def test_lock_that_is_lost_while_it_is_extended_is_logged_and_not_valid(
     aioredlock: Face,
     urls: list[str],
