@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from types import TracebackType
 
-from ._core import guard_close, now_ns
+from ._core import forget_extensions, guard_close, now_ns
 from ._locking.base import BaseLocks
-from ._locking.batch import AcquireEach, ReleaseEach
+from ._locking.batch import AcquireEach, ExtendEach, ReleaseEach
 from ._locking.blocking import Acquisition, AcquisitionOfAll, Lease, Lock
 from ._locking.driver import Driver
 from ._locking.lease import ReleaseStatus
@@ -124,6 +124,30 @@ class FastRedlock(BaseLocks):
         except BaseException:
             driver.abandon(releases.rest())
             raise
+
+    def extend_each(
+        self, leases: Iterable[Lease | None], ttl: float | None = None
+    ) -> list[float | None]:
+        """Extend each of the leases; return the validity (s) left, None where lost.
+
+        In the order given; each as by `Lease.extend` (by `ttl` s, default: its own, as
+        before), with one write per master for many. A lease that too few masters
+        extended and that still stands is not lost: it has the validity that is left of
+        its old one. None, as acquire_each returns it, stays None. Blocks for about a
+        round. If an exception leaves this call, each may have been extended or not:
+        `remaining()` counts on the earlier end.
+        """
+        driver = self._driver
+        extends = ExtendEach(driver, leases, ttl)
+        tables, extensions = extends.under_way, extends.extensions
+        try:
+            driver.run(extends.begin())
+            return extends.end()
+        except BaseException:
+            driver.abandon(extends.rest())
+            raise
+        finally:
+            forget_extensions(tables, extensions)
 
     def lock(
         self,

@@ -53,7 +53,7 @@ class Extensions:
         if terms.ttl_ms > self.longest_terms.ttl_ms:
             self.longest_terms = terms
         for old in tuple(self._unanswered):
-            if old.is_opened and not old.may_hold:
+            if not old.may_hold and (old.is_opened or old.is_finished):
                 self._unanswered.discard(old)
         self._unanswered.add(round)
         # In the table before it looks at the others: of two, one sees the other. The

@@ -8,6 +8,8 @@
 # `try` below, nor in the handling of an exception from it: attributes of slots are
 # read, and the core is called. threading.Lock is left in the same way.
 #
+# What a call has to take back in a `finally` is likewise one call into C.
+#
 # The way in needs less: a lock that `__enter__` has taken when an exception comes is
 # undone by its own `except`, and CPython handles no signal from its return to the body.
 #
@@ -109,6 +111,14 @@ def undo(self):
     """Roll back what an acquire's last round may have taken; nothing twice."""
     if self.round is not None:
         blocking_abandon(self._driver.engine, self.round)
+
+
+def forget_extensions(list tables not None, list extensions not None):
+    """Take each extension out of the table of its lease, if any: its call has ended."""
+    cdef Py_ssize_t i
+    for i in range(len(tables)):
+        if tables[i] is not None:
+            (<dict?>tables[i]).pop(extensions[i], None)
 
 
 cdef int lease_give_up(object lease) except -1:

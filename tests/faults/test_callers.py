@@ -55,7 +55,8 @@ class Injector:
         # In the clean-up itself no signal is looked at before its one call (ceval.c
         # looks at the start of a function, at a jump back and after a call).
         line = linecache.getline(name, frame.f_lineno or 0)
-        if event in ("call", "line", "opcode") and ".pop(extension" not in line:
+        is_clean_up = ".pop(extension" in line or "forget_extensions(" in line
+        if event in ("call", "line", "opcode") and not is_clean_up:
             self.left -= 1
             if self.left == 0:
                 code: Any = frame.f_code  # co_qualname: of Python 3.11
@@ -225,6 +226,22 @@ def test_extend_when_interrupted_at_any_opcode_then_the_next_one_extends(
     thread.start()
     thread.join(PATIENCE)
     assert extended[0] > 50
+
+
+@pytest.mark.slow
+def test_extend_each_when_interrupted_at_any_opcode_then_the_next_one_extends(
+    locks: FastRedlock,
+) -> None:
+    k, where = 1, "somewhere"
+    while where:
+        leases = [granted(locks.acquire(name, ttl=20)) for name in "ab"]
+        where = interrupted_at(k, lambda leases=leases: locks.extend_each(leases, 30))
+        assert all(lease.remaining() <= 30 for lease in leases)
+        lefts = locks.extend_each(leases, 60)
+        assert (where, min(left or 0 for left in lefts) > 50) == (where, True)
+        assert set(locks.release_each(leases)) == {ReleaseStatus.RELEASED}
+        k += 1
+    assert k > 50
 
 
 @pytest.mark.slow

@@ -654,6 +654,39 @@ for _, key in ipairs(KEYS) do redis""",
         ("tests/unit/test_engine_several_keys.py", "tests/sim"),
     ),
     Mutant(
+        "a lease that still stands is called lost",
+        (
+            Edit(
+                "fastredlock/_locking/lease.py",
+                "            if left > 0.0 or self._is_adopted():\n",
+                "            if False:\n",
+            ),
+        ),
+        ("tests/unit/test_lease_extend.py", "tests/behaviour/test_extend.py"),
+    ),
+    Mutant(
+        "extensions of many left out after one that was not confirmed",
+        (
+            Edit(
+                "src_cython/round/batch.pyx",
+                "        and self.failure.operation_code == OPERATION_ACQUIRE\n",
+                "        and self.failure.operation_code != OPERATION_RELEASE\n",
+            ),
+        ),
+        ("tests/unit/test_batch.py", "tests/behaviour/test_extend_each.py"),
+    ),
+    Mutant(
+        "interrupted extension of many bounds the later ones",
+        (
+            Edit(
+                "fastredlock/client.py",
+                "            forget_extensions(tables, extensions)\n",
+                "            pass\n",
+            ),
+        ),
+        ("tests/unit/test_extend_each.py", "tests/behaviour/test_extend_each.py"),
+    ),
+    Mutant(
         "restart guard ignored",
         (
             Edit(

@@ -188,6 +188,12 @@ class AwaitedLocks:
             bare = [getattr(lease, "_lease", lease) for lease in leases]
         return self._thread.run(self._locks.release_each(bare))
 
+    def extend_each(self, leases: Iterable[Any], ttl: float | None = None) -> Any:
+        bare: Any = getattr(leases, "_lease", leases)
+        if bare is leases and isinstance(leases, Iterable):
+            bare = [getattr(lease, "_lease", lease) for lease in leases]
+        return self._thread.run(self._locks.extend_each(bare, ttl))
+
     def adopt(self, *args: Any, **options: Any) -> AwaitedLease | None:
         return self._leased(self._locks.adopt(*args, **options))
 

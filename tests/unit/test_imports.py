@@ -50,7 +50,8 @@ ARROWS: dict[str, set[str]] = {
     "_locking.validity": {"_core"},
     "_locking.lease": {"_core", "_locking.validity", *BASE},
     "_locking.batch": {
-        *("_core", "_locking.attempt", "_locking.lease", "_options.keys", "errors"),
+        *("_core", "_locking.attempt", "_locking.lease", "_locking.validity"),
+        *("_options.keys", "errors"),
     },
     "_locking.blocking": {  # its exits are functions of the core
         *("_core", "_locking.acquisition", "_locking.lease", "_locking.validity"),
