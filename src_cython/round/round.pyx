@@ -83,6 +83,8 @@ cdef class Round:
     cdef uint8_t verdict_code
     cdef uint8_t master_count
     cdef uint8_t quorum
+    cdef uint8_t is_released             # an ACQUIRE: its release was made, so nothing
+    #                                      extends it any more
     cdef readonly uint32_t generation    # of the process that made it: not a child's
     cdef readonly bint is_opened
     cdef readonly bint is_withheld       # not sent: an earlier use is not settled
