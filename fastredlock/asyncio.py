@@ -6,7 +6,15 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from ._core import forget_extensions, now_ns
-from ._locking.awaitable import Acquisition, AcquisitionOfAll, Lease, Lock
+from ._locking.awaitable import (
+    Acquisition,
+    AcquisitionOfAll,
+    KeptAcquisition,
+    KeptAcquisitionOfAll,
+    KeptLock,
+    Lease,
+    Lock,
+)
 from ._locking.base import BaseLocks
 from ._locking.batch import AcquireEach, ExtendEach, ReleaseEach
 from ._locking.lease import ReleaseStatus
@@ -15,8 +23,12 @@ from ._options.keys import distinct
 from ._reports.votes import MasterVote, Resource, holders_of
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterable
+    from collections.abc import Callable, Coroutine, Iterable
     from typing import Any
+
+    from .errors import LeaseLostError
+
+    OnLost = Callable[[Lease, LeaseLostError], object]
 
 __all__ = ["FastRedlock", "Lease", "Lock"]
 
@@ -44,6 +56,8 @@ class FastRedlock(BaseLocks):
         *,
         ttl: float | None = None,
         timeout: float | None = None,
+        keep_alive: bool | float = False,
+        on_lost: OnLost | None = None,
     ) -> Coroutine[Any, Any, Lease | None]:
         """Take the resource; return a Lease, or None if others held it all that time.
 
@@ -51,9 +65,19 @@ class FastRedlock(BaseLocks):
         QuorumUnreachableError if too few masters could answer in several rounds in a
         row or when the timeout ends so, ValidityExhaustedError if a round used the
         validity up. Whatever leaves this call by exception, a cancellation too, is
-        rolled back first.
+        rolled back first. `keep_alive`: as of `Lease.keep_alive`, where the lease is
+        renewed from now on; `on_lost(lease, error)` is called once, by the loop, where
+        it is lost.
         """
-        return Acquisition(self._driver, resource).run(ttl, timeout)
+        acquisition: Acquisition
+        if keep_alive or on_lost is not None:
+            from ._locking.keep_alive import KeepAlive  # where something is kept
+
+            asked = KeepAlive(keep_alive, on_lost)
+            acquisition = KeptAcquisition(self._driver, resource, asked)
+        else:
+            acquisition = Acquisition(self._driver, resource)
+        return acquisition.run(ttl, timeout)
 
     def acquire_all(
         self,
@@ -61,6 +85,8 @@ class FastRedlock(BaseLocks):
         *,
         ttl: float | None = None,
         timeout: float | None = None,
+        keep_alive: bool | float = False,
+        on_lost: OnLost | None = None,
     ) -> Coroutine[Any, Any, Lease | None]:
         """Take all of the resources or none of them, in one round; return one Lease.
 
@@ -68,7 +94,15 @@ class FastRedlock(BaseLocks):
         callers that name the same resources in any order do not lock each other out.
         The lease's `resource` is the tuple of resources, each once.
         """
-        return AcquisitionOfAll(self._driver, distinct(resources)).run(ttl, timeout)
+        acquisition: Acquisition
+        if keep_alive or on_lost is not None:
+            from ._locking.keep_alive import KeepAlive  # where something is kept
+
+            asked = KeepAlive(keep_alive, on_lost)
+            acquisition = KeptAcquisitionOfAll(self._driver, distinct(resources), asked)
+        else:
+            acquisition = AcquisitionOfAll(self._driver, distinct(resources))
+        return acquisition.run(ttl, timeout)
 
     async def acquire_each(
         self, resources: Iterable[str | bytes], *, ttl: float | None = None
@@ -137,12 +171,20 @@ class FastRedlock(BaseLocks):
         *,
         ttl: float | None = None,
         timeout: float | None = None,
+        keep_alive: bool | float = False,
+        on_lost: OnLost | None = None,
     ) -> Lock:
         """Return a context manager for `async with`: it holds, or raises on entering.
 
         As `acquire`, with ResourceTakenError instead of None: the body never runs
-        without the lock.
+        without the lock. Where a lease that is kept is lost, the task that runs the
+        body is cancelled, and LeaseLostError leaves the block.
         """
+        if keep_alive or on_lost is not None:
+            from ._locking.keep_alive import KeepAlive  # where something is kept
+
+            asked = KeepAlive(keep_alive, on_lost)
+            return KeptLock(asked, self._driver, resource, ttl, timeout)
         return Lock(self._driver, resource, ttl, timeout)
 
     # --- other calls ------------------------------------------------------------------

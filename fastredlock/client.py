@@ -7,7 +7,15 @@ from types import TracebackType
 from ._core import forget_extensions, guard_close, now_ns
 from ._locking.base import BaseLocks
 from ._locking.batch import AcquireEach, ExtendEach, ReleaseEach
-from ._locking.blocking import Acquisition, AcquisitionOfAll, Lease, Lock
+from ._locking.blocking import (
+    Acquisition,
+    AcquisitionOfAll,
+    KeptAcquisition,
+    KeptAcquisitionOfAll,
+    KeptLock,
+    Lease,
+    Lock,
+)
 from ._locking.driver import Driver
 from ._locking.lease import ReleaseStatus
 from ._options.keys import distinct
@@ -15,7 +23,11 @@ from ._reports.votes import MasterVote, Resource, holders_of
 
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
+
+    from .errors import LeaseLostError
+
+    OnLost = Callable[[Lease, LeaseLostError], object]
 
 
 class FastRedlock(BaseLocks):
@@ -53,6 +65,8 @@ class FastRedlock(BaseLocks):
         *,
         ttl: float | None = None,
         timeout: float | None = None,
+        keep_alive: bool | float = False,
+        on_lost: OnLost | None = None,
     ) -> Lease | None:
         """Take the resource; return a Lease, or None if others held it all that time.
 
@@ -60,8 +74,17 @@ class FastRedlock(BaseLocks):
         QuorumUnreachableError if too few masters could answer in several rounds in a
         row or when the timeout ends so, ValidityExhaustedError if a round used the
         validity up. Whatever leaves this call by exception is rolled back first.
+        `keep_alive`: as of `Lease.keep_alive`, where the lease is renewed from now on;
+        `on_lost(lease, error)` is called once, by another thread, where it is lost.
         """
-        acquisition = Acquisition(self._driver, resource)
+        acquisition: Acquisition
+        if keep_alive or on_lost is not None:
+            from ._locking.keep_alive import KeepAlive  # where something is kept
+
+            asked = KeepAlive(keep_alive, on_lost)
+            acquisition = KeptAcquisition(self._driver, resource, asked)
+        else:
+            acquisition = Acquisition(self._driver, resource)
         try:
             return acquisition.run(ttl, timeout)
         except BaseException:
@@ -74,6 +97,8 @@ class FastRedlock(BaseLocks):
         *,
         ttl: float | None = None,
         timeout: float | None = None,
+        keep_alive: bool | float = False,
+        on_lost: OnLost | None = None,
     ) -> Lease | None:
         """Take all of the resources or none of them, in one round; return one Lease.
 
@@ -81,7 +106,14 @@ class FastRedlock(BaseLocks):
         callers that name the same resources in any order do not lock each other out.
         The lease's `resource` is the tuple of resources, each once.
         """
-        acquisition = AcquisitionOfAll(self._driver, distinct(resources))
+        acquisition: Acquisition
+        if keep_alive or on_lost is not None:
+            from ._locking.keep_alive import KeepAlive  # where something is kept
+
+            asked = KeepAlive(keep_alive, on_lost)
+            acquisition = KeptAcquisitionOfAll(self._driver, distinct(resources), asked)
+        else:
+            acquisition = AcquisitionOfAll(self._driver, distinct(resources))
         try:
             return acquisition.run(ttl, timeout)
         except BaseException:
@@ -155,12 +187,19 @@ class FastRedlock(BaseLocks):
         *,
         ttl: float | None = None,
         timeout: float | None = None,
+        keep_alive: bool | float = False,
+        on_lost: OnLost | None = None,
     ) -> Lock:
         """Return a context manager that holds the resource, or raises on entering.
 
         As `acquire`, with ResourceTakenError instead of None: the body never runs
         without the lock.
         """
+        if keep_alive or on_lost is not None:
+            from ._locking.keep_alive import KeepAlive  # where something is kept
+
+            asked = KeepAlive(keep_alive, on_lost)
+            return KeptLock(asked, self._driver, resource, ttl, timeout)
         return Lock(self._driver, resource, ttl, timeout)
 
     # --- other calls ------------------------------------------------------------------

@@ -7,12 +7,19 @@ from typing import TYPE_CHECKING
 
 from .._core import enter_async, guard_async_exit, leave_async
 from .._options.keys import encode_resources
+from ..errors import LeaseLostError
 from .acquisition import BaseAcquisition, BaseLock
+from .kept import NEVER_KEPT_NS
 from .lease import GONE, UNKNOWN, BaseLease, ReleaseStatus
 from .validity import extensions_of
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from typing import Any
+
+    from .keep_alive import KeepAlive
     from .loop_driver import LoopDriver
+    from .loop_lost import Lost
 
 
 class Lease(BaseLease):
@@ -26,6 +33,13 @@ class Lease(BaseLease):
     __slots__ = ()
 
     _driver: LoopDriver
+
+    @property
+    def lost(self) -> Lost:
+        """Whether it is lost, to be asked or awaited: as an `asyncio.Event`."""
+        from .loop_lost import Lost
+
+        return Lost(self)
 
     async def extend(self, ttl: float | None = None) -> float:
         """Set the ttl (s, default: as before) anew and return the new validity (s).
@@ -87,6 +101,36 @@ class Lease(BaseLease):
         if error is None:
             self._check_exit(was_valid, status)
 
+    def _enter_kept(self) -> None:
+        """Let a loss cancel the task that runs the body from here on."""
+        from .loop_lost import Body
+
+        kept = self._round.lease_state.kept
+        if kept is not None and kept.until_ns != NEVER_KEPT_NS:
+            kept.watched().body = body = Body()
+            if kept.is_lost:
+                body.cancel()
+
+    async def _leave_kept(
+        self,
+        leave: Callable[..., Awaitable[None]],
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Leave a body that a loss may have cancelled: the core's guard comes here."""
+        kept = self._round.lease_state.kept
+        watch = None if kept is None else kept.watch
+        body = None if watch is None else watch.body
+        if watch is None or body is None:
+            await leave(self, kind, error, traceback)
+            return
+        watch.body = None
+        is_ours = body.leave(error)
+        await leave(self, kind, error, traceback)
+        if is_ours and watch.error is not None:
+            raise LeaseLostError(*watch.error.args) from error
+
 
 class Acquisition(BaseAcquisition):
     """One awaitable acquire."""
@@ -132,13 +176,69 @@ class Lock(BaseLock):
 
     _driver: LoopDriver
     _lease: Lease | None
+    acquisition = Acquisition
 
     async def __aenter__(self) -> Lease:
         self._check_fresh()
-        acquisition = Acquisition(self._driver, self._resource)
+        acquisition = self.acquisition(self._driver, self._resource)
         self._lease = await acquisition.run(self._ttl, self._timeout)
         if self._lease is None:
             raise acquisition.taken_error()
         return self._lease
 
     __aexit__ = leave_async
+
+
+class KeptAcquisition(Acquisition):
+    """One awaitable acquire of a lease that is kept from then on."""
+
+    __slots__ = ("_asked",)
+
+    def __init__(self, driver: LoopDriver, resource: Any, asked: KeepAlive) -> None:
+        super().__init__(driver, resource)
+        self._asked = asked
+
+    async def run(self, ttl: float | None, timeout: float | None) -> Lease | None:
+        """Drive the attempts, and keep what they take; undo what fails."""
+        driver = self._driver
+        here = driver.here()
+        self._asked.check(driver, ttl)
+        lease = await super().run(ttl, timeout)
+        if lease is None or self.round is None:
+            return None
+        try:
+            return self._asked.begin(lease)
+        except BaseException:
+            driver.abandon(here, self.round)
+            raise
+
+
+class KeptAcquisitionOfAll(KeptAcquisition):
+    """The same of several resources, all or none."""
+
+    __slots__ = ()
+
+    encode = staticmethod(encode_resources)
+
+
+class KeptLock(Lock):
+    """Hold a resource, and keep the lease, for the length of an `async with`.
+
+    Where the lease is lost, the task that runs the body is cancelled, and
+    LeaseLostError leaves the block.
+    """
+
+    __slots__ = ("_asked",)
+
+    def __init__(self, asked: KeepAlive, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._asked = asked
+
+    def acquisition(self, driver: LoopDriver, resource: Any) -> Acquisition:  # type: ignore[override]
+        """Return the acquire of one entry."""
+        return KeptAcquisition(driver, resource, self._asked)
+
+    async def __aenter__(self) -> Lease:
+        lease = await super().__aenter__()
+        lease._enter_kept()
+        return lease

@@ -13,7 +13,11 @@ from .validity import extensions_of
 
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
+    from typing import Any
+
     from .driver import Driver
+    from .keep_alive import KeepAlive
+    from .lost import Lost
 
 
 class Lease(BaseLease):
@@ -27,6 +31,13 @@ class Lease(BaseLease):
     __slots__ = ()
 
     _driver: Driver
+
+    @property
+    def lost(self) -> Lost:
+        """Whether it is lost, to be asked or waited for: as a `threading.Event`."""
+        from .lost import Lost
+
+        return Lost(self)
 
     def extend(self, ttl: float | None = None) -> float:
         """Set the ttl (s, default: as before) anew and return the new validity (s).
@@ -117,10 +128,11 @@ class Lock(BaseLock):
 
     _driver: Driver
     _lease: Lease | None
+    acquisition = Acquisition
 
     def __enter__(self) -> Lease:
         self._check_fresh()
-        acquisition = Acquisition(self._driver, self._resource)
+        acquisition = self.acquisition(self._driver, self._resource)
         try:
             self._lease = acquisition.run(self._ttl, self._timeout)
             if self._lease is None:
@@ -131,3 +143,41 @@ class Lock(BaseLock):
             raise
 
     __exit__ = leave
+
+
+class KeptAcquisition(Acquisition):
+    """One blocking acquire of a lease that is kept from then on."""
+
+    __slots__ = ("_asked",)
+
+    def __init__(self, driver: Driver, resource: Any, asked: KeepAlive) -> None:
+        super().__init__(driver, resource)
+        self._asked = asked
+
+    def run(self, ttl: float | None, timeout: float | None) -> Lease | None:
+        """Drive the attempts, and keep what they take."""
+        self._asked.check(self._driver, ttl)
+        lease = super().run(ttl, timeout)
+        return None if lease is None else self._asked.begin(lease)
+
+
+class KeptAcquisitionOfAll(KeptAcquisition):
+    """The same of several resources, all or none."""
+
+    __slots__ = ()
+
+    encode = staticmethod(encode_resources)
+
+
+class KeptLock(Lock):
+    """Hold a resource, and keep the lease, for the length of a with block."""
+
+    __slots__ = ("_asked",)
+
+    def __init__(self, asked: KeepAlive, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._asked = asked
+
+    def acquisition(self, driver: Driver, resource: Any) -> Acquisition:  # type: ignore[override]
+        """Return the acquire of one entry."""
+        return KeptAcquisition(driver, resource, self._asked)

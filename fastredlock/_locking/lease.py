@@ -16,8 +16,12 @@ from .validity import extensions_of
 
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
     from .._core import Round, Terms
     from .driver import BaseDriver
+    from .kept import Kept
     from .validity import Extensions
 
 
@@ -43,6 +47,7 @@ class BaseLease:
     _round: Round  # that took it
     _status: ReleaseStatus | None  # None until a release was begun
     _unknown = UNKNOWN  # for the core's guards of release() and __exit__()
+    _gone = GONE
 
     def __init__(self, driver: BaseDriver, resource: Resource, round: Round) -> None:
         self._driver = driver
@@ -61,7 +66,7 @@ class BaseLease:
         return self._asked().ttl_ms / 1000
 
     def _asked(self) -> Terms:
-        made: Extensions | None = self._round.lease_state
+        made: Extensions | Kept | None = self._round.lease_state
         return self._round.terms if made is None else made.terms
 
     @property
@@ -90,9 +95,9 @@ class BaseLease:
     def _valid_until_ns(self) -> int:
         if self._status is not None:
             return 0
-        made: Extensions | None = self._round.lease_state
+        made: Extensions | Kept | None = self._round.lease_state
         if made is not None:
-            return min(made.validity_ns)
+            return made.valid_until_ns
         return self._round.valid_until_ns
 
     @property
@@ -104,6 +109,33 @@ class BaseLease:
         # Taken by another process: nothing is known of its validity. A quorum that
         # still has the token has had it all the time, so an extension is sound.
         return not self._round.is_opened and self._valid_until_ns == 0
+
+    def check(self) -> None:
+        """Raise LeaseLostError where the lease is over, by the clock; no I/O."""
+        if self.remaining() > 0.0:
+            return
+        from .lost import check
+
+        check(self)
+
+    # --- keeping ----------------------------------------------------------------------
+
+    def keep_alive(
+        self,
+        keep_alive: bool | float = True,
+        *,
+        on_lost: Callable[[Any, LeaseLostError], object] | None = None,
+    ) -> None:
+        """Renew it from now on, until it is released or nobody refers to it any more.
+
+        True: without a bound; a number: for so many s at most; False: no longer. It
+        does not block. `on_lost(lease, error)` is called once where it is lost. Raises
+        LeaseLostError if it is over already, ConfigurationError if its ttl is too short
+        to be renewed in time.
+        """
+        from .keep_alive import keep
+
+        keep(self, keep_alive, on_lost)
 
     # --- extending --------------------------------------------------------------------
 
@@ -159,12 +191,16 @@ class BaseLease:
             return None
         if self._round.generation != self._driver.fork_generation():
             return None
-        release = self._new_release()
+        made: Extensions | Kept | None = self._round.lease_state
+        terms = self._round.terms if made is None else made.longest_terms
+        release = self._driver.engine.new_release(self._round, terms)
         self._status = UNKNOWN  # until a quorum has confirmed it
+        if made is not None:
+            made.released()
         return release
 
     def _new_release(self) -> Round:
-        made: Extensions | None = self._round.lease_state
+        made: Extensions | Kept | None = self._round.lease_state
         terms = self._round.terms if made is None else made.longest_terms
         return self._driver.engine.new_release(self._round, terms)
 

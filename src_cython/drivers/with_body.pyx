@@ -47,11 +47,14 @@ def guard_exit(method):
 def guard_async_exit(method):
     """Return an awaitable lease's `__aexit__` likewise.
 
-    Where an exception leaves it before the release was begun, the release is sent.
+    Where an exception leaves it before the release was begun, the release is sent. One
+    that is kept has a body of its own way to leave.
     """
     async def guarded(self, kind, error, traceback):
         try:
-            return await method(self, kind, error, traceback)
+            if (<Round?>self._round).lease_state is None:
+                return await method(self, kind, error, traceback)
+            return await self._leave_kept(method, kind, error, traceback)
         except BaseException:
             lease_give_up(self)
             raise
@@ -87,7 +90,10 @@ def enter(self):
 
 
 async def enter_async(self):
-    """Return the lease itself: its `__aenter__`."""
+    """Return the lease itself: its `__aenter__`. A loss cancels the body of one that
+    is kept."""
+    if (<Round?>self._round).lease_state is not None:
+        self._enter_kept()
     return self
 
 

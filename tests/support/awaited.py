@@ -125,6 +125,16 @@ class AwaitedLease:
     def extend(self, *args: Any, **options: Any) -> Any:
         return self._thread.run(self._lease.extend(*args, **options))
 
+    def keep_alive(self, *args: Any, **options: Any) -> None:
+        async def keep() -> None:
+            self._lease.keep_alive(*args, **options)
+
+        self._thread.run(keep())
+
+    @property
+    def lost(self) -> AwaitedLost:
+        return AwaitedLost(self._thread, self._lease.lost)
+
     def release(self) -> Any:
         return self._thread.run(self._lease.release())
 
@@ -134,6 +144,18 @@ class AwaitedLease:
 
     def __exit__(self, *error: Any) -> None:
         self._thread.run(self._lease.__aexit__(*error))
+
+
+class AwaitedLost:
+    """The `lost` of a lease, whose wait blocks."""
+
+    def __init__(self, thread: LoopThread, lost: Any) -> None:
+        self._thread = thread
+        self.is_set = lost.is_set
+        self._wait = lost.wait
+
+    def wait(self, timeout: float | None = None) -> Any:
+        return self._thread.run(self._wait(timeout))
 
 
 class AwaitedLock:
