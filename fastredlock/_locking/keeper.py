@@ -49,35 +49,32 @@ class BaseKeeper:
         self._driver = driver
         self._keeping = Keeping(int(draw_fraction() * 65536))
 
-    def _due(self, now_ns: int) -> list[Kept]:
-        """Tell what is lost, and return what is to be renewed."""
-        renewals, lost = self._keeping.due(now_ns)
-        self._tell([(kept, self._error(kept, now_ns)) for kept in lost])
+    def _due(self, now_ns: int) -> tuple[list[Kept], list[Round]]:
+        """Tell what is lost; begin renewals, and return their rounds to run."""
+        renewals, taken, lost = self._keeping.due(now_ns)
+        if lost:
+            self._tell([(kept, self._error(kept, now_ns)) for kept in lost])
         if renewals and self._driver.engine.is_closed:
             self._give_up(renewals, now_ns)
-            return []
-        return renewals
+            return [], []
+        return renewals, self._begin(renewals, taken, now_ns)
 
     def _begin(
-        self, renewals: Sequence[Kept], now_ns: int
-    ) -> tuple[list[Kept], list[Round]]:
-        """Begin renewals; return those begun, and the rounds to run, in their order."""
+        self, renewals: Sequence[Kept], taken: Sequence[Round], now_ns: int
+    ) -> list[Round]:
         new_extension = self._driver.engine.new_extension
         time_ns = self._keeping.time_for_renewals(now_ns)
-        begun: list[Kept] = []
         rounds: list[Round] = []
-        for kept in renewals:
-            lease = kept.lease()
-            if lease is None:
-                continue
-            terms = kept.terms
-            round = new_extension(lease._round, terms)
+        for kept, acquired in zip(renewals, taken, strict=True):
+            terms = acquired.terms if kept.extensions is None else kept.terms
+            round = new_extension(acquired, terms)
             if time_ns < terms.timeout_ns:
                 round.left_ns = time_ns
-            kept.begin(round, now_ns)
-            begun.append(kept)
+            kept.renewal = round  # before it is asked for Extensions: see kept
+            if kept.extensions is not None:
+                kept.begin(round, now_ns)
             rounds.append(round)
-        return begun, rounds
+        return rounds
 
     def _end(self, renewals: Sequence[Kept], rounds: Sequence[Round]) -> None:
         """Take the outcomes of rounds that were run."""
@@ -199,9 +196,9 @@ class Service(BaseKeeper):
             now_ns = driver.now_ns()
             while keeper.added:
                 keeping.add(keeper.added.popleft(), now_ns)
-            renewals = self._due(now_ns)
+            renewals, rounds = self._due(now_ns)
             if renewals:
-                self._renew(renewals, now_ns)
+                self._renew(renewals, rounds, now_ns)
             next_ns = keeping.next_ns
             if keeper.added:
                 continue
@@ -211,16 +208,15 @@ class Service(BaseKeeper):
             if left_ns > 0:
                 keeper.sleep(left_ns)
 
-    def _renew(self, renewals: list[Kept], now_ns: int) -> None:
-        begun, rounds = self._begin(renewals, now_ns)
+    def _renew(self, renewals: list[Kept], rounds: list[Round], now_ns: int) -> None:
         try:
             self._driver.run(Batch(rounds))
         except FastRedlockError:  # closed, or the interpreter ends
-            self._give_up(begun, now_ns)
+            self._give_up(renewals, now_ns)
             return
         except Exception as error:
             warn("a renewal raised %r", error)
-        self._end(begun, rounds)
+        self._end(renewals, rounds)
 
     def _call(self, calls: list[tuple[BaseLease, LeaseLostError]]) -> None:
         """Call in another thread: what it takes there must delay no renewal."""

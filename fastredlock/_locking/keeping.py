@@ -4,8 +4,8 @@ A keeper (a thread, or a timer of an event loop) asks `due`, runs the renewals t
 names, and gives their outcomes to `end`; it sleeps until `next_ns`. No clock is read
 here, nothing is sent, and no thread but the keeper's calls it.
 
-    RENEWED   at a third of the ttl, less a random part: so leases that were taken
-              together are not renewed together for ever
+    RENEWED   at a third of the ttl, less a random part, which is larger the first
+              time: leases that were taken together are not renewed together
     AGAIN     a renewal that too few masters confirmed: a quarter of a renewal's time
               later, and later a quarter of what is left, as long as it stands
     LOST      just before the end of the validity, by the clock: whatever the masters
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 NS_PER_MS = 1_000_000
 SHARE = 3  # of a ttl that passes before a renewal, as on the Redlock page's own advice
 SPANS = 12  # in the time between renewals, at the least
-SPREAD = 10  # a tenth of that time is random...
-SPREAD_AT_FIRST = 2  # ...and half of it before the first renewal
+SPREAD = 10  # a tenth of that time is random; before the first renewal all the rest is
 LEAST_WAIT_NS = 5_000_000  # between renewals that fail
 LEAST_TIME_NS = 2_000_000  # for a renewal
-MOST = 500  # renewals at a time: a caller's command never stands behind more
+LONGEST_MARGIN_NS = 100_000_000  # a busy machine wakes a thread by then
+MOST = 1000  # renewals at a time: a caller's command never stands behind more
 STEP = 40_503  # of 65,536: the golden section, which spreads any number evenly
 TAKEN = Verdict.TAKEN
 
@@ -58,6 +58,7 @@ class Due(NamedTuple):
     """What is to be done now."""
 
     renewals: list[Kept]
+    taken: list[Round]  # which acquired these leases, in the same order
     lost: list[Kept]  # by the clock
 
 
@@ -102,9 +103,9 @@ class Keeping:
         if valid_until_ns == 0:
             self._put(kept, now_ns)
             return
-        wait_ns = pace.wait_ns - self._part(pace.wait_ns // SPREAD_AT_FIRST)
+        wait_ns = pace.wait_ns - self._part(pace.wait_ns - pace.wait_ns // SPREAD)
         due_ns = max(valid_until_ns - pace.lease_ns + wait_ns, now_ns)
-        due_ns = min(due_ns, self._told_ns(valid_until_ns, pace))
+        due_ns = min(due_ns, told_ns(valid_until_ns, pace))
         self._put(kept, due_ns >> pace.shift << pace.shift)
 
     def _pace(self, kept: Kept) -> Pace:
@@ -118,6 +119,7 @@ class Keeping:
             self._paces[key] = pace = pace_of(*key)
         if not 0 < self._shortest_ns <= pace.wait_ns:
             self._shortest_ns = pace.wait_ns
+        kept.pace = pace
         return pace
 
     def _part(self, span_ns: int) -> int:
@@ -133,11 +135,6 @@ class Keeping:
         bucket.append(kept)
         kept.bucket = bucket
 
-    def _told_ns(self, valid_until_ns: int, pace: Pace) -> int:
-        """Return when a loss is told: a bit before it, for a wake-up takes its time."""
-        last_ns = valid_until_ns - pace.margin_ns // 2
-        return last_ns >> pace.told_shift << pace.told_shift
-
     # --- due --------------------------------------------------------------------------
 
     def due(self, now_ns: int, most: int = MOST) -> Due:
@@ -147,7 +144,7 @@ class Keeping:
         """
         self._settle()
         renewals: list[Kept] = []
-        later: list[Kept] = []
+        taken: list[Round] = []
         lost: list[Kept] = []
         soonest_ns = 1 << 63
         while self._keys and self._keys[0] <= now_ns:
@@ -159,20 +156,22 @@ class Keeping:
                 lease = kept.lease()
                 if lease is None or lease._status is not None:
                     continue
-                pace = self._pace(kept)
-                end_ns = end_of(kept)
-                if now_ns >= end_ns - pace.margin_ns:
+                pace, end_ns = kept.pace, kept.validity_ns
+                if pace is None or end_ns == 0 or kept.extensions is not None:
+                    pace, end_ns = self._pace(kept), end_of(kept)
+                if now_ns >= end_ns - pace.margin_ns or kept.is_lost:
                     lost.append(kept)
                 elif kept.until_ns is None or now_ns < kept.until_ns:
-                    (renewals if len(renewals) < most else later).append(kept)
+                    renewals.append(kept)
+                    taken.append(lease._round)
                     if end_ns < soonest_ns:
                         soonest_ns = end_ns
                 else:
-                    self._put(kept, self._told_ns(end_ns, pace))
-        for kept in later:
-            self._put(kept, now_ns)
+                    self._put(kept, told_ns(end_ns, pace))
         self._soonest_ns = soonest_ns
-        return Due(renewals, lost)
+        for kept in renewals[most:]:
+            self._put(kept, now_ns)
+        return Due(renewals[:most], taken[:most], lost)
 
     def time_for_renewals(self, now_ns: int) -> int:
         """Return how long (ns) renewals may take: others must not be told too late.
@@ -197,43 +196,94 @@ class Keeping:
         """
         gone: list[tuple[Kept, Round]] = []
         self._settling.append((renewals, rounds))
+        valid_until_ns = due_ns = part_ns = shift = 0
+        pace: Pace | None = None
+        draw = self._draw
         for kept, round in zip(renewals, rounds, strict=True):
             lease = kept.lease()
+            if (
+                kept.extensions is not None
+                or not round.is_won
+                or round.closed_ns >= kept.validity_ns
+                or (kept.watch is not None and kept.watch.failed is not None)
+                or lease is None
+                or lease._status is not None
+            ):
+                if self._end_one(kept, round, now_ns):
+                    gone.append((kept, round))
+                continue
+            # What `win` and `_put_after` do, for the many of one batch: the times of
+            # those that were opened together are computed once, and kept once.
+            if round.valid_until_ns != valid_until_ns or kept.pace is not pace:
+                pace = kept.pace or self._pace(kept)
+                valid_until_ns = round.valid_until_ns
+                due_ns = valid_until_ns - pace.lease_ns + pace.wait_ns
+                part_ns, shift = pace.wait_ns // SPREAD, pace.shift
+            kept.validity_ns = valid_until_ns
+            draw = draw + STEP & 0xFFFF
+            key_ns = due_ns - (draw * part_ns >> 16) >> shift << shift
+            bucket = self._buckets.get(key_ns)
+            if bucket is None:
+                self._put(kept, key_ns)
+            else:
+                bucket.append(kept)
+                kept.bucket = bucket
+        self._draw = draw
+        return gone
+
+    def _end_one(self, kept: Kept, round: Round, now_ns: int) -> bool:
+        """Take the outcome of one renewal; return whether its key is gone."""
+        lease = kept.lease()
+        try:
             if lease is None or lease._status is not None:
-                pass
-            elif round.is_won and round.closed_ns < end_of(kept):
+                return False
+            if round.is_won and round.closed_ns < end_of(kept):
                 kept.win(round)
-                pace = self._pace(kept)
-                wait_ns = pace.wait_ns - self._part(pace.wait_ns // SPREAD)
-                if kept.extensions is not None:  # that may have been shorter
-                    left_ns = kept.valid_until_ns - round.opened_ns
-                    wait_ns = min(wait_ns, max(left_ns // SHARE, LEAST_WAIT_NS))
-                self._put(kept, round.opened_ns + wait_ns >> pace.shift << pace.shift)
+                self._put_after(kept, round)
             elif round.verdict is TAKEN:
-                gone.append((kept, round))
+                return True
             else:
                 kept.watched().failed = round
                 self._again(kept, now_ns)
+        finally:
             kept.end(round)
-        return gone
+        return False
+
+    def _put_after(self, kept: Kept, round: Round) -> None:
+        """Put a lease at its next renewal, after one that was won."""
+        pace = self._pace(kept)
+        wait_ns = pace.wait_ns - self._part(pace.wait_ns // SPREAD)
+        if kept.extensions is not None:  # that may have been shorter
+            left_ns = kept.valid_until_ns - round.opened_ns
+            wait_ns = min(wait_ns, max(left_ns // SHARE, LEAST_WAIT_NS))
+        self._put(kept, round.opened_ns + wait_ns >> pace.shift << pace.shift)
 
     def _again(self, kept: Kept, now_ns: int) -> None:
         pace = self._pace(kept)
         end_ns = end_of(kept)
-        told_ns = self._told_ns(end_ns, pace)
+        last_ns = told_ns(end_ns, pace)
         wait_ns = max(min(pace.wait_ns, end_ns - now_ns) // 4, LEAST_WAIT_NS)
         wait_ns -= self._part(wait_ns // SPREAD)
         shift = max((wait_ns // SPANS).bit_length() - 1, 0)
         due_ns = now_ns + wait_ns >> shift << shift
-        heappush(self._ends, told_ns)
-        self._put(kept, max(min(due_ns, told_ns), now_ns))
+        heappush(self._ends, last_ns)
+        self._put(kept, max(min(due_ns, last_ns), now_ns))
 
     def _settle(self) -> None:
         """Let go of the renewals before: most are answered by all masters by now."""
         settling, self._settling = self._settling, []
         for renewals, rounds in settling:
             for kept, round in zip(renewals, rounds, strict=True):
-                kept.settle(round)
+                if round.may_hold or kept.renewal is not round:
+                    kept.settle(round)
+                else:
+                    kept.renewal = None
+
+
+def told_ns(valid_until_ns: int, pace: Pace) -> int:
+    """Return when a loss is told: a bit before it, for a wake-up takes its time."""
+    last_ns = valid_until_ns - pace.margin_ns // 2
+    return last_ns >> pace.told_shift << pace.told_shift
 
 
 def end_of(kept: Kept) -> int:
@@ -248,7 +298,7 @@ def pace_of(ttl_ms: int, drift_ns: int) -> Pace:
     """Return the times of a ttl."""
     ttl_ns = ttl_ms * NS_PER_MS
     wait_ns = ttl_ns // SHARE
-    margin_ns = min(ttl_ns // 1000 + 2 * NS_PER_MS, wait_ns // 4)
+    margin_ns = min(ttl_ns // 100 + 2 * NS_PER_MS, LONGEST_MARGIN_NS, wait_ns // 4)
     return Pace(
         lease_ns=ttl_ns - drift_ns,
         wait_ns=wait_ns,

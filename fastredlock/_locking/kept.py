@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from .._core import Round, Terms
     from ..errors import LeaseLostError
+    from .keeping import Pace
     from .lease import BaseLease
 
 NEVER_KEPT_NS = 0  # of `until_ns`
@@ -77,6 +78,7 @@ class Kept:
         "extensions",
         "is_lost",
         "lease",
+        "pace",
         "renewal",
         "until_ns",
         "validity_ns",
@@ -93,6 +95,7 @@ class Kept:
         self.until_ns: int | None = NEVER_KEPT_NS  # from then on it is not renewed
         self.is_lost = False
         self.bucket: list[Kept] | None = None  # of its keeper, in which it waits
+        self.pace: Pace | None = None  # of its ttl
         self.renewal: Round | None = None  # the last one, until all have answered it
         self.awaited = 0  # the masters that never answered an earlier one
         self.extensions = extensions  # None: never extended by hand
@@ -164,7 +167,7 @@ class Kept:
     # --- renewals, by the keeper ------------------------------------------------------
 
     def begin(self, renewal: Round, at_ns: int) -> None:
-        """Count a renewal that is about to be run."""
+        """Count a renewal that is about to be run; in Extensions where there are."""
         self.renewal = renewal
         if self.extensions is not None:
             self.extensions.begin(renewal, renewal, at_ns)

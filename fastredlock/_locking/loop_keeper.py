@@ -69,18 +69,17 @@ class LoopKeeper(BaseKeeper):
             return
         now_ns = driver.now_ns()
         while (next_ns := self._keeping.next_ns) is not None and next_ns <= now_ns:
-            renewals = self._due(now_ns)
+            renewals, rounds = self._due(now_ns)
             if renewals:
-                self._renew(renewals, now_ns)
+                self._renew(renewals, rounds, now_ns)
         self._arm()
 
-    def _renew(self, renewals: list[Kept], now_ns: int) -> None:
-        begun, rounds = self._begin(renewals, now_ns)
-        ended = partial(self._on_ended, begun, rounds)
+    def _renew(self, renewals: list[Kept], rounds: list[Round], now_ns: int) -> None:
+        ended = partial(self._on_ended, renewals, rounds)
         try:
             future = self._driver.submit(self.here, Batch(rounds))
         except FastRedlockError:  # closed
-            self._give_up(begun, now_ns)
+            self._give_up(renewals, now_ns)
             return
         self._under_way += 1
         if future.done():

@@ -70,7 +70,7 @@ def desk() -> Desk:
     return Desk()
 
 
-def test_first_renewal_is_due_between_a_sixth_and_a_third_of_the_ttl(
+def test_first_renewal_is_due_between_a_thirtieth_and_a_third_of_the_ttl(
     desk: Desk,
 ) -> None:
     leases = [desk.take() for _ in range(50)]
@@ -79,8 +79,10 @@ def test_first_renewal_is_due_between_a_sixth_and_a_third_of_the_ttl(
         renewals, lost = desk.wait()
         assert not lost
         found += [desk.now - T0] * len(renewals)
-    assert THIRD_NS // 2 - 300 * MS < min(found) <= max(found) <= THIRD_NS
-    assert max(found) - min(found) > S  # leases taken at once are not renewed at once
+    assert 0 < min(found) <= max(found) <= THIRD_NS
+    assert (
+        max(found) - min(found) > 2 * S
+    )  # leases taken at once are not renewed at once
 
 
 def test_renewal_that_is_won_counts_from_its_beginning_and_the_next_one_follows(
@@ -124,7 +126,7 @@ def test_loss_is_told_before_the_end_of_the_validity_and_only_just(desk: Desk) -
             break
         desk.renew(renewals, UNCONFIRMED)
     assert lost == [kept_of(lease)]
-    assert T0 + VALIDITY_NS - 12 * MS <= desk.now < T0 + VALIDITY_NS
+    assert T0 + VALIDITY_NS - 100 * MS <= desk.now < T0 + VALIDITY_NS
     assert desk.keeping.next_ns is None
 
 
@@ -233,7 +235,7 @@ def test_lease_extended_by_hand_to_be_longer_is_renewed_by_that_ttl(desk: Desk) 
     renewals: list[Kept] = []
     while not renewals:
         renewals, _ = desk.wait()
-    assert 9 * S < desk.now - T0 <= 20 * S
+    assert desk.now - T0 <= 20 * S
     desk.renew(renewals)
     assert lease._valid_until_ns == desk.now + 60 * S - 602 * MS
 
@@ -313,7 +315,7 @@ def test_adopted_lease_that_is_never_confirmed_is_told_lost_after_its_ttl(
             break
         desk.renew(renewals, UNCONFIRMED)
     assert lost == [kept_of(lease)]
-    assert T0 + VALIDITY_NS - 12 * MS <= desk.now < T0 + VALIDITY_NS
+    assert T0 + VALIDITY_NS - 100 * MS <= desk.now < T0 + VALIDITY_NS
 
 
 # ---- the time that renewals may take
@@ -321,7 +323,7 @@ def test_adopted_lease_that_is_never_confirmed_is_told_lost_after_its_ttl(
 
 def test_renewals_end_before_any_loss_has_to_be_told(desk: Desk) -> None:
     first, second = desk.take(), desk.take()
-    while desk.now < T0 + VALIDITY_NS - 100 * MS:
+    while desk.now < T0 + VALIDITY_NS - 200 * MS:
         renewals, lost = desk.wait()
         assert not lost
         left_ns = T0 + VALIDITY_NS - desk.now
