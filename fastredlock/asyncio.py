@@ -6,7 +6,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from ._core import forget_extensions, now_ns
-from ._locking.awaitable import Acquisition, AcquisitionOfAll, Lease, Lock
+from ._locking.awaitable import (
+    Acquisition,
+    AcquisitionOfAll,
+    Lease,
+    Lock,
+)
 from ._locking.base import BaseLocks
 from ._locking.batch import AcquireEach, ExtendEach, ReleaseEach
 from ._locking.lease import ReleaseStatus
@@ -141,7 +146,9 @@ class FastRedlock(BaseLocks):
         """Return a context manager for `async with`: it holds, or raises on entering.
 
         As `acquire`, with ResourceTakenError instead of None: the body never runs
-        without the lock.
+        without the lock. It may be made once and entered any number of times, by
+        several tasks at once; each entry has a lease of its own, and those of the same
+        resource wait for each other, also where one is inside another.
         """
         return Lock(self._driver, resource, ttl, timeout)
 

@@ -159,7 +159,9 @@ class FastRedlock(BaseLocks):
         """Return a context manager that holds the resource, or raises on entering.
 
         As `acquire`, with ResourceTakenError instead of None: the body never runs
-        without the lock.
+        without the lock. It may be made once and entered any number of times, by
+        several threads at once; each entry has a lease of its own, and those of the
+        same resource wait for each other, also where one is inside another.
         """
         return Lock(self._driver, resource, ttl, timeout)
 

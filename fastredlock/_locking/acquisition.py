@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from .._core import now_ns
+from .._core import LockEntries, now_ns
 from .._options.keys import encode_resource
 from .._options.settings import timeout_to_ns
 from .._reports.votes import votes_of
-from ..errors import FastRedlockError, InternalError, ResourceTakenError
+from ..errors import (
+    FastRedlockError,
+    InternalError,
+    ResourceTakenError,
+)
 from .attempt import attempts
+from .driver import refuse_pickling
 
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
@@ -18,6 +23,8 @@ if TYPE_CHECKING:
     from .._reports.votes import Resource
     from .driver import BaseDriver
     from .lease import BaseLease
+
+    Entries = tuple[object, BaseLease, "Entries | None"]  # who, by which, before it
 
 
 class BaseAcquisition:
@@ -63,18 +70,22 @@ class BaseAcquisition:
         )
 
 
-class BaseLock:
-    """Hold a resource for the length of a with block; see `Lock`."""
+class BaseLock(LockEntries):
+    """Hold a resource for the length of a with block; see `Lock`.
 
-    __slots__ = ("_driver", "_lease", "_resource", "_timeout", "_ttl")
+    Each entry has a lease of its own; src_cython/drivers/lock_entries.pyx says which
+    one is left.
+    """
+
+    __slots__ = ("_driver", "_resource", "_timeout", "_ttl")
 
     _driver: BaseDriver
-    _lease: BaseLease | None
+    _entries: Entries | None  # of with blocks that were not left, the last one first
 
     def __init__(
         self,
         driver: BaseDriver,
-        resource: str | bytes | None,
+        resource: Resource | None,
         ttl: float | None,
         timeout: float | None,
     ) -> None:
@@ -82,10 +93,16 @@ class BaseLock:
         self._resource = resource
         self._ttl = ttl
         self._timeout = timeout
-        self._lease = None
 
-    def _check_fresh(self) -> None:
-        if self._lease is not None:
-            raise FastRedlockError(
-                "this lock() was entered before: call lock() again for another lease"
-            )
+    def _not_entered(self) -> FastRedlockError:
+        count, entries = 0, self._entries
+        while entries is not None:
+            count, entries = count + 1, entries[2]
+        if count == 0:
+            return FastRedlockError("this lock is left, and was not entered before")
+        return FastRedlockError(
+            f"this lock is left by a thread or task that did not enter it, and {count} "
+            "others did: leave it where it was entered"
+        )
+
+    __reduce__ = refuse_pickling

@@ -12,6 +12,7 @@ from .lease import GONE, UNKNOWN, BaseLease, ReleaseStatus
 from .validity import extensions_of
 
 if TYPE_CHECKING:
+    from .._core import AsyncioDriver
     from .loop_driver import LoopDriver
 
 
@@ -95,10 +96,16 @@ class Acquisition(BaseAcquisition):
 
     _driver: LoopDriver
 
-    async def run(self, ttl: float | None, timeout: float | None) -> Lease | None:
+    async def run(
+        self,
+        ttl: float | None,
+        timeout: float | None,
+        here: AsyncioDriver | None = None,
+    ) -> Lease | None:
         """Drive the attempts: run each round, sleep each delay; undo what fails."""
         driver = self._driver
-        here = driver.here()
+        if here is None:
+            here = driver.here()
         try:
             for step in self.steps(ttl, timeout):
                 if isinstance(step, float):
@@ -126,19 +133,29 @@ class AcquisitionOfAll(Acquisition):
 
 
 class Lock(BaseLock):
-    """Hold a resource for the length of an `async with`; made by `FastRedlock.lock`."""
+    """Hold a resource for the length of an `async with`; made by `FastRedlock.lock`.
+
+    It may be entered any number of times, also by several tasks at once: each entry has
+    a lease of its own, and they exclude each other like any two callers. So an
+    `async with` inside another of the same resource waits for it: there is no
+    reentrancy. A block is left where it was entered, by the same task; by another one
+    only where no other entry is outstanding.
+    """
 
     __slots__ = ()
 
     _driver: LoopDriver
-    _lease: Lease | None
+    acquisition = Acquisition
 
     async def __aenter__(self) -> Lease:
-        self._check_fresh()
-        acquisition = Acquisition(self._driver, self._resource)
-        self._lease = await acquisition.run(self._ttl, self._timeout)
-        if self._lease is None:
+        here = self._driver.here()
+        caller = here.caller()
+        acquisition = self.acquisition(self._driver, self._resource)
+        lease = await acquisition.run(self._ttl, self._timeout, here)
+        if lease is None:
             raise acquisition.taken_error()
-        return self._lease
+        # No call from here on: a signal handler could run after it, and raise.
+        self._entries = (caller, lease, self._entries)
+        return lease
 
     __aexit__ = leave_async

@@ -5,7 +5,15 @@ from __future__ import annotations
 import time
 from types import TracebackType
 
-from .._core import enter, guard_exit, guard_release, leave, undo
+from .._core import (
+    enter,
+    guard_exit,
+    guard_release,
+    leave,
+    lock_enter,
+    lock_undo,
+    undo,
+)
 from .._options.keys import encode_resources
 from .acquisition import BaseAcquisition, BaseLock
 from .lease import GONE, BaseLease, ReleaseStatus
@@ -111,23 +119,29 @@ class AcquisitionOfAll(Acquisition):
 
 
 class Lock(BaseLock):
-    """Hold a resource for the length of a with block; made by `FastRedlock.lock`."""
+    """Hold a resource for the length of a with block; made by `FastRedlock.lock`.
+
+    It may be entered any number of times, also by several threads at once: each entry
+    has a lease of its own, and they exclude each other like any two callers. So a with
+    block inside another of the same resource waits for it: there is no reentrancy. A
+    block is left where it was entered, by the same thread; by another one only where no
+    other entry is outstanding.
+    """
 
     __slots__ = ()
 
     _driver: Driver
-    _lease: Lease | None
+    acquisition = Acquisition
 
     def __enter__(self) -> Lease:
-        self._check_fresh()
-        acquisition = Acquisition(self._driver, self._resource)
+        acquisition = self.acquisition(self._driver, self._resource)
         try:
-            self._lease = acquisition.run(self._ttl, self._timeout)
-            if self._lease is None:
+            lease = acquisition.run(self._ttl, self._timeout)
+            if lease is None:
                 raise acquisition.taken_error()
-            return self._lease
+            return lock_enter(self, lease)
         except BaseException:
-            acquisition.undo()
+            lock_undo(self, acquisition)
             raise
 
     __exit__ = leave

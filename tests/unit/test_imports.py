@@ -45,7 +45,8 @@ ARROWS: dict[str, set[str]] = {
     "_locking.loop_driver": {"_core", "_locking.driver", "errors"},
     "_locking.attempt": {"_core", "_options.retry", *BASE},
     "_locking.acquisition": {
-        *("_core", "_locking.attempt", "_options.keys", "_options.settings", *BASE),
+        *("_core", "_locking.attempt", "_locking.driver", "_options.keys"),
+        *("_options.settings", *BASE),
     },
     "_locking.validity": {"_core"},
     "_locking.lease": {"_core", "_locking.validity", *BASE},
