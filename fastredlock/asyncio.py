@@ -11,6 +11,7 @@ from ._locking.awaitable import (
     AcquisitionOfAll,
     Lease,
     Lock,
+    LockOfAll,
 )
 from ._locking.base import BaseLocks
 from ._locking.batch import AcquireEach, ExtendEach, ReleaseEach
@@ -20,7 +21,7 @@ from ._options.keys import distinct
 from ._reports.votes import MasterVote, Resource, holders_of
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterable
+    from collections.abc import Callable, Coroutine, Iterable
     from typing import Any
 
 __all__ = ["FastRedlock", "Lease", "Lock"]
@@ -138,7 +139,7 @@ class FastRedlock(BaseLocks):
 
     def lock(
         self,
-        resource: str | bytes | None = None,
+        resource: str | bytes | Callable[..., str | bytes] | None = None,
         *,
         ttl: float | None = None,
         timeout: float | None = None,
@@ -149,8 +150,27 @@ class FastRedlock(BaseLocks):
         without the lock. It may be made once and entered any number of times, by
         several tasks at once; each entry has a lease of its own, and those of the same
         resource wait for each other, also where one is inside another.
+
+        As a decorator of coroutine functions it is held for each call; `resource` may
+        then be a function, which is called with the arguments of the call.
         """
         return Lock(self._driver, resource, ttl, timeout)
+
+    def lock_all(
+        self,
+        resources: Iterable[str | bytes] | Callable[..., Iterable[str | bytes]],
+        *,
+        ttl: float | None = None,
+        timeout: float | None = None,
+    ) -> LockOfAll:
+        """Return a context manager that holds all of the resources, or raises.
+
+        As `lock`, but of several: `acquire_all` with ResourceTakenError instead of
+        None.
+        """
+        if not callable(resources):
+            resources = distinct(resources)
+        return LockOfAll(self._driver, resources, ttl, timeout)
 
     # --- other calls ------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from types import TracebackType
 from ._core import forget_extensions, guard_close, now_ns
 from ._locking.base import BaseLocks
 from ._locking.batch import AcquireEach, ExtendEach, ReleaseEach
-from ._locking.blocking import Acquisition, AcquisitionOfAll, Lease, Lock
+from ._locking.blocking import Acquisition, AcquisitionOfAll, Lease, Lock, LockOfAll
 from ._locking.driver import Driver
 from ._locking.lease import ReleaseStatus
 from ._options.keys import distinct
@@ -15,7 +15,7 @@ from ._reports.votes import MasterVote, Resource, holders_of
 
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 
 class FastRedlock(BaseLocks):
@@ -151,7 +151,7 @@ class FastRedlock(BaseLocks):
 
     def lock(
         self,
-        resource: str | bytes | None = None,
+        resource: str | bytes | Callable[..., str | bytes] | None = None,
         *,
         ttl: float | None = None,
         timeout: float | None = None,
@@ -162,8 +162,27 @@ class FastRedlock(BaseLocks):
         without the lock. It may be made once and entered any number of times, by
         several threads at once; each entry has a lease of its own, and those of the
         same resource wait for each other, also where one is inside another.
+
+        As a decorator of functions and methods it is held for each call; `resource` may
+        then be a function, which is called with the arguments of the call.
         """
         return Lock(self._driver, resource, ttl, timeout)
+
+    def lock_all(
+        self,
+        resources: Iterable[str | bytes] | Callable[..., Iterable[str | bytes]],
+        *,
+        ttl: float | None = None,
+        timeout: float | None = None,
+    ) -> LockOfAll:
+        """Return a context manager that holds all of the resources, or raises.
+
+        As `lock`, but of several: `acquire_all` with ResourceTakenError instead of
+        None.
+        """
+        if not callable(resources):
+            resources = distinct(resources)
+        return LockOfAll(self._driver, resources, ttl, timeout)
 
     # --- other calls ------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from .._options.keys import encode_resource
 from .._options.settings import timeout_to_ns
 from .._reports.votes import votes_of
 from ..errors import (
+    ConfigurationError,
     FastRedlockError,
     InternalError,
     ResourceTakenError,
@@ -17,13 +18,14 @@ from .driver import refuse_pickling
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from typing import Any
+    from typing import Any, TypeVar
 
     from .._core import Round
     from .._reports.votes import Resource
     from .driver import BaseDriver
     from .lease import BaseLease
 
+    AnyLock = TypeVar("AnyLock", bound="BaseLock")
     Entries = tuple[object, BaseLease, "Entries | None"]  # who, by which, before it
 
 
@@ -70,22 +72,34 @@ class BaseAcquisition:
         )
 
 
+def named(resource: str | bytes) -> str | bytes:
+    """Return the resource that the function of a decorated one has returned."""
+    if resource is None:  # which would be the default resource, for all calls
+        raise ConfigurationError(
+            "resource=None: its function has to return str or bytes for each call"
+        )
+    return resource
+
+
 class BaseLock(LockEntries):
-    """Hold a resource for the length of a with block; see `Lock`.
+    """Hold a resource for the length of a with block, or of a call; see `Lock`.
 
     Each entry has a lease of its own; src_cython/drivers/lock_entries.pyx says which
-    one is left.
+    one is left. `_resource` may be a function: it gives the resource of each call of a
+    decorated function.
     """
 
     __slots__ = ("_driver", "_resource", "_timeout", "_ttl")
 
     _driver: BaseDriver
+    _resource: Any  # Resource | None, or a function
+    _named: Callable[[Any], Any] = staticmethod(named)
     _entries: Entries | None  # of with blocks that were not left, the last one first
 
     def __init__(
         self,
         driver: BaseDriver,
-        resource: Resource | None,
+        resource: Resource | Callable[..., Any] | None,
         ttl: float | None,
         timeout: float | None,
     ) -> None:
@@ -93,6 +107,15 @@ class BaseLock(LockEntries):
         self._resource = resource
         self._ttl = ttl
         self._timeout = timeout
+
+    def _of_call(
+        self: AnyLock, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> AnyLock:
+        """Return the lock to hold for one call of a decorated function."""
+        if not callable(self._resource):
+            return self
+        resource = self._named(self._resource(*args, **kwargs))
+        return type(self)(self._driver, resource, self._ttl, self._timeout)
 
     def _not_entered(self) -> FastRedlockError:
         count, entries = 0, self._entries

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from functools import wraps
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from .._core import enter_async, guard_async_exit, leave_async
-from .._options.keys import encode_resources
+from .._options.keys import distinct, encode_resources
 from .acquisition import BaseAcquisition, BaseLock
+from .decorated import check_decorated
 from .lease import GONE, UNKNOWN, BaseLease, ReleaseStatus
 from .validity import extensions_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+    from typing import Any, TypeVar
+
     from .._core import AsyncioDriver
     from .loop_driver import LoopDriver
+
+    Function = TypeVar("Function", bound=Callable[..., Coroutine[Any, Any, Any]])
 
 
 class Lease(BaseLease):
@@ -140,6 +147,8 @@ class Lock(BaseLock):
     `async with` inside another of the same resource waits for it: there is no
     reentrancy. A block is left where it was entered, by the same task; by another one
     only where no other entry is outstanding.
+
+    As a decorator it is held for the length of each call.
     """
 
     __slots__ = ()
@@ -159,3 +168,27 @@ class Lock(BaseLock):
         return lease
 
     __aexit__ = leave_async
+
+    def __call__(self, function: Function) -> Function:
+        """Return the coroutine function with the lock held for each of its calls.
+
+        Raises ConfigurationError where the body would run without it: for asynchronous
+        generators and plain functions, and for what is no function.
+        """
+        check_decorated(function, self._resource, is_awaited=True)
+
+        @wraps(function)
+        async def holding(*args: Any, **kwargs: Any) -> Any:
+            async with self._of_call(args, kwargs):
+                return await function(*args, **kwargs)
+
+        return holding  # type: ignore[return-value]
+
+
+class LockOfAll(Lock):
+    """Hold several resources, all or none; made by `FastRedlock.lock_all`."""
+
+    __slots__ = ()
+
+    acquisition = AcquisitionOfAll
+    _named = staticmethod(distinct)  # of a function's resources; the others are so

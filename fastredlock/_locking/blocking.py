@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from types import TracebackType
+from functools import wraps
+from types import CoroutineType, TracebackType
 
 from .._core import (
     enter,
@@ -14,14 +15,21 @@ from .._core import (
     lock_undo,
     undo,
 )
-from .._options.keys import encode_resources
+from .._options.keys import distinct, encode_resources
+from ..errors import FastRedlockError
 from .acquisition import BaseAcquisition, BaseLock
+from .decorated import check_decorated, name_of
 from .lease import GONE, BaseLease, ReleaseStatus
 from .validity import extensions_of
 
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, TypeVar
+
     from .driver import Driver
+
+    Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Lease(BaseLease):
@@ -126,6 +134,8 @@ class Lock(BaseLock):
     block inside another of the same resource waits for it: there is no reentrancy. A
     block is left where it was entered, by the same thread; by another one only where no
     other entry is outstanding.
+
+    As a decorator it is held for the length of each call.
     """
 
     __slots__ = ()
@@ -145,3 +155,34 @@ class Lock(BaseLock):
             raise
 
     __exit__ = leave
+
+    def __call__(self, function: Function) -> Function:
+        """Return the function with the lock held for each of its calls.
+
+        Raises ConfigurationError where the body would run without it: for generators
+        and coroutine functions, and for what is no function.
+        """
+        check_decorated(function, self._resource, is_awaited=False)
+
+        @wraps(function)
+        def holding(*args: Any, **kwargs: Any) -> Any:
+            with self._of_call(args, kwargs):
+                result = function(*args, **kwargs)
+                if type(result) is CoroutineType:  # of a function that wraps one
+                    result.close()
+                    raise FastRedlockError(
+                        f"{name_of(function)} returned a coroutine, which would run "
+                        "without the lock: use fastredlock.asyncio.FastRedlock"
+                    )
+                return result
+
+        return holding  # type: ignore[return-value]
+
+
+class LockOfAll(Lock):
+    """Hold several resources, all or none; made by `FastRedlock.lock_all`."""
+
+    __slots__ = ()
+
+    acquisition = AcquisitionOfAll
+    _named = staticmethod(distinct)  # of a function's resources; the others are so

@@ -709,6 +709,17 @@ for _, key in ipairs(KEYS) do redis""",
         ("tests/unit/test_lock_entries.py", "tests/faults/test_callers.py"),
     ),
     Mutant(
+        "decorated coroutine function runs without the lock",
+        (
+            Edit(
+                "fastredlock/_locking/decorated.py",
+                "    if is_coroutine and not is_awaited:\n",
+                "    if False:\n",
+            ),
+        ),
+        ("tests/unit/test_decorated.py",),
+    ),
+    Mutant(
         "restart guard ignored",
         (
             Edit(

@@ -54,13 +54,14 @@ ARROWS: dict[str, set[str]] = {
         *("_core", "_locking.attempt", "_locking.lease", "_locking.validity"),
         *("_options.keys", "errors"),
     },
+    "_locking.decorated": {"errors"},
     "_locking.blocking": {  # its exits are functions of the core
         *("_core", "_locking.acquisition", "_locking.lease", "_locking.validity"),
-        "_options.keys",
+        *("_locking.decorated", "_options.keys", "errors"),
     },
     "_locking.awaitable": {
         *("_core", "_locking.acquisition", "_locking.lease", "_locking.validity"),
-        "_options.keys",
+        *("_locking.decorated", "_options.keys"),
     },
     "_locking.base": {
         *("_core", "_locking.driver", "_options.keys", "_options.settings"),
