@@ -9,11 +9,9 @@ from ._core import forget_extensions, now_ns
 from ._locking.awaitable import (
     Acquisition,
     AcquisitionOfAll,
-    KeptAcquisition,
-    KeptAcquisitionOfAll,
-    KeptLock,
     Lease,
     Lock,
+    LockOfAll,
 )
 from ._locking.base import BaseLocks
 from ._locking.batch import AcquireEach, ExtendEach, ReleaseEach
@@ -71,7 +69,8 @@ class FastRedlock(BaseLocks):
         """
         acquisition: Acquisition
         if keep_alive or on_lost is not None:
-            from ._locking.keep_alive import KeepAlive  # where something is kept
+            from ._locking.keep_alive import KeepAlive
+            from ._locking.loop_kept_lock import KeptAcquisition
 
             asked = KeepAlive(keep_alive, on_lost)
             acquisition = KeptAcquisition(self._driver, resource, asked)
@@ -96,7 +95,8 @@ class FastRedlock(BaseLocks):
         """
         acquisition: Acquisition
         if keep_alive or on_lost is not None:
-            from ._locking.keep_alive import KeepAlive  # where something is kept
+            from ._locking.keep_alive import KeepAlive
+            from ._locking.loop_kept_lock import KeptAcquisitionOfAll
 
             asked = KeepAlive(keep_alive, on_lost)
             acquisition = KeptAcquisitionOfAll(self._driver, distinct(resources), asked)
@@ -167,7 +167,7 @@ class FastRedlock(BaseLocks):
 
     def lock(
         self,
-        resource: str | bytes | None = None,
+        resource: str | bytes | Callable[..., str | bytes] | None = None,
         *,
         ttl: float | None = None,
         timeout: float | None = None,
@@ -177,15 +177,47 @@ class FastRedlock(BaseLocks):
         """Return a context manager for `async with`: it holds, or raises on entering.
 
         As `acquire`, with ResourceTakenError instead of None: the body never runs
-        without the lock. Where a lease that is kept is lost, the task that runs the
-        body is cancelled, and LeaseLostError leaves the block.
+        without the lock. It may be made once and entered any number of times, by
+        several tasks at once; each entry has a lease of its own, and those of the same
+        resource wait for each other, also where one is inside another.
+
+        As a decorator of coroutine functions it is held for each call; `resource` may
+        then be a function, which is called with the arguments of the call.
+
+        Where a lease that is kept is lost, the task that runs the body is cancelled,
+        and LeaseLostError leaves the block.
         """
         if keep_alive or on_lost is not None:
-            from ._locking.keep_alive import KeepAlive  # where something is kept
+            from ._locking.keep_alive import KeepAlive
+            from ._locking.loop_kept_lock import KeptLock
 
             asked = KeepAlive(keep_alive, on_lost)
             return KeptLock(asked, self._driver, resource, ttl, timeout)
         return Lock(self._driver, resource, ttl, timeout)
+
+    def lock_all(
+        self,
+        resources: Iterable[str | bytes] | Callable[..., Iterable[str | bytes]],
+        *,
+        ttl: float | None = None,
+        timeout: float | None = None,
+        keep_alive: bool | float = False,
+        on_lost: OnLost | None = None,
+    ) -> Lock:
+        """Return a context manager that holds all of the resources, or raises.
+
+        As `lock`, but of several: `acquire_all` with ResourceTakenError instead of
+        None.
+        """
+        if not callable(resources):
+            resources = distinct(resources)
+        if keep_alive or on_lost is not None:
+            from ._locking.keep_alive import KeepAlive
+            from ._locking.loop_kept_lock import KeptLockOfAll
+
+            asked = KeepAlive(keep_alive, on_lost)
+            return KeptLockOfAll(asked, self._driver, resources, ttl, timeout)
+        return LockOfAll(self._driver, resources, ttl, timeout)
 
     # --- other calls ------------------------------------------------------------------
 

@@ -7,15 +7,7 @@ from types import TracebackType
 from ._core import forget_extensions, guard_close, now_ns
 from ._locking.base import BaseLocks
 from ._locking.batch import AcquireEach, ExtendEach, ReleaseEach
-from ._locking.blocking import (
-    Acquisition,
-    AcquisitionOfAll,
-    KeptAcquisition,
-    KeptAcquisitionOfAll,
-    KeptLock,
-    Lease,
-    Lock,
-)
+from ._locking.blocking import Acquisition, AcquisitionOfAll, Lease, Lock, LockOfAll
 from ._locking.driver import Driver
 from ._locking.lease import ReleaseStatus
 from ._options.keys import distinct
@@ -79,7 +71,8 @@ class FastRedlock(BaseLocks):
         """
         acquisition: Acquisition
         if keep_alive or on_lost is not None:
-            from ._locking.keep_alive import KeepAlive  # where something is kept
+            from ._locking.keep_alive import KeepAlive
+            from ._locking.kept_lock import KeptAcquisition
 
             asked = KeepAlive(keep_alive, on_lost)
             acquisition = KeptAcquisition(self._driver, resource, asked)
@@ -108,7 +101,8 @@ class FastRedlock(BaseLocks):
         """
         acquisition: Acquisition
         if keep_alive or on_lost is not None:
-            from ._locking.keep_alive import KeepAlive  # where something is kept
+            from ._locking.keep_alive import KeepAlive
+            from ._locking.kept_lock import KeptAcquisitionOfAll
 
             asked = KeepAlive(keep_alive, on_lost)
             acquisition = KeptAcquisitionOfAll(self._driver, distinct(resources), asked)
@@ -183,7 +177,7 @@ class FastRedlock(BaseLocks):
 
     def lock(
         self,
-        resource: str | bytes | None = None,
+        resource: str | bytes | Callable[..., str | bytes] | None = None,
         *,
         ttl: float | None = None,
         timeout: float | None = None,
@@ -193,14 +187,44 @@ class FastRedlock(BaseLocks):
         """Return a context manager that holds the resource, or raises on entering.
 
         As `acquire`, with ResourceTakenError instead of None: the body never runs
-        without the lock.
+        without the lock. It may be made once and entered any number of times, by
+        several threads at once; each entry has a lease of its own, and those of the
+        same resource wait for each other, also where one is inside another.
+
+        As a decorator of functions and methods it is held for each call; `resource` may
+        then be a function, which is called with the arguments of the call.
         """
         if keep_alive or on_lost is not None:
-            from ._locking.keep_alive import KeepAlive  # where something is kept
+            from ._locking.keep_alive import KeepAlive
+            from ._locking.kept_lock import KeptLock
 
             asked = KeepAlive(keep_alive, on_lost)
             return KeptLock(asked, self._driver, resource, ttl, timeout)
         return Lock(self._driver, resource, ttl, timeout)
+
+    def lock_all(
+        self,
+        resources: Iterable[str | bytes] | Callable[..., Iterable[str | bytes]],
+        *,
+        ttl: float | None = None,
+        timeout: float | None = None,
+        keep_alive: bool | float = False,
+        on_lost: OnLost | None = None,
+    ) -> Lock:
+        """Return a context manager that holds all of the resources, or raises.
+
+        As `lock`, but of several: `acquire_all` with ResourceTakenError instead of
+        None.
+        """
+        if not callable(resources):
+            resources = distinct(resources)
+        if keep_alive or on_lost is not None:
+            from ._locking.keep_alive import KeepAlive
+            from ._locking.kept_lock import KeptLockOfAll
+
+            asked = KeepAlive(keep_alive, on_lost)
+            return KeptLockOfAll(asked, self._driver, resources, ttl, timeout)
+        return LockOfAll(self._driver, resources, ttl, timeout)
 
     # --- other calls ------------------------------------------------------------------
 

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+from functools import wraps
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from .._core import enter_async, guard_async_exit, leave_async
-from .._options.keys import encode_resources
+from .._options.keys import distinct, encode_resources
 from ..errors import LeaseLostError
 from .acquisition import BaseAcquisition, BaseLock
+from .decorated import check_decorated
 from .kept import NEVER_KEPT_NS
 from .lease import GONE, UNKNOWN, BaseLease, ReleaseStatus
 from .validity import extensions_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-    from typing import Any
+    from collections.abc import Awaitable, Callable, Coroutine
+    from typing import Any, TypeVar
 
-    from .keep_alive import KeepAlive
+    from .._core import AsyncioDriver
     from .loop_driver import LoopDriver
     from .loop_lost import Lost
+
+    Function = TypeVar("Function", bound=Callable[..., Coroutine[Any, Any, Any]])
 
 
 class Lease(BaseLease):
@@ -139,10 +143,16 @@ class Acquisition(BaseAcquisition):
 
     _driver: LoopDriver
 
-    async def run(self, ttl: float | None, timeout: float | None) -> Lease | None:
+    async def run(
+        self,
+        ttl: float | None,
+        timeout: float | None,
+        here: AsyncioDriver | None = None,
+    ) -> Lease | None:
         """Drive the attempts: run each round, sleep each delay; undo what fails."""
         driver = self._driver
-        here = driver.here()
+        if here is None:
+            here = driver.here()
         try:
             for step in self.steps(ttl, timeout):
                 if isinstance(step, float):
@@ -170,75 +180,55 @@ class AcquisitionOfAll(Acquisition):
 
 
 class Lock(BaseLock):
-    """Hold a resource for the length of an `async with`; made by `FastRedlock.lock`."""
+    """Hold a resource for the length of an `async with`; made by `FastRedlock.lock`.
+
+    It may be entered any number of times, also by several tasks at once: each entry has
+    a lease of its own, and they exclude each other like any two callers. So an
+    `async with` inside another of the same resource waits for it: there is no
+    reentrancy. A block is left where it was entered, by the same task; by another one
+    only where no other entry is outstanding.
+
+    As a decorator it is held for the length of each call.
+    """
 
     __slots__ = ()
 
     _driver: LoopDriver
-    _lease: Lease | None
     acquisition = Acquisition
 
     async def __aenter__(self) -> Lease:
-        self._check_fresh()
+        here = self._driver.here()
+        caller = here.caller()
         acquisition = self.acquisition(self._driver, self._resource)
-        self._lease = await acquisition.run(self._ttl, self._timeout)
-        if self._lease is None:
+        lease = await acquisition.run(self._ttl, self._timeout, here)
+        if lease is None:
             raise acquisition.taken_error()
-        return self._lease
+        # No call from here on: a signal handler could run after it, and raise.
+        self._entries = (caller, lease, self._entries)
+        return lease
 
     __aexit__ = leave_async
 
+    def __call__(self, function: Function) -> Function:
+        """Return the coroutine function with the lock held for each of its calls.
 
-class KeptAcquisition(Acquisition):
-    """One awaitable acquire of a lease that is kept from then on."""
+        Raises ConfigurationError where the body would run without it: for asynchronous
+        generators and plain functions, and for what is no function.
+        """
+        check_decorated(function, self._resource, is_awaited=True)
 
-    __slots__ = ("_asked",)
+        @wraps(function)
+        async def holding(*args: Any, **kwargs: Any) -> Any:
+            async with self._of_call(args, kwargs):
+                return await function(*args, **kwargs)
 
-    def __init__(self, driver: LoopDriver, resource: Any, asked: KeepAlive) -> None:
-        super().__init__(driver, resource)
-        self._asked = asked
-
-    async def run(self, ttl: float | None, timeout: float | None) -> Lease | None:
-        """Drive the attempts, and keep what they take; undo what fails."""
-        driver = self._driver
-        here = driver.here()
-        self._asked.check(driver, ttl)
-        lease = await super().run(ttl, timeout)
-        if lease is None or self.round is None:
-            return None
-        try:
-            return self._asked.begin(lease)
-        except BaseException:
-            driver.abandon(here, self.round)
-            raise
+        return holding  # type: ignore[return-value]
 
 
-class KeptAcquisitionOfAll(KeptAcquisition):
-    """The same of several resources, all or none."""
+class LockOfAll(Lock):
+    """Hold several resources, all or none; made by `FastRedlock.lock_all`."""
 
     __slots__ = ()
 
-    encode = staticmethod(encode_resources)
-
-
-class KeptLock(Lock):
-    """Hold a resource, and keep the lease, for the length of an `async with`.
-
-    Where the lease is lost, the task that runs the body is cancelled, and
-    LeaseLostError leaves the block.
-    """
-
-    __slots__ = ("_asked",)
-
-    def __init__(self, asked: KeepAlive, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self._asked = asked
-
-    def acquisition(self, driver: LoopDriver, resource: Any) -> Acquisition:  # type: ignore[override]
-        """Return the acquire of one entry."""
-        return KeptAcquisition(driver, resource, self._asked)
-
-    async def __aenter__(self) -> Lease:
-        lease = await super().__aenter__()
-        lease._enter_kept()
-        return lease
+    acquisition = AcquisitionOfAll
+    _named = staticmethod(distinct)  # of a function's resources; the others are so

@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 import time
-from types import TracebackType
+from functools import wraps
+from types import CoroutineType, TracebackType
 
-from .._core import enter, guard_exit, guard_release, leave, undo
-from .._options.keys import encode_resources
+from .._core import (
+    enter,
+    guard_exit,
+    guard_release,
+    leave,
+    lock_enter,
+    lock_undo,
+    undo,
+)
+from .._options.keys import distinct, encode_resources
+from ..errors import FastRedlockError
 from .acquisition import BaseAcquisition, BaseLock
+from .decorated import check_decorated, name_of
 from .lease import GONE, BaseLease, ReleaseStatus
 from .validity import extensions_of
 
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
-    from typing import Any
+    from collections.abc import Callable
+    from typing import Any, TypeVar
 
     from .driver import Driver
-    from .keep_alive import KeepAlive
     from .lost import Lost
+
+    Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Lease(BaseLease):
@@ -122,62 +135,62 @@ class AcquisitionOfAll(Acquisition):
 
 
 class Lock(BaseLock):
-    """Hold a resource for the length of a with block; made by `FastRedlock.lock`."""
+    """Hold a resource for the length of a with block; made by `FastRedlock.lock`.
+
+    It may be entered any number of times, also by several threads at once: each entry
+    has a lease of its own, and they exclude each other like any two callers. So a with
+    block inside another of the same resource waits for it: there is no reentrancy. A
+    block is left where it was entered, by the same thread; by another one only where no
+    other entry is outstanding.
+
+    As a decorator it is held for the length of each call.
+    """
 
     __slots__ = ()
 
     _driver: Driver
-    _lease: Lease | None
     acquisition = Acquisition
 
     def __enter__(self) -> Lease:
-        self._check_fresh()
         acquisition = self.acquisition(self._driver, self._resource)
         try:
-            self._lease = acquisition.run(self._ttl, self._timeout)
-            if self._lease is None:
+            lease = acquisition.run(self._ttl, self._timeout)
+            if lease is None:
                 raise acquisition.taken_error()
-            return self._lease
+            return lock_enter(self, lease)
         except BaseException:
-            acquisition.undo()
+            lock_undo(self, acquisition)
             raise
 
     __exit__ = leave
 
+    def __call__(self, function: Function) -> Function:
+        """Return the function with the lock held for each of its calls.
 
-class KeptAcquisition(Acquisition):
-    """One blocking acquire of a lease that is kept from then on."""
+        Raises ConfigurationError where the body would run without it: for generators
+        and coroutine functions, and for what is no function.
+        """
+        check_decorated(function, self._resource, is_awaited=False)
 
-    __slots__ = ("_asked",)
+        @wraps(function)
+        def holding(*args: Any, **kwargs: Any) -> Any:
+            with self._of_call(args, kwargs):
+                result = function(*args, **kwargs)
+                if type(result) is CoroutineType:  # of a function that wraps one
+                    result.close()
+                    raise FastRedlockError(
+                        f"{name_of(function)} returned a coroutine, which would run "
+                        "without the lock: use fastredlock.asyncio.FastRedlock"
+                    )
+                return result
 
-    def __init__(self, driver: Driver, resource: Any, asked: KeepAlive) -> None:
-        super().__init__(driver, resource)
-        self._asked = asked
-
-    def run(self, ttl: float | None, timeout: float | None) -> Lease | None:
-        """Drive the attempts, and keep what they take."""
-        self._asked.check(self._driver, ttl)
-        lease = super().run(ttl, timeout)
-        return None if lease is None else self._asked.begin(lease)
+        return holding  # type: ignore[return-value]
 
 
-class KeptAcquisitionOfAll(KeptAcquisition):
-    """The same of several resources, all or none."""
+class LockOfAll(Lock):
+    """Hold several resources, all or none; made by `FastRedlock.lock_all`."""
 
     __slots__ = ()
 
-    encode = staticmethod(encode_resources)
-
-
-class KeptLock(Lock):
-    """Hold a resource, and keep the lease, for the length of a with block."""
-
-    __slots__ = ("_asked",)
-
-    def __init__(self, asked: KeepAlive, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self._asked = asked
-
-    def acquisition(self, driver: Driver, resource: Any) -> Acquisition:  # type: ignore[override]
-        """Return the acquire of one entry."""
-        return KeptAcquisition(driver, resource, self._asked)
+    acquisition = AcquisitionOfAll
+    _named = staticmethod(distinct)  # of a function's resources; the others are so

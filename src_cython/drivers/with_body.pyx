@@ -6,7 +6,8 @@
 # block and the first line of its `__exit__` Ctrl-C left a key for its ttl. A function
 # of C has no instructions, so no signal is looked at between the body's end and the
 # `try` below, nor in the handling of an exception from it: attributes of slots are
-# read, and the core is called. threading.Lock is left in the same way.
+# read, and the core is called. threading.Lock is left in the same way. (Which lease a
+# lock's body gives back: lock_entries.)
 #
 # What a call has to take back in a `finally` is likewise one call into C.
 #
@@ -95,22 +96,6 @@ async def enter_async(self):
     if (<Round?>self._round).lease_state is not None:
         self._enter_kept()
     return self
-
-
-def leave(self, kind, error, traceback):
-    """Leave the lease that a lock has taken, if any: the lock's `__exit__`."""
-    lease = self._lease
-    return None if lease is None else lease.__exit__(kind, error, traceback)
-
-
-def leave_async(self, kind, error, traceback):
-    """Return what to await to leave the lease of a lock: the lock's `__aexit__`."""
-    lease = self._lease
-    return nothing() if lease is None else lease.__aexit__(kind, error, traceback)
-
-
-async def nothing():
-    """Do nothing, awaited."""
 
 
 def undo(self):

@@ -148,6 +148,21 @@ def leave_lease(locks: FastRedlock) -> Callable[[], object]:
 
 
 @pytest.mark.slow
+def test_with_when_entered_and_interrupted_at_any_opcode_then_leaves_no_key_or_entry(
+    locks: FastRedlock, servers: list[redis.Redis]
+) -> None:
+    lock, returned = locks.lock(KEY, ttl=60), 0
+    for where in every_interrupt(lock.__enter__):
+        if lock._entries is not None:  # at the return itself: no signal comes there
+            lock.__exit__(None, None, None)
+            returned += 1
+        found = soon(servers, NOBODY)
+        assert (where, found, lock._entries) == (where, NOBODY, None)
+    assert returned == 1
+    lock.__exit__(None, None, None)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("enter", [leave_lock, leave_lease])
 def test_with_when_left_and_interrupted_at_any_opcode_then_leaves_no_key(
     locks: FastRedlock,

@@ -687,6 +687,39 @@ for _, key in ipairs(KEYS) do redis""",
         ("tests/unit/test_extend_each.py", "tests/behaviour/test_extend_each.py"),
     ),
     Mutant(
+        "with block gives back the lease of the last to enter",
+        (
+            Edit(
+                "src_cython/drivers/lock_entries.pyx",
+                "        while found is not None and found[0] != caller:\n",
+                "        while False:\n",
+            ),
+        ),
+        ("tests/unit/test_lock_entries.py", "tests/behaviour/test_lock_entries.py"),
+    ),
+    Mutant(
+        "interrupted entry of a lock object kept",
+        (
+            Edit(
+                "fastredlock/_locking/blocking.py",
+                "            lock_undo(self, acquisition)\n",
+                "            acquisition.undo()\n",
+            ),
+        ),
+        ("tests/unit/test_lock_entries.py", "tests/faults/test_callers.py"),
+    ),
+    Mutant(
+        "decorated coroutine function runs without the lock",
+        (
+            Edit(
+                "fastredlock/_locking/decorated.py",
+                "    if is_coroutine and not is_awaited:\n",
+                "    if False:\n",
+            ),
+        ),
+        ("tests/unit/test_decorated.py",),
+    ),
+    Mutant(
         "restart guard ignored",
         (
             Edit(

@@ -222,6 +222,9 @@ class AwaitedLocks:
     def lock(self, *args: Any, **options: Any) -> AwaitedLock:
         return AwaitedLock(self._thread, self._locks.lock(*args, **options))
 
+    def lock_all(self, *args: Any, **options: Any) -> AwaitedLock:
+        return AwaitedLock(self._thread, self._locks.lock_all(*args, **options))
+
     def holders(self, *args: Any, **options: Any) -> Any:
         return self._thread.run(self._locks.holders(*args, **options))
 

@@ -53,7 +53,7 @@ def test_adopted_one_that_is_not_confirmed_has_no_validity_and_is_not_lost() -> 
     locks = ScriptedLocks("FF.", "GG.", took_ns=0)
     lease = locks.adopt("orders:42", b"a token")
     assert locks.extend_each([lease]) == [0.0]
-    assert locks.extend_each([lease], 60) == [LONG]
+    assert locks.extend_each([lease]) == [seconds(VALIDITY_NS)]
 
 
 def test_nothing_is_sent_for_what_is_lost_already_or_was_never_held() -> None:

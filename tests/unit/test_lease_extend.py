@@ -1,6 +1,6 @@
 """A lease is extended, by one thread or by several at the same time."""
 
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 
@@ -86,7 +86,8 @@ def test_extension_without_a_quorum_is_lost_only_where_the_validity_is_over(
     locks = ScriptedLocks("GG.", "FF.", took_ns=0, round_timeout=60)
     lease = taken(locks)
     locks.took_ns = VALIDITY_NS - spare_ns
-    with pytest.raises(LeaseLostError if is_lost else NotExtendedError) as caught:
+    error: Any = LeaseLostError if is_lost else NotExtendedError
+    with pytest.raises(error) as caught:
         lease.extend(60)
     assert ("and its validity is over" in str(caught.value)) is is_lost
     assert caught.value.remaining == seconds(max(spare_ns, 0))
