@@ -92,6 +92,20 @@ def test_lease_of_several_when_kept_then_outlives_its_ttl(locks: FastRedlock) ->
     assert lease.release() is ReleaseStatus.RELEASED
 
 
+def test_function_when_decorated_then_its_lease_is_kept(urls: list[str]) -> None:
+    with FastRedlock(urls, ttl=TTL) as locks:
+
+        @locks.lock(lambda name: name, keep_alive=True)
+        def work(name: str) -> float:
+            time.sleep(2 * TTL)
+            return granted(locks.acquire(f"{name} is ours")).remaining()
+
+        assert work(KEY) > 0
+        with locks.lock_all(["a", "b"], keep_alive=True) as lease:
+            time.sleep(2 * TTL)
+            lease.check()
+
+
 def test_lease_when_adopted_and_kept_then_is_renewed_from_then_on(
     locks: FastRedlock, make_locks: MakeLocks, urls: list[str]
 ) -> None:

@@ -258,3 +258,31 @@ def test_loop_when_closed_with_a_kept_lease_then_another_begins_anew(
         await locks.close()
 
     run_on(kind, close())
+
+
+def test_function_when_its_lease_is_lost_then_is_cancelled_and_raises(
+    run: Callable[..., Any], servers: list[redis.Redis]
+) -> None:
+    async def body(locks: FastRedlock) -> None:
+        @locks.lock(lambda name: f"{KEY}:{name}", keep_alive=True)
+        async def work(name: str) -> None:
+            delete(servers, f"{KEY}:{name}")
+            await asyncio.sleep(30)
+
+        with pytest.raises(LeaseLostError, match="orders:42:a"):
+            await work("a")
+
+    run(body)
+
+
+def test_block_of_several_when_kept_then_outlives_the_ttl(
+    run: Callable[..., Any],
+) -> None:
+    async def body(locks: FastRedlock) -> None:
+        lock = locks.lock_all(["a", "b"], keep_alive=True)
+        for _ in range(2):  # each entry has a lease of its own
+            async with lock as lease:
+                await asyncio.sleep(2 * TTL)
+                lease.check()
+
+    run(body)
