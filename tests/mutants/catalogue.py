@@ -39,6 +39,7 @@ LEASE = (
     "tests/unit/test_engine.py",
     "tests/behaviour/test_release.py",
 )
+KEEPING = ("tests/unit/test_keeping.py",)
 WAITERS = ("tests/sim/test_waiters.py",)
 TAKE_TURN_SHA1_ANEW = Edit(
     "fastredlock/_options/scripts.py",
@@ -1392,5 +1393,104 @@ for _, key in ipairs(KEYS) do redis""",
             ),
         ),
         WAITERS,
+    ),
+    Mutant(
+        "renewal after the release",
+        (
+            Edit(
+                "src_cython/engine/sending.pyx",
+                "    if round_is_of_released(round):\n",
+                "    if False:\n",
+            ),
+        ),
+        ("tests/unit/test_engine_released.py",),
+    ),
+    Mutant(
+        "renewal repeated after the release",
+        (
+            Edit(
+                "src_cython/round/judge.pyx",
+                "    if round_is_of_released(self):\n",
+                "    if False:\n",
+            ),
+        ),
+        ("tests/unit/test_engine_released.py",),
+    ),
+    Mutant(
+        "loss told by the failed renewal only",
+        (
+            Edit(
+                "fastredlock/_locking/keeping.py",
+                "if now_ns >= end_ns - pace.margin_ns or kept.is_lost:",
+                "if False:",
+            ),
+        ),
+        KEEPING,
+    ),
+    Mutant(
+        "loss told at the first renewal that is not confirmed",
+        (
+            Edit(
+                "fastredlock/_locking/keeping.py",
+                "            elif round.verdict is TAKEN:\n",
+                "            elif not round.is_won:\n",
+            ),
+        ),
+        KEEPING,
+    ),
+    Mutant(
+        "bound of keeping ignored",
+        (
+            Edit(
+                "fastredlock/_locking/keeping.py",
+                "kept.until_ns is None or now_ns < kept.until_ns",
+                "True",
+            ),
+        ),
+        KEEPING,
+    ),
+    Mutant(
+        "renewal counts after the validity is over",
+        (
+            Edit(
+                "fastredlock/_locking/keeping.py",
+                "                or round.closed_ns >= kept.validity_ns\n",
+                "",
+            ),
+        ),
+        KEEPING,
+    ),
+    Mutant(
+        "renewal beside an extension by hand does not bind it",
+        (
+            Edit(
+                "fastredlock/_locking/kept.py",
+                "        if not renewal.closed_ns:\n",
+                "        if False:\n",
+            ),
+        ),
+        KEEPING,
+    ),
+    Mutant(
+        "renewals that were never answered are forgotten",
+        (
+            Edit(
+                "fastredlock/_locking/kept.py",
+                "            self.awaited |= renewal.may_hold\n",
+                "            pass\n",
+            ),
+        ),
+        KEEPING,
+    ),
+    Mutant(
+        "all leases that were taken together are renewed together",
+        (
+            Edit(
+                "fastredlock/_locking/keeping.py",
+                "        return self._draw * span_ns >> 16\n",
+                "        return 0\n",
+            ),
+        ),
+        KEEPING,
     ),
 )
