@@ -192,11 +192,13 @@ class BaseLease:
         if self._round.generation != self._driver.fork_generation():
             return None
         made: Extensions | Kept | None = self._round.lease_state
-        terms = self._round.terms if made is None else made.longest_terms
-        release = self._driver.engine.new_release(self._round, terms)
-        self._status = UNKNOWN  # until a quorum has confirmed it
-        if made is not None:
-            made.released()
+        if made is None:
+            release = self._driver.engine.new_release(self._round, self._round.terms)
+            self._status = UNKNOWN  # until a quorum has confirmed it
+            return release
+        release = self._new_release()
+        self._status = UNKNOWN
+        made.released()
         return release
 
     def _new_release(self) -> Round:

@@ -125,6 +125,9 @@ cdef bint round_may_repeat(Round self) noexcept:
     )
 
 
+cdef str NOT_SENT = "not sent: the lease was released"
+
+
 cdef inline bint round_is_of_released(Round self) noexcept:
     # Whether it is an EXTEND of a lease whose release was made: its RELEASE may have
     # been sent, and this must not come behind it.

@@ -1417,6 +1417,17 @@ for _, key in ipairs(KEYS) do redis""",
         ("tests/unit/test_engine_released.py",),
     ),
     Mutant(
+        "extension on a lost connection is never ended behind the release",
+        (
+            Edit(
+                "src_cython/master/io.pyx",
+                "        elif round_is_of_released(round):",
+                "        elif False:",
+            ),
+        ),
+        ("tests/unit/test_engine_released.py",),
+    ),
+    Mutant(
         "loss told by the failed renewal only",
         (
             Edit(
@@ -1437,6 +1448,17 @@ for _, key in ipairs(KEYS) do redis""",
             ),
         ),
         KEEPING,
+    ),
+    Mutant(
+        "renewals take as long as their masters do",
+        (
+            Edit(
+                "fastredlock/_locking/keeping.py",
+                "        return max(time_ns, LEAST_TIME_NS)\n",
+                "        return 1 << 60\n",
+            ),
+        ),
+        (*KEEPING, "tests/sim"),
     ),
     Mutant(
         "bound of keeping ignored",

@@ -65,8 +65,8 @@ BUGS = (
     planted(
         "...for the last ttl instead of the longest",
         "fastredlock/_locking/lease.py",
-        "made.longest_terms\n        release",
-        "made.terms\n        release",
+        "made.longest_terms",
+        "made.terms",
     ),
     known("NOSCRIPT not repeated", "NOSCRIPT not repeated"),
     known(

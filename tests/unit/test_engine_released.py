@@ -10,7 +10,9 @@ from fastredlock._core import (
     Round,
     Verdict,
     by_hand_finish,
+    by_hand_lost,
     by_hand_outgoing,
+    by_hand_pass_time,
     by_hand_receive,
     by_hand_start,
     by_hand_submit,
@@ -72,6 +74,23 @@ def test_extension_of_a_batch_is_not_sent_after_the_release_was_made(
     by_hand_finish(engine, NOW)
     assert batch.is_finished
     assert [round.is_won for round in extensions] == [False, True]
+
+
+def test_extension_on_a_lost_connection_ends_where_the_release_was_made_since(
+    engine: Engine, lease: Round
+) -> None:
+    """Seen in the simulator: its caller waited for ever."""
+    extension = engine.new_extension(lease, TERMS)
+    by_hand_submit(engine, extension, NOW)
+    by_hand_outgoing(engine, 0)
+    engine.new_release(lease, TERMS)
+    by_hand_lost(engine, 0, "connection lost", NOW)
+    make_ready(engine, [info(run_id="a", uptime_in_seconds=9)], NOW + MS)
+    by_hand_pass_time(engine, NOW + MS)
+    by_hand_finish(engine, NOW + MS)
+    assert EXTEND_SHA1 not in by_hand_outgoing(engine, 0)
+    assert extension.is_finished
+    assert extension.verdict is Verdict.UNREACHABLE
 
 
 def test_extension_is_not_repeated_after_the_release_was_made(
