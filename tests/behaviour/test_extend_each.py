@@ -77,12 +77,12 @@ def test_extend_each_when_a_quorum_is_down_then_says_what_is_left_of_each(
 def test_extend_each_when_a_quorum_is_silent_then_none_is_lost_and_it_ends_soon(
     masters: LocalMasters, make_locks: MakeLocks
 ) -> None:
-    locks = connected(make_locks(masters.urls, ttl=60, round_timeout=0.2))
+    locks = connected(make_locks(masters.urls, ttl=60, round_timeout=0.5))
     leases = all_granted(locks.acquire_each([str(i) for i in range(3000)]))
     pause(masters, 3)
     with stopwatch() as elapsed:
         lefts = locks.extend_each(leases)
-    assert elapsed() < 3
+    assert elapsed() < 6  # two windows of three: connections are given up then
     assert all(left is not None and 40 < left < 60 for left in lefts)
     resume(masters, 3)
     assert wait_until(lambda: lowest(locks.extend_each(leases)) > 55)

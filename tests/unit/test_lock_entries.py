@@ -2,12 +2,14 @@
 
 from collections.abc import Callable
 from threading import Thread
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
 from fastredlock import FastRedlockError, Lease, ResourceTakenError
-from fastredlock._core import Operation
+from fastredlock._core import Operation, lock_enter
+from fastredlock._locking import blocking
+from fastredlock._locking.blocking import Lock
 from tests.support.leases import seconds
 from tests.support.rounds import S, ScriptedLocks
 
@@ -147,6 +149,21 @@ def test_entry_that_failed_leaves_none_behind() -> None:
     assert lock._entries is None
     with lock as lease:
         assert lease.remaining() == seconds(9_895 * 10**6)
+
+
+# CPython looks at signals when a call into C has returned.
+def test_entry_that_was_noted_and_interrupted_leaves_none_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def noted_and_interrupted(lock: Lock, lease: Lease) -> NoReturn:
+        lock_enter(lock, lease)
+        raise KeyboardInterrupt
+
+    lock = ScriptedLocks("GG.").lock("orders:42", timeout=0)
+    monkeypatch.setattr(blocking, "lock_enter", noted_and_interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        lock.__enter__()
+    assert lock._entries is None
 
 
 def test_entry_that_was_interrupted_leaves_none_behind() -> None:
