@@ -5,18 +5,28 @@ from __future__ import annotations
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from ._core import now_ns
-from ._locking.awaitable import Acquisition, AcquisitionOfAll, Lease, Lock
+from ._core import forget_extensions, now_ns
+from ._locking.awaitable import (
+    Acquisition,
+    AcquisitionOfAll,
+    Lease,
+    Lock,
+    LockOfAll,
+)
 from ._locking.base import BaseLocks
-from ._locking.batch import AcquireEach, ReleaseEach
+from ._locking.batch import AcquireEach, ExtendEach, ReleaseEach
 from ._locking.lease import ReleaseStatus
 from ._locking.loop_driver import LoopDriver
 from ._options.keys import distinct
 from ._reports.votes import MasterVote, Resource, holders_of
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterable
+    from collections.abc import Callable, Coroutine, Iterable
     from typing import Any
+
+    from .errors import LeaseLostError
+
+    OnLost = Callable[[Lease, LeaseLostError], object]
 
 __all__ = ["FastRedlock", "Lease", "Lock"]
 
@@ -44,6 +54,8 @@ class FastRedlock(BaseLocks):
         *,
         ttl: float | None = None,
         timeout: float | None = None,
+        keep_alive: bool | float = False,
+        on_lost: OnLost | None = None,
     ) -> Coroutine[Any, Any, Lease | None]:
         """Take the resource; return a Lease, or None if others held it all that time.
 
@@ -51,9 +63,20 @@ class FastRedlock(BaseLocks):
         QuorumUnreachableError if too few masters could answer in several rounds in a
         row or when the timeout ends so, ValidityExhaustedError if a round used the
         validity up. Whatever leaves this call by exception, a cancellation too, is
-        rolled back first.
+        rolled back first. `keep_alive`: as of `Lease.keep_alive`, where the lease is
+        renewed from now on; `on_lost(lease, error)` is called once, by the loop, where
+        it is lost.
         """
-        return Acquisition(self._driver, resource).run(ttl, timeout)
+        acquisition: Acquisition
+        if keep_alive or on_lost is not None:
+            from ._locking.keep_alive import KeepAlive
+            from ._locking.loop_kept_lock import KeptAcquisition
+
+            asked = KeepAlive(keep_alive, on_lost)
+            acquisition = KeptAcquisition(self._driver, resource, asked)
+        else:
+            acquisition = Acquisition(self._driver, resource)
+        return acquisition.run(ttl, timeout)
 
     def acquire_all(
         self,
@@ -61,6 +84,8 @@ class FastRedlock(BaseLocks):
         *,
         ttl: float | None = None,
         timeout: float | None = None,
+        keep_alive: bool | float = False,
+        on_lost: OnLost | None = None,
     ) -> Coroutine[Any, Any, Lease | None]:
         """Take all of the resources or none of them, in one round; return one Lease.
 
@@ -68,7 +93,16 @@ class FastRedlock(BaseLocks):
         callers that name the same resources in any order do not lock each other out.
         The lease's `resource` is the tuple of resources, each once.
         """
-        return AcquisitionOfAll(self._driver, distinct(resources)).run(ttl, timeout)
+        acquisition: Acquisition
+        if keep_alive or on_lost is not None:
+            from ._locking.keep_alive import KeepAlive
+            from ._locking.loop_kept_lock import KeptAcquisitionOfAll
+
+            asked = KeepAlive(keep_alive, on_lost)
+            acquisition = KeptAcquisitionOfAll(self._driver, distinct(resources), asked)
+        else:
+            acquisition = AcquisitionOfAll(self._driver, distinct(resources))
+        return acquisition.run(ttl, timeout)
 
     async def acquire_each(
         self, resources: Iterable[str | bytes], *, ttl: float | None = None
@@ -107,19 +141,83 @@ class FastRedlock(BaseLocks):
             driver.abandon(here, releases.rest())
             raise
 
+    async def extend_each(
+        self, leases: Iterable[Lease | None], ttl: float | None = None
+    ) -> list[float | None]:
+        """Extend each of the leases; return the validity (s) left, None where lost.
+
+        In the order given; each as by `Lease.extend` (by `ttl` s, default: its own, as
+        before), with one write per master for many. A lease that too few masters
+        extended and that still stands is not lost: it has the validity that is left of
+        its old one. None, as acquire_each returns it, stays None. Waits for about a
+        round. If an exception leaves this call, each may have been extended or not:
+        `remaining()` counts on the earlier end.
+        """
+        driver = self._driver
+        here, extends = driver.here(), ExtendEach(driver, leases, ttl)
+        tables, extensions = extends.under_way, extends.extensions
+        try:
+            await driver.run(here, extends.begin())
+            return extends.end()
+        except BaseException:
+            driver.abandon(here, extends.rest())
+            raise
+        finally:
+            forget_extensions(tables, extensions)
+
     def lock(
         self,
-        resource: str | bytes | None = None,
+        resource: str | bytes | Callable[..., str | bytes] | None = None,
         *,
         ttl: float | None = None,
         timeout: float | None = None,
+        keep_alive: bool | float = False,
+        on_lost: OnLost | None = None,
     ) -> Lock:
         """Return a context manager for `async with`: it holds, or raises on entering.
 
         As `acquire`, with ResourceTakenError instead of None: the body never runs
-        without the lock.
+        without the lock. It may be made once and entered any number of times, by
+        several tasks at once; each entry has a lease of its own, and those of the same
+        resource wait for each other, also where one is inside another.
+
+        As a decorator of coroutine functions it is held for each call; `resource` may
+        then be a function, which is called with the arguments of the call.
+
+        Where a lease that is kept is lost, the task that runs the body is cancelled,
+        and LeaseLostError leaves the block.
         """
+        if keep_alive or on_lost is not None:
+            from ._locking.keep_alive import KeepAlive
+            from ._locking.loop_kept_lock import KeptLock
+
+            asked = KeepAlive(keep_alive, on_lost)
+            return KeptLock(asked, self._driver, resource, ttl, timeout)
         return Lock(self._driver, resource, ttl, timeout)
+
+    def lock_all(
+        self,
+        resources: Iterable[str | bytes] | Callable[..., Iterable[str | bytes]],
+        *,
+        ttl: float | None = None,
+        timeout: float | None = None,
+        keep_alive: bool | float = False,
+        on_lost: OnLost | None = None,
+    ) -> Lock:
+        """Return a context manager that holds all of the resources, or raises.
+
+        As `lock`, but of several: `acquire_all` with ResourceTakenError instead of
+        None.
+        """
+        if not callable(resources):
+            resources = distinct(resources)
+        if keep_alive or on_lost is not None:
+            from ._locking.keep_alive import KeepAlive
+            from ._locking.loop_kept_lock import KeptLockOfAll
+
+            asked = KeepAlive(keep_alive, on_lost)
+            return KeptLockOfAll(asked, self._driver, resources, ttl, timeout)
+        return LockOfAll(self._driver, resources, ttl, timeout)
 
     # --- other calls ------------------------------------------------------------------
 

@@ -8,6 +8,7 @@
      |    +-- QuorumUnreachableError       look at the servers
      |    +-- ValidityExhaustedError       ttl too short for these round trips
      +-- LeaseLostError                    stop working: others may hold it
+     +-- NotExtendedError                  still held: try again, or end in time
      +-- InternalError                     a bug of ours: please report it
 
 A message names the resource, the counts and the vote of each master; never a token
@@ -114,11 +115,10 @@ class ValidityExhaustedError(AcquireError):
 
 
 class LeaseLostError(FastRedlockError):
-    """Report that a lease is, or may be, no longer ours: stop the protected work.
+    """Report that a lease is over: stop the protected work, others may hold it.
 
-    Attributes: `resource`, `votes` (of the round that found it, else empty),
-    `remaining` (s of the old validity left; above 0 only where an extension went
-    unconfirmed and the lease still stands until then).
+    Attributes: `resource`, `reason`, `votes` (of the round that found it, else empty),
+    `remaining` (s of validity left: 0.0).
     """
 
     def __init__(
@@ -137,3 +137,33 @@ class LeaseLostError(FastRedlockError):
     def __str__(self) -> str:
         votes = f": {describe_votes(self.votes)}" if self.votes else ""
         return f"{printable(self.resource)}: {self.reason}{votes}"
+
+
+class NotExtendedError(FastRedlockError):
+    """Report that too few masters confirmed an extension: the lease still stands.
+
+    Extend again, or end the work within `remaining`. Attributes: `resource`, `reason`,
+    `votes` (of that round), `remaining` (s for which the lease still stood when this
+    was raised; 0.0 for an adopted one, of which nothing is known before its first
+    extension).
+    """
+
+    def __init__(
+        self,
+        resource: Resource,
+        reason: str,
+        votes: tuple[MasterVote, ...],
+        remaining: float,
+    ) -> None:
+        super().__init__(resource, reason, votes, remaining)
+        self.resource = resource
+        self.reason = reason
+        self.votes = votes
+        self.remaining = remaining
+
+    def __str__(self) -> str:
+        left = "its validity is not known"
+        if self.remaining > 0.0:
+            left = f"valid for {self.remaining:.3f} s more"
+        votes = describe_votes(self.votes)
+        return f"{printable(self.resource)}: {self.reason}, {left}: {votes}"

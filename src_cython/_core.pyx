@@ -84,5 +84,6 @@ include "drivers/asyncio_future.pyx"    # the future of a round, or of a delay
 include "drivers/asyncio.pyx"           # the asyncio driver
 include "drivers/asyncio_loop.pyx"      # ...and its loop
 include "drivers/with_body.pyx"         # a with body is left: no signal in between
+include "drivers/lock_entries.pyx"      # ...and which lease it gives back
 include "drivers/interpreter_exit.pyx"  # the end of the interpreter
 include "drivers/by_hand.pyx"           # without sockets: simulator, fuzzer

@@ -23,6 +23,7 @@ from bench.contestants.base import TTL
 from bench.contestants.fastredlock import Blocking
 from bench.contestants.tables import open_entry
 from bench.harness.drivers import Stopwatch
+from bench.harness.keeping import kept, told
 from bench.harness.memory import open_fds, settled_bytes
 from bench.harness.process import ROOT
 from bench.harness.servers import commands_done, hold
@@ -212,7 +213,7 @@ def _do(run: Callable[[int], object], pairs: int) -> None:
 
 
 _JOBS: dict[str, Callable[..., Any]] = {
-    job.__name__: job for job in (waiting, waiting_memory, held, growth)
+    job.__name__: job for job in (waiting, waiting_memory, held, growth, kept, told)
 }
 
 

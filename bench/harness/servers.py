@@ -43,6 +43,11 @@ def free(url: str, key: str) -> None:
     _ask(url, "DEL", key)
 
 
+def flush(url: str) -> None:
+    """Delete all keys of one master."""
+    _ask(url, "FLUSHALL")
+
+
 def commands_done(url: str) -> int:
     """Return how many SETs and scripts a master was sent by clients so far."""
     fields = _info(url, "commandstats")

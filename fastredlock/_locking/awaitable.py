@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+from functools import wraps
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from .._core import enter_async, guard_async_exit, leave_async
-from .._options.keys import encode_resources
+from .._options.keys import distinct, encode_resources
+from ..errors import LeaseLostError
 from .acquisition import BaseAcquisition, BaseLock
+from .decorated import check_decorated
+from .kept import NEVER_KEPT_NS
 from .lease import GONE, UNKNOWN, BaseLease, ReleaseStatus
 from .validity import extensions_of
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine
+    from typing import Any, TypeVar
+
+    from .._core import AsyncioDriver
     from .loop_driver import LoopDriver
+    from .loop_lost import Lost
+
+    Function = TypeVar("Function", bound=Callable[..., Coroutine[Any, Any, Any]])
 
 
 class Lease(BaseLease):
@@ -27,13 +38,20 @@ class Lease(BaseLease):
 
     _driver: LoopDriver
 
+    @property
+    def lost(self) -> Lost:
+        """Whether it is lost, to be asked or awaited: as an `asyncio.Event`."""
+        from .loop_lost import Lost
+
+        return Lost(self)
+
     async def extend(self, ttl: float | None = None) -> float:
         """Set the ttl (s, default: as before) anew and return the new validity (s).
 
-        Waits for one round. Raises LeaseLostError if a quorum does not have our key any
-        more (stop the work), or did not confirm in time (the error's `remaining`: for
-        how long the old validity still stands). Never re-creates a lost key. Cancelled,
-        it may have been extended or not: `remaining()` counts on the earlier end.
+        Waits for one round. Raises LeaseLostError if the lease is over (stop the work),
+        NotExtendedError if too few masters confirmed and it still stands (its
+        `remaining` says for how long). Never re-creates a lost key. Cancelled, it may
+        have been extended or not: `remaining()` counts on the earlier end.
         """
         here = self._driver.here()
         extension, under_way = object(), extensions_of(self).under_way
@@ -87,6 +105,36 @@ class Lease(BaseLease):
         if error is None:
             self._check_exit(was_valid, status)
 
+    def _enter_kept(self) -> None:
+        """Let a loss cancel the task that runs the body from here on."""
+        from .loop_lost import Body
+
+        kept = self._round.lease_state.kept
+        if kept is not None and kept.until_ns != NEVER_KEPT_NS:
+            kept.watched().body = body = Body()
+            if kept.is_lost:
+                body.cancel()
+
+    async def _leave_kept(
+        self,
+        leave: Callable[..., Awaitable[None]],
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Leave a body that a loss may have cancelled: the core's guard comes here."""
+        kept = self._round.lease_state.kept
+        watch = None if kept is None else kept.watch
+        body = None if watch is None else watch.body
+        if watch is None or body is None:
+            await leave(self, kind, error, traceback)
+            return
+        watch.body = None
+        is_ours = body.leave(error)
+        await leave(self, kind, error, traceback)
+        if is_ours and watch.error is not None:
+            raise LeaseLostError(*watch.error.args) from error
+
 
 class Acquisition(BaseAcquisition):
     """One awaitable acquire."""
@@ -95,10 +143,16 @@ class Acquisition(BaseAcquisition):
 
     _driver: LoopDriver
 
-    async def run(self, ttl: float | None, timeout: float | None) -> Lease | None:
+    async def run(
+        self,
+        ttl: float | None,
+        timeout: float | None,
+        here: AsyncioDriver | None = None,
+    ) -> Lease | None:
         """Drive the attempts: run each round, sleep each delay; undo what fails."""
         driver = self._driver
-        here = driver.here()
+        if here is None:
+            here = driver.here()
         try:
             for step in self.steps(ttl, timeout):
                 if isinstance(step, float):
@@ -126,19 +180,55 @@ class AcquisitionOfAll(Acquisition):
 
 
 class Lock(BaseLock):
-    """Hold a resource for the length of an `async with`; made by `FastRedlock.lock`."""
+    """Hold a resource for the length of an `async with`; made by `FastRedlock.lock`.
+
+    It may be entered any number of times, also by several tasks at once: each entry has
+    a lease of its own, and they exclude each other like any two callers. So an
+    `async with` inside another of the same resource waits for it: there is no
+    reentrancy. A block is left where it was entered, by the same task; by another one
+    only where no other entry is outstanding.
+
+    As a decorator it is held for the length of each call.
+    """
 
     __slots__ = ()
 
     _driver: LoopDriver
-    _lease: Lease | None
+    acquisition = Acquisition
 
     async def __aenter__(self) -> Lease:
-        self._check_fresh()
-        acquisition = Acquisition(self._driver, self._resource)
-        self._lease = await acquisition.run(self._ttl, self._timeout)
-        if self._lease is None:
+        here = self._driver.here()
+        caller = here.caller()
+        acquisition = self.acquisition(self._driver, self._resource)
+        lease = await acquisition.run(self._ttl, self._timeout, here)
+        if lease is None:
             raise acquisition.taken_error()
-        return self._lease
+        # No call from here on: a signal handler could run after it, and raise.
+        self._entries = (caller, lease, self._entries)
+        return lease
 
     __aexit__ = leave_async
+
+    def __call__(self, function: Function) -> Function:
+        """Return the coroutine function with the lock held for each of its calls.
+
+        Raises ConfigurationError where the body would run without it: for asynchronous
+        generators and plain functions, and for what is no function.
+        """
+        check_decorated(function, self._resource, is_awaited=True)
+
+        @wraps(function)
+        async def holding(*args: Any, **kwargs: Any) -> Any:
+            async with self._of_call(args, kwargs):
+                return await function(*args, **kwargs)
+
+        return holding  # type: ignore[return-value]
+
+
+class LockOfAll(Lock):
+    """Hold several resources, all or none; made by `FastRedlock.lock_all`."""
+
+    __slots__ = ()
+
+    acquisition = AcquisitionOfAll
+    _named = staticmethod(distinct)  # of a function's resources; the others are so

@@ -9,22 +9,37 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from .._core import Batch, Verdict, draw_token, new_acquires, new_releases, now_ns
+from .._core import (
+    Batch,
+    Round,
+    Verdict,
+    draw_token,
+    new_acquires,
+    new_releases,
+    now_ns,
+)
 from .._options.keys import encode_each, listed
-from ..errors import ConfigurationError, TokenReusedError
+from ..errors import (
+    ConfigurationError,
+    LeaseLostError,
+    NotExtendedError,
+    TokenReusedError,
+)
 from .attempt import exhausted, unreachable
 from .lease import UNKNOWN, BaseLease, ReleaseStatus, end_releases
+from .validity import extensions_of
 
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import NoReturn, TypeVar
 
-    from .._core import Round
     from .driver import BaseDriver
 
     AnyDriver = TypeVar("AnyDriver", bound=BaseDriver)
     AnyLease = TypeVar("AnyLease", bound=BaseLease)
+
+    Outcome = float | LeaseLostError | NotExtendedError | None
 
 
 class AcquireEach:
@@ -86,7 +101,7 @@ class ReleaseEach:
 
     def begin(self, leases: Iterable[BaseLease | None]) -> Batch:
         """Check the leases, and return the batch to run."""
-        leases = self._check(leases)
+        leases = checked_leases(self._driver, leases)
         self._leases = leases  # from here on an interrupt releases them all
         self._rounds = rounds = new_releases(
             self._driver.engine,
@@ -107,22 +122,6 @@ class ReleaseEach:
         self._batch = Batch([round for round in self._rounds if round is not None])
         return self._batch
 
-    def _check(self, given: Iterable[BaseLease | None]) -> list[BaseLease | None]:
-        if not isinstance(given, Iterable):
-            raise ConfigurationError(
-                f"leases of type {type(given).__name__}: allowed is an iterable"
-            )
-        leases = list(given)
-        for lease in leases:
-            if lease is not None and not (
-                isinstance(lease, BaseLease) and lease._driver is self._driver
-            ):
-                raise ConfigurationError(
-                    f"leases: one of type {type(lease).__name__} is no lease of this "
-                    "FastRedlock, and not None"
-                )
-        return leases
-
     def end(self) -> list[ReleaseStatus]:
         """Return how each ended."""
         return end_releases(self._leases, self._rounds)
@@ -138,3 +137,103 @@ class ReleaseEach:
                 if lease is not None and (round := lease._begin_release()) is not None
             ]
         )
+
+
+class ExtendEach:
+    """An extend_each under way.
+
+    However it ends, its caller takes its `extensions` out of the tables `under_way` of
+    the leases, by one call into C (see `BaseLease._begin_extend`).
+    """
+
+    __slots__ = ("_batch", "_begun", "_leases", "_ttl", "extensions", "under_way")
+
+    def __init__(
+        self,
+        driver: BaseDriver,
+        leases: Iterable[BaseLease | None],
+        ttl: float | None,
+    ) -> None:
+        if ttl is not None:
+            driver.settings.terms(ttl)  # refused before any I/O
+        self._ttl = ttl
+        self._leases = checked_leases(driver, leases)
+        self._begun: list[Round | LeaseLostError | None] = []
+        self._batch: Batch | None = None
+        self.extensions: list[object] = [object() for _ in self._leases]
+        self.under_way = [
+            None if lease is None else extensions_of(lease).under_way
+            for lease in self._leases
+        ]
+
+    def begin(self) -> Batch:
+        """Count the extensions as under way; return the batch to run."""
+        for lease, extension in zip(self._leases, self.extensions, strict=True):
+            begun: Round | LeaseLostError | None = None
+            if lease is not None:
+                try:
+                    begun = lease._begin_extend(self._ttl, extension)
+                except LeaseLostError as error:
+                    begun = error.with_traceback(None)
+            self._begun.append(begun)
+        self._batch = self._batch_of_begun()
+        return self._batch
+
+    def _batch_of_begun(self) -> Batch:
+        return Batch([round for round in self._begun if isinstance(round, Round)])
+
+    def outcomes(self) -> list[Outcome]:
+        """Return the new validity (s) of each, or why there is none; None for None."""
+        return [
+            outcome_of(lease, begun, extension)
+            for lease, begun, extension in zip(
+                self._leases, self._begun, self.extensions, strict=True
+            )
+        ]
+
+    def end(self) -> list[float | None]:
+        """Return the validity left (s) of each lease, None for one that is lost."""
+        return [left_after(outcome) for outcome in self.outcomes()]
+
+    def rest(self) -> Batch:
+        """Return the extensions that an interrupted one gives up."""
+        return self._batch or self._batch_of_begun()
+
+
+def outcome_of(
+    lease: BaseLease | None, begun: Round | LeaseLostError | None, extension: object
+) -> Outcome:
+    """Take the outcome of one extension, while it still counts as under way."""
+    if lease is None or begun is None or isinstance(begun, LeaseLostError):
+        return begun  # type: ignore[return-value]  # a round has a lease
+    try:
+        return lease._end_extend(begun, extension)
+    except (LeaseLostError, NotExtendedError) as error:
+        return error.with_traceback(None)  # which would keep frames, and so the lease
+
+
+def left_after(outcome: Outcome) -> float | None:
+    """Return the validity left (s) after an extension, None for a lost lease."""
+    if isinstance(outcome, NotExtendedError):
+        return outcome.remaining
+    return outcome if isinstance(outcome, float) else None
+
+
+def checked_leases(
+    driver: BaseDriver, given: Iterable[BaseLease | None]
+) -> list[BaseLease | None]:
+    """Return the leases as a list; raise ConfigurationError for what is none of it."""
+    if not isinstance(given, Iterable):
+        raise ConfigurationError(
+            f"leases of type {type(given).__name__}: allowed is an iterable"
+        )
+    leases = list(given)
+    for lease in leases:
+        if lease is not None and not (
+            isinstance(lease, BaseLease) and lease._driver is driver
+        ):
+            raise ConfigurationError(
+                f"leases: one of type {type(lease).__name__} is no lease of this "
+                "FastRedlock, and not None"
+            )
+    return leases

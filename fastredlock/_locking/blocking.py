@@ -3,17 +3,34 @@
 from __future__ import annotations
 
 import time
-from types import TracebackType
+from functools import wraps
+from types import CoroutineType, TracebackType
 
-from .._core import enter, guard_exit, guard_release, leave, undo
-from .._options.keys import encode_resources
+from .._core import (
+    enter,
+    guard_exit,
+    guard_release,
+    leave,
+    lock_enter,
+    lock_undo,
+    undo,
+)
+from .._options.keys import distinct, encode_resources
+from ..errors import FastRedlockError
 from .acquisition import BaseAcquisition, BaseLock
+from .decorated import check_decorated, name_of
 from .lease import GONE, BaseLease, ReleaseStatus
 from .validity import extensions_of
 
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, TypeVar
+
     from .driver import Driver
+    from .lost import Lost
+
+    Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Lease(BaseLease):
@@ -28,12 +45,19 @@ class Lease(BaseLease):
 
     _driver: Driver
 
+    @property
+    def lost(self) -> Lost:
+        """Whether it is lost, to be asked or waited for: as a `threading.Event`."""
+        from .lost import Lost
+
+        return Lost(self)
+
     def extend(self, ttl: float | None = None) -> float:
         """Set the ttl (s, default: as before) anew and return the new validity (s).
 
-        Blocks for one round. Raises LeaseLostError if a quorum does not have our key
-        any more (stop the work), or did not confirm in time (the error's `remaining`
-        says how long the old validity still stands). Never re-creates a lost key.
+        Blocks for one round. Raises LeaseLostError if the lease is over (stop the
+        work), NotExtendedError if too few masters confirmed and it still stands (its
+        `remaining` says for how long). Never re-creates a lost key.
         """
         extension, under_way = object(), extensions_of(self).under_way
         try:
@@ -111,23 +135,62 @@ class AcquisitionOfAll(Acquisition):
 
 
 class Lock(BaseLock):
-    """Hold a resource for the length of a with block; made by `FastRedlock.lock`."""
+    """Hold a resource for the length of a with block; made by `FastRedlock.lock`.
+
+    It may be entered any number of times, also by several threads at once: each entry
+    has a lease of its own, and they exclude each other like any two callers. So a with
+    block inside another of the same resource waits for it: there is no reentrancy. A
+    block is left where it was entered, by the same thread; by another one only where no
+    other entry is outstanding.
+
+    As a decorator it is held for the length of each call.
+    """
 
     __slots__ = ()
 
     _driver: Driver
-    _lease: Lease | None
+    acquisition = Acquisition
 
     def __enter__(self) -> Lease:
-        self._check_fresh()
-        acquisition = Acquisition(self._driver, self._resource)
+        acquisition = self.acquisition(self._driver, self._resource)
         try:
-            self._lease = acquisition.run(self._ttl, self._timeout)
-            if self._lease is None:
+            lease = acquisition.run(self._ttl, self._timeout)
+            if lease is None:
                 raise acquisition.taken_error()
-            return self._lease
+            return lock_enter(self, lease)
         except BaseException:
-            acquisition.undo()
+            lock_undo(self, acquisition)
             raise
 
     __exit__ = leave
+
+    def __call__(self, function: Function) -> Function:
+        """Return the function with the lock held for each of its calls.
+
+        Raises ConfigurationError where the body would run without it: for generators
+        and coroutine functions, and for what is no function.
+        """
+        check_decorated(function, self._resource, is_awaited=False)
+
+        @wraps(function)
+        def holding(*args: Any, **kwargs: Any) -> Any:
+            with self._of_call(args, kwargs):
+                result = function(*args, **kwargs)
+                if type(result) is CoroutineType:  # of a function that wraps one
+                    result.close()
+                    raise FastRedlockError(
+                        f"{name_of(function)} returned a coroutine, which would run "
+                        "without the lock: use fastredlock.asyncio.FastRedlock"
+                    )
+                return result
+
+        return holding  # type: ignore[return-value]
+
+
+class LockOfAll(Lock):
+    """Hold several resources, all or none; made by `FastRedlock.lock_all`."""
+
+    __slots__ = ()
+
+    acquisition = AcquisitionOfAll
+    _named = staticmethod(distinct)  # of a function's resources; the others are so

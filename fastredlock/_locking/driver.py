@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .._core import Batch, Round
     from .._options.endpoint import Endpoint
     from .._options.settings import Settings
+    from .kept import Kept
 
 # For which close() waits where a master is silent. On two cores with ten processes,
 # servers stood still for 0.1 s in 1 % of closes, and 900 keys then stood for their ttl.
@@ -53,8 +54,9 @@ def refuse_pickling(self: object) -> NoReturn:
 class BaseDriver:
     """Hold an engine and its settings, and log its warnings; see `Driver`."""
 
-    __slots__ = ("engine", "settings", "warned")
+    __slots__ = ("engine", "keeper", "settings", "warned")
 
+    keeper: Any  # of the leases that are kept, or None
     current: _core.AsyncioDriver | None = None  # see LoopDriver
 
     # A lease reads its clock and its process here: tests set them.
@@ -64,9 +66,14 @@ class BaseDriver:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.engine = new_engine(settings)
+        self.keeper = None
         self.warned = 0  # how many of the engine's warnings have been logged
 
     __reduce__ = refuse_pickling
+
+    def keep(self, kept: Kept) -> None:
+        """Keep a lease from now on, or look at its times again."""
+        raise NotImplementedError
 
     def log_warnings(self) -> None:
         """Log the engine's warnings that have not been logged."""
@@ -105,6 +112,17 @@ class Driver(BaseDriver):
     def close(self) -> None:
         """Close all connections; blocks for releases not yet confirmed."""
         blocking_close(self.engine, CLOSE_WITHIN_NS)
+
+    def keep(self, kept: Kept) -> None:
+        """Keep a lease from now on, or look at its times again; does not block."""
+        keeper = self.keeper
+        if keeper is None or keeper.generation != self.fork_generation():
+            from .keeper import Keeper  # threads and queues: where something is kept
+            from .kept import first
+
+            self.keeper = None
+            keeper = first(self, "keeper", Keeper(self.fork_generation()))
+        keeper.keep(kept, self)
 
 
 def new_engine(settings: Settings) -> Engine:

@@ -11,13 +11,17 @@ from enum import Enum
 
 from .._core import Verdict
 from .._reports.votes import MasterVote, Resource, votes_of
-from ..errors import LeaseLostError
+from ..errors import LeaseLostError, NotExtendedError
 from .validity import extensions_of
 
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
     from .._core import Round, Terms
     from .driver import BaseDriver
+    from .kept import Kept
     from .validity import Extensions
 
 
@@ -43,6 +47,7 @@ class BaseLease:
     _round: Round  # that took it
     _status: ReleaseStatus | None  # None until a release was begun
     _unknown = UNKNOWN  # for the core's guards of release() and __exit__()
+    _gone = GONE
 
     def __init__(self, driver: BaseDriver, resource: Resource, round: Round) -> None:
         self._driver = driver
@@ -61,7 +66,7 @@ class BaseLease:
         return self._asked().ttl_ms / 1000
 
     def _asked(self) -> Terms:
-        made: Extensions | None = self._round.lease_state
+        made: Extensions | Kept | None = self._round.lease_state
         return self._round.terms if made is None else made.terms
 
     @property
@@ -90,9 +95,9 @@ class BaseLease:
     def _valid_until_ns(self) -> int:
         if self._status is not None:
             return 0
-        made: Extensions | None = self._round.lease_state
+        made: Extensions | Kept | None = self._round.lease_state
         if made is not None:
-            return min(made.validity_ns)
+            return made.valid_until_ns
         return self._round.valid_until_ns
 
     @property
@@ -104,6 +109,33 @@ class BaseLease:
         # Taken by another process: nothing is known of its validity. A quorum that
         # still has the token has had it all the time, so an extension is sound.
         return not self._round.is_opened and self._valid_until_ns == 0
+
+    def check(self) -> None:
+        """Raise LeaseLostError where the lease is over, by the clock; no I/O."""
+        if self.remaining() > 0.0:
+            return
+        from .lost import check
+
+        check(self)
+
+    # --- keeping ----------------------------------------------------------------------
+
+    def keep_alive(
+        self,
+        keep_alive: bool | float = True,
+        *,
+        on_lost: Callable[[Any, LeaseLostError], object] | None = None,
+    ) -> None:
+        """Renew it from now on, until it is released or nobody refers to it any more.
+
+        True: without a bound; a number: for so many s at most; False: no longer. It
+        does not block. `on_lost(lease, error)` is called once where it is lost. Raises
+        LeaseLostError if it is over already, ConfigurationError if its ttl is too short
+        to be renewed in time.
+        """
+        from .keep_alive import keep
+
+        keep(self, keep_alive, on_lost)
 
     # --- extending --------------------------------------------------------------------
 
@@ -142,13 +174,14 @@ class BaseLease:
             extensions_of(self).validity_ns = [0]
             reason = "lost: expired or taken by another"
         elif verdict is Verdict.UNREACHABLE:
-            reason = (
-                "extension not confirmed by a quorum, "
-                f"valid for {self.remaining():.3f} s more"
-            )
+            left = self.remaining()
+            if left > 0.0 or self._is_adopted():
+                reason = "extension not confirmed by a quorum"
+                raise NotExtendedError(self.resource, reason, votes, left)
+            reason = "extension not confirmed by a quorum, and its validity is over"
         else:
             reason = "extended too late: its validity was over"
-        raise LeaseLostError(self.resource, reason, votes, self.remaining())
+        raise LeaseLostError(self.resource, reason, votes)
 
     # --- releasing --------------------------------------------------------------------
 
@@ -158,12 +191,18 @@ class BaseLease:
             return None
         if self._round.generation != self._driver.fork_generation():
             return None
+        made: Extensions | Kept | None = self._round.lease_state
+        if made is None:
+            release = self._driver.engine.new_release(self._round, self._round.terms)
+            self._status = UNKNOWN  # until a quorum has confirmed it
+            return release
         release = self._new_release()
-        self._status = UNKNOWN  # until a quorum has confirmed it
+        self._status = UNKNOWN
+        made.released()
         return release
 
     def _new_release(self) -> Round:
-        made: Extensions | None = self._round.lease_state
+        made: Extensions | Kept | None = self._round.lease_state
         terms = self._round.terms if made is None else made.longest_terms
         return self._driver.engine.new_release(self._round, terms)
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from .._core import Batch, Round, RoundFuture
     from .._options.settings import Settings
+    from .kept import Kept
 
 
 class LoopDriver(BaseDriver):
@@ -102,6 +103,15 @@ class LoopDriver(BaseDriver):
             # any thread; the engine is another loop's.
             with suppress(RuntimeError):
                 current.loop.call_soon_threadsafe(current.abandon, work)
+
+    def keep(self, kept: Kept) -> None:
+        """Keep a lease from now on, or look at its times again; on the loop alone."""
+        here, keeper = self.here(), self.keeper
+        if keeper is None or keeper.here is not here:
+            from .loop_keeper import LoopKeeper
+
+            self.keeper = keeper = LoopKeeper(self, here)
+        keeper.keep(kept)
 
     async def close(self) -> None:
         """Close all connections; waits for releases not yet confirmed."""

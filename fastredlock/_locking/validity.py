@@ -1,4 +1,8 @@
-"""The validity of an extended lease; most leases are never extended, and have none."""
+"""The validity of an extended lease; most leases are never extended, and have none.
+
+A lease that is kept has a `Kept` in its place, which makes one of these as soon as the
+lease is extended by hand.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ from .._core import Vote
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
     from .._core import Round, Terms
+    from .kept import Kept
     from .lease import BaseLease
 
 
@@ -16,11 +21,11 @@ def extensions_of(lease: BaseLease) -> Extensions:
     Threads and signal handlers may make several at the same time: the first to be kept
     is everybody's. (A lock would stay locked in a child forked meanwhile.)
     """
-    made: Extensions | None = lease._round.lease_state
+    made: Extensions | Kept | None = lease._round.lease_state
     if made is None:
         made = Extensions(lease._round.terms, lease._round.valid_until_ns)
         made = lease._round.keep_lease_state(made)
-    return made
+    return made if isinstance(made, Extensions) else made.to_extensions()
 
 
 class Extensions:
@@ -36,14 +41,32 @@ class Extensions:
     is ever taken out of one.
     """
 
-    __slots__ = ("_unanswered", "longest_terms", "terms", "under_way", "validity_ns")
+    __slots__ = (
+        "kept",
+        "longest_terms",
+        "terms",
+        "unanswered",
+        "under_way",
+        "validity_ns",
+    )
 
     def __init__(self, terms: Terms, valid_until_ns: int) -> None:
         self.terms = terms  # last asked for
         self.longest_terms = terms  # how long a key can live, confirmed or not
         self.validity_ns = [valid_until_ns]  # the bounds that count now
         self.under_way: dict[object, list[int]] = {}  # those that count if it is won
-        self._unanswered: set[Round] = set()
+        self.unanswered: set[Round] = set()
+        self.kept: Kept | None = None  # whether, and how, the lease is kept
+
+    @property
+    def valid_until_ns(self) -> int:
+        """The end of the validity, whichever of the bounds comes first."""
+        return min(self.validity_ns)
+
+    def released(self) -> None:
+        """Take note that the release of the lease has begun."""
+        if self.kept is not None:
+            self.kept.released()
 
     def begin(self, round: Round, extension: object, now_ns: int) -> None:
         """Count a round that is about to be run."""
@@ -52,10 +75,10 @@ class Extensions:
         self.terms = terms
         if terms.ttl_ms > self.longest_terms.ttl_ms:
             self.longest_terms = terms
-        for old in tuple(self._unanswered):
-            if old.is_opened and not old.may_hold:
-                self._unanswered.discard(old)
-        self._unanswered.add(round)
+        for old in tuple(self.unanswered):
+            if not old.may_hold and (old.is_opened or old.is_finished):
+                self.unanswered.discard(old)
+        self.unanswered.add(round)
         # In the table before it looks at the others: of two, one sees the other. The
         # bounds that count now come last: an extension that is not in the table any
         # more has written them.
@@ -65,6 +88,8 @@ class Extensions:
                 others.append(bound_ns)
                 bounds.append(others[0])
         self.validity_ns.append(bound_ns)
+        if self.kept is not None and round is not self.kept.renewal:
+            self.kept.nudge()
 
     def win(self, round: Round, extension: object) -> None:
         """Let a won round count, however late the others arrive.
@@ -76,7 +101,7 @@ class Extensions:
         bounds = self.under_way[extension]
         shorter = [
             old
-            for old in tuple(self._unanswered)
+            for old in tuple(self.unanswered)
             if old.may_hold and old.terms.ttl_ms < round.terms.ttl_ms
         ]
         if shorter and not is_firm(round, shorter):
@@ -84,6 +109,8 @@ class Extensions:
             ttl_ns = terms.ttl_ms * 1_000_000 - terms.drift_ns
             bounds.append(round.opened_ns + ttl_ns)
         self.validity_ns = bounds
+        if self.kept is not None and round is not self.kept.renewal:
+            self.kept.nudge()
 
 
 def is_firm(round: Round, shorter: list[Round]) -> bool:

@@ -12,6 +12,7 @@ LONGEST_RESOURCE = 1_048_576  # bytes; each round sends it whole to every master
 RESERVED = frozenset(
     (b"fastredlock:voter", b"fastredlock:quarantine", b"fastredlock:probe")
 )
+FUNCTION = ", or a function of the call's arguments where lock() decorates one"
 LONGEST_TOKEN = 262_144  # bytes; scripts.INSPECT returns no longer value
 
 
@@ -23,6 +24,7 @@ def encode_resource(resource: str | bytes) -> bytes:
             f"resource={printable(resource)}: not valid Unicode; give bytes instead"
             if isinstance(resource, str)
             else f"resource of type {type(resource).__name__}: allowed is str or bytes"
+            + (FUNCTION if callable(resource) else "")
         )
     if not key:
         raise ConfigurationError(f"resource={resource!r}: must not be empty")
@@ -86,6 +88,8 @@ def encode_each(resources: list[str | bytes]) -> list[bytes]:
 
 def encode_resources(resources: tuple[str | bytes, ...]) -> tuple[bytes, ...]:
     """Return the keys of several resources, sorted: the same for every caller."""
+    if callable(resources):
+        raise ConfigurationError(f"resources: allowed is an iterable{FUNCTION}")
     keys = {encode_resource(resource) for resource in resources}
     if not keys:
         raise ConfigurationError("resources: must not be empty")

@@ -11,6 +11,7 @@
 
 cimport cython
 from cpython.pythread cimport PyThread_get_thread_ident
+from cpython.weakref cimport PyWeakref_NewRef
 from libc.stdint cimport int64_t, uint32_t
 
 cdef enum:
@@ -24,6 +25,7 @@ cdef class AsyncioDriver:
     cdef Engine engine
     cdef readonly object loop
     cdef object running_loop     # asyncio's function
+    cdef object current_task     # ...and another
     cdef uint32_t generation     # of the process whose loop it is
     cdef unsigned long awake     # the loop's thread, while wake() lets tasks go on
     cdef int epoll_fd
@@ -42,11 +44,12 @@ cdef class AsyncioDriver:
 
     def __init__(self, Engine engine not None, loop):
         """Take the engine over from a loop that is closed, or another process's."""
-        from asyncio import get_running_loop      # has long been imported
+        from asyncio import current_task, get_running_loop      # long been imported
 
         self.engine = engine
         self.loop = loop
         self.running_loop = get_running_loop
+        self.current_task = current_task
         self.generation = current_generation
         asyncio_forget_connections(engine)
         if not engine.is_closed:
@@ -68,6 +71,11 @@ cdef class AsyncioDriver:
             self.awake == PyThread_get_thread_ident()
             or self.loop is self.running_loop()
         )
+
+    def caller(self):
+        """Return a weak reference to the task that runs now; None outside of tasks."""
+        task = self.current_task(self.loop)
+        return None if task is None else PyWeakref_NewRef(task, None)
 
     def is_over(self):
         """Whether another loop may take the engine over."""

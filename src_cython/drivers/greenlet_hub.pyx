@@ -39,16 +39,25 @@ cdef GreenletHub patching = None         # found once: a patch is never undone
 
 cdef size_t greenlet_hub_caller() noexcept:
     # The identity of the greenlet that calls; 0 where it has to sleep in the kernel.
-    global patching
-    if patching is None:
-        if "gevent.monkey" not in modules and "eventlet.patcher" not in modules:
-            return 0
-        patching = greenlet_hub_find()
-        if patching is None:
-            return 0
+    if not greenlet_hub_is_found():
+        return 0
     hub = patching.find()
     current = patching.current()
     return 0 if hub is None or current is hub else <size_t><void *>current
+
+
+cdef object greenlet_hub_current():
+    # The greenlet that calls, be it the hub's; None where the program is not patched.
+    return patching.current() if greenlet_hub_is_found() else None
+
+
+cdef bint greenlet_hub_is_found() except -1:
+    global patching
+    if patching is None and (
+        "gevent.monkey" in modules or "eventlet.patcher" in modules
+    ):
+        patching = greenlet_hub_find()
+    return patching is not None
 
 
 cdef GreenletHub greenlet_hub_find():

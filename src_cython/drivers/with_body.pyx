@@ -6,7 +6,10 @@
 # block and the first line of its `__exit__` Ctrl-C left a key for its ttl. A function
 # of C has no instructions, so no signal is looked at between the body's end and the
 # `try` below, nor in the handling of an exception from it: attributes of slots are
-# read, and the core is called. threading.Lock is left in the same way.
+# read, and the core is called. threading.Lock is left in the same way. (Which lease a
+# lock's body gives back: lock_entries.)
+#
+# What a call has to take back in a `finally` is likewise one call into C.
 #
 # The way in needs less: a lock that `__enter__` has taken when an exception comes is
 # undone by its own `except`, and CPython handles no signal from its return to the body.
@@ -45,11 +48,14 @@ def guard_exit(method):
 def guard_async_exit(method):
     """Return an awaitable lease's `__aexit__` likewise.
 
-    Where an exception leaves it before the release was begun, the release is sent.
+    Where an exception leaves it before the release was begun, the release is sent. One
+    that is kept has a body of its own way to leave.
     """
     async def guarded(self, kind, error, traceback):
         try:
-            return await method(self, kind, error, traceback)
+            if (<Round?>self._round).lease_state is None:
+                return await method(self, kind, error, traceback)
+            return await self._leave_kept(method, kind, error, traceback)
         except BaseException:
             lease_give_up(self)
             raise
@@ -85,30 +91,25 @@ def enter(self):
 
 
 async def enter_async(self):
-    """Return the lease itself: its `__aenter__`."""
+    """Return the lease itself: its `__aenter__`. A loss cancels the body of one that
+    is kept."""
+    if (<Round?>self._round).lease_state is not None:
+        self._enter_kept()
     return self
-
-
-def leave(self, kind, error, traceback):
-    """Leave the lease that a lock has taken, if any: the lock's `__exit__`."""
-    lease = self._lease
-    return None if lease is None else lease.__exit__(kind, error, traceback)
-
-
-def leave_async(self, kind, error, traceback):
-    """Return what to await to leave the lease of a lock: the lock's `__aexit__`."""
-    lease = self._lease
-    return nothing() if lease is None else lease.__aexit__(kind, error, traceback)
-
-
-async def nothing():
-    """Do nothing, awaited."""
 
 
 def undo(self):
     """Roll back what an acquire's last round may have taken; nothing twice."""
     if self.round is not None:
         blocking_abandon(self._driver.engine, self.round)
+
+
+def forget_extensions(list tables not None, list extensions not None):
+    """Take each extension out of the table of its lease, if any: its call has ended."""
+    cdef Py_ssize_t i
+    for i in range(len(tables)):
+        if tables[i] is not None:
+            (<dict?>tables[i]).pop(extensions[i], None)
 
 
 cdef int lease_give_up(object lease) except -1:

@@ -174,13 +174,17 @@ cdef class Engine:
         return extension
 
     def new_release(self, Round lease not None, Terms terms not None):
-        """Make the round that releases what an ACQUIRE round took."""
+        """Make the round that releases what an ACQUIRE round took.
+
+        From now on no extension of it is sent.
+        """
         cdef Round release = Round(
             OPERATION_RELEASE, lease.resource, lease.token, terms, self.master_count
         )
         release.keys = lease.keys
         release.may_hold = lease.may_hold
         release.token_uses = lease.token_uses
+        lease.is_released = True
         return release
 
     def new_adopted(self, keys not None, bytes token not None, Terms terms not None):

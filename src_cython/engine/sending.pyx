@@ -19,6 +19,8 @@ cdef int engine_start(Engine self, Round round, int64_t now_ns) except -1:
         return 0
     if round.turn is not None and not (<Turn>round.turn).is_open:
         return engine_wait(self, round, now_ns)
+    if round_is_of_released(round):
+        return round_give_up(round, NOT_SENT, now_ns)
     self.counters.rounds += 1
     if round.operation_code == OPERATION_RELEASE:
         is_handing_over = engine_is_handing_over(self, round, now_ns)

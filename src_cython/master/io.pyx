@@ -78,11 +78,15 @@ cdef int master_send_unanswered(Master self, int64_t now_ns) except -1:
     cdef Round round
     unanswered, self.in_flight.unanswered = self.in_flight.unanswered, []
     for round in unanswered:
-        if round.operation_code != OPERATION_RELEASE and (
-            round.verdict_code == VERDICT_OPEN and round_may_repeat(round)
-            and round.cells[self.index].vote == VOTE_PENDING     # not withheld since
+        if round.operation_code == OPERATION_RELEASE or (
+            round.verdict_code != VERDICT_OPEN
+            or round.cells[self.index].vote != VOTE_PENDING      # withheld since
         ):
+            continue
+        if round_may_repeat(round):
             master_send_again(self, round, in_flight_entry(NEVER_NS, True), now_ns)
+        elif round_is_of_released(round):      # its caller still waits for this vote
+            round_on_vote(round, self.index, VOTE_FAILED, NOT_SENT, False, now_ns)
     return 0
 
 

@@ -7,8 +7,12 @@
 #
 # Where a quorum of connections is missing one round waits for it, alone: the others
 # follow when it is finished. Acquires are one call: when too few could answer one of
-# them, or too late, all are undone, so the rest is not sent. Releases are sent whatever
-# became of others, and wait for connections once, not each.
+# them, or too late, all are undone, so the rest is not sent. Releases and extensions
+# are sent whatever became of others, and wait for connections once, not each: where one
+# of them has failed, another may have its key on more masters. Masters that are silent
+# hold up as many windows as it takes to give their connections up.
+#
+# A closed engine still sends releases; the extensions that are left end unreachable.
 #
 # A batch itself blocks nowhere: its `waiter` is woken at its end.
 #
@@ -83,6 +87,11 @@ cdef int batch_go_on(Engine engine, Batch self, int64_t now_ns) except -1:
         self.under_way += 1
         self.bytes_under_way += round_size(round)
         round.waiter = self
+        if engine.is_closed and round.operation_code == OPERATION_EXTEND:
+            round.is_submitted = True
+            round.closed_list = engine.closed
+            round_give_up(round, "closed", now_ns)
+            continue
         if self.failure is not None:
             engine_submit_at_once(engine, round, now_ns)
             continue
@@ -109,7 +118,7 @@ cdef bint batch_is_given_up(Batch self) noexcept:
     # Whether the rest is not sent any more.
     return self.is_withdrawn or (
         self.failure is not None
-        and self.failure.operation_code != OPERATION_RELEASE
+        and self.failure.operation_code == OPERATION_ACQUIRE
     )
 
 

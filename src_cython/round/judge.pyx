@@ -115,11 +115,25 @@ cdef bint round_may_repeat(Round self) noexcept:
     cdef Round lease
     if round_is_overused(self):
         return False
+    if round_is_of_released(self):
+        return False
     if self.operation_code == OPERATION_EXTEND and self.verdict_code == VERDICT_WON:
         lease = <Round>self.lease_state
         return lease is None or self.extensions == lease.extensions
     return self.operation_code > OPERATION_EXTEND or (
         self.verdict_code == VERDICT_OPEN and not self.is_rolled_back
+    )
+
+
+cdef str NOT_SENT = "not sent: the lease was released"
+
+
+cdef inline bint round_is_of_released(Round self) noexcept:
+    # Whether it is an EXTEND of a lease whose release was made: its RELEASE may have
+    # been sent, and this must not come behind it.
+    return (
+        self.operation_code == OPERATION_EXTEND and self.lease_state is not None
+        and (<Round>self.lease_state).is_released
     )
 
 

@@ -67,8 +67,8 @@ cdef class Round:
     cdef public int64_t left_ns          # of the caller's timeout; 0: a single try,
     #                                      which may take its time; < 0: no limit
     cdef public int attempt              # number within its acquire, from 1
-    cdef readonly object lease_state     # see keep_lease_state; of an EXTEND, its lease;
-    #                                      of a RELEASE, arguments of its script, or None
+    cdef readonly object lease_state     # see keep_lease_state; of an EXTEND, its
+    #                                      lease; of a RELEASE, its script's arguments
     cdef uint32_t extensions             # of this lease; of an EXTEND, its number
     cdef bint is_submitted               # given to the engine
     cdef readonly bint is_finished       # closed, and confirmed or rolled back
@@ -84,6 +84,8 @@ cdef class Round:
     cdef uint8_t verdict_code
     cdef uint8_t master_count
     cdef uint8_t quorum
+    cdef uint8_t is_released             # an ACQUIRE: its release was made, so nothing
+    #                                      extends it any more
     cdef readonly uint32_t generation    # of the process that made it: not a child's
     cdef readonly bint is_opened
     cdef readonly bint is_withheld       # not sent: an earlier use is not settled

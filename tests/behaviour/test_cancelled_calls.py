@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from fastredlock import FastRedlockError, LeaseLostError, ReleaseStatus, Vote
+from fastredlock._locking.validity import extensions_of
 from fastredlock.asyncio import FastRedlock, Lease
 from tests.support.cancellation import (
     CUT,
@@ -152,6 +153,30 @@ async def test_extend_when_cancelled_at_any_turn_then_lease_counts_on_the_earlie
         assert await lease.extend(30) > 25  # the cancelled one is in no way
         await released(lease)
         await world.is_free(KEY)
+
+    await every_cut(way, begin, check)
+
+
+@pytest.mark.parametrize("way", QUICK_WAYS)
+@with_client
+async def test_extend_each_when_cancelled_at_any_turn_then_bounds_no_later_one(
+    world: World, client: FastRedlock, way: How
+) -> None:
+    leases: list[Lease | None] = []
+
+    async def begin() -> Work:
+        leases[:] = await client.acquire_each(["a", "b"], ttl=20)
+        return lambda: client.extend_each(leases, 60)
+
+    async def check(result: Any) -> None:
+        for lease in leases:
+            assert lease is not None
+            assert (lease.remaining() > 50) is (result is not CUT)
+            assert not extensions_of(lease).under_way
+        assert min(left or 0 for left in await client.extend_each(leases, 30)) > 25
+        assert await client.release_each(leases) == [ReleaseStatus.RELEASED] * 2
+        await world.is_free("a")
+        await world.is_free("b")
 
     await every_cut(way, begin, check)
 

@@ -7,7 +7,13 @@ from functools import partial
 import pytest
 import redis
 
-from fastredlock import FastRedlock, Lease, LeaseLostError, ReleaseStatus
+from fastredlock import (
+    FastRedlock,
+    Lease,
+    LeaseLostError,
+    NotExtendedError,
+    ReleaseStatus,
+)
 from fastredlock.testing import LocalMasters
 from tests.support.calls import connected, granted
 from tests.support.fixtures import MakeLocks
@@ -149,7 +155,7 @@ def test_extend_when_three_of_five_are_stopped_then_says_how_long_it_still_stand
 ) -> None:
     lease = granted(connected(make_locks(masters.urls)).acquire(KEY, ttl=30))
     stop(masters, 3)
-    with pytest.raises(LeaseLostError, match="not confirmed by a quorum, valid") as e:
+    with pytest.raises(NotExtendedError, match="not confirmed by a quorum, valid") as e:
         lease.extend(100)
     assert 10 < e.value.remaining < 30
     assert 10 < lease.remaining() <= e.value.remaining
@@ -162,7 +168,7 @@ def test_extend_when_shorter_and_unconfirmed_then_no_more_than_that_is_promised(
     locks = connected(make_locks(masters.urls, ttl=60, round_timeout=0.1))
     lease = granted(locks.acquire(KEY))
     pause(masters, 3)
-    with pytest.raises(LeaseLostError):
+    with pytest.raises(NotExtendedError):
         lease.extend(5)
     assert 0 < lease.remaining() < 5
 

@@ -205,28 +205,6 @@ def test_with_lease_when_it_was_lost_in_it_then_raises_on_leaving(
         assert all(server.delete(KEY) for server in servers)
 
 
-def test_lock_when_entered_again_inside_itself_then_raises_and_keeps_the_first(
-    locks: FastRedlock,
-) -> None:
-    lock = locks.lock(KEY)
-    with lock as lease:
-        with pytest.raises(FastRedlockError, match="entered before"), lock:
-            pass
-        assert lease.is_valid
-        assert lease.release() is ReleaseStatus.RELEASED
-
-
-def test_lock_when_entered_again_after_it_was_left_then_raises(
-    locks: FastRedlock, servers: list[redis.Redis]
-) -> None:
-    lock = locks.lock(KEY)
-    with lock:
-        pass
-    with pytest.raises(FastRedlockError, match="entered before"):
-        lock.__enter__()
-    assert settled_values(servers, NOBODY) == NOBODY
-
-
 def test_lock_when_it_was_taken_then_may_be_entered_again(locks: FastRedlock) -> None:
     lock = locks.lock(KEY, timeout=0)
     with locks.lock(KEY), pytest.raises(ResourceTakenError):

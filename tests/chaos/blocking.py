@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from fastredlock import AcquireError, FastRedlock, FastRedlockError, Lease
-from fastredlock.errors import InternalError, LeaseLostError
+from fastredlock.errors import InternalError, LeaseLostError, NotExtendedError
 
 from .clients import TTL
 from .habits import Habits, name_of
@@ -93,6 +93,12 @@ class Thread:
             if lease is not None
         ]
         time.sleep(self._habits.work())
+        if self._habits.extends():
+            with self._report.timed("extend_each", CONNECTING):
+                lefts = self._locks.extend_each(self._held, TTL)
+            for hold, left in zip(holds, lefts, strict=True):
+                hold.shorten() if left is None else hold.renew()
+            time.sleep(self._habits.work())
         for hold in holds:
             hold.end()
         with self._report.timed("release_each", CONNECTING):
@@ -116,6 +122,6 @@ class Thread:
                 with self._report.timed("extend", CONNECTING):
                     lease.extend(TTL)
                 hold.renew()
-            except LeaseLostError:
+            except (LeaseLostError, NotExtendedError):
                 hold.shorten()
             time.sleep(work)

@@ -6,7 +6,7 @@ import asyncio
 
 from fastredlock import AcquireError, FastRedlockError
 from fastredlock.asyncio import FastRedlock, Lease
-from fastredlock.errors import InternalError, LeaseLostError
+from fastredlock.errors import InternalError, LeaseLostError, NotExtendedError
 
 from .blocking import CONNECTING
 from .clients import TTL
@@ -95,6 +95,12 @@ class Task:
             if lease is not None
         ]
         await asyncio.sleep(self._habits.work())
+        if self._habits.extends():
+            with self._report.timed("extend_each", CONNECTING):
+                lefts = await self._locks.extend_each(self._held, TTL)
+            for hold, left in zip(holds, lefts, strict=True):
+                hold.shorten() if left is None else hold.renew()
+            await asyncio.sleep(self._habits.work())
         for hold in holds:
             hold.end()
         with self._report.timed("release_each", CONNECTING):
@@ -118,6 +124,6 @@ class Task:
                 with self._report.timed("extend", CONNECTING):
                     await lease.extend(TTL)
                 hold.renew()
-            except LeaseLostError:
+            except (LeaseLostError, NotExtendedError):
                 hold.shorten()
             await asyncio.sleep(work)

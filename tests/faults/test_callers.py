@@ -55,7 +55,8 @@ class Injector:
         # In the clean-up itself no signal is looked at before its one call (ceval.c
         # looks at the start of a function, at a jump back and after a call).
         line = linecache.getline(name, frame.f_lineno or 0)
-        if event in ("call", "line", "opcode") and ".pop(extension" not in line:
+        is_clean_up = ".pop(extension" in line or "forget_extensions(" in line
+        if event in ("call", "line", "opcode") and not is_clean_up:
             self.left -= 1
             if self.left == 0:
                 code: Any = frame.f_code  # co_qualname: of Python 3.11
@@ -147,6 +148,21 @@ def leave_lease(locks: FastRedlock) -> Callable[[], object]:
 
 
 @pytest.mark.slow
+def test_with_when_entered_and_interrupted_at_any_opcode_then_leaves_no_key_or_entry(
+    locks: FastRedlock, servers: list[redis.Redis]
+) -> None:
+    lock, returned = locks.lock(KEY, ttl=60), 0
+    for where in every_interrupt(lock.__enter__):
+        if lock._entries is not None:  # at the return itself: no signal comes there
+            lock.__exit__(None, None, None)
+            returned += 1
+        found = soon(servers, NOBODY)
+        assert (where, found, lock._entries) == (where, NOBODY, None)
+    assert returned == 1
+    lock.__exit__(None, None, None)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("enter", [leave_lock, leave_lease])
 def test_with_when_left_and_interrupted_at_any_opcode_then_leaves_no_key(
     locks: FastRedlock,
@@ -225,6 +241,22 @@ def test_extend_when_interrupted_at_any_opcode_then_the_next_one_extends(
     thread.start()
     thread.join(PATIENCE)
     assert extended[0] > 50
+
+
+@pytest.mark.slow
+def test_extend_each_when_interrupted_at_any_opcode_then_the_next_one_extends(
+    locks: FastRedlock,
+) -> None:
+    k, where = 1, "somewhere"
+    while where:
+        leases = [granted(locks.acquire(name, ttl=20)) for name in "ab"]
+        where = interrupted_at(k, lambda leases=leases: locks.extend_each(leases, 30))
+        assert all(lease.remaining() <= 30 for lease in leases)
+        lefts = locks.extend_each(leases, 60)
+        assert (where, min(left or 0 for left in lefts) > 50) == (where, True)
+        assert set(locks.release_each(leases)) == {ReleaseStatus.RELEASED}
+        k += 1
+    assert k > 50
 
 
 @pytest.mark.slow

@@ -37,6 +37,7 @@ def run(library: str, program: str) -> None:
         "give_up",
         "close_while_the_leader_is_killed",
         "release_in_the_hub",
+        "share_a_lock_object",
         "run_threads_too",
         "use_compat",
     ],

@@ -39,6 +39,7 @@ LEASE = (
     "tests/unit/test_engine.py",
     "tests/behaviour/test_release.py",
 )
+KEEPING = ("tests/unit/test_keeping.py",)
 WAITERS = ("tests/sim/test_waiters.py",)
 TAKE_TURN_SHA1_ANEW = Edit(
     "fastredlock/_options/scripts.py",
@@ -652,6 +653,72 @@ for _, key in ipairs(KEYS) do redis""",
             ),
         ),
         ("tests/unit/test_engine_several_keys.py", "tests/sim"),
+    ),
+    Mutant(
+        "a lease that still stands is called lost",
+        (
+            Edit(
+                "fastredlock/_locking/lease.py",
+                "            if left > 0.0 or self._is_adopted():\n",
+                "            if False:\n",
+            ),
+        ),
+        ("tests/unit/test_lease_extend.py", "tests/behaviour/test_extend.py"),
+    ),
+    Mutant(
+        "extensions of many left out after one that was not confirmed",
+        (
+            Edit(
+                "src_cython/round/batch.pyx",
+                "        and self.failure.operation_code == OPERATION_ACQUIRE\n",
+                "        and self.failure.operation_code != OPERATION_RELEASE\n",
+            ),
+        ),
+        ("tests/unit/test_batch.py", "tests/behaviour/test_extend_each.py"),
+    ),
+    Mutant(
+        "interrupted extension of many bounds the later ones",
+        (
+            Edit(
+                "fastredlock/client.py",
+                "            forget_extensions(tables, extensions)\n",
+                "            pass\n",
+            ),
+        ),
+        ("tests/unit/test_extend_each.py", "tests/behaviour/test_extend_each.py"),
+    ),
+    Mutant(
+        "with block gives back the lease of the last to enter",
+        (
+            Edit(
+                "src_cython/drivers/lock_entries.pyx",
+                "        while found is not None and found[0] != caller:\n",
+                "        while False:\n",
+            ),
+        ),
+        ("tests/unit/test_lock_entries.py", "tests/behaviour/test_lock_entries.py"),
+    ),
+    Mutant(
+        "interrupted entry of a lock object kept",
+        (
+            Edit(
+                "fastredlock/_locking/blocking.py",
+                "            lock_undo(self, acquisition)\n",
+                "            acquisition.undo()\n",
+            ),
+        ),
+        ("tests/unit/test_lock_entries.py", "tests/faults/test_callers.py"),
+    ),
+    Mutant(
+        "decorated coroutine function runs without the lock",
+        (
+            Edit(
+                "fastredlock/_locking/decorated.py",
+                "    if is_coroutine and not is_awaited:\n",
+                "    if False:\n",
+            ),
+        ),
+        ("tests/unit/test_decorated.py",),
     ),
     Mutant(
         "restart guard ignored",
@@ -1326,5 +1393,126 @@ for _, key in ipairs(KEYS) do redis""",
             ),
         ),
         WAITERS,
+    ),
+    Mutant(
+        "renewal after the release",
+        (
+            Edit(
+                "src_cython/engine/sending.pyx",
+                "    if round_is_of_released(round):\n",
+                "    if False:\n",
+            ),
+        ),
+        ("tests/unit/test_engine_released.py",),
+    ),
+    Mutant(
+        "renewal repeated after the release",
+        (
+            Edit(
+                "src_cython/round/judge.pyx",
+                "    if round_is_of_released(self):\n",
+                "    if False:\n",
+            ),
+        ),
+        ("tests/unit/test_engine_released.py",),
+    ),
+    Mutant(
+        "extension on a lost connection is never ended behind the release",
+        (
+            Edit(
+                "src_cython/master/io.pyx",
+                "        elif round_is_of_released(round):",
+                "        elif False:",
+            ),
+        ),
+        ("tests/unit/test_engine_released.py",),
+    ),
+    Mutant(
+        "loss told by the failed renewal only",
+        (
+            Edit(
+                "fastredlock/_locking/keeping.py",
+                "if now_ns >= end_ns - pace.margin_ns or kept.is_lost:",
+                "if False:",
+            ),
+        ),
+        KEEPING,
+    ),
+    Mutant(
+        "loss told at the first renewal that is not confirmed",
+        (
+            Edit(
+                "fastredlock/_locking/keeping.py",
+                "            elif round.verdict is TAKEN:\n",
+                "            elif not round.is_won:\n",
+            ),
+        ),
+        KEEPING,
+    ),
+    Mutant(
+        "renewals take as long as their masters do",
+        (
+            Edit(
+                "fastredlock/_locking/keeping.py",
+                "        return max(time_ns, LEAST_TIME_NS)\n",
+                "        return 1 << 60\n",
+            ),
+        ),
+        (*KEEPING, "tests/sim"),
+    ),
+    Mutant(
+        "bound of keeping ignored",
+        (
+            Edit(
+                "fastredlock/_locking/keeping.py",
+                "kept.until_ns is None or now_ns < kept.until_ns",
+                "True",
+            ),
+        ),
+        KEEPING,
+    ),
+    Mutant(
+        "renewal counts after the validity is over",
+        (
+            Edit(
+                "fastredlock/_locking/keeping.py",
+                "                or round.closed_ns >= kept.validity_ns\n",
+                "",
+            ),
+        ),
+        KEEPING,
+    ),
+    Mutant(
+        "renewal beside an extension by hand does not bind it",
+        (
+            Edit(
+                "fastredlock/_locking/kept.py",
+                "        if not renewal.closed_ns:\n",
+                "        if False:\n",
+            ),
+        ),
+        KEEPING,
+    ),
+    Mutant(
+        "renewals that were never answered are forgotten",
+        (
+            Edit(
+                "fastredlock/_locking/kept.py",
+                "            self.awaited |= renewal.may_hold\n",
+                "            pass\n",
+            ),
+        ),
+        KEEPING,
+    ),
+    Mutant(
+        "all leases that were taken together are renewed together",
+        (
+            Edit(
+                "fastredlock/_locking/keeping.py",
+                "        return self._draw * span_ns >> 16\n",
+                "        return 0\n",
+            ),
+        ),
+        KEEPING,
     ),
 )

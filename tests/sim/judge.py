@@ -1,4 +1,4 @@
-"""What must never be: invariants I1-I8, judged with a view of everything.
+"""What must never be: invariants I1-I10, judged with a view of everything.
 
 Of a lease on several keys each promise holds for every key.
 
@@ -17,6 +17,11 @@ I6  No key outlives its right: see orphans.py. Not looked at are the keys of the
     that only make a client read what has come.
 I7  A free lock with a live waiter is taken within the fall-back time: see waiters.py.
 I8  No round is won that its gate had refused before: somebody waits longer.
+I9  LeaseLostError is said of no lease that is valid, NotExtendedError of none that is
+    not, each by the lease's own clock.
+I10 A keeper comes back from a renewal before the end of the validity, if its process
+    did not stand still, so that a loss is told in time; a lease whose loss was told is
+    not valid.
 """
 
 from __future__ import annotations
@@ -27,6 +32,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from fastredlock._core import Operation, Round, Vote, by_hand_votes
 from fastredlock._locking.driver import CLOSE_WITHIN_NS
 from fastredlock._locking.lease import BaseLease, ReleaseStatus
+from fastredlock.errors import LeaseLostError
 
 from .question import (
     ACQUIRE,
@@ -282,6 +288,28 @@ class Judge:
             if round.is_won:  # a lease, whose holder has not gone on yet
                 continue
             self.on_ended(process, round.token, "under way at close()", True)
+
+    # --- I9 ---------------------------------------------------------------------------
+
+    def on_not_extended(self, lease: BaseLease, error: Exception) -> None:
+        """An extension has raised; no lease of the simulator is adopted."""
+        is_lost = isinstance(error, LeaseLostError)
+        if is_lost is lease.is_valid:
+            self.fail("I9", f"{lease.token.decode()}: {type(error).__name__}: {error}")
+
+    # --- I10 --------------------------------------------------------------------------
+
+    def on_renewed(self, process: Process, limit_ns: int) -> None:
+        """A renewal has ended, undisturbed by pauses of its process (its own time)."""
+        if process.now_ns() > limit_ns:
+            late_ns = process.now_ns() - limit_ns
+            self.fail("I10", f"a renewal ended {late_ns / 1e6:.1f} ms too late")
+
+    def on_told(self, process: Process, lease: BaseLease) -> None:
+        """The loss of a lease is told."""
+        self.on_validity(process, lease)
+        if lease.is_valid:
+            self.fail("I10", f"{lease.token.decode()} is told lost, and valid")
 
     # --- I4, I5 -----------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from fastredlock._locking.lease import BaseLease, ReleaseStatus
 from fastredlock._locking.validity import extensions_of
+from fastredlock.errors import LeaseLostError, NotExtendedError
 
 
 class SimLease(BaseLease):
@@ -26,6 +27,9 @@ class SimLease(BaseLease):
                 return self._end_extend(round, extension)
             finally:
                 under_way.pop(extension, None)
+        except (LeaseLostError, NotExtendedError) as error:
+            judge.on_not_extended(self, error)
+            raise
         finally:
             judge.on_validity(process, self)
 

@@ -32,7 +32,10 @@ from .steps import WAIT, Steps
 from .world import FOREVER_NS, Clock, World
 
 if TYPE_CHECKING:
+    from fastredlock._locking.kept import Kept
+
     from .judge import Judge
+    from .keeper import SimKeeper
     from .server import Server
     from .worker import Worker
 
@@ -90,6 +93,7 @@ class Process:
         )
         self.begun = by_hand_engine(self.engine)
         self._driver = Driver(self)
+        self.keeper: SimKeeper | None = None
 
     # --- what a lease asks of its driver ----------------------------------------------
 
@@ -102,6 +106,11 @@ class Process:
         """Return a token that says whose it is."""
         self.tokens += 1
         return b"p%d-%d" % (self.index, self.tokens)
+
+    def keep(self, kept: Kept) -> None:
+        """Look at the times of a lease again: it was extended by hand."""
+        if self.keeper is not None:
+            self.keeper.add(kept)
 
     # --- what a worker asks -----------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from random import Random
 from typing import NamedTuple
 
 from fastredlock import ReleaseStatus, Retry
@@ -11,6 +12,7 @@ from fastredlock.errors import QuorumUnreachableError, ValidityExhaustedError
 
 from .faults import DECLARED, Nemesis
 from .judge import Judge, Violation
+from .keeper import SimKeeper
 from .network import Path
 from .orphans import Orphans
 from .process import Process, new_settings
@@ -72,6 +74,7 @@ class Schedule:
             extends=draw.choice((0, 0.3, 0.8)),
             leaves=draw.choice((0, 0.2)),
             pauses=draw.choice((0, 0.001, 0.02)),
+            keeps=Random(seed).choice((0, 0, 0.5)),  # draws of its own: see the digests
         )
         self.nemesis = Nemesis(
             self.world, self.servers, self.processes, self._faults(),
@@ -172,6 +175,8 @@ class Schedule:
         self.world.run(self.until_ns)
 
     def _start(self, process: Process) -> None:
+        if self.habits.keeps:
+            SimKeeper(process, self._new_worker(process))
         for _ in range(self.world.random.choice((1, 1, 2, 3))):
             worker = self._new_worker(process)
             worker.start(worker.live())

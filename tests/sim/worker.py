@@ -15,10 +15,12 @@ from typing import Any
 from fastredlock import ReleaseStatus
 from fastredlock._core import ClosedError, Round
 from fastredlock._locking.attempt import attempts
+from fastredlock._locking.kept import NEVER_KEPT_NS, kept_of
 from fastredlock._options.keys import encode_resource, encode_resources
 from fastredlock.errors import (
     FastRedlockError,
     LeaseLostError,
+    NotExtendedError,
     QuorumUnreachableError,
     ValidityExhaustedError,
 )
@@ -46,6 +48,7 @@ class Habits:
     cancels: float = 0.0  # probabilities, per call
     extends: float = 0.0
     leaves: float = 0.0  # a lease is not released
+    keeps: float = 0.0  # a lease is kept, and held longer than its ttl
     pauses: float = 0.0  # per checkpoint
     longest_pause_ns: int = 3 * S
 
@@ -266,10 +269,14 @@ class Worker:
         return tuple(sorted(world.random.sample(habits.resources, count)))
 
     def _hold(self, lease: SimLease) -> Iterator[tuple[str, int]]:
-        habits, world = self.habits, self.world
+        habits, world, keeper = self.habits, self.world, self.process.keeper
+        is_kept = keeper is not None and world.chance(habits.keeps)
+        if keeper is not None and is_kept:
+            keeper.keep(lease)
         while True:
             share = world.random.choice((20, 4, 2, 1))
             for_ns = world.between(0, int(lease.ttl * 1e9) * 3 // 2 // share)
+            for_ns *= 4 if is_kept else 1
             left_ns = max(0, self.until_ns - world.now_ns)
             yield SLEEP, min(for_ns, left_ns + LONGEST_REST_NS)
             if world.now_ns >= self.until_ns or not world.chance(habits.extends):
@@ -278,13 +285,14 @@ class Worker:
             try:
                 yield from lease.extend(world.random.choice(habits.ttls_ms) / 1000)
             except LeaseLostError:
-                if not lease.is_valid:
-                    break
-            except Cancelled:
+                break
+            except (NotExtendedError, Cancelled):
                 pass
             finally:
                 self._cancel_in = -1
         if world.chance(habits.leaves):
+            if is_kept:
+                kept_of(lease).until_ns = NEVER_KEPT_NS  # as one nobody refers to
             return
         for _ in range(2):
             self._expect_cancel(20)

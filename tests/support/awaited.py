@@ -125,6 +125,16 @@ class AwaitedLease:
     def extend(self, *args: Any, **options: Any) -> Any:
         return self._thread.run(self._lease.extend(*args, **options))
 
+    def keep_alive(self, *args: Any, **options: Any) -> None:
+        async def keep() -> None:
+            self._lease.keep_alive(*args, **options)
+
+        self._thread.run(keep())
+
+    @property
+    def lost(self) -> AwaitedLost:
+        return AwaitedLost(self._thread, self._lease.lost)
+
     def release(self) -> Any:
         return self._thread.run(self._lease.release())
 
@@ -134,6 +144,18 @@ class AwaitedLease:
 
     def __exit__(self, *error: Any) -> None:
         self._thread.run(self._lease.__aexit__(*error))
+
+
+class AwaitedLost:
+    """The `lost` of a lease, whose wait blocks."""
+
+    def __init__(self, thread: LoopThread, lost: Any) -> None:
+        self._thread = thread
+        self.is_set = lost.is_set
+        self._wait = lost.wait
+
+    def wait(self, timeout: float | None = None) -> Any:
+        return self._thread.run(self._wait(timeout))
 
 
 class AwaitedLock:
@@ -188,11 +210,20 @@ class AwaitedLocks:
             bare = [getattr(lease, "_lease", lease) for lease in leases]
         return self._thread.run(self._locks.release_each(bare))
 
+    def extend_each(self, leases: Iterable[Any], ttl: float | None = None) -> Any:
+        bare: Any = getattr(leases, "_lease", leases)
+        if bare is leases and isinstance(leases, Iterable):
+            bare = [getattr(lease, "_lease", lease) for lease in leases]
+        return self._thread.run(self._locks.extend_each(bare, ttl))
+
     def adopt(self, *args: Any, **options: Any) -> AwaitedLease | None:
         return self._leased(self._locks.adopt(*args, **options))
 
     def lock(self, *args: Any, **options: Any) -> AwaitedLock:
         return AwaitedLock(self._thread, self._locks.lock(*args, **options))
+
+    def lock_all(self, *args: Any, **options: Any) -> AwaitedLock:
+        return AwaitedLock(self._thread, self._locks.lock_all(*args, **options))
 
     def holders(self, *args: Any, **options: Any) -> Any:
         return self._thread.run(self._locks.holders(*args, **options))

@@ -294,6 +294,48 @@ def release_in_the_hub(masters: LocalMasters) -> None:
     locks.close()
 
 
+def share_a_lock_object(masters: LocalMasters) -> None:
+    """Enter one lock object in many greenlets; each leaves its own lease."""
+    locks = fastredlock.FastRedlock(by_name(masters), ttl=20)
+    lock = locks.lock(KEY)
+    told: list[str] = []
+
+    def lose() -> None:
+        try:
+            with lock:
+                for port in masters.ports:
+                    with socket.create_connection(("127.0.0.1", port)) as server:
+                        server.sendall(b"FLUSHALL\r\n")
+                        server.recv(64)
+                told.append("flushed")
+                wait_until(lambda: "entered" in told)
+        except fastredlock.LeaseLostError:
+            told.append("lost")
+
+    def take_over() -> None:
+        wait_until(lambda: told)
+        with lock as lease:
+            told.append("entered")
+            wait_until(lambda: "lost" in told)
+            assert lease.extend(5) > 0
+
+    run_all([lose, take_over])
+    inside = 0
+
+    def work() -> None:
+        nonlocal inside
+        for _ in range(5):
+            with lock:
+                inside += 1
+                assert inside == 1
+                time.sleep(0.001)
+                inside -= 1
+
+    run_all([work] * 10)
+    assert keys(masters) == [0] * 5
+    locks.close()
+
+
 def run_threads_too(masters: LocalMasters) -> None:
     """Share locks between greenlets and native threads."""
     locks = fastredlock.FastRedlock(masters.urls)

@@ -6,13 +6,14 @@ import os
 import re
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from fastredlock import ReleaseStatus
 from fastredlock.asyncio import FastRedlock, Lease
 from tests.support.keys import KEY
 
 
-async def taken(locks: FastRedlock, key: str = KEY, **options: float) -> Lease:
+async def taken(locks: FastRedlock, key: str = KEY, **options: Any) -> Lease:
     """Take it; it is free."""
     lease = await locks.acquire(key, **options)
     assert lease is not None

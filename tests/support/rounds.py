@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from fastredlock import FastRedlock
 from fastredlock._core import (
+    Batch,
     Engine,
     Operation,
     Round,
@@ -191,8 +192,9 @@ class ScriptedDriver(Driver):
 
     locks: "ScriptedLocks"
 
-    def run(self, round: Round) -> None:  # type: ignore[override]
-        self.locks.run(round)
+    def run(self, work: Round | Batch) -> None:
+        for round in work.rounds if isinstance(work, Batch) else [work]:
+            self.locks.run(round)
 
     def now_ns(self) -> int:
         return self.locks.now

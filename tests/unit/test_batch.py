@@ -13,6 +13,7 @@ from fastredlock._core import (
     Terms,
     Verdict,
     Vote,
+    by_hand_begin_close,
     by_hand_connected,
     by_hand_engine,
     by_hand_finish,
@@ -203,6 +204,52 @@ def test_releases_when_one_is_unreachable_then_the_others_go_on(engine: Engine) 
     assert batch.is_finished
     assert batch.failure is batch.rounds[0]
     assert [round.is_won for round in batch.rounds] == [False] + [True] * 1999
+
+
+def extended(engine: Engine, count: int) -> Batch:
+    """Begin to extend so many locks that were taken."""
+    leases = [
+        Round(int(Operation.ACQUIRE), key, b"token", TERMS, 3) for key in keys(count)
+    ]
+    batch = Batch([engine.new_extension(lease, TERMS) for lease in leases])
+    by_hand_submit(engine, batch, T0)
+    return batch
+
+
+# Acquires are one call; of extensions each counts, and another may have more masters.
+def test_extensions_when_one_is_unreachable_then_the_others_go_on(
+    engine: Engine,
+) -> None:
+    batch = extended(engine, 2000)
+    answer(engine, b"-OOM no\r\n" + b":1\r\n" * 1023)
+    assert not batch.is_finished
+    answer(engine, b":1\r\n" * 976)
+    assert batch.is_finished
+    assert [round.is_won for round in batch.rounds] == [False] + [True] * 1999
+
+
+def test_extensions_when_the_engine_is_closed_then_the_rest_ends_unreachable(
+    engine: Engine,
+) -> None:
+    batch = extended(engine, 3000)
+    assert len(sent(engine)) == 1024
+    by_hand_begin_close(engine, T0)
+    answer(engine, b":1\r\n" * 1024)
+    assert batch.is_finished
+    assert sent(engine) == []
+    rest = batch.rounds[1024:]
+    assert {round.verdict for round in rest} == {Verdict.UNREACHABLE}
+    assert rest[0].votes()[0][:2] == (Vote.FAILED, "closed")
+
+
+def test_extensions_when_withdrawn_then_are_not_sent_and_undo_nothing(
+    engine: Engine,
+) -> None:
+    batch = extended(engine, 2000)
+    assert len(sent(engine)) == 1024
+    by_hand_withdraw(engine, batch, T0)
+    assert sent(engine) == []
+    assert all(round.is_finished for round in batch.rounds[1024:])
 
 
 def test_batch_when_made_of_something_else_or_twice_then_is_refused() -> None:

@@ -15,6 +15,7 @@ from fastredlock import (
     InternalError,
     LeaseLostError,
     MasterVote,
+    NotExtendedError,
     QuorumUnreachableError,
     ResourceTakenError,
     ValidityExhaustedError,
@@ -49,6 +50,7 @@ SECRET = "hunter2"
         (ConfigurationError, (FastRedlockError, ValueError)),
         (InternalError, (FastRedlockError,)),
         (LeaseLostError, (FastRedlockError,)),
+        (NotExtendedError, (FastRedlockError,)),
         (AcquireError, (FastRedlockError,)),
         *((error, (AcquireError,)) for error in ACQUIRE_ERRORS),
     ],
@@ -114,6 +116,7 @@ def test_resource_of_any_bytes_is_shown_on_one_line(
     for error in (
         ResourceTakenError(resource, VOTES, 1, 0.0),
         LeaseLostError(resource, "lost"),
+        NotExtendedError(resource, "not confirmed", VOTES, 0.5),
     ):
         assert str(error).startswith(f"{shown}: ")
         assert "\n" not in str(error)
@@ -127,6 +130,17 @@ def test_lease_lost_error_without_a_round_has_no_votes_to_show() -> None:
     error = LeaseLostError("r", "not extended: it was released")
     assert str(error) == "'r': not extended: it was released"
     assert (error.votes, error.remaining) == ((), 0.0)
+
+
+def test_not_extended_error_says_for_how_long_the_lease_still_stands() -> None:
+    error = NotExtendedError("r", "not confirmed", VOTES, 3.2041)
+    assert str(error) == f"'r': not confirmed, valid for 3.204 s more: {SAID}"
+    assert (error.reason, error.votes) == ("not confirmed", VOTES)
+
+
+def test_not_extended_error_without_a_known_validity_promises_none() -> None:
+    error = NotExtendedError("r", "not confirmed", VOTES, 0.0)
+    assert str(error) == f"'r': not confirmed, its validity is not known: {SAID}"
 
 
 def test_error_of_lock_carries_the_votes_of_its_last_round() -> None:
@@ -149,9 +163,13 @@ def test_acquire_error_survives_pickling_and_copying(error: type[AcquireError]) 
         assert str(after) == str(before)
 
 
-def test_lease_lost_error_survives_pickling() -> None:
-    before = LeaseLostError("r", "lost", VOTES, 0.5)
+@pytest.mark.parametrize("error", [LeaseLostError, NotExtendedError])
+def test_error_of_a_lease_survives_pickling(
+    error: type[LeaseLostError] | type[NotExtendedError],
+) -> None:
+    before = error("r", "lost", VOTES, 0.5)
     after = pickle.loads(pickle.dumps(before))
+    assert type(after) is error
     assert vars(after) == vars(before)
     assert str(after) == str(before)
 
@@ -189,10 +207,13 @@ def test_error_shows_no_token_and_no_password(
     assert SECRET not in shown_of(caught.value)
 
 
-def test_lost_extension_shows_no_token() -> None:
-    lease = ScriptedLocks("GG.", "TT.", new_token=lambda: SECRET).acquire("r")
+@pytest.mark.parametrize(
+    ("votes", "error"), [("TT.", LeaseLostError), ("FF.", NotExtendedError)]
+)
+def test_failed_extension_shows_no_token(votes: str, error: type[Exception]) -> None:
+    lease = ScriptedLocks("GG.", votes, new_token=lambda: SECRET).acquire("r")
     assert lease is not None
-    with pytest.raises(LeaseLostError) as caught:
+    with pytest.raises(error) as caught:
         lease.extend()
     assert SECRET not in f"{caught.value} {caught.value!r} {lease!r} {lease.votes}"
 

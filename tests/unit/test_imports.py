@@ -41,24 +41,48 @@ ARROWS: dict[str, set[str]] = {
     },
     "_locking.driver": {
         *("_core", "_options.scripts", "_options.tls", "_reports.log", "errors"),
+        *("_locking.keeper", "_locking.kept"),
     },
-    "_locking.loop_driver": {"_core", "_locking.driver", "errors"},
+    "_locking.loop_driver": {
+        *("_core", "_locking.driver", "_locking.loop_keeper", "errors"),
+    },
+    "_locking.kept": {"_locking.validity"},
+    "_locking.keeping": {"_core"},
+    "_locking.keeper": {
+        *("_core", "_locking.keeping", "_locking.kept", "_reports.log", *BASE),
+    },
+    "_locking.loop_keeper": {"_core", "_locking.keeper", "_reports.log", "errors"},
+    "_locking.lost": {"_locking.kept", "errors"},
+    "_locking.loop_lost": {"_locking.lost"},
+    "_locking.keep_alive": {"_locking.kept", "_options.settings", "errors"},
     "_locking.attempt": {"_core", "_options.retry", *BASE},
     "_locking.acquisition": {
-        *("_core", "_locking.attempt", "_options.keys", "_options.settings", *BASE),
+        *("_core", "_locking.attempt", "_locking.driver", "_options.keys"),
+        *("_options.settings", *BASE),
     },
     "_locking.validity": {"_core"},
-    "_locking.lease": {"_core", "_locking.validity", *BASE},
-    "_locking.batch": {
-        *("_core", "_locking.attempt", "_locking.lease", "_options.keys", "errors"),
+    "_locking.lease": {
+        *("_core", "_locking.keep_alive", "_locking.lost", "_locking.validity", *BASE),
     },
+    "_locking.batch": {
+        *("_core", "_locking.attempt", "_locking.lease", "_locking.validity"),
+        *("_options.keys", "errors"),
+    },
+    "_locking.decorated": {"errors"},
     "_locking.blocking": {  # its exits are functions of the core
         *("_core", "_locking.acquisition", "_locking.lease", "_locking.validity"),
-        "_options.keys",
+        *("_locking.decorated", "_locking.lost", "_options.keys", "errors"),
     },
     "_locking.awaitable": {
         *("_core", "_locking.acquisition", "_locking.lease", "_locking.validity"),
-        "_options.keys",
+        *("_locking.decorated", "_locking.kept", "_locking.loop_lost"),
+        *("_options.keys", "errors"),
+    },
+    "_locking.kept_lock": {
+        *("_locking.blocking", "_locking.keep_alive", "_options.keys"),
+    },
+    "_locking.loop_kept_lock": {
+        *("_locking.awaitable", "_locking.keep_alive", "_options.keys"),
     },
     "_locking.base": {
         *("_core", "_locking.driver", "_options.keys", "_options.settings"),
@@ -67,10 +91,12 @@ ARROWS: dict[str, set[str]] = {
     "client": {
         *("_core", "_locking.base", "_locking.batch", "_locking.blocking"),
         *("_locking.driver", "_locking.lease", "_options.keys", "_reports.votes"),
+        *("_locking.keep_alive", "_locking.kept_lock"),
     },
     "asyncio": {
         *("_core", "_locking.base", "_locking.batch", "_locking.awaitable"),
         *("_locking.loop_driver", "_locking.lease", "_options.keys", "_reports.votes"),
+        *("_locking.keep_alive", "_locking.loop_kept_lock"),
     },
     "testing": set(),
 }

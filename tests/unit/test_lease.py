@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from fastredlock import FastRedlock, LeaseLostError, ReleaseStatus
+from fastredlock import FastRedlock, LeaseLostError, NotExtendedError, ReleaseStatus
 from fastredlock import asyncio as awaitable
 from fastredlock._core import Operation
 from fastredlock._locking.driver import Driver
@@ -164,7 +164,7 @@ def test_release_in_a_forked_child_sends_nothing() -> None:
 def test_release_is_owed_as_long_as_the_longest_extension_can_live() -> None:
     locks = ScriptedLocks("GG.", "G..", "GG.", "GG.")
     lease = taken(locks)
-    with pytest.raises(LeaseLostError):
+    with pytest.raises(NotExtendedError):
         lease.extend(60)  # never confirmed, but one master has it
     lease.extend(5)
     lease.release()
@@ -216,9 +216,9 @@ def test_adopted_lease_is_released_on_every_master_that_may_hold_it() -> None:
 
 def test_adopted_extension_without_a_quorum_proves_nothing() -> None:
     lease = ScriptedLocks("FF.", "GG.", took_ns=0).adopt("orders:42", b"a token")
-    with pytest.raises(LeaseLostError):
+    with pytest.raises(NotExtendedError, match="its validity is not known") as caught:
         lease.extend()
-    assert not lease.is_valid
+    assert (lease.is_valid, caught.value.remaining) == (False, 0.0)
     assert lease.extend() == seconds(VALIDITY_NS)
 
 

@@ -1,10 +1,10 @@
 """A lease is extended, by one thread or by several at the same time."""
 
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 
-from fastredlock import ConfigurationError, Lease, LeaseLostError
+from fastredlock import ConfigurationError, Lease, LeaseLostError, NotExtendedError
 from fastredlock._core import Operation, Round
 from tests.support.leases import VALIDITY_NS, seconds, taken
 from tests.support.rounds import MS, S, ScriptedLocks
@@ -51,7 +51,7 @@ def test_shorter_extension_shrinks_the_validity_before_it_is_confirmed() -> None
 def test_shorter_extension_shrinks_the_validity_where_it_is_never_confirmed() -> None:
     locks = ScriptedLocks("GG.", "G..", took_ns=0)
     lease = taken(locks)
-    with pytest.raises(LeaseLostError) as caught:
+    with pytest.raises(NotExtendedError) as caught:
         lease.extend(2)  # no quorum within 100 ms, 5 % of its ttl
     assert lease.remaining() == seconds(1_978 * MS - 100 * MS)
     assert caught.value.remaining == lease.remaining()
@@ -72,10 +72,25 @@ def test_extension_without_a_quorum_keeps_the_old_validity(votes: str) -> None:
     locks = ScriptedLocks("GG.", votes, took_ns=0, round_timeout=0.5)
     lease = taken(locks)
     began = locks.now
-    with pytest.raises(LeaseLostError, match="not confirmed by a quorum") as caught:
+    with pytest.raises(NotExtendedError, match="not confirmed by a quorum") as caught:
         lease.extend(60)
     left_ns = VALIDITY_NS - (locks.now - began)
     assert lease.remaining() == caught.value.remaining == seconds(left_ns)
+    assert f"valid for {left_ns / 1e9:.3f} s more" in str(caught.value)
+
+
+@pytest.mark.parametrize(("spare_ns", "is_lost"), [(1, False), (0, True), (-S, True)])
+def test_extension_without_a_quorum_is_lost_only_where_the_validity_is_over(
+    spare_ns: int, is_lost: bool
+) -> None:
+    locks = ScriptedLocks("GG.", "FF.", took_ns=0, round_timeout=60)
+    lease = taken(locks)
+    locks.took_ns = VALIDITY_NS - spare_ns
+    error: Any = LeaseLostError if is_lost else NotExtendedError
+    with pytest.raises(error) as caught:
+        lease.extend(60)
+    assert ("and its validity is over" in str(caught.value)) is is_lost
+    assert caught.value.remaining == seconds(max(spare_ns, 0))
 
 
 @pytest.mark.parametrize("votes", ["TT.", "GTT", "FTT"])

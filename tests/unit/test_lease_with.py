@@ -105,11 +105,3 @@ def test_lease_itself_is_a_context_manager() -> None:
     with taken(locks) as lease:
         assert lease.is_valid
     assert locks.rounds[1].operation is Operation.RELEASE
-
-
-def test_lock_is_entered_only_once() -> None:
-    lock = ScriptedLocks("GG.", "GG.").lock("orders:42", timeout=0)
-    with lock:
-        pass
-    with pytest.raises(FastRedlockError, match="entered before"), lock:
-        pass

@@ -10,6 +10,7 @@ from ... import (
     Lease,
     LeaseLostError,
     MasterVote,
+    NotExtendedError,
     QuorumUnreachableError,
     ReleaseStatus,
     TokenReusedError,
@@ -62,7 +63,7 @@ def prolong(lease: Lease, ttl: float) -> bool:
         try:
             lease.extend(ttl)
             return True
-        except LeaseLostError as error:
+        except (LeaseLostError, NotExtendedError) as error:
             failure = error
         unsettled.add(lease)
         if answered(failure.votes) or not failure.votes:

@@ -10,6 +10,7 @@ from ... import (
     AcquireError,
     LeaseLostError,
     MasterVote,
+    NotExtendedError,
     TokenReusedError,
     ValidityExhaustedError,
     Vote,
@@ -25,7 +26,9 @@ _ERRORS: dict[str, type[exceptions.RedisError]] = {
 }
 
 
-def redis_error(error: AcquireError | LeaseLostError) -> exceptions.RedisError:
+def redis_error(
+    error: AcquireError | LeaseLostError | NotExtendedError,
+) -> exceptions.RedisError:
     """Return the error of a call that too few masters could answer."""
     return _class_of(error.votes)(str(error))
 

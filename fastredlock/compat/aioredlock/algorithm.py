@@ -14,6 +14,7 @@ from uuid import uuid4
 from ... import (
     LeaseLostError,
     MasterVote,
+    NotExtendedError,
     QuorumUnreachableError,
     ReleaseStatus,
     ResourceTakenError,
@@ -117,7 +118,7 @@ class Aioredlock:
         _check_validity(ttl)
         try:
             await self._lease_of(lock).extend(ttl)
-        except LeaseLostError as error:
+        except (LeaseLostError, NotExtendedError) as error:
             if error.votes and not self._could_answer(error.votes):
                 raise LockRuntimeError("Can not set lock") from error
             lock.valid = False
@@ -199,7 +200,7 @@ class Aioredlock:
                 lease = self._redlock.adopt(name, token_of(identifier), ttl=ttl)
                 await lease.extend(ttl)
                 return lease
-            except LeaseLostError:
+            except (LeaseLostError, NotExtendedError):
                 pass  # not ours, or nobody's
         failure: LockError
         for tried in range(self.retry_count):

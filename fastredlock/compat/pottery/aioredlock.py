@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from ... import (
     LeaseLostError,
     MasterVote,
+    NotExtendedError,
     QuorumUnreachableError,
     ReleaseStatus,
     ValidityExhaustedError,
@@ -111,7 +112,7 @@ class AIORedlock(Common):
             raise self._not_extended((), raise_on_redis_errors)
         try:
             await self._lease.extend(self.auto_release_time)
-        except LeaseLostError as error:
+        except (LeaseLostError, NotExtendedError) as error:
             raise self._not_extended(error.votes, raise_on_redis_errors) from error
         self._extension_num += 1
 

@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeVar
 from ... import (
     FastRedlock,
     LeaseLostError,
+    NotExtendedError,
     QuorumUnreachableError,
     ReleaseStatus,
     ValidityExhaustedError,
@@ -115,7 +116,7 @@ class Redlock(Common):
             raise self._not_extended((), raise_on_redis_errors)
         try:
             self._lease.extend(self.auto_release_time)
-        except LeaseLostError as error:
+        except (LeaseLostError, NotExtendedError) as error:
             raise self._not_extended(error.votes, raise_on_redis_errors) from error
         self._extension_num += 1
 

@@ -21,6 +21,7 @@ from ... import (
     ConfigurationError,
     LeaseLostError,
     MasterVote,
+    NotExtendedError,
     QuorumUnreachableError,
     ReleaseStatus,
     TokenReusedError,
@@ -215,7 +216,7 @@ class Lock(BaseLock):
                 await lease.extend(ttl_ms / 1000)
             except ConfigurationError as error:
                 raise self._refused(error) from error
-            except LeaseLostError as error:
+            except (LeaseLostError, NotExtendedError) as error:
                 failure = error
             else:
                 self._keep(lease)

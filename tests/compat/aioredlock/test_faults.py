@@ -106,6 +106,18 @@ def test_extend_that_fails_does_not_delete_what_the_body_still_uses(
         assert server.get(KEY) == lock.id.encode()
 
 
+def test_lock_of_an_identifier_without_a_majority_is_a_runtime_error(
+    aioredlock: Face, masters: LocalMasters
+) -> None:
+    manager, other = (aioredlock.manager(masters.urls[:3]) for _ in range(2))
+    held = aioredlock.run(manager.lock(KEY, 60, "id"))
+    masters.stop(0)
+    masters.stop(1)
+    with pytest.raises(aioredlock.LockRuntimeError):
+        aioredlock.run(other.lock(KEY, 60, "id"))
+    assert held.valid is True
+
+
 @not_copied
 def test_lock_that_is_lost_while_it_is_extended_is_logged_and_not_valid(
     aioredlock: Face,

@@ -49,6 +49,19 @@ def test_server_that_is_down_is_a_connection_error(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("call", ["extend", "reacquire"])
+def test_extension_while_the_server_is_down_is_a_connection_error(
+    flavour: Flavour, one_master: LocalMasters, call: str
+) -> None:
+    lock = flavour.lock(client=flavour.client(one_master.urls[0]), timeout=5)
+    assert lock.acquire()
+    one_master.stop(0)
+    with pytest.raises(redis.ConnectionError):
+        getattr(lock, call)(*([5] if call == "extend" else []))
+    assert lock.local.token is not None
+
+
+@pytest.mark.slow
 def test_server_that_does_not_answer_is_a_timeout_error(
     flavour: Flavour, one_master: LocalMasters
 ) -> None:

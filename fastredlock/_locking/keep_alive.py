@@ -1,0 +1,114 @@
+"""To keep a lease: what may be asked for, and the beginning and end of it."""
+
+from __future__ import annotations
+
+from .._options.settings import positive_ns
+from ..errors import ConfigurationError, LeaseLostError
+from .kept import NEVER_KEPT_NS, kept_of
+
+TYPE_CHECKING = False  # typing's: its import would take a third of ours
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, TypeVar
+
+    from .._core import Terms
+    from .driver import BaseDriver
+    from .lease import BaseLease
+
+    AnyLease = TypeVar("AnyLease", bound=BaseLease)
+
+ROUND_TRIPS = 3  # that a renewal may need: a connection, a script that is loaded
+LEAST_ROUND_TRIP_NS = 5_000_000  # below that, a busy scheduler is a lost lease
+IS_COROUTINE = 0x80  # CO_COROUTINE of `inspect`
+
+
+class KeepAlive:
+    """What a caller asks for by `keep_alive` and `on_lost`; checked before any I/O."""
+
+    __slots__ = ("_for_ns", "_on_lost")
+
+    def __init__(
+        self,
+        keep_alive: bool | float,
+        on_lost: Callable[[Any, LeaseLostError], object] | None,
+    ) -> None:
+        if on_lost is not None:
+            check_callable(on_lost)
+        if keep_alive is False:
+            raise ConfigurationError("on_lost needs keep_alive: no keeper calls it")
+        self._for_ns = None if keep_alive is True else for_ns(keep_alive)
+        self._on_lost = on_lost
+
+    def check(self, driver: BaseDriver, ttl: float | None) -> None:
+        """Raise ConfigurationError where a lease of this ttl cannot be kept."""
+        settings = driver.settings
+        terms = settings.default_terms if ttl is None else settings.terms(ttl)
+        check_terms(driver, terms)
+
+    def begin(self, lease: AnyLease) -> AnyLease:
+        """Keep a lease that was taken just now; return it."""
+        driver = lease._driver
+        check_terms(driver, lease._asked())
+        kept = kept_of(lease)
+        now_ns = driver.now_ns()
+        kept.until_ns = None if self._for_ns is None else now_ns + self._for_ns
+        if self._on_lost is not None:
+            kept.watched().on_lost = self._on_lost
+        if lease._is_adopted():
+            terms = lease._asked()
+            until_ns = now_ns + terms.ttl_ms * 1_000_000 - terms.drift_ns
+            kept.watched().unknown_until_ns = until_ns
+        driver.keep(kept)
+        return lease
+
+
+def keep(
+    lease: BaseLease,
+    keep_alive: bool | float,
+    on_lost: Callable[[Any, LeaseLostError], object] | None,
+) -> None:
+    """Keep a lease from now on, or end that: `Lease.keep_alive`."""
+    if keep_alive is False and on_lost is None:
+        made = lease._round.lease_state
+        if made is not None and made.kept is not None:
+            made.kept.until_ns = NEVER_KEPT_NS
+        return
+    asked = KeepAlive(keep_alive, on_lost)
+    if lease._status is not None:
+        raise LeaseLostError(lease.resource, "not kept: it was released")
+    if lease._round.generation != lease._driver.fork_generation():
+        raise LeaseLostError(lease.resource, "not kept: it is the parent's")
+    if not (lease.is_valid or lease._is_adopted()):
+        raise LeaseLostError(lease.resource, "not kept: its validity is over")
+    asked.begin(lease)
+
+
+def for_ns(keep_alive: float) -> int:
+    """Turn the longest time to keep (s) into ns."""
+    return positive_ns("keep_alive", keep_alive)
+
+
+def check_callable(on_lost: object) -> None:
+    """Raise ConfigurationError where it cannot be called by a keeper."""
+    code = getattr(on_lost, "__code__", None)
+    if not callable(on_lost) or (code is not None and code.co_flags & IS_COROUTINE):
+        raise ConfigurationError(
+            f"on_lost={on_lost!r}: allowed is a function of a lease and an error, "
+            "which is not awaited"
+        )
+
+
+def check_terms(driver: BaseDriver, terms: Terms) -> None:
+    """Raise ConfigurationError where renewals would come too late, or be of no use."""
+    if not terms.has_expiry:
+        raise ConfigurationError(
+            "keep_alive with NO_EXPIRY: such a key needs no renewal, and nothing would "
+            "find its loss: give a ttl"
+        )
+    round_trip_ns = max(driver.engine.round_trip_ns, LEAST_ROUND_TRIP_NS)
+    least_ns = ROUND_TRIPS * round_trip_ns + terms.drift_ns
+    if terms.ttl_ms * 1_000_000 < least_ns:
+        raise ConfigurationError(
+            f"ttl={terms.ttl_ms / 1000}: keep_alive needs {least_ns / 1e9:.3f} s or "
+            f"more, {ROUND_TRIPS} round trips of {round_trip_ns / 1e6:.0f} ms and drift"
+        )

@@ -1,0 +1,229 @@
+"""The keeper of the FastRedlock that blocks: one thread, while something is kept.
+
+Only that thread touches its `Keeping`. Others append to a deque, and wake it: each is
+one step that no other thread can divide, and nothing stays locked in a forked child,
+which has no such thread and keeps nothing. The thread owns the baton while it serves;
+whoever gets it, after something was appended, starts the next one.
+
+The thread holds the driver, not the FastRedlock, and leases by weak references.
+"""
+
+from __future__ import annotations
+
+from _thread import allocate_lock
+from collections import deque
+from contextlib import suppress
+from threading import Thread
+
+from .._core import Batch, draw_fraction
+from .._reports.log import warn
+from .._reports.votes import votes_of
+from ..errors import FastRedlockError, LeaseLostError
+from .keeping import Keeping
+from .kept import NEVER_KEPT_NS
+
+TYPE_CHECKING = False  # typing's: its import would take a third of ours
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from .._core import Round
+    from .driver import BaseDriver, Driver
+    from .kept import Kept
+    from .lease import BaseLease
+
+# Timers stand still while the machine is suspended, and the validity does not.
+LONGEST_SLEEP_NS = 1_000_000_000
+RAN_OUT = "lost: its validity is over, and no renewal was confirmed in time"
+ENDED = "lost: its validity is over, and it was not renewed any more"
+TAKEN = "lost: expired or taken by another"
+
+
+class BaseKeeper:
+    """Make the renewals of a `Keeping`, and tell what was lost; see `Service`."""
+
+    __slots__ = ("_driver", "_keeping")
+
+    _driver: BaseDriver
+
+    def __init__(self, driver: BaseDriver) -> None:
+        self._driver = driver
+        self._keeping = Keeping(int(draw_fraction() * 65536))
+
+    def _due(self, now_ns: int) -> tuple[list[Kept], list[Round]]:
+        """Tell what is lost; begin renewals, and return their rounds to run."""
+        renewals, taken, lost = self._keeping.due(now_ns)
+        if lost:
+            self._tell([(kept, self._error(kept, now_ns)) for kept in lost])
+        if renewals and self._driver.engine.is_closed:
+            self._give_up(renewals, now_ns)
+            return [], []
+        return renewals, self._begin(renewals, taken, now_ns)
+
+    def _begin(
+        self, renewals: Sequence[Kept], taken: Sequence[Round], now_ns: int
+    ) -> list[Round]:
+        new_extension = self._driver.engine.new_extension
+        time_ns = self._keeping.time_for_renewals(now_ns)
+        rounds: list[Round] = []
+        for kept, acquired in zip(renewals, taken, strict=True):
+            terms = acquired.terms if kept.extensions is None else kept.terms
+            round = new_extension(acquired, terms)
+            if time_ns < terms.timeout_ns:
+                round.left_ns = time_ns
+            kept.renewal = round  # before it is asked for Extensions: see kept
+            if kept.extensions is not None:
+                kept.begin(round, now_ns)
+            rounds.append(round)
+        return rounds
+
+    def _end(self, renewals: Sequence[Kept], rounds: Sequence[Round]) -> None:
+        """Take the outcomes of rounds that were run."""
+        gone = self._keeping.end(renewals, rounds, self._driver.now_ns())
+        self._tell([(kept, self._taken(kept, round)) for kept, round in gone])
+
+    def _give_up(self, renewals: Iterable[Kept], now_ns: int) -> None:
+        """Keep these no longer, after close(): their losses are told all the same."""
+        for kept in renewals:
+            kept.until_ns = NEVER_KEPT_NS
+            self._keeping.add(kept, now_ns)
+
+    # --- telling ----------------------------------------------------------------------
+
+    def _error(self, kept: Kept, now_ns: int) -> LeaseLostError | None:
+        lease = kept.lease()
+        if lease is None:
+            return None
+        if kept.until_ns is not None and now_ns >= kept.until_ns:
+            return LeaseLostError(lease.resource, ENDED)
+        failed = None if kept.watch is None else kept.watch.failed
+        votes = () if failed is None else votes_of(self._driver.engine, failed)
+        return LeaseLostError(lease.resource, RAN_OUT, votes)
+
+    def _taken(self, kept: Kept, round: Round) -> LeaseLostError | None:
+        lease = kept.lease()
+        if lease is None:
+            return None
+        votes = votes_of(self._driver.engine, round)
+        return LeaseLostError(lease.resource, TAKEN, votes)
+
+    def _tell(self, losses: list[tuple[Kept, LeaseLostError | None]]) -> None:
+        """Let all of these count as lost first, and then call what is to be called."""
+        calls: list[tuple[BaseLease, LeaseLostError]] = []
+        for kept, error in losses:
+            lease = kept.lease()
+            if lease is None or error is None or not kept.lose(error):
+                continue
+            if kept.watched().on_lost is not None:
+                calls.append((lease, error))
+        if calls:
+            self._call(calls)
+
+    def _call(self, calls: list[tuple[BaseLease, LeaseLostError]]) -> None:
+        raise NotImplementedError
+
+
+def call_all(calls: list[tuple[BaseLease, LeaseLostError]]) -> None:
+    """Call `on_lost` of each; an exception of one is logged, and stops no other."""
+    for lease, error in calls:
+        made = lease._round.lease_state
+        on_lost = made.kept.watched().on_lost
+        try:
+            on_lost(lease, error)
+        except Exception as raised:
+            warn("%r: on_lost raised %r", lease.resource, raised)
+
+
+class Keeper:
+    """Start the thread that keeps leases, and hand them over to it."""
+
+    __slots__ = ("_waker", "added", "baton", "generation")
+
+    def __init__(self, generation: int) -> None:
+        self.generation = generation
+        self.added: deque[Kept] = deque()
+        self.baton = allocate_lock()  # of the thread that serves
+        self._waker = allocate_lock()
+        self._waker.acquire()
+
+    def keep(self, kept: Kept, driver: Driver) -> None:
+        """Keep a lease from now on, or look at its times again; any thread may.
+
+        Raises FastRedlockError where no thread can be started.
+        """
+        self.added.append(kept)
+        if not self.baton.acquire(blocking=False):
+            with suppress(RuntimeError):  # it was woken before
+                self._waker.release()
+            return
+        service = Service(driver, self)
+        thread = Thread(target=service.run, name="fastredlock keeper", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            self.baton.release()
+            raise FastRedlockError(f"not kept: {error}") from error
+
+    def sleep(self, ns: int) -> None:
+        """Sleep until something is handed over, or for so long."""
+        self._waker.acquire(timeout=ns / 1e9)
+
+
+class Service(BaseKeeper):
+    """The thread of a `Keeper`: it ends when nothing is kept any more."""
+
+    __slots__ = ("_keeper",)
+
+    _driver: Driver
+
+    def __init__(self, driver: Driver, keeper: Keeper) -> None:
+        super().__init__(driver)
+        self._keeper = keeper
+
+    def run(self) -> None:
+        """Serve, with the baton."""
+        keeper, is_mine = self._keeper, True
+        while is_mine:
+            try:
+                self._serve()
+            finally:
+                keeper.baton.release()
+            is_mine = bool(keeper.added) and keeper.baton.acquire(blocking=False)
+
+    def _serve(self) -> None:
+        """Do what is due, and sleep until the next; return when nothing is kept."""
+        driver, keeper, keeping = self._driver, self._keeper, self._keeping
+        while True:
+            now_ns = driver.now_ns()
+            while keeper.added:
+                keeping.add(keeper.added.popleft(), now_ns)
+            renewals, rounds = self._due(now_ns)
+            if renewals:
+                self._renew(renewals, rounds, now_ns)
+            next_ns = keeping.next_ns
+            if keeper.added:
+                continue
+            if next_ns is None:
+                return
+            left_ns = min(next_ns - driver.now_ns(), LONGEST_SLEEP_NS)
+            if left_ns > 0:
+                keeper.sleep(left_ns)
+
+    def _renew(self, renewals: list[Kept], rounds: list[Round], now_ns: int) -> None:
+        try:
+            self._driver.run(Batch(rounds))
+        except FastRedlockError:  # closed
+            self._give_up(renewals, now_ns)
+            return
+        except Exception as error:
+            warn("a renewal raised %r", error)
+        self._end(renewals, rounds)
+
+    def _call(self, calls: list[tuple[BaseLease, LeaseLostError]]) -> None:
+        """Call in another thread: what it takes there must delay no renewal."""
+        thread = Thread(
+            target=call_all, args=(calls,), name="fastredlock on_lost", daemon=True
+        )
+        try:
+            thread.start()
+        except RuntimeError:
+            call_all(calls)

@@ -1,0 +1,308 @@
+"""When each kept lease is renewed, told lost, and no longer kept: policy without I/O.
+
+A keeper (a thread, or a timer of an event loop) asks `due`, runs the renewals that it
+names, and gives their outcomes to `end`; it sleeps until `next_ns`. No clock is read
+here, nothing is sent, and no thread but the keeper's calls it.
+
+    RENEWED   at a third of the ttl, less a random part, which is larger the first
+              time: leases that were taken together are not renewed together
+    AGAIN     a renewal that too few masters confirmed: a quarter of a renewal's time
+              later, and later a quarter of what is left, as long as it stands
+    LOST      just before the end of the validity, by the clock: whatever the masters
+              do, and also where renewals have ended; or at once, where a quorum says
+              that the key is gone
+    DROPPED   nobody refers to the lease any more, or it was released
+
+All that is due in the same short span, a power of two below a twelfth of the time
+between renewals, stands in one bucket: so ten thousand leases cost no more wake-ups
+than one that is always due, and one write per master each.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+from .._core import Verdict
+
+TYPE_CHECKING = False  # typing's: its import would take a third of ours
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .._core import Round
+    from .kept import Kept
+
+NS_PER_MS = 1_000_000
+SHARE = 3  # of a ttl that passes before a renewal, as on the Redlock page's own advice
+SPANS = 12  # in the time between renewals, at the least
+SPREAD = 10  # a tenth of that time is random; before the first renewal all the rest is
+LEAST_WAIT_NS = 5_000_000  # between renewals that fail
+LEAST_TIME_NS = 2_000_000  # for a renewal
+LONGEST_MARGIN_NS = 100_000_000  # a busy machine wakes a thread by then
+MOST = 1000  # renewals at a time: a caller's command never stands behind more
+STEP = 40_503  # of 65,536: the golden section, which spreads any number evenly
+TAKEN = Verdict.TAKEN
+
+
+class Pace(NamedTuple):
+    """The times of all leases of one ttl (ns)."""
+
+    lease_ns: int  # the ttl, less the drift
+    wait_ns: int  # between renewals, at most
+    shift: int  # log2 of the span of a bucket
+    margin_ns: int  # by which a loss is told before the end, at most
+    told_shift: int  # log2 of a span below half of that
+
+
+class Due(NamedTuple):
+    """What is to be done now."""
+
+    renewals: list[Kept]
+    taken: list[Round]  # which acquired these leases, in the same order
+    lost: list[Kept]  # by the clock
+
+
+class Keeping:
+    """The kept leases of one FastRedlock, each at the next time that concerns it."""
+
+    __slots__ = (
+        "_buckets",
+        "_draw",
+        "_ends",
+        "_keys",
+        "_paces",
+        "_settling",
+        "_shortest_ns",
+        "_soonest_ns",
+    )
+
+    def __init__(self, seed: int = 0) -> None:
+        self._buckets: dict[int, list[Kept]] = {}
+        self._keys: list[int] = []  # of the buckets: a heap
+        self._draw = seed
+        self._paces: dict[tuple[int, int], Pace] = {}
+        self._ends: list[int] = []  # of leases that went unconfirmed: a heap
+        self._soonest_ns = 0  # the earliest end among those that are due
+        self._shortest_ns = 0  # time between renewals, of any ttl here
+        self._settling: list[tuple[Sequence[Kept], Sequence[Round]]] = []
+
+    @property
+    def next_ns(self) -> int | None:
+        """When something is due; None: nothing is kept."""
+        return self._keys[0] if self._keys else None
+
+    # --- beginning --------------------------------------------------------------------
+
+    def add(self, kept: Kept, now_ns: int) -> None:
+        """Look at a lease that is to be kept from now on, or whose times have changed.
+
+        Its first renewal is soon where its validity is not known (it was adopted).
+        """
+        pace = self._pace(kept)
+        valid_until_ns = kept.valid_until_ns
+        if valid_until_ns == 0:
+            self._put(kept, now_ns)
+            return
+        wait_ns = pace.wait_ns - self._part(pace.wait_ns - pace.wait_ns // SPREAD)
+        due_ns = max(valid_until_ns - pace.lease_ns + wait_ns, now_ns)
+        due_ns = min(due_ns, told_ns(valid_until_ns, pace))
+        self._put(kept, due_ns >> pace.shift << pace.shift)
+
+    def _pace(self, kept: Kept) -> Pace:
+        terms = kept.terms
+        key = (terms.ttl_ms, terms.drift_ns)
+        pace = self._paces.get(key)
+        if pace is None:
+            if not self._keys:
+                self._paces.clear()
+                self._shortest_ns = 0
+            self._paces[key] = pace = pace_of(*key)
+        if not 0 < self._shortest_ns <= pace.wait_ns:
+            self._shortest_ns = pace.wait_ns
+        kept.pace = pace
+        return pace
+
+    def _part(self, span_ns: int) -> int:
+        """Draw from 0 to span_ns."""
+        self._draw = self._draw + STEP & 0xFFFF
+        return self._draw * span_ns >> 16
+
+    def _put(self, kept: Kept, key_ns: int) -> None:
+        bucket = self._buckets.get(key_ns)
+        if bucket is None:
+            self._buckets[key_ns] = bucket = []
+            heappush(self._keys, key_ns)
+        bucket.append(kept)
+        kept.bucket = bucket
+
+    # --- due --------------------------------------------------------------------------
+
+    def due(self, now_ns: int, most: int = MOST) -> Due:
+        """Return what is to be done now; those to be renewed are given to `end`.
+
+        At most so many renewals: the others are still due, and losses come first.
+        """
+        self._settle()
+        renewals: list[Kept] = []
+        taken: list[Round] = []
+        lost: list[Kept] = []
+        soonest_ns = 1 << 63
+        while self._keys and self._keys[0] <= now_ns:
+            bucket = self._buckets.pop(heappop(self._keys))
+            for kept in bucket:
+                if kept.bucket is not bucket:
+                    continue  # it was put into another one since
+                kept.bucket = None
+                lease = kept.lease()
+                if lease is None or lease._status is not None:
+                    continue
+                pace, end_ns = kept.pace, kept.validity_ns
+                if pace is None or end_ns == 0 or kept.extensions is not None:
+                    pace, end_ns = self._pace(kept), end_of(kept)
+                if now_ns >= end_ns - pace.margin_ns or kept.is_lost:
+                    lost.append(kept)
+                elif kept.until_ns is None or now_ns < kept.until_ns:
+                    renewals.append(kept)
+                    taken.append(lease._round)
+                    if end_ns < soonest_ns:
+                        soonest_ns = end_ns
+                else:
+                    self._put(kept, told_ns(end_ns, pace))
+        self._soonest_ns = soonest_ns
+        for kept in renewals[most:]:
+            self._put(kept, now_ns)
+        return Due(renewals[:most], taken[:most], lost)
+
+    def time_for_renewals(self, now_ns: int) -> int:
+        """Return how long (ns) renewals may take: others must not be told too late.
+
+        A round may first wait for connections as long, and then for replies.
+        """
+        ends = self._ends
+        while ends and ends[0] <= now_ns:
+            heappop(ends)
+        soonest_ns = min(self._soonest_ns, ends[0]) if ends else self._soonest_ns
+        time_ns = min((soonest_ns - now_ns) // 3, self._shortest_ns // 2)
+        return max(time_ns, LEAST_TIME_NS)
+
+    # --- the outcome ------------------------------------------------------------------
+
+    def end(
+        self, renewals: Sequence[Kept], rounds: Sequence[Round], now_ns: int
+    ) -> list[tuple[Kept, Round]]:
+        """Take the outcomes of renewals; return those whose key is gone.
+
+        `rounds`: of the same order. Those that were won count from their own beginning.
+        """
+        gone: list[tuple[Kept, Round]] = []
+        self._settling.append((renewals, rounds))
+        valid_until_ns = due_ns = part_ns = shift = 0
+        pace: Pace | None = None
+        draw = self._draw
+        for kept, round in zip(renewals, rounds, strict=True):
+            lease = kept.lease()
+            if (
+                kept.extensions is not None
+                or not round.is_won
+                or round.closed_ns >= kept.validity_ns
+                or (kept.watch is not None and kept.watch.failed is not None)
+                or lease is None
+                or lease._status is not None
+            ):
+                if self._end_one(kept, round, now_ns):
+                    gone.append((kept, round))
+                continue
+            # What `win` and `_put_after` do, for the many of one batch: the times of
+            # those that were opened together are computed once, and kept once.
+            if round.valid_until_ns != valid_until_ns or kept.pace is not pace:
+                pace = kept.pace or self._pace(kept)
+                valid_until_ns = round.valid_until_ns
+                due_ns = valid_until_ns - pace.lease_ns + pace.wait_ns
+                part_ns, shift = pace.wait_ns // SPREAD, pace.shift
+            kept.validity_ns = valid_until_ns
+            draw = draw + STEP & 0xFFFF
+            key_ns = due_ns - (draw * part_ns >> 16) >> shift << shift
+            bucket = self._buckets.get(key_ns)
+            if bucket is None:
+                self._put(kept, key_ns)
+            else:
+                bucket.append(kept)
+                kept.bucket = bucket
+        self._draw = draw
+        return gone
+
+    def _end_one(self, kept: Kept, round: Round, now_ns: int) -> bool:
+        """Take the outcome of one renewal; return whether its key is gone."""
+        lease = kept.lease()
+        try:
+            if lease is None or lease._status is not None:
+                return False
+            if round.is_won and round.closed_ns < end_of(kept):
+                kept.win(round)
+                self._put_after(kept, round)
+            elif round.verdict is TAKEN:
+                return True
+            else:
+                kept.watched().failed = round
+                self._again(kept, now_ns)
+        finally:
+            kept.end(round)
+        return False
+
+    def _put_after(self, kept: Kept, round: Round) -> None:
+        """Put a lease at its next renewal, after one that was won."""
+        pace = self._pace(kept)
+        wait_ns = pace.wait_ns - self._part(pace.wait_ns // SPREAD)
+        if kept.extensions is not None:  # that may have been shorter
+            left_ns = kept.valid_until_ns - round.opened_ns
+            wait_ns = min(wait_ns, max(left_ns // SHARE, LEAST_WAIT_NS))
+        self._put(kept, round.opened_ns + wait_ns >> pace.shift << pace.shift)
+
+    def _again(self, kept: Kept, now_ns: int) -> None:
+        pace = self._pace(kept)
+        end_ns = end_of(kept)
+        last_ns = told_ns(end_ns, pace)
+        wait_ns = max(min(pace.wait_ns, end_ns - now_ns) // 4, LEAST_WAIT_NS)
+        wait_ns -= self._part(wait_ns // SPREAD)
+        shift = max((wait_ns // SPANS).bit_length() - 1, 0)
+        due_ns = now_ns + wait_ns >> shift << shift
+        heappush(self._ends, last_ns)
+        self._put(kept, max(min(due_ns, last_ns), now_ns))
+
+    def _settle(self) -> None:
+        """Let go of the renewals before: most are answered by all masters by now."""
+        settling, self._settling = self._settling, []
+        for renewals, rounds in settling:
+            for kept, round in zip(renewals, rounds, strict=True):
+                if round.may_hold or kept.renewal is not round:
+                    kept.settle(round)
+                else:
+                    kept.renewal = None
+
+
+def told_ns(valid_until_ns: int, pace: Pace) -> int:
+    """Return when a loss is told: a bit before it, for a wake-up takes its time."""
+    last_ns = valid_until_ns - pace.margin_ns // 2
+    return last_ns >> pace.told_shift << pace.told_shift
+
+
+def end_of(kept: Kept) -> int:
+    """Return the end of the validity; of an adopted lease, when it counts as lost."""
+    valid_until_ns = kept.valid_until_ns
+    if valid_until_ns == 0 and kept.watch is not None:
+        return kept.watch.unknown_until_ns
+    return valid_until_ns
+
+
+def pace_of(ttl_ms: int, drift_ns: int) -> Pace:
+    """Return the times of a ttl."""
+    ttl_ns = ttl_ms * NS_PER_MS
+    wait_ns = ttl_ns // SHARE
+    margin_ns = min(ttl_ns // 100 + 2 * NS_PER_MS, LONGEST_MARGIN_NS, wait_ns // 4)
+    return Pace(
+        lease_ns=ttl_ns - drift_ns,
+        wait_ns=wait_ns,
+        shift=max((wait_ns // SPANS).bit_length() - 1, 0),
+        margin_ns=margin_ns,
+        told_shift=max((margin_ns // 2).bit_length() - 1, 0),
+    )

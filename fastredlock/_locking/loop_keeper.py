@@ -1,0 +1,104 @@
+"""The keeper of the awaitable FastRedlock: one timer of its loop, and no task."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from .._core import Batch
+from .._reports.log import warn
+from ..errors import FastRedlockError
+from .keeper import LONGEST_SLEEP_NS, BaseKeeper, call_all
+
+if TYPE_CHECKING:
+    from asyncio import TimerHandle
+    from collections.abc import Sequence
+
+    from .._core import AsyncioDriver, Round
+    from ..errors import LeaseLostError
+    from .kept import Kept
+    from .lease import BaseLease
+    from .loop_driver import LoopDriver
+
+
+class LoopKeeper(BaseKeeper):
+    """Renew in callbacks of one loop, and in the loop's thread alone.
+
+    A loop that is closed runs no timer: what it kept runs out. In a forked child, and
+    where another loop has taken the driver over, a timer that goes off does nothing.
+    The driver refers to it only while something is kept.
+    """
+
+    __slots__ = ("_armed_ns", "_generation", "_timer", "_under_way", "here")
+
+    _driver: LoopDriver
+
+    def __init__(self, driver: LoopDriver, here: AsyncioDriver) -> None:
+        super().__init__(driver)
+        self.here = here
+        self._generation = driver.fork_generation()
+        self._timer: TimerHandle | None = None
+        self._armed_ns = 0
+        self._under_way = 0  # batches
+
+    def keep(self, kept: Kept) -> None:
+        """Keep a lease from now on, or look at its times again."""
+        self._keeping.add(kept, self._driver.now_ns())
+        self._arm()
+
+    def _arm(self) -> None:
+        next_ns = self._keeping.next_ns
+        if next_ns is None:
+            if self._under_way == 0 and self._driver.keeper is self:
+                self._driver.keeper = None
+            return
+        now_ns = self._driver.now_ns()
+        next_ns = min(next_ns, now_ns + LONGEST_SLEEP_NS)
+        if self._timer is not None:
+            if self._armed_ns <= next_ns:
+                return
+            self._timer.cancel()
+        delay = max(next_ns - now_ns, 0) / 1e9
+        self._timer = self.here.loop.call_later(delay, self._on_timer)
+        self._armed_ns = next_ns
+
+    def _on_timer(self) -> None:
+        driver = self._driver
+        self._timer = None
+        if self._generation != driver.fork_generation() or driver.keeper is not self:
+            return
+        now_ns = driver.now_ns()
+        while (next_ns := self._keeping.next_ns) is not None and next_ns <= now_ns:
+            renewals, rounds = self._due(now_ns)
+            if renewals:
+                self._renew(renewals, rounds, now_ns)
+        self._arm()
+
+    def _renew(self, renewals: list[Kept], rounds: list[Round], now_ns: int) -> None:
+        ended = partial(self._on_ended, renewals, rounds)
+        try:
+            future = self._driver.submit(self.here, Batch(rounds))
+        except FastRedlockError:  # closed
+            self._give_up(renewals, now_ns)
+            return
+        self._under_way += 1
+        if future.done():
+            self.here.loop.call_soon(ended, future)
+        else:
+            future.add_done_callback(ended)
+
+    def _on_ended(
+        self, renewals: Sequence[Kept], rounds: Sequence[Round], _: object
+    ) -> None:
+        driver = self._driver
+        self._under_way -= 1
+        try:
+            if len(driver.engine.warnings) > driver.warned:
+                driver.log_warnings()
+            self._end(renewals, rounds)
+            self._arm()
+        except Exception as error:  # an exception would end in the loop's own code
+            warn("a renewal raised %r", error)
+
+    def _call(self, calls: list[tuple[BaseLease, LeaseLostError]]) -> None:
+        self.here.loop.call_soon(call_all, calls)

@@ -1,0 +1,132 @@
+"""Whether a lease is lost: asked of the clock each time, and waited for."""
+
+from __future__ import annotations
+
+from _thread import allocate_lock
+from contextlib import suppress
+
+from ..errors import LeaseLostError
+from .kept import kept_of
+
+TYPE_CHECKING = False  # typing's: its import would take a third of ours
+if TYPE_CHECKING:
+    from .kept import Kept, Watch
+    from .lease import BaseLease
+
+SLICE_NS = 1_000_000_000  # timers stand still while the machine is suspended
+RELEASED = "it was released"
+PARENTS = "it is the parent's"
+UNKNOWN = "not known to be valid: it was adopted, and not extended since"
+OVER = "lost: its validity is over"
+
+
+def is_lost(lease: BaseLease) -> bool:
+    """Return whether it ended otherwise than by a release; once so, it stays so.
+
+    An adopted lease of which nothing is known yet is not.
+    """
+    made = lease._round.lease_state
+    kept: Kept | None = None if made is None else made.kept
+    if kept is not None and kept.is_lost:
+        return True
+    if lease._status is not None:
+        return lease._status is lease._gone
+    if lease.is_valid:
+        return False
+    if (
+        lease._is_adopted()
+        and lease._round.generation == lease._driver.fork_generation()
+    ):
+        return False
+    if kept is not None:
+        kept.is_lost = True
+        kept.validity_ns = 0
+    return True
+
+
+def check(lease: BaseLease) -> None:
+    """Raise LeaseLostError where the lease is over; no I/O."""
+    if lease.is_valid:
+        return
+    made = lease._round.lease_state
+    kept: Kept | None = None if made is None else made.kept
+    if kept is not None and kept.watch is not None and kept.watch.error is not None:
+        told = kept.watch.error
+        raise LeaseLostError(told.resource, told.reason, told.votes)
+    raise LeaseLostError(lease.resource, reason_of(lease))
+
+
+def reason_of(lease: BaseLease) -> str:
+    """Say why a lease is not valid."""
+    if lease._round.generation != lease._driver.fork_generation():
+        return PARENTS
+    if is_lost(lease):
+        return OVER
+    return UNKNOWN if lease._status is None else RELEASED
+
+
+class BaseLost:
+    """The reading half of an event: a lease is lost; see `Lost`."""
+
+    __slots__ = ("_lease",)
+
+    def __init__(self, lease: BaseLease) -> None:
+        self._lease = lease
+
+    def is_set(self) -> bool:
+        """Return whether the lease is lost, by the clock; does not block.
+
+        False for one that was released while it was valid.
+        """
+        return is_lost(self._lease)
+
+    def _is_over(self) -> bool:
+        return self._lease._status is not None or is_lost(self._lease)
+
+    def _left_ns(self, until_ns: int | None, now_ns: int) -> int:
+        """Return how long to wait before looking again (ns); 0: time is up."""
+        left_ns = SLICE_NS if until_ns is None else min(SLICE_NS, until_ns - now_ns)
+        end_ns = self._lease._valid_until_ns
+        if end_ns:
+            left_ns = min(left_ns, max(end_ns - now_ns, 1))
+        return max(left_ns, 0)
+
+    def _until_ns(self, timeout: float | None) -> int | None:
+        if timeout is None:
+            return None
+        return self._lease._driver.now_ns() + int(timeout * 1e9)
+
+    def _watch(self) -> Watch:
+        return kept_of(self._lease).watched()
+
+    def __repr__(self) -> str:
+        state = "set" if self.is_set() else "unset"
+        return f"<{type(self).__name__} of {self._lease.resource!r}: {state}>"
+
+
+class Lost(BaseLost):
+    """Tell whether a lease is lost, as the reading half of a `threading.Event`."""
+
+    __slots__ = ()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Block until it is lost; return False where it was released, or time is up.
+
+        `timeout` in s. Needs no keeper: it looks at the end of the validity itself.
+        """
+        until_ns, watch = self._until_ns(timeout), self._watch()
+        now_ns = self._lease._driver.now_ns
+        while not self._is_over():
+            gate = allocate_lock()
+            gate.acquire()
+            watch.waiters.append(gate.release)
+            try:
+                left_ns = 0 if self._is_over() else self._left_ns(until_ns, now_ns())
+                if left_ns > 0:
+                    gate.acquire(timeout=left_ns / 1e9)
+            finally:
+                with suppress(ValueError):  # it was woken
+                    watch.waiters.remove(gate.release)
+            if until_ns is not None and now_ns() >= until_ns:
+                break
+        return self.is_set()

@@ -1,0 +1,124 @@
+# The entries of a lock object: which lease a with block gives back when it is left.
+#
+# Theory of operation. One lock object is entered as often as its users like, by many
+# threads, greenlets and tasks, and each entry has a lease of its own. `__exit__` is not
+# told to which entry it belongs. So an entry is kept with its caller, and a caller
+# leaves its own, the last one first. Where one entry alone is outstanding it is that
+# one, whoever leaves: a generator with a with block in it may be ended on another
+# thread of a pool than the one that began it. Else a caller without an entry of its own
+# gets an error: never the lease of another.
+#
+# `_entries` of a lock is None or (caller, lease, the entries before it). A caller is a
+# number: that of a thread's state, which no later thread has; or a weak reference to a
+# greenlet or a task, which no later one at the same address equals.
+#
+# An entry is noted and taken off by functions of C, for the reason given in with_body:
+# no signal comes between the end of a body and the release of its lease.
+
+cimport cython
+from cpython.weakref cimport PyWeakref_NewRef
+from libc.stdint cimport uint64_t
+
+cdef extern from "Python.h":
+    ctypedef struct PyThreadState:
+        pass
+    PyThreadState *PyThreadState_Get()
+    uint64_t PyThreadState_GetID(PyThreadState *tstate)
+
+
+cdef class LockEntries:
+    """The base of a lock object: the entries that were not left."""
+
+    cdef public tuple _entries
+
+
+def lock_enter(LockEntries self not None, lease not None):
+    """Note that the calling thread or greenlet has entered by this lease; return it.
+
+    An awaitable lock does that in Python, in one step of its loop's thread.
+    """
+    caller = lock_caller()
+    with cython.critical_section(self):
+        self._entries = (caller, lease, self._entries)
+    return lease
+
+
+def lock_undo(LockEntries self not None, acquisition):
+    """Roll back an entry that was interrupted, whether it was noted or not."""
+    cdef tuple entry = self._entries
+    taken = acquisition.round
+    while entry is not None and entry[1]._round is not taken:
+        entry = entry[2]
+    if entry is not None:
+        with cython.critical_section(self):
+            self._entries = lock_entries_without(self._entries, entry[1])
+    undo(acquisition)
+
+
+def leave(LockEntries self not None, kind, error, traceback):
+    """Leave the lease of the caller's last entry: the lock's `__exit__`."""
+    lease = lock_take(self, False)
+    if lease is not None:
+        return lease.__exit__(kind, error, traceback)
+    if error is None:
+        raise self._not_entered()
+
+
+def leave_async(LockEntries self not None, kind, error, traceback):
+    """Return what to await to leave it: the lock's `__aexit__`."""
+    lease = lock_take(self, True)
+    if lease is not None:
+        return lease.__aexit__(kind, error, traceback)
+    if error is None:
+        raise self._not_entered()
+    return nothing()
+
+
+async def nothing():
+    """Do nothing, awaited."""
+
+
+cdef object lock_take(LockEntries self, bint is_awaitable):
+    # Take the entry that the caller leaves off the list; None where there is none.
+    cdef tuple entries, found
+    with cython.critical_section(self):
+        entries = self._entries
+        if entries is None:
+            return None
+        if entries[2] is None:
+            self._entries = None
+            return entries[1]
+        caller = lock_calling_task(self) if is_awaitable else lock_caller()
+        found = entries
+        while found is not None and found[0] != caller:
+            found = found[2]
+        if found is None:
+            return None
+        self._entries = lock_entries_without(entries, found[1])
+        return found[1]
+
+
+cdef tuple lock_entries_without(tuple entries, object lease):
+    cdef tuple entry, rest = entries
+    cdef list later = []
+    while rest is not None and rest[1] is not lease:
+        later.append(rest)
+        rest = rest[2]
+    if rest is None:
+        return entries
+    rest = rest[2]
+    for entry in reversed(later):
+        rest = (entry[0], entry[1], rest)
+    return rest
+
+
+cdef object lock_caller():
+    greenlet = greenlet_hub_current()
+    if greenlet is not None:
+        return PyWeakref_NewRef(greenlet, None)
+    return PyThreadState_GetID(PyThreadState_Get())
+
+
+cdef object lock_calling_task(object self):
+    driver = self._driver.current
+    return None if driver is None else (<AsyncioDriver?>driver).caller()

@@ -1,0 +1,94 @@
+"""The keeper of a model machine: the shipped policy, in a worker of its own.
+
+What `Service` of _locking/keeper.py does is mirrored: what is due is begun, run and
+ended, one renewal at a time, and what is lost is told. Pauses and interrupts strike it
+as any other worker.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from fastredlock._core import ClosedError
+from fastredlock._locking.keeping import Keeping, end_of
+from fastredlock._locking.kept import Kept, kept_of
+from fastredlock.errors import LeaseLostError
+
+from .steps import SLEEP, Steps
+from .world import MS
+
+if TYPE_CHECKING:
+    from .lease import SimLease
+    from .process import Process
+    from .worker import Worker
+
+IDLE_NS = 50 * MS
+LATE_NS = 20 * MS  # for which a worker that is ready may have to wait for another
+
+
+class SimKeeper:
+    """Keep the leases of one process."""
+
+    def __init__(self, process: Process, worker: Worker) -> None:
+        self._process = process
+        self._worker = worker
+        self._keeping = Keeping(process.index * 4_099)
+        self._is_asleep = False
+        process.keeper = self
+        worker.start(self._live())
+
+    def keep(self, lease: SimLease) -> None:
+        """Keep a lease from now on."""
+        kept = kept_of(lease)
+        kept.until_ns = None
+        self.add(kept)
+
+    def add(self, kept: Kept) -> None:
+        """Look at its times (again)."""
+        self._keeping.add(kept, self._process.now_ns())
+        if self._is_asleep and not self._worker.is_done:
+            self._worker.wake_soon()
+
+    def _live(self) -> Steps:
+        with suppress(ClosedError):
+            while True:
+                yield from self._step()
+                next_ns, now_ns = self._keeping.next_ns, self._process.now_ns()
+                world = self._process.world
+                if next_ns is None and world.now_ns >= self._worker.until_ns:
+                    return
+                left_ns = IDLE_NS if next_ns is None else next_ns - now_ns
+                self._is_asleep = True
+                yield SLEEP, max(0, min(left_ns, IDLE_NS))
+                self._is_asleep = False
+
+    def _step(self) -> Steps:
+        process, keeping = self._process, self._keeping
+        paused_ns, now_ns = process.paused_until_ns, process.now_ns()
+        renewals, taken, lost = keeping.due(now_ns, 1)
+        for kept in lost:
+            self._tell(kept, "lost: its validity is over", end_of(kept))
+        for kept, acquired in zip(renewals, taken, strict=True):
+            end_ns = end_of(kept)
+            round = process.engine.new_extension(acquired, kept.terms)
+            time_ns = keeping.time_for_renewals(now_ns)
+            if time_ns < round.terms.timeout_ns:
+                round.left_ns = time_ns
+            kept.begin(round, now_ns)
+            yield from process.run(round)
+            if paused_ns == process.paused_until_ns:
+                process.judge.on_renewed(process, end_ns + LATE_NS)
+            gone = keeping.end([kept], [round], process.now_ns())
+            lease = kept.lease()
+            if lease is not None and lease._status is None:
+                process.judge.on_validity(process, lease)
+            for each, _ in gone:
+                self._tell(each, "lost: expired or taken by another", 0)
+
+    def _tell(self, kept: Kept, reason: str, end_ns: int) -> None:
+        lease = kept.lease()
+        if lease is None:
+            return
+        kept.lose(LeaseLostError(lease.resource, reason))
+        self._process.judge.on_told(self._process, lease)

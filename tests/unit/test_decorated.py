@@ -1,0 +1,256 @@
+"""Functions that a lock decorates, and those that it refuses; no server."""
+
+import inspect
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import suppress
+from functools import partial, wraps
+from typing import Any, get_type_hints
+
+import pytest
+
+from fastredlock import ConfigurationError, FastRedlock, FastRedlockError
+from fastredlock import asyncio as awaitable
+from fastredlock._core import Operation
+from tests.support.rounds import ScriptedLocks
+
+blocking_locks = FastRedlock([("master", 1)])
+awaitable_locks = awaitable.FastRedlock([("master", 1)])
+
+
+def granting(calls: int = 1) -> ScriptedLocks:
+    """Grant so many calls; each takes and releases."""
+    return ScriptedLocks(*["GG."] * (2 * calls))
+
+
+def operations(locks: ScriptedLocks) -> list[str]:
+    return [round.operation.name for round in locks.rounds]
+
+
+def resources(locks: ScriptedLocks) -> list[bytes]:
+    rounds = [r for r in locks.rounds if r.operation is Operation.ACQUIRE]
+    return [round.resource for round in rounds]
+
+
+# ---- what is held
+
+
+def test_decorated_function_holds_the_lock_for_each_call() -> None:
+    locks = granting(2)
+    seen: list[int] = []
+
+    @locks.lock("report", timeout=0)
+    def report(part: int, *, more: int = 0) -> int:
+        seen.append(len(locks.rounds))
+        return part + more
+
+    assert (report(1, more=2), report(5)) == (3, 5)
+    assert operations(locks) == ["ACQUIRE", "RELEASE"] * 2
+    assert seen == [1, 3]
+
+
+def test_decorated_function_that_raises_releases() -> None:
+    locks = granting()
+
+    @locks.lock("report", timeout=0)
+    def report() -> None:
+        raise ValueError
+
+    with suppress(ValueError):
+        report()
+    assert operations(locks) == ["ACQUIRE", "RELEASE"]
+
+
+def test_resource_is_made_of_the_arguments_of_each_call() -> None:
+    locks = granting(2)
+
+    @locks.lock(lambda order, **_: f"orders:{order}", timeout=0)
+    def ship(order: int, *, by: str = "rail") -> str:
+        return f"{order} by {by}"
+
+    assert (ship(42), ship(order=7, by="sea")) == ("42 by rail", "7 by sea")
+    assert resources(locks) == [b"orders:42", b"orders:7"]
+
+
+def test_method_holds_the_lock_of_its_object() -> None:
+    locks = granting(2)
+
+    class Account:
+        def __init__(self, number: int) -> None:
+            self.number = number
+
+        @locks.lock(lambda self, *_: f"accounts:{self.number}", timeout=0)
+        def pay(self, amount: int) -> int:
+            return self.number + amount
+
+        @staticmethod
+        @locks.lock("rates", timeout=0)
+        def rate() -> float:
+            return 0.5
+
+    assert Account(3).pay(4) == 7
+    assert Account.rate() == 0.5
+    assert resources(locks) == [b"accounts:3", b"rates"]
+
+
+def test_all_of_several_resources_are_made_of_the_arguments() -> None:
+    locks = granting()
+
+    @locks.lock_all(lambda a, b: [f"from:{a}", f"to:{b}", f"from:{a}"], timeout=0)
+    def move(a: int, b: int) -> int:
+        return a + b
+
+    assert move(7, 9) == 16
+    assert locks.rounds[0].keys == (b"from:7", b"to:9")
+
+
+def test_decorated_function_keeps_its_name_signature_and_types() -> None:
+    @blocking_locks.lock("r")
+    def add(a: int, b: int = 2) -> int:
+        """Add."""
+        return a + b
+
+    total: Callable[[int], int] = add  # mypy sees the same type
+    assert total is add
+    assert (add.__name__, add.__doc__, add.__module__) == ("add", "Add.", __name__)
+    assert str(inspect.signature(add)) == "(a: int, b: int = 2) -> int"
+    assert get_type_hints(add) == {"a": int, "b": int, "return": int}
+
+
+def test_decorated_coroutine_function_is_one() -> None:
+    @awaitable_locks.lock("r")
+    async def add(a: int, b: int = 2) -> int:
+        return a + b
+
+    assert inspect.iscoroutinefunction(add)
+    assert str(inspect.signature(add)) == "(a: int, b: int = 2) -> int"
+
+
+# ---- what is refused, when it is decorated
+
+
+def generator() -> Iterator[int]:
+    yield 1
+
+
+async def async_generator() -> AsyncIterator[int]:
+    yield 1
+
+
+async def coroutine_function() -> None:
+    pass
+
+
+def plain() -> None:
+    pass
+
+
+class AsyncCall:
+    async def __call__(self) -> None:
+        pass
+
+
+class Call:
+    def __call__(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("function", "told"),
+    [
+        (generator, r"generator\(\) is a generator: its body would run without"),
+        (async_generator, "is a generator: .* put `async with locks.lock"),
+        (coroutine_function, "is a coroutine function: .* fastredlock.asyncio"),
+        (AsyncCall(), "is a coroutine function"),
+        (partial(coroutine_function), "is a coroutine function"),
+        (partial(generator), "is a generator"),
+        (classmethod(lambda owner: None), "is a classmethod: put that above the lock"),
+        (staticmethod(plain), "is a staticmethod: put that above the lock"),
+        (Call, "is no function"),
+        (42, "is no function: .* with its parentheses"),
+    ],
+)
+def test_blocking_lock_refuses_what_would_run_without_it(
+    function: Any, told: str
+) -> None:
+    for lock in (blocking_locks.lock("r"), blocking_locks.lock_all(["r"])):
+        with pytest.raises(ConfigurationError, match=told):
+            lock(function)
+
+
+@pytest.mark.parametrize(
+    ("function", "told"),
+    [
+        (plain, "is no coroutine function: use fastredlock.FastRedlock"),
+        (Call(), "is no coroutine function"),
+        (generator, "is a generator"),
+        (async_generator, "is a generator"),
+        (staticmethod(coroutine_function), "is a staticmethod"),
+        (None, "is no function"),
+    ],
+)
+def test_awaitable_lock_refuses_what_it_cannot_await(function: Any, told: str) -> None:
+    for lock in (awaitable_locks.lock("r"), awaitable_locks.lock_all(["r"])):
+        with pytest.raises(ConfigurationError, match=told):
+            lock(function)
+
+
+def test_objects_with_a_call_are_functions_too() -> None:
+    assert blocking_locks.lock("r")(Call())
+    assert blocking_locks.lock("r")(partial(plain))
+    assert awaitable_locks.lock("r")(AsyncCall())
+    assert awaitable_locks.lock("r")(partial(coroutine_function))
+
+
+def test_resource_function_that_has_to_be_awaited_is_refused() -> None:
+    async def name() -> str:
+        return "r"
+
+    bad: Any = name
+    with pytest.raises(ConfigurationError, match="a coroutine function; give a plain"):
+        blocking_locks.lock(bad)(plain)
+
+
+# ---- what is refused, when it is called or entered
+
+
+@pytest.mark.parametrize("named", [None, 7, "", ["a"]])
+def test_resource_function_that_names_none_is_refused_and_nothing_is_called(
+    named: Any,
+) -> None:
+    locks = ScriptedLocks()
+
+    @locks.lock(lambda: named)
+    def never() -> None:
+        raise AssertionError
+
+    with pytest.raises(ConfigurationError, match="resource"):
+        never()
+    assert locks.rounds == []
+
+
+@pytest.mark.parametrize("is_all", [False, True])
+def test_resource_function_is_refused_in_a_with_block(is_all: bool) -> None:
+    locks = ScriptedLocks()
+    lock = locks.lock_all(lambda: ["r"]) if is_all else locks.lock(lambda: "r")
+    with pytest.raises(ConfigurationError, match=r"where lock.* decorates one"):
+        lock.__enter__()
+    assert locks.rounds == []
+
+
+# Its wrapper is no coroutine function, and what it returns runs after the release.
+def test_function_that_returns_a_coroutine_is_refused_when_it_is_called() -> None:
+    locks = granting()
+
+    def logged(
+        function: Callable[[], Coroutine[Any, Any, None]],
+    ) -> Callable[[], Coroutine[Any, Any, None]]:
+        @wraps(function)
+        def wrapper() -> Coroutine[Any, Any, None]:
+            return function()
+
+        return wrapper
+
+    call: Callable[[], object] = locks.lock("r", timeout=0)(logged(coroutine_function))
+    with pytest.raises(FastRedlockError, match="returned a coroutine"):
+        call()
+    assert operations(locks) == ["ACQUIRE", "RELEASE"]

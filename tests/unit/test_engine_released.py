@@ -1,0 +1,104 @@
+"""Nothing extends a lease behind its release, whichever thread was faster."""
+
+from __future__ import annotations
+
+import pytest
+
+from fastredlock._core import (
+    Batch,
+    Engine,
+    Round,
+    Verdict,
+    by_hand_finish,
+    by_hand_lost,
+    by_hand_outgoing,
+    by_hand_pass_time,
+    by_hand_receive,
+    by_hand_start,
+    by_hand_submit,
+)
+from fastredlock._options.scripts import EXTEND_SHA1
+from tests.support.by_hand import (
+    MS,
+    START_NS,
+    TERMS,
+    begin,
+    info,
+    make_ready,
+    new_engine,
+    said_of,
+)
+
+NOW = START_NS + MS
+TIME = b"*2\r\n$1\r\n1\r\n$1\r\n0\r\n"  # asked with the first round
+
+
+@pytest.fixture
+def engine() -> Engine:
+    return make_ready(new_engine(), [info(run_id="a", uptime_in_seconds=9)])
+
+
+@pytest.fixture
+def lease(engine: Engine) -> Round:
+    round = begin(engine, NOW)
+    by_hand_outgoing(engine, 0)
+    by_hand_receive(engine, 0, b"+OK\r\n" + TIME, NOW)
+    by_hand_finish(engine, NOW)
+    assert round.is_won
+    return round
+
+
+def test_extension_is_not_sent_after_the_release_was_made(
+    engine: Engine, lease: Round
+) -> None:
+    extension = engine.new_extension(lease, TERMS)
+    release = engine.new_release(lease, TERMS)
+    by_hand_submit(engine, extension, NOW)
+    assert by_hand_outgoing(engine, 0) == b""
+    assert extension.verdict is Verdict.UNREACHABLE
+    assert "the lease was released" in str(said_of(extension))
+    by_hand_start(engine, release, NOW)
+    assert by_hand_outgoing(engine, 0) != b""
+
+
+def test_extension_of_a_batch_is_not_sent_after_the_release_was_made(
+    engine: Engine, lease: Round
+) -> None:
+    other = engine.new_adopted(b"other", b"token", TERMS)
+    extensions = [engine.new_extension(each, TERMS) for each in (lease, other)]
+    engine.new_release(lease, TERMS)
+    batch = Batch(extensions)
+    by_hand_submit(engine, batch, NOW)
+    assert by_hand_outgoing(engine, 0).count(EXTEND_SHA1) == 1
+    by_hand_receive(engine, 0, b":1\r\n", NOW)
+    by_hand_finish(engine, NOW)
+    assert batch.is_finished
+    assert [round.is_won for round in extensions] == [False, True]
+
+
+def test_extension_on_a_lost_connection_ends_where_the_release_was_made_since(
+    engine: Engine, lease: Round
+) -> None:
+    """Seen in the simulator: its caller waited for ever."""
+    extension = engine.new_extension(lease, TERMS)
+    by_hand_submit(engine, extension, NOW)
+    by_hand_outgoing(engine, 0)
+    engine.new_release(lease, TERMS)
+    by_hand_lost(engine, 0, "connection lost", NOW)
+    make_ready(engine, [info(run_id="a", uptime_in_seconds=9)], NOW + MS)
+    by_hand_pass_time(engine, NOW + MS)
+    by_hand_finish(engine, NOW + MS)
+    assert EXTEND_SHA1 not in by_hand_outgoing(engine, 0)
+    assert extension.is_finished
+    assert extension.verdict is Verdict.UNREACHABLE
+
+
+def test_extension_is_not_repeated_after_the_release_was_made(
+    engine: Engine, lease: Round
+) -> None:
+    extension = engine.new_extension(lease, TERMS)
+    by_hand_start(engine, extension, NOW)
+    assert EXTEND_SHA1 in by_hand_outgoing(engine, 0)
+    engine.new_release(lease, TERMS)
+    by_hand_receive(engine, 0, b"-NOSCRIPT no script\r\n", NOW)
+    assert by_hand_outgoing(engine, 0) == b""

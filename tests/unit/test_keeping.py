@@ -1,0 +1,343 @@
+"""When kept leases are renewed, told lost and dropped: the policy, without a clock."""
+
+from __future__ import annotations
+
+import gc
+from itertools import pairwise
+
+import pytest
+
+from fastredlock import Lease
+from fastredlock._core import Round
+from fastredlock._locking.keeping import Keeping
+from fastredlock._locking.kept import NEVER_KEPT_NS, Kept, kept_of
+from tests.support.leases import VALIDITY_NS, taken
+from tests.support.rounds import MS, T0, S, ScriptedLocks, cast
+
+THIRD_NS = 10 * S // 3
+WON, UNCONFIRMED, GONE = "GG.", "G..", "TT."
+
+
+class Desk:
+    """A Keeping, the time, and leases whose renewals end as they are told to."""
+
+    def __init__(self) -> None:
+        self.locks = ScriptedLocks(*["GG."] * 2000, took_ns=0)
+        self.keeping = Keeping()
+        self.locks._driver.keep = lambda kept: (  # type: ignore[method-assign]
+            self.keeping.add(kept, self.now)
+        )
+
+    @property
+    def now(self) -> int:
+        return self.locks.now
+
+    def take(self, until_ns: int | None = None, ttl: float | None = None) -> Lease:
+        lease = taken(self.locks, ttl)
+        kept = kept_of(lease)
+        kept.until_ns = until_ns
+        self.keeping.add(kept, self.now)
+        return lease
+
+    def wait(self) -> tuple[list[Kept], list[Kept]]:
+        """Let the time pass until something is due; return that."""
+        next_ns = self.keeping.next_ns
+        assert next_ns is not None
+        self.locks.now = max(self.now, next_ns)
+        due = self.keeping.due(self.now)
+        return due.renewals, due.lost
+
+    def renew(self, renewals: list[Kept], votes: str = WON) -> list[tuple[Kept, Round]]:
+        rounds = [self.begin(kept) for kept in renewals]
+        for round in rounds:
+            round.open(self.now)
+            for master in range(3):
+                round.on_sent(master)
+            cast(round, votes, self.now)
+            round.on_deadline(self.now)
+        return self.keeping.end(renewals, rounds, self.now)
+
+    def begin(self, kept: Kept) -> Round:
+        lease = kept.lease()
+        assert lease is not None
+        round = lease._driver.engine.new_extension(lease._round, kept.terms)
+        kept.begin(round, self.now)
+        return round
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+def test_first_renewal_is_due_between_a_thirtieth_and_a_third_of_the_ttl(
+    desk: Desk,
+) -> None:
+    leases = [desk.take() for _ in range(50)]
+    found: list[int] = []
+    while len(found) < len(leases):
+        renewals, lost = desk.wait()
+        assert not lost
+        found += [desk.now - T0] * len(renewals)
+    assert 0 < min(found) <= max(found) <= THIRD_NS
+    assert (
+        max(found) - min(found) > 2 * S
+    )  # leases taken at once are not renewed at once
+
+
+def test_renewal_that_is_won_counts_from_its_beginning_and_the_next_one_follows(
+    desk: Desk,
+) -> None:
+    lease = desk.take()
+    for _ in range(5):
+        renewals, _ = desk.wait()
+        began = desk.now
+        assert desk.renew(renewals) == []
+        assert lease._valid_until_ns == began + VALIDITY_NS
+        next_ns = desk.keeping.next_ns
+        assert next_ns is not None
+        assert 0.8 * THIRD_NS < next_ns - began <= THIRD_NS
+
+
+def test_renewal_that_is_not_confirmed_is_tried_again_and_again_while_it_stands(
+    desk: Desk,
+) -> None:
+    lease = desk.take()
+    times: list[int] = []
+    while True:
+        renewals, lost = desk.wait()
+        if lost:
+            break
+        times.append(desk.now)
+        assert desk.renew(renewals, UNCONFIRMED) == []
+        assert lease.is_valid
+        assert len(times) < 100
+    assert len(times) >= 10
+    gaps = [after - before for before, after in pairwise(times)]
+    assert max(gaps) <= THIRD_NS // 4
+    assert min(gaps) >= 4 * MS
+
+
+def test_loss_is_told_before_the_end_of_the_validity_and_only_just(desk: Desk) -> None:
+    lease = desk.take()
+    while True:
+        renewals, lost = desk.wait()
+        if lost:
+            break
+        desk.renew(renewals, UNCONFIRMED)
+    assert lost == [kept_of(lease)]
+    assert T0 + VALIDITY_NS - 100 * MS <= desk.now < T0 + VALIDITY_NS
+    assert desk.keeping.next_ns is None
+
+
+def test_loss_is_told_where_the_time_has_jumped_over_the_end(desk: Desk) -> None:
+    lease = desk.take()
+    desk.locks.now += 60 * S
+    assert desk.wait() == ([], [kept_of(lease)])
+
+
+def test_key_that_a_quorum_does_not_have_is_told_at_once(desk: Desk) -> None:
+    lease = desk.take()
+    renewals, _ = desk.wait()
+    assert [kept for kept, _ in desk.renew(renewals, GONE)] == [kept_of(lease)]
+    assert desk.keeping.next_ns is None
+
+
+def test_renewal_that_comes_after_the_validity_does_not_count(desk: Desk) -> None:
+    lease = desk.take()
+    renewals, _ = desk.wait()
+    round = desk.begin(renewals[0])
+    desk.locks.now = T0 + VALIDITY_NS
+    round.open(desk.now - S)
+    cast(round, WON, desk.now)
+    desk.keeping.end(renewals, [round], desk.now)
+    assert not lease.is_valid
+    assert desk.wait() == ([], [kept_of(lease)])
+
+
+@pytest.mark.parametrize("until_ns", [T0 + 6 * S, NEVER_KEPT_NS])
+def test_lease_beyond_its_bound_is_not_renewed_and_its_loss_is_told(
+    desk: Desk, until_ns: int
+) -> None:
+    lease = desk.take(until_ns)
+    while True:
+        renewals, lost = desk.wait()
+        if lost:
+            break
+        assert not renewals or desk.now < until_ns
+        desk.renew(renewals)
+    assert lost == [kept_of(lease)]
+    assert desk.now < lease._valid_until_ns <= max(until_ns, T0) + VALIDITY_NS
+
+
+def test_lease_that_was_released_is_dropped(desk: Desk) -> None:
+    lease = desk.take()
+    lease.release()
+    assert desk.wait() == ([], [])
+    assert desk.keeping.next_ns is None
+
+
+def test_lease_that_nobody_refers_to_is_dropped(desk: Desk) -> None:
+    desk.take()
+    gc.collect()
+    assert desk.wait() == ([], [])
+    assert desk.keeping.next_ns is None
+
+
+def test_lease_that_is_released_during_its_renewal_is_not_renewed_again(
+    desk: Desk,
+) -> None:
+    lease = desk.take()
+    renewals, _ = desk.wait()
+    desk.locks.meanwhile = lambda: desk.renew(renewals)
+    lease.release()
+    assert desk.keeping.next_ns is None
+    assert not lease.is_valid
+
+
+def test_many_leases_are_renewed_at_few_times(desk: Desk) -> None:
+    leases = [desk.take() for _ in range(1000)]
+    times: list[int] = []
+    while desk.now < T0 + 60 * S:
+        renewals, lost = desk.wait()
+        assert not lost
+        times.append(desk.now)
+        desk.renew(renewals)
+    assert len({time // MS for time in times}) / 60 < 5  # each second
+    assert all(lease.is_valid for lease in leases)
+
+
+def test_due_renewals_beyond_the_most_are_due_still(desk: Desk) -> None:
+    leases = [desk.take() for _ in range(10)]
+    desk.locks.now += THIRD_NS
+    first = desk.keeping.due(desk.now, 7).renewals
+    desk.renew(first)
+    rest = desk.keeping.due(desk.now, 7).renewals
+    assert (len(first), len(rest)) == (7, 3)
+    assert {*first, *rest} == {kept_of(lease) for lease in leases}
+
+
+def test_losses_come_before_renewals_that_are_left_over(desk: Desk) -> None:
+    short, *others = [desk.take(ttl=1), *(desk.take() for _ in range(9))]
+    desk.locks.now += THIRD_NS
+    due = desk.keeping.due(desk.now, 0)
+    assert due.lost == [kept_of(short)]
+    assert due.renewals == []
+    assert len(desk.keeping.due(desk.now).renewals) == len(others)
+
+
+# ---- extended by hand
+
+
+def test_lease_extended_by_hand_to_be_longer_is_renewed_by_that_ttl(desk: Desk) -> None:
+    lease = desk.take()
+    lease.extend(60)
+    renewals: list[Kept] = []
+    while not renewals:
+        renewals, _ = desk.wait()
+    assert desk.now - T0 <= 20 * S
+    desk.renew(renewals)
+    assert lease._valid_until_ns == desk.now + 60 * S - 602 * MS
+
+
+def test_lease_extended_by_hand_to_be_shorter_is_renewed_in_time(desk: Desk) -> None:
+    lease = desk.take()
+    lease.extend(1)
+    renewals, lost = desk.wait()
+    assert (len(renewals), lost) == (1, [])
+    assert desk.now - T0 <= S // 3
+    desk.renew(renewals)
+    assert lease._valid_until_ns == desk.now + S - 12 * MS
+
+
+def test_extension_by_hand_beside_a_renewal_ends_with_the_earlier_bound(
+    desk: Desk,
+) -> None:
+    lease = desk.take()
+    renewals, _ = desk.wait()
+    round = desk.begin(renewals[0])  # of 10 s, on its way
+    lease.extend(60)
+    assert lease._valid_until_ns <= T0 + VALIDITY_NS  # it may come after that
+    round.open(desk.now)
+    cast(round, WON, desk.now)
+    desk.keeping.end(renewals, [round], desk.now)
+    assert lease._valid_until_ns <= desk.now + VALIDITY_NS
+    assert lease.extend(60) > 50
+
+
+def test_renewal_that_ended_before_binds_no_extension_by_hand(desk: Desk) -> None:
+    lease = desk.take()
+    renewals, _ = desk.wait()
+    desk.renew(renewals, "GGG")
+    assert lease.extend(60) > 50
+
+
+def test_renewal_that_masters_never_answered_binds_a_longer_extension(
+    desk: Desk,
+) -> None:
+    lease = desk.take()
+    renewals, _ = desk.wait()
+    desk.renew(renewals, "...")
+    renewals, _ = desk.wait()  # it is let go of, and not forgotten
+    desk.renew(renewals, "GGG")
+    assert lease.remaining() > 9
+    assert lease.extend(60) <= 10
+
+
+# ---- adopted
+
+
+def adopt(desk: Desk) -> Lease:
+    lease = desk.locks.adopt("orders:42", b"a token", ttl=10)
+    kept = kept_of(lease)
+    kept.until_ns = None
+    kept.watched().unknown_until_ns = desk.now + VALIDITY_NS
+    desk.keeping.add(kept, desk.now)
+    return lease
+
+
+def test_adopted_lease_is_renewed_at_once_and_valid_from_then_on(desk: Desk) -> None:
+    lease = adopt(desk)
+    renewals, _ = desk.wait()
+    assert desk.now == T0
+    assert not lease.lost.is_set()
+    desk.renew(renewals)
+    assert lease._valid_until_ns == T0 + VALIDITY_NS
+
+
+def test_adopted_lease_that_is_never_confirmed_is_told_lost_after_its_ttl(
+    desk: Desk,
+) -> None:
+    lease = adopt(desk)
+    while True:
+        renewals, lost = desk.wait()
+        if lost:
+            break
+        desk.renew(renewals, UNCONFIRMED)
+    assert lost == [kept_of(lease)]
+    assert T0 + VALIDITY_NS - 100 * MS <= desk.now < T0 + VALIDITY_NS
+
+
+# ---- the time that renewals may take
+
+
+def test_renewals_end_before_any_loss_has_to_be_told(desk: Desk) -> None:
+    first, second = desk.take(), desk.take()
+    while desk.now < T0 + VALIDITY_NS - 200 * MS:
+        renewals, lost = desk.wait()
+        assert not lost
+        left_ns = T0 + VALIDITY_NS - desk.now
+        assert 2 * desk.keeping.time_for_renewals(desk.now) < left_ns
+        desk.renew(renewals, UNCONFIRMED)
+    assert first.is_valid
+    assert second.is_valid
+
+
+def test_renewals_of_long_leases_end_before_a_short_one_is_due(desk: Desk) -> None:
+    short, long = desk.take(ttl=0.3), desk.take(ttl=300)
+    renewals, _ = desk.wait()
+    assert renewals == [kept_of(short)]
+    desk.renew(renewals)
+    desk.keeping.add(kept_of(long), desk.now + 200 * S)
+    desk.keeping.due(desk.now)
+    assert desk.keeping.time_for_renewals(desk.now) <= 50 * MS

@@ -1,0 +1,182 @@
+"""One lock object, entered again and again: which entry is left by which exit."""
+
+from collections.abc import Callable
+from threading import Thread
+from typing import Any, NoReturn
+
+import pytest
+
+from fastredlock import FastRedlockError, Lease, ResourceTakenError
+from fastredlock._core import Operation, lock_enter
+from fastredlock._locking import blocking
+from fastredlock._locking.blocking import Lock
+from tests.support.leases import seconds
+from tests.support.rounds import S, ScriptedLocks
+
+NOBODYS = (None, None, None)
+
+
+def in_thread(call: Callable[[], Any]) -> Any:
+    """Run a call in a thread of its own, to its end."""
+    told: list[Any] = []
+
+    def run() -> None:
+        try:
+            told.append(call())
+        except BaseException as error:
+            told.append(error)
+
+    thread = Thread(target=run)
+    thread.start()
+    thread.join()
+    return told[0]
+
+
+def released(locks: ScriptedLocks) -> list[bytes]:
+    """List the tokens of the releases, in order."""
+    return [r.token for r in locks.rounds if r.operation is Operation.RELEASE]
+
+
+def test_lock_that_was_left_is_entered_again_by_a_lease_of_its_own() -> None:
+    locks = ScriptedLocks(*["GG."] * 4)
+    lock = locks.lock("orders:42", timeout=0)
+    leases: list[Lease] = []
+    for _ in range(2):
+        with lock as lease:
+            leases.append(lease)
+            assert lease.is_valid
+    assert released(locks) == [lease.token for lease in leases]
+    assert leases[0].token != leases[1].token
+
+
+# The model grants what others hold, as masters do when a ttl is over.
+def test_nested_entries_of_one_thread_are_left_last_in_first_out() -> None:
+    locks = ScriptedLocks(*["GG."] * 4)
+    lock = locks.lock("orders:42", timeout=0)
+    with lock as outer:
+        with lock as inner:
+            pass
+        assert released(locks) == [inner.token]
+        assert outer.is_valid
+    assert released(locks) == [inner.token, outer.token]
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_thread_leaves_its_own_entry_whoever_entered_last(is_first: bool) -> None:
+    locks = ScriptedLocks(*["GG."] * 4)
+    lock = locks.lock("orders:42", timeout=0)
+    theirs = ours = b""
+
+    def enter_and_leave() -> None:
+        nonlocal theirs
+        theirs = lock.__enter__().token
+        if not is_first:
+            enter_ours()
+        lock.__exit__(*NOBODYS)
+
+    def enter_ours() -> None:
+        nonlocal ours
+        ours = in_thread(lambda: lock.__enter__().token)
+
+    if is_first:
+        enter_ours()
+    enter_and_leave()
+    assert released(locks) == [theirs]
+    in_thread(lambda: lock.__exit__(*NOBODYS))  # one alone: whoever leaves
+    assert released(locks) == [theirs, ours]
+
+
+# A generator with a with block in it is ended by any thread of a pool.
+def test_lone_entry_may_be_left_by_another_thread() -> None:
+    locks = ScriptedLocks("GG.", "GG.")
+    lock = locks.lock("orders:42", timeout=0)
+    lease = lock.__enter__()
+    assert in_thread(lambda: lock.__exit__(*NOBODYS)) is None
+    assert released(locks) == [lease.token]
+
+
+def test_thread_without_an_entry_is_refused_where_several_others_have_one() -> None:
+    locks = ScriptedLocks(*["GG."] * 4)
+    lock = locks.lock("orders:42", timeout=0)
+    lock.__enter__()
+    lock.__enter__()
+    error = in_thread(lambda: lock.__exit__(*NOBODYS))
+    assert isinstance(error, FastRedlockError)
+    assert "did not enter it, and 2 others did" in str(error)
+    assert released(locks) == []
+    lock.__exit__(*NOBODYS)
+    lock.__exit__(*NOBODYS)
+    assert len(released(locks)) == 2
+
+
+def test_error_of_the_body_stands_where_no_entry_is_the_callers() -> None:
+    lock = ScriptedLocks().lock("orders:42", timeout=0)
+    error = ValueError("of the body")
+    assert lock.__exit__(ValueError, error, None) is None
+    with pytest.raises(FastRedlockError, match="was not entered"):
+        lock.__exit__(*NOBODYS)
+
+
+# A thread's identity is given to a later one; the number of its state is not.
+def test_entry_of_a_thread_that_has_ended_is_nobody_elses() -> None:
+    locks = ScriptedLocks(*["GG."] * 4)
+    lock = locks.lock("orders:42", timeout=0)
+    for _ in range(2):
+        in_thread(lock.__enter__)
+    assert isinstance(
+        in_thread(lambda: lock.__exit__(*NOBODYS)),
+        FastRedlockError,
+    )
+
+
+def test_lease_that_was_lost_is_left_as_its_own_and_not_as_the_next_one() -> None:
+    locks = ScriptedLocks(*["GG."] * 4)
+    lock = locks.lock("orders:42", timeout=0)
+    lock.__enter__()
+    locks.now += 10 * S
+    theirs = in_thread(lock.__enter__)
+    with pytest.raises(FastRedlockError, match="lost before the end"):
+        lock.__exit__(*NOBODYS)
+    assert theirs.remaining() > 9
+    assert theirs.token not in released(locks)
+
+
+def test_entry_that_failed_leaves_none_behind() -> None:
+    locks = ScriptedLocks("TT.", "GG.", "GG.")
+    lock = locks.lock("orders:42", timeout=0)
+    with pytest.raises(ResourceTakenError), lock:
+        pass
+    assert lock._entries is None
+    with lock as lease:
+        assert lease.remaining() == seconds(9_895 * 10**6)
+
+
+# CPython looks at signals when a call into C has returned.
+def test_entry_that_was_noted_and_interrupted_leaves_none_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def noted_and_interrupted(lock: Lock, lease: Lease) -> NoReturn:
+        lock_enter(lock, lease)
+        raise KeyboardInterrupt
+
+    lock = ScriptedLocks("GG.").lock("orders:42", timeout=0)
+    monkeypatch.setattr(blocking, "lock_enter", noted_and_interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        lock.__enter__()
+    assert lock._entries is None
+
+
+def test_entry_that_was_interrupted_leaves_none_behind() -> None:
+    locks = ScriptedLocks("GG.", "GG.", "GG.")
+    lock = locks.lock("orders:42", timeout=0)
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with lock:
+        locks.meanwhile = interrupt
+        with pytest.raises(KeyboardInterrupt):
+            lock.__enter__()
+        assert lock._entries is not None
+        assert lock._entries[2] is None
+    assert lock._entries is None
