@@ -149,6 +149,8 @@ cdef int master_encrypt(Master self, int64_t now_ns) except -1:
 
 
 cdef int master_append(Master self, bytes data) except -1:
+    if not data:      # nothing to say yet; memcpy(3) to no buffer is undefined
+        return 0
     if buffer_append(
         &self.link.outgoing, PyBytes_AS_STRING(data), <size_t>PyBytes_GET_SIZE(data)
     ) != 0:
