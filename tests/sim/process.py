@@ -177,6 +177,10 @@ class Process:
     def open_due(self) -> None:
         while self.begun:
             index = self.begun.pop(0)
+            lost = self.connections[index]
+            if lost is not None:  # and opened again at once, by a question to a gate
+                lost.give_up()
+                self.readable &= ~(1 << index)
             self.connections[index] = Connection(
                 self.paths[index], self, self.servers[index]
             )
