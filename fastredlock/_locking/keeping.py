@@ -38,6 +38,7 @@ SPANS = 12  # in the time between renewals, at the least
 SPREAD = 10  # a tenth of that time is random; before the first renewal all the rest is
 LEAST_WAIT_NS = 5_000_000  # between renewals that fail
 LEAST_TIME_NS = 2_000_000  # for a renewal
+EPOCH_NS = 60_000_000_000  # after two of them without it, a short ttl is forgotten
 LONGEST_MARGIN_NS = 100_000_000  # a busy machine wakes a thread by then
 MOST = 1000  # renewals at a time: a caller's command never stands behind more
 STEP = 40_503  # of 65,536: the golden section, which spreads any number evenly
@@ -66,9 +67,11 @@ class Keeping:
     """The kept leases of one FastRedlock, each at the next time that concerns it."""
 
     __slots__ = (
+        "_before_ns",
         "_buckets",
         "_draw",
         "_ends",
+        "_epoch_ns",
         "_keys",
         "_paces",
         "_settling",
@@ -83,7 +86,9 @@ class Keeping:
         self._paces: dict[tuple[int, int], Pace] = {}
         self._ends: list[int] = []  # of leases that went unconfirmed: a heap
         self._soonest_ns = 0  # the earliest end among those that are due
-        self._shortest_ns = 0  # time between renewals, of any ttl here
+        self._shortest_ns = EPOCH_NS  # time between renewals, of any ttl here lately,
+        self._before_ns = EPOCH_NS  # ...and in the epoch before
+        self._epoch_ns = 0  # when this one ends
         self._settling: list[tuple[Sequence[Kept], Sequence[Round]]] = []
 
     @property
@@ -113,11 +118,10 @@ class Keeping:
         key = (terms.ttl_ms, terms.drift_ns)
         pace = self._paces.get(key)
         if pace is None:
-            if not self._keys:
+            if len(self._paces) >= MOST:
                 self._paces.clear()
-                self._shortest_ns = 0
             self._paces[key] = pace = pace_of(*key)
-        if not 0 < self._shortest_ns <= pace.wait_ns:
+        if pace.wait_ns < self._shortest_ns:
             self._shortest_ns = pace.wait_ns
         kept.pace = pace
         return pace
@@ -143,6 +147,9 @@ class Keeping:
         At most so many renewals: the others are still due, and losses come first.
         """
         self._settle()
+        if now_ns >= self._epoch_ns:
+            self._before_ns, self._shortest_ns = self._shortest_ns, EPOCH_NS
+            self._epoch_ns = now_ns + EPOCH_NS
         renewals: list[Kept] = []
         taken: list[Round] = []
         lost: list[Kept] = []
@@ -182,7 +189,8 @@ class Keeping:
         while ends and ends[0] <= now_ns:
             heappop(ends)
         soonest_ns = min(self._soonest_ns, ends[0]) if ends else self._soonest_ns
-        time_ns = min((soonest_ns - now_ns) // 3, self._shortest_ns // 2)
+        shortest_ns = min(self._shortest_ns, self._before_ns)
+        time_ns = min((soonest_ns - now_ns) // 3, shortest_ns // 2)
         return max(time_ns, LEAST_TIME_NS)
 
     # --- the outcome ------------------------------------------------------------------
@@ -215,7 +223,7 @@ class Keeping:
             # What `win` and `_put_after` do, for the many of one batch: the times of
             # those that were opened together are computed once, and kept once.
             if round.valid_until_ns != valid_until_ns or kept.pace is not pace:
-                pace = kept.pace or self._pace(kept)
+                pace = self._pace(kept)
                 valid_until_ns = round.valid_until_ns
                 due_ns = valid_until_ns - pace.lease_ns + pace.wait_ns
                 part_ns, shift = pace.wait_ns // SPREAD, pace.shift

@@ -35,6 +35,7 @@ class SimKeeper:
         self._worker = worker
         self._keeping = Keeping(process.index * 4_099)
         self._is_asleep = False
+        self._kept: list[Kept] = []  # since the process began
         process.keeper = self
         worker.start(self._live())
 
@@ -42,6 +43,7 @@ class SimKeeper:
         """Keep a lease from now on."""
         kept = kept_of(lease)
         kept.until_ns = None
+        self._kept.append(kept)
         self.add(kept)
 
     def add(self, kept: Kept) -> None:
@@ -56,12 +58,17 @@ class SimKeeper:
                 yield from self._step()
                 next_ns, now_ns = self._keeping.next_ns, self._process.now_ns()
                 world = self._process.world
-                if next_ns is None and world.now_ns >= self._worker.until_ns:
+                if world.now_ns >= self._worker.until_ns and not self._is_needed():
                     return
                 left_ns = IDLE_NS if next_ns is None else next_ns - now_ns
                 self._is_asleep = True
                 yield SLEEP, max(0, min(left_ns, IDLE_NS))
                 self._is_asleep = False
+
+    def _is_needed(self) -> bool:
+        # A lease that its worker has left is not renewed, and may stand for a minute.
+        leases = [kept.lease() for kept in self._kept if kept.until_ns is None]
+        return any(lease is not None and lease.is_valid for lease in leases)
 
     def _step(self) -> Steps:
         process, keeping = self._process, self._keeping

@@ -74,7 +74,7 @@ class Schedule:
             extends=draw.choice((0, 0.3, 0.8)),
             leaves=draw.choice((0, 0.2)),
             pauses=draw.choice((0, 0.001, 0.02)),
-            keeps=Random(seed).choice((0, 0, 0.5)),  # draws of its own: see the digests
+            keeps=Random(seed + 1).choice((0, 0, 0, 0.5)),  # by draws of its own
         )
         self.nemesis = Nemesis(
             self.world, self.servers, self.processes, self._faults(),

@@ -276,7 +276,7 @@ class Worker:
         while True:
             share = world.random.choice((20, 4, 2, 1))
             for_ns = world.between(0, int(lease.ttl * 1e9) * 3 // 2 // share)
-            for_ns *= 4 if is_kept else 1
+            for_ns *= 3 if is_kept else 1
             left_ns = max(0, self.until_ns - world.now_ns)
             yield SLEEP, min(for_ns, left_ns + LONGEST_REST_NS)
             if world.now_ns >= self.until_ns or not world.chance(habits.extends):

@@ -333,6 +333,20 @@ def test_renewals_end_before_any_loss_has_to_be_told(desk: Desk) -> None:
     assert second.is_valid
 
 
+def test_short_lease_that_has_ended_does_not_hurry_others_for_long(desk: Desk) -> None:
+    short, long = desk.take(ttl=0.1), desk.take(ttl=600)
+    short.release()
+    times: list[int] = []
+    while desk.now < T0 + 900 * S:
+        renewals, lost = desk.wait()
+        assert not lost
+        times.append(desk.keeping.time_for_renewals(desk.now))
+        desk.renew(renewals)
+    assert times[0] < 20 * MS
+    assert times[-1] >= 30 * S
+    assert long.is_valid
+
+
 def test_renewals_of_long_leases_end_before_a_short_one_is_due(desk: Desk) -> None:
     short, long = desk.take(ttl=0.3), desk.take(ttl=300)
     renewals, _ = desk.wait()
