@@ -16,6 +16,7 @@ The rule, for each test:
 5. So is any other failed test, once, as long as at most `FEW` tests of a run needed it:
    of 5,000 tests on a machine shared with others one or two meet a server that was
    slow for no reason that is counted. What is broken fails twice, or in many tests.
+   (TESTS_RUN_AGAIN=0: none. So the mutants are judged by the first run.)
 6. Each test that was run again stands in the summary, with the first failure's reason
    and the time stolen, so that no failure is hidden: one that stands there in every run
    has a defect of its own.
@@ -36,7 +37,7 @@ from _pytest.runner import runtestprotocol
 STAT = Path("/proc/stat")
 ENOUGH_MS = 50.0
 MOST_REPEATS = 2
-FEW = 3
+FEW = int(os.environ.get("TESTS_RUN_AGAIN", "3"))
 RACES = ("test_waiting_",)
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
