@@ -957,7 +957,7 @@ for _, key in ipairs(KEYS) do redis""",
                 "            now_s, now_us = now_us // NS_PER_S, int(reply[1])\n",
             ),
         ),
-        ("tests/faults/test_processes.py",),
+        ("tests/unit/test_server_info.py",),
     ),
     Mutant(
         "call broken by a logging handler",

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import signal
+import time
+from collections import deque
+from itertools import repeat
+from operator import length_hint
+
 import pytest
 
 from fastredlock._core import ServerClock, ServerInfo
@@ -119,3 +125,20 @@ def test_clock_when_the_reply_took_long_then_is_not_judged() -> None:
 )
 def test_clock_when_the_reply_is_no_time_then_is_ignored(reply: object) -> None:
     assert not ServerClock().on_time(reply, S, S)
+
+
+def test_reply_to_time_when_it_is_taken_then_no_signal_is_looked_for() -> None:
+    """Seen: an exception of a handler in there, and a lost connection."""
+    on_time, reply = ServerClock().on_time, clock_reply(1_700_000_000 * S)
+    moments = iter([S] * 300_000)
+    left: list[int] = []
+    before = signal.signal(signal.SIGALRM, lambda *_: left.append(length_hint(moments)))
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.002)
+        # All calls come from C, which looks for no signals by itself.
+        deque(map(on_time, repeat(reply), moments, repeat(S)), maxlen=0)
+        while not left:
+            time.sleep(0.001)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert left == [0]
