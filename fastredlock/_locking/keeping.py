@@ -24,6 +24,7 @@ from heapq import heappop, heappush
 from typing import NamedTuple
 
 from .._core import Verdict
+from .pace import SHARE, SPANS, pace_of, told_ns
 
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
@@ -31,28 +32,15 @@ if TYPE_CHECKING:
 
     from .._core import Round
     from .kept import Kept
+    from .pace import Pace
 
-NS_PER_MS = 1_000_000
-SHARE = 3  # of a ttl that passes before a renewal, as on the Redlock page's own advice
-SPANS = 12  # in the time between renewals, at the least
 SPREAD = 10  # a tenth of that time is random; before the first renewal all the rest is
 LEAST_WAIT_NS = 5_000_000  # between renewals that fail
 LEAST_TIME_NS = 2_000_000  # for a renewal
 EPOCH_NS = 60_000_000_000  # after two of them without it, a short ttl is forgotten
-LONGEST_MARGIN_NS = 100_000_000  # a busy machine wakes a thread by then
 MOST = 1000  # renewals at a time: a caller's command never stands behind more
 STEP = 40_503  # of 65,536: the golden section, which spreads any number evenly
 TAKEN = Verdict.TAKEN
-
-
-class Pace(NamedTuple):
-    """The times of all leases of one ttl (ns)."""
-
-    lease_ns: int  # the ttl, less the drift
-    wait_ns: int  # between renewals, at most
-    shift: int  # log2 of the span of a bucket
-    margin_ns: int  # by which a loss is told before the end, at most
-    told_shift: int  # log2 of a span below half of that
 
 
 class Due(NamedTuple):
@@ -288,29 +276,9 @@ class Keeping:
                     kept.renewal = None
 
 
-def told_ns(valid_until_ns: int, pace: Pace) -> int:
-    """Return when a loss is told: a bit before it, for a wake-up takes its time."""
-    last_ns = valid_until_ns - pace.margin_ns // 2
-    return last_ns >> pace.told_shift << pace.told_shift
-
-
 def end_of(kept: Kept) -> int:
     """Return the end of the validity; of an adopted lease, when it counts as lost."""
     valid_until_ns = kept.valid_until_ns
     if valid_until_ns == 0 and kept.watch is not None:
         return kept.watch.unknown_until_ns
     return valid_until_ns
-
-
-def pace_of(ttl_ms: int, drift_ns: int) -> Pace:
-    """Return the times of a ttl."""
-    ttl_ns = ttl_ms * NS_PER_MS
-    wait_ns = ttl_ns // SHARE
-    margin_ns = min(ttl_ns // 100 + 2 * NS_PER_MS, LONGEST_MARGIN_NS, wait_ns // 4)
-    return Pace(
-        lease_ns=ttl_ns - drift_ns,
-        wait_ns=wait_ns,
-        shift=max((wait_ns // SPANS).bit_length() - 1, 0),
-        margin_ns=margin_ns,
-        told_shift=max((margin_ns // 2).bit_length() - 1, 0),
-    )

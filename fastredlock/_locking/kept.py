@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from .._core import Round, Terms
     from ..errors import LeaseLostError
-    from .keeping import Pace
     from .lease import BaseLease
+    from .pace import Pace
 
 NEVER_KEPT_NS = 0  # of `until_ns`
 

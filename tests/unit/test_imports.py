@@ -47,7 +47,8 @@ ARROWS: dict[str, set[str]] = {
         *("_core", "_locking.driver", "_locking.loop_keeper", "errors"),
     },
     "_locking.kept": {"_locking.validity"},
-    "_locking.keeping": {"_core"},
+    "_locking.pace": set(),
+    "_locking.keeping": {"_core", "_locking.pace"},
     "_locking.keeper": {
         *("_core", "_locking.keeping", "_locking.kept", "_reports.log", *BASE),
     },

@@ -1,0 +1,40 @@
+"""The pace of keeping: how often leases of one ttl are renewed, and when told lost."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+NS_PER_MS = 1_000_000
+SHARE = 3  # of a ttl that passes before a renewal, as on the Redlock page's own advice
+SPANS = 12  # in the time between renewals, at the least
+LONGEST_MARGIN_NS = 100_000_000  # a busy machine wakes a thread by then
+
+
+class Pace(NamedTuple):
+    """The times of all leases of one ttl (ns)."""
+
+    lease_ns: int  # the ttl, less the drift
+    wait_ns: int  # between renewals, at most
+    shift: int  # log2 of the span of a bucket
+    margin_ns: int  # by which a loss is told before the end, at most
+    told_shift: int  # log2 of a span below half of that
+
+
+def pace_of(ttl_ms: int, drift_ns: int) -> Pace:
+    """Return the times of a ttl."""
+    ttl_ns = ttl_ms * NS_PER_MS
+    wait_ns = ttl_ns // SHARE
+    margin_ns = min(ttl_ns // 100 + 2 * NS_PER_MS, LONGEST_MARGIN_NS, wait_ns // 4)
+    return Pace(
+        lease_ns=ttl_ns - drift_ns,
+        wait_ns=wait_ns,
+        shift=max((wait_ns // SPANS).bit_length() - 1, 0),
+        margin_ns=margin_ns,
+        told_shift=max((margin_ns // 2).bit_length() - 1, 0),
+    )
+
+
+def told_ns(valid_until_ns: int, pace: Pace) -> int:
+    """Return when a loss is told: a bit before it, for a wake-up takes its time."""
+    last_ns = valid_until_ns - pace.margin_ns // 2
+    return last_ns >> pace.told_shift << pace.told_shift
