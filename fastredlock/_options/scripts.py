@@ -143,35 +143,37 @@ MARKER_SHA1 = b"688280603bec40a3240a6c858c78ad158bd81c41"
 #                                  being the message
 #
 # "Tell": publish to the first of the queue of `key`; one that nobody hears is dropped,
-# and so is one that was told 50 ms ago and has not come since (it stands still, however
-# often it is told), and the next one told; of a hundred in one call, no more. Where the
-# queue is of another type, or the ACL refuses, nobody is told, and the rest of the
-# script is not concerned. Both keys are changed by commands of their type alone: a lock
-# may have their names. Who comes, by ASK_TURN or TAKE_TURN, is not told any more.
+# so is one that was told 50 ms ago and has not come since (it stands still, however
+# often it is told), and one that is `leaving`; then the next is told, a hundred in one
+# call at the most. Where the queue is of another type, or the ACL refuses, nobody is
+# told, and the rest of the script is not concerned. Both keys are changed by commands
+# of their type alone: a lock may have their names. Who comes, by ASK_TURN or TAKE_TURN,
+# is not told any more.
 _TELL = b"""\
 local queue, turn = "fastredlock:queue:" .. key, "fastredlock:turn:" .. key
 local function told() return redis.pcall("zrange", turn, 0, 0)[1] end
 local function forget() return redis.pcall("zremrangebyrank", turn, 0, -1) end
-local function is_late(head)
-  local left = told() == head and redis.pcall("pttl", turn)
+local function is_late(head, last)
+  local left = last == head and redis.pcall("pttl", turn)
   return type(left) == "number" and left <= 9950
 end
-local function note(head)
-  forget()
+local function note(head, last)
+  if last then forget() end
   local noted = redis.pcall("zadd", turn, 0, head)
   if noted == 1 then redis.pcall("pexpire", turn, 10000) end
 end
 local function tell()
+  local last = told()
   for _ = 1, 100 do
     local head = redis.pcall("zrange", queue, 0, 0)[1]
     if not head then return false end
     local heard = 0
-    if not is_late(head) then
+    if head ~= leaving and not is_late(head, last) then
       heard = redis.pcall("publish", "fastredlock:waiter:" .. head, key)
     end
     if type(heard) ~= "number" then return false end
     if heard > 0 then
-      if told() ~= head then note(head) end
+      if last ~= head then note(head, last) end
       return true
     end
     redis.pcall("zrem", queue, head)
@@ -179,7 +181,7 @@ local function tell()
 end
 """
 
-_OF_ONE_KEY = b"local key = KEYS[1]\n" + _TELL
+_OF_ONE_KEY = b"local key, leaving = KEYS[1], nil\n" + _TELL
 
 # The release, at the gate: 1 deleted, 0 not; 2 and 3 the same, and somebody was told.
 # A key that has expired is free, so the next is told then, too. ARGV[2], of a lease's
@@ -189,28 +191,27 @@ _OF_ONE_KEY = b"local key = KEYS[1]\n" + _TELL
 # only then.
 RELEASE_AND_TELL = (
     b"""\
-local key = KEYS[1]
+local key, leaving = KEYS[1], ARGV[2]
 local held, deleted = redis.call("get", key), 0
 if held == ARGV[1] then
   deleted = redis.call("del", key)
-elseif held and not ARGV[2] then
+elseif held and not leaving then
   return 0
 end
 if redis.pcall("exists", "fastredlock:queue:" .. key) == 0 then return deleted end
 """
     + _TELL
     + b"""\
-if ARGV[2] then redis.pcall("zrem", queue, ARGV[2]) end
 if tell() then return 3 - deleted end
 return deleted"""
 )
-RELEASE_AND_TELL_SHA1 = b"bd1c0fac822a2ca5faae79020ed95c479fbff6ff"
+RELEASE_AND_TELL_SHA1 = b"cb271ab4bc8652c105527f22b21c222a12ecc8fc"
 
 # The release of several keys. Never stops half-way: it deletes our keys, also where
 # others fail. Each may have a queue here, or elsewhere.
 RELEASE_ALL = (
     b"""\
-local answer, free = 1, {}
+local answer, free, leaving = 1, {}, nil
 for _, key in ipairs(KEYS) do
   local held = redis.pcall("get", key)
   if held == ARGV[1] then
@@ -233,49 +234,66 @@ for _, key in ipairs(free) do
 end
 return answer"""
 )
-RELEASE_ALL_SHA1 = b"4c97b8fff733cee56c22517ebfea508b2f9d34a1"
+RELEASE_ALL_SHA1 = b"78d30b21fcb2c762c8039836ef8a37ad4e17e8b5"
 
-# Enter the queue, or say that one is still in it; nothing is locked. PUBLISH is tried
-# first: a user who may not, cannot tell others either, and is to know. So is PEXPIRE,
-# or the refusal would leave a queue that never expires. ARGV: process;
-# for how long (us) its first caller has waited; "1" where that is another than before.
+# Enter the queue, or say that one is still in it; nothing is locked. ARGV: process;
+# for how long (us) its first caller has waited; "1" where that is another than before,
+# "2" in the first question of a connection: then PUBLISH is tried first (a user who may
+# not, cannot tell others either, and is to know), and PEXPIRE, or its refusal would
+# leave a queue that never expires.
 # Returns {1: it is your turn, 2: another's, that was told, 0: else; ttl left (ms) or
-# -2; place from 0; how many wait}. Where the lock is free, the first has its turn; it
-# has 50 ms, then the next asker drops it.
+# -2; place from 0; where it is ours, how many wait}. Where the lock is free, the first
+# has its turn; it has 50 ms, then the next asker drops it. Where it is not, a first one
+# whom nobody hears is dropped by those that ask again, if the ACL allows PUBSUB: the
+# first tries on all masters, and the key may stand here alone.
 ASK_TURN = (
     _OF_ONE_KEY
     + b"""\
 local time = redis.call("time")
 local ticket = string.format("%.0f", time[1] * 1000000 + time[2] - ARGV[2])
-if ARGV[3] == "1" then
+if ARGV[3] == "2" then
   redis.call("publish", "fastredlock:waiter:", "")
   redis.call("pexpire", queue, 60000)
-  redis.call("zadd", queue, ticket, ARGV[1])
-else
+end
+if ARGV[3] == "0" then
   redis.call("zadd", queue, "nx", ticket, ARGV[1])
+else
+  redis.call("zadd", queue, ticket, ARGV[1])
 end
 redis.call("pexpire", queue, 60000)
-if told() == ARGV[1] then forget() end
+local last = told()
+if last == ARGV[1] then
+  forget()
+  last = nil
+end
 local left, whose = redis.call("pttl", key), 0
 if left == -2 then
   local head = redis.call("zrange", queue, 0, 0)[1]
-  if is_late(head) then
+  if is_late(head, last) then
     redis.call("zrem", queue, head)
     head = redis.call("zrange", queue, 0, 0)[1]
-  elseif told() == head then
+  elseif last == head then
     whose = 2
   end
   if head == ARGV[1] then
-    note(head)
+    note(head, last)
     whose = 1
   elseif whose == 0 and tell() then
     whose = 2
   end
+elseif ARGV[3] == "0" then
+  for _ = 1, 100 do
+    local head = redis.call("zrange", queue, 0, 0)[1]
+    if head == ARGV[1] then break end
+    local heard = redis.pcall("pubsub", "numsub", "fastredlock:waiter:" .. head)
+    if heard[2] ~= 0 then break end
+    redis.pcall("zrem", queue, head)
+  end
 end
-local place = redis.call("zrank", queue, ARGV[1]) or 0
-return {whose, left, place, redis.call("zcard", queue)}"""
+local count = whose == 1 and redis.call("zcard", queue) or 0
+return {whose, left, redis.call("zrank", queue, ARGV[1]) or 0, count}"""
 )
-ASK_TURN_SHA1 = b"94eff834937feac715ed941f980a566276a3ddc7"
+ASK_TURN_SHA1 = b"ce4d9184d2758238e44f9e31cc58f4dd42342ac4"
 
 # SET NX PX, at the gate, by a process whose turn it is. ARGV: token; ttl (ms), "0" of
 # no expiry; process; for how long (us) its caller has waited, and its next caller, or
@@ -316,7 +334,7 @@ redis.pcall("pexpire", queue, 60000)
 if redis.pcall("zrange", queue, 0, 0)[1] == ARGV[3] then return 3 end
 return 1"""
 )
-TAKE_TURN_SHA1 = b"401ea74bdd014bb76bf8956d076014325c4d1c4e"
+TAKE_TURN_SHA1 = b"c0de7f34487d5434a568e8997caf6b567d72948d"
 
 # Leave the queue. A turn that was not used goes to the next. ARGV: process.
 LEAVE_QUEUE = (
@@ -329,4 +347,4 @@ if told() == ARGV[1] then
 end
 return 1"""
 )
-LEAVE_QUEUE_SHA1 = b"9316f2a7c24cc32fa48877476ae1873230c8c624"
+LEAVE_QUEUE_SHA1 = b"4fed67142340939d80fbb867eb62c393c88f233c"

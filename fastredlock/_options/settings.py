@@ -38,6 +38,7 @@ class Settings:
     """Hold the checked options and turn each call's arguments into integers."""
 
     __slots__ = (
+        "_last_terms",
         "connect_timeout_ns",
         "default_terms",
         "drift_factor",
@@ -82,12 +83,21 @@ class Settings:
         self.max_ttl = None if max_ttl is None else number_of(max_ttl)
         self.new_token = checked_new_token(new_token)
         self.release_script = checked_script(release_script)
+        self._last_terms: tuple[object, Terms | None] = (None, None)
         self.default_terms = self.terms(ttl)
         if len(self.endpoints) % 2 == 0:
             warn_even(len(self.endpoints))
 
     def terms(self, ttl: float) -> Terms:
         """Turn a ttl (s) into the times of a round."""
+        asked, terms = self._last_terms
+        if ttl is asked and terms is not None:  # most callers give the same every time
+            return terms
+        terms = self._new_terms(ttl)
+        self._last_terms = ttl, terms
+        return terms
+
+    def _new_terms(self, ttl: float) -> Terms:
         if isinstance(ttl, NoExpiry) and self.max_ttl is None:
             return self._terms_without_expiry()
         longest = LONGEST_TTL if self.max_ttl is None else self.max_ttl

@@ -12,6 +12,7 @@ cdef enum:
     TURN_NS = 52_000_000                    # the one that was told has 50 ms
     NOBODY_TOLD_NS = 10_000_000
     PLACES_MOST = 100
+    TRY_BEHIND_NS = 1_000_000_000           # times one's place
     AFTER_EXPIRY_NS = 1_500_000             # a server expires keys by whole ms
     POLLED_NS = 10_000_000_000
     CONTENDED_NS = 1_000_000_000
@@ -19,6 +20,10 @@ cdef enum:
 cdef enum:                   # a turn, in the reply of ask_turn
     WHOSE_OURS = 1
     WHOSE_ANOTHERS = 2       # that was told
+
+cdef bytes SAME_ENTRY = b"0"
+cdef bytes NEW_ENTRY = b"1"
+cdef bytes FIRST_QUESTION = b"2"       # of a connection: it asks for the rights, too
 
 cdef str QUEUE_OF_ANOTHER = (
     ": is there another use of its key fastredlock:queue:...?"
@@ -38,7 +43,9 @@ cdef int engine_ask(Engine self, WaitQueue queue, int64_t now_ns) except -1:
     turn.queue = queue
     turn.next_number = (<Turn>head.turn).number
     turn.arguments = (
-        turn_waited_us(turn.since_ns, now_ns), b"1" if is_new else b"0"
+        turn_waited_us(turn.since_ns, now_ns),
+        FIRST_QUESTION if not (<Master>self.masters[gate]).is_subscribed
+        else NEW_ENTRY if is_new else SAME_ENTRY,
     )
     ask = engine_question(self, OPERATION_ASK_TURN, queue.resource, turn, head.terms)
     queue.noted = head
@@ -81,6 +88,7 @@ cdef int engine_on_asked(Engine self, Round ask, int64_t now_ns) except -1:
         if count == 1:      # so the next first try need not ask
             self.queues.contended_ns.pop(queue.resource, None)
         return engine_open_waiting(self, queue, queue.noted, now_ns)
+    queue.place = place
     queue.is_first = place == 0
     left_ms = min(max(<object>left, -2), 1_000_000)
     if place > 1:

@@ -38,6 +38,7 @@ cdef int engine_open_waiting(
     engine_set_queue_gate(self, queue, gate, now_ns)
     queue.noted = next
     queue.is_first = False
+    queue.tried_ns = now_ns
     queue.is_entered = gate >= 0
     if queue.opened is None:
         queue.opened = round

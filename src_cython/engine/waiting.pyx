@@ -24,7 +24,7 @@ cdef int engine_wait(Engine self, Round round, int64_t now_ns) except -1:
         return engine_start(self, round, now_ns)
     queue = self.queues.by_resource.get(round.resource)
     if queue is None:
-        queue = wait_queue_new(round.resource)
+        queue = wait_queue_new(round.resource, now_ns)
         self.queues.by_resource[round.resource] = queue
     turn.queue = queue
     turn.number = wait_queues_number(self.queues)
@@ -144,13 +144,15 @@ cdef int engine_on_queue_due(Engine self, WaitQueue queue, int64_t now_ns) excep
         return engine_set_due(self, queue, now_ns + ASK_AGAIN_NS)
     if not queue.rounds:
         return engine_leave_if_empty(self, queue, now_ns)
-    if not (
-        wait_queue_is_noted(queue) and (queue.is_first or queue.is_unanswered)
-    ):
+    if not (wait_queue_is_noted(queue) and (
+        queue.is_first or queue.is_unanswered
+        or now_ns - queue.tried_ns >= TRY_BEHIND_NS * queue.place
+    )):
         return engine_ask(self, queue, now_ns)
     # The first of all asks every master, as if it had its turn: the key may stand at
     # the gate alone (a releaser that died half-way), or has expired just now. So does
     # the first in here where the gate is silent: it may be long until that counts as
-    # lost, and a quorum does without it.
+    # lost, and a quorum does without it. Those behind do so the less often, the further
+    # behind they are: before them stands perhaps one that is frozen.
     (<Turn>queue.noted.turn).is_probe = True
     return engine_open_waiting(self, queue, queue.noted, now_ns)

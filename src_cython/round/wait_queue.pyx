@@ -25,14 +25,17 @@ cdef class WaitQueue:
     cdef Round opened, noted     # or None
     cdef int gate                # the master asked last; -1: none
     cdef bint is_first
+    cdef int64_t place           # among the processes at the gate, from 0
+    cdef int64_t tried_ns        # when its first tried on all masters, or came here
     cdef bint is_entered         # the gate may have our entry
     cdef bint is_unanswered      # the gate owes an answer
     cdef int64_t due_ns          # when the gate is asked again; NEVER_NS: not known
 
 
-cdef WaitQueue wait_queue_new(bytes resource):
+cdef WaitQueue wait_queue_new(bytes resource, int64_t now_ns):
     self = WaitQueue()
     self.resource = resource
+    self.tried_ns = now_ns
     self.rounds = []
     self.gate = -1
     self.due_ns = NEVER_NS

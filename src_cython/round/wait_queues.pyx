@@ -9,7 +9,7 @@ from libc.stdint cimport int64_t
 from heapq import heapify, heappop, heappush
 
 cdef enum:
-    DUE_AT_LEAST = 1024
+    DUE_AT_LEAST = 64
     REMEMBERED_MOST = 1024
 
 

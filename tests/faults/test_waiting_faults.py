@@ -284,6 +284,42 @@ def test_gate_when_a_key_was_left_there_alone_then_all_have_their_share(
     assert min(grants) > 0.4 * max(grants), grants
 
 
+@pytest.mark.slow
+@blocking
+@pytest.mark.parametrize("name", ["SIGKILL", "SIGSTOP"])
+def test_gate_when_a_key_was_left_there_and_the_first_is_no_more_then_the_next_has_it(
+    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis],
+    tmp_path: Path, name: str,
+) -> None:  # fmt: skip
+    """Only the first of all tried on all masters: others stood for the key's ttl."""
+    counted = tmp_path / "counter"
+    counted.write_text("0")
+    locks = connected(make_locks(urls))
+    for server in servers:
+        server.set(KEY, "another's", px=60_000)
+    with (
+        worker(take_in_turn, urls, KEY, str(counted), 1) as first,
+        Waiters() as waiters,
+    ):
+        assert wait_until(lambda: queued(servers) == 1)
+        waiters.come("next", locks)
+        assert wait_until(lambda: queued(servers) == 2)
+        os.kill(first.pid, getattr(signal, name))
+        began = time.monotonic()
+        for i, server in enumerate(servers):
+            if i != GATE:
+                server.delete(KEY)
+        waiters.end()
+        if name == "SIGSTOP":
+            os.kill(first.pid, signal.SIGCONT)
+            servers[GATE].delete(KEY)
+            line_of(first)
+            assert first.wait(10) == 0
+    assert waiters.at["next"] - began < SOON
+    servers[GATE].delete(KEY)
+    assert is_over(servers)
+
+
 # --- the connections ------------------------------------------------------------------
 
 

@@ -1384,6 +1384,28 @@ for _, key in ipairs(KEYS) do redis""",
         WAITERS,
     ),
     Mutant(
+        "first one that is gone not dropped by a question",
+        (
+            Edit(
+                "fastredlock/_options/scripts.py",
+                "    if heard[2] ~= 0 then break end\n",
+                "    if heard[2] ~= -1 then break end\n",
+            ),
+        ),
+        ("tests/sim/test_queues.py",),
+    ),
+    Mutant(
+        "those behind never try on all masters",
+        (
+            Edit(
+                "src_cython/engine/waiting.pyx",
+                "        or now_ns - queue.tried_ns >= TRY_BEHIND_NS * queue.place\n",
+                "",
+            ),
+        ),
+        WAITERS,
+    ),
+    Mutant(
         "gate not asked again for 25 s",
         (
             Edit(

@@ -141,12 +141,12 @@ class Queues:
         self._has_written = False
         return self._scripts[digest](resource, *arguments)
 
-    def _tell(self, resource: bytes) -> bool:
+    def _tell(self, resource: bytes, leaving: bytes | None = None) -> bool:
         for _ in range(MOST_TOLD):
             head = self._head(resource)
             if head is None:
                 return False
-            is_late = self._is_late(resource, head)
+            is_late = head == leaving or self._is_late(resource, head)
             if not is_late and self.publish(CHANNEL + head, resource) > 0:
                 if self.told(resource) != head:
                     self._set_turn(resource, head)
@@ -173,9 +173,7 @@ class Queues:
         self._has_written = self._has_written or reply == ONE
         if self._head(resource) is None:
             return reply
-        if process is not None:
-            self._remove(resource, process)
-        if not self._tell(resource):
+        if not self._tell(resource, process):
             return reply
         return TWO if reply == ONE else THREE
 
@@ -199,7 +197,7 @@ class Queues:
         if self._is_of_another_type(resource):
             return WRONG_TYPE
         queue = self._tickets.get(resource, {}) if self._queue(resource) else {}
-        if is_new == b"1" or process not in queue:
+        if is_new != b"0" or process not in queue:
             queue[process] = self._now_us() - int(waited_us)
         self._tickets[resource] = queue
         self._until_ms[resource] = self._server.wall_ms() + QUEUE_MS
@@ -217,10 +215,15 @@ class Queues:
                 whose = 1
             elif whose == 0 and self._tell(resource):
                 whose = 2
+        elif is_new == b"0":
+            while (head := self._head(resource)) not in (None, process):
+                if self._listeners.get(CHANNEL + head):
+                    break
+                self._remove(resource, head)
         order = [each for each, _ in self.content(resource)]
         place = order.index(process) if process in order else 0
         return b"*4\r\n:%d\r\n:%d\r\n:%d\r\n:%d\r\n" % (
-            whose, left_ms, place, len(order),
+            whose, left_ms, place, len(order) if whose == 1 else 0,
         )  # fmt: skip
 
     def _take_turn(
