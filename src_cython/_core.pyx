@@ -32,6 +32,7 @@ include "round/wait_queues.pyx"         # all of these, and the times in them   
 include "round/token_use.pyx"           # tokens that the caller gives           [pure]
 include "round/judge.pyx"               # votes and time -> verdict, validity    [pure]
 include "protocol/command.pyx"          # a round -> RESP                        [pure]
+include "protocol/native.pyx"           # ...without scripts, where it can be   [pure]
 include "protocol/reply.pyx"            # a reply -> a vote                      [pure]
 include "protocol/server_info.pyx"      # INFO, and the server's clock           [pure]
 include "protocol/rights.pyx"           # the ACL of a connection's user         [pure]
@@ -62,6 +63,7 @@ include "engine/order.pyx"              # in which order masters are written and
 include "engine/engine.pyx"             # the N masters
 include "engine/connections.pyx"        # opened, counted, closed
 include "engine/review.pyx"             # warnings, and masters that must not vote
+include "engine/form.pyx"               # a round's command, for each master
 include "engine/sending.pyx"            # a round's commands, and its roll-back
 include "engine/given_tokens.pyx"       # rounds with a token that the caller gave
 include "engine/gate.pyx"               # the master that keeps a resource's queue

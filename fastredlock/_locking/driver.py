@@ -140,6 +140,7 @@ def new_engine(settings: Settings) -> Engine:
             probe=probe_script(settings.release_script),
             marker=Script(scripts.MARKER, scripts.MARKER_SHA1),
             **queue_scripts(settings.release_script),
+            releases_natively=settings.release_script is None,
         ),
         settings.connect_timeout_ns,
         tls_contexts(settings.endpoints),

@@ -56,29 +56,17 @@ cdef int engine_set_order(Engine self, Round round, int64_t now_ns) except -1:
 cdef int engine_queue(
     Engine self, Round round, uint64_t masters, bint by_source, int64_t now_ns
 ) except -1:
-    # Queue the round's command for the given set of masters; t0 is now_ns. That of the
-    # gate stands behind the others', in the same buffer.
+    # Queue the round's command for the given set of masters; t0 is now_ns.
     # The buffer is taken, not borrowed: making a vote may collect garbage, and a
     # finalizer that takes a lock comes through here before this one is done.
-    cdef Buffer command = self.command, at_gate
-    cdef bint is_at_gate = (
-        round.gate >= 0 and round.operation_code <= OPERATION_RELEASE
-    )
-    cdef size_t size
+    cdef Buffer command = self.command
+    cdef Buffer forms[FORMS]
     memset(&self.command, 0, sizeof(Buffer))
     round_open(round, now_ns)
     engine_note_time(self, round.deadline_ns)
     try:
-        if not (is_at_gate and self.master_count == 1):
-            if command_of_round(&command, round, self.scripts, by_source, False) != 0:
-                raise MemoryError
-        size = command.end
-        if is_at_gate:
-            if command_of_gate(&command, round, self.scripts, by_source) != 0:
-                raise MemoryError
-        at_gate = command
-        at_gate.start = command.end = size
-        engine_queue_on(self, round, masters, &command, &at_gate, by_source, now_ns)
+        engine_encode(self, &command, forms, round, masters, by_source)
+        engine_queue_on(self, round, masters, forms, by_source, now_ns)
     finally:
         buffer_free(&self.command)
         buffer_consume(&command, buffer_length(&command))
@@ -87,13 +75,12 @@ cdef int engine_queue(
 
 
 cdef int engine_queue_on(
-    Engine self, Round round, uint64_t masters, Buffer *command, Buffer *at_gate,
-    bint by_source, int64_t now_ns,
+    Engine self, Round round, uint64_t masters, Buffer *forms, bint by_source,
+    int64_t now_ns,
 ) except -1:
     cdef Master master
-    cdef bint has_gate = buffer_length(at_gate) > 0
-    cdef InFlightEntry entry = in_flight_entry(NEVER_NS, False), by_hash
-    entry.is_by_source = by_source
+    cdef InFlightEntry entry = in_flight_entry(NEVER_NS, False), again
+    cdef int form
     for master in self.masters:
         if not (masters >> master.index) & 1:
             continue
@@ -107,22 +94,28 @@ cdef int engine_queue_on(
             if engine_is_withheld(master, round, now_ns):
                 engine_withhold(master, round, now_ns)
                 continue
-            entry.is_at_gate = has_gate and master.index == round.gate
-            if by_source and not master.may_eval:
-                by_hash = in_flight_entry(NEVER_NS, False)
-                by_hash.is_at_gate = entry.is_at_gate
-                master_send_again(master, round, by_hash, now_ns)
-            elif entry.is_at_gate:
-                master_send(master, round, at_gate, entry, now_ns)
+            form = form_for(master, round, by_source)
+            entry.is_at_gate = form == FORM_GATE
+            entry.is_native = form == FORM_DELIFEQ or form == FORM_DELEX
+            entry.is_by_source = by_source and not entry.is_native
+            if entry.is_by_source and not master.may_eval or (
+                buffer_length(&forms[form]) == 0      # it was another just now
+            ):
+                again = in_flight_entry(NEVER_NS, False)
+                again.is_at_gate = entry.is_at_gate
+                again.is_by_source = by_source and master.may_eval
+                master_send_again(master, round, again, now_ns)
             else:
-                master_send(master, round, command, entry, now_ns)
+                master_send(master, round, &forms[form], entry, now_ns)
             if (
                 master.state_code == MASTER_READY
                 and now_ns - master.clock.asked_at_ns > <int64_t>CLOCK_EVERY_NS
             ):
                 master_ask_time(master, now_ns)
             continue
-        master_on_unsent(master, round, entry, now_ns)
+        master_on_unsent(
+            master, round, in_flight_entry(NEVER_NS, False), now_ns
+        )
     return 0
 
 

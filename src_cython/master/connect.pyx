@@ -176,6 +176,8 @@ cdef int master_on_handshake_reply(Master self, object reply, int64_t now_ns) ex
         self.may_eval = self.handshake.rights.no_eval is None
         self.may_queue = self.handshake.speaks_resp3
         self.is_subscribed = False
+        self.native = self.handshake.native
+        self.native_is_proven = False
         master_identify(self, self.server_info, self.handshake.mark, now_ns)
         master_add_warnings(self, self.handshake.warnings())
         self.needs_review = True

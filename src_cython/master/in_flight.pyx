@@ -46,6 +46,7 @@ cdef struct InFlightEntry:
     bint is_by_source        # sent with its script's text: NOSCRIPT is no answer to it
     bint is_second           # was sent on an earlier connection, and may be executed
     bint is_at_gate          # by the script of the gate
+    bint is_native           # by a command in the place of its script
 
 
 @cython.final

@@ -64,6 +64,8 @@ cdef class Master:
     cdef int64_t client_id           # the server's of this connection; 0: not known
     cdef bint may_eval               # its user may; else scripts go by their hash alone
     cdef bint may_queue              # it can be a gate, on this connection
+    cdef int native                  # the form of its native commands (native)
+    cdef bint native_is_proven       # one was answered on this connection
     cdef bint is_subscribed          # this connection is, to our channel
     cdef list turns                  # resources whose turn it is, as it has told
     cdef list told                   # resources for which it has told another process

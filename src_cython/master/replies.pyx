@@ -19,7 +19,9 @@ cdef int master_on_reply(Master self, object reply, int64_t now_ns) except -1:
     round = in_flight_round(entry)
     if round is None:
         return master_on_other_reply(self, entry, reply, now_ns)
-    vote = vote_of(reply_kind(round, entry.is_second, entry.is_at_gate), reply)
+    vote = vote_of(
+        reply_kind(round, entry.is_second, entry.is_at_gate, entry.is_native), reply
+    )
     if entry.is_second:
         vote = vote_of_second(round.operation_code, vote)
     if vote == VOTE_FAILED and not reply_is_error(reply):
@@ -27,7 +29,11 @@ cdef int master_on_reply(Master self, object reply, int64_t now_ns) except -1:
     self.is_proven = True
     self.failures = 0
     if vote == VOTE_FAILED:
+        if entry.is_native and round_may_repeat(round):
+            return master_on_native_refused(self, round, reply, now_ns)
         return master_on_failed_reply(self, entry, round, reply, now_ns)
+    if entry.is_native:
+        self.native_is_proven = True
     if entry.is_at_gate:
         round_on_gate_reply(round, reply)
         if round.was_told:
@@ -125,6 +131,19 @@ cdef int master_on_failed_reply(
     return master_on_definite(
         self, entry, round, VOTE_FAILED, reply_text(reply), now_ns
     )
+
+
+cdef int master_on_native_refused(
+    Master self, Round round, object reply, int64_t now_ns
+) except -1:
+    # It has done nothing; the script may be allowed to do what the command is not.
+    cdef str said = str(reply)
+    cdef InFlightEntry again = in_flight_entry(NEVER_NS, False)
+    if text_forbids(said) or said.startswith("ERR unknown command"):
+        self.native = FORM_SCRIPT
+    round_wait_for_all(round)
+    again.is_by_source = self.may_eval
+    return master_send_again(self, round, again, now_ns)
 
 
 cdef int master_on_forbidden_release(

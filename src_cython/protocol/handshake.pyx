@@ -3,11 +3,11 @@
 # HELLO goes alone, because its answer decides how the rest is spoken: a server before
 # Redis 6 has no HELLO, and gets AUTH and RESP2. (Valkey 9 answers an unknown command of
 # a client that has not logged in with NOAUTH, also where HELLO is renamed.) The rest is
-# one write: AUTH (only there), SELECT, CLIENT SETNAME, INFO, SCRIPT LOAD, and a script
-# that tries what a release needs (rights). The three before it may fail: a server whose
-# ACL forbids them still locks; scripts are then loaded by EVAL when first needed, and
-# nothing is known of the server (server_info). Last, where there is a `max_ttl`, the
-# marker is asked for, which takes the run id from INFO (marker).
+# one write: AUTH (only there), SELECT, CLIENT SETNAME, INFO, COMMAND INFO (native),
+# SCRIPT LOAD, and a script that tries what a release needs (rights). The four before it
+# may fail: a server whose ACL forbids them still locks; scripts are then loaded by EVAL
+# when first needed, and nothing is known of the server (server_info). Last, where there
+# is a `max_ttl`, the marker is asked for, which takes the run id from INFO (marker).
 #
 # A server that loads its data or runs a slow script answers HELLO, and refuses all that
 # a lock needs. Its connection cannot be used yet: the releases that wait for it would
@@ -42,6 +42,7 @@ cdef class Handshake:
     cdef readonly int64_t client_id      # the server's, of this connection; 0: unknown
     cdef readonly Mark mark      # None: left out
     cdef readonly bint speaks_resp3
+    cdef readonly int native     # FORM_SCRIPT: it has no such command
     cdef readonly bint is_done
     cdef readonly str failure    # why the connection cannot be used, or None
 
@@ -82,6 +83,8 @@ cdef class Handshake:
             self.failure = f"{name}: {reply_text(reply)}"
         elif name == "INFO":
             self.server_info = ServerInfo(reply)
+        elif name == "COMMAND INFO":
+            self.native = native_form(reply)
         elif name == MARKER_NAME:
             self.mark = Mark(reply)
         elif is_required and reply_is_error(reply):
@@ -136,6 +139,9 @@ cdef class Handshake:
             ("CLIENT SETNAME", False, (b"CLIENT", b"SETNAME", self.client_name))
         )
         commands.append(("INFO", False, (b"INFO",)))
+        commands.append(
+            ("COMMAND INFO", False, (b"COMMAND", b"INFO", *NATIVE_NAMES))
+        )
         commands += [
             ("SCRIPT LOAD", False, (b"SCRIPT", b"LOAD", (<Script>script).source))
             for script in self.scripts

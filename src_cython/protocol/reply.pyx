@@ -2,7 +2,8 @@
 #
 #   kind (scripts)   reply        vote
 #   REPLY_OF_SET     OK           GRANTED
-#   REPLY_OF_SET     nil          TAKEN      the key exists: NX refused
+#   REPLY_OF_SET     nil          TAKEN      the key exists: NX refused; of an EXTEND
+#                                            (native): gone, or another's
 #   REPLY_OF_SCRIPT  1            GRANTED    our token was found; of an ACQUIRE: no key
 #   REPLY_OF_SCRIPT  0            TAKEN      gone, or another's; of an ACQUIRE: a key
 #   REPLY_OF_INSPECT [nil, ms, n] GRANTED    the key is free there
@@ -113,13 +114,17 @@ cdef object usual_reply(const char *at, Py_ssize_t size, int *length):
     return INCOMPLETE
 
 
-cdef inline int reply_kind(Round round, bint is_second, bint is_at_gate) noexcept:
+cdef inline int reply_kind(
+    Round round, bint is_second, bint is_at_gate, bint is_native
+) noexcept:
     if is_at_gate:
         if round.operation_code == OPERATION_RELEASE:
             return REPLY_OF_TELL
         return REPLY_OF_TAKE_TURN
     if is_second and round.operation_code == OPERATION_ACQUIRE:
         return REPLY_OF_SCRIPT      # of acquire_again
+    if is_native and round.operation_code == OPERATION_EXTEND:
+        return REPLY_OF_SET
     return rows[round.operation_code][round.keys is not None].reply
 
 

@@ -5,8 +5,8 @@
 # other client follows the Redlock page excludes us, and we exclude it.
 #
 # An ACQUIRE of one key is a SET; all else is a script, known to the server since the
-# handshake (SCRIPT LOAD). Two more scripts belong to the handshake itself: `probe`
-# (rights) and `marker`.
+# handshake (SCRIPT LOAD), or a command in the place of one (native). Two more scripts
+# belong to the handshake itself: `probe` (rights) and `marker`.
 #
 # At the gate of its queue (engine/gate) a round may send another script than to the
 # other masters: `take_turn` of an ACQUIRE, `release_and_tell` of a RELEASE.
@@ -83,6 +83,7 @@ cdef class Scripts:
     cdef readonly Script ask_turn, leave_queue       # None: no queue is kept...
     cdef readonly Script take_turn, release_and_tell     # ...these two at its gate
     cdef readonly Script probe, marker      # of the handshake; None: left out
+    cdef readonly bint releases_natively    # a command may stand for `release`
     cdef tuple by_row                       # [2 * operation + several]
 
     def __init__(self, Script extend not None, Script release not None,
@@ -91,7 +92,7 @@ cdef class Scripts:
                  Script acquire_again not None,
                  Script probe=None, Script marker=None, Script ask_turn=None,
                  Script leave_queue=None, Script take_turn=None,
-                 Script release_and_tell=None):
+                 Script release_and_tell=None, bint releases_natively=False):
         self.extend = extend
         self.release = release
         self.inspect = inspect
@@ -105,6 +106,7 @@ cdef class Scripts:
         self.leave_queue = leave_queue
         self.take_turn = take_turn
         self.release_and_tell = release_and_tell
+        self.releases_natively = releases_natively
         by_row = [None] * (2 * OPERATIONS)
         for operation, is_of_several, name, _, _ in ROWS:
             if name is not None:

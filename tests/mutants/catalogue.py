@@ -41,6 +41,7 @@ LEASE = (
 )
 KEEPING = ("tests/unit/test_keeping.py",)
 WAITERS = ("tests/sim/test_waiters.py",)
+NATIVE = ("tests/unit/test_native.py",)
 TAKE_TURN_SHA1_ANEW = Edit(
     "fastredlock/_options/scripts.py",
     "# Leave the queue. A turn that was not used goes to the next. ARGV: process.\n",
@@ -1382,6 +1383,39 @@ for _, key in ipairs(KEYS) do redis""",
             ),
         ),
         WAITERS,
+    ),
+    Mutant(
+        "error of a native command taken for its answer",
+        (
+            Edit(
+                "src_cython/master/replies.pyx",
+                "        if entry.is_native and round_may_repeat(round):\n",
+                "        if False:\n",
+            ),
+        ),
+        NATIVE,
+    ),
+    Mutant(
+        "roll-back by a native command that was never answered",
+        (
+            Edit(
+                "src_cython/engine/form.pyx",
+                "        self.native_is_proven or not by_source\n",
+                "        True\n",
+            ),
+        ),
+        NATIVE,
+    ),
+    Mutant(
+        "nil of a native extension taken for a grant",
+        (
+            Edit(
+                "src_cython/protocol/reply.pyx",
+                "        if reply is None:\n            return VOTE_TAKEN\n",
+                "        if reply is None:\n            return VOTE_GRANTED\n",
+            ),
+        ),
+        NATIVE,
     ),
     Mutant(
         "first one that is gone not dropped by a question",

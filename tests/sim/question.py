@@ -48,7 +48,11 @@ def question_of(words: list[bytes]) -> Question | None:
     """
     name = words[0]
     if name == b"SET":
+        if words[3] == b"IFEQ":
+            return EXTEND, words[4], int(words[6])
         return ACQUIRE, words[2], int(words[5])
+    if name == b"DELIFEQ" or name == b"DELEX":
+        return RELEASE, words[-1], 0
     if name == b"EVALSHA" or name == b"EVAL":
         operation = SCRIPT_OF.get(words[1])
         if operation is not None:

@@ -16,7 +16,7 @@ from .keeper import SimKeeper
 from .network import Path
 from .orphans import Orphans
 from .process import Process, new_settings
-from .server import Server
+from .server import DELEX, DELIFEQ, Server
 from .steps import SLEEP
 from .waiters import Waiters
 from .worker import Habits, Worker
@@ -93,7 +93,17 @@ class Schedule:
         server.is_old = draw.random() < 0.1
         server.is_without_queues = draw.random() < 0.05
         server.is_compare_broken = "compare" in self.broken
+        self._draw_native(server)
         return server
+
+    def _draw_native(self, server: Server) -> None:
+        # By draws of its own: none in four of ten worlds, elsewhere often the same.
+        fleet, draw = Random(self.seed + 2), Random(f"{self.seed}:{server.index}")
+        if fleet.random() < 0.4:
+            return
+        most = fleet.choice((b"", DELIFEQ, DELEX))
+        server.native = most or draw.choice((b"", DELIFEQ, DELEX))
+        server.is_native_forbidden = draw.random() < 0.1
 
     def _new_process(self, index: int) -> Process:
         draw = self.world.random

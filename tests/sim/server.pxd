@@ -15,6 +15,8 @@ cdef class Server:
     cdef public Judge judge
     cdef public dict keys, _commands
     cdef public bint is_old, is_without_queues, is_down, is_compare_broken
+    cdef public bytes native
+    cdef public bint is_native_forbidden
     cdef public bytes refuses
     cdef public long long paused_until_ns, calm_from_ns, age_s, started_s
     cdef public list connections, clients, _waiting

@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 INCOMPLETE = object()
 
 
+DELIFEQ, DELEX = b"DELIFEQ", b"DELEX"
+
+
 @cache
 def digest_of(source: bytes) -> bytes:
     """Return the SHA1 of a script, in hex."""
@@ -55,6 +58,8 @@ class Server:
         self.keys: dict[bytes, tuple[bytes, int]] = {}  # token, expires at (wall ms)
         self.is_old = False  # before Redis 6: no HELLO
         self.is_without_queues = False  # its ACL forbids SUBSCRIBE
+        self.native = b""  # DELIFEQ (Valkey 9.0) or DELEX (Redis 8.4), where it has one
+        self.is_native_forbidden = False  # by its ACL, which SET ... IFEQ is not
         self.is_down = False
         self.is_compare_broken = False  # release deletes whatever is there
         self.refuses = b""  # an error reply to SET, and to scripts where MISCONF
@@ -70,6 +75,8 @@ class Server:
             b"HELLO": self._hello, b"INFO": self._info, b"TIME": self._time,
             b"SCRIPT": self._script_load, b"AUTH": self._ok, b"SELECT": self._ok,
             b"CLIENT": self._client, b"SUBSCRIBE": self._subscribe,
+            b"COMMAND": self._command_info,
+            b"DELIFEQ": self._delete_native, b"DELEX": self._delete_native,
         }  # fmt: skip
         self.start()
 
@@ -219,7 +226,30 @@ class Server:
             return b"-ERR unknown subcommand\r\n"
         return bulk(self._load(words[2]))
 
+    def _command_info(self, words: list[bytes]) -> bytes:
+        told = (b"*1\r\n" + bulk(n) if n == self.native else NIL for n in words[2:])
+        return b"*%d\r\n" % (len(words) - 2) + b"".join(told)
+
+    def _delete_native(self, words: list[bytes]) -> bytes:
+        # What the script of a release does, in one command.
+        if words[0] != self.native or len(words) != (3 if words[0] == DELIFEQ else 4):
+            return b"-ERR unknown command\r\n"
+        if self.is_native_forbidden:
+            return b"-NOPERM User default has no permissions to run the command\r\n"
+        return self.release([words[1]], words[-1])
+
+    def _extend_native(self, words: list[bytes]) -> bytes:
+        _, key, token, _, compared, _, ttl = words
+        if self.refuses:  # also where there is no memory, unlike the script
+            return self.refuses
+        if not self.native:
+            return b"-ERR syntax error\r\n"
+        extended = self._extend([key], compared, int(ttl)) == ONE
+        return OK if extended and token == compared else NIL
+
     def _set(self, words: list[bytes]) -> bytes:
+        if len(words) == 7 and (words[3], words[5]) == (b"IFEQ", b"PX"):
+            return self._extend_native(words)
         if len(words) != 6 or words[3:5] != [b"NX", b"PX"]:
             return b"-ERR syntax error\r\n"
         _, key, token, _, _, ttl = words

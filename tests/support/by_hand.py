@@ -34,9 +34,11 @@ SCRIPTS = Scripts(
     Script(scripts.ACQUIRE_AGAIN, scripts.ACQUIRE_AGAIN_SHA1),
     probe=Script(scripts.PROBE, scripts.PROBE_SHA1),
     marker=Script(scripts.MARKER, scripts.MARKER_SHA1),
+    releases_natively=True,
 )
 TERMS = Terms(ttl_ms=10_000, drift_ns=102 * MS, timeout_ns=500 * MS)
 HELLO = b"%1\r\n+server\r\n+redis\r\n"
+NO_NATIVE = b"*2\r\n_\r\n_\r\n"  # to COMMAND INFO
 ALLOWED = b"*0\r\n"  # what the probe says where nothing is forbidden
 
 
@@ -56,9 +58,10 @@ def bulk(data: bytes) -> bytes:
     return b"$%d\r\n%b\r\n" % (len(data), data)
 
 
-def handshake_replies(info_reply: bytes) -> bytes:
+def handshake_replies(info_reply: bytes, native: bytes = NO_NATIVE) -> bytes:
     """Encode what a server answers to a whole handshake."""
-    return HELLO + b"+OK\r\n" + info_reply + bulk(b"0" * 40) * 6 + ALLOWED * 2
+    loaded = bulk(b"0" * 40) * 6
+    return HELLO + b"+OK\r\n" + info_reply + native + loaded + ALLOWED * 2
 
 
 def mark(left_ms: int = -2, holder: bytes = b"x") -> bytes:
@@ -71,12 +74,17 @@ def make_ready(
     infos: Sequence[bytes],
     now_ns: int = START_NS,
     marked: bytes = mark(),
+    native: Sequence[bytes] = (),
 ) -> Engine:
-    """Connect every master that is due; each answers INFO with its entry."""
+    """Connect every master that is due; each answers INFO with its entry.
+
+    `native`: what each answers to COMMAND INFO; by default none has such commands.
+    """
     for i in by_hand_open_due(engine, True, now_ns):
         by_hand_connected(engine, i, now_ns)
         by_hand_outgoing(engine, i)
-        by_hand_receive(engine, i, handshake_replies(infos[i]), now_ns)
+        told = native[i] if native else NO_NATIVE
+        by_hand_receive(engine, i, handshake_replies(infos[i], told), now_ns)
         if scripts.MARKER in by_hand_outgoing(engine, i):
             by_hand_receive(engine, i, marked, now_ns)
         by_hand_outgoing(engine, i)

@@ -35,6 +35,7 @@ DEFAULTS: dict[bytes, Answer] = {
     b"SELECT": b"+OK\r\n",
     b"CLIENT": b"+OK\r\n",
     b"INFO": resp_bulk(b"redis_version:7.0.15\r\nrole:master\r\n"),
+    b"COMMAND": b"*2\r\n*-1\r\n*-1\r\n",  # neither DELIFEQ nor DELEX
     b"SCRIPT": _script,
     b"SET": b"+OK\r\n",
     b"EVALSHA": b":1\r\n",

@@ -22,7 +22,17 @@ from fastredlock._core import (
 from fastredlock._locking.driver import queue_scripts
 from fastredlock._options import scripts
 from fastredlock._options.endpoint import Endpoint
-from tests.support.by_hand import ALLOWED, HELLO, MS, START_NS, TERMS, S, bulk, info
+from tests.support.by_hand import (
+    ALLOWED,
+    HELLO,
+    MS,
+    NO_NATIVE,
+    START_NS,
+    TERMS,
+    S,
+    bulk,
+    info,
+)
 
 KEY = b"key"
 SCRIPTS = Scripts(
@@ -34,7 +44,7 @@ SCRIPTS = Scripts(
     Script(scripts.RELEASE_ALL, scripts.RELEASE_ALL_SHA1),
     Script(scripts.ACQUIRE_AGAIN, scripts.ACQUIRE_AGAIN_SHA1),
     probe=Script(scripts.PROBE, scripts.PROBE_SHA1),
-    **queue_scripts(None),
+    **queue_scripts(None),  # type: ignore[arg-type]  # none is named as another option
 )
 LOADED = 10  # scripts, by the handshake
 
@@ -61,7 +71,7 @@ class Gate:
         loaded = bulk(b"0" * 40) * LOADED
         self.say(HELLO)
         self.hear()
-        self.say(b"+OK\r\n" + info(run_id="r") + loaded + self._probed)
+        self.say(b"+OK\r\n" + info(run_id="r") + NO_NATIVE + loaded + self._probed)
 
     def _tell_time(self) -> None:
         # It is asked with the first command, and then not for long.

@@ -27,7 +27,7 @@ from fastredlock._core import (
 )
 from tests.support.rounds import MS, T0, TERMS, S, new_engine
 
-HANDSHAKE = b"*0\r\n" + 8 * b"+OK\r\n"  # HELLO; SETNAME, INFO, six scripts
+HANDSHAKE = b"*0\r\n" + 9 * b"+OK\r\n"  # HELLO; SETNAME, INFO, COMMAND, six scripts
 TIME = b"*2\r\n$1\r\n1\r\n$1\r\n0\r\n"  # asked with the first round
 SHORT = Terms(100, 3 * MS, 5 * MS)  # what a ttl of 0.1 s comes to
 

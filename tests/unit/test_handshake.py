@@ -10,6 +10,7 @@ SCRIPTS = tuple(Script(source, b"a" * 40) for source in (b"one", b"two", b"three
 INTRODUCTION = [
     [b"CLIENT", b"SETNAME", b"fastredlock"],
     [b"INFO"],
+    [b"COMMAND", b"INFO", b"DELIFEQ", b"DELEX"],
     [b"SCRIPT", b"LOAD", b"one"],
     [b"SCRIPT", b"LOAD", b"two"],
     [b"SCRIPT", b"LOAD", b"three"],
@@ -114,7 +115,7 @@ def test_server_that_says_noauth_to_a_hello_with_a_password_gets_auth() -> None:
 def test_old_server_is_ready_after_all_its_answers() -> None:
     handshake = new_handshake(None, b"pw", 2)
     introduced(handshake, OLD_SERVER)
-    for reply in (b"OK", b"OK", b"OK", b"info", b"sha", b"sha"):
+    for reply in (b"OK", b"OK", b"OK", b"info", [None, None], b"sha", b"sha"):
         handshake.on_reply(reply)
         assert not handshake.is_done
     assert handshake.on_reply(b"sha") == b""
@@ -181,16 +182,16 @@ def test_refused_select_is_not_forgiven_by_the_answers_behind_it() -> None:
     assert not handshake.is_done
 
 
-@pytest.mark.parametrize("failing", range(5))
+@pytest.mark.parametrize("failing", range(6))
 def test_refused_name_or_script_is_tolerated(failing: int) -> None:
     handshake = new_handshake()
     introduced(handshake)
-    for i in range(5):
+    for i in range(6):
         handshake.on_reply(ReplyError("NOPERM no") if i == failing else b"OK")
     assert (handshake.is_done, handshake.failure) == (True, None)
 
 
-@pytest.mark.parametrize("answered", [0, 6])
+@pytest.mark.parametrize("answered", [0, 7])
 def test_reply_nobody_asked_for_ends_the_handshake(answered: int) -> None:
     handshake = new_handshake()
     if answered:
@@ -199,6 +200,33 @@ def test_reply_nobody_asked_for_ends_the_handshake(answered: int) -> None:
         handshake.on_reply(b"OK")
     assert handshake.on_reply(b"OK") == b""
     assert handshake.failure == "a reply nobody asked for"
+
+
+# ---- the commands that may stand for scripts
+
+
+@pytest.mark.parametrize(
+    ("reply", "form"),
+    [
+        ([None, None], 0),
+        ([[b"delifeq", 3, []], None], 1),
+        ([None, [b"DELEX", -2, []]], 2),
+        ([[b"delifeq"], [b"delex"]], 1),
+        ([[b"get"], None], 0),
+        ([[], []], 0),
+        ([[b"delifeq"]], 0),
+        ([[None], [7]], 0),
+        (ReplyError("NOPERM no"), 0),
+        (b"OK", 0),
+        (None, 0),
+    ],
+)
+def test_server_tells_which_commands_it_has(reply: object, form: int) -> None:
+    handshake = new_handshake()
+    introduced(handshake)
+    for each in (b"OK", b"info", reply, b"sha", b"sha", b"sha"):
+        handshake.on_reply(each)
+    assert (handshake.is_done, handshake.native) == (True, form)
 
 
 # ---- what the user may not do, and the marker
@@ -217,7 +245,7 @@ def asked(
         None, None, 0, b"fastredlock", SCRIPTS, PROBE, MARKER, max_ttl_ns
     )
     introduced(handshake)
-    for reply in (b"OK", info, b"sha", b"sha", *replies[:-1]):
+    for reply in (b"OK", info, [None, None], b"sha", b"sha", *replies[:-1]):
         assert handshake.on_reply(reply) == b""
     return handshake, commands(handshake.on_reply(replies[-1]))
 

@@ -23,7 +23,7 @@ from fastredlock._core import (
 )
 from tests.support.rounds import MS, T0, TERMS, TOKEN, S, new_engine
 
-HANDSHAKE = b"*0\r\n" + 8 * b"+OK\r\n"  # HELLO; SETNAME, INFO, six scripts
+HANDSHAKE = b"*0\r\n" + 9 * b"+OK\r\n"  # HELLO; SETNAME, INFO, COMMAND, six scripts
 TIME = b"*2\r\n$1\r\n1\r\n$1\r\n0\r\n"  # asked with the first round
 OK, DONE, REFUSED, NOSCRIPT = b"+OK\r\n", b":1\r\n", b"$-1\r\n", b"-NOSCRIPT\r\n"
 BRIEF = Terms(1000, 12 * MS, 50 * MS)

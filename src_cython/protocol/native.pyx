@@ -1,0 +1,72 @@
+# Compare-and-delete and compare-and-set as commands of the server, instead of scripts.
+#
+#   RELEASE   DELIFEQ key token                  Valkey from 9.0: 1 or 0, as the script
+#             DELEX key IFEQ token               Redis from 8.4: the same
+#   EXTEND    SET key token IFEQ token PX ttl    both: OK, or nil (gone, or another's)
+#
+# They mean what the scripts mean to the letter: no key is created, and one of another
+# type is an error. They cost the server less than half of it.
+#
+# Each connection asks for them in its handshake, never by a version: a fleet may be
+# mixed, and a proxy know other commands than the server behind it. An error that one of
+# them gives has done nothing, and the script is asked instead (master/replies): an ACL,
+# or a server without memory, may refuse the one and allow the other.
+
+from libc.stdint cimport uint64_t
+
+cdef enum:                   # in which form a round's command is sent to a master
+    FORM_SCRIPT = 0          # ...or as SET NX, of an ACQUIRE
+    FORM_DELIFEQ = 1
+    FORM_DELEX = 2
+    FORM_GATE = 3            # by the script of its gate
+    FORMS = 4
+
+cdef tuple NATIVE_NAMES = (b"DELIFEQ", b"DELEX")      # in the order of the forms
+
+
+cdef int native_form(object reply) except -1:
+    # Which of them a server has, from its answer to COMMAND INFO.
+    if type(reply) is list and len(reply) == len(NATIVE_NAMES):
+        for place, name in enumerate(NATIVE_NAMES):
+            told = reply[place]
+            if type(told) is list and told and type(told[0]) is bytes and (
+                (<bytes>told[0]).upper() == name
+            ):
+                return FORM_DELIFEQ + place
+    return FORM_SCRIPT
+
+
+cdef inline bint native_stands_for(Round round, Scripts scripts) noexcept:
+    if round.keys is not None:
+        return False
+    if round.operation_code == OPERATION_RELEASE:
+        return scripts.releases_natively
+    return round.operation_code == OPERATION_EXTEND
+
+
+cdef int native_command(Buffer *out, Round round, int form) noexcept:
+    cdef size_t size = (
+        COMMAND_OVERHEAD + <size_t>PyBytes_GET_SIZE(round.resource)
+        + 2 * <size_t>PyBytes_GET_SIZE(round.token)
+    )
+    cdef int error = buffer_reserve(out, size)
+    if error != 0:
+        return error
+    if round.operation_code == OPERATION_EXTEND:
+        buffer_put(out, b"*7\r\n$3\r\nSET\r\n", 13)
+        put_bulk_bytes(out, round.resource)
+        put_bulk_bytes(out, round.token)
+        buffer_put(out, b"$4\r\nIFEQ\r\n", 10)
+        put_bulk_bytes(out, round.token)
+        buffer_put(out, b"$2\r\nPX\r\n", 8)
+        put_number(out, <uint64_t>round.terms.ttl_ms)
+        return 0
+    if form == FORM_DELIFEQ:
+        buffer_put(out, b"*3\r\n$7\r\nDELIFEQ\r\n", 17)
+        put_bulk_bytes(out, round.resource)
+    else:
+        buffer_put(out, b"*4\r\n$5\r\nDELEX\r\n", 15)
+        put_bulk_bytes(out, round.resource)
+        buffer_put(out, b"$4\r\nIFEQ\r\n", 10)
+    put_bulk_bytes(out, round.token)
+    return 0

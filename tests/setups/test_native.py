@@ -1,0 +1,218 @@
+"""Compare-and-delete as a command: it means what the script means, to the letter.
+
+One body of tests for servers that have it, in either form, and for one that has not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pytest
+import redis
+
+from fastredlock import (
+    FastRedlock,
+    LeaseLostError,
+    NotExtendedError,
+    ReleaseStatus,
+    Retry,
+    Vote,
+)
+from fastredlock.testing import LocalMasters
+from tests.support.calls import connected, granted
+from tests.support.fixtures import MakeLocks, Raw, blocking
+from tests.support.keys import KEY
+from tests.support.native_servers import (
+    KINDS,
+    RedisWithDelex,
+    native_server,
+    program_with,
+)
+from tests.support.waiting import wait_until
+
+pytestmark = blocking
+COMMANDS = {"DELIFEQ": "delifeq", "DELEX": "delex"}
+ANOTHERS = "another's"
+
+
+class Place(NamedTuple):
+    kind: str
+    url: str
+    server: redis.Redis
+    made: RedisWithDelex | None
+
+    def counts(self, name: str) -> int:
+        """Say how often the server was asked so."""
+        stats = self.server.info("commandstats")
+        return int(stats.get(f"cmdstat_{name}", {"calls": 0})["calls"])
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def running(
+    request: pytest.FixtureRequest,
+) -> Iterator[tuple[str, str, str, RedisWithDelex | None]]:
+    with native_server(request.param) as (url, real, made):
+        if not url:
+            pytest.skip(f"no server with {request.param} on this machine")
+        yield request.param, url, real, made
+
+
+@pytest.fixture
+def place(
+    running: tuple[str, str, str, RedisWithDelex | None], raw: Raw
+) -> Iterator[Place]:
+    kind, url, real, made = running
+    server = raw(real)
+    server.flushall()
+    server.config_resetstat()
+    yield Place(kind, url, server, made)
+    if made is not None:
+        made.refuses.clear()
+
+
+@pytest.fixture
+def locks(place: Place, make_locks: MakeLocks) -> FastRedlock:
+    return connected(make_locks([place.url]))
+
+
+def test_lease_when_extended_then_lives_for_the_new_ttl(
+    place: Place, locks: FastRedlock
+) -> None:
+    with granted(locks.acquire(KEY, ttl=10)) as lease:
+        assert 59 < lease.extend(60) < 60
+        assert 59_000 < place.server.pttl(KEY) <= 60_000
+        assert place.server.get(KEY) == lease.token
+        assert lease.extend(5) < 5
+        assert place.server.pttl(KEY) <= 5000
+    assert not place.server.exists(KEY)
+
+
+def test_lease_when_its_key_is_gone_then_is_lost_and_never_made_again(
+    place: Place, locks: FastRedlock
+) -> None:
+    lease = granted(locks.acquire(KEY, ttl=10))
+    place.server.delete(KEY)
+    with pytest.raises(LeaseLostError):
+        lease.extend(10)
+    assert not place.server.exists(KEY)
+    assert lease.release() is ReleaseStatus.GONE
+
+
+def test_key_when_it_is_anothers_then_is_left_alone(
+    place: Place, locks: FastRedlock
+) -> None:
+    lease = granted(locks.acquire(KEY, ttl=10))
+    place.server.set(KEY, ANOTHERS, px=20_000)
+    with pytest.raises(LeaseLostError):
+        lease.extend(60)
+    assert lease.release() is ReleaseStatus.GONE
+    assert place.server.get(KEY) == ANOTHERS.encode()
+    assert place.server.pttl(KEY) <= 20_000
+
+
+def test_key_when_it_is_of_another_type_then_nothing_is_known(
+    place: Place, locks: FastRedlock
+) -> None:
+    lease = granted(locks.acquire(KEY, ttl=10))
+    place.server.delete(KEY)
+    place.server.rpush(KEY, "x")
+    with pytest.raises(NotExtendedError) as caught:
+        lease.extend(10)
+    assert [vote.vote for vote in caught.value.votes] == [Vote.FAILED]
+    assert "WRONGTYPE" in str(caught.value)
+    assert place.server.lrange(KEY, 0, -1) == [b"x"]
+    assert place.server.pttl(KEY) == -1
+
+
+def test_tokens_when_one_begins_with_the_other_or_has_line_ends_then_are_not_confused(
+    place: Place, make_locks: MakeLocks
+) -> None:
+    tokens = iter([b"t\r\n$1\r\n", b"t"])
+    locks = connected(make_locks([place.url], new_token=lambda: next(tokens)))
+    lease = granted(locks.acquire(KEY, ttl=10))
+    other = locks.adopt(KEY, b"t")
+    with pytest.raises(LeaseLostError):
+        other.extend(10)
+    assert other.release() is ReleaseStatus.GONE
+    assert lease.extend(10) > 9
+    assert lease.release() is ReleaseStatus.RELEASED
+
+
+def test_lock_when_it_does_not_expire_then_is_extended_and_released(
+    place: Place, locks: FastRedlock
+) -> None:
+    lease = granted(locks.acquire(KEY, ttl=10))
+    place.server.persist(KEY)
+    assert lease.extend(20) > 19
+    assert 0 < place.server.pttl(KEY) <= 20_000
+    assert lease.release() is ReleaseStatus.RELEASED
+
+
+def test_server_when_it_has_no_memory_left_then_extends_and_releases(
+    place: Place, locks: FastRedlock
+) -> None:
+    """PEXPIRE needs none, SET ... IFEQ does: then the script is asked."""
+    leases = [granted(locks.acquire(f"{KEY}:{i}", ttl=10)) for i in range(5)]
+    place.server.config_set("maxmemory", 1)
+    try:
+        assert all(lease.extend(60) > 59 for lease in leases)
+        assert {lease.release() for lease in leases} == {ReleaseStatus.RELEASED}
+    finally:
+        place.server.config_set("maxmemory", 0)
+
+
+def test_server_that_has_the_command_is_asked_by_it(
+    place: Place, locks: FastRedlock
+) -> None:
+    if place.kind not in COMMANDS:
+        pytest.skip("asks by script")
+    before = place.counts("evalsha")
+    for lease in locks.acquire_each([f"{KEY}:{i}" for i in range(20)]):
+        granted(lease).extend(10)
+    assert place.counts("evalsha") == before
+
+
+def url_of_user_without_it(place: Place) -> str:
+    """Forbid the command to a user; the answer to COMMAND INFO names it still."""
+    if place.made is not None:
+        place.made.refuses = {b"DELEX": b"-NOPERM no\r\n"}
+        return place.url
+    forbidden = [f"-{COMMANDS[place.kind]}"] if place.kind in COMMANDS else []
+    rules = ["reset", "on", ">pw", "~*", "&*", "+@all", *forbidden]
+    place.server.execute_command("ACL", "SETUSER", "ann", *rules)
+    return place.url.replace("//", "//ann:pw@")
+
+
+def test_user_when_the_command_is_forbidden_then_the_script_does_it(
+    place: Place, make_locks: MakeLocks
+) -> None:
+    locks = connected(make_locks([url_of_user_without_it(place)]))
+    for _ in range(3):
+        leases = locks.acquire_each([f"{KEY}:{i}" for i in range(8)])
+        assert locks.extend_each(leases, 20) == [pytest.approx(20, abs=1)] * 8
+        assert set(locks.release_each(leases)) == {ReleaseStatus.RELEASED}
+    assert not place.server.keys(f"{KEY}:*")
+
+
+@pytest.mark.slow
+def test_fleet_when_it_is_mixed_then_each_master_is_asked_in_its_own_way(
+    make_locks: MakeLocks, raw: Raw
+) -> None:
+    kinds = [k for k in ("script", "DELIFEQ", "DELEX") if program_with(k)]
+    if len(kinds) < 2:
+        pytest.skip("one kind of server on this machine")
+    with (
+        LocalMasters(2, server=program_with(kinds[0])) as one,
+        LocalMasters(1, server=program_with(kinds[1])) as two,
+    ):
+        urls = [*one.urls, *two.urls]
+        locks = connected(make_locks(urls, retry=Retry(delay=0.01)))
+        for i in range(50):
+            lease = granted(locks.acquire(f"{KEY}:{i}", ttl=10))
+            assert lease.extend(20) > 19
+            assert lease.release() is ReleaseStatus.RELEASED
+        raws = [raw(url) for url in urls]
+        assert wait_until(lambda: not any(each.keys(f"{KEY}*") for each in raws))
+        assert [each.info("commandstats").get("cmdstat_evalsha", {"calls": 0})["calls"]
+                > 20 for each in raws] == [True, True, False]  # fmt: skip
