@@ -10,11 +10,20 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
-from bench.contestants.tables import FLOOR, ONE_CALLER, OURS, libraries_of, present
+from bench.contestants.tables import (
+    FLOOR,
+    NATIVE_FLOOR,
+    ONE_CALLER,
+    OURS,
+    for_server,
+    libraries_of,
+    present,
+)
 from bench.harness.alternation import CONTROL, Round, alternate, middle, noise, ratio
 from bench.harness.machine import machine_line, versions_line
 from bench.harness.options import (
     add_blocks,
+    add_server,
     end_with,
     names_of,
     new_parser,
@@ -41,6 +50,7 @@ _COLUMNS = (
     ("syscalls", ",.1f"),
     ("p50 / floor", RATIO),
     ("CPU / floor", RATIO),
+    ("p50 / native floor", RATIO),
     ("p50 / fastredlock", RATIO),
 )
 
@@ -60,10 +70,13 @@ def _measure(options: argparse.Namespace) -> Report:
     noises: list[str] = []
     server = ""
     for masters in options.masters:
-        with local_masters(masters) as urls, placed(options.place):
+        with local_masters(masters, options.server) as urls, placed(options.place):
             server = server_version(urls[0])
             rounds, said = alternate(
-                entries, urls, seconds=options.seconds, blocks=options.blocks
+                for_server(entries, urls[0]),
+                urls,
+                seconds=options.seconds,
+                blocks=options.blocks,
             )
             completed = [name for name in rounds[0] if name != CONTROL]
             counts = count_in_alternation(
@@ -93,6 +106,7 @@ def _row(
         counted.per_pair if counted else None,
         ratio(rounds, name, FLOOR, "p50_us"),
         ratio(rounds, name, FLOOR, "cpu_us"),
+        ratio(rounds, name, NATIVE_FLOOR, "p50_us"),
         ratio(rounds, name, OURS, "p50_us"),
     ]
 
@@ -126,6 +140,7 @@ def _doubts(masters: int, counts: dict[str, SyscallCount]) -> list[str]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = new_parser("pair", __doc__)
+    add_server(parser)
     add_blocks(parser, blocks=15, seconds=0.5, masters=(1, 3, 5))
     add = parser.add_argument
     add("--place", choices=PLACES, default="servers", help=_PLACE_HELP)

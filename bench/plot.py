@@ -17,6 +17,7 @@ from bench.contending.picture import draw_contention
 from bench.contestants.tables import (
     FLOOR,
     MANY_CALLERS,
+    NATIVE_FLOOR,
     ONE_CALLER,
     OURS,
     contestant_of,
@@ -38,6 +39,7 @@ _DOTS = {ONE_CALLER[FLOOR].label: _FLOOR, ONE_CALLER[OURS].label: "#d1495b"}
 # colour, dashes, marker; ours are warm, and the rest are distinguished by their labels
 _LINES = {
     FLOOR: (_FLOOR, "-", "D"),
+    NATIVE_FLOOR: (_FLOOR, ":", "D"),
     "each": ("#8f2738", "-", "s"),
     "each-asyncio": ("#8f2738", ":", "s"),
     "asyncio": ("#d1495b", "-", "o"),

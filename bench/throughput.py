@@ -14,7 +14,9 @@ from typing import Any
 from bench.contestants.tables import (
     FLOOR,
     MANY_CALLERS,
+    NATIVE_FLOOR,
     contestant_of,
+    for_server,
     libraries_of,
     present,
     size_of,
@@ -24,6 +26,7 @@ from bench.harness.alternation import Round, alternate, middle, noise, ratio
 from bench.harness.machine import machine_line, versions_line
 from bench.harness.options import (
     add_blocks,
+    add_server,
     count_of,
     end_with,
     new_parser,
@@ -47,6 +50,7 @@ _COLUMNS = (
     ("p99 µs", ",.0f"),
     ("pairs/s / floor", RATIO),
     ("CPU / floor", RATIO),
+    ("pairs/s / native floor", RATIO),
 )
 # entry, relative to which other, in which figure of a Block, the bound
 _TARGETS = (
@@ -66,10 +70,10 @@ def main() -> int:
     return report_with(_parser(), _measure, has_plot=True)
 
 
-def floor_for(entry: str) -> str:
+def floor_for(entry: str, floor: str = FLOOR) -> str:
     """Return the floor with the largest batch no larger than the number of callers."""
-    sizes = MANY_CALLERS[FLOOR].sizes
-    return f"{FLOOR}:{max(size for size in sizes if size <= size_of(entry))}"
+    sizes = MANY_CALLERS[floor].sizes
+    return f"{floor}:{max(size for size in sizes if size <= size_of(entry))}"
 
 
 def _measure(options: argparse.Namespace) -> Report:
@@ -81,10 +85,13 @@ def _measure(options: argparse.Namespace) -> Report:
     targets_at = _TARGETS_AT if _TARGETS_AT in options.masters else options.masters[-1]
     server = ""
     for masters in options.masters:
-        with local_masters(masters) as urls:
+        with local_masters(masters, options.server) as urls:
             server = server_version(urls[0])
             rounds, said = alternate(
-                entries, urls, seconds=options.seconds, blocks=options.blocks
+                for_server(entries, urls[0]),
+                urls,
+                seconds=options.seconds,
+                blocks=options.blocks,
             )
         completed = [entry for entry in _in_order(entries) if entry in rounds[0]]
         rows += [[masters, *_row(entry, rounds)] for entry in completed]
@@ -121,6 +128,7 @@ def _row(entry: str, rounds: Sequence[Round]) -> list[object]:
         *(middle(rounds, entry, figure) for figure in figures),
         ratio(rounds, entry, floor_for(entry), _RATE),
         ratio(rounds, entry, floor_for(entry), "cpu_us"),
+        ratio(rounds, entry, floor_for(entry, NATIVE_FLOOR), _RATE),
     ]
 
 
@@ -153,6 +161,7 @@ def _method(options: argparse.Namespace, noises: Sequence[str]) -> list[str]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = new_parser("throughput", __doc__)
+    add_server(parser)
     add_blocks(parser, blocks=7, seconds=0.5, masters=(3, 5))
     all_sizes = "; ".join(
         f"{name}:{','.join(map(str, contestant.sizes))}"

@@ -19,13 +19,16 @@ from bench.contestants import (
 )
 from bench.contestants.base import BATCHES, Contestant, Replacement
 from bench.harness.drivers import Driver
+from bench.harness.servers import has_command
 
 FLOOR = "floor"
+NATIVE_FLOOR = "floor-native"  # on servers that compare and delete in one command
 OURS = "fastredlock"
 
 # Their order is that of the tables and of the run: those compared closest are adjacent.
 ONE_CALLER: dict[str, Contestant] = {
     FLOOR: Contestant("floor (C)", None, libraries=()),
+    NATIVE_FLOOR: Contestant("floor with DELIFEQ (C)", None, libraries=()),
     OURS: fastredlock.ONE_CALLER,
     "redis-py": redis_py.ONE_CALLER,
     "redlock-py": redlock_py.MANY_THREADS,
@@ -34,6 +37,13 @@ ONE_CALLER: dict[str, Contestant] = {
 MANY_CALLERS: dict[str, Contestant] = {
     FLOOR: Contestant(
         "pipelined floor (C)", None, unit="batch", sizes=(1, *BATCHES), libraries=()
+    ),
+    NATIVE_FLOOR: Contestant(
+        "pipelined floor with DELIFEQ (C)",
+        None,
+        unit="batch",
+        sizes=(1, *BATCHES),
+        libraries=(),
     ),
     **fastredlock.MANY_CALLERS,
     "redis-py": redis_py.MANY_TASKS,
@@ -81,6 +91,14 @@ def present(entries: Sequence[str]) -> tuple[list[str], list[str]]:
         if module
     }
     return [entry for entry in entries if not missing[entry]], [*notes]
+
+
+def for_server(entries: Sequence[str], url: str) -> list[str]:
+    """Return the entries without the floors whose command this server lacks."""
+    has_native = has_command(url, "DELIFEQ")
+    return [
+        entry for entry in entries if has_native or not entry.startswith(NATIVE_FLOOR)
+    ]
 
 
 def libraries_of(entries: Sequence[str]) -> list[str]:

@@ -34,7 +34,9 @@
  * which wakes the server, and in sleep. io_uring is left out: many container profiles
  * forbid it.
  *
- * Use: floor KEY PORT...      on 127.0.0.1; prints "ready"; then, for each line
+ * `floor native ...` releases by DELIFEQ, where a server has it (Valkey from 9.0).
+ *
+ * Use: floor [native] KEY PORT...      on 127.0.0.1; prints "ready"; then, for each line
  *      run PAIRS              one line of JSON: pairs, wall_ns, cpu_ns (this process),
  *                             syscalls (each wrapper call counted), latencies_ns.
  * Ends with its standard input, after the replies in flight.
@@ -195,7 +197,7 @@ static void open_master(struct master *master, int port, char sha1[41]) {
     fcntl(master->fd, F_SETFL, O_NONBLOCK);
 }
 
-static void encode_commands(const char *key, const char *sha1) {
+static void encode_commands(const char *key, const char *sha1, int is_native) {
     char zeros[2 * TOKEN_BYTES + 1];
     memset(zeros, '0', sizeof zeros - 1);
     zeros[sizeof zeros - 1] = 0;
@@ -207,19 +209,26 @@ static void encode_commands(const char *key, const char *sha1) {
     release->size = snprintf(
         release->bytes, sizeof release->bytes, "*5\r\n$7\r\nEVALSHA\r\n$40\r\n%s\r\n"
         "$1\r\n1\r\n$%zu\r\n%s\r\n$40\r\n%s\r\n", sha1, strlen(key), key, zeros);
+    if (is_native)
+        release->size = snprintf(
+            release->bytes, sizeof release->bytes, "*3\r\n$7\r\nDELIFEQ\r\n"
+            "$%zu\r\n%s\r\n$40\r\n%s\r\n", strlen(key), key, zeros);
     acquire->token = strstr(acquire->bytes, zeros);
     release->token = strstr(release->bytes, zeros);
 }
 
 int main(int argc, char **argv) {
+    int is_native = argc > 1 && !strcmp(argv[1], "native");
+    argc -= is_native;
+    argv += is_native;
     if (argc < 3 || argc - 2 > MAX_MASTERS || strlen(argv[1]) > 64) {
-        fputs("usage: floor KEY PORT...\n", stderr);
+        fputs("usage: floor [native] KEY PORT...\n", stderr);
         return 2;
     }
     char line[64], sha1[41];
     for (int i = 2; i < argc; i++) open_master(&masters[count++], atoi(argv[i]), sha1);
     quorum = count / 2 + 1;
-    encode_commands(argv[1], sha1);
+    encode_commands(argv[1], sha1, is_native);
     puts("ready");
     fflush(stdout);
     while (fgets(line, sizeof line, stdin)) {

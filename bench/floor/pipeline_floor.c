@@ -20,7 +20,9 @@
  * master was sent all of it, so that the buffer can be used again. The rest that does
  * not fit into a socket is sent when poll() says so, and replies are read meanwhile.
  *
- * Use: pipeline_floor KEY BATCH IN_FLIGHT PORT...     otherwise as floor.c: "ready",
+ * `pipeline_floor native ...` releases by DELIFEQ, where a server has it (Valkey from 9.0).
+ *
+ * Use: pipeline_floor [native] KEY BATCH IN_FLIGHT PORT...     otherwise as floor.c: "ready",
  *      then for each line "run PAIRS" (rounded up to full batches) one line of JSON;
  *      latencies_ns has one entry per batch, from its first SET to its last release.
  */
@@ -58,7 +60,7 @@ struct master {
 
 static struct master masters[MAX_MASTERS];
 static struct batch *batches;
-static int count, quorum, batch_size, batch_count;
+static int count, quorum, batch_size, batch_count, is_native;
 static long started; /* operations, since the program began */
 static long syscalls;
 
@@ -254,6 +256,10 @@ static void encode_commands(struct commands *commands, enum kind kind, const cha
             : snprintf(command, sizeof command, "*5\r\n$7\r\nEVALSHA\r\n$40\r\n%s\r\n"
                        "$1\r\n1\r\n$%zu\r\n%s:%05d\r\n$40\r\n%s\r\n",
                        sha1, key_size, key, first_lock + lock, token);
+        if (kind == RELEASE && is_native)
+            commands->stride = snprintf(
+                command, sizeof command, "*3\r\n$7\r\nDELIFEQ\r\n$%zu\r\n%s:%05d\r\n"
+                "$40\r\n%s\r\n", key_size, key, first_lock + lock, token);
         commands->token = strstr(command, token) - command;
         if (!lock) commands->bytes = malloc(batch_size * commands->stride);
         if (!commands->bytes) fail("malloc");
@@ -262,11 +268,14 @@ static void encode_commands(struct commands *commands, enum kind kind, const cha
 }
 
 int main(int argc, char **argv) {
+    is_native = argc > 1 && !strcmp(argv[1], "native");
+    argc -= is_native;
+    argv += is_native;
     int in_flight = argc > 4 ? atoi(argv[3]) : 0;
     batch_size = argc > 4 ? atoi(argv[2]) : 0;
     if (argc - 4 > MAX_MASTERS || batch_size < 1 || in_flight > MAX_IN_FLIGHT ||
         in_flight < batch_size || in_flight % batch_size || strlen(argv[1]) > 64) {
-        fputs("usage: pipeline_floor KEY BATCH IN_FLIGHT PORT...\n", stderr);
+        fputs("usage: pipeline_floor [native] KEY BATCH IN_FLIGHT PORT...\n", stderr);
         return 2;
     }
     char line[64], sha1[41];

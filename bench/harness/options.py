@@ -34,6 +34,12 @@ def add_blocks(
         add("--masters", type=counts_of, default=counts, metavar="N,N", help=text)
 
 
+def add_server(parser: argparse.ArgumentParser) -> None:
+    """Add which program is measured against."""
+    text = "a program or a name on PATH; None: the first that is found"
+    parser.add_argument("--server", metavar="NAME", help=text)
+
+
 def count_of(text: str) -> int:
     """Return a whole number from 1."""
     count = int(text)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.contestants.tables import FLOOR
+from bench.contestants.tables import FLOOR, NATIVE_FLOOR
 from bench.floor.build import floor_program
 from bench.harness.servers import port_of
 
@@ -122,9 +122,13 @@ def _command(entry: str, urls: Sequence[str]) -> list[str]:
     # Fixed width, so that no contestant has a shorter key; own keys per process.
     key = f"bench:{os.getpid():07d}:{os.urandom(4).hex()}"
     ports = [str(port_of(url)) for url in urls]
-    if entry == FLOOR:
-        return [str(floor_program()), f"{key}:00000", *ports]
-    if entry.startswith(f"{FLOOR}:"):
-        size = entry.partition(":")[2]  # of a batch, and so many pairs are in flight
-        return [str(floor_program("pipeline_floor")), key, size, size, *ports]
+    name, _, size = entry.partition(":")
+    if name in (FLOOR, NATIVE_FLOOR):
+        native = ["native"] if name == NATIVE_FLOOR else []
+        if not size:
+            return [str(floor_program()), *native, f"{key}:00000", *ports]
+        # of a batch, and so many pairs are in flight
+        return [
+            str(floor_program("pipeline_floor")), *native, key, size, size, *ports,
+        ]  # fmt: skip
     return [sys.executable, "-m", "bench.harness.worker", entry, key, *urls]

@@ -9,11 +9,11 @@ from urllib.parse import urlsplit
 
 
 @contextmanager
-def local_masters(n: int) -> Iterator[list[str]]:
+def local_masters(n: int, server: str | None = None) -> Iterator[list[str]]:
     """Start `n` servers; yield their URLs, `list[str]`; leave nothing behind."""
     from fastredlock.testing import LocalMasters
 
-    with LocalMasters(n) as masters:
+    with LocalMasters(n, server=server) as masters:
         yield list(masters.urls)
 
 
@@ -56,6 +56,11 @@ def commands_done(url: str) -> int:
         for name in ("cmdstat_set", "cmdstat_evalsha", "cmdstat_eval")
         if name in fields
     )
+
+
+def has_command(url: str, name: str) -> bool:
+    """Ask a master whether it has a command of this name."""
+    return _ask(url, "COMMAND", "LIST", "FILTERBY", "PATTERN", name) == b"*1\r\n"
 
 
 def keys_left(url: str) -> int:
