@@ -1515,4 +1515,15 @@ for _, key in ipairs(KEYS) do redis""",
         ),
         KEEPING,
     ),
+    Mutant(
+        "lock of aioredlock stays valid after its loss",
+        (
+            Edit(
+                "fastredlock/compat/aioredlock/algorithm.py",
+                "        lock.valid = False\n        log.error(",
+                "        log.error(",
+            ),
+        ),
+        ("tests/compat/aioredlock/test_faults.py",),
+    ),
 )
