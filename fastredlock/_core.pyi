@@ -2,6 +2,7 @@ from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
 from enum import IntEnum
 from types import TracebackType
 from typing import Any, TypeVar, final
+from weakref import ReferenceType
 
 from typing_extensions import disjoint_base
 
@@ -168,6 +169,8 @@ class Round:
     def is_finished(self) -> bool: ...
     @property
     def lease_state(self) -> Any: ...
+    @property
+    def entered_by(self) -> ReferenceType[Any] | None: ...
     def keep_lease_state(self, state: _T) -> _T: ...
     @property
     def verdict(self) -> Verdict: ...

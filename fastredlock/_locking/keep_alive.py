@@ -59,6 +59,7 @@ class KeepAlive:
             until_ns = now_ns + terms.ttl_ms * 1_000_000 - terms.drift_ns
             kept.watched().unknown_until_ns = until_ns
         driver.keep(kept)
+        lease._watch_body(kept)
         return lease
 
 

@@ -1526,4 +1526,15 @@ for _, key in ipairs(KEYS) do redis""",
         ),
         ("tests/compat/aioredlock/test_faults.py",),
     ),
+    Mutant(
+        "lease that is kept inside of its block cancels no body",
+        (
+            Edit(
+                "fastredlock/_locking/keep_alive.py",
+                "        lease._watch_body(kept)\n",
+                "",
+            ),
+        ),
+        ("tests/behaviour/test_keeping_bodies.py",),
+    ),
 )
