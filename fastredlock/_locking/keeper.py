@@ -19,7 +19,7 @@ from .._core import Batch, draw_fraction
 from .._reports.log import warn
 from .._reports.votes import votes_of
 from ..errors import FastRedlockError, LeaseLostError
-from .keeping import Keeping
+from .keeping import Keeping, end_of
 from .kept import NEVER_KEPT_NS
 
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
@@ -97,6 +97,8 @@ class BaseKeeper:
             return None
         if kept.until_ns is not None and now_ns >= kept.until_ns:
             return LeaseLostError(lease.resource, ENDED)
+        if end_of(kept) == 0 and not kept.is_lost:  # an extension by hand has found it
+            return LeaseLostError(lease.resource, TAKEN)
         failed = None if kept.watch is None else kept.watch.failed
         votes = () if failed is None else votes_of(self._driver.engine, failed)
         return LeaseLostError(lease.resource, RAN_OUT, votes)

@@ -175,7 +175,7 @@ class BaseLease:
             return self.remaining()
         votes = votes_of(self._driver.engine, round)
         if verdict is Verdict.TAKEN:
-            extensions_of(self).validity_ns = [0]
+            extensions_of(self).lose()
             reason = "lost: expired or taken by another"
         elif verdict is Verdict.UNREACHABLE:
             left = self.remaining()

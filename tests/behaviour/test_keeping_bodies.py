@@ -149,6 +149,28 @@ def test_body_when_another_task_keeps_its_lease_then_the_body_is_cancelled(
     run(body)
 
 
+def test_body_when_an_extension_by_hand_finds_the_key_gone_then_is_cancelled_at_once(
+    run: Callable[..., Any], servers: list[redis.Redis]
+) -> None:
+    async def body(locks: FastRedlock) -> None:
+        async def extend(lease: Lease) -> None:
+            with pytest.raises(LeaseLostError):
+                await lease.extend()
+
+        async def hold() -> None:
+            async with locks.lock(KEY, ttl=300, keep_alive=True) as lease:
+                delete(servers)
+                helpers.append(asyncio.create_task(extend(lease)))
+                await asyncio.sleep(30)
+
+        helpers: list[asyncio.Task[None]] = []
+        with pytest.raises(LeaseLostError, match="expired or taken"):
+            await asyncio.wait_for(hold(), 2)
+        await helpers[0]
+
+    run(body)
+
+
 def test_task_when_its_lease_is_in_no_block_then_is_not_cancelled(
     run: Callable[..., Any],
 ) -> None:

@@ -1537,4 +1537,26 @@ for _, key in ipairs(KEYS) do redis""",
         ),
         ("tests/behaviour/test_keeping_bodies.py",),
     ),
+    Mutant(
+        "loss that an extension by hand has found is not told",
+        (
+            Edit(
+                "fastredlock/_locking/validity.py",
+                "        self.validity_ns = [0]\n        if self.kept is not None:\n",
+                "        self.validity_ns = [0]\n        if False:\n",
+            ),
+        ),
+        KEEPING,
+    ),
+    Mutant(
+        "ttl is refused for a bad moment of its masters",
+        (
+            Edit(
+                "fastredlock/_locking/keep_alive.py",
+                "driver.engine.shortest_round_trip_ns",
+                "driver.engine.round_trip_ns",
+            ),
+        ),
+        ("tests/unit/test_keep_alive.py",),
+    ),
 )
