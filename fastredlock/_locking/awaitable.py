@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from typing import Any, TypeVar
 
     from .._core import AsyncioDriver
+    from .kept import Kept
     from .loop_driver import LoopDriver
     from .loop_lost import Lost
 
@@ -106,14 +107,22 @@ class Lease(BaseLease):
             self._check_exit(was_valid, status)
 
     def _enter_kept(self) -> None:
-        """Let a loss cancel the task that runs the body from here on."""
-        from .loop_lost import Body
-
+        """Enter a body by a lease that may be kept: `enter_async` comes here."""
         kept = self._round.lease_state.kept
         if kept is not None and kept.until_ns != NEVER_KEPT_NS:
-            kept.watched().body = body = Body()
-            if kept.is_lost:
-                body.cancel()
+            self._watch_body(kept)
+
+    def _watch_body(self, kept: Kept) -> None:
+        entered_by = self._round.entered_by
+        task = None if entered_by is None else entered_by()
+        watch = kept.watched()
+        if task is None or watch.body is not None:
+            return
+        from .loop_lost import Body
+
+        watch.body = body = Body(task)
+        if kept.is_lost:
+            body.cancel()
 
     async def _leave_kept(
         self,

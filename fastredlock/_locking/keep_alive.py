@@ -59,6 +59,7 @@ class KeepAlive:
             until_ns = now_ns + terms.ttl_ms * 1_000_000 - terms.drift_ns
             kept.watched().unknown_until_ns = until_ns
         driver.keep(kept)
+        lease._watch_body(kept)
         return lease
 
 
@@ -99,13 +100,17 @@ def check_callable(on_lost: object) -> None:
 
 
 def check_terms(driver: BaseDriver, terms: Terms) -> None:
-    """Raise ConfigurationError where renewals would come too late, or be of no use."""
+    """Raise ConfigurationError where renewals would come too late, or be of no use.
+
+    By the shortest round so far: it tells how far away the masters are. A longer one
+    tells of a bad moment, in which a ttl is not wrong all at once.
+    """
     if not terms.has_expiry:
         raise ConfigurationError(
             "keep_alive with NO_EXPIRY: such a key needs no renewal, and nothing would "
             "find its loss: give a ttl"
         )
-    round_trip_ns = max(driver.engine.round_trip_ns, LEAST_ROUND_TRIP_NS)
+    round_trip_ns = max(driver.engine.shortest_round_trip_ns, LEAST_ROUND_TRIP_NS)
     least_ns = ROUND_TRIPS * round_trip_ns + terms.drift_ns
     if terms.ttl_ms * 1_000_000 < least_ns:
         raise ConfigurationError(

@@ -19,12 +19,12 @@ from .._core import Batch, draw_fraction
 from .._reports.log import warn
 from .._reports.votes import votes_of
 from ..errors import FastRedlockError, LeaseLostError
-from .keeping import Keeping
+from .keeping import Keeping, end_of
 from .kept import NEVER_KEPT_NS
 
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from .._core import Round
     from .driver import BaseDriver, Driver
@@ -74,6 +74,8 @@ class BaseKeeper:
             if kept.extensions is not None:
                 kept.begin(round, now_ns)
             rounds.append(round)
+            if kept.watch is not None and kept.watch.on_renewal is not None:
+                note(kept.watch.on_renewal)
         return rounds
 
     def _end(self, renewals: Sequence[Kept], rounds: Sequence[Round]) -> None:
@@ -95,6 +97,8 @@ class BaseKeeper:
             return None
         if kept.until_ns is not None and now_ns >= kept.until_ns:
             return LeaseLostError(lease.resource, ENDED)
+        if end_of(kept) == 0 and not kept.is_lost:  # an extension by hand has found it
+            return LeaseLostError(lease.resource, TAKEN)
         failed = None if kept.watch is None else kept.watch.failed
         votes = () if failed is None else votes_of(self._driver.engine, failed)
         return LeaseLostError(lease.resource, RAN_OUT, votes)
@@ -120,6 +124,14 @@ class BaseKeeper:
 
     def _call(self, calls: list[tuple[BaseLease, LeaseLostError]]) -> None:
         raise NotImplementedError
+
+
+def note(on_renewal: Callable[[], object]) -> None:
+    """Note a renewal in a log; what its handlers raise stops no keeper."""
+    try:
+        on_renewal()
+    except Exception as raised:
+        warn("the log of a renewal raised %r", raised)
 
 
 def call_all(calls: list[tuple[BaseLease, LeaseLostError]]) -> None:

@@ -57,10 +57,19 @@ class Past(NamedTuple):
 class Watch:
     """Hold what few kept leases need: who is to be told, and of what."""
 
-    __slots__ = ("body", "error", "failed", "on_lost", "unknown_until_ns", "waiters")
+    __slots__ = (
+        "body",
+        "error",
+        "failed",
+        "on_lost",
+        "on_renewal",
+        "unknown_until_ns",
+        "waiters",
+    )
 
     def __init__(self) -> None:
         self.on_lost: Callable[[Any, LeaseLostError], object] | None = None
+        self.on_renewal: Callable[[], object] | None = None  # compat's: a line in a log
         self.error: LeaseLostError | None = None  # that was told
         self.failed: Round | None = None  # the last renewal, where it was not confirmed
         self.unknown_until_ns = 0  # of an adopted lease: its first renewal may take

@@ -129,13 +129,17 @@ class BaseLease:
         """Renew it from now on, until it is released or nobody refers to it any more.
 
         True: without a bound; a number: for so many s at most; False: no longer. It
-        does not block. `on_lost(lease, error)` is called once where it is lost. Raises
+        does not block. `on_lost(lease, error)` is called once where it is lost; inside
+        of an `async with` the task that entered it is cancelled as well. Raises
         LeaseLostError if it is over already, ConfigurationError if its ttl is too short
         to be renewed in time.
         """
         from .keep_alive import keep
 
         keep(self, keep_alive, on_lost)
+
+    def _watch_body(self, kept: Kept) -> None:
+        """Let a loss cancel the body that was entered by it: of an awaitable lease."""
 
     # --- extending --------------------------------------------------------------------
 
@@ -171,7 +175,7 @@ class BaseLease:
             return self.remaining()
         votes = votes_of(self._driver.engine, round)
         if verdict is Verdict.TAKEN:
-            extensions_of(self).validity_ns = [0]
+            extensions_of(self).lose()
             reason = "lost: expired or taken by another"
         elif verdict is Verdict.UNREACHABLE:
             left = self.remaining()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from asyncio import CancelledError, current_task, get_running_loop
+from asyncio import CancelledError, get_running_loop
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -61,8 +61,7 @@ class Body:
 
     __slots__ = ("_before", "_is_cancelled", "_is_over", "_message", "_task")
 
-    def __init__(self) -> None:
-        task: Any = current_task()
+    def __init__(self, task: Any) -> None:
         self._task = task
         self._before: int = task.cancelling() if hasattr(task, "cancelling") else -1
         self._message = BodyMessage()

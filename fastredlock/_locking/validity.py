@@ -112,6 +112,12 @@ class Extensions:
         if self.kept is not None and round is not self.kept.renewal:
             self.kept.nudge()
 
+    def lose(self) -> None:
+        """Count as lost: a quorum says so. Who waits for that is told at once."""
+        self.validity_ns = [0]
+        if self.kept is not None:
+            self.kept.nudge()
+
 
 def is_firm(round: Round, shorter: list[Round]) -> bool:
     """Return whether a quorum granted it that owes no reply to a shorter one."""

@@ -29,29 +29,41 @@ cdef extern from "Python.h":
 cdef class LockEntries:
     """The base of a lock object: the entries that were not left."""
 
-    cdef public tuple _entries
+    cdef tuple entries
+
+    @property
+    def _entries(self):
+        return self.entries
+
+    @_entries.setter
+    def _entries(self, tuple entries):
+        # An awaitable lock's: the lease learns which task a loss would cancel.
+        if entries is not None:
+            (<Round?>entries[1]._round).entered_by = entries[0]
+        self.entries = entries
 
 
 def lock_enter(LockEntries self not None, lease not None):
     """Note that the calling thread or greenlet has entered by this lease; return it.
 
-    An awaitable lock does that in Python, in one step of its loop's thread.
+    An awaitable lock does that in Python, in one step of its loop's thread: it sets
+    `_entries`, after which no signal is looked at.
     """
     caller = lock_caller()
     with cython.critical_section(self):
-        self._entries = (caller, lease, self._entries)
+        self.entries = (caller, lease, self.entries)
     return lease
 
 
 def lock_undo(LockEntries self not None, acquisition):
     """Roll back an entry that was interrupted, whether it was noted or not."""
-    cdef tuple entry = self._entries
+    cdef tuple entry = self.entries
     taken = acquisition.round
     while entry is not None and entry[1]._round is not taken:
         entry = entry[2]
     if entry is not None:
         with cython.critical_section(self):
-            self._entries = lock_entries_without(self._entries, entry[1])
+            self.entries = lock_entries_without(self.entries, entry[1])
     undo(acquisition)
 
 
@@ -82,11 +94,11 @@ cdef object lock_take(LockEntries self, bint is_awaitable):
     # Take the entry that the caller leaves off the list; None where there is none.
     cdef tuple entries, found
     with cython.critical_section(self):
-        entries = self._entries
+        entries = self.entries
         if entries is None:
             return None
         if entries[2] is None:
-            self._entries = None
+            self.entries = None
             return entries[1]
         caller = lock_calling_task(self) if is_awaitable else lock_caller()
         found = entries
@@ -94,7 +106,7 @@ cdef object lock_take(LockEntries self, bint is_awaitable):
             found = found[2]
         if found is None:
             return None
-        self._entries = lock_entries_without(entries, found[1])
+        self.entries = lock_entries_without(entries, found[1])
         return found[1]
 
 

@@ -92,7 +92,8 @@ def enter(self):
 
 async def enter_async(self):
     """Return the lease itself: its `__aenter__`. A loss cancels the body of one that
-    is kept."""
+    is kept, from now on or later."""
+    lease_note_entry(self)
     if (<Round?>self._round).lease_state is not None:
         self._enter_kept()
     return self
@@ -110,6 +111,15 @@ def forget_extensions(list tables not None, list extensions not None):
     for i in range(len(tables)):
         if tables[i] is not None:
             (<dict?>tables[i]).pop(extensions[i], None)
+
+
+cdef int lease_note_entry(object lease) except -1:
+    # Note which task runs the body of an awaitable lease.
+    driver = lease._driver.current
+    if driver is None or not driver_is_running(<AsyncioDriver?>driver):
+        driver = lease._driver.here()
+    (<Round?>lease._round).entered_by = (<AsyncioDriver?>driver).caller()
+    return 0
 
 
 cdef int lease_give_up(object lease) except -1:

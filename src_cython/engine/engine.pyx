@@ -15,6 +15,7 @@ cdef class Engine:
     cdef readonly bint is_closed
     cdef readonly uint32_t generation      # of the process that opened the connections
     cdef readonly int64_t round_trip_ns    # smoothed time of a round, 0 before any
+    cdef readonly int64_t shortest_round_trip_ns      # of all rounds so far, likewise
     cdef readonly list warnings            # (master's name, text), each once
     cdef list masters
     cdef Link *links[MAX_MASTERS]          # as configured

@@ -69,6 +69,8 @@ cdef class Round:
     cdef public int attempt              # number within its acquire, from 1
     cdef readonly object lease_state     # see keep_lease_state; of an EXTEND, its
     #                                      lease; of a RELEASE, its script's arguments
+    cdef readonly object entered_by      # of an `async with` by this lease: a weak
+    #                                      reference to the task; or None
     cdef uint32_t extensions             # of this lease; of an EXTEND, its number
     cdef bint is_submitted               # given to the engine
     cdef readonly bint is_finished       # closed, and confirmed or rolled back

@@ -19,7 +19,7 @@ from .schedule import Options
 
 COLUMNS = (
     *("violations", "lost_updates", "left", "orphans", "overlong", "blocked"),
-    *("stalls", "errors", "hung", "faults", "processes", "spoiled"),
+    *("stalls", "errors", "hung", "faults", "processes", "losses", "late", "spoiled"),
 )
 
 

@@ -10,9 +10,11 @@ from fastredlock.errors import InternalError, LeaseLostError, NotExtendedError
 from .clients import TTL
 from .habits import Habits, name_of
 from .ledger import Hold, Ledger
+from .losses import Told
 from .report import Report
 
 CONNECTING = 1.0  # s; what a call may wait for connections
+LOOK = 0.05  # s; between two looks at a lease that is kept
 
 
 class Thread:
@@ -74,6 +76,39 @@ class Thread:
             self._work(lease, hold)
             hold.end()
         return True
+
+    def _keep(self) -> bool:
+        resource, timeout = self._habits.resource(), self._habits.timeout()
+        told = Told(self._report)
+        with self._report.timed("acquire", timeout + CONNECTING):
+            lease = self._locks.acquire(
+                name_of(resource), timeout=timeout, keep_alive=True, on_lost=told
+            )
+        if lease is None:
+            return False
+        self._held = [lease]
+        hold = told.hold = Hold(self._ledger, (resource,), lease.remaining)
+        self._work_while_kept(lease, hold)
+        hold.end()
+        with self._report.timed("release", CONNECTING):
+            lease.release()
+        return True
+
+    def _keep_lock(self) -> bool:
+        resource, told = self._habits.resource(), Told(self._report)
+        lock = self._locks.lock(
+            name_of(resource), timeout=0.3, keep_alive=60, on_lost=told
+        )
+        with lock as lease:
+            hold = told.hold = Hold(self._ledger, (resource,), lease.remaining)
+            self._work_while_kept(lease, hold)
+            hold.end()
+        return True
+
+    def _work_while_kept(self, lease: Lease, hold: Hold) -> None:
+        ends = time.monotonic() + self._habits.kept_work()
+        while time.monotonic() < ends and not hold.look(lease.lost.is_set):
+            lease.lost.wait(LOOK)
 
     def _all(self) -> bool:
         resources = self._habits.several(3)

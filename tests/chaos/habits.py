@@ -11,6 +11,8 @@ WORK = (0.0, 0.0, 0.001, 0.002, 0.005, 0.02)  # s
 LONG_SHARE = 0.04
 LONG_WORK = (0.2, 0.5, 1.2)  # s; the last is longer than the ttl
 TIMEOUTS = (0.0, 0.0, 0.3)
+KEEPERS = 0.15  # of the workers: half of what they do is with a lease that is kept
+KEPT_WORK = (0.5, 1.5, 2.5, 4.0)  # s; most are longer than the ttl
 
 
 class Habits:
@@ -18,9 +20,12 @@ class Habits:
 
     def __init__(self, seed: str) -> None:
         self._random = random.Random(seed)
+        self._keeps = random.Random(f"{seed}/keeps").random() < KEEPERS
 
     def call(self) -> str:
         """Draw what to do."""
+        if self._keeps and self._random.random() < 0.5:
+            return self._random.choice(("keep", "keep_lock"))
         return self._random.choice(CALLS)
 
     def resource(self) -> int:
@@ -36,6 +41,10 @@ class Habits:
         """Draw how long to hold (s)."""
         is_long = self._random.random() < LONG_SHARE
         return self._random.choice(LONG_WORK if is_long else WORK)
+
+    def kept_work(self) -> float:
+        """Draw how long to hold a lease that is kept (s)."""
+        return self._random.choice(KEPT_WORK)
 
     def timeout(self) -> float:
         """Draw how long to wait for others (s)."""

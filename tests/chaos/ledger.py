@@ -55,6 +55,9 @@ class Ledger:
 class Hold:
     """One holder's stretch: from the return of the acquire to the call of the release.
 
+    Of a lease that is kept, `look` is called again and again: it lasts at least until
+    the holder was last told that nothing is lost.
+
     `told` says how much validity is left (s). It is asked before the window begins and
     the clock is read before it is asked, so whatever comes between makes the window
     shorter, never longer than what the client told its caller.
@@ -74,6 +77,20 @@ class Hold:
         """Ask for the end of the validity, at first or after an extension."""
         asked_ns = now_ns()
         self._valid_until_ns = asked_ns + int(self._told() * 1e9)
+
+    def look(self, is_lost: Callable[[], bool]) -> bool:
+        """Ask a lease that is kept whether it is lost, and how long it is valid."""
+        asked_ns = now_ns()
+        if is_lost():
+            return True
+        self.renew()
+        self._valid_until_ns = max(self._valid_until_ns, asked_ns)
+        return False
+
+    @property
+    def valid_until_ns(self) -> int:
+        """The end that was told last."""
+        return self._valid_until_ns
 
     def shorten(self) -> None:
         """Ask again after an extension that failed: the end is no later than before."""

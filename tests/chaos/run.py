@@ -41,6 +41,8 @@ class Figures(NamedTuple):
     hung: int
     faults: int
     processes: int
+    losses: int  # of leases that are kept
+    late: int  # of these, told after the end of the validity
     spoiled: int  # resources whose number is not judged: see Hold.end
     notes: tuple[str, ...]
 
@@ -189,8 +191,14 @@ def count(
         for generation, kind, text in said
         if kind == "stall" and not is_excused(text, population.stopped[generation])
     ]
+    late = [
+        text
+        for generation, kind, text in said
+        if kind == "late" and not is_excused(text, population.stopped[generation])
+    ]
     errors = [text for _, kind, text in said if kind == "error"] + population.crashes
     notes += [f"stall: {text}" for text in stalls]
+    notes += [f"late: {text}" for text in late]
     notes += [f"error: {text}" for text in errors]
     notes += [f"left: {each}" for each in going_on.left]
     return Figures(
@@ -208,6 +216,8 @@ def count(
         hung=population.hung,
         faults=faults,
         processes=population.generations,
+        losses=sum(kind == "lost" for _, kind, _ in said),
+        late=len(late),
         spoiled=len(spoiled),
         notes=tuple(notes[:100]),
     )

@@ -8,10 +8,11 @@ from fastredlock import AcquireError, FastRedlockError
 from fastredlock.asyncio import FastRedlock, Lease
 from fastredlock.errors import InternalError, LeaseLostError, NotExtendedError
 
-from .blocking import CONNECTING
+from .blocking import CONNECTING, LOOK
 from .clients import TTL
 from .habits import Habits, name_of
 from .ledger import Hold, Ledger
+from .losses import Told
 from .report import Report
 
 
@@ -74,6 +75,43 @@ class Task:
             await self._work(lease, hold)
             hold.end()
         return True
+
+    async def _keep(self) -> bool:
+        resource, timeout = self._habits.resource(), self._habits.timeout()
+        told = Told(self._report)
+        with self._report.timed("acquire", timeout + CONNECTING):
+            lease = await self._locks.acquire(
+                name_of(resource), timeout=timeout, keep_alive=True, on_lost=told
+            )
+        if lease is None:
+            return False
+        self._held = [lease]
+        hold = told.hold = Hold(self._ledger, (resource,), lease.remaining)
+        await self._work_while_kept(lease, hold)
+        hold.end()
+        with self._report.timed("release", CONNECTING):
+            await lease.release()
+        return True
+
+    async def _keep_lock(self) -> bool:
+        # The body is cancelled where the lease is lost.
+        resource, told = self._habits.resource(), Told(self._report)
+        lock = self._locks.lock(
+            name_of(resource), timeout=0.3, keep_alive=60, on_lost=told
+        )
+        async with lock as lease:
+            hold = told.hold = Hold(self._ledger, (resource,), lease.remaining)
+            try:
+                await self._work_while_kept(lease, hold)
+            finally:
+                hold.end()
+        return True
+
+    async def _work_while_kept(self, lease: Lease, hold: Hold) -> None:
+        loop = asyncio.get_running_loop()
+        ends = loop.time() + self._habits.kept_work()
+        while loop.time() < ends and not hold.look(lease.lost.is_set):
+            await lease.lost.wait(LOOK)
 
     async def _all(self) -> bool:
         resources = self._habits.several(3)

@@ -9,7 +9,9 @@ import pytest
 
 from .checker import Window, merged, violations
 from .ledger import Hold, Ledger, now_ns, windows_of
-from .run import run
+from .losses import Told
+from .report import Report
+from .run import reports_of, run
 from .schedule import MASTERS, Options, draw_schedule
 
 SEED = 20_261_121  # one seed, one schedule; python -m tests.chaos --seed for others
@@ -93,6 +95,28 @@ def test_hold_when_an_extension_fails_then_ends_no_later(tmp_path: Path) -> None
     hold.end()
     (lot,) = windows_of(tmp_path / "windows1")
     assert lot[0].end_ns <= lot[0].begin_ns
+
+
+def test_hold_of_a_kept_lease_when_told_that_nothing_is_lost_then_lasts_until_then(
+    tmp_path: Path,
+) -> None:
+    hold = Hold(Ledger(tmp_path, 1), (0,), lambda: 0.0)
+    began_ns = now_ns()
+    assert not hold.look(lambda: False)  # whatever it says of its validity
+    assert hold.look(lambda: True)
+    hold.end()
+    (lot,) = windows_of(tmp_path / "windows1")
+    assert lot[0].end_ns > began_ns
+
+
+@pytest.mark.parametrize(("left", "kinds"), [(1.0, ["lost"]), (-1.0, ["lost", "late"])])
+def test_loss_when_told_after_the_validity_then_is_late(
+    tmp_path: Path, left: float, kinds: list[str]
+) -> None:
+    told = Told(Report(tmp_path, 1))
+    told.hold = Hold(Ledger(tmp_path, 1), (0,), lambda: left)
+    told(None, ValueError("lost: a test"))
+    assert [kind for kind, _ in reports_of(tmp_path, 1)] == kinds
 
 
 def test_schedule_when_drawn_twice_from_a_seed_then_is_the_same() -> None:

@@ -1571,4 +1571,48 @@ for _, key in ipairs(KEYS) do redis""",
         ),
         KEEPING,
     ),
+    Mutant(
+        "lock of aioredlock stays valid after its loss",
+        (
+            Edit(
+                "fastredlock/compat/aioredlock/algorithm.py",
+                "        lock.valid = False\n        log.error(",
+                "        log.error(",
+            ),
+        ),
+        ("tests/compat/aioredlock/test_faults.py",),
+    ),
+    Mutant(
+        "lease that is kept inside of its block cancels no body",
+        (
+            Edit(
+                "fastredlock/_locking/keep_alive.py",
+                "        lease._watch_body(kept)\n",
+                "",
+            ),
+        ),
+        ("tests/behaviour/test_keeping_bodies.py",),
+    ),
+    Mutant(
+        "loss that an extension by hand has found is not told",
+        (
+            Edit(
+                "fastredlock/_locking/validity.py",
+                "        self.validity_ns = [0]\n        if self.kept is not None:\n",
+                "        self.validity_ns = [0]\n        if False:\n",
+            ),
+        ),
+        KEEPING,
+    ),
+    Mutant(
+        "ttl is refused for a bad moment of its masters",
+        (
+            Edit(
+                "fastredlock/_locking/keep_alive.py",
+                "driver.engine.shortest_round_trip_ns",
+                "driver.engine.round_trip_ns",
+            ),
+        ),
+        ("tests/unit/test_keep_alive.py",),
+    ),
 )

@@ -104,6 +104,7 @@ ARROWS: dict[str, set[str]] = {
 PUBLIC = {
     *("", "asyncio", "testing", "client", "errors"),
     "_options.url",  # for compat: that masters may be databases of one server
+    "_locking.kept",  # for compat: that a renewal has its line in a log
 }
 SMALL = [
     *("errors", "_options.retry", "_options.url", "_options.scripts"),

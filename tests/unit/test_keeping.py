@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from fastredlock import Lease
+from fastredlock import Lease, LeaseLostError
 from fastredlock._core import Round
 from fastredlock._locking.keeping import Keeping
 from fastredlock._locking.kept import NEVER_KEPT_NS, Kept, kept_of
@@ -263,6 +263,15 @@ def test_extension_by_hand_beside_a_renewal_ends_with_the_earlier_bound(
     desk.keeping.end(renewals, [round], desk.now)
     assert lease._valid_until_ns <= desk.now + VALIDITY_NS
     assert lease.extend(60) > 50
+
+
+def test_key_that_an_extension_by_hand_finds_gone_is_told_at_once(desk: Desk) -> None:
+    lease = desk.take()
+    desk.locks.answers.insert(0, "TTT")
+    with pytest.raises(LeaseLostError):
+        lease.extend()
+    assert desk.wait() == ([], [kept_of(lease)])
+    assert desk.now == T0
 
 
 def test_renewal_that_ended_before_binds_no_extension_by_hand(desk: Desk) -> None:

@@ -31,8 +31,15 @@ def error_of(
     answered = sum(vote.vote in (Vote.TAKEN, Vote.GRANTED) for vote in votes)
     if others <= len(votes) // 2 and answered < len(votes):
         return unanswered(text, resource, votes)
+    return taken(text, resource, votes, 1, 0.0)
+
+
+def taken(
+    text: str, resource: Any, votes: tuple[MasterVote, ...], tries: int, took: float
+) -> LockAcquiringError:
+    """Return the error of a call that others prevented; its cause has the votes."""
     failure = LockAcquiringError(text)
-    failure.__cause__ = ResourceTakenError(resource, votes, 1, 0.0)
+    failure.__cause__ = ResourceTakenError(resource, votes, tries, took)
     return failure
 
 

@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
-from asyncio import create_task, sleep
+from asyncio import sleep
 from collections.abc import Iterable, Sequence
+from functools import partial
 from hashlib import sha256
 from logging import Logger, getLogger
 from math import inf
 from random import uniform
+from time import monotonic
 from typing import Any
 from uuid import uuid4
+from weakref import ref
 
 from ... import (
+    ConfigurationError,
     LeaseLostError,
     MasterVote,
     NotExtendedError,
     QuorumUnreachableError,
     ReleaseStatus,
-    ResourceTakenError,
     TokenReusedError,
     ValidityExhaustedError,
     Vote,
 )
 from ...asyncio import FastRedlock, Lease
-from .._common.first_try import patiently
+from .._common.first_try import try_once_awaited
 from .._common.shared import SameServerAllowed, key_name, new_locks, token_source
 from ._connections import master_of, without_password
-from ._votes import error_of, left_ms, token_of, unanswered
+from ._votes import error_of, left_ms, taken, token_of, unanswered
 from .errors import LockAcquiringError, LockError, LockRuntimeError
 from .lock import Lock
 
@@ -34,7 +37,6 @@ __all__ = ["Aioredlock"]
 
 LOCALHOST = [{"host": "localhost", "port": 6379}]
 SHORTEST = 0.003  # s; of less, drift leaves nothing
-WATCHED = 0.6  # of the ttl: after which a lock without a timeout is extended
 
 
 class Aioredlock:
@@ -84,6 +86,8 @@ class Aioredlock:
     ) -> Lock:
         """Return a Lock for `lock_timeout` s, or one that is extended until released.
 
+        Without a timeout it is extended in time for as long as it, or its manager, is
+        referred to. LockError: such a time is shorter than an extension may take.
         With the identifier of one that is held, that is extended; leave it out where
         you can: a release of another lock with it, even of another process, that
         arrives late deletes this one. Raises LockAcquiringError if others hold it
@@ -98,7 +102,7 @@ class Aioredlock:
         lock = Lock(self, resource, id, lock_timeout, valid=True)
         lock._lease = lease
         if lock_timeout is None:
-            lock._watch = create_task(self._extend_until_released(lock, lease))
+            await self._keep(lock, lease)
         self._locks[resource] = lock
         return lock
 
@@ -131,8 +135,6 @@ class Aioredlock:
         is gone and one could not answer, LockAcquiringError if another has it there.
         """
         lock.valid = False
-        if lock._watch is not None:
-            lock._watch.cancel()
         status = await self._lease_of(lock).release()
         if status is not ReleaseStatus.RELEASED:
             votes = await self._redlock.holders(key_name(lock.resource))
@@ -203,40 +205,34 @@ class Aioredlock:
             except (LeaseLostError, NotExtendedError):
                 pass  # not ours, or nobody's
         failure: LockError
+        began = monotonic()
         for tried in range(self.retry_count):
             if tried:
                 await sleep(uniform(self.retry_delay_min, self.retry_delay_max))
             token_source.set(lambda: token_of(identifier or uuid4()))
-            lock = self._redlock.lock(name, ttl=ttl, timeout=0)
             try:
-                return await patiently(self._redlock, lock.__aenter__)
-            except ResourceTakenError as error:
+                taken_now = await try_once_awaited(self._redlock, name, ttl)
+                if taken_now is not None:
+                    return taken_now
                 failure = LockAcquiringError("Can not set lock")
-                failure.__cause__ = error
             except (QuorumUnreachableError, TokenReusedError) as error:
                 failure = LockRuntimeError("Can not set lock")
                 failure.__cause__ = error
             except ValidityExhaustedError as error:
                 failure = LockError("Lock timeout")
                 failure.__cause__ = error
+        if isinstance(failure, LockAcquiringError):
+            votes, took = await self._redlock.holders(name), monotonic() - began
+            failure = taken("Can not set lock", name, votes, self.retry_count, took)
         raise failure
 
-    async def _extend_until_released(self, lock: Lock, lease: Lease) -> None:
-        """Extend it in time, again and again; it ends when the lock is lost."""
-        pause = WATCHED * self.internal_lock_timeout
-        while True:
-            await sleep(pause)
-            if not lock.valid:
-                return
-            try:
-                await self.extend(lock)
-                pause = WATCHED * self.internal_lock_timeout
-            except LockRuntimeError as error:
-                pause = lease.remaining() / 2  # it still stands that long
-                self.log.warning('"%s" not extended: %s', lock.resource, error)
-            except LockError as error:
-                self.log.error('"%s" is lost: %s', lock.resource, error.__cause__)
-                return
+    async def _keep(self, lock: Lock, lease: Lease) -> None:
+        """Let it be extended in time until it is released, lost, or garbage."""
+        try:
+            lease.keep_alive(on_lost=partial(_on_lost, self.log, ref(lock)))
+        except (ConfigurationError, LeaseLostError) as error:
+            await lease.release()
+            raise LockError("Lock timeout") from error
 
     def _lease_of(self, lock: Lock) -> Lease:
         if lock._lease is None:  # taken by another process, or by another manager
@@ -264,6 +260,13 @@ class Aioredlock:
             f"retry_delay_max={self.retry_delay_max!r}, "
             f"internal_lock_timeout={self.internal_lock_timeout!r})"
         )
+
+
+def _on_lost(log: Logger, lost: ref[Lock], _: Lease, error: LeaseLostError) -> None:
+    lock = lost()  # not its own: it would be kept alive, and extended, in a cycle
+    if lock is not None:
+        lock.valid = False
+        log.error('"%s" is lost: %s', lock.resource, error)
 
 
 def _check_validity(ttl: float) -> None:

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 from .errors import LockError
 
 if TYPE_CHECKING:
-    from asyncio import Task
-
     from ...asyncio import Lease
     from .algorithm import Aioredlock
 
@@ -26,9 +24,6 @@ class Lock:
     valid: bool = False
 
     _lease: Lease | None = field(default=None, init=False, repr=False, compare=False)
-    _watch: Task[None] | None = field(
-        default=None, init=False, repr=False, compare=False
-    )
 
     async def __aenter__(self) -> Lock:
         return self

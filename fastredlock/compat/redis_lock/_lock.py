@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-import weakref
+from contextlib import suppress
 from os import getpid
 from time import monotonic
 from types import TracebackType
@@ -12,7 +11,13 @@ from typing import Any
 from redis import StrictRedis
 from redis.exceptions import RedisError
 
-from ... import NO_EXPIRY, Lease, MasterVote, QuorumUnreachableError
+from ... import (
+    NO_EXPIRY,
+    FastRedlockError,
+    Lease,
+    MasterVote,
+    QuorumUnreachableError,
+)
 from .._common.calls import ask, give_back, prolong, take, tries
 from .._common.redis_py import is_held, times_left_ms, unsettled
 from .._common.shared import shared_locks
@@ -22,14 +27,8 @@ from ._errors import (
     NotAcquired,
     NotExpirable,
 )
-from ._loggers import (
-    logger_for_acquire,
-    logger_for_refresh_exit,
-    logger_for_refresh_shutdown,
-    logger_for_refresh_start,
-    logger_for_release,
-)
-from ._renewal import renew
+from ._loggers import logger_for_acquire, logger_for_release
+from ._renewal import Renewal
 from ._signal import LOCK, SIGNAL, releasing_with, reset, wait
 from ._values import deadline_of, new_id, text_of, whole_seconds
 
@@ -38,7 +37,8 @@ class Lock:
     """Take a lock as python-redis-lock's does; see its documentation for the options.
 
     `expire` is in whole s, None leaves the key until it is released; `signal_expire` is
-    in ms. Raises ConfigurationError for a client that cannot be copied.
+    in ms. With `auto_renewal` it is renewed in time, whatever the interval of a
+    subclass. Raises ConfigurationError for a client that cannot be copied.
 
     Leave `id` out, and it is drawn anew after every try or release that was not
     confirmed. One that is given cannot be: a release that arrives late, of this process
@@ -47,9 +47,8 @@ class Lock:
     """
 
     blocking: bool | None = None
-    _lock_renewal_interval: float | None
-    _lock_renewal_thread: threading.Thread | None
-    _lock_renewal_stop: threading.Event
+    _lock_renewal_interval: float | None  # of a subclass, perhaps: not None is renewed
+    _renewal: Renewal | None
 
     def __init__(
         self,
@@ -79,7 +78,7 @@ class Lock:
         self._lock_renewal_interval = (
             self._expire * 2 / 3 if auto_renewal and self._expire else None
         )
-        self._lock_renewal_thread = None
+        self._renewal = None
         self.blocking = blocking
         self._locks = shared_locks(releasing_with(int(signal_expire)), [redis_client])
         self._key = self._name.encode()
@@ -148,7 +147,12 @@ class Lock:
         logger_for_acquire.info("Acquired Lock(%r).", self._name)
         if self._lock_renewal_interval is not None:
             self._stop_lock_renewer()  # of a lock that was lost
-            self._start_lock_renewer()
+            try:
+                self._start_lock_renewer()
+            except FastRedlockError:  # it cannot be kept
+                with suppress(NotAcquired):
+                    self.release()
+                raise
         return True
 
     def _take(self) -> bool:
@@ -205,40 +209,19 @@ class Lock:
             raise NotExpirable(f"Lock {self._name} has no assigned expiration time")
         return self._locks.adopt(self._key, self._token)
 
-    _lock_renewer = staticmethod(renew)
-
     def _start_lock_renewer(self) -> None:
-        if self._lock_renewal_thread is not None:
+        if self._renewal is not None:
             raise AlreadyStarted("Lock refresh thread already started")
-        logger_for_refresh_start.debug(
-            "Starting renewal thread for Lock(%r). Refresh interval: %s seconds.",
-            self._name,
-            self._lock_renewal_interval,
+        if self._lease is None:
+            self._lease = self._locks.adopt(self._key, self._token, ttl=self._ttl)
+        self._renewal = Renewal(
+            self, self._name, self._lease, self._lock_renewal_interval
         )
-        self._lock_renewal_stop = threading.Event()
-        self._lock_renewal_thread = threading.Thread(
-            target=self._lock_renewer,
-            kwargs={
-                "name": self._name,
-                "lockref": weakref.ref(self),
-                "interval": self._lock_renewal_interval,
-                "stop": self._lock_renewal_stop,
-            },
-            daemon=True,
-        )
-        self._lock_renewal_thread.start()
 
     def _stop_lock_renewer(self) -> None:
-        thread, self._lock_renewal_thread = self._lock_renewal_thread, None
-        if thread is None:
-            return
-        logger_for_refresh_shutdown.debug(
-            "Signaling renewal thread for Lock(%r) to exit.", self._name
-        )
-        self._lock_renewal_stop.set()
-        if thread is not threading.current_thread():
-            thread.join()
-        logger_for_refresh_exit.debug("Renewal thread for Lock(%r) exited.", self._name)
+        renewal, self._renewal = self._renewal, None
+        if renewal is not None:
+            renewal.end()
 
     # --- giving back ------------------------------------------------------------------
 
@@ -284,7 +267,7 @@ class Lock:
         """Hold nothing in a forked child: the lease is the parent's."""
         if self._pid != getpid():
             self._pid = getpid()
-            self._lease = None
+            self._lease = self._renewal = None
             self._renew_id()
 
     def _renew_id(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import ssl
 import time
@@ -194,6 +195,50 @@ def test_extension_that_is_not_confirmed_is_tried_again(
     aioredlock.wait(1.0)
     assert lock.valid is True
     assert aioredlock.run(lock.is_locked())
+
+
+@ours_alone
+@pytest.mark.slow
+def test_lock_that_nobody_refers_to_any_more_is_not_extended(
+    aioredlock: Face, urls: list[str], servers: list[redis.Redis]
+) -> None:
+    """Theirs has a task that holds it, for as long as the loop runs."""
+
+    async def leave() -> bytes:
+        lock = await aioredlock.Aioredlock(urls, internal_lock_timeout=0.5).lock(KEY)
+        await asyncio.sleep(1)
+        return bytes(lock.id.encode())
+
+    token = aioredlock.run(leave())
+    assert is_stored(token, values(servers))
+    gc.collect()  # a manager and its locks refer to each other
+    assert wait_until(lambda: not is_stored(token, values(servers)), within=2)
+
+
+@ours_alone
+def test_loss_while_it_is_extended_cancels_no_task(
+    aioredlock: Face, urls: list[str], servers: list[redis.Redis]
+) -> None:
+    manager = aioredlock.manager(urls, internal_lock_timeout=0.5)
+
+    async def body() -> bool:
+        lock = await manager.lock(KEY)
+        set_all(servers, "another's")
+        await asyncio.sleep(1)
+        return bool(lock.valid)
+
+    assert aioredlock.run(body()) is False
+
+
+@ours_alone
+def test_time_that_cannot_be_extended_is_a_lock_error(
+    aioredlock: Face, urls: list[str], servers: list[redis.Redis]
+) -> None:
+    manager = aioredlock.manager(urls, internal_lock_timeout=0.01)
+    with pytest.raises(aioredlock.LockError, match=r"^Lock timeout$") as raised:
+        aioredlock.run(manager.lock(KEY))
+    assert "keep_alive needs" in str(raised.value.__cause__)
+    assert values(servers) == [None] * 5
 
 
 # --- connections that are handed over -------------------------------------------------

@@ -6,7 +6,6 @@ import gc
 import logging
 import os
 import threading
-import time
 from pathlib import Path
 from types import ModuleType
 
@@ -24,6 +23,7 @@ from tests.support.keys import KEY
 from tests.support.redis_clients import cluster
 from tests.support.redis_flavours import connections, impatient
 from tests.support.threads import later
+from tests.support.waiting import wait_until
 
 # --- their bugs ---------------------------------------------------------------------
 
@@ -217,7 +217,7 @@ def test_log_of_a_renewal_is_theirs(
     caplog.set_level(logging.DEBUG, "redis_lock")
     with hasty(module, client) as lock:
         interval = lock._lock_renewal_interval
-        time.sleep(interval * 1.5)
+        assert wait_until(lambda: f"Refreshing Lock({LOCK!r})." in caplog.messages)
     assert [
         (each.name.removeprefix("redis_lock."), each.getMessage())
         for each in caplog.records
@@ -246,9 +246,7 @@ def test_log_of_a_renewal_names_a_lock_that_is_garbage(
     caplog.set_level(logging.DEBUG, "redis_lock")
     lock = hasty(module, client)
     lock.acquire()
-    thread = lock._lock_renewal_thread
     del lock
     gc.collect()
-    thread.join(8)
     stopped = f"Stopping loop because Lock({LOCK!r}) was garbage collected."
-    assert stopped in [each.getMessage() for each in caplog.records]
+    assert wait_until(lambda: stopped in caplog.messages)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import gc
+import threading
 import time
 from types import ModuleType
-from typing import Any
 
 import pytest
 import redis
 
+from fastredlock.compat import redis_lock as ours
 from fastredlock.testing import LocalMasters
 from tests.compat.redis_lock.face import LOCK, SIGNAL, hasty
 from tests.support.keys import KEY
+from tests.support.proxy import Proxy
 from tests.support.redis_flavours import impatient
 from tests.support.waiting import wait_until
 
@@ -120,15 +122,13 @@ def test_locked_and_owner_tell_who_holds_it(
 def test_renewal_is_set_up_as_documented(
     module: ModuleType, client: redis.Redis
 ) -> None:
+    before = set(threading.enumerate())
     lock = module.Lock(client, KEY, expire=3, auto_renewal=True)
     assert lock._lock_renewal_interval == 2.0
-    assert lock._lock_renewal_thread is None
     with lock:
-        renewal: Any = lock._lock_renewal_thread  # for mypy it is None as above
-        assert renewal.daemon
-        assert not lock._lock_renewal_stop.is_set()
-        assert renewal.is_alive()
-    assert lock._lock_renewal_thread is None
+        renewing = set(threading.enumerate()) - before
+        assert all(thread.daemon for thread in renewing)
+    assert wait_until(lambda: not any(thread.is_alive() for thread in renewing))
     assert module.Lock(client, KEY, expire=3)._lock_renewal_interval is None
 
 
@@ -140,16 +140,17 @@ def test_renewal_keeps_the_lock(
         assert wait_until(lambda: server.pttl(LOCK) > 800)
 
 
+@pytest.mark.slow
 def test_renewal_ends_when_the_lock_is_garbage(
-    module: ModuleType, client: redis.Redis
+    module: ModuleType, client: redis.Redis, server: redis.Redis
 ) -> None:
     lock = hasty(module, client)
     lock.acquire()
-    thread = lock._lock_renewal_thread
+    time.sleep(1.5)
+    assert server.get(LOCK) == lock.id.encode()
     del lock
     gc.collect()
-    thread.join(8)
-    assert not thread.is_alive()
+    assert wait_until(lambda: server.get(LOCK) is None)
 
 
 def test_timeout_longer_than_expire_is_fine_with_renewal(
@@ -176,8 +177,10 @@ def test_lock_that_was_lost_while_renewed_can_be_acquired_again(
     lock = hasty(better, client)
     lock.acquire()
     server.delete(LOCK)
-    assert wait_until(lambda: not lock._lock_renewal_thread.is_alive())
+    time.sleep(0.5)
     assert lock.acquire(blocking=False)
+    server.pexpire(LOCK, 400)
+    assert wait_until(lambda: server.pttl(LOCK) > 800)  # renewed as before
     lock.release()
 
 
@@ -198,3 +201,40 @@ def test_renewal_goes_on_after_an_error(
         raw.pexpire(LOCK, 900)
         time.sleep(1.2)
         assert raw.get(LOCK) == lock.id.encode()
+
+
+@pytest.mark.slow
+def test_many_locks_of_one_client_are_renewed_by_one_thread(
+    client: redis.Redis, server: redis.Redis
+) -> None:
+    before = threading.active_count()
+    locks = [ours.Lock(client, str(i), expire=1, auto_renewal=True) for i in range(20)]
+    for lock in locks:
+        lock.acquire()
+    assert threading.active_count() <= before + 1
+    time.sleep(2)
+    for lock in locks:
+        lock.release()
+
+
+@pytest.mark.slow
+def test_expire_that_cannot_be_renewed_is_refused_and_leaves_no_key(
+    urls: list[str], server: redis.Redis
+) -> None:
+    with Proxy(urls[0]) as proxy, impatient(proxy.url, socket_timeout=5) as slow:
+        proxy.set(delay=0.2)
+        lock = ours.Lock(slow, KEY, expire=1, auto_renewal=True)
+        with pytest.raises(ValueError, match="keep_alive needs"):
+            lock.acquire()
+    assert wait_until(lambda: server.get(LOCK) is None, within=0.5)
+
+
+def test_loss_is_logged_and_a_release_says_so(
+    client: redis.Redis, server: redis.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    lock = ours.Lock(client, KEY, expire=1, auto_renewal=True)
+    lock.acquire()
+    server.delete(LOCK)
+    assert wait_until(lambda: f"Lock({LOCK!r}) was lost" in caplog.text)
+    with pytest.raises(ours.NotAcquired):
+        lock.release()

@@ -1,0 +1,61 @@
+"""Leader election: one of several processes leads, the others stand by.
+
+python leader.py JOURNAL URL...
+
+Ended in order (SIGTERM), the leader hands over within milliseconds. Killed, stopped or
+cut off, it is followed when its ttl is over, by the process that has waited longest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import sys
+import time
+from contextlib import suppress
+from itertools import count
+
+from fastredlock import AcquireError, LeaseLostError
+from fastredlock.asyncio import FastRedlock
+
+TTL = 2.0  # s; for so long, at most, nobody leads after a crash
+
+
+def publish(step: int, journal: str) -> None:
+    """Do what one process alone may do."""
+    with open(journal, "a") as lines:
+        lines.write(f"{time.monotonic_ns()} {os.getpid()} {step}\n")
+
+
+async def lead(locks: FastRedlock, journal: str) -> None:
+    """Wait until the others are gone, and lead until the lease is lost."""
+    try:
+        async with locks.lock("leader", keep_alive=True) as lease:
+            for step in count():
+                lease.check()  # before each step: this process may have stood still
+                publish(step, journal)
+                await asyncio.sleep(0.05)  # cancelled where the lease is lost
+    except (AcquireError, LeaseLostError) as error:
+        print(error, file=sys.stderr)
+
+
+async def stand_by(journal: str, *urls: str) -> None:
+    """Lead again and again, and wait for that in between."""
+    async with FastRedlock(urls, ttl=TTL) as locks:
+        while True:
+            await lead(locks, journal)
+            await asyncio.sleep(random.uniform(0, TTL / 2))
+
+
+async def main() -> None:
+    """Stand by until SIGTERM or Ctrl-C: leaving the block releases the lock."""
+    task = asyncio.ensure_future(stand_by(*sys.argv[1:]))
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    with suppress(asyncio.CancelledError):
+        await task
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,1 @@
+"""The programs of docs/recipes, as processes that are killed, stopped and cut off."""

@@ -1,0 +1,36 @@
+"""Three masters, and the journal of one test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fastredlock.testing import LocalMasters
+
+from .programs import Journal
+
+
+@pytest.fixture(scope="session")
+def three() -> Iterator[LocalMasters]:
+    """Three masters for all programs; nothing is left on them after a test's ttls."""
+    with LocalMasters(3) as masters:
+        yield masters
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Journal:
+    """Return a journal that is empty yet."""
+    return Journal(tmp_path / "journal")
+
+
+@pytest.fixture
+def emptied(three: LocalMasters) -> LocalMasters:
+    """The masters, without the keys of programs that were killed."""
+    import redis
+
+    for url in three.urls:
+        with redis.Redis.from_url(url) as server:
+            server.flushall()
+    return three

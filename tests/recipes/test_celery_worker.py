@@ -1,0 +1,160 @@
+"""Celery tasks of unknown length, on real workers and a real broker."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+
+import pytest
+
+from fastredlock.testing import LocalMasters
+from tests.support.waiting import wait_until
+
+from .programs import (
+    FOLDER,
+    PATIENCE,
+    Journal,
+    cut,
+    cut_off_later,
+    ending,
+    environment_of,
+    go_on,
+    stop,
+)
+
+TTL = 3.0  # s; the program's
+CONCURRENCY = 2
+Start = Callable[..., "subprocess.Popen[str]"]
+pytestmark = pytest.mark.slow
+pytest.importorskip("celery", reason="extra test")
+
+
+@contextmanager
+def worker(environment: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
+    """Run a worker as its page says; end it at last, with its pool."""
+    argv = ("worker", "--concurrency", str(CONCURRENCY), "--loglevel", "warning")
+    quiet = ("--without-gossip", "--without-mingle", "--without-heartbeat")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "celery", "-A", "celery_worker", *argv, *quiet],
+        cwd=FOLDER,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
+    with ending(process):
+        yield process
+
+
+class Farm:
+    """A broker, three masters, and workers that are started one by one."""
+
+    def __init__(self, urls: list[str], broker: str, journal: Journal) -> None:
+        self._journal = journal
+        self._common = {"BROKER": broker, "JOURNAL": str(journal.path)}
+        self._urls = urls
+        self._opened = ExitStack()
+
+    def start(self, *urls: str) -> None:
+        """Start a worker that reaches the masters here."""
+        self._opened.enter_context(worker(self._environment(urls)))
+
+    def send(self, parts: int, **options: float) -> None:
+        """Ask for a report of the one account that there is."""
+        words = f"report.apply_async(['orders', {parts}], **{options})"
+        subprocess.run(
+            [sys.executable, "-c", f"from celery_worker import report; {words}"],
+            cwd=FOLDER,
+            env=self._environment(()),
+            check=True,
+        )
+
+    def _environment(self, urls: tuple[str, ...]) -> dict[str, str]:
+        return environment_of(MASTERS=" ".join(urls or self._urls), **self._common)
+
+    def close(self) -> None:
+        """End all workers."""
+        self._opened.close()
+
+
+@pytest.fixture
+def farm(emptied: LocalMasters, journal: Journal) -> Iterator[Farm]:
+    """Return a farm without workers yet."""
+    with LocalMasters(1) as broker:
+        farm = Farm(emptied.urls, broker.urls[0], journal)
+        yield farm
+        farm.close()
+
+
+def test_tasks_when_two_are_of_one_account_then_run_one_after_the_other(
+    farm: Farm, journal: Journal
+) -> None:
+    farm.start()
+    for _ in range(2):
+        farm.send(parts=40)  # longer than the ttl
+    assert wait_until(lambda: len(journal.steps()) == 80, PATIENCE)
+    assert len(journal.check()) == 2
+
+
+def test_task_when_its_soft_time_limit_is_over_then_ends_and_frees_the_lock(
+    farm: Farm, journal: Journal
+) -> None:
+    farm.start()
+    farm.send(parts=1000, soft_time_limit=TTL + 1)
+    first = journal.until_new()
+    farm.send(parts=1000)
+    assert wait_until(lambda: len(journal.check()) == 2, PATIENCE)
+    assert journal.check()[0] == first
+    last, next = journal.ends_and_beginnings()[0]
+    assert (next.at_ns - last.at_ns) / 1e9 < TTL - 0.5  # by the release, at a retry
+
+
+def test_task_when_its_process_is_killed_then_is_done_by_another(
+    farm: Farm, journal: Journal
+) -> None:
+    farm.start()
+    farm.send(parts=50)
+    first = journal.until_new()
+    os.kill(first, signal.SIGKILL)
+    assert journal.until_new(first) != first
+    assert wait_until(lambda: journal.steps()[-1].number == 49, PATIENCE)
+    assert len(journal.check()) == 2
+
+
+def test_task_when_its_process_stands_still_then_stops_when_it_wakes_up(
+    farm: Farm, journal: Journal
+) -> None:
+    farm.start()
+    farm.send(parts=1000)
+    first = journal.until_new()
+    farm.send(parts=1000)
+    time.sleep(TTL)
+    assert journal.pid() == first
+    stop(first)
+    second = journal.until_new(first)
+    go_on(first)
+    for _ in range(30):
+        assert journal.until_new() == second
+    assert journal.check() == [first, second]
+
+
+def test_task_when_its_worker_is_cut_off_then_stops_before_another_begins(
+    farm: Farm, journal: Journal, emptied: LocalMasters
+) -> None:
+    with cut_off_later(emptied) as ways:
+        farm.start(*(way.url for way in ways))
+        farm.send(parts=1000)
+        first = journal.until_new()
+        farm.start()
+        cut(ways)
+        second = journal.until_new(first)
+        for _ in range(10):
+            assert journal.until_new() == second
+        assert journal.check() == [first, second]
+        farm.close()
