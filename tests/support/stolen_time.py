@@ -13,8 +13,8 @@ The rule, for each test:
    xfail), stolen time or none: their race comes out right at times, ours is not asked.
 4. So is a failed one of `RACES`, files whose tests wait for turns between processes:
    where the CPU is busy, a turn is missed now and then, which costs time alone.
-5. So is any other failed test, once, as long as at most `FEW` tests of a run needed it:
-   of 5,000 tests on a machine shared with others one or two meet a server that was
+5. So is any other failed test, once, as long as at most `FEW` tests of a process needed
+   it: of 5,000 tests on a machine shared with others one or two meet a server that was
    slow for no reason that is counted. What is broken fails twice, or in many tests.
    (TESTS_RUN_AGAIN=0: none. So the mutants are judged by the first run.)
 6. Each test that was run again stands in the summary, with the first failure's reason
@@ -53,7 +53,7 @@ class Repeat(NamedTuple):
     reason: str
 
 
-_REPEATS = pytest.StashKey[list[Repeat]]()
+_RUN_AGAIN = "run again"  # a property of a report: CI's pytest has two processes
 _UNEXPLAINED = pytest.StashKey[int]()
 
 
@@ -114,10 +114,16 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """List each test that was run again."""
-    repeats = terminalreporter.config.stash.get(_REPEATS, [])
-    if repeats:
+    lines = [
+        value
+        for reports in terminalreporter.stats.values()
+        for report in reports
+        for name, value in getattr(report, "user_properties", ())
+        if name == _RUN_AGAIN and report.when == "teardown"
+    ]
+    if lines:
         terminalreporter.section("tests that were run again")
-        for line in summary(repeats):
+        for line in lines:
             terminalreporter.write_line(line)
 
 
@@ -125,24 +131,23 @@ def _last_reports(
     item: pytest.Function, nextitem: pytest.Item | None
 ) -> list[pytest.TestReport]:
     """Run a test, again if need be; return the reports of its last run."""
-    repeats = 0
+    repeats: list[Repeat] = []
     while True:
         before = _stolen_until_now()
         reports = runtestprotocol(item, log=False, nextitem=nextitem)
         stolen = _stolen_until_now() - before
         failures = [_reason(report) for report in reports if report.failed]
+        reports[-1].user_properties += [(_RUN_AGAIN, line) for line in summary(repeats)]
         if not failures:
             return reports
         explained = is_explained(failures[0], stolen) or item.path.name.startswith(
             RACES
         )
         unexplained = item.config.stash.get(_UNEXPLAINED, 0)
-        if not is_run_again(explained, repeats, unexplained):
+        if not is_run_again(explained, len(repeats), unexplained):
             return reports
         item.config.stash[_UNEXPLAINED] = unexplained + (not explained)
-        repeat = Repeat(item.nodeid, stolen, failures[0])
-        item.config.stash.setdefault(_REPEATS, []).append(repeat)
-        repeats += 1
+        repeats.append(Repeat(item.nodeid, stolen, failures[0]))
         _forget_fixtures(item)
 
 
