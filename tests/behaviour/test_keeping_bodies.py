@@ -34,7 +34,7 @@ def test_body_when_its_lease_is_lost_then_is_cancelled_and_the_block_says_why(
             async with locks.lock(KEY, keep_alive=True) as lease:
                 delete(servers)
                 try:
-                    await asyncio.sleep(30)
+                    await asyncio.sleep(6)
                 except asyncio.CancelledError:
                     seen += ["cancelled", lease.lost.is_set()]
                     raise
@@ -58,7 +58,7 @@ def test_lease_when_it_is_entered_itself_then_its_body_is_cancelled_as_well(
         async def hold() -> None:
             async with lease:
                 delete(servers)
-                await asyncio.sleep(30)
+                await asyncio.sleep(6)
 
         with pytest.raises(LeaseLostError):
             await hold()
@@ -72,7 +72,7 @@ def test_body_when_cancelled_by_another_then_that_leaves_the_block_and_frees_the
     async def body(locks: FastRedlock) -> None:
         async def hold() -> None:
             async with locks.lock(KEY, keep_alive=True):
-                await asyncio.sleep(30)
+                await asyncio.sleep(6)
 
         task = asyncio.create_task(hold())
         await asyncio.sleep(0.1)
@@ -94,7 +94,7 @@ def test_body_when_cancelled_by_another_as_well_then_stays_cancelled(
         async def hold() -> None:
             async with locks.lock(KEY, keep_alive=True) as lease:
                 held.append(lease)
-                await asyncio.sleep(30)
+                await asyncio.sleep(6)
 
         task = asyncio.create_task(hold())
         await asyncio.sleep(0.1)
@@ -122,7 +122,7 @@ def test_nested_blocks_when_one_is_lost_then_that_one_is_blamed(
                         loop = asyncio.get_running_loop()
                         for name in lost.split():
                             loop.call_soon(lose, leases[name])
-                        await asyncio.sleep(30)
+                        await asyncio.sleep(6)
                 except BaseException as error:
                     seen.append(f"inner {type(error).__name__}")
                     raise
@@ -142,7 +142,7 @@ def test_block_inside_a_timeout_when_the_timeout_ends_then_that_is_raised(
     async def body(locks: FastRedlock) -> None:
         async def hold() -> None:
             async with locks.lock(KEY, keep_alive=True):
-                await asyncio.sleep(30)
+                await asyncio.sleep(6)
 
         with pytest.raises(asyncio.TimeoutError):
             await asyncio.wait_for(hold(), 0.2)
@@ -158,7 +158,7 @@ def test_body_when_it_ends_by_an_error_of_its_own_then_that_stands(
             async with locks.lock(KEY, keep_alive=True) as lease:
                 asyncio.get_running_loop().call_soon(lose, lease)
                 try:
-                    await asyncio.sleep(30)
+                    await asyncio.sleep(6)
                 except asyncio.CancelledError:
                     raise ValueError("its own") from None
 
@@ -177,7 +177,7 @@ def test_body_when_it_swallows_the_cancellation_then_leaving_says_so(
             async with locks.lock(KEY, keep_alive=True) as lease:
                 asyncio.get_running_loop().call_soon(lose, lease)
                 with suppress(asyncio.CancelledError):
-                    await asyncio.sleep(30)
+                    await asyncio.sleep(6)
 
         with pytest.raises(LeaseLostError):
             await hold()
@@ -249,7 +249,7 @@ def test_function_when_its_lease_is_lost_then_is_cancelled_and_raises(
         @locks.lock(lambda name: f"{KEY}:{name}", keep_alive=True)
         async def work(name: str) -> None:
             delete(servers, f"{KEY}:{name}")
-            await asyncio.sleep(30)
+            await asyncio.sleep(6)
 
         with pytest.raises(LeaseLostError, match="orders:42:a"):
             await work("a")

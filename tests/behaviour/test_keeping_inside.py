@@ -62,7 +62,7 @@ def test_body_when_its_lease_is_kept_in_there_then_is_cancelled_as_well(
                 lease.keep_alive(60)
                 await asyncio.sleep(0.1)
                 delete(servers)
-                await asyncio.sleep(30)
+                await asyncio.sleep(6)
 
         with pytest.raises(LeaseLostError, match="expired or taken"):
             await hold()
@@ -83,7 +83,7 @@ def test_body_when_another_task_keeps_its_lease_then_the_body_is_cancelled(
         async def hold() -> None:
             async with locks.lock(KEY) as lease:
                 helpers.append(asyncio.create_task(keep(lease)))
-                await asyncio.sleep(30)
+                await asyncio.sleep(6)
 
         helpers: list[asyncio.Task[None]] = []
         with pytest.raises(LeaseLostError):
@@ -105,7 +105,7 @@ def test_body_when_an_extension_by_hand_finds_the_key_gone_then_is_cancelled_at_
             async with locks.lock(KEY, ttl=300, keep_alive=True) as lease:
                 delete(servers)
                 helpers.append(asyncio.create_task(extend(lease)))
-                await asyncio.sleep(30)
+                await asyncio.sleep(6)
 
         helpers: list[asyncio.Task[None]] = []
         with pytest.raises(LeaseLostError, match="expired or taken"):
@@ -140,7 +140,7 @@ def test_nested_blocks_when_the_outer_one_is_kept_in_the_inner_then_it_is_blamed
                     async with locks.lock("inner", keep_alive=True):
                         outer.keep_alive()
                         asyncio.get_running_loop().call_soon(lose, outer)
-                        await asyncio.sleep(30)
+                        await asyncio.sleep(6)
                 except BaseException as error:
                     seen.append(f"inner {type(error).__name__}")
                     raise

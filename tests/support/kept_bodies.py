@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -13,15 +14,22 @@ from tests.support.awaited import run_on
 from tests.support.keys import KEY
 
 TTL = 0.6  # s
+LONGEST = 5.0  # s
 
 
 def runner(kind: str, urls: list[str]) -> Callable[..., Any]:
-    """Return what runs a body of a FastRedlock on a loop of this kind."""
+    """Return what runs a body of a FastRedlock on a loop of this kind.
+
+    Bodies sleep for longer than they may take: a loss has to cancel that.
+    """
 
     def run(body: Callable[[FastRedlock], Any]) -> Any:
         async def main() -> Any:
             async with FastRedlock(urls, ttl=TTL) as locks:
-                return await body(locks)
+                began = time.monotonic()
+                result = await body(locks)
+                assert time.monotonic() - began < LONGEST, "nothing was cancelled"
+                return result
 
         return run_on(kind, main())
 
