@@ -219,7 +219,9 @@ class BaseLease:
 
     def _check_exit(self, was_valid: bool, status: ReleaseStatus) -> None:
         if not was_valid or status is GONE:
-            raise LeaseLostError(
+            from .lost import told_of
+
+            raise told_of(self) or LeaseLostError(
                 self.resource,
                 "lost before the end of the with block: validity over, or taken",
             )

@@ -46,14 +46,17 @@ def is_lost(lease: BaseLease) -> bool:
 
 def check(lease: BaseLease) -> None:
     """Raise LeaseLostError where the lease is over; no I/O."""
-    if lease.is_valid:
-        return
+    if not lease.is_valid:
+        raise told_of(lease) or LeaseLostError(lease.resource, reason_of(lease))
+
+
+def told_of(lease: BaseLease) -> LeaseLostError | None:
+    """Return, anew, the error by which a loss was told; None where none was."""
     made = lease._round.lease_state
     kept: Kept | None = None if made is None else made.kept
-    if kept is not None and kept.watch is not None and kept.watch.error is not None:
-        told = kept.watch.error
-        raise LeaseLostError(told.resource, told.reason, told.votes)
-    raise LeaseLostError(lease.resource, reason_of(lease))
+    if kept is None or kept.watch is None or kept.watch.error is None:
+        return None
+    return LeaseLostError(*kept.watch.error.args)
 
 
 def reason_of(lease: BaseLease) -> str:

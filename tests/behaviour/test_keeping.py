@@ -255,8 +255,9 @@ def test_with_block_when_the_lease_is_lost_then_says_so_on_leaving(
                 server.flushall()
             assert lease.lost.wait(10)
 
-    with pytest.raises(LeaseLostError):
+    with pytest.raises(LeaseLostError, match="expired or taken by another") as raised:
         hold()
+    assert len(raised.value.votes) == 5
 
 
 def test_callback_when_it_raises_then_is_logged_and_others_are_kept(

@@ -13,29 +13,16 @@ import redis
 from fastredlock import LeaseLostError
 from fastredlock.asyncio import FastRedlock, Lease
 from tests.support.awaited import run_on
+from tests.support.kept_bodies import TTL, delete, lose, runner
 from tests.support.keys import KEY, NOBODY, settled_values
 
-TTL = 0.6  # s
 pytestmark = pytest.mark.slow
-
-
-def delete(servers: list[redis.Redis], key: str = KEY) -> None:
-    for server in servers:
-        server.delete(key)
 
 
 @pytest.fixture
 def run(kind: str, urls: list[str]) -> Callable[..., Any]:
     """Return what runs a body of a FastRedlock on each kind of loop."""
-
-    def run(body: Callable[[FastRedlock], Any]) -> Any:
-        async def main() -> Any:
-            async with FastRedlock(urls, ttl=TTL) as locks:
-                return await body(locks)
-
-        return run_on(kind, main())
-
-    return run
+    return runner(kind, urls)
 
 
 def test_body_when_its_lease_is_lost_then_is_cancelled_and_the_block_says_why(
@@ -47,7 +34,7 @@ def test_body_when_its_lease_is_lost_then_is_cancelled_and_the_block_says_why(
             async with locks.lock(KEY, keep_alive=True) as lease:
                 delete(servers)
                 try:
-                    await asyncio.sleep(30)
+                    await asyncio.sleep(6)
                 except asyncio.CancelledError:
                     seen += ["cancelled", lease.lost.is_set()]
                     raise
@@ -71,140 +58,12 @@ def test_lease_when_it_is_entered_itself_then_its_body_is_cancelled_as_well(
         async def hold() -> None:
             async with lease:
                 delete(servers)
-                await asyncio.sleep(30)
+                await asyncio.sleep(6)
 
         with pytest.raises(LeaseLostError):
             await hold()
 
     run(body)
-
-
-Enter = Callable[[FastRedlock], Any]
-
-
-async def of_lock(locks: FastRedlock) -> Any:
-    return locks.lock(KEY)
-
-
-async def of_lease(locks: FastRedlock) -> Any:
-    return await locks.acquire(KEY)
-
-
-async def of_adopted(locks: FastRedlock) -> Any:
-    lease = await locks.acquire(KEY)
-    assert lease is not None
-    return locks.adopt(KEY, lease.token)
-
-
-async def of_several(locks: FastRedlock) -> Any:
-    return locks.lock_all([KEY, "other"])
-
-
-@pytest.mark.parametrize("enter", [of_lock, of_lease, of_adopted, of_several])
-@pytest.mark.parametrize("is_extended", [False, True])
-def test_body_when_its_lease_is_kept_in_there_then_is_cancelled_as_well(
-    run: Callable[..., Any],
-    servers: list[redis.Redis],
-    enter: Enter,
-    is_extended: bool,
-) -> None:
-    async def body(locks: FastRedlock) -> None:
-        block = await enter(locks)
-
-        async def hold() -> None:
-            async with block as lease:
-                if is_extended:
-                    await lease.extend(1)
-                lease.keep_alive(60)
-                await asyncio.sleep(0.1)
-                delete(servers)
-                await asyncio.sleep(30)
-
-        with pytest.raises(LeaseLostError, match="expired or taken"):
-            await hold()
-        await asyncio.sleep(0.01)  # nothing of the cancellation is left
-
-    run(body)
-
-
-def test_body_when_another_task_keeps_its_lease_then_the_body_is_cancelled(
-    run: Callable[..., Any],
-) -> None:
-    async def body(locks: FastRedlock) -> None:
-        async def keep(lease: Lease) -> None:
-            lease.keep_alive()
-            asyncio.get_running_loop().call_soon(lose, lease)
-            await asyncio.sleep(0.1)
-
-        async def hold() -> None:
-            async with locks.lock(KEY) as lease:
-                helpers.append(asyncio.create_task(keep(lease)))
-                await asyncio.sleep(30)
-
-        helpers: list[asyncio.Task[None]] = []
-        with pytest.raises(LeaseLostError):
-            await hold()
-        await helpers[0]  # it is none of its business
-
-    run(body)
-
-
-def test_body_when_an_extension_by_hand_finds_the_key_gone_then_is_cancelled_at_once(
-    run: Callable[..., Any], servers: list[redis.Redis]
-) -> None:
-    async def body(locks: FastRedlock) -> None:
-        async def extend(lease: Lease) -> None:
-            with pytest.raises(LeaseLostError):
-                await lease.extend()
-
-        async def hold() -> None:
-            async with locks.lock(KEY, ttl=300, keep_alive=True) as lease:
-                delete(servers)
-                helpers.append(asyncio.create_task(extend(lease)))
-                await asyncio.sleep(30)
-
-        helpers: list[asyncio.Task[None]] = []
-        with pytest.raises(LeaseLostError, match="expired or taken"):
-            await asyncio.wait_for(hold(), 2)
-        await helpers[0]
-
-    run(body)
-
-
-def test_task_when_its_lease_is_in_no_block_then_is_not_cancelled(
-    run: Callable[..., Any],
-) -> None:
-    async def body(locks: FastRedlock) -> None:
-        lease = await locks.acquire(KEY)
-        assert lease is not None
-        lease.keep_alive()
-        asyncio.get_running_loop().call_soon(lose, lease)
-        assert await lease.lost.wait(5)
-        await asyncio.sleep(0.1)
-
-    run(body)
-
-
-def test_nested_blocks_when_the_outer_one_is_kept_in_the_inner_then_it_is_blamed(
-    run: Callable[..., Any],
-) -> None:
-    async def body(locks: FastRedlock) -> list[str]:
-        seen: list[str] = []
-        try:
-            async with locks.lock("outer") as outer:
-                try:
-                    async with locks.lock("inner", keep_alive=True):
-                        outer.keep_alive()
-                        asyncio.get_running_loop().call_soon(lose, outer)
-                        await asyncio.sleep(30)
-                except BaseException as error:
-                    seen.append(f"inner {type(error).__name__}")
-                    raise
-        except LeaseLostError as error:
-            seen.append(f"{error.resource!s} is blamed")
-        return seen
-
-    assert run(body) == ["inner CancelledError", "outer is blamed"]
 
 
 def test_body_when_cancelled_by_another_then_that_leaves_the_block_and_frees_the_lock(
@@ -213,7 +72,7 @@ def test_body_when_cancelled_by_another_then_that_leaves_the_block_and_frees_the
     async def body(locks: FastRedlock) -> None:
         async def hold() -> None:
             async with locks.lock(KEY, keep_alive=True):
-                await asyncio.sleep(30)
+                await asyncio.sleep(6)
 
         task = asyncio.create_task(hold())
         await asyncio.sleep(0.1)
@@ -235,7 +94,7 @@ def test_body_when_cancelled_by_another_as_well_then_stays_cancelled(
         async def hold() -> None:
             async with locks.lock(KEY, keep_alive=True) as lease:
                 held.append(lease)
-                await asyncio.sleep(30)
+                await asyncio.sleep(6)
 
         task = asyncio.create_task(hold())
         await asyncio.sleep(0.1)
@@ -246,11 +105,6 @@ def test_body_when_cancelled_by_another_as_well_then_stays_cancelled(
             await task
 
     run(body)
-
-
-def lose(lease: Lease) -> None:
-    """Let its keeper tell the loss in this moment."""
-    lease._round.lease_state.kept.lose(LeaseLostError(lease.resource, "lost: a test"))
 
 
 @pytest.mark.parametrize("lost", ["outer", "inner", "outer inner", "inner outer"])
@@ -268,7 +122,7 @@ def test_nested_blocks_when_one_is_lost_then_that_one_is_blamed(
                         loop = asyncio.get_running_loop()
                         for name in lost.split():
                             loop.call_soon(lose, leases[name])
-                        await asyncio.sleep(30)
+                        await asyncio.sleep(6)
                 except BaseException as error:
                     seen.append(f"inner {type(error).__name__}")
                     raise
@@ -288,7 +142,7 @@ def test_block_inside_a_timeout_when_the_timeout_ends_then_that_is_raised(
     async def body(locks: FastRedlock) -> None:
         async def hold() -> None:
             async with locks.lock(KEY, keep_alive=True):
-                await asyncio.sleep(30)
+                await asyncio.sleep(6)
 
         with pytest.raises(asyncio.TimeoutError):
             await asyncio.wait_for(hold(), 0.2)
@@ -304,7 +158,7 @@ def test_body_when_it_ends_by_an_error_of_its_own_then_that_stands(
             async with locks.lock(KEY, keep_alive=True) as lease:
                 asyncio.get_running_loop().call_soon(lose, lease)
                 try:
-                    await asyncio.sleep(30)
+                    await asyncio.sleep(6)
                 except asyncio.CancelledError:
                     raise ValueError("its own") from None
 
@@ -323,7 +177,7 @@ def test_body_when_it_swallows_the_cancellation_then_leaving_says_so(
             async with locks.lock(KEY, keep_alive=True) as lease:
                 asyncio.get_running_loop().call_soon(lose, lease)
                 with suppress(asyncio.CancelledError):
-                    await asyncio.sleep(30)
+                    await asyncio.sleep(6)
 
         with pytest.raises(LeaseLostError):
             await hold()
@@ -395,7 +249,7 @@ def test_function_when_its_lease_is_lost_then_is_cancelled_and_raises(
         @locks.lock(lambda name: f"{KEY}:{name}", keep_alive=True)
         async def work(name: str) -> None:
             delete(servers, f"{KEY}:{name}")
-            await asyncio.sleep(30)
+            await asyncio.sleep(6)
 
         with pytest.raises(LeaseLostError, match="orders:42:a"):
             await work("a")

@@ -40,6 +40,7 @@ def run(library: str, program: str) -> None:
         "share_a_lock_object",
         "run_threads_too",
         "use_compat",
+        "keep_leases",
     ],
 )
 def test_greenlets_when_the_program_is_patched_then_lock_and_others_run(

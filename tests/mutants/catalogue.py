@@ -1492,7 +1492,18 @@ for _, key in ipairs(KEYS) do redis""",
                 "if False:",
             ),
         ),
-        KEEPING,
+        (*KEEPING, "tests/sim"),
+    ),
+    Mutant(
+        "loss told 30 ms after the end of the validity",
+        (
+            Edit(
+                "fastredlock/_locking/keeping.py",
+                "if now_ns >= end_ns - pace.margin_ns or kept.is_lost:",
+                "if now_ns >= end_ns + 30_000_000 or kept.is_lost:",
+            ),
+        ),
+        (*KEEPING, "tests/sim"),
     ),
     Mutant(
         "loss told at the first renewal that is not confirmed",
@@ -1591,7 +1602,7 @@ for _, key in ipairs(KEYS) do redis""",
                 "",
             ),
         ),
-        ("tests/behaviour/test_keeping_bodies.py",),
+        ("tests/behaviour/test_keeping_inside.py",),
     ),
     Mutant(
         "loss that an extension by hand has found is not told",

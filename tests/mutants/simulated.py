@@ -132,6 +132,13 @@ BUGS = (
     known("a refusal of the gate is no veto", "refusal of the gate is no veto"),
     known("a push counted as a reply", "push counted as a reply"),
     known("a gate not asked again for 25 s", "gate not asked again for 25 s"),
+    known(
+        "a loss told by the failed renewal only", "loss told by the failed renewal only"
+    ),
+    known(
+        "a loss told 30 ms after the end of the validity",
+        "loss told 30 ms after the end of the validity",
+    ),
 )
 
 

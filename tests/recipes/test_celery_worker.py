@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
 
 import pytest
 
@@ -30,8 +31,10 @@ from .programs import (
 TTL = 3.0  # s; the program's
 CONCURRENCY = 2
 Start = Callable[..., "subprocess.Popen[str]"]
-pytestmark = pytest.mark.slow
-pytest.importorskip("celery", reason="extra test")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(find_spec("celery") is None, reason="not installed: extra test"),
+]
 
 
 @contextmanager

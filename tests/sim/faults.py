@@ -3,7 +3,8 @@
 Within the declared assumptions: delays, pieces, holes (of a path, or of one connection
 only), resets with some bytes still delivered, servers that pause, refuse, forget their
 scripts, restart with their keys or stay away, processes that pause or crash; and
-restarts that lose the keys, where every client has a restart guard.
+restarts that lose the keys, where every client has a restart guard. Where leases are
+kept, their processes pause for up to three ttls, and clocks of servers are set back.
 
 Beyond them, asked for by name: see ASSUMPTIONS.
 """
@@ -29,6 +30,7 @@ DECLARED = (
     *("forget_scripts", "pause_process", "crash_process", "exit_process"),
     *("lose_queue", "spoil_queue", "noise", "crash_head", "pause_head"),
 )
+KEPT = ("pause_keeper", "pause_keeper", "set_back")  # where leases are kept
 ASSUMPTIONS = {
     "drift": "clocks run alike within drift_factor",
     "jump": "no wall clock of a server is set",
@@ -57,6 +59,7 @@ class Nemesis:
         self.until_ns = until_ns
         self.longest_ttl_ns = longest_ttl_ns
         self.strikes = 0
+        self._set_back_once: set[Server] = set()
         self._new_worker = new_worker
         self._spawn = spawn  # another process in the place of one that is gone
         for fault in faults:
@@ -250,6 +253,26 @@ class Nemesis:
 
     def _pause_process(self) -> None:
         self.world.random.choice(self.processes).pause(self._for_ns())
+
+    def _pause_keeper(self) -> None:
+        # Just now, or while it is renewed: for up to three ttls.
+        process = self.world.random.choice(self.processes)
+        leases = [] if process.keeper is None else process.keeper.leases()
+        if leases and not process.is_gone:
+            lease = self.world.random.choice(leases)
+            process.pause(self._for_ns(int(3e9 * lease.ttl) + MS + 1))
+
+    def _set_back(self) -> None:
+        # Its keys live longer, which is within the assumptions: once, for no key may
+        # outlive what the end of a run waits for.
+        server = self._server()
+        if server in self._set_back_once:
+            return
+        self._set_back_once.add(server)
+        by_ns = self.world.between(10 * MS, S)
+        server.clock.origin_ns -= by_ns
+        server.calm_from_ns = max(server.calm_from_ns, self.world.now_ns + by_ns)
+        self.world.tell(f"the clock of server {server.index} is set back {by_ns} ns")
 
     def _crash_process(self) -> None:
         process = self._process()

@@ -19,9 +19,11 @@ I7  A free lock with a live waiter is taken within the fall-back time: see waite
 I8  No round is won that its gate had refused before: somebody waits longer.
 I9  LeaseLostError is said of no lease that is valid, NotExtendedError of none that is
     not, each by the lease's own clock.
-I10 A keeper comes back from a renewal before the end of the validity, if its process
-    did not stand still, so that a loss is told in time (of a client that is being
-    closed: after close() at the latest); a lease whose loss was told is not valid.
+I10 A loss is told by the end of the validity, whatever the masters and their clocks do
+    (of a client that is being closed: after close() at the latest): a keeper comes back
+    from a renewal before it, and tells it in time, both unless the process stood still;
+    when it has looked, no lease is over and not told lost; and one whose loss was told
+    is not valid.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fastredlock._core import Operation, Round, Vote, by_hand_votes
 from fastredlock._locking.driver import CLOSE_WITHIN_NS
+from fastredlock._locking.keeping import end_of
 from fastredlock._locking.lease import BaseLease, ReleaseStatus
 from fastredlock.errors import LeaseLostError
 
@@ -306,6 +309,22 @@ class Judge:
         if process.now_ns() > limit_ns:
             late_ns = process.now_ns() - limit_ns
             self.fail("I10", f"a renewal ended {late_ns / 1e6:.1f} ms too late")
+
+    def on_due(self, process: Process, lease: BaseLease | None, late_ns: int) -> None:
+        """A loss is about to be told, so much too late."""
+        if process.engine.is_closed:
+            late_ns -= CLOSE_WITHIN_NS
+        if lease is not None and late_ns > 0:
+            text = f"the loss of {lease.token.decode()} is told"
+            self.fail("I10", f"{text} {late_ns / 1e6:.1f} ms too late")
+
+    def on_looked_at(self, lease: BaseLease, now_ns: int) -> None:
+        """A keeper has told what was lost at a time of its own; here is a lease that
+        it keeps."""
+        kept = lease._round.lease_state.kept
+        is_told = kept.watch is not None and kept.watch.error is not None
+        if end_of(kept) <= now_ns and not is_told:
+            self.fail("I10", f"{lease.token.decode()} is over, and not told lost")
 
     def on_told(self, process: Process, lease: BaseLease) -> None:
         """The loss of a lease is told."""

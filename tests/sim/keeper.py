@@ -36,6 +36,7 @@ class SimKeeper:
         self._keeping = Keeping(process.index * 4_099)
         self._is_asleep = False
         self._kept: list[Kept] = []  # since the process began
+        self._paused_ns = 0  # `paused_until_ns` of the process, when it last looked
         process.keeper = self
         worker.start(self._live())
 
@@ -66,16 +67,29 @@ class SimKeeper:
                 self._is_asleep = False
 
     def _is_needed(self) -> bool:
-        # A lease that its worker has left is not renewed, and may stand for a minute.
+        return any(lease.is_valid for lease in self.leases())
+
+    def leases(self) -> list[SimLease]:
+        """Return the leases that are kept, and not released.
+
+        One that its worker has left is not renewed, and may stand for a minute.
+        """
         leases = [kept.lease() for kept in self._kept if kept.until_ns is None]
-        return any(lease is not None and lease.is_valid for lease in leases)
+        return [each for each in leases if each is not None and each._status is None]
 
     def _step(self) -> Steps:
         process, keeping = self._process, self._keeping
         paused_ns, now_ns = process.paused_until_ns, process.now_ns()
         renewals, taken, lost = keeping.due(now_ns, 1)
         for kept in lost:
-            self._tell(kept, "lost: its validity is over", end_of(kept))
+            end_ns = end_of(kept)  # 0: an extension by hand has found it
+            if end_ns and paused_ns == self._paused_ns:
+                late_ns = now_ns - end_ns - LATE_NS
+                process.judge.on_due(process, kept.lease(), late_ns)
+            self._tell(kept, "lost: its validity is over")
+        self._paused_ns = paused_ns
+        for lease in self.leases():
+            process.judge.on_looked_at(lease, now_ns)
         for kept, acquired in zip(renewals, taken, strict=True):
             end_ns = end_of(kept)
             round = process.engine.new_extension(acquired, kept.terms)
@@ -91,9 +105,9 @@ class SimKeeper:
             if lease is not None and lease._status is None:
                 process.judge.on_validity(process, lease)
             for each, _ in gone:
-                self._tell(each, "lost: expired or taken by another", 0)
+                self._tell(each, "lost: expired or taken by another")
 
-    def _tell(self, kept: Kept, reason: str, end_ns: int) -> None:
+    def _tell(self, kept: Kept, reason: str) -> None:
         lease = kept.lease()
         if lease is None:
             return

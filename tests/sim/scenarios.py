@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from .judge import Judge, Violation
+from .keeper import SimKeeper
 from .lease import SimLease
 from .network import Path
 from .process import Process, new_settings
 from .server import Server
 from .steps import SLEEP
 from .worker import Habits, Worker
-from .world import EPOCH_NS, MS, Clock, S, World
+from .world import EPOCH_NS, FOREVER_NS, MS, Clock, S, World
 
 NOTHING = Habits(resources=("r",), ttls_ms=(1000,))
 
@@ -228,6 +229,60 @@ def extend(stage: Stage, worker: Worker, lease: SimLease, ttl: float) -> None:
         yield SLEEP, 0
 
     stage.do(worker, steps())
+
+
+def keep(stage: Stage, worker: Worker, name: str) -> SimLease:
+    """Keep a lease from now on, by a keeper of its process; return it."""
+    keeper = SimKeeper(worker.process, Worker(worker.process, NOTHING, FOREVER_NS))
+    lease = stage.leases[name]
+    keeper.keep(lease)
+    return lease
+
+
+def watch(stage: Stage, lease: SimLease, for_ns: int) -> int:
+    """Let time pass until the loss is told; return how long it took (ns), or for_ns."""
+    began_ns, watch = stage.world.now_ns, lease._round.lease_state.watched()
+    while watch.error is None and stage.world.now_ns - began_ns < for_ns:
+        stage.world.run(stage.world.now_ns + MS)
+    return stage.world.now_ns - began_ns
+
+
+def a_kept_lease_and_clocks_that_are_set(by_ns: int) -> tuple[int, SimLease]:
+    """A keeps a lease of 1 s; then two of three servers' clocks are set by so much.
+
+    Forward, its keys are gone at once: that is told at the next renewal, and B, which
+    comes after, takes the lock. Returns when the loss was told (ns after), or 5 s.
+    """
+    stage = Stage(3)
+    a, b = stage.process(), stage.process()
+    stage.take(a, "A")
+    lease = keep(stage, a, "A")
+    stage.world.run(stage.world.now_ns + 2500 * MS)
+    for server in stage.servers[:2]:
+        server.clock.origin_ns += by_ns
+    took_ns = watch(stage, lease, 5 * S)
+    try_to_take(stage, b, "B")
+    if (stage.leases["B"] is None) is not lease.is_valid:
+        raise RuntimeError("either A holds it or B")
+    return took_ns, lease
+
+
+def a_kept_lease_and_a_holder_that_pauses(for_ns: int) -> SimLease:
+    """A keeps a lease of 1 s and stands still; B takes the lock where it is free.
+
+    When A goes on, nothing that it renews may touch the key of B, and its loss is told
+    before anything else. Returns the lease of A.
+    """
+    stage = Stage(3)
+    a, b = stage.process(), stage.process()
+    stage.take(a, "A")
+    lease = keep(stage, a, "A")
+    stage.world.run(stage.world.now_ns + 1500 * MS)
+    a.process.pause(for_ns)
+    stage.world.run(stage.world.now_ns + for_ns - 10 * MS)
+    try_to_take(stage, b, "B", 60_000)
+    stage.world.run(stage.world.now_ns + 2 * S)
+    return lease
 
 
 def a_stopped_server_wakes_up() -> Stage:

@@ -10,7 +10,7 @@ from fastredlock import ReleaseStatus, Retry
 from fastredlock._locking import attempt as _attempt
 from fastredlock.errors import QuorumUnreachableError, ValidityExhaustedError
 
-from .faults import DECLARED, Nemesis
+from .faults import DECLARED, KEPT, Nemesis
 from .judge import Judge, Violation
 from .keeper import SimKeeper
 from .network import Path
@@ -128,6 +128,9 @@ class Schedule:
     def _faults(self) -> tuple[str, ...]:
         draw = self.world.random
         faults = [f for f in DECLARED if draw.random() < draw.choice((0.1, 0.5))]
+        if self.habits.keeps:
+            own = Random(self.seed + 2)  # other schedules stay as they were
+            faults += [fault for fault in KEPT if own.random() < 0.5]
         if self.is_guarded or "restart" in self.broken:
             faults.append("restart_losing")
         faults += [f for f in ("jump", "evict") if f in self.broken]

@@ -14,6 +14,8 @@ import pytest
 from .compiled import folder_of_build
 from .faults import ASSUMPTIONS
 from .scenarios import (
+    a_kept_lease_and_a_holder_that_pauses,
+    a_kept_lease_and_clocks_that_are_set,
     a_stopped_server_wakes_up,
     an_old_extension_arrives_late,
     clocks_drift,
@@ -119,6 +121,27 @@ def test_scenario_when_its_assumption_holds_then_one_holds_the_lock(
     scenario: Callable[..., Any], arguments: tuple[Any, ...]
 ) -> None:
     assert said_by(scenario, *arguments) == ""
+
+
+def test_kept_lease_when_clocks_are_set_forward_then_its_loss_is_told_at_once() -> None:
+    took_ns, lease = a_kept_lease_and_clocks_that_are_set(S)
+    assert took_ns < S * 2 // 5  # the time between renewals, and a round
+    assert not lease.is_valid
+
+
+def test_kept_lease_when_clocks_are_set_back_then_is_kept_as_before() -> None:
+    took_ns, lease = a_kept_lease_and_clocks_that_are_set(-S)
+    assert took_ns == 5 * S
+    assert lease.is_valid
+
+
+@pytest.mark.parametrize(("pause_ns", "is_kept"), [(S // 2, True), (3 * S, False)])
+def test_kept_lease_when_its_holder_pauses_then_is_lost_only_beyond_the_ttl(
+    pause_ns: int, is_kept: bool
+) -> None:
+    lease = a_kept_lease_and_a_holder_that_pauses(pause_ns)
+    assert lease.is_valid is is_kept
+    assert (lease._round.lease_state.watched().error is None) is is_kept
 
 
 def test_withheld_master_when_another_is_on_its_way_then_that_one_is_waited_for() -> (

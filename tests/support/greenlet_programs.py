@@ -418,6 +418,26 @@ def use_compat(masters: LocalMasters) -> None:
         assert keys(masters)[0] == 0
 
 
+def keep_leases(masters: LocalMasters) -> None:
+    """Keep the leases of many greenlets: their keeper is one more, and wakes them."""
+    locks = fastredlock.FastRedlock(by_name(masters), ttl=0.6)
+
+    def hold(i: int) -> None:
+        with locks.lock(f"{KEY}:{i}", keep_alive=True) as lease:
+            time.sleep(1.5)
+            lease.check()
+
+    ticker = Ticker()
+    run_all([lambda i=i: hold(i) for i in range(30)])
+    lease = locks.acquire(KEY, keep_alive=True)
+    assert lease is not None
+    masters.pause(0), masters.pause(1), masters.pause(2)
+    assert lease.lost.wait(5)
+    masters.resume(0), masters.resume(1), masters.resume(2)
+    assert ticker.end() < 1
+    locks.close()
+
+
 if __name__ == "__main__":
     with LocalMasters(5) as masters:
         globals()[sys.argv[2]](masters)
