@@ -1,7 +1,8 @@
 """Build the one extension module; everything else stands in pyproject.toml.
 
 Switches for developers, read from the environment: FASTREDLOCK_DEBUG=1 (no
-optimisation, symbols) and FASTREDLOCK_SANITIZE=1 (AddressSanitizer and UBSan of gcc).
+optimisation, symbols), FASTREDLOCK_SANITIZE=1 (AddressSanitizer and UBSan of gcc) and
+FASTREDLOCK_PORTABLE=1 (on Linux, the system calls of other systems: system/portable.h).
 """
 
 import os
@@ -12,6 +13,7 @@ from setuptools import Extension, setup
 
 compile_args = ["-O2", "-Wall", "-Wextra", "-Wno-unused-parameter"]
 link_args: list[str] = []
+macros: list[tuple[str, str | None]] = []
 if os.environ.get("FASTREDLOCK_DEBUG") == "1":
     compile_args += ["-O0", "-g"]
 if os.environ.get("FASTREDLOCK_SANITIZE") == "1":
@@ -19,10 +21,15 @@ if os.environ.get("FASTREDLOCK_SANITIZE") == "1":
     compile_args += sanitizers
     link_args += sanitizers
 
+if os.environ.get("FASTREDLOCK_PORTABLE") == "1":
+    macros.append(("FASTREDLOCK_PORTABLE", "1"))
+
 core = Extension(
     "fastredlock._core",
     ["src_cython/_core.pyx"],
-    depends=sorted(glob("src_cython/**/*.p[yx][xdi]", recursive=True)),
+    depends=sorted(glob("src_cython/**/*.[ph]*", recursive=True)),
+    include_dirs=["src_cython"],
+    define_macros=macros,
     extra_compile_args=compile_args,
     extra_link_args=link_args,
 )
