@@ -6,10 +6,23 @@ FASTREDLOCK_PORTABLE=1 (on Linux, the system calls of other systems: system/port
 """
 
 import os
+import re
+import tomllib
 from glob import glob
+from pathlib import Path
 
 from Cython.Build import cythonize
 from setuptools import Extension, setup
+
+RELATIVE = re.compile(r"\]\((?!https?:|#)([^)]+)\)")
+
+
+def long_description() -> str:
+    """Return the README with links that work on a package index, too."""
+    project = tomllib.loads(Path("pyproject.toml").read_text("utf-8"))["project"]
+    base = f"{project['urls']['Repository']}/blob/main"
+    return RELATIVE.sub(rf"]({base}/\1)", Path("README.md").read_text("utf-8"))
+
 
 compile_args = ["-O2", "-Wall", "-Wextra", "-Wno-unused-parameter"]
 link_args: list[str] = []
@@ -35,6 +48,8 @@ core = Extension(
 )
 
 setup(
+    long_description=long_description(),
+    long_description_content_type="text/markdown",
     ext_modules=cythonize(
         [core],
         include_path=["src_cython"],
@@ -47,5 +62,5 @@ setup(
             "embedsignature": True,
             "embedsignature.format": "clinic",
         },
-    )
+    ),
 )

@@ -28,7 +28,7 @@ QUICK = (
     *("tests/unit/test_engine.py", "tests/unit/test_lease_with.py"),
     *("tests/behaviour/test_login.py", "tests/behaviour/test_peers.py"),
     *("tests/behaviour/test_release.py", "tests/behaviour/test_scripts_of_all.py"),
-    *("tests/behaviour/test_loop_resources.py", "tests/faults/test_greenlets.py"),
+    *("tests/behaviour/test_loop_readers.py", "tests/behaviour/test_loop_resources.py"),
     *("tests/setups/test_health.py", "tests/setups/test_rights.py"),
 )
 FULL = (

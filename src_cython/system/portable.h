@@ -131,6 +131,8 @@ static inline void socket_drop_after(int fd, int ms)
 #ifdef TCP_RXT_CONNDROPTIME
     int seconds = (ms + 999) / 1000;
     setsockopt(fd, IPPROTO_TCP, TCP_RXT_CONNDROPTIME, &seconds, sizeof(seconds));
+#elif defined(TCP_USER_TIMEOUT)
+    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof(ms));
 #else
     (void)fd;
     (void)ms;
