@@ -56,7 +56,8 @@ ARROWS: dict[str, set[str]] = {
     "_locking.lost": {"_locking.kept", "errors"},
     "_locking.loop_lost": {"_locking.lost"},
     "_locking.keep_alive": {"_locking.kept", "_options.settings", "errors"},
-    "_locking.attempt": {"_core", "_options.retry", *BASE},
+    "_locking.attempt": {"_core", "_locking.standing_loop", "_options.retry", *BASE},
+    "_locking.standing_loop": {"_core", "_reports.log"},
     "_locking.acquisition": {
         *("_core", "_locking.attempt", "_locking.driver", "_options.keys"),
         *("_options.settings", *BASE),
