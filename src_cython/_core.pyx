@@ -84,6 +84,7 @@ include "drivers/blocking_roles.pyx"    # to lead, or to follow
 include "drivers/blocking.pyx"          # the blocking driver
 include "drivers/asyncio_future.pyx"    # the future of a round, or of a delay
 include "drivers/asyncio.pyx"           # the asyncio driver
+include "drivers/asyncio_readers.pyx"   # ...where there is no epoll
 include "drivers/asyncio_loop.pyx"      # ...and its loop
 include "drivers/with_body.pyx"         # a with body is left: no signal in between
 include "drivers/lock_entries.pyx"      # ...and which lease it gives back

@@ -1,4 +1,5 @@
-# Time, tokens and the fork generation: the three things taken from the kernel.
+# Time, tokens and the fork generation: the three things taken from the kernel. And by
+# which calls.
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals
@@ -7,17 +8,22 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from posix.time cimport timespec
 
 cdef int64_t clock_ns() noexcept nogil:
-    # CLOCK_BOOTTIME goes on while the machine sleeps, as the servers' ttl does;
-    # CLOCK_MONOTONIC would make a lease look alive after a suspend. clock_gettime
+    # Linux's CLOCK_BOOTTIME goes on while the machine sleeps, as the servers' ttl does;
+    # its CLOCK_MONOTONIC would make a lease look alive after a suspend. clock_gettime
     # cannot fail for these clocks (clock_gettime(2)).
     cdef timespec now
-    clock_gettime(FASTREDLOCK_CLOCK, &now)
+    clock_gettime(SYSTEM_CLOCK, &now)
     return <int64_t>now.tv_sec * NS_PER_S + now.tv_nsec
 
 
 def now_ns():
     """Read the clock of all decisions: int64 ns, monotonic, goes on during suspend."""
     return clock_ns()
+
+
+def is_portable():
+    """Whether this build does without the system calls that only Linux has."""
+    return bool(IS_PORTABLE)
 
 
 cdef void sleep_ns(int64_t duration_ns) noexcept:
@@ -47,9 +53,9 @@ def draw_token():
 
 cdef int draw(void *drawn, int size) except -1:
     # getrandom(2): up to 256 bytes are never cut short by a signal once the pool is up.
-    while getrandom(drawn, size, 0) != size:
+    while random_draw(drawn, size) != size:
         if errno != EINTR:
-            raise OSError(errno, "getrandom")
+            raise OSError(errno, "random_draw")
         PyErr_CheckSignals()
     return 0
 

@@ -1,4 +1,8 @@
-"""The POSIX, Linux and CPython calls that Cython's own modules leave out."""
+"""The POSIX, Linux and CPython calls that Cython's own modules leave out.
+
+What only Linux has stands behind one name each in system/system.h, with a twin for
+other systems. On Linux a name is its system call and nothing else.
+"""
 
 from cpython.pythread cimport PyThread_type_lock
 from libc.stdint cimport uint16_t, uint32_t
@@ -12,20 +16,47 @@ cdef extern from "<errno.h>" nogil:
 cdef extern from "<time.h>" nogil:
     int clock_gettime(int clock, timespec *now)
     int nanosleep(const timespec *time, timespec *left)
-    enum: CLOCK_MONOTONIC
 
-cdef extern from *:
-    """
-    #ifdef CLOCK_BOOTTIME
-    #define FASTREDLOCK_CLOCK CLOCK_BOOTTIME
-    #else
-    #define FASTREDLOCK_CLOCK CLOCK_MONOTONIC
-    #endif
-    #ifndef TCP_USER_TIMEOUT
-    #define TCP_USER_TIMEOUT 18
-    #endif
-    """
-    enum: FASTREDLOCK_CLOCK
+cdef extern from "<poll.h>" nogil:
+    struct pollfd:
+        int fd
+        short events
+        short revents
+    enum: POLLIN
+    enum: POLLOUT
+    enum: POLLERR
+    enum: POLLHUP
+    enum: POLLNVAL
+
+cdef extern from "system/system.h" nogil:
+    enum: IS_PORTABLE      # 1: the twins of Linux's calls, and no epoll
+    enum: SYSTEM_CLOCK     # monotonic, and goes on during suspend where there is one
+    int poll_for(pollfd *fds, unsigned long count, const timespec *timeout)
+    ssize_t random_draw(void *data, size_t size)      # up to 256 bytes; -1 and errno
+    int core_of_caller()                              # < 0: not known
+    int socket_open(int family)                       # non-blocking; -1 and errno
+    int socket_core(int fd, int *core)                # of its last packet; 0: known
+    void socket_drop_after(int fd, int ms)            # ...without an acknowledgement
+    ctypedef struct Event:
+        int fd             # readable while it is set; -1: it is not open
+    int event_open(Event *event)                      # -1 and errno
+    void event_close(Event *event)
+    void event_set(Event *event)
+    bint event_clear(Event *event)                    # whether it was set
+    ctypedef union epoll_data_t:
+        uint32_t u32
+    struct epoll_event:
+        uint32_t events
+        epoll_data_t data
+    int epoll_create1(int flags)
+    int epoll_ctl(int epoll_fd, int operation, int fd, epoll_event *event)
+    int epoll_wait(int epoll_fd, epoll_event *events, int count, int timeout_ms)
+    enum: EPOLL_CLOEXEC
+    enum: EPOLL_CTL_ADD
+    enum: EPOLL_CTL_MOD
+    enum: EPOLL_CTL_DEL
+    enum: EPOLLIN
+    enum: EPOLLOUT
 
 cdef extern from *:
     """
@@ -63,30 +94,6 @@ cdef extern from *:
     int atomic_get(int *flag) noexcept nogil
     bint interpreter_is_finalizing() noexcept nogil
 
-cdef extern from "<sys/eventfd.h>" nogil:
-    int eventfd(unsigned int count, int flags)
-    enum: EFD_NONBLOCK
-    enum: EFD_CLOEXEC
-
-cdef extern from "<sys/epoll.h>" nogil:
-    ctypedef union epoll_data_t:
-        uint32_t u32
-    struct epoll_event:
-        uint32_t events
-        epoll_data_t data
-    int epoll_create1(int flags)
-    int epoll_ctl(int epoll_fd, int operation, int fd, epoll_event *event)
-    int epoll_wait(int epoll_fd, epoll_event *events, int count, int timeout_ms)
-    enum: EPOLL_CLOEXEC
-    enum: EPOLL_CTL_ADD
-    enum: EPOLL_CTL_MOD
-    enum: EPOLL_CTL_DEL
-    enum: EPOLLIN
-    enum: EPOLLOUT
-
-cdef extern from "<sys/random.h>" nogil:
-    ssize_t getrandom(void *data, size_t size, unsigned int flags)
-
 cdef extern from "<pthread.h>" nogil:
     int pthread_atfork(void (*prepare)() noexcept nogil,
                        void (*parent)() noexcept nogil,
@@ -99,15 +106,10 @@ cdef extern from "<pthread.h>" nogil:
 cdef extern from "<unistd.h>" nogil:
     int close(int fd)
     pid_t getpid()
-    ssize_t read(int fd, void *data, size_t size)
-    ssize_t write(int fd, const void *data, size_t size)
 
 cdef extern from "<fcntl.h>" nogil:
     enum: F_DUPFD_CLOEXEC
     int fcntl(int fd, int command, ...)
-
-cdef extern from "<sched.h>" nogil:
-    int sched_getcpu()
 
 cdef extern from "<signal.h>" nogil:
     ctypedef struct sigset_t:
@@ -115,19 +117,6 @@ cdef extern from "<signal.h>" nogil:
     enum: SIG_SETMASK
     int sigfillset(sigset_t *signals)
     int pthread_sigmask(int how, const sigset_t *signals, sigset_t *before)
-
-cdef extern from "<poll.h>" nogil:
-    struct pollfd:
-        int fd
-        short events
-        short revents
-    enum: POLLIN
-    enum: POLLOUT
-    enum: POLLERR
-    enum: POLLHUP
-    enum: POLLNVAL
-    int ppoll(pollfd *fds, unsigned long count, const timespec *timeout,
-              const sigset_t *mask)
 
 cdef extern from "<sys/socket.h>" nogil:
     ctypedef unsigned int socklen_t
@@ -140,15 +129,13 @@ cdef extern from "<sys/socket.h>" nogil:
     enum: AF_UNIX
     enum: AF_UNSPEC
     enum: SOCK_STREAM
-    enum: SOCK_NONBLOCK
-    enum: SOCK_CLOEXEC
     enum: SOL_SOCKET
     enum: SO_ERROR
     enum: SO_KEEPALIVE
-    enum: SO_INCOMING_CPU
     enum: MSG_NOSIGNAL
     enum: MSG_DONTWAIT
-    int socket(int family, int kind, int protocol)
+    enum: SHUT_RDWR
+    int shutdown(int fd, int how)
     int connect(int fd, const sockaddr *address, socklen_t size)
     int getsockname(int fd, sockaddr *address, socklen_t *size)
     int getpeername(int fd, sockaddr *address, socklen_t *size)
@@ -178,7 +165,6 @@ cdef extern from "<netinet/tcp.h>" nogil:
     enum: TCP_KEEPIDLE
     enum: TCP_KEEPINTVL
     enum: TCP_KEEPCNT
-    enum: TCP_USER_TIMEOUT
 
 cdef extern from "<sys/un.h>" nogil:
     struct sockaddr_un:

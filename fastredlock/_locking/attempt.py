@@ -11,6 +11,7 @@ from .._core import Operation, Verdict, draw_fraction
 from .._options.retry import delay_of
 from .._reports.votes import votes_of
 from ..errors import QuorumUnreachableError, TokenReusedError, ValidityExhaustedError
+from .standing_loop import before_wait
 
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ def attempts(
         round.attempt = tries
         round.left_ns = time_for_round(engine, terms, timeout_ns, left_ns)
         if waits:
+            before_wait(engine)
             round.wait_in_turn(began_ns, keeps_turn, until_ns, has_waited)
             has_waited = True
         yield round
@@ -94,6 +96,7 @@ def attempts(
             delay = min(delay, left_ns / 1e9)
             left_ns -= int(delay * 1e9)  # slept, it is no time to connect any more
         del round  # rolled back by now: thousands may wait here, and none needs it
+        before_wait(engine)
         yield delay
 
 

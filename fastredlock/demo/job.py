@@ -12,12 +12,12 @@ import os
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 
-class Work(str, Enum):
+class Work(StrEnum):
     """The work of one job."""
 
     CHECK = "check"  # take and release one lease: are the masters there?

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import Enum, StrEnum
 
 from .job import Outcome, Work
 
 
-class Condition(str, Enum):
+class Condition(StrEnum):
     """The state of one of the demo's own masters."""
 
     UP = "up"

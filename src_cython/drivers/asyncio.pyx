@@ -2,12 +2,13 @@
 #
 # The loop watches one descriptor, an epoll of ours in which every connection is
 # registered once: so connections come and go without the loop, whatever loop it is.
+# (Where there is no epoll: asyncio_readers.)
 # The commands of all tasks of one iteration are sent in one write per master, at its
 # end; only of hundreds of tasks the first are sent while the others still run, so that
 # the servers need not wait for the last (200 tasks: 8 % more pairs/s, 1,000: twice as
 # many). One timer stands for all that can be due.
 #
-# From below: asyncio_* (asyncio_loop).
+# From below: asyncio_* (asyncio_readers, asyncio_loop).
 
 cimport cython
 from cpython.pythread cimport PyThread_get_thread_ident
@@ -28,7 +29,8 @@ cdef class AsyncioDriver:
     cdef object current_task     # ...and another
     cdef uint32_t generation     # of the process whose loop it is
     cdef unsigned long awake     # the loop's thread, while wake() lets tasks go on
-    cdef int epoll_fd
+    cdef bint is_joined          # the loop calls on_ready...
+    cdef int epoll_fd            # ...for this one; or -1, where there is no epoll
     cdef list done               # futures whose tasks are to be woken
     cdef int queued              # rounds since the last flush
     cdef bint is_flush_due       # at the end of this iteration
@@ -170,11 +172,13 @@ cdef class AsyncioDriver:
 
     def on_ready(self):
         """Some connection is readable, or has room for more."""
-        if self.epoll_fd < 0 or self.generation != current_generation:
+        if not self.is_joined or self.generation != current_generation:
             return
         try:
             with nogil:
-                asyncio_receive(self.engine.links, self.epoll_fd)
+                asyncio_receive(
+                    self.engine.links, self.engine.master_count, self.epoll_fd
+                )
             engine_take_events(self.engine)
             if self.done:
                 self.wake()
@@ -239,23 +243,18 @@ cdef class AsyncioDriver:
         self.timer = self.closing_timer = None      # their callbacks hold this driver
         if self.engine.driver is self:
             self.engine.driver = None
+        self.is_joined = False
         if self.epoll_fd >= 0:
             close(self.epoll_fd)
         self.epoll_fd = -1
 
     def leave(self):
         """Leave the loop alone from now on; called by its thread."""
-        cdef int i
         if self.engine.driver is self:
             self.engine.driver = None
-        if self.epoll_fd < 0 or self.is_over():
+        if not self.is_joined or self.is_over():
             return
-        for i in range(self.engine.master_count):
-            link_unwatch(self.engine.links[i])
-        fd, self.epoll_fd = self.epoll_fd, -1
-        try:
-            self.loop.remove_reader(fd)
-            if self.timer is not None:
-                self.timer.cancel()
-        finally:
-            close(fd)
+        self.is_joined = False
+        if self.timer is not None:
+            self.timer.cancel()
+        asyncio_part(self)

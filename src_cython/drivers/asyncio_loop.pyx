@@ -2,7 +2,7 @@
 # the end of an iteration, watching connections and the next due time.
 
 from libc.errno cimport errno
-from libc.stdint cimport int64_t, uint32_t
+from libc.stdint cimport int64_t
 
 
 cdef int asyncio_wake_soon(AsyncioDriver self, AsyncioFuture future) except -1:
@@ -13,17 +13,37 @@ cdef int asyncio_wake_soon(AsyncioDriver self, AsyncioFuture future) except -1:
 
 
 cdef int asyncio_join(AsyncioDriver self) except -1:
-    self.epoll_fd = epoll_create1(EPOLL_CLOEXEC)
-    if self.epoll_fd < 0:
-        raise OSError(errno, "epoll_create1")
-    self.loop.add_reader(self.epoll_fd, self.on_ready)
+    if not IS_PORTABLE:
+        self.epoll_fd = epoll_create1(EPOLL_CLOEXEC)
+        if self.epoll_fd < 0:
+            raise OSError(errno, "epoll_create1")
+        self.is_joined = True
+        self.loop.add_reader(self.epoll_fd, self.on_ready)
+    self.is_joined = True
     self.engine.driver = self
+    return 0
+
+
+cdef int asyncio_part(AsyncioDriver self) except -1:
+    cdef int i
+    for i in range(self.engine.master_count):
+        if IS_PORTABLE:
+            asyncio_forget_link(self, self.engine.links[i])
+        else:
+            link_unwatch(self.engine.links[i])
+    if IS_PORTABLE:
+        return 0
+    fd, self.epoll_fd = self.epoll_fd, -1
+    try:
+        self.loop.remove_reader(fd)
+    finally:
+        close(fd)
     return 0
 
 
 cdef int asyncio_join_again(AsyncioDriver self) except -1:
     # After close(), for a release: until its replies are in, or a second has passed.
-    if self.epoll_fd >= 0:
+    if self.is_joined:
         return 0
     self.armed_ns = NEVER_NS
     self.timer = None
@@ -69,7 +89,9 @@ cdef int64_t asyncio_probe_idle(AsyncioDriver self) except -1:
     try:
         for _i in range(4):      # the end of a stream stands behind the replies in it
             with nogil:
-                count = asyncio_receive(self.engine.links, self.epoll_fd)
+                count = asyncio_receive(
+                    self.engine.links, self.engine.master_count, self.epoll_fd
+                )
             if count <= 0:
                 break
             engine_take_events(self.engine)
@@ -126,9 +148,12 @@ cdef int asyncio_watch(AsyncioDriver self) except -1:
     # Watch the connections there are now, and the next time at which something is due.
     cdef Engine engine = self.engine
     cdef int i, error
-    if self.epoll_fd < 0:
+    if not self.is_joined:
         return 0
     for i in range(engine.master_count):
+        if IS_PORTABLE:
+            asyncio_watch_link(self, engine.links[i])
+            continue
         error = link_watch(engine.links[i], self.epoll_fd, i)
         if error != 0:
             raise OSError(-error, "epoll_ctl")
@@ -142,18 +167,15 @@ cdef int asyncio_watch(AsyncioDriver self) except -1:
     return 0
 
 
-cdef int asyncio_receive(Link **links, int epoll_fd) noexcept nogil:
+cdef int asyncio_receive(Link **links, int master_count, int epoll_fd) noexcept nogil:
     # Returns how many had an event.
     cdef epoll_event events[MAX_MASTERS]
-    cdef int i, count = epoll_wait(epoll_fd, events, MAX_MASTERS, 0)
-    cdef Link *link
+    cdef int i, count
+    if IS_PORTABLE:
+        return asyncio_receive_polled(links, master_count)
+    count = epoll_wait(epoll_fd, events, MAX_MASTERS, 0)
     for i in range(count):      # -1: EINTR; the next iteration sees the same
-        link = links[events[i].data.u32]
-        link.is_ready = True
-        if link.phase == LINK_OPEN and not link.is_parsing and link.received == 0 and (
-            events[i].events & ~<uint32_t>EPOLLOUT
-        ):
-            link_receive(link)
+        asyncio_take_event(links[events[i].data.u32], events[i].events)
     return count
 
 
@@ -165,8 +187,11 @@ cdef int asyncio_forget_connections(Engine self) except -1:
     cdef int64_t now_ns = clock_ns()
     cdef Round round
     cdef Admission admission
+    cdef int i
     if self.generation != current_generation:
         return engine_reset_after_fork(self)
+    for i in range(self.master_count):
+        link_forget_loop(self.links[i])
     engine_settle_all(self, now_ns + UNDO_NS)
     engine_forget_but_defer(self, "its event loop was closed", now_ns)
     for admission in self.admissions:

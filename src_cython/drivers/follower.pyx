@@ -6,7 +6,7 @@ from cpython.pythread cimport (
     NOWAIT_LOCK, PyThread_acquire_lock, PyThread_allocate_lock, PyThread_free_lock,
     PyThread_release_lock, PyThread_type_lock,
 )
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int64_t
 
 cdef enum:
     FOLLOWER_RUN = 0         # a round or a batch, until it is finished
@@ -38,16 +38,16 @@ cdef class Follower:
     cdef object settlement              # of the commands it causes, once it was taken
     cdef PyThread_type_lock lock        # free once there is a reason to wake
     cdef bint is_green                  # waits through the hub instead, ...
-    cdef int fd                         # ... for this eventfd, if there is one
+    cdef Event event                    # ... for this one, if it is open
 
     def __cinit__(self, Leadership leadership not None, int kind, object work):
         self.leadership = leadership
         self.kind = kind
         self.work = work
-        self.fd = -1
+        self.event.fd = -1
         self.is_green = greenlet_hub_caller() != 0
         if self.is_green:
-            self.fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)
+            event_open(&self.event)
         self.lock = PyThread_allocate_lock()
         if self.lock == NULL:
             raise MemoryError
@@ -56,17 +56,16 @@ cdef class Follower:
     def __dealloc__(self):
         if self.lock != NULL:
             PyThread_free_lock(self.lock)
-        if self.fd >= 0:
-            close(self.fd)
+        event_close(&self.event)
 
 
 cdef void follower_wake(Follower self) noexcept:
-    cdef uint64_t one = 1
     if self.is_posted:
         return
     self.is_posted = True
     if self.is_green:
-        write(self.fd, &one, sizeof(one))
+        if self.event.fd >= 0:
+            event_set(&self.event)
     else:
         PyThread_release_lock(self.lock)
 
@@ -86,11 +85,10 @@ cdef bint follower_wait(Follower self, int64_t slice_us) except -1:
 
 
 cdef int follower_wait_in_hub(Follower self, int64_t wait_ns) except -1:
-    cdef uint64_t count
-    if self.fd < 0:      # no descriptor was left: it cannot be woken
+    if self.event.fd < 0:      # no descriptor was left: it cannot be woken
         return greenlet_hub_wait([], [], min(wait_ns, <int64_t>BLIND_NS))
-    greenlet_hub_wait([self.fd], [], wait_ns)
-    if read(self.fd, &count, sizeof(count)) > 0:
+    greenlet_hub_wait([self.event.fd], [], wait_ns)
+    if event_clear(&self.event):
         self.is_posted = False
     return 0
 

@@ -76,14 +76,13 @@ cdef class Leadership:
     cdef Wakeups wakeups                # of those that are done
 
     def __cinit__(self):
-        self.waker.fd = -1
+        self.waker.event.fd = -1
         leader_reset(self)
 
     def __dealloc__(self):
         if self.mutex != NULL:
             PyThread_free_lock(self.mutex)
-        if self.waker.fd >= 0:
-            close(self.waker.fd)
+        event_close(&self.waker.event)
 
 
 cdef int leader_reset(Leadership self) except -1:

@@ -1,31 +1,26 @@
-# The waker of a leader that sleeps in poll: an eventfd, and two flags.
-
-from libc.stdint cimport uint64_t
+# The waker of a leader that sleeps in poll: an event, and two flags.
 
 
 cdef struct Waker:
-    int fd                   # an eventfd, or -1
+    Event event              # its fd is -1 where there is none
     int is_sleeping          # the leader is in poll, or about to be
     int has_followers        # followers left and not taken yet
 
 
 cdef void waker_open(Waker *self) noexcept:
     # Without one (no descriptor is left) the leader looks at the end of each poll.
-    if self.fd < 0:
-        self.fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)
+    if self.event.fd < 0:
+        event_open(&self.event)
 
 
 cdef void waker_close(Waker *self) noexcept:
-    if self.fd >= 0:
-        close(self.fd)
-    self.fd = -1
+    event_close(&self.event)
     self.is_sleeping = self.has_followers = 0
 
 
 cdef void waker_wake(Waker *self) noexcept:
-    cdef uint64_t one = 1
-    if atomic_take(&self.is_sleeping) and self.fd >= 0:
-        write(self.fd, &one, sizeof(one))
+    if atomic_take(&self.is_sleeping) and self.event.fd >= 0:
+        event_set(&self.event)
 
 
 cdef bint waker_is_set_before_sleep(Waker *self) noexcept nogil:
@@ -36,7 +31,6 @@ cdef bint waker_is_set_before_sleep(Waker *self) noexcept nogil:
 
 
 cdef void waker_after_wake(Waker *self, bint is_rung) noexcept nogil:
-    cdef uint64_t count
     self.is_sleeping = 0
     if is_rung:
-        read(self.fd, &count, sizeof(count))
+        event_clear(&self.event)

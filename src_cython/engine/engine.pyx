@@ -95,6 +95,11 @@ cdef class Engine:
         return tuple([(<Master>master).name for master in self.masters])
 
     @property
+    def is_awaited(self):
+        """Whether an event loop drives it."""
+        return self.driver is not None
+
+    @property
     def states(self):
         """Where each connection stands: (MasterState, reason it is not READY)."""
         return tuple([master_state_and_reason(master) for master in self.masters])

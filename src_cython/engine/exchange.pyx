@@ -116,14 +116,14 @@ cdef inline int links_sleep(
     cdef int64_t left_ns
     cdef timespec timeout
     cdef int error = 0
-    polled[watched].fd = waker.fd      # poll leaves out a negative one
+    polled[watched].fd = waker.event.fd      # poll leaves out a negative one
     polled[watched].events = POLLIN
     polled[watched].revents = 0
     left_ns = min(max(deadline_ns - clock_ns(), <int64_t>0), <int64_t>SLEEP_LIMIT_NS)
     timeout.tv_sec = left_ns // NS_PER_S
     timeout.tv_nsec = left_ns % NS_PER_S
     if not waker_is_set_before_sleep(waker):
-        if ppoll(polled, watched + 1, &timeout, NULL) < 0:
+        if poll_for(polled, watched + 1, &timeout) < 0:
             error = -errno
     waker_after_wake(waker, error == 0 and polled[watched].revents != 0)
     return error

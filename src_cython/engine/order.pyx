@@ -45,7 +45,7 @@ cdef void order_rotate(
 cdef void order_by_core(Link **send_order, Link **links, int count) noexcept nogil:
     # As configured, but those on this core after all others.
     cdef Link *beside[MAX_MASTERS]
-    cdef int i, others = 0, besides = 0, here = sched_getcpu()
+    cdef int i, others = 0, besides = 0, here = core_of_caller()
     for i in range(count):
         if here >= 0 and link_core(links[i]) == here:
             beside[besides] = links[i]

@@ -34,7 +34,7 @@ cdef bint engine_step(Engine self, int wanted, int64_t limit_ns) except -1:
             engine_wait_in_hub(self, until_ns)
         engine_take_events(self)
     elif error != -EINTR:
-        raise OSError(-error, "ppoll")
+        raise OSError(-error, "poll")
     return error == -EINTR
 
 
@@ -54,8 +54,8 @@ cdef int engine_wait_in_hub(Engine self, int64_t until_ns) except -1:
             return 0
         if link.fd >= 0:
             (writable if link_wants_to_write(link) else readable).append(link.fd)
-    if waker.fd >= 0:
-        readable.append(waker.fd)
+    if waker.event.fd >= 0:
+        readable.append(waker.event.fd)
     if left_ns <= 0 or waker_is_set_before_sleep(waker):
         return 0
     try:

@@ -33,7 +33,7 @@ cdef void engine_leave_open(Engine self) noexcept:
     cdef int i
     for i in range(self.master_count):
         self.links[i].fd = -1
-    self.leadership.waker.fd = -1
+    self.leadership.waker.event.fd = -1
 
 
 cdef int engine_forget_steps(Engine self) except -1:

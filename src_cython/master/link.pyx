@@ -2,7 +2,7 @@
 
 from libc.errno cimport EAGAIN, ECONNREFUSED, EINPROGRESS, EINTR, ENOMEM, errno
 from libc.stdint cimport int64_t, uint32_t
-from libc.stdlib cimport malloc
+from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memset
 
 cdef enum:
@@ -32,6 +32,7 @@ cdef struct Link:
     int epoll_fd           # which watches it for an event loop...
     uint32_t watched       # ...for these events, 0: not at all...
     uint32_t watched_in    # ...in this generation of the process
+    int retired_fd         # closed, but for the loop that watches it; or -1
 
 
 cdef bint link_has_input(Link *self) noexcept nogil:
@@ -55,16 +56,17 @@ cdef bint link_is_caught_up(Link *self) noexcept nogil:
 
 cdef int link_init(Link *self) noexcept nogil:
     memset(self, 0, sizeof(Link))
-    self.fd = -1
+    self.fd = self.retired_fd = -1
     self.incoming = <char *>malloc(INCOMING_CAPACITY)
     return 0 if self.incoming != NULL else -ENOMEM
 
 
 cdef void link_close(Link *self) noexcept nogil:
-    # close(2), never shutdown(2): after a fork the socket is the parent's too.
-    link_unwatch(self)
-    if self.fd >= 0:
-        close(self.fd)
+    # close(2), not shutdown(2): after a fork the socket is the parent's too.
+    if not link_retire(self):
+        link_unwatch(self)
+        if self.fd >= 0:
+            close(self.fd)
     self.fd = -1
     self.phase = LINK_CLOSED
     self.received = 0
@@ -73,13 +75,36 @@ cdef void link_close(Link *self) noexcept nogil:
     buffer_free(&self.outgoing)
 
 
+cdef bint link_retire(Link *self) noexcept nogil:
+    # Without epoll an event loop of this process watches the descriptor itself, and has
+    # to forget it before it is closed (asyncio_readers). The connection ends now.
+    if not IS_PORTABLE or not self.watched or self.watched_in != current_generation:
+        return False
+    shutdown(self.fd, SHUT_RDWR)
+    self.retired_fd = self.fd
+    self.watched = 0
+    return True
+
+
+cdef void link_forget_loop(Link *self) noexcept nogil:
+    # Its loop is over, and watches nothing.
+    if IS_PORTABLE:
+        self.watched = 0
+        if self.retired_fd >= 0:
+            close(self.retired_fd)
+        self.retired_fd = -1
+
+
+cdef void link_free(Link *self) noexcept nogil:
+    link_forget_loop(self)
+    link_close(self)
+    free(self.incoming)
+
+
 cdef int link_core(Link *self) noexcept nogil:
     # On which core the last packet was taken in; < 0: not known.
     cdef int core = -1
-    cdef socklen_t size = sizeof(core)
-    if self.phase != LINK_OPEN or getsockopt(
-        self.fd, SOL_SOCKET, SO_INCOMING_CPU, &core, &size
-    ) != 0:
+    if self.phase != LINK_OPEN or socket_core(self.fd, &core) != 0:
         return -1
     return core
 
@@ -107,7 +132,7 @@ cdef int link_watch(Link *self, int epoll_fd, uint32_t index) noexcept nogil:
 cdef void link_unwatch(Link *self) noexcept nogil:
     # close(2) alone leaves a descriptor watched that a forked child has, too. The child
     # shares the epoll: a descriptor that it removed, the parent would miss.
-    if self.watched and self.watched_in == current_generation:
+    if not IS_PORTABLE and self.watched and self.watched_in == current_generation:
         epoll_ctl(self.epoll_fd, EPOLL_CTL_DEL, self.fd, NULL)
     self.watched = 0
 
@@ -119,7 +144,7 @@ cdef void link_set(int fd, int level, int name, int value) noexcept nogil:
 
 cdef int link_open(Link *self, const sockaddr *address, socklen_t size) noexcept nogil:
     cdef int family = address.sa_family
-    cdef int fd = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)
+    cdef int fd = socket_open(family)
     cdef int error
     if fd < 0:
         return -errno
@@ -131,7 +156,7 @@ cdef int link_open(Link *self, const sockaddr *address, socklen_t size) noexcept
         link_set(fd, IPPROTO_TCP, TCP_KEEPIDLE, 30)
         link_set(fd, IPPROTO_TCP, TCP_KEEPINTVL, 3)
         link_set(fd, IPPROTO_TCP, TCP_KEEPCNT, 3)
-        link_set(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 10000)
+        socket_drop_after(fd, 10000)
     if connect(fd, address, size) != 0 and errno != EINPROGRESS and errno != EINTR:
         error = errno
         close(fd)

@@ -4,8 +4,8 @@
 # stand still. So a name, and only a name, is looked up by a short-lived thread, at
 # every (re)connect: a server may have moved. The thread runs no Python: libraries that
 # patch Python's threads (gevent, eventlet) do not reach it, and neither does the end of
-# the interpreter. When it is done it writes to an eventfd, of which every connection
-# that waits for the answer polls a duplicate.
+# the interpreter. When it is done it sets an event; every connection that waits for the
+# answer polls a duplicate of its descriptor.
 #
 # A name has one look-up under way in this process, however many masters, attempts and
 # engines ask for it. A connection that gives up leaves it running; the next attempt
@@ -17,7 +17,7 @@
 
 cimport cython
 from libc.errno cimport ENAMETOOLONG, errno
-from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
@@ -28,7 +28,7 @@ cdef enum:
 cdef struct LookUpState:
     int owners                   # the thread and the LookUp
     int is_done                  # written last by the thread
-    int done_fd                  # an eventfd, readable from then on
+    Event done                   # set from then on
     int gai_error                # of getaddrinfo, 0 if none
     int count
     int64_t done_ns
@@ -70,14 +70,13 @@ cdef LookUps look_ups = LookUps()
 
 cdef void look_up_disown(LookUpState *state) noexcept nogil:
     if atomic_decrease(&state.owners) == 0:
-        close(state.done_fd)
+        event_close(&state.done)
         free(state)
 
 
 cdef void *look_up_run(void *given) noexcept nogil:
     # The thread: it has no Python object and no lock of ours.
     cdef LookUpState *state = <LookUpState *>given
-    cdef uint64_t one = 1
     cdef addrinfo hints
     cdef addrinfo *found = NULL
     cdef addrinfo *each
@@ -95,7 +94,7 @@ cdef void *look_up_run(void *given) noexcept nogil:
         freeaddrinfo(found)
     state.done_ns = clock_ns()
     atomic_give(&state.is_done)
-    write(state.done_fd, &one, sizeof(one))
+    event_set(&state.done)
     look_up_disown(state)
     return NULL
 
@@ -129,9 +128,8 @@ cdef LookUp look_up_begin(tuple name):
     self.state.owners = 1
     memcpy(self.state.host, <const char *>host, len(host))
     memcpy(self.state.port, <const char *>port, len(port))
-    self.state.done_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)
-    if self.state.done_fd < 0:
-        raise OSError(errno, "eventfd")
+    if event_open(&self.state.done) != 0:
+        raise OSError(errno, "event_open")
     self.state.owners = 2
     error = look_up_spawn(self.state)
     if error != 0:
@@ -176,5 +174,5 @@ cdef int look_up_forget(LookUp self) except -1:
 cdef int look_up_watch(LookUp self) noexcept:
     # Returns a descriptor of the caller's own that is readable when it is done, or
     # -errno.
-    cdef int fd = fcntl(self.state.done_fd, F_DUPFD_CLOEXEC, 0)
+    cdef int fd = fcntl(self.state.done.fd, F_DUPFD_CLOEXEC, 0)
     return fd if fd >= 0 else -errno

@@ -14,7 +14,6 @@
 
 cimport cython
 from libc.stdint cimport int64_t, uint32_t, uint64_t
-from libc.stdlib cimport free
 
 cdef enum:
     SAMPLES = 64                       # round trips remembered, a power of two
@@ -116,8 +115,7 @@ cdef class Master:
         self.reason = "not connected yet"
 
     def __dealloc__(self):
-        link_close(&self.link)
-        free(self.link.incoming)
+        link_free(&self.link)
 
 
 cdef tuple master_state_and_reason(Master self):

@@ -22,7 +22,7 @@ from tests.support.calls import connected, granted
 from tests.support.fixtures import MakeLocks
 from tests.support.keys import KEY, NOBODY, settled_values
 from tests.support.masters import stop
-from tests.support.processes import open_files
+from tests.support.processes import beside_connections, open_files
 from tests.support.waiting import settled, stopwatch
 
 
@@ -102,11 +102,11 @@ def test_closed_when_used_then_says_that_it_is_closed(
 
 
 def test_close_when_done_then_leaves_no_connection_and_no_descriptor(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis], driver: str
 ) -> None:
     files, before = open_files(), [connections(server) for server in servers]
     locks = connected(make_locks(urls))
-    assert open_files() == files + 5 + 1  # and the descriptor that wakes threads
+    assert open_files() == files + 5 + beside_connections(driver)
     locks.close()
     locks.close()
     assert open_files() == files
@@ -159,7 +159,7 @@ def test_dropped_when_never_closed_then_its_descriptors_are_closed(
     files = open_files()
     locks = FastRedlock(urls)
     locks.connect()
-    assert open_files() == files + 5 + 1  # and the descriptor that wakes threads
+    assert open_files() == files + 5 + beside_connections("blocking")
     del locks
     assert open_files() == files
 

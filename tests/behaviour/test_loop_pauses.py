@@ -19,6 +19,7 @@ from fastredlock import FastRedlockError, QuorumUnreachableError, ReleaseStatus,
 from fastredlock.asyncio import FastRedlock
 from fastredlock.testing import LocalMasters
 from tests.support.awaited import LOOPS, run_on
+from tests.support.fixtures import linux_calls
 from tests.support.keys import KEY, set_all
 from tests.support.loop_calls import epolls, pair, taken
 from tests.support.processes import Fork, environment_of_children
@@ -166,6 +167,7 @@ def test_fork_when_the_loop_runs_then_the_child_leaves_the_parents_sockets_alone
     run_on(kind, main())
 
 
+@linux_calls
 def test_fork_when_the_child_only_exits_then_the_parent_reconnects_as_ever(
     kind: str, masters: LocalMasters
 ) -> None:

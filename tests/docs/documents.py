@@ -8,7 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 DOCUMENTS = [
-    *(README, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"),
+    *(README, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", ROOT / "SECURITY.md"),
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
 INSTRUMENTS = sorted([*ROOT.glob("bench/*.md"), *ROOT.glob("tests/*/*.md")])

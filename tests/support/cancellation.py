@@ -10,13 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, suppress
 from functools import wraps
 from typing import Any
 
-import pytest
 import redis
 
 from fastredlock import ReleaseStatus, Vote
@@ -33,8 +31,6 @@ Check = Callable[[Any], Awaitable[None]]  # looks at what a call has left
 Wait = Callable[[], Awaitable[None]]  # until it is time to cancel
 How = Callable[[Work, Wait], Coroutine[Any, Any, Any]]
 Test = Callable[..., Coroutine[Any, Any, None]]
-
-since_3_11 = pytest.mark.skipif(sys.version_info < (3, 11), reason="is of Python 3.11")
 
 
 # --- ways to be cancelled; each returns CUT or the call's outcome ---------------------
@@ -77,7 +73,7 @@ async def by_timeout(work: Work, wait: Wait) -> Any:
     opened: asyncio.Future[Any] = loop.create_future()
 
     async def limited() -> Any:
-        async with asyncio.timeout(None) as scope:  # type: ignore[attr-defined]
+        async with asyncio.timeout(None) as scope:
             opened.set_result(scope)
             return await work()
 
@@ -101,8 +97,8 @@ async def by_task_group(work: Work, wait: Wait) -> Any:
         await wait()
         raise SiblingError
 
-    with suppress(BaseException):  # an ExceptionGroup, which Python 3.10 has not
-        async with asyncio.TaskGroup() as group:  # type: ignore[attr-defined]
+    with suppress(BaseExceptionGroup):
+        async with asyncio.TaskGroup() as group:
             task = group.create_task(work())
             group.create_task(fail())
     assert task is not None
@@ -114,8 +110,8 @@ WAYS = [
     by_cancel,
     by_two_cancels,
     by_wait_for,
-    pytest.param(by_timeout, marks=since_3_11),
-    pytest.param(by_task_group, marks=since_3_11),
+    by_timeout,
+    by_task_group,
 ]
 
 

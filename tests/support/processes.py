@@ -14,6 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from fastredlock._core import is_portable
 from tests.support.waiting import PATIENCE
 
 
@@ -38,6 +39,17 @@ def run_to_its_end(
 def open_files() -> int:
     """Count the descriptors of this process."""
     return len(os.listdir("/proc/self/fd"))
+
+
+def beside_connections(driver: str) -> int:
+    """Say how many descriptors an engine has open beside its connections.
+
+    One that wakes its leader, or one that a loop watches. Without the calls of Linux a
+    pipe wakes it, and a loop watches the connections themselves.
+    """
+    if not is_portable():
+        return 1
+    return 2 if driver == "blocking" else 0
 
 
 class Fork:

@@ -14,6 +14,7 @@ import pytest
 from fastredlock import FastRedlock
 from fastredlock.testing import LocalMasters
 from tests.support.calls import connected, granted
+from tests.support.fixtures import linux_calls
 from tests.support.waiters import gate_of
 from tests.support.waiting import wait_until
 
@@ -58,6 +59,7 @@ def do_rounds(locks: FastRedlock, rounds: int, gate: int) -> None:
             pass
 
 
+@linux_calls
 @pytest.mark.skipif(len(CORES) < 2, reason="a single core has no others")
 @pytest.mark.skipif(not are_cores_told(), reason="this kernel does not tell cores")
 def test_turns_when_servers_are_on_the_core_of_the_client_then_they_come_last(

@@ -159,7 +159,7 @@ class Lock:
         for _ in tries():
             try:
                 lease = take(self._locks, self._key, self._token, self._ttl)
-            except RedisError as error:  # noqa: PERF203 - the loop is for it
+            except RedisError as error:
                 if not isinstance(error.__cause__, QuorumUnreachableError):
                     raise
                 failure = error

@@ -1,0 +1,32 @@
+"""A warning, once per process, where a call that blocks waits inside an event loop.
+
+The loop stands still meanwhile; where the holder is a task of that loop, it never
+releases. Looked for where a call begins to wait: one whose first try wins pays nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from .._reports.log import warn
+
+TYPE_CHECKING = False  # typing's: its import would take a third of ours
+if TYPE_CHECKING:
+    from .._core import Engine
+
+TEXT = (
+    "a FastRedlock that blocks waits for a lock inside a running event loop, which "
+    "stands still meanwhile: await fastredlock.asyncio.FastRedlock, or call it by "
+    "asyncio.to_thread()"
+)
+told: list[str] = []  # in this process
+
+
+def before_wait(engine: Engine) -> None:
+    """Warn where no event loop drives the engine, but one runs in this thread."""
+    asyncio = sys.modules.get("asyncio")
+    if told or asyncio is None or engine.is_awaited:
+        return
+    if asyncio._get_running_loop() is not None:
+        told.append(TEXT)  # before it is logged: a handler may wait for a lock, too
+        warn("%s", TEXT)

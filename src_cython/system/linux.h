@@ -1,0 +1,65 @@
+/* The names of system.pxd on Linux: each one is its system call, no more. */
+#include <sched.h>
+#include <stdint.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+
+#ifndef TCP_USER_TIMEOUT /* not in every C library's <netinet/tcp.h> */
+#define TCP_USER_TIMEOUT 18
+#endif
+
+#define IS_PORTABLE 0
+
+/* Goes on during suspend, as the servers' ttl does (clock_gettime(2)). */
+#define SYSTEM_CLOCK CLOCK_BOOTTIME
+
+#define poll_for(fds, count, timeout) ppoll(fds, count, timeout, NULL)
+#define random_draw(data, size) getrandom(data, size, 0)
+#define core_of_caller() sched_getcpu()
+
+typedef struct {
+    int fd;
+} Event;
+
+static inline int event_open(Event *event)
+{
+    event->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    return event->fd < 0 ? -1 : 0;
+}
+
+static inline void event_close(Event *event)
+{
+    if (event->fd >= 0)
+        close(event->fd);
+    event->fd = -1;
+}
+
+static inline void event_set(Event *event)
+{
+    uint64_t one = 1;
+    if (write(event->fd, &one, sizeof(one)) < 0)
+        return; /* EAGAIN: it is set, 2^64 - 1 times */
+}
+
+static inline int event_clear(Event *event)
+{
+    uint64_t count;
+    return read(event->fd, &count, sizeof(count)) > 0;
+}
+
+static inline int socket_open(int family)
+{
+    return socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+}
+
+static inline int socket_core(int fd, int *core)
+{
+    socklen_t size = sizeof(*core);
+    return getsockopt(fd, SOL_SOCKET, SO_INCOMING_CPU, core, &size);
+}
+
+static inline void socket_drop_after(int fd, int ms)
+{
+    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof(ms));
+}
