@@ -115,12 +115,11 @@ class Lease(BaseLease):
     def _watch_body(self, kept: Kept) -> None:
         entered_by = self._round.entered_by
         task = None if entered_by is None else entered_by()
-        watch = kept.watched()
-        if task is None or watch.body is not None:
+        if task is None or kept.watched().body is not None:
             return
         from .loop_lost import Body
 
-        watch.body = body = Body(task)
+        kept.watched().body = body = Body(task)
         if kept.is_lost:
             body.cancel()
 
