@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from bench.contestants import (
     aioredlock,
     fastredlock,
+    node_redlock,
     pottery,
     python_redis_lock,
     redis_py,
@@ -22,6 +23,7 @@ from bench.harness.drivers import Driver
 from bench.harness.servers import has_command
 
 FLOOR = "floor"
+NODE = "node-redlock"
 NATIVE_FLOOR = "floor-native"  # on servers that compare and delete in one command
 OURS = "fastredlock"
 
@@ -33,6 +35,7 @@ ONE_CALLER: dict[str, Contestant] = {
     "redis-py": redis_py.ONE_CALLER,
     "redlock-py": redlock_py.MANY_THREADS,
     "pottery": pottery.MANY_THREADS,
+    NODE: node_redlock.ONE_CALLER,
 }
 MANY_CALLERS: dict[str, Contestant] = {
     FLOOR: Contestant(
@@ -50,6 +53,7 @@ MANY_CALLERS: dict[str, Contestant] = {
     "pottery": pottery.MANY_TASKS,
     "redlock-py-threads": redlock_py.MANY_THREADS,
     "pottery-threads": pottery.MANY_THREADS,
+    NODE: node_redlock.MANY_CALLERS,
 }
 REPLACEMENTS: dict[str, Replacement] = (
     redlock_py.REPLACEMENTS

@@ -24,7 +24,7 @@ def floor_program(name: str = "floor") -> Path:
     compiler = _compiler()
     source = _HERE / f"{name}.c"
     recipe = source.read_bytes() + " ".join((compiler, *FLAGS)).encode()
-    folder = _cache_folder()
+    folder = cache_folder()
     program = folder / f"{name}-{hashlib.sha256(recipe).hexdigest()[:16]}"
     if not program.exists():
         folder.mkdir(parents=True, exist_ok=True)
@@ -53,6 +53,7 @@ def _compiler() -> str:
     )
 
 
-def _cache_folder() -> Path:
+def cache_folder() -> Path:
+    """Return where programs of the bench are kept, outside the source tree."""
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(cache, "fastredlock-bench")

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.contestants.tables import FLOOR, NATIVE_FLOOR
+from bench.contestants.node_redlock import node_command
+from bench.contestants.tables import FLOOR, NATIVE_FLOOR, NODE
 from bench.floor.build import floor_program
 from bench.harness.servers import port_of
 
@@ -131,4 +132,6 @@ def _command(entry: str, urls: Sequence[str]) -> list[str]:
         return [
             str(floor_program("pipeline_floor")), *native, key, size, size, *ports,
         ]  # fmt: skip
+    if name == NODE:
+        return [*node_command(int(size or 1)), key, *urls]
     return [sys.executable, "-m", "bench.harness.worker", entry, key, *urls]
