@@ -30,7 +30,10 @@ class Interpreter:
 
 def this_one() -> Interpreter:
     """Return the interpreter that runs this, with the source as it stands."""
-    return Interpreter("here", f"CPython {asked(sys.executable)}", sys.executable, ROOT)
+    from fastredlock._core import is_portable  # the others may have none yet
+
+    name = f"CPython {asked(sys.executable)}{', portable' if is_portable() else ''}"
+    return Interpreter("here", name, sys.executable, ROOT)
 
 
 def found_interpreters(words: list[str]) -> list[Interpreter]:

@@ -32,8 +32,7 @@ POSIX_ALONE = re.compile(r"^#define _(?:POSIX_C|XOPEN)_SOURCE.*$", re.MULTILINE)
 def main() -> int:
     with TemporaryDirectory(prefix="macos-") as name:
         folder = Path(name)
-        source = folder / "_core.c"
-        translate(source)
+        source = translated()
         headers = python_headers(folder / "python")
         for machine in sys.argv[1:] or ["aarch64", "x86_64"]:
             built = folder / f"_core-{machine}.so"
@@ -42,13 +41,11 @@ def main() -> int:
     return 0
 
 
-def translate(target: Path) -> None:
-    """Write the C file of the extension, as setup.py would."""
-    argv = [sys.executable, "-m", "cython", "-3", "-I", "src_cython"]
-    argv += ["-X", "freethreading_compatible=True", "-X", "auto_pickle=False"]
-    subprocess.run(
-        [*argv, "src_cython/_core.pyx", "-o", str(target)], cwd=ROOT, check=True
-    )
+def translated() -> Path:
+    """Return the C file of the extension; setup.py brings it up to date."""
+    argv = [sys.executable, "setup.py", "-q", "--name"]
+    subprocess.run(argv, cwd=ROOT, stdout=subprocess.DEVNULL, check=True)
+    return ROOT / "build" / "cython" / "src_cython" / "_core.c"
 
 
 def python_headers(folder: Path) -> Path:
