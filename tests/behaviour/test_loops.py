@@ -19,6 +19,7 @@ from tests.support.awaited import LOOPS, run_on
 from tests.support.keys import KEY, NOBODY, set_all, settled_values
 from tests.support.loop_calls import pair, taken
 from tests.support.masters import pause, resume
+from tests.support.proxy import Proxy
 
 
 def in_thread(kind: str, work: Coroutine[Any, Any, object]) -> None:
@@ -202,3 +203,24 @@ def test_loop_when_closed_before_a_winner_was_told_then_leaves_no_key(
 
     run_on(kind, go_on())
     assert settled_values(servers, NOBODY) == NOBODY
+
+
+def test_close_when_a_connection_is_on_its_way_then_its_release_arrives(
+    kind: str, urls: list[str], servers: list[redis.Redis]
+) -> None:
+    with Proxy(urls[4]) as proxy:
+        locks = FastRedlock([*urls[:4], proxy.url])
+
+        async def take() -> Lease:
+            await locks.connect()
+            return await taken(locks)
+
+        async def give_back() -> None:  # over new connections, of which one is slow
+            await pair(locks, "other")
+            assert await lease.release() is ReleaseStatus.RELEASED
+            await locks.close()
+
+        lease = run_on(kind, take())
+        proxy.set(delay=0.02)
+        run_on(kind, give_back())
+        assert settled_values(servers, NOBODY) == NOBODY
