@@ -55,6 +55,13 @@ def urls(shared_masters: LocalMasters, servers: list[redis.Redis]) -> list[str]:
     return shared_masters.urls
 
 
+@pytest.fixture(scope="session")
+def scripts_release(shared_servers: list[redis.Redis]) -> None:
+    """Skip where the servers release by a command of their own: see `by_script`."""
+    if any(shared_servers[0].execute_command("COMMAND INFO", "DELIFEQ", "DELEX")):
+        pytest.skip("these servers release by a command, not by a script")
+
+
 @pytest.fixture
 def masters() -> Iterator[LocalMasters]:
     """Start five masters for one test, which may stop, start and pause them."""

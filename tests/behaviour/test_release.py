@@ -8,7 +8,7 @@ import redis
 from fastredlock import FastRedlock, Lease, ReleaseStatus
 from fastredlock.testing import LocalMasters
 from tests.support.calls import connected, granted
-from tests.support.fixtures import MakeLocks, Raw
+from tests.support.fixtures import MakeLocks, Raw, by_script
 from tests.support.keys import KEY, NOBODY, set_all, settled_values, values
 from tests.support.masters import pause, resume, stop
 from tests.support.proxy import Proxy
@@ -103,6 +103,7 @@ def test_release_when_a_list_stands_at_the_resource_then_does_not_touch_it(
     assert [server.lrange(KEY, 0, -1) for server in servers] == [[b"work"]] * 5
 
 
+@by_script
 def test_release_when_scripts_were_flushed_everywhere_then_works_in_one_call(
     locks: FastRedlock, lease: Lease, servers: list[redis.Redis]
 ) -> None:
@@ -114,6 +115,7 @@ def test_release_when_scripts_were_flushed_everywhere_then_works_in_one_call(
     assert locks.stats().repeated_scripts == 5
 
 
+@by_script
 @pytest.mark.parametrize(
     ("kept", "status"), [(5, ReleaseStatus.RELEASED), (2, ReleaseStatus.GONE)]
 )
@@ -136,6 +138,7 @@ def test_release_when_scripts_were_flushed_then_the_slowest_master_is_asked_agai
         assert values(servers) == NOBODY
 
 
+@by_script
 def test_release_when_scripts_were_flushed_and_one_is_silent_then_ends_in_its_time(
     masters: LocalMasters, make_locks: MakeLocks, raw: Raw
 ) -> None:

@@ -22,5 +22,8 @@ portable_calls = pytest.mark.skipif(
     not is_portable(), reason="the core is built with the calls of Linux"
 )
 
+# A mark for tests of releases and extensions by script: see fixture scripts_release.
+by_script = pytest.mark.usefixtures("scripts_release")
+
 # A mark for tests of what only the blocking driver does.
 blocking = pytest.mark.parametrize("driver", ["blocking"], indirect=True)
