@@ -14,7 +14,8 @@ WORK = ROOT / "build" / "matrix"
 KEYS = ("3.11", "3.12", "3.13", "3.14", "3.14t", "3.15", "3.15t")
 ASKED = "import sys; print(sys.version.split()[0] + sys.abiflags)"
 LEFT_OUT = shutil.ignore_patterns(
-    "__pycache__", "build", "dist", ".*", "*.so", "*.egg-info"
+    *("__pycache__", "build", "dist", "*.so", "*.egg-info"),
+    *(".git", ".*_cache", ".hypothesis", ".benchmarks"),
 )
 
 

@@ -30,10 +30,11 @@ QUICK = (
     *("tests/behaviour/test_release.py", "tests/behaviour/test_scripts_of_all.py"),
     *("tests/behaviour/test_loop_readers.py", "tests/behaviour/test_loop_resources.py"),
     *("tests/setups/test_health.py", "tests/setups/test_rights.py"),
+    "tests/setups/test_native.py",
 )
 FULL = (
     *("tests/unit", "tests/docs", "tests/sim", "tests/fuzz", "tests/behaviour"),
-    *("tests/faults", "tests/setups", "tests/compat"),
+    *("tests/faults", "tests/setups", "tests/compat", "tests/recipes"),
 )
 COUNTS = re.compile(r"^(?:=+ )?((?:\d+ \w+, )*\d+ \w+) in ", re.MULTILINE)
 

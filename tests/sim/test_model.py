@@ -93,7 +93,12 @@ def test_model_server_when_asked_what_we_ask_then_answers_as_a_real_one(
             said = real.recv(65536)
             if words[1:2] == (scripts.MARKER,):  # the real server's time goes on
                 said = re.sub(rb"^(\*2\r\n:)(\d+)", rounded_up, said)
-            assert model.execute(list(words)) == said, words
+            assert comparable(model.execute(list(words))) == comparable(said), words
+
+
+def comparable(reply: bytes) -> bytes:
+    """Keep of an error its code: Redis and Valkey word the rest differently."""
+    return reply.split()[0] if reply.startswith(b"-") else reply
 
 
 def test_server_when_it_comes_back_then_gets_nothing_of_an_old_connection() -> None:

@@ -13,6 +13,7 @@ import signal
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -271,7 +272,9 @@ def look_up_in_a_child(*urls: str) -> None:
     calls.delay_look_ups(1000)
     locks = FastRedlock(slow_masters(urls), connect_timeout=0.1)
     assert not is_locked(locks, 0.1)
-    child = os.fork()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # there are threads
+        child = os.fork()
     if child == 0:
         calls.delay_look_ups(0)
         os._exit(not is_locked(locks, 0.8))
