@@ -12,7 +12,7 @@ cdef enum:
     TURN_NS = 52_000_000                    # the one that was told has 50 ms
     NOBODY_TOLD_NS = 10_000_000
     PLACES_MOST = 100
-    TRY_BEHIND_NS = 1_000_000_000           # times one's place
+    TRY_BEHIND_NS = 400_000_000             # times one's place
     AFTER_EXPIRY_NS = 1_500_000             # a server expires keys by whole ms
     POLLED_NS = 10_000_000_000
     CONTENDED_NS = 1_000_000_000

@@ -153,6 +153,7 @@ cdef int engine_on_queue_due(Engine self, WaitQueue queue, int64_t now_ns) excep
     # the gate alone (a releaser that died half-way), or has expired just now. So does
     # the first in here where the gate is silent: it may be long until that counts as
     # lost, and a quorum does without it. Those behind do so the less often, the further
-    # behind they are: before them stands perhaps one that is frozen.
+    # behind they are: before them stands perhaps one that is frozen, or one whose entry
+    # was left at its gate and which reads that with its next call.
     (<Turn>queue.noted.turn).is_probe = True
     return engine_open_waiting(self, queue, queue.noted, now_ns)
