@@ -168,6 +168,9 @@ cdef int master_on_handshake_reply(Master self, object reply, int64_t now_ns) ex
     master_write(self, answer, now_ns)
     if self.state_code != MASTER_HANDSHAKE:      # TLS refused to take it
         return 0
+    # Anew for each answer: a client that blocks reads them in its calls alone, and each
+    # may take one more call. (Who waits for connections has a limit of its own.)
+    self.give_up_at_ns = now_ns + self.connect_timeout_ns
     if self.handshake.is_done:
         with cython.critical_section(self):
             self.server_info = self.handshake.server_info

@@ -303,3 +303,19 @@ def test_release_when_no_quorum_answered_then_can_be_tried_again() -> None:
         again = lease._begin_release()
         assert again is not None
         assert again.token == taken.token
+
+
+def test_handshake_is_given_time_for_each_answer_and_given_up_without_one() -> None:
+    """A client that blocks reads one more of them in each of its calls."""
+    engine = new_engine()
+    now_ns = START_NS
+    by_hand_open_due(engine, True, now_ns)
+    by_hand_connected(engine, 0, now_ns)
+    begin(engine, now_ns)
+    for answer in (HELLO, b"+OK\r\n", info(run_id="a", uptime_in_seconds=9)):
+        now_ns += S - MS
+        by_hand_receive(engine, 0, answer, now_ns)
+        by_hand_pass_time(engine, now_ns)
+        assert engine.states[0][0] is MasterState.HANDSHAKE
+    by_hand_pass_time(engine, now_ns + S + MS)
+    assert engine.states[0][0] is MasterState.BACKOFF
