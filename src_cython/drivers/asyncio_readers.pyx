@@ -12,7 +12,7 @@ from libc.stdint cimport uint32_t
 from posix.time cimport timespec
 
 cdef enum:
-    WATCH_UNSURE = 1 << 31      # the loop was being told: anything is possible
+    WATCH_UNSURE = 1 << 30      # the loop was being told: anything is possible
 
 
 cdef int asyncio_watch_link(AsyncioDriver self, Link *link) except -1:

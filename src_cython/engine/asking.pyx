@@ -14,8 +14,9 @@ cdef enum:
     PLACES_MOST = 100
     TRY_BEHIND_NS = 400_000_000             # times one's place
     AFTER_EXPIRY_NS = 1_500_000             # a server expires keys by whole ms
-    POLLED_NS = 10_000_000_000
     CONTENDED_NS = 1_000_000_000
+
+cdef int64_t POLLED_NS = 10_000_000_000
 
 cdef enum:                   # a turn, in the reply of ask_turn
     WHOSE_OURS = 1

@@ -109,7 +109,7 @@ cdef int engine_queue_on(
                 master_send(master, round, &forms[form], entry, now_ns)
             if (
                 master.state_code == MASTER_READY
-                and now_ns - master.clock.asked_at_ns > <int64_t>CLOCK_EVERY_NS
+                and now_ns - master.clock.asked_at_ns > CLOCK_EVERY_NS
             ):
                 master_ask_time(master, now_ns)
             continue

@@ -78,9 +78,10 @@ cdef str server_info_warning(ServerInfo server_info):
 
 
 cdef enum:
-    CLOCK_EVERY_NS = 5_000_000_000
     CLOCK_NEAR_NS = 100_000_000        # a reply read later is too inexact
-    LATEST_S = 9_000_000_000           # of 64 bits of ns; the year 2255
+
+cdef int64_t CLOCK_EVERY_NS = 5_000_000_000
+cdef int64_t LATEST_S = 9_000_000_000  # of 64 bits of ns; the year 2255
 
 
 @cython.final
@@ -109,7 +110,7 @@ cdef class ServerClock:
             now_s, now_us = int(reply[0]), int(reply[1])
         except (TypeError, ValueError, OverflowError):
             return False
-        if not 0 <= now_s <= <int64_t>LATEST_S or not 0 <= now_us < 1_000_000:
+        if not 0 <= now_s <= LATEST_S or not 0 <= now_us < 1_000_000:
             return False
         offset_ns = now_s * NS_PER_S + now_us * 1000 - (sent_ns + now_ns) // 2
         step_ns = offset_ns - self.offset_ns
