@@ -126,12 +126,20 @@ class Report:
         return [*lines, *self.notes]
 
 
-def fill(path: Path, report: Report, picture: Path | None = None) -> None:
+def fill(
+    path: Path,
+    report: Report,
+    picture: Path | None = None,
+    section: str | None = None,
+) -> None:
     """Write a report, and its picture if there is one, between the marks of its name.
+
+    `section`: another name of marks, where one document has several runs of a bench.
 
     Raises RuntimeError where the document has no such place; it is unchanged then.
     """
-    begin, end = f"<!-- {report.name}: begin -->", f"<!-- {report.name}: end -->"
+    name = section or report.name
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
     before, found, rest = path.read_text().partition(begin)
     _, closed, after = rest.partition(end)
     if not found or not closed:

@@ -10,10 +10,12 @@ import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from statistics import median
 
 from bench.contestants.tables import FLOOR, size_of
 from bench.harness.process import Block, Process
+from bench.harness.servers import cpu_used
 
 CONTROL = "control"  # a second floor: how far it is from the first is the run's noise
 _CONTROLLED = (FLOOR, f"{FLOOR}:100")  # it is one of these
@@ -57,7 +59,10 @@ class Alternation:
             time.sleep(_REST)
             try:
                 process.run(max(1, pairs // _SETTLE))
-                blocks[name] = process.run(pairs)
+                used_s = cpu_used(self._urls)
+                block = process.run(pairs)
+                used_us = (cpu_used(self._urls) - used_s) * 1e6
+                blocks[name] = replace(block, servers_cpu_us=used_us / block.pairs)
             except (RuntimeError, OSError) as error:
                 self._note(f"{name} is left out: {error}.")
                 del self._processes[name]

@@ -81,6 +81,8 @@ def report_with(
     add("--load", type=Path, metavar="FILE", help="measure nothing, show a saved run")
     text = "write them between the marks of a Markdown file"
     add("--into", type=Path, metavar="FILE", help=text)
+    text = "the marks' name there, as pair-valkey; None: the bench's"
+    add("--section", metavar="NAME", help=text)
     if has_plot:
         add("--plot", type=Path, metavar="FILE", help="draw them, .svg or .png")
     options = parser.parse_args()
@@ -94,7 +96,7 @@ def report_with(
 
         plot(report, picture)
     if options.into:
-        fill(options.into, report, picture)
+        fill(options.into, report, picture, options.section)
     return 0
 
 

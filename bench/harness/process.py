@@ -33,6 +33,7 @@ class Block:
     cpu_us: float  # per pair
     failures: int
     own_syscalls: int | None  # of the whole block, as the floor counts them itself
+    servers_cpu_us: float = math.nan  # per pair, of all masters; who runs it counts
 
 
 class Process:

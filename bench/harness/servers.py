@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from urllib.parse import urlsplit
 
@@ -55,6 +55,14 @@ def commands_done(url: str) -> int:
         int(fields[name].partition("calls=")[2].partition(",")[0])
         for name in ("cmdstat_set", "cmdstat_evalsha", "cmdstat_eval")
         if name in fields
+    )
+
+
+def cpu_used(urls: Sequence[str]) -> float:
+    """Return the CPU time of all these masters so far (s)."""
+    fields = [_info(url, "cpu") for url in urls]
+    return sum(
+        float(each["used_cpu_user"]) + float(each["used_cpu_sys"]) for each in fields
     )
 
 
