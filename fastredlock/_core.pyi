@@ -17,8 +17,9 @@ class Operation(IntEnum):
     EXTEND = 1
     RELEASE = 2
     INSPECT = 3
-    ASK_TURN = 4
-    LEAVE_QUEUE = 5
+    PING = 4
+    ASK_TURN = 5
+    LEAVE_QUEUE = 6
 
 class Vote(IntEnum):
     PENDING = 0
@@ -389,7 +390,7 @@ class Engine:
     def health(
         self,
     ) -> tuple[
-        tuple[str, MasterState, str, ServerInfo, ServerClock, list[int]],
+        tuple[str, MasterState, str, ServerInfo, ServerClock, list[int], bool, int],
         ...,
     ]: ...
     @property
@@ -412,6 +413,7 @@ class Engine:
     @property
     def next_ns(self) -> int: ...
     def new_connecting(self) -> Round: ...
+    def new_ping(self, key: bytes, terms: Terms, left_ns: int) -> Round: ...
     def new_extension(self, lease: Round, terms: Terms) -> Round: ...
     def new_release(self, lease: Round, terms: Terms) -> Round: ...
     def new_adopted(

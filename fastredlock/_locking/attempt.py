@@ -40,7 +40,7 @@ def attempts(
 
     The last round yielded is the outcome: won, or taken at the end of the timeout.
     Raises QuorumUnreachableError after `retry.unreachable_tries` unreachable rounds in
-    a row or when the timeout ends in that state, ValidityExhaustedError at once, and
+    a row (None: never) or when the timeout ends so, ValidityExhaustedError at once, and
     TokenReusedError where nothing was sent because a given token's use is not settled.
     """
     tries = unreachable_tries = lost_turns = 0
@@ -88,7 +88,8 @@ def attempts(
             continue
         else:
             unreachable_tries += 1
-            if left_ns == 0 or unreachable_tries >= retry.unreachable_tries:
+            most = retry.unreachable_tries
+            if left_ns == 0 or (most is not None and unreachable_tries >= most):
                 raise unreachable(engine, resource, round, tries, began_ns)
         delay = delay_after(engine, round, retry)
         if left_ns is not None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .endpoint import Endpoint
 
 LONGEST_TTL = 1_000_000_000  # s, 31 years: nanoseconds stay far inside int64
+LONG_TTL = 3600  # s; from here on it may be meant in milliseconds
 NS_PER_MS = 1_000_000
 FIXED_DRIFT_NS = 2_000_000  # a server expires keys at whole milliseconds (Redlock page)
 ROUND_SHARE = 20  # a round may take 1/20 of the ttl (Redlock page: 5-50 ms of 10 s)
@@ -38,6 +39,7 @@ class Settings:
     """Hold the checked options and turn each call's arguments into integers."""
 
     __slots__ = (
+        "_has_warned_long",
         "_last_terms",
         "connect_timeout_ns",
         "default_terms",
@@ -83,6 +85,7 @@ class Settings:
         self.max_ttl = None if max_ttl is None else number_of(max_ttl)
         self.new_token = checked_new_token(new_token)
         self.release_script = checked_script(release_script)
+        self._has_warned_long = False
         self._last_terms: tuple[object, Terms | None] = (None, None)
         self.default_terms = self.terms(ttl)
         if len(self.endpoints) % 2 == 0:
@@ -113,6 +116,9 @@ class Settings:
                 f"ttl={ttl!r}: allowed is {shortest_ms / 1000} to {longest} s{by}; "
                 f"drift takes off {self.drift_factor:.2%} and 2 ms"
             )
+        if seconds > LONG_TTL and not self._has_warned_long:
+            self._has_warned_long = True
+            warn_long(ttl)
         return Terms(ttl_ms, drift_ns, self._timeout_ns(ttl_ms))
 
     def _terms_without_expiry(self) -> Terms:
@@ -204,6 +210,16 @@ def timeout_to_ns(timeout: float | None) -> int | None:
             f"timeout={timeout!r}: allowed is None (no limit) or 0 s (one try) and more"
         )
     return None if seconds > LONGEST_TTL else int(seconds * 1_000_000_000)
+
+
+def warn_long(ttl: float) -> None:
+    """Log that a ttl is so long that its unit may be mistaken."""
+    warn(
+        "ttl=%r: %.1f hours, for which a crashed holder blocks all others; it is in "
+        "seconds, not in milliseconds",
+        ttl,
+        number_of(ttl) / 3600,
+    )
 
 
 def warn_even(count: int) -> None:

@@ -36,6 +36,17 @@ cdef int engine_open_due(Engine self, bint is_urgent, int64_t now_ns) except -1:
     return 0
 
 
+cdef int engine_open_all(Engine self, int64_t now_ns) except -1:
+    # Whatever the back-off says: a caller wants to know how they stand now.
+    cdef Master master
+    for master in self.masters:
+        if not master.link.is_parsing and (
+            master.state_code == MASTER_BACKOFF or master.state_code == MASTER_CLOSED
+        ):
+            engine_open(self, master, now_ns)
+    return 0
+
+
 cdef int engine_open(Engine self, Master master, int64_t now_ns) except -1:
     if self.by_hand is not None:
         master_begin_connect(master, now_ns)

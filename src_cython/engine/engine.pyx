@@ -138,7 +138,8 @@ cdef class Engine:
 
     def health(self):
         """Per master: (name, MasterState, reason or last error, ServerInfo,
-        ServerClock, its last round trips in us, sorted)."""
+        ServerClock, its last round trips in us, sorted, whether it has been silent
+        since the last deadline, from when on it may vote)."""
         return tuple([master_health(master) for master in self.masters])
 
     def new_round(self, int operation, keys not None, bytes token not None,
@@ -165,6 +166,19 @@ cdef class Engine:
         )
         round.is_connecting = True
         round.left_ns = -1
+        return round
+
+    def new_ping(self, bytes key not None, Terms terms not None, int64_t left_ns):
+        """Make a round that asks each master whether it would vote now.
+
+        It connects to all that are not, also in back-off, and asks by a SET of the key
+        for terms.ttl_ms. It ends after left_ns at the latest; connections get what
+        terms.timeout_ns leaves of that.
+        """
+        cdef Round round = Round(OPERATION_INSPECT, key, b"-", terms, self.master_count)
+        round.operation_code = OPERATION_PING      # nobody else can make one
+        round.is_connecting = True
+        round.left_ns = left_ns
         return round
 
     def new_extension(self, Round lease not None, Terms terms not None):

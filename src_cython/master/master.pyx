@@ -71,6 +71,7 @@ cdef class Master:
     cdef list lost_ids              # of connections that ended with replies outstanding
     cdef str lost_run_id             # ...of the server with this run id
     cdef int64_t heard_ns            # when a reply was last taken
+    cdef int64_t silent_at_ns        # ...and when a deadline last passed without one
     cdef bint has_received           # this connection has received something
     cdef bint is_proven              # this connection has answered a round
     cdef int64_t ready_at_ns
@@ -130,7 +131,10 @@ cdef tuple master_health(Master self):
         server_info, clock = self.server_info, self.clock
         reason = self.reason or self.last_error
     samples = sorted([self.samples[i] for i in range(master_sample_count(self))])
-    return self.name, MasterState(self.state_code), reason, server_info, clock, samples
+    return (
+        self.name, MasterState(self.state_code), reason, server_info, clock, samples,
+        self.silent_at_ns > self.heard_ns, self.votes_from_ns,
+    )
 
 
 cdef int master_set_reason(Master self, str reason) except -1:

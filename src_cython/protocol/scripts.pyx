@@ -22,7 +22,7 @@ cdef enum:
     REPLY_OF_ASK_TURN = 5    # [1: our turn, 2: told another; ms, place, how many wait]
 
 cdef enum:
-    OPERATIONS = 6
+    OPERATIONS = 7
 
 
 @cython.final
@@ -47,6 +47,7 @@ cdef tuple ROWS = (
     (OPERATION_EXTEND, False, "extend", True, REPLY_OF_SCRIPT),
     (OPERATION_RELEASE, False, "release", False, REPLY_OF_SCRIPT),
     (OPERATION_INSPECT, False, "inspect", False, REPLY_OF_INSPECT),
+    (OPERATION_PING, False, None, True, REPLY_OF_SET),
     (OPERATION_ACQUIRE, True, "acquire_all", True, REPLY_OF_SCRIPT),
     (OPERATION_EXTEND, True, "extend_all", True, REPLY_OF_SCRIPT),
     (OPERATION_RELEASE, True, "release_all", False, REPLY_OF_SCRIPT),

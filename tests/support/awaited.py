@@ -231,6 +231,9 @@ class AwaitedLocks:
     def connect(self) -> None:
         self._thread.run(self._locks.connect())
 
+    def ping(self, *args: Any, **options: Any) -> Any:
+        return self._thread.run(self._locks.ping(*args, **options))
+
     def close(self) -> None:
         self._thread.run(self._locks.close())
 

@@ -26,7 +26,8 @@ ARROWS: dict[str, set[str]] = {
     "_reports.votes": {"_core"},  # its enums, and only inside a function
     "errors": {"_reports.votes"},
     "_reports.stats": set(),
-    "_reports.health": set(),
+    "_reports.named": set(),
+    "_reports.health": {"_core", "_reports.named", "_reports.votes"},
     "_reports.log": set(),
     "_options.scripts": set(),
     "_options.keys": BASE,
@@ -93,12 +94,12 @@ ARROWS: dict[str, set[str]] = {
     "client": {
         *("_core", "_locking.base", "_locking.batch", "_locking.blocking"),
         *("_locking.driver", "_locking.lease", "_options.keys", "_reports.votes"),
-        *("_locking.keep_alive", "_locking.kept_lock"),
+        *("_locking.keep_alive", "_locking.kept_lock", "_reports.health"),
     },
     "asyncio": {
         *("_core", "_locking.base", "_locking.batch", "_locking.awaitable"),
         *("_locking.loop_driver", "_locking.lease", "_options.keys", "_reports.votes"),
-        *("_locking.keep_alive", "_locking.loop_kept_lock"),
+        *("_locking.keep_alive", "_locking.loop_kept_lock", "_reports.health"),
     },
     "testing": set(),
 }
