@@ -339,6 +339,7 @@ class Master:
         connect_timeout_ns: int,
         max_ttl_ns: int,
         jitter_seed: int,
+        prepare: object = None,
     ) -> None: ...
     @property
     def name(self) -> str: ...
@@ -368,6 +369,7 @@ class Engine:
         jitter_seed: int = 0,
         tokens_are_given: bool = False,
         servers_may_be_same: bool = False,
+        preparers: tuple[Any, ...] = (),
     ) -> None: ...
     @property
     def counters(self) -> Counters: ...

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from .. import _core
     from .._core import Batch, Round
+    from .._options.credentials import Preparer
     from .._options.endpoint import Endpoint
     from .._options.settings import Settings
     from .kept import Kept
@@ -145,8 +146,22 @@ def new_engine(settings: Settings) -> Engine:
         settings.connect_timeout_ns,
         tls_contexts(settings.endpoints),
         settings.max_ttl_ns,
+        settings.client_name,
         tokens_are_given=settings.new_token is not draw_token,
         servers_may_be_same=settings.servers_may_be_same,
+        preparers=preparers_of(settings.endpoints),
+    )
+
+
+def preparers_of(endpoints: tuple[Endpoint, ...]) -> tuple[Preparer | None, ...]:
+    """Return what prepares each connection, or None, per endpoint; () where none."""
+    if not any(endpoint.needs_preparing for endpoint in endpoints):
+        return ()
+    from .._options.credentials import Preparer
+
+    return tuple(
+        Preparer(endpoint) if endpoint.needs_preparing else None
+        for endpoint in endpoints
     )
 
 

@@ -12,7 +12,10 @@ from .retry import Retry, number_of
 
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
+    from .credentials import Credentials
     from .endpoint import Endpoint
+else:
+    Credentials = object  # for typing.get_type_hints of a FastRedlock
 
 LONGEST_TTL = 1_000_000_000  # s, 31 years: nanoseconds stay far inside int64
 LONG_TTL = 3600  # s; from here on it may be meant in milliseconds
@@ -22,6 +25,7 @@ ROUND_SHARE = 20  # a round may take 1/20 of the ttl (Redlock page: 5-50 ms of 1
 SHORTEST_ROUND_TIMEOUT_NS = 5_000_000  # below that, a busy scheduler is a dead server
 LONGEST_ROUND_TIMEOUT_NS = 1_000_000_000  # of a caller that waits for a silent master
 DEFAULT_TTL_MS = 10_000
+LONGEST_CLIENT_NAME = 200  # bytes; it stands in each line of CLIENT LIST
 
 
 class NoExpiry(float):
@@ -41,6 +45,7 @@ class Settings:
     __slots__ = (
         "_has_warned_long",
         "_last_terms",
+        "client_name",
         "connect_timeout_ns",
         "default_terms",
         "drift_factor",
@@ -68,6 +73,8 @@ class Settings:
         max_ttl: float | None = None,  # s; None: without the restart guard
         new_token: Callable[[], bytes | str] | None = None,  # None: random bytes
         release_script: bytes | None = None,  # None: that of the Redlock page
+        credentials: Credentials | None = None,  # None: those of the masters
+        client_name: str = "fastredlock",
     ) -> None:
         from .url import (  # 4 ms of 25: when the first client is made
             SameServerAllowed,
@@ -75,6 +82,11 @@ class Settings:
         )
 
         self.endpoints: tuple[Endpoint, ...] = parse_masters(masters)
+        if credentials is not None:
+            from .credentials import with_credentials
+
+            self.endpoints = with_credentials(self.endpoints, credentials)
+        self.client_name = checked_client_name(client_name)
         self.servers_may_be_same = isinstance(masters, SameServerAllowed)
         self.resource = checked_resource(resource)
         self.retry = checked_retry(retry)
@@ -176,6 +188,17 @@ def checked_new_token(
         return encode_token(new_token())
 
     return new_checked_token
+
+
+def checked_client_name(name: str) -> bytes:
+    """Return the name of the connections; a server takes none with a space in it."""
+    is_text = isinstance(name, str) and 1 <= len(name) <= LONGEST_CLIENT_NAME
+    if not is_text or not all("!" <= char <= "~" for char in name):
+        raise ConfigurationError(
+            f"client_name={name!r}: allowed are 1 to {LONGEST_CLIENT_NAME} characters "
+            "of ASCII, without spaces"
+        )
+    return name.encode()
 
 
 def checked_script(script: bytes | None) -> bytes | None:

@@ -113,6 +113,7 @@ cdef int engine_forget_connections(Engine self, int64_t now_ns) except -1:
         link_close(&master.link)
         master.feed = master.gets = master.handshake = None
         master.addresses = master.tls = None
+        master.preparing = master.prepared = None
         master_set_state(master, MASTER_CLOSED)
         master_set_reason(master, "closed" if self.is_closed else "not connected yet")
         master.failures = 0

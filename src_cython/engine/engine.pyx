@@ -52,6 +52,7 @@ cdef class Engine:
         tuple tls_contexts=(), int64_t max_ttl_ns=0,
         bytes client_name=b"fastredlock", uint64_t jitter_seed=0,
         bint tokens_are_given=False, bint servers_may_be_same=False,
+        tuple preparers=(),
     ):
         cdef Master master
         if self.masters is not None:
@@ -72,6 +73,7 @@ cdef class Engine:
                 i, endpoint, tls_contexts[i] if tls_contexts else None, client_name,
                 scripts, self.counters, connect_timeout_ns, max_ttl_ns,
                 jitter_seed + <uint64_t>i * 0x9E3779B9,
+                preparers[i] if preparers else None,
             )
             for i, endpoint in enumerate(endpoints)
         ]

@@ -49,6 +49,9 @@ cdef class Master:
     cdef uint32_t sample_count
     cdef object settings             # an Endpoint
     cdef object tls_context          # an ssl.SSLContext, or None for plain text
+    cdef object prepare              # gives the login and the context anew, or None
+    cdef Preparing preparing         # its call for the next connection, or None...
+    cdef tuple prepared              # ...and what it gave; None: not yet
     cdef bytes client_name
     cdef Scripts scripts
     cdef Counters counters
@@ -92,11 +95,12 @@ cdef class Master:
     def __init__(
         self, int index, settings, tls_context, bytes client_name, Scripts scripts,
         Counters counters, int64_t connect_timeout_ns, int64_t max_ttl_ns,
-        uint64_t jitter_seed,
+        uint64_t jitter_seed, prepare=None,
     ):
         self.index = index
         self.settings = settings
         self.tls_context = tls_context
+        self.prepare = prepare
         self.name = settings.name
         self.client_name = client_name
         self.scripts = scripts

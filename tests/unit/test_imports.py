@@ -35,13 +35,17 @@ ARROWS: dict[str, set[str]] = {
     "_options.redis_py": {"errors"},
     "_options.endpoint": {"errors"},
     "_options.tls": {"_options.endpoint", "errors"},
+    "_options.credentials": {
+        *("_options.endpoint", "_options.keys", "_options.tls", "errors"),
+    },
     "_options.url": {"_options.endpoint", "_options.redis_py", "errors"},
     "_options.settings": {
         *("_core", "_options.keys", "_options.retry", "_options.url"),
-        *("_reports.log", "errors"),
+        *("_options.credentials", "_reports.log", "errors"),
     },
     "_locking.driver": {
         *("_core", "_options.scripts", "_options.tls", "_reports.log", "errors"),
+        "_options.credentials",
         *("_locking.keeper", "_locking.kept"),
     },
     "_locking.loop_driver": {
