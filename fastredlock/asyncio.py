@@ -274,15 +274,27 @@ class FastRedlock(BaseLocks):
         await driver.run(driver.here(), round)
         return ping_of(driver.engine, round)
 
-    async def close(self) -> None:
+    async def close(self, *, release: bool = False) -> None:
         """Close all connections; waits for releases not yet confirmed.
 
         For 0.25 s where a master is silent. Acquires of other tasks end unreachable,
-        and are rolled back. Leases are not released: release them first. A release that
-        comes later opens connections of its own; every other call raises
+        and are rolled back. Leases are not released: release them first, or give
+        `release=True`: then all that this FastRedlock took and that the program still
+        refers to are released, in one call, also those whose `with` block is running. A
+        release that comes later opens connections of its own; every other call raises
         FastRedlockError then.
         """
-        await self._driver.close()
+        driver = self._driver
+        if not release:
+            return await driver.close()
+        from ._locking.held import held_leases
+
+        try:
+            await self.release_each(held_leases(driver, Lease))
+        finally:
+            await driver.close()
+            if late := held_leases(driver, Lease):  # taken meanwhile by other tasks
+                await self.release_each(late)
 
     async def __aenter__(self) -> FastRedlock:
         return self

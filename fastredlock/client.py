@@ -278,15 +278,27 @@ class FastRedlock(BaseLocks):
         self._driver.run(round)
         return ping_of(self._driver.engine, round)
 
-    def close(self) -> None:
+    def close(self, *, release: bool = False) -> None:
         """Close all connections; blocks for releases not yet confirmed.
 
         For 0.25 s where a master is silent. Acquires of other threads end unreachable,
-        and are rolled back. Leases are not released: release them first. A release that
-        comes later opens connections of its own; every other call raises
+        and are rolled back. Leases are not released: release them first, or give
+        `release=True`: then all that this FastRedlock took and that the program still
+        refers to are released, in one call, also those whose `with` block is running. A
+        release that comes later opens connections of its own; every other call raises
         FastRedlockError then.
         """
-        self._driver.close()
+        driver = self._driver
+        if not release:
+            return driver.close()
+        from ._locking.held import held_leases
+
+        try:
+            self.release_each(held_leases(driver, Lease))
+        finally:
+            driver.close()
+            if late := held_leases(driver, Lease):  # taken meanwhile by other threads
+                self.release_each(late)
 
     def __enter__(self) -> FastRedlock:
         return self

@@ -71,6 +71,7 @@ ARROWS: dict[str, set[str]] = {
     "_locking.lease": {
         *("_core", "_locking.keep_alive", "_locking.lost", "_locking.validity", *BASE),
     },
+    "_locking.held": {"_locking.lease"},
     "_locking.batch": {
         *("_core", "_locking.attempt", "_locking.lease", "_locking.validity"),
         *("_options.keys", "errors"),
@@ -99,11 +100,13 @@ ARROWS: dict[str, set[str]] = {
         *("_core", "_locking.base", "_locking.batch", "_locking.blocking"),
         *("_locking.driver", "_locking.lease", "_options.keys", "_reports.votes"),
         *("_locking.keep_alive", "_locking.kept_lock", "_reports.health"),
+        "_locking.held",
     },
     "asyncio": {
         *("_core", "_locking.base", "_locking.batch", "_locking.awaitable"),
         *("_locking.loop_driver", "_locking.lease", "_options.keys", "_reports.votes"),
         *("_locking.keep_alive", "_locking.loop_kept_lock", "_reports.health"),
+        "_locking.held",
     },
     "testing": set(),
 }
