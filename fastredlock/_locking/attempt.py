@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from .._reports.votes import Resource
 
 ACQUIRE = int(Operation.ACQUIRE)
-INSPECT = int(Operation.INSPECT)
 LOST_TURNS = 2  # in a row, without a delay
 
 
@@ -121,7 +120,7 @@ def inspection(engine: Engine, withheld: Round) -> Round:
 
     So a release that is merely on its way is no reason to refuse its token.
     """
-    round = engine.new_round(INSPECT, withheld.resource, b"-", withheld.terms)
+    round = engine.new_inspection(withheld)
     round.left_ns = withheld.left_ns
     return round
 

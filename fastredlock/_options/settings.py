@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from .._core import Terms, draw_token
 from .._reports.log import warn
 from ..errors import ConfigurationError
-from .keys import encode_resource, encode_token
+from .keys import RESERVED, encode_resource, encode_token, utf8_or_bytes
 from .retry import Retry, number_of
 
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
@@ -25,6 +25,7 @@ ROUND_SHARE = 20  # a round may take 1/20 of the ttl (Redlock page: 5-50 ms of 1
 SHORTEST_ROUND_TIMEOUT_NS = 5_000_000  # below that, a busy scheduler is a dead server
 LONGEST_ROUND_TIMEOUT_NS = 1_000_000_000  # of a caller that waits for a silent master
 DEFAULT_TTL_MS = 10_000
+LONGEST_PREFIX = 1024  # bytes; beside the longest resource it is nothing
 LONGEST_CLIENT_NAME = 200  # bytes; it stands in each line of CLIENT LIST
 
 
@@ -50,6 +51,7 @@ class Settings:
         "default_terms",
         "drift_factor",
         "endpoints",
+        "key_prefix",
         "max_ttl",
         "max_ttl_ns",
         "new_token",
@@ -75,6 +77,7 @@ class Settings:
         release_script: bytes | None = None,  # None: that of the Redlock page
         credentials: Credentials | None = None,  # None: those of the masters
         client_name: str = "fastredlock",
+        key_prefix: str | bytes = "",  # keys are the resources, as other clients'
     ) -> None:
         from .url import (  # 4 ms of 25: when the first client is made
             SameServerAllowed,
@@ -86,6 +89,7 @@ class Settings:
             from .credentials import with_credentials
 
             self.endpoints = with_credentials(self.endpoints, credentials)
+        self.key_prefix = checked_key_prefix(key_prefix)
         self.client_name = checked_client_name(client_name)
         self.servers_may_be_same = isinstance(masters, SameServerAllowed)
         self.resource = checked_resource(resource)
@@ -188,6 +192,20 @@ def checked_new_token(
         return encode_token(new_token())
 
     return new_checked_token
+
+
+def checked_key_prefix(prefix: str | bytes) -> bytes:
+    """Return the bytes that stand before each resource."""
+    key = utf8_or_bytes(prefix)
+    if key is None or len(key) > LONGEST_PREFIX:
+        raise ConfigurationError(
+            f"key_prefix={prefix!r}: allowed is text or bytes, up to {LONGEST_PREFIX}"
+        )
+    if key and any(reserved.startswith(key) for reserved in RESERVED):
+        raise ConfigurationError(
+            f"key_prefix={prefix!r}: keys of fastredlock's own begin so"
+        )
+    return key
 
 
 def checked_client_name(name: str) -> bytes:
