@@ -375,6 +375,7 @@ class Engine:
         preparers: tuple[Any, ...] = (),
         key_prefix: bytes | None = None,
     ) -> None: ...
+    foreign: Any
     @property
     def counters(self) -> Counters: ...
     @property

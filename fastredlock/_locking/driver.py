@@ -67,6 +67,7 @@ class BaseDriver:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.engine = new_engine(settings)
+        self.engine.foreign = True  # keys that are no locks are looked for
         self.keeper = None
         self.warned = 0  # how many of the engine's warnings have been logged
 

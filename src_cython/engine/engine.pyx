@@ -40,6 +40,7 @@ cdef class Engine:
     cdef dict token_uses                   # (key, token): TokenUse; None: own tokens
     cdef Py_ssize_t sweep_at               # uses, from how many on they are looked at
     cdef object driver                     # of the event loop that drives it, or None
+    cdef public object foreign             # the shell's: what it knows of foreign keys
     cdef object __weakref__
 
     def __cinit__(self):

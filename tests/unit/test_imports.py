@@ -43,6 +43,7 @@ ARROWS: dict[str, set[str]] = {
         *("_core", "_options.keys", "_options.retry", "_options.url"),
         *("_options.credentials", "_reports.log", "errors"),
     },
+    "_locking.foreign": {"_core", "_reports.log", *BASE},
     "_locking.driver": {
         *("_core", "_options.scripts", "_options.tls", "_reports.log", "errors"),
         "_options.credentials",
@@ -61,7 +62,10 @@ ARROWS: dict[str, set[str]] = {
     "_locking.lost": {"_locking.kept", "errors"},
     "_locking.loop_lost": {"_locking.lost"},
     "_locking.keep_alive": {"_locking.kept", "_options.settings", "errors"},
-    "_locking.attempt": {"_core", "_locking.standing_loop", "_options.retry", *BASE},
+    "_locking.attempt": {
+        *("_core", "_locking.foreign", "_locking.standing_loop", "_options.retry"),
+        *BASE,
+    },
     "_locking.standing_loop": {"_core", "_reports.log"},
     "_locking.acquisition": {
         *("_core", "_locking.attempt", "_locking.driver", "_options.keys"),
