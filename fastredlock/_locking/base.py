@@ -14,7 +14,7 @@ from .driver import refuse_pickling
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any, Concatenate, ParamSpec
+    from typing import Any, Concatenate, NoReturn, ParamSpec
 
     from .driver import BaseDriver
 
@@ -73,7 +73,8 @@ class BaseLocks:
         """Return the counters since this FastRedlock was made; does not block."""
         return Stats.of(self._driver.engine)
 
-    __reduce__ = refuse_pickling
+    def __reduce__(self) -> NoReturn:
+        refuse_pickling(self)
 
     def __repr__(self) -> str:
         return f"<FastRedlock {', '.join(self._driver.engine.master_names)}>"

@@ -16,9 +16,9 @@ from .._core import (
     blocking_close,
     blocking_run,
     draw_token,
-    fork_generation,
-    now_ns,
 )
+from .._core import fork_generation as _fork_generation
+from .._core import now_ns as _now_ns
 from .._options import scripts
 from .._reports.log import warn
 from ..errors import FastRedlockError, InternalError
@@ -61,17 +61,23 @@ class BaseDriver:
     current: _core.AsyncioDriver | None = None  # see LoopDriver
 
     # A lease reads its clock and its process here: tests set them.
-    now_ns = staticmethod(now_ns)
-    fork_generation = staticmethod(fork_generation)
+    if TYPE_CHECKING:
+
+        def now_ns(self) -> int: ...
+        def fork_generation(self) -> int: ...
+    else:
+        now_ns = staticmethod(_now_ns)
+        fork_generation = staticmethod(_fork_generation)
 
     def __init__(self, settings: Settings) -> None:
-        self.settings = settings
-        self.engine = new_engine(settings)
+        self.settings: Settings = settings
+        self.engine: Engine = new_engine(settings)
         self.engine.foreign = True  # keys that are no locks are looked for
         self.keeper = None
-        self.warned = 0  # how many of the engine's warnings have been logged
+        self.warned: int = 0  # how many of the engine's warnings have been logged
 
-    __reduce__ = refuse_pickling
+    def __reduce__(self) -> NoReturn:
+        refuse_pickling(self)
 
     def keep(self, kept: Kept) -> None:
         """Keep a lease from now on, or look at its times again."""

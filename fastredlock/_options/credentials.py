@@ -14,21 +14,9 @@ from .keys import utf8_or_bytes
 
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any, Protocol
+    from typing import Any
 
     from .endpoint import Endpoint
-
-    Text = str | bytes
-    Login = tuple[Text | None, Text] | tuple[Text] | Text
-
-    class CredentialProvider(Protocol):
-        """A provider of redis-py."""
-
-        def get_credentials(self) -> tuple[str] | tuple[str, str]:
-            """Return the password, or user name and password."""
-
-    Credentials = Callable[[], Login] | CredentialProvider
 
 ALLOWED = "allowed is (user name, password), (password,) or a password, of str or bytes"
 

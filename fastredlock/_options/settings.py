@@ -12,10 +12,10 @@ from .retry import Retry, number_of
 
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
-    from .credentials import Credentials
+    from ..types import Credentials, Master
     from .endpoint import Endpoint
 else:
-    Credentials = object  # for typing.get_type_hints of a FastRedlock
+    Credentials = Master = object  # for typing.get_type_hints of a FastRedlock
 
 LONGEST_TTL = 1_000_000_000  # s, 31 years: nanoseconds stay far inside int64
 LONG_TTL = 3600  # s; from here on it may be meant in milliseconds
@@ -64,7 +64,7 @@ class Settings:
 
     def __init__(
         self,
-        masters: Iterable[object],
+        masters: Iterable[Master],
         resource: str | bytes = "fastredlock",
         *,
         ttl: float = 10.0,  # s, as on the Redlock page
@@ -89,21 +89,21 @@ class Settings:
             from .credentials import with_credentials
 
             self.endpoints = with_credentials(self.endpoints, credentials)
-        self.key_prefix = checked_key_prefix(key_prefix)
-        self.client_name = checked_client_name(client_name)
-        self.servers_may_be_same = isinstance(masters, SameServerAllowed)
-        self.resource = checked_resource(resource)
-        self.retry = checked_retry(retry)
-        self.drift_factor = checked_drift_factor(drift_factor)
-        self.round_timeout_ns = optional_ns("round_timeout", round_timeout)
-        self.connect_timeout_ns = positive_ns("connect_timeout", connect_timeout)
-        self.max_ttl_ns = optional_ns("max_ttl", max_ttl) or 0
-        self.max_ttl = None if max_ttl is None else number_of(max_ttl)
-        self.new_token = checked_new_token(new_token)
-        self.release_script = checked_script(release_script)
+        self.key_prefix: bytes = checked_key_prefix(key_prefix)
+        self.client_name: bytes = checked_client_name(client_name)
+        self.servers_may_be_same: bool = isinstance(masters, SameServerAllowed)
+        self.resource: str | bytes = checked_resource(resource)
+        self.retry: Retry = checked_retry(retry)
+        self.drift_factor: float = checked_drift_factor(drift_factor)
+        self.round_timeout_ns: int | None = optional_ns("round_timeout", round_timeout)
+        self.connect_timeout_ns: int = positive_ns("connect_timeout", connect_timeout)
+        self.max_ttl_ns: int = optional_ns("max_ttl", max_ttl) or 0
+        self.max_ttl: float | None = None if max_ttl is None else number_of(max_ttl)
+        self.new_token: Callable[[], bytes] = checked_new_token(new_token)
+        self.release_script: bytes | None = checked_script(release_script)
         self._has_warned_long = False
         self._last_terms: tuple[object, Terms | None] = (None, None)
-        self.default_terms = self.terms(ttl)
+        self.default_terms: Terms = self.terms(ttl)
         if len(self.endpoints) % 2 == 0:
             warn_even(len(self.endpoints))
 

@@ -112,10 +112,11 @@ ARROWS: dict[str, set[str]] = {
         *("_locking.keep_alive", "_locking.loop_kept_lock", "_reports.health"),
         "_locking.held",
     },
+    "types": {"_core", "_locking.blocking", "_locking.lost", *BASE},
     "testing": set(),
 }
 PUBLIC = {
-    *("", "asyncio", "testing", "client", "errors"),
+    *("", "asyncio", "testing", "client", "errors", "types"),
     "_options.url",  # for compat: that masters may be databases of one server
     "_locking.kept",  # for compat: that a renewal has its line in a log
 }
