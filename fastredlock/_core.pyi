@@ -17,8 +17,9 @@ class Operation(IntEnum):
     EXTEND = 1
     RELEASE = 2
     INSPECT = 3
-    ASK_TURN = 4
-    LEAVE_QUEUE = 5
+    PING = 4
+    ASK_TURN = 5
+    LEAVE_QUEUE = 6
 
 class Vote(IntEnum):
     PENDING = 0
@@ -73,7 +74,10 @@ class Scripts:
         take_turn: Script | None = None,
         release_and_tell: Script | None = None,
         releases_natively: bool = False,
+        name_prefix: bytes = b"",
     ) -> None: ...
+    @property
+    def name_prefix(self) -> bytes: ...
     @property
     def ask_turn(self) -> Script | None: ...
     @property
@@ -338,6 +342,7 @@ class Master:
         connect_timeout_ns: int,
         max_ttl_ns: int,
         jitter_seed: int,
+        prepare: object = None,
     ) -> None: ...
     @property
     def name(self) -> str: ...
@@ -367,7 +372,10 @@ class Engine:
         jitter_seed: int = 0,
         tokens_are_given: bool = False,
         servers_may_be_same: bool = False,
+        preparers: tuple[Any, ...] = (),
+        key_prefix: bytes | None = None,
     ) -> None: ...
+    foreign: Any
     @property
     def counters(self) -> Counters: ...
     @property
@@ -389,7 +397,7 @@ class Engine:
     def health(
         self,
     ) -> tuple[
-        tuple[str, MasterState, str, ServerInfo, ServerClock, list[int]],
+        tuple[str, MasterState, str, ServerInfo, ServerClock, list[int], bool, int],
         ...,
     ]: ...
     @property
@@ -411,7 +419,9 @@ class Engine:
     ) -> Round: ...
     @property
     def next_ns(self) -> int: ...
+    def new_inspection(self, round: Round) -> Round: ...
     def new_connecting(self) -> Round: ...
+    def new_ping(self, key: bytes, terms: Terms, left_ns: int) -> Round: ...
     def new_extension(self, lease: Round, terms: Terms) -> Round: ...
     def new_release(self, lease: Round, terms: Terms) -> Round: ...
     def new_adopted(

@@ -18,6 +18,7 @@ from ._locking.batch import AcquireEach, ExtendEach, ReleaseEach
 from ._locking.lease import ReleaseStatus
 from ._locking.loop_driver import LoopDriver
 from ._options.keys import distinct
+from ._reports.health import MasterHealth, ping_of
 from ._reports.votes import MasterVote, Resource, holders_of
 
 if TYPE_CHECKING:
@@ -259,15 +260,41 @@ class FastRedlock(BaseLocks):
         await driver.run(driver.here(), driver.engine.new_connecting())
         self._check_connected(began_ns)
 
-    async def close(self) -> None:
+    async def ping(self, timeout: float = 1.0) -> tuple[MasterHealth, ...]:
+        """Ask every master now whether it would vote; return one MasterHealth for each.
+
+        In configured order. It connects to those that are not connected, also where
+        they failed a moment ago, and sends each the SET of a key of its own that
+        expires at once. So a server that is frozen, read-only or without memory is seen
+        (`votes` False, and why in `last_error`), and one that has come back, too.
+        Waits until all have answered, at most `timeout` s, half of it for connections.
+        Raises FastRedlockError after close().
+        """
+        driver, round = self._driver, self._ping(timeout)
+        await driver.run(driver.here(), round)
+        return ping_of(driver.engine, round)
+
+    async def close(self, *, release: bool = False) -> None:
         """Close all connections; waits for releases not yet confirmed.
 
         For 0.25 s where a master is silent. Acquires of other tasks end unreachable,
-        and are rolled back. Leases are not released: release them first. A release that
-        comes later opens connections of its own; every other call raises
+        and are rolled back. Leases are not released: release them first, or give
+        `release=True`: then all that this FastRedlock took and that the program still
+        refers to are released, in one call, also those whose `with` block is running. A
+        release that comes later opens connections of its own; every other call raises
         FastRedlockError then.
         """
-        await self._driver.close()
+        driver = self._driver
+        if not release:
+            return await driver.close()
+        from ._locking.held import held_leases
+
+        try:
+            await self.release_each(held_leases(driver, Lease))
+        finally:
+            await driver.close()
+            if late := held_leases(driver, Lease):  # taken meanwhile by other tasks
+                await self.release_each(late)
 
     async def __aenter__(self) -> FastRedlock:
         return self

@@ -11,6 +11,7 @@ from ._locking.blocking import Acquisition, AcquisitionOfAll, Lease, Lock, LockO
 from ._locking.driver import Driver
 from ._locking.lease import ReleaseStatus
 from ._options.keys import distinct
+from ._reports.health import MasterHealth, ping_of
 from ._reports.votes import MasterVote, Resource, holders_of
 
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
@@ -263,15 +264,41 @@ class FastRedlock(BaseLocks):
         self._driver.run(self._driver.engine.new_connecting())
         self._check_connected(began_ns)
 
-    def close(self) -> None:
+    def ping(self, timeout: float = 1.0) -> tuple[MasterHealth, ...]:
+        """Ask every master now whether it would vote; return one MasterHealth for each.
+
+        In configured order. It connects to those that are not connected, also where
+        they failed a moment ago, and sends each the SET of a key of its own that
+        expires at once. So a server that is frozen, read-only or without memory is seen
+        (`votes` False, and why in `last_error`), and one that has come back, too.
+        Blocks until all have answered, at most `timeout` s, half of it for connections.
+        Raises FastRedlockError after close().
+        """
+        round = self._ping(timeout)
+        self._driver.run(round)
+        return ping_of(self._driver.engine, round)
+
+    def close(self, *, release: bool = False) -> None:
         """Close all connections; blocks for releases not yet confirmed.
 
         For 0.25 s where a master is silent. Acquires of other threads end unreachable,
-        and are rolled back. Leases are not released: release them first. A release that
-        comes later opens connections of its own; every other call raises
+        and are rolled back. Leases are not released: release them first, or give
+        `release=True`: then all that this FastRedlock took and that the program still
+        refers to are released, in one call, also those whose `with` block is running. A
+        release that comes later opens connections of its own; every other call raises
         FastRedlockError then.
         """
-        self._driver.close()
+        driver = self._driver
+        if not release:
+            return driver.close()
+        from ._locking.held import held_leases
+
+        try:
+            self.release_each(held_leases(driver, Lease))
+        finally:
+            driver.close()
+            if late := held_leases(driver, Lease):  # taken meanwhile by other threads
+                self.release_each(late)
 
     def __enter__(self) -> FastRedlock:
         return self

@@ -42,6 +42,7 @@ include "protocol/handshake.pyx"        # the first commands of a connection    
 include "master/link.pyx"               # one descriptor: open, send, receive
 include "master/address.pyx"            # literal addresses, unix paths
 include "master/lookup.pyx"             # host names, each in a native thread
+include "master/preparing.pyx"          # logins and TLS files, in threads
 include "master/tls.pyx"                # records in, plain text out, and back
 include "master/restart_guard.pyx"      # when a master may vote again           [pure]
 include "master/deferred.pyx"           # releases for the next connection       [pure]

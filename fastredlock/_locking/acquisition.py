@@ -18,7 +18,7 @@ from .driver import refuse_pickling
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from typing import Any, TypeVar
+    from typing import Any, NoReturn, TypeVar
 
     from .._core import Round
     from .._reports.votes import Resource
@@ -40,7 +40,7 @@ class BaseAcquisition:
     def __init__(self, driver: BaseDriver, resource: Resource | None) -> None:
         self._driver = driver
         self._resource = driver.settings.resource if resource is None else resource
-        self.began_ns = now_ns()
+        self.began_ns: int = now_ns()
         self.round: Round | None = None
 
     def steps(
@@ -128,4 +128,5 @@ class BaseLock(LockEntries):
             "others did: leave it where it was entered"
         )
 
-    __reduce__ = refuse_pickling
+    def __reduce__(self) -> NoReturn:
+        refuse_pickling(self)

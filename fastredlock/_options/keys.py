@@ -9,9 +9,8 @@ from ..errors import ConfigurationError
 
 LONGEST_RESOURCE = 1_048_576  # bytes; each round sends it whole to every master
 # Written or deleted by every client: the restart guard's, and that of scripts.PROBE.
-RESERVED = frozenset(
-    (b"fastredlock:voter", b"fastredlock:quarantine", b"fastredlock:probe")
-)
+PROBE = b"fastredlock:probe"
+RESERVED = frozenset((b"fastredlock:voter", b"fastredlock:quarantine", PROBE))
 FUNCTION = ", or a function of the call's arguments where lock() decorates one"
 LONGEST_TOKEN = 262_144  # bytes; scripts.INSPECT returns no longer value
 

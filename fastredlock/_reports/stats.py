@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-from collections import namedtuple
-
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
+    from typing import NamedTuple
+
     from .._core import Engine
+else:
+    from .named import NamedTuple
 
 
-class Stats(
-    namedtuple(
-        "Stats",
-        "rounds won taken unreachable too_late rolled_back late_replies "
-        "repeated_scripts connects losses releases_dropped waits turns_told "
-        "turns_missed handed_over round_trip",
-    )
-):
+class Stats(NamedTuple):
     """Count the events since a FastRedlock was made, rounds of every kind together.
 
-    A round is one command to all masters: acquire, extend, release or inspect.
+    A round is one command to all masters: acquire, extend, release, inspect or ping.
     """
-
-    __slots__ = ()
 
     rounds: int  # asked
     won: int  # granted by a quorum in time

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections import namedtuple
 from collections.abc import Iterable
 
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
+    from typing import NamedTuple
+
     from .._core import Engine, Round, Vote
+else:
+    from .named import NamedTuple
 
 # Of a lease: one resource, or all of several.
 Resource = str | bytes | tuple[str | bytes, ...]
@@ -15,13 +18,7 @@ SHOWN_RESOURCES = 5  # of many in a message
 SHOWN_LENGTH = 200  # of one
 
 
-class MasterVote(
-    namedtuple(
-        "MasterVote",
-        "master vote text elapsed_ms token_hash remaining_ms waiting",
-        defaults=[None, None, None, None, None],
-    )
-):
+class MasterVote(NamedTuple):
     """Hold the vote of one master in one round.
 
     `master` is its name without user or password; `text` the error reply or the reason
@@ -34,15 +31,13 @@ class MasterVote(
     resource is kept by one of the masters, None where it cannot be told).
     """
 
-    __slots__ = ()
-
     master: str
     vote: Vote
-    text: str | None
-    elapsed_ms: float | None
-    token_hash: str | None
-    remaining_ms: int | None
-    waiting: int | None
+    text: str | None = None
+    elapsed_ms: float | None = None
+    token_hash: str | None = None
+    remaining_ms: int | None = None
+    waiting: int | None = None
 
     def __str__(self) -> str:
         after = "" if self.elapsed_ms is None else f" in {self.elapsed_ms:.1f} ms"

@@ -9,7 +9,7 @@ cdef int engine_finish(Engine self, int64_t now_ns) except -1:
     cdef Round round
     while self.closed:
         round = <Round>self.closed.pop(0)
-        if not round.is_connecting:
+        if not round.is_connecting or round.operation_code == OPERATION_PING:
             engine_on_closed(self, round, now_ns)
         round.is_finished = True
         waiter, round.waiter = round.waiter, None
@@ -36,13 +36,25 @@ cdef int engine_on_closed(Engine self, Round round, int64_t now_ns) except -1:
         self.counters.unreachable += 1
     else:
         self.counters.too_late += 1
-    if verdict != VERDICT_UNREACHABLE and not (round.needs_all or round.is_withheld):
+    if round.counts[VOTE_SILENT] > 0:
+        engine_note_silent(self, round, now_ns)
+    if verdict != VERDICT_UNREACHABLE and round.operation_code < OPERATION_INSPECT and (
+        not (round.needs_all or round.is_withheld)
+    ):
         engine_learn_round_trip(self, round.closed_ns - round.opened_ns)
     if verdict != VERDICT_WON:
         engine_roll_back(self, round, now_ns)
     if round.turn is not None:
         engine_on_turn_closed(self, round, now_ns)
     return 0
+
+
+cdef void engine_note_silent(Engine self, Round round, int64_t now_ns) noexcept:
+    # Which masters let the deadline pass: until they are heard again, none has a vote.
+    cdef int i
+    for i in range(self.master_count):
+        if round.cells[i].vote == VOTE_SILENT:
+            (<Master>self.masters[i]).silent_at_ns = now_ns
 
 
 cdef void engine_learn_round_trip(Engine self, int64_t took_ns) noexcept:

@@ -49,6 +49,9 @@ cdef class Master:
     cdef uint32_t sample_count
     cdef object settings             # an Endpoint
     cdef object tls_context          # an ssl.SSLContext, or None for plain text
+    cdef object prepare              # gives the login and the context anew, or None
+    cdef Preparing preparing         # its call for the next connection, or None...
+    cdef tuple prepared              # ...and what it gave; None: not yet
     cdef bytes client_name
     cdef Scripts scripts
     cdef Counters counters
@@ -71,6 +74,7 @@ cdef class Master:
     cdef list lost_ids              # of connections that ended with replies outstanding
     cdef str lost_run_id             # ...of the server with this run id
     cdef int64_t heard_ns            # when a reply was last taken
+    cdef int64_t silent_at_ns        # ...and when a deadline last passed without one
     cdef bint has_received           # this connection has received something
     cdef bint is_proven              # this connection has answered a round
     cdef int64_t ready_at_ns
@@ -91,11 +95,12 @@ cdef class Master:
     def __init__(
         self, int index, settings, tls_context, bytes client_name, Scripts scripts,
         Counters counters, int64_t connect_timeout_ns, int64_t max_ttl_ns,
-        uint64_t jitter_seed,
+        uint64_t jitter_seed, prepare=None,
     ):
         self.index = index
         self.settings = settings
         self.tls_context = tls_context
+        self.prepare = prepare
         self.name = settings.name
         self.client_name = client_name
         self.scripts = scripts
@@ -130,7 +135,10 @@ cdef tuple master_health(Master self):
         server_info, clock = self.server_info, self.clock
         reason = self.reason or self.last_error
     samples = sorted([self.samples[i] for i in range(master_sample_count(self))])
-    return self.name, MasterState(self.state_code), reason, server_info, clock, samples
+    return (
+        self.name, MasterState(self.state_code), reason, server_info, clock, samples,
+        self.silent_at_ns > self.heard_ns, self.votes_from_ns,
+    )
 
 
 cdef int master_set_reason(Master self, str reason) except -1:

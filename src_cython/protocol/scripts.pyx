@@ -22,7 +22,7 @@ cdef enum:
     REPLY_OF_ASK_TURN = 5    # [1: our turn, 2: told another; ms, place, how many wait]
 
 cdef enum:
-    OPERATIONS = 6
+    OPERATIONS = 7
 
 
 @cython.final
@@ -47,6 +47,7 @@ cdef tuple ROWS = (
     (OPERATION_EXTEND, False, "extend", True, REPLY_OF_SCRIPT),
     (OPERATION_RELEASE, False, "release", False, REPLY_OF_SCRIPT),
     (OPERATION_INSPECT, False, "inspect", False, REPLY_OF_INSPECT),
+    (OPERATION_PING, False, None, True, REPLY_OF_SET),
     (OPERATION_ACQUIRE, True, "acquire_all", True, REPLY_OF_SCRIPT),
     (OPERATION_EXTEND, True, "extend_all", True, REPLY_OF_SCRIPT),
     (OPERATION_RELEASE, True, "release_all", False, REPLY_OF_SCRIPT),
@@ -84,6 +85,7 @@ cdef class Scripts:
     cdef readonly Script take_turn, release_and_tell     # ...these two at its gate
     cdef readonly Script probe, marker      # of the handshake; None: left out
     cdef readonly bint releases_natively    # a command may stand for `release`
+    cdef readonly bytes name_prefix         # of queues and channels, as in the scripts
     cdef tuple by_row                       # [2 * operation + several]
 
     def __init__(self, Script extend not None, Script release not None,
@@ -92,7 +94,8 @@ cdef class Scripts:
                  Script acquire_again not None,
                  Script probe=None, Script marker=None, Script ask_turn=None,
                  Script leave_queue=None, Script take_turn=None,
-                 Script release_and_tell=None, bint releases_natively=False):
+                 Script release_and_tell=None, bint releases_natively=False,
+                 bytes name_prefix=b""):
         self.extend = extend
         self.release = release
         self.inspect = inspect
@@ -107,6 +110,7 @@ cdef class Scripts:
         self.take_turn = take_turn
         self.release_and_tell = release_and_tell
         self.releases_natively = releases_natively
+        self.name_prefix = name_prefix
         by_row = [None] * (2 * OPERATIONS)
         for operation, is_of_several, name, _, _ in ROWS:
             if name is not None:

@@ -173,7 +173,10 @@ def new_acquires(Engine engine not None, list keys not None, Terms terms not Non
         tokens = draw_tokens(len(keys))
     for i in range(len(keys)):
         rounds.append(
-            Round(OPERATION_ACQUIRE, keys[i], tokens[i], terms, engine.master_count)
+            Round(
+                OPERATION_ACQUIRE, engine_keys(engine, keys[i]), tokens[i], terms,
+                engine.master_count,
+            )
         )
     return Batch(rounds)
 

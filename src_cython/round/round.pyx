@@ -92,7 +92,8 @@ cdef class Round:
     cdef readonly bint is_opened
     cdef readonly bint is_withheld       # not sent: an earlier use is not settled
     cdef readonly bint may_settle        # by replies on connections that live
-    cdef bint is_connecting              # sends nothing: waits for connections alone
+    cdef bint is_connecting              # waits for all connections: they are decided
+    #                                      when it is opened, or closed with no question
     cdef bint is_rolled_back
     cdef bint needs_all                  # closed by all answers or by time alone
     cdef bint is_reentrant               # begun inside a step of the same thread

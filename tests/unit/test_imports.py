@@ -26,7 +26,8 @@ ARROWS: dict[str, set[str]] = {
     "_reports.votes": {"_core"},  # its enums, and only inside a function
     "errors": {"_reports.votes"},
     "_reports.stats": set(),
-    "_reports.health": set(),
+    "_reports.named": set(),
+    "_reports.health": {"_core", "_reports.named", "_reports.votes"},
     "_reports.log": set(),
     "_options.scripts": set(),
     "_options.keys": BASE,
@@ -34,13 +35,18 @@ ARROWS: dict[str, set[str]] = {
     "_options.redis_py": {"errors"},
     "_options.endpoint": {"errors"},
     "_options.tls": {"_options.endpoint", "errors"},
+    "_options.credentials": {
+        *("_options.endpoint", "_options.keys", "_options.tls", "errors"),
+    },
     "_options.url": {"_options.endpoint", "_options.redis_py", "errors"},
     "_options.settings": {
         *("_core", "_options.keys", "_options.retry", "_options.url"),
-        *("_reports.log", "errors"),
+        *("_options.credentials", "_reports.log", "errors"),
     },
+    "_locking.foreign": {"_core", "_reports.log", *BASE},
     "_locking.driver": {
         *("_core", "_options.scripts", "_options.tls", "_reports.log", "errors"),
+        "_options.credentials",
         *("_locking.keeper", "_locking.kept"),
     },
     "_locking.loop_driver": {
@@ -56,7 +62,10 @@ ARROWS: dict[str, set[str]] = {
     "_locking.lost": {"_locking.kept", "errors"},
     "_locking.loop_lost": {"_locking.lost"},
     "_locking.keep_alive": {"_locking.kept", "_options.settings", "errors"},
-    "_locking.attempt": {"_core", "_locking.standing_loop", "_options.retry", *BASE},
+    "_locking.attempt": {
+        *("_core", "_locking.foreign", "_locking.standing_loop", "_options.retry"),
+        *BASE,
+    },
     "_locking.standing_loop": {"_core", "_reports.log"},
     "_locking.acquisition": {
         *("_core", "_locking.attempt", "_locking.driver", "_options.keys"),
@@ -66,6 +75,7 @@ ARROWS: dict[str, set[str]] = {
     "_locking.lease": {
         *("_core", "_locking.keep_alive", "_locking.lost", "_locking.validity", *BASE),
     },
+    "_locking.held": {"_locking.lease"},
     "_locking.batch": {
         *("_core", "_locking.attempt", "_locking.lease", "_locking.validity"),
         *("_options.keys", "errors"),
@@ -93,17 +103,20 @@ ARROWS: dict[str, set[str]] = {
     "client": {
         *("_core", "_locking.base", "_locking.batch", "_locking.blocking"),
         *("_locking.driver", "_locking.lease", "_options.keys", "_reports.votes"),
-        *("_locking.keep_alive", "_locking.kept_lock"),
+        *("_locking.keep_alive", "_locking.kept_lock", "_reports.health"),
+        "_locking.held",
     },
     "asyncio": {
         *("_core", "_locking.base", "_locking.batch", "_locking.awaitable"),
         *("_locking.loop_driver", "_locking.lease", "_options.keys", "_reports.votes"),
-        *("_locking.keep_alive", "_locking.loop_kept_lock"),
+        *("_locking.keep_alive", "_locking.loop_kept_lock", "_reports.health"),
+        "_locking.held",
     },
+    "types": {"_core", "_locking.blocking", "_locking.lost", *BASE},
     "testing": set(),
 }
 PUBLIC = {
-    *("", "asyncio", "testing", "client", "errors"),
+    *("", "asyncio", "testing", "client", "errors", "types"),
     "_options.url",  # for compat: that masters may be databases of one server
     "_locking.kept",  # for compat: that a renewal has its line in a log
 }

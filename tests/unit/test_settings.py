@@ -144,6 +144,25 @@ def test_even_number_of_masters_logs_one_warning(
     )
 
 
+@pytest.mark.parametrize("ttl", [3601, 30_000, 10_000_000])
+def test_ttl_above_an_hour_is_warned_about_once(
+    ttl: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = new_settings(ttl=ttl)
+    made.terms(5000)
+    made.terms(6000)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert caplog.messages[0].startswith(f"ttl={ttl}: {ttl / 3600:.1f} hours")
+
+
+def test_ttl_of_an_hour_and_no_expiry_are_not_warned_about(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    made = new_settings(ttl=3600)
+    made.terms(NO_EXPIRY)
+    assert caplog.records == []
+
+
 @pytest.mark.parametrize("count", [1, 3, 5])
 def test_odd_number_of_masters_logs_nothing(
     count: int, caplog: pytest.LogCaptureFixture
