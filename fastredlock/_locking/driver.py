@@ -15,7 +15,6 @@ from .._core import (
     blocking_abandon,
     blocking_close,
     blocking_run,
-    draw_token,
     fork_generation,
     now_ns,
 )
@@ -145,7 +144,7 @@ def new_engine(settings: Settings) -> Engine:
         settings.connect_timeout_ns,
         tls_contexts(settings.endpoints),
         settings.max_ttl_ns,
-        tokens_are_given=settings.new_token is not draw_token,
+        tokens_are_given=settings.token_source is None,
         servers_may_be_same=settings.servers_may_be_same,
     )
 

@@ -29,7 +29,7 @@ ARROWS: dict[str, set[str]] = {
     "_reports.health": set(),
     "_reports.log": set(),
     "_options.scripts": set(),
-    "_options.keys": BASE,
+    "_options.keys": {"_core", *BASE},
     "_options.retry": {"errors"},
     "_options.redis_py": {"errors"},
     "_options.endpoint": {"errors"},
@@ -70,6 +70,7 @@ ARROWS: dict[str, set[str]] = {
         *("_core", "_locking.attempt", "_locking.lease", "_locking.validity"),
         *("_options.keys", "errors"),
     },
+    "_locking.breaking": {"_core", "_locking.lease", *BASE},
     "_locking.decorated": {"errors"},
     "_locking.blocking": {  # its exits are functions of the core
         *("_core", "_locking.acquisition", "_locking.lease", "_locking.validity"),
@@ -93,12 +94,12 @@ ARROWS: dict[str, set[str]] = {
     "client": {
         *("_core", "_locking.base", "_locking.batch", "_locking.blocking"),
         *("_locking.driver", "_locking.lease", "_options.keys", "_reports.votes"),
-        *("_locking.keep_alive", "_locking.kept_lock"),
+        *("_locking.breaking", "_locking.keep_alive", "_locking.kept_lock"),
     },
     "asyncio": {
         *("_core", "_locking.base", "_locking.batch", "_locking.awaitable"),
         *("_locking.loop_driver", "_locking.lease", "_options.keys", "_reports.votes"),
-        *("_locking.keep_alive", "_locking.loop_kept_lock"),
+        *("_locking.breaking", "_locking.keep_alive", "_locking.loop_kept_lock"),
     },
     "testing": set(),
 }
