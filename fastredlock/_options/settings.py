@@ -165,7 +165,7 @@ def checked_drift_factor(drift_factor: float) -> float:
 def checked_new_token(
     new_token: Callable[[], bytes | str], owner: str | None
 ) -> Callable[[], bytes]:
-    """Return the caller's function that makes tokens; each of its results is checked."""
+    """Return the caller's function that makes tokens; its results are checked."""
     if owner is not None:
         raise ConfigurationError(
             f"owner={owner!r}: new_token makes the whole token, so give one of the two"
