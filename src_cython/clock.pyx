@@ -1,5 +1,5 @@
-# Time, random bytes and the fork generation: the three things taken from the kernel. And
-# by which calls.
+# Time, random bytes and the fork generation: the three things taken from the kernel.
+# And by which calls.
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals

@@ -1,9 +1,9 @@
 # Tokens of leases: 20 bytes from the kernel, and who asked for them.
 #
-# "<27 characters of base64url>@<owner>", without "@" where there is no owner. In hex the
-# random bytes alone would take 40: with most owners a token is no longer than that. The
-# random part comes first, and has one length: so an owner can be told from any value of
-# other clients, and no owner can make two tokens equal.
+# "<27 characters of base64url>@<owner>", without "@" where there is no owner. In hex
+# the random bytes alone would take 40: with most owners a token is no longer than that.
+# The random part comes first, and has one length: so an owner can be told from any
+# value of other clients, and no owner can make two tokens equal.
 #
 # They are never taken from a pool of ours: a pool is copied by fork and by a snapshot
 # of the machine, and two holders with one token delete each other's lock.

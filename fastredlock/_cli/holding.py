@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .._core import Vote
+from .. import Vote
 from .._reports.votes import printable
 
 TYPE_CHECKING = False  # typing's: its import would take a third of ours

@@ -70,11 +70,14 @@ class Server:
 
     def read(self) -> Any:
         """Wait for the next reply."""
-        while (reply := self._reader.gets()) is False:
-            received = self._socket.recv(65536)
-            if not received:
-                raise ServerError("the server closed the connection")
-            self._reader.feed(received)
+        try:
+            while (reply := self._reader.gets()) is False:
+                received = self._socket.recv(65536)
+                if not received:
+                    raise ServerError("the server closed the connection")
+                self._reader.feed(received)
+        except hiredis.ProtocolError:
+            raise ServerError("answers, but not as a Redis server") from None
         return reply
 
     def close(self) -> None:
