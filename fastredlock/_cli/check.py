@@ -7,12 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from .examination import Wanted, examine
-from .findings import Finding, Report, as_json, compare, status_of
+from .findings import Finding, Report, as_json, by_finding, compare, status_of
 from .setup import MASTERS_END, Parser, given_options, new_locks, number
 from .status import Status
 
 KEY = "fastredlock:check:"
 STATUSES = {"ok": Status.OK, "warning": Status.WARNING, "critical": Status.CRITICAL}
+TTL = 10.0  # s; the library's default
 SHARE = 20  # of the ttl: the default round_timeout, docs/options.md
 LEAST_TIMEOUT, MOST_TIMEOUT = 0.005, 1.0  # s
 
@@ -39,6 +40,7 @@ def main(words: Sequence[str]) -> int:
     options = given_options(asked)
     if asked.ttl is not None:
         options["ttl"] = asked.ttl
+    options.setdefault("ttl", min(TTL, options.get("max_ttl", TTL)))
     new_locks(options).close()  # wrong options are refused before any I/O
     reports = _reports(options, asked.key)
     found = compare(reports)
@@ -53,7 +55,7 @@ def main(words: Sequence[str]) -> int:
 def _reports(options: dict[str, Any], key: str) -> list[Report]:
     from .._options.url import parse_masters
 
-    ttl = options.get("ttl", 10.0)
+    ttl = options["ttl"]
     share = min(max(ttl / SHARE, LEAST_TIMEOUT), MOST_TIMEOUT)
     wanted = Wanted(
         ttl,
@@ -69,12 +71,13 @@ def _reports(options: dict[str, Any], key: str) -> list[Report]:
 def _print(status: str, reports: list[Report], found: list[Finding]) -> None:
     voting = sum(report.may_vote for report in reports)
     print(f"{status.upper()}: {voting} of {len(reports)} masters can vote")
-    for finding in found:
-        print(f"  {finding.level.value}: {finding.text}")
     for report in reports:
-        print(report)
-        for finding in report.findings:
-            print(f"  {finding.level.value}: {finding.text}")
+        print(f"  {report}")
+    for finding in found:
+        print(f"{finding.level.value}: {finding.text}")
+    for finding, names in by_finding(reports).items():
+        which = "all masters" if len(names) == len(reports) > 1 else ", ".join(names)
+        print(f"{finding.level.value}: {which}: {finding.text}")
 
 
 def _print_json(status: str, reports: list[Report], found: list[Finding]) -> None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import hiredis
 
 from .findings import Level, Report
-from .rights import try_rights
+from .rights import try_rights, try_waiting
 from .server import Server, ServerError
 
 PINGS = 5
@@ -41,6 +41,8 @@ def examine(endpoint: Any, wanted: Wanted) -> Report:
             if report.may_vote:
                 try_rights(server, report, wanted.prefix)
             clock.look_again(server)
+            if report.may_vote:
+                try_waiting(server, report)
     except ServerError as error:
         report.add(Level.NO_VOTE, str(error))
     return report

@@ -60,7 +60,7 @@ class Report:
         if self.uptime is not None:
             yield f"up {_duration(self.uptime)}"
         if self.latency is not None:
-            yield f"{self.latency * 1e3:.1f} ms"
+            yield f"{self.latency * 1e3:.2f} ms"
         if not self.findings:
             yield "nothing found"
 
@@ -108,6 +108,16 @@ def compare(reports: Sequence[Report]) -> list[Finding]:
         )
         found.append(Finding(Level.ADVICE, text))
     return found
+
+
+def by_finding(reports: Sequence[Report]) -> dict[Finding, list[str]]:
+    """Return the masters of each finding, the worst first: many have the same."""
+    found: dict[Finding, list[str]] = {}
+    for report in reports:
+        for finding in report.findings:
+            found.setdefault(finding, []).append(report.name)
+    levels = [*Level]
+    return dict(sorted(found.items(), key=lambda item: levels.index(item[0].level)))
 
 
 def status_of(reports: Sequence[Report], found: Sequence[Finding]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from .holding import Holding
-from .setup import MASTERS_END, Parser, given_options, new_locks, number
+from .setup import MASTERS_END, Parser, given_options, new_reader, number
 from .status import CommandError, Status
 
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
@@ -66,7 +66,7 @@ def who(words: Sequence[str]) -> int:
     parser.add_json()
     parser.add_masters()
     asked = parser.parse_args(words)
-    with new_locks(given_options(asked)) as locks:
+    with new_reader(asked) as locks:
         holding = Holding(asked.name, locks.holders(asked.name))
     if asked.json:
         _print_json(holding.as_json())
@@ -115,7 +115,7 @@ def break_(words: Sequence[str]) -> int:
         parser.error(
             "nobody can be asked, for standard input is no terminal: give --yes"
         )
-    with new_locks(given_options(asked)) as locks:
+    with new_reader(asked) as locks:
         holding = Holding(asked.name, locks.holders(asked.name))
         print(holding)
         _print_masters(holding)
@@ -181,8 +181,8 @@ def list_(words: Sequence[str]) -> int:
     asked = parser.parse_args(words)
     from .scan import names_on_all
 
-    options = given_options(asked)
-    with new_locks(options) as locks:
+    with new_reader(asked) as locks:
+        options = given_options(asked)
         found, failures = names_on_all(options, asked.pattern, asked.most)
         for failure in failures:
             print(f"{parser.prog}: {failure}", file=sys.stderr)

@@ -82,8 +82,20 @@ def try_rights(server: Server, report: Report, prefix: str) -> None:
         if trial.need not in told:
             told.add(trial.need)
             report.add(trial.need.level, _text(trial, str(reply)))
+        if trial.need is LOCKS:
+            break  # nothing else matters
     for name in (key, f"{key}:2", f"{key}:3"):
         server.ask("EVAL", scripts.RELEASE, 1, name, TOKEN)
+
+
+def try_waiting(server: Server, report: Report) -> None:
+    """Try to subscribe; from then on the connection is good for nothing else."""
+    words = ("SUBSCRIBE", f"fastredlock:waiter:{os.urandom(8).hex()}")
+    reply = server.ask(*words)
+    is_told = any(POLLING in finding.text for finding in report.findings)
+    if isinstance(reply, hiredis.ReplyError) and not is_told:
+        text = _text(Trial(TURNS, "SUBSCRIBE", words), str(reply))
+        report.add(TURNS.level, text)
 
 
 def _text(trial: Trial, said: str) -> str:
@@ -126,8 +138,6 @@ def _trials(server: Server, key: str) -> list[Trial]:
         _script(SEVERAL, "ACQUIRE_ALL", (key, second), TOKEN, TTL_MS),
         _script(SEVERAL, "EXTEND_ALL", (key, second), TOKEN, TTL_MS),
         _script(SEVERAL, "RELEASE_ALL", (key, second), TOKEN),
-        Trial(TURNS, "SUBSCRIBE", ("SUBSCRIBE", channel)),
-        Trial(TURNS, "UNSUBSCRIBE", ("UNSUBSCRIBE", channel)),
         _script(TURNS, "ASK_TURN", (key,), process, 0, 2),
         _script(TURNS, "TAKE_TURN", (key,), TOKEN, TTL_MS, process, 0, -1),
         _script(TURNS, "RELEASE_AND_TELL", (key,), TOKEN, process),

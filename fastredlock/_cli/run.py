@@ -58,6 +58,7 @@ def main(words: Sequence[str]) -> int:
     for name in ("ttl", "max_ttl", "owner"):
         if getattr(asked, name) is not None:
             options[name] = getattr(asked, name)
+    options.setdefault("ttl", min(TTL, options.get("max_ttl", TTL)))
     kill_after = _kill_after(asked, options)
     locks = new_locks(options)
 
@@ -135,7 +136,7 @@ def _taken(locks: FastRedlock, name: str | bytes, error: AcquireError) -> str:
 
 
 def _kill_after(asked: argparse.Namespace, options: dict[str, Any]) -> float:
-    ttl: float = options.setdefault("ttl", min(TTL, options.get("max_ttl", TTL)))
+    ttl: float = options["ttl"]
     if asked.kill_after is None:
         return min(KILL_AFTER, ttl / SHARE)
     kill_after: float = asked.kill_after

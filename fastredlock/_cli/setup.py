@@ -156,7 +156,11 @@ def file_options(path: str) -> dict[str, Any]:
         raise CommandError(
             f"${CONFIG}: {path!r} is not TOML ({where})", Status.USAGE
         ) from None
-    for name in found:
+    for name, value in found.items():
+        if name in OPTIONS and type(value) not in (int, float):
+            raise CommandError(
+                f"${CONFIG}: {path!r}: {name} is no number", Status.USAGE
+            )
         if name not in (*OPTIONS, "masters"):
             raise CommandError(
                 f"${CONFIG}: {path!r} has an unknown option {name[:40]!r}; known are "
@@ -164,6 +168,13 @@ def file_options(path: str) -> dict[str, Any]:
                 Status.USAGE,
             )
     return found
+
+
+def new_reader(asked: argparse.Namespace) -> FastRedlock:
+    """Return a FastRedlock that takes no locks: it asks masters in quarantine, too."""
+    options = given_options(asked)
+    options.pop("max_ttl", None)
+    return new_locks(options)
 
 
 def new_locks(options: dict[str, Any]) -> FastRedlock:
