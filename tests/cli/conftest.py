@@ -58,11 +58,8 @@ class Command:
         return self.process.returncode, out, err
 
     def kill(self) -> None:
-        """Leave nothing behind: all of its session are processes of ours."""
-        for pid in [int(each) for each in os.listdir("/proc") if each.isdigit()]:
-            if session_of(pid) == self.process.pid:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+        """Leave nothing behind."""
+        end_session(self.process.pid)
         self.process.communicate()
 
 
@@ -74,14 +71,21 @@ def stat(pid: int) -> list[str]:
         return ["X", "0", "0", "0"]
 
 
-def session_of(pid: int) -> int:
-    """Return the session of a process."""
-    return int(stat(pid)[3])
-
-
 def is_alive(pid: int) -> bool:
     """Whether a process runs; one that only waits for its parent does not."""
     return stat(pid)[0] not in "ZX"
+
+
+def end_session(leader: int) -> None:
+    """Kill all of a session that a command of ours has led; they may fork meanwhile."""
+    while pids := [
+        int(name)
+        for name in os.listdir("/proc")
+        if name.isdigit() and stat(int(name))[3] == str(leader) and is_alive(int(name))
+    ]:
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 Start = Callable[..., Command]  # the fixture `start`

@@ -14,7 +14,7 @@ import pytest
 import redis
 
 from fastredlock import FastRedlock
-from tests.cli.conftest import session_of
+from tests.cli.conftest import end_session
 from tests.support.calls import granted
 from tests.support.keys import KEY, values
 from tests.support.processes import environment_of_children
@@ -69,9 +69,7 @@ class Terminal:
 
     def close(self) -> None:
         """Leave nothing behind."""
-        for pid in [int(each) for each in os.listdir("/proc") if each.isdigit()]:
-            if session_of(pid) == self.process.pid:
-                os.kill(pid, signal.SIGKILL)
+        end_session(self.process.pid)
         self.process.wait()
         os.close(self._keys)
 
