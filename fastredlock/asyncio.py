@@ -247,6 +247,27 @@ class FastRedlock(BaseLocks):
         await driver.run(driver.here(), round)
         return holders_of(driver.engine, round)
 
+    async def break_(self, resource: str | bytes, *, token_hash: str) -> ReleaseStatus:
+        """Break a lock that is stuck, by the hash of its token; return how that ended.
+
+        `token_hash` says which, as `holders()` shows it: each master deletes the key
+        only where its value is that token. RELEASED: a quorum is sure not to have it
+        any more, and at least one had it; GONE: no master had it; UNKNOWN: fewer than
+        a quorum answered. Waits until all have, two round timeouts at most. The holder
+        is not asked: a lease that is kept is told lost at its next renewal, a third of
+        its ttl later at the most; any other one counts on its validity until it asks.
+        """
+        from ._locking.breaking import breaking, broken, checked_hash, not_seen
+
+        driver, wanted = self._driver, checked_hash(token_hash)
+        here, inspected = driver.here(), self._inspection(resource)
+        await driver.run(here, inspected)
+        release = breaking(driver, inspected, wanted, inspected.terms)
+        if release is None:
+            return not_seen(inspected)
+        await driver.run(here, release)
+        return broken(release)
+
     # --- connections ------------------------------------------------------------------
 
     async def connect(self) -> None:

@@ -33,13 +33,14 @@ class FastRedlock(BaseLocks):
     to all masters (default 5 % of the ttl, 5 ms to 1 s); `connect_timeout` for one
     connection; `max_ttl` the longest ttl allowed. `retry`: delays between attempts.
     `drift_factor`: by how much the clocks may differ. `new_token`: called once per
-    round for the value to store (default: 20 random bytes in hex); it should return a
-    fresh one each time: one that repeats counts as taken while this process holds the
-    resource with it, and is refused (TokenReusedError) until the last release is
-    confirmed, or 10 s after the masters that lost it are connected again.
+    round for the value to store (default: 20 random bytes and the owner); it should
+    return a fresh one each time: one that repeats counts as taken while this process
+    holds the resource with it, and is refused (TokenReusedError) until the last release
+    is confirmed, or 10 s after the masters that lost it are connected again.
     `release_script`: Lua to run instead of ours, to wake waiters in the same step: it
     must compare ARGV[1] with the value of KEYS[1], and return 1 if it deleted that,
-    else 0.
+    else 0. `owner`: who holds the locks, for `holders()` and people; part of each token
+    (default: host:pid; "": none).
 
     Raises ConfigurationError for bad values, before any I/O. Nothing is connected until
     the first use. All threads of a process may share one instance, and should.
@@ -251,6 +252,27 @@ class FastRedlock(BaseLocks):
         driver, round = self._driver, self._inspection(resource)
         driver.run(round)
         return holders_of(driver.engine, round)
+
+    def break_(self, resource: str | bytes, *, token_hash: str) -> ReleaseStatus:
+        """Break a lock that is stuck, by the hash of its token; return how that ended.
+
+        `token_hash` says which, as `holders()` shows it: each master deletes the key
+        only where its value is that token. RELEASED: a quorum is sure not to have it
+        any more, and at least one had it; GONE: no master had it; UNKNOWN: fewer than
+        a quorum answered. Blocks until all have, two round timeouts at most. The holder
+        is not asked: a lease that is kept is told lost at its next renewal, a third of
+        its ttl later at the most; any other one counts on its validity until it asks.
+        """
+        from ._locking.breaking import breaking, broken, checked_hash, not_seen
+
+        driver, wanted = self._driver, checked_hash(token_hash)
+        inspected = self._inspection(resource)
+        driver.run(inspected)
+        release = breaking(driver, inspected, wanted, inspected.terms)
+        if release is None:
+            return not_seen(inspected)
+        driver.run(release)
+        return broken(release)
 
     # --- connections ------------------------------------------------------------------
 

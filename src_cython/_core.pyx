@@ -21,7 +21,8 @@ MemoryError and RuntimeError (StateError).
 from system cimport *
 
 include "types.pxi"                     # operations, votes, verdicts, states
-include "clock.pyx"                     # time, tokens, fork generation
+include "clock.pyx"                     # time, chance, fork generation
+include "tokens.pyx"                    # of leases, with their owner
 include "buffer.pyx"                    # bytes to be sent
 
 include "protocol/scripts.pyx"          # operation x keys -> script, reply      [pure]

@@ -13,7 +13,6 @@ from .._core import (
     Batch,
     Round,
     Verdict,
-    draw_token,
     new_acquires,
     new_releases,
     now_ns,
@@ -56,9 +55,10 @@ class AcquireEach:
         self._resources = listed(resources)
         keys = encode_each(self._resources)
         terms = settings.default_terms if ttl is None else settings.terms(ttl)
-        new_token, tokens = settings.new_token, None
-        if new_token is not draw_token:
-            tokens = [new_token() for _ in keys]
+        if settings.token_source is None:
+            tokens = [settings.new_token() for _ in keys]
+        else:
+            tokens = settings.token_source.draw_many(len(keys))
         self.batch = new_acquires(driver.engine, keys, terms, tokens)
 
     def end(

@@ -15,7 +15,6 @@ from .._core import (
     blocking_abandon,
     blocking_close,
     blocking_run,
-    draw_token,
 )
 from .._core import fork_generation as _fork_generation
 from .._core import now_ns as _now_ns
@@ -142,7 +141,7 @@ def new_engine(settings: Settings) -> Engine:
         tls_contexts(settings.endpoints),
         settings.max_ttl_ns,
         settings.client_name,
-        tokens_are_given=settings.new_token is not draw_token,
+        tokens_are_given=settings.token_source is None,
         servers_may_be_same=settings.servers_may_be_same,
         preparers=preparers_of(settings.endpoints),
         key_prefix=settings.key_prefix,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from enum import Enum
 
 from .._core import Verdict
-from .._reports.votes import MasterVote, Resource, votes_of
+from .._reports.votes import MasterVote, Resource, hash_of, votes_of
 from ..errors import LeaseLostError, NotExtendedError
 from .validity import extensions_of
 
@@ -59,6 +59,11 @@ class BaseLease:
     def token(self) -> bytes:
         """The value stored on the masters: with it, any process can release."""
         return self._round.token
+
+    @property
+    def token_hash(self) -> str:
+        """The hash of the token, as `holders()` shows it: for logs and people."""
+        return hash_of(self._round.token)
 
     @property
     def ttl(self) -> float:

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from .._core import Terms, draw_token
+from .._core import Terms, TokenSource
 from .._reports.log import warn
 from ..errors import ConfigurationError
-from .keys import RESERVED, encode_resource, encode_token, utf8_or_bytes
+from .keys import (
+    RESERVED,
+    encode_resource,
+    encode_token,
+    new_token_source,
+    utf8_or_bytes,
+)
 from .retry import Retry, number_of
 
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
@@ -60,6 +66,7 @@ class Settings:
         "retry",
         "round_timeout_ns",
         "servers_may_be_same",
+        "token_source",
     )
 
     def __init__(
@@ -78,6 +85,7 @@ class Settings:
         credentials: Credentials | None = None,  # None: those of the masters
         client_name: str = "fastredlock",
         key_prefix: str | bytes = "",  # keys are the resources, as other clients'
+        owner: str | None = None,  # None: host:pid
     ) -> None:
         from .url import (  # 4 ms of 25: when the first client is made
             SameServerAllowed,
@@ -99,7 +107,13 @@ class Settings:
         self.connect_timeout_ns: int = positive_ns("connect_timeout", connect_timeout)
         self.max_ttl_ns: int = optional_ns("max_ttl", max_ttl) or 0
         self.max_ttl: float | None = None if max_ttl is None else number_of(max_ttl)
-        self.new_token: Callable[[], bytes] = checked_new_token(new_token)
+        self.new_token: Callable[[], bytes]
+        self.token_source: TokenSource | None = None  # None: new_token is given
+        if new_token is None:
+            self.token_source = new_token_source(owner)
+            self.new_token = self.token_source.draw
+        else:
+            self.new_token = checked_new_token(new_token, owner)
         self.release_script: bytes | None = checked_script(release_script)
         self._has_warned_long = False
         self._last_terms: tuple[object, Terms | None] = (None, None)
@@ -178,11 +192,13 @@ def checked_drift_factor(drift_factor: float) -> float:
 
 
 def checked_new_token(
-    new_token: Callable[[], bytes | str] | None,
+    new_token: Callable[[], bytes | str], owner: str | None
 ) -> Callable[[], bytes]:
-    """Return the function that draws tokens; each result of a caller's is checked."""
-    if new_token is None:
-        return draw_token
+    """Return the caller's function that makes tokens; its results are checked."""
+    if owner is not None:
+        raise ConfigurationError(
+            f"owner={owner!r}: new_token makes the whole token, so give one of the two"
+        )
     if not callable(new_token):
         raise ConfigurationError(
             f"new_token of type {type(new_token).__name__}: allowed is a callable"

@@ -168,6 +168,10 @@ cdef class Round:
                 self.lease_state = state
             return self.lease_state
 
+    def wait_for_all(self):
+        """Close by all answers, or by time alone: of a release that reports on each."""
+        round_wait_for_all(self)
+
     def wait_in_turn(
         self, int64_t since_ns, bint keeps_turn=False, int64_t until_ns=-1,
         bint has_waited=False,

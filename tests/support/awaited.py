@@ -228,6 +228,9 @@ class AwaitedLocks:
     def holders(self, *args: Any, **options: Any) -> Any:
         return self._thread.run(self._locks.holders(*args, **options))
 
+    def break_(self, *args: Any, **options: Any) -> Any:
+        return self._thread.run(self._locks.break_(*args, **options))
+
     def connect(self) -> None:
         self._thread.run(self._locks.connect())
 
