@@ -46,6 +46,7 @@ class Settings:
         "max_ttl",
         "max_ttl_ns",
         "new_token",
+        "observer",
         "release_script",
         "resource",
         "retry",
@@ -66,6 +67,7 @@ class Settings:
         max_ttl: float | None = None,  # s; None: without the restart guard
         new_token: Callable[[], bytes | str] | None = None,  # None: random bytes
         release_script: bytes | None = None,  # None: that of the Redlock page
+        observer: object | None = None,  # None: nobody is told
     ) -> None:
         from .url import (  # 4 ms of 25: when the first client is made
             SameServerAllowed,
@@ -83,6 +85,7 @@ class Settings:
         self.max_ttl = None if max_ttl is None else number_of(max_ttl)
         self.new_token = checked_new_token(new_token)
         self.release_script = checked_script(release_script)
+        self.observer = checked_observer(observer)
         self._last_terms: tuple[object, Terms | None] = (None, None)
         self.default_terms = self.terms(ttl)
         if len(self.endpoints) % 2 == 0:
@@ -177,6 +180,16 @@ def checked_script(script: bytes | None) -> bytes | None:
     if not (script is None or type(script) is bytes):
         raise ConfigurationError(f"release_script={script!r}: allowed is None or bytes")
     return script
+
+
+def checked_observer(observer: object | None) -> object | None:
+    """Return the observer; it has methods that can be called."""
+    if observer is None:
+        return None
+    from ..observer import check  # only where there is one
+
+    check(observer)
+    return observer
 
 
 def optional_ns(name: str, value: float | None) -> int | None:

@@ -165,16 +165,21 @@ cdef void batch_give_up(Batch self, Round failure) noexcept:
 # --- making one ---------------------------------------------------------------------
 
 def new_acquires(Engine engine not None, list keys not None, Terms terms not None,
-                 list tokens=None):
-    """Make a batch of ACQUIRE rounds, one per key; a fresh token each if none given."""
+                 list tokens=None, int64_t began_ns=0):
+    """Make a batch of ACQUIRE rounds, one per key; a fresh token each if none given.
+
+    began_ns: when their caller began.
+    """
     cdef Py_ssize_t i
+    cdef Round round
     cdef list rounds = []
     if tokens is None:
         tokens = draw_tokens(len(keys))
     for i in range(len(keys)):
-        rounds.append(
-            Round(OPERATION_ACQUIRE, keys[i], tokens[i], terms, engine.master_count)
-        )
+        round = Round(OPERATION_ACQUIRE, keys[i], tokens[i], terms, engine.master_count)
+        round.attempt = 1
+        round.began_ns = began_ns
+        rounds.append(round)
     return Batch(rounds)
 
 

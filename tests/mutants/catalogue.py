@@ -481,8 +481,8 @@ MUTANTS = (
             ),
             Edit(
                 "fastredlock/_locking/attempt.py",
-                "new_round(ACQUIRE, key, new_token(), terms)",
-                "new_round(ACQUIRE, key, token, terms)",
+                "            new_token(),\n",
+                "            token,\n",
             ),
         ),
         ("tests/unit/test_attempt.py", "tests/behaviour/test_tokens.py"),

@@ -37,7 +37,7 @@ ARROWS: dict[str, set[str]] = {
     "_options.url": {"_options.endpoint", "_options.redis_py", "errors"},
     "_options.settings": {
         *("_core", "_options.keys", "_options.retry", "_options.url"),
-        *("_reports.log", "errors"),
+        *("_reports.log", "errors", "observer"),
     },
     "_locking.driver": {
         *("_core", "_options.scripts", "_options.tls", "_reports.log", "errors"),
@@ -71,6 +71,13 @@ ARROWS: dict[str, set[str]] = {
         *("_options.keys", "errors"),
     },
     "_locking.decorated": {"errors"},
+    "_locking.observing": {"_core", "_locking.lease", "_reports.log", "errors"},
+    "_locking.observed": {
+        *("_core", "_locking.blocking", "_locking.observing", "errors"),
+    },
+    "_locking.loop_observed": {
+        *("_locking.awaitable", "_locking.observing", "errors"),
+    },
     "_locking.blocking": {  # its exits are functions of the core
         *("_core", "_locking.acquisition", "_locking.lease", "_locking.validity"),
         *("_locking.decorated", "_locking.lost", "_options.keys", "errors"),
@@ -93,13 +100,15 @@ ARROWS: dict[str, set[str]] = {
     "client": {
         *("_core", "_locking.base", "_locking.batch", "_locking.blocking"),
         *("_locking.driver", "_locking.lease", "_options.keys", "_reports.votes"),
-        *("_locking.keep_alive", "_locking.kept_lock"),
+        *("_locking.keep_alive", "_locking.kept_lock", "_locking.observed"),
     },
     "asyncio": {
         *("_core", "_locking.base", "_locking.batch", "_locking.awaitable"),
         *("_locking.loop_driver", "_locking.lease", "_options.keys", "_reports.votes"),
         *("_locking.keep_alive", "_locking.loop_kept_lock"),
+        "_locking.loop_observed",
     },
+    "observer": {"errors"},
     "testing": set(),
 }
 PUBLIC = {
