@@ -326,6 +326,8 @@ class Counters:
     def turns_missed(self) -> int: ...
     @property
     def handed_over(self) -> int: ...
+    @property
+    def operations(self) -> tuple[tuple[int, int, int, int], ...]: ...
 
 @final
 class Master:
@@ -394,6 +396,10 @@ class Engine:
         tuple[str, MasterState, str, ServerInfo, ServerClock, list[int]],
         ...,
     ]: ...
+    @property
+    def figures(
+        self,
+    ) -> tuple[tuple[str, int, int, int, int, int, int, int, int], ...]: ...
     @property
     def master_names(self) -> tuple[str, ...]: ...
     @property

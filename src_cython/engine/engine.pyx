@@ -141,6 +141,12 @@ cdef class Engine:
         ServerClock, its last round trips in us, sorted)."""
         return tuple([master_health(master) for master in self.masters])
 
+    @property
+    def figures(self):
+        """Per master: (name, granted, taken, failed, silent, late replies, connects,
+        losses, releases dropped)."""
+        return tuple([master_figures(master) for master in self.masters])
+
     def new_round(self, int operation, keys not None, bytes token not None,
                   Terms terms not None, int attempt=0, int64_t began_ns=0,
                   int64_t left_ns=0):
