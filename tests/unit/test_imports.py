@@ -26,6 +26,7 @@ ARROWS: dict[str, set[str]] = {
     "_reports.votes": {"_core"},  # its enums, and only inside a function
     "errors": {"_reports.votes"},
     "_reports.stats": set(),
+    "_reports.totals": set(),
     "_reports.health": set(),
     "_reports.log": set(),
     "_options.scripts": set(),
@@ -115,6 +116,8 @@ PUBLIC = {
     *("", "asyncio", "testing", "client", "errors"),
     "_options.url",  # for compat: that masters may be databases of one server
     "_locking.kept",  # for compat: that a renewal has its line in a log
+    "observer",
+    "_reports.totals",  # for observers: what Stats count
 }
 SMALL = [
     *("errors", "_options.retry", "_options.url", "_options.scripts"),
@@ -185,8 +188,9 @@ def own(names: set[str]) -> set[str]:
 
 
 def is_outer(module: str) -> bool:
-    """Tell whether a module stands on the public API: cli, demo, compat."""
-    return module.split(".")[0] in ("cli", "__main__", "demo", "compat")
+    """Tell whether a module stands on the public API: cli, demo, compat, observers."""
+    outer = ("cli", "__main__", "demo", "compat", "prometheus", "otel")
+    return module.split(".")[0] in outer
 
 
 # ---- the arrows
@@ -206,6 +210,8 @@ def test_module_imports_nothing_that_must_be_installed(module: str) -> None:
     names = {name.split(".")[0] for name in imports_of(module)} - {"fastredlock"}
     if module.startswith("demo."):
         names.discard("rich")  # the extra `demo`
+    if module in ("prometheus", "otel"):
+        names -= {"prometheus_client", "opentelemetry"}  # the extras of these names
     if module.startswith("compat"):
         names.discard("redis")  # users of redis-py have it
     if module == "compat.redis_lock.django_cache":
