@@ -13,11 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 try:
     from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
-    from prometheus_client.metrics_core import (
-        CounterMetricFamily,
-        GaugeMetricFamily,
-        Metric,
-    )
+    from prometheus_client.metrics_core import CounterMetricFamily, Metric
     from prometheus_client.registry import Collector as BaseCollector
 except ImportError as error:
     raise ImportError(
@@ -54,8 +50,6 @@ FIGURES = (
     ("master_losses", "Connections that failed or were lost", ("master",)),
     ("releases_dropped", "Releases left to the ttl of their keys", ("master",)),
 )
-READY = "fastredlock_master_ready"
-READY_HELP = "Whether a master is connected, by the worst of its FastRedlocks"
 
 
 class Collector(Observer, BaseCollector):
@@ -171,7 +165,6 @@ class Collector(Observer, BaseCollector):
             yield from metric.describe()
         for name, text, labels in FIGURES:
             yield CounterMetricFamily(f"fastredlock_{name}", text, labels=labels)
-        yield GaugeMetricFamily(READY, READY_HELP, labels=("master",))
 
     def collect(self) -> Iterable[Metric]:
         """Read all metrics, for a scrape; does no I/O."""
@@ -184,15 +177,3 @@ class Collector(Observer, BaseCollector):
                 if key[0] == name:
                     counter.add_metric(key[1:], count)
             yield counter
-        gauge = GaugeMetricFamily(READY, READY_HELP, labels=("master",))
-        for master, is_ready in self._ready().items():
-            gauge.add_metric((master,), is_ready)
-        yield gauge
-
-    def _ready(self) -> dict[str, bool]:
-        ready: dict[str, bool] = {}
-        for locks in self._totals.locks():
-            for each in locks.health():
-                is_ready = each.state.name == "READY"
-                ready[each.master] = ready.get(each.master, True) and is_ready
-        return ready

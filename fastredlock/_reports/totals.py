@@ -37,11 +37,6 @@ class Totals:
         with self._lock:
             self._read[locks] = Counter()
 
-    def locks(self) -> list[BaseLocks]:
-        """List the FastRedlocks that are still there."""
-        with self._lock:
-            return list(self._read)
-
     def read(self) -> dict[Key, int]:
         """Return the sums, 0 of what has not happened yet; does no I/O."""
         with self._lock:

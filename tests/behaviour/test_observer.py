@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import threading
@@ -21,10 +22,13 @@ from fastredlock import (
     ValidityExhaustedError,
     Vote,
 )
+from fastredlock.asyncio import FastRedlock as AwaitableFastRedlock
 from fastredlock.testing import LocalMasters
+from tests.support.awaited import run_on
 from tests.support.calls import QUICK, connected, granted
 from tests.support.fixtures import MakeLocks, blocking
 from tests.support.keys import KEY, NOBODY, set_all, settled_values, values
+from tests.support.loop_calls import taken
 from tests.support.masters import stop
 from tests.support.noted import Noted, Raising
 from tests.support.proxy import Proxy
@@ -326,15 +330,15 @@ def test_observer_when_it_blocks_then_other_threads_go_on(
                 assert gate.wait(10)
 
     locks = connected(make_locks(urls, observer=Blocking()))
-    taken: list[Any] = []
-    thread = threading.Thread(target=lambda: taken.append(locks.acquire("blocked")))
+    later: list[Any] = []
+    thread = threading.Thread(target=lambda: later.append(locks.acquire("blocked")))
     thread.start()
     assert wait_until(lambda: locks.holders("blocked")[0].token_hash is not None)
     assert granted(locks.acquire("free", timeout=0)).release() is RELEASED
-    assert not taken
+    assert not later
     gate.set()
     thread.join()
-    assert taken[0].release() is RELEASED
+    assert later[0].release() is RELEASED
 
 
 @blocking
@@ -385,6 +389,29 @@ def test_release_when_its_observer_is_interrupted_then_is_done(
     with pytest.raises(KeyboardInterrupt), locks.lock(KEY):
         pass
     assert settled(lambda: values(servers), NOBODY, within=1) == NOBODY
+
+
+def test_call_when_it_is_cancelled_then_tells_nothing(
+    urls: list[str], noted: Noted, kind: str
+) -> None:
+    async def body() -> None:
+        async with AwaitableFastRedlock(urls, observer=noted) as locks:
+            lease = await taken(locks)
+            noted.clear()
+            waiting = asyncio.ensure_future(locks.acquire(KEY, timeout=8))
+            await asyncio.sleep(0.05)
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            assert noted.events == []
+            releasing = asyncio.ensure_future(lease.release())
+            await asyncio.sleep(0)
+            releasing.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await releasing
+            assert noted.events == []
+
+    run_on(kind, body())
 
 
 @blocking

@@ -40,6 +40,7 @@ LEASE = (
     "tests/behaviour/test_release.py",
 )
 KEEPING = ("tests/unit/test_keeping.py",)
+OBSERVER = ("tests/behaviour/test_observer.py",)
 WAITERS = ("tests/sim/test_waiters.py",)
 NATIVE = ("tests/unit/test_native.py",)
 TAKE_TURN_SHA1_ANEW = Edit(
@@ -470,6 +471,50 @@ MUTANTS = (
             ),
         ),
         REPLIES,
+    ),
+    Mutant(
+        "what an observer raises reaches the caller",
+        (
+            Edit(
+                "fastredlock/_locking/observing.py",
+                "        except Exception as raised:\n",
+                "        except ZeroDivisionError as raised:\n",
+            ),
+        ),
+        OBSERVER,
+    ),
+    Mutant(
+        "the end of a lease told twice",
+        (
+            Edit(
+                "fastredlock/_locking/observing.py",
+                "            return self._unended.pop()\n",
+                "            return True\n",
+            ),
+        ),
+        OBSERVER,
+    ),
+    Mutant(
+        "a release after the validity told as one in time",
+        (
+            Edit(
+                "fastredlock/_locking/observing.py",
+                "if lease._status is GONE or left == 0.0:",
+                "if False:",
+            ),
+        ),
+        OBSERVER,
+    ),
+    Mutant(
+        "failures of masters not counted",
+        (
+            Edit(
+                "src_cython/engine/outcome.pyx",
+                "    if round.counts[VOTE_FAILED] + round.counts[VOTE_SILENT] > 0:\n",
+                "    if False:\n",
+            ),
+        ),
+        ("tests/behaviour/test_stats.py",),
     ),
     Mutant(
         "retry re-uses the token",
