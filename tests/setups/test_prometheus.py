@@ -107,11 +107,11 @@ def test_scrape_when_locks_were_used_then_has_their_times_and_outcomes(
 
 @pytest.mark.parametrize("driver", ["blocking", "asyncio"], indirect=True)
 def test_scrape_when_masters_fail_then_says_which(
-    make_locks: MakeLocks, masters: LocalMasters, registry: CollectorRegistry, port: int
+    make_locks: MakeLocks, masters: LocalMasters, registry: CollectorRegistry
 ) -> None:
     locks = connected(make_locks(masters.urls, observer=Collector(registry), **QUICK))
     names = [each.master for each in locks.health()]
-    before = scraped(port)
+    before = Scrape(generate_latest(registry).decode())
     assert [before("master_connects_total", master=name) for name in names] == [1] * 5
     failures = [before("master_failures_total", master=n, kind="failed") for n in names]
     assert failures == [0] * 5
@@ -120,7 +120,7 @@ def test_scrape_when_masters_fail_then_says_which(
     masters.stop(2)
     with pytest.raises(QuorumUnreachableError):
         locks.acquire(KEY, timeout=0)
-    found = scraped(port)
+    found = Scrape(generate_latest(registry).decode())
     assert found("master_failures_total", master=names[0], kind="silent") >= 1
     assert found("master_failures_total", master=names[1], kind="failed") >= 1
     assert found("master_failures_total", master=names[3], kind="failed") == 0
