@@ -13,7 +13,7 @@ from ._locking.lease import ReleaseStatus
 from ._options.retry import Retry
 from ._options.settings import NO_EXPIRY
 from ._reports.health import MasterHealth
-from ._reports.stats import Stats
+from ._reports.stats import MasterStats, OperationStats, Stats
 from ._reports.votes import MasterVote
 from .client import FastRedlock
 from .errors import (
@@ -43,8 +43,10 @@ __all__ = [
     "Lease",
     "LeaseLostError",
     "MasterHealth",
+    "MasterStats",
     "MasterVote",
     "NotExtendedError",
+    "OperationStats",
     "QuorumUnreachableError",
     "ReleaseStatus",
     "ResourceTakenError",

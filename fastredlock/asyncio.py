@@ -47,6 +47,11 @@ class FastRedlock(BaseLocks):
     _driver: LoopDriver
     _new_driver = LoopDriver
 
+    def _observe(self, observer: object) -> None:
+        from ._locking.loop_observed import observe
+
+        observe(self, self._driver, observer)
+
     # --- taking -----------------------------------------------------------------------
 
     def acquire(
@@ -231,7 +236,11 @@ class FastRedlock(BaseLocks):
         nothing is known of its validity before the first extend, so `remaining()` is
         0.0 until then. A lease of acquire_all has a tuple of resources: pass that.
         """
-        return Lease(self._driver, resource, self._adopted(resource, token, ttl))
+        driver, round = self._driver, self._adopted(resource, token, ttl)
+        if driver.observer is not None:
+            lease: Lease = driver.observer.new_lease(driver, resource, round)
+            return lease
+        return Lease(driver, resource, round)
 
     async def holders(
         self, resource: str | bytes | None = None

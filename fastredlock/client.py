@@ -41,6 +41,7 @@ class FastRedlock(BaseLocks):
     must compare ARGV[1] with the value of KEYS[1], and return 1 if it deleted that,
     else 0. `owner`: who holds the locks, for `holders()` and people; part of each token
     (default: host:pid; "": none).
+    else 0. `observer`: told of what has happened, see `fastredlock.observer`.
 
     Raises ConfigurationError for bad values, before any I/O. Nothing is connected until
     the first use. All threads of a process may share one instance, and should.
@@ -50,6 +51,11 @@ class FastRedlock(BaseLocks):
 
     _driver: Driver
     _new_driver = Driver
+
+    def _observe(self, observer: object) -> None:
+        from ._locking.observed import observe
+
+        observe(self, self._driver, observer)
 
     # --- taking -----------------------------------------------------------------------
 
@@ -239,7 +245,11 @@ class FastRedlock(BaseLocks):
         its validity before the first extend, so `remaining()` is 0.0 until then. A
         lease of acquire_all has a tuple of resources: pass that.
         """
-        return Lease(self._driver, resource, self._adopted(resource, token, ttl))
+        driver, round = self._driver, self._adopted(resource, token, ttl)
+        if driver.observer is not None:
+            lease: Lease = driver.observer.new_lease(driver, resource, round)
+            return lease
+        return Lease(driver, resource, round)
 
     def holders(self, resource: str | bytes | None = None) -> tuple[MasterVote, ...]:
         """Return the holder of the resource, as every master sees it at this moment.

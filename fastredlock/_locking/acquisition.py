@@ -47,9 +47,10 @@ class BaseAcquisition:
         self, ttl: float | None, timeout: float | None
     ) -> Iterator[Round | float]:
         """Check the arguments, before any I/O; return the attempts to drive."""
-        settings = self._driver.settings
-        return attempts(
-            self._driver.engine,
+        driver = self._driver
+        settings = driver.settings
+        steps = attempts(
+            driver.engine,
             self._resource,
             self.encode(self._resource),
             settings.default_terms if ttl is None else settings.terms(ttl),
@@ -58,6 +59,9 @@ class BaseAcquisition:
             timeout_to_ns(timeout),
             self.began_ns,
         )
+        if driver.observer is not None:
+            return driver.observer.of_acquire(self, self._resource, steps)
+        return steps
 
     def taken_error(self) -> ResourceTakenError:
         """Return the error of an acquire that ended without a lease."""

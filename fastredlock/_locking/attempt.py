@@ -49,16 +49,22 @@ def attempts(
     left_ns = timeout_ns
     may_wait = timeout_ns != 0 and retry.waits_in_turn and isinstance(key, bytes)
     waits = may_wait and engine.is_contended(key, began_ns)
-    until_ns = -1 if timeout_ns is None else began_ns + timeout_ns
     while True:
         tries += 1
         # A fresh token for every round: the late release of one round must never meet
         # the key of the next.
-        round = engine.new_round(ACQUIRE, key, new_token(), terms)
-        round.attempt = tries
-        round.left_ns = time_for_round(engine, terms, timeout_ns, left_ns)
+        round = engine.new_round(
+            ACQUIRE,
+            key,
+            new_token(),
+            terms,
+            tries,
+            began_ns,
+            time_for_round(engine, terms, timeout_ns, left_ns),
+        )
         if waits:
             before_wait(engine)
+            until_ns = -1 if timeout_ns is None else began_ns + timeout_ns
             round.wait_in_turn(began_ns, keeps_turn, until_ns, has_waited)
             has_waited = True
         yield round

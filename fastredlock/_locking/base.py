@@ -51,7 +51,13 @@ class BaseLocks:
 
     @with_options_of(Settings.__init__)
     def __init__(self, *masters: Any, **options: Any) -> None:
-        self._driver = self._new_driver(Settings(*masters, **options))
+        settings = Settings(*masters, **options)
+        self._driver = self._new_driver(settings)
+        if settings.observer is not None:
+            self._observe(settings.observer)
+
+    def _observe(self, observer: object) -> None:
+        raise NotImplementedError
 
     def health(self) -> tuple[MasterHealth, ...]:
         """Return what is known of each master, in configured order; does not block.

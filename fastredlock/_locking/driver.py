@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from .._options.endpoint import Endpoint
     from .._options.settings import Settings
     from .kept import Kept
+    from .observing import Observing
 
 # For which close() waits where a master is silent. On two cores with ten processes,
 # servers stood still for 0.1 s in 1 % of closes, and 900 keys then stood for their ttl.
@@ -54,9 +55,10 @@ def refuse_pickling(self: object) -> NoReturn:
 class BaseDriver:
     """Hold an engine and its settings, and log its warnings; see `Driver`."""
 
-    __slots__ = ("engine", "keeper", "settings", "warned")
+    __slots__ = ("engine", "keeper", "observer", "settings", "warned")
 
     keeper: Any  # of the leases that are kept, or None
+    observer: Observing | None  # who is told of what has happened
     current: _core.AsyncioDriver | None = None  # see LoopDriver
 
     # A lease reads its clock and its process here: tests set them.
@@ -73,6 +75,7 @@ class BaseDriver:
         self.engine: Engine = new_engine(settings)
         self.engine.foreign = True  # keys that are no locks are looked for
         self.keeper = None
+        self.observer = None
         self.warned: int = 0  # how many of the engine's warnings have been logged
 
     def __reduce__(self) -> NoReturn:

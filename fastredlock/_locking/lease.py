@@ -82,6 +82,20 @@ class BaseLease:
         """
         return votes_of(self._driver.engine, self._round)
 
+    @property
+    def attempts(self) -> int:
+        """How many rounds it took to acquire; 0 of an adopted one."""
+        return self._round.attempt
+
+    @property
+    def waited(self) -> float:
+        """The time (s) from the call until a quorum had granted; 0.0 if adopted.
+
+        Connecting, waiting for others and the last round are in it.
+        """
+        began_ns = self._round.began_ns
+        return (self._round.closed_ns - began_ns) / 1e9 if began_ns else 0.0
+
     # --- validity ---------------------------------------------------------------------
 
     def remaining(self) -> float:

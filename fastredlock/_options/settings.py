@@ -61,6 +61,7 @@ class Settings:
         "max_ttl",
         "max_ttl_ns",
         "new_token",
+        "observer",
         "release_script",
         "resource",
         "retry",
@@ -86,6 +87,7 @@ class Settings:
         client_name: str = "fastredlock",
         key_prefix: str | bytes = "",  # keys are the resources, as other clients'
         owner: str | None = None,  # None: host:pid
+        observer: object | None = None,  # None: nobody is told
     ) -> None:
         from .url import (  # 4 ms of 25: when the first client is made
             SameServerAllowed,
@@ -116,6 +118,7 @@ class Settings:
             self.new_token = checked_new_token(new_token, owner)
         self.release_script: bytes | None = checked_script(release_script)
         self._has_warned_long = False
+        self.observer: object | None = checked_observer(observer)
         self._last_terms: tuple[object, Terms | None] = (None, None)
         self.default_terms: Terms = self.terms(ttl)
         if len(self.endpoints) % 2 == 0:
@@ -240,6 +243,16 @@ def checked_script(script: bytes | None) -> bytes | None:
     if not (script is None or type(script) is bytes):
         raise ConfigurationError(f"release_script={script!r}: allowed is None or bytes")
     return script
+
+
+def checked_observer(observer: object | None) -> object | None:
+    """Return the observer; it has methods that can be called."""
+    if observer is None:
+        return None
+    from ..observer import check  # only where there is one
+
+    check(observer)
+    return observer
 
 
 def optional_ns(name: str, value: float | None) -> int | None:

@@ -150,22 +150,35 @@ cdef class Engine:
         since the last deadline, from when on it may vote)."""
         return tuple([master_health(master) for master in self.masters])
 
+    @property
+    def figures(self):
+        """Per master: (name, granted, taken, failed, silent, late replies, connects,
+        losses, releases dropped)."""
+        return tuple([master_figures(master) for master in self.masters])
+
     def new_round(self, int operation, keys not None, bytes token not None,
-                  Terms terms not None):
+                  Terms terms not None, int attempt=0, int64_t began_ns=0,
+                  int64_t left_ns=0):
         """Make a round of this engine's masters; nothing is sent yet.
 
         `keys` are one key, bytes, or a tuple of several, sorted and distinct: then the
         round is of all of them or of none. The key_prefix is put in front of each.
+        `attempt`: its number within an acquire that began at `began_ns` and has
+        `left_ns` left.
         """
         cdef Round round
         keys = engine_keys(self, keys)
         if type(keys) is not tuple:
-            return Round(operation, keys, token, terms, self.master_count)
-        check_keys(keys)
-        if operation == OPERATION_INSPECT:
-            raise ValueError("keys are inspected one by one")
-        round = Round(operation, keys[0], token, terms, self.master_count)
-        round.keys = keys
+            round = Round(operation, keys, token, terms, self.master_count)
+        else:
+            check_keys(keys)
+            if operation == OPERATION_INSPECT:
+                raise ValueError("keys are inspected one by one")
+            round = Round(operation, keys[0], token, terms, self.master_count)
+            round.keys = keys
+        round.attempt = attempt
+        round.began_ns = began_ns
+        round.left_ns = left_ns
         return round
 
     def new_inspection(self, Round round not None):

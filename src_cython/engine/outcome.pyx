@@ -28,14 +28,9 @@ cdef int engine_on_closed(Engine self, Round round, int64_t now_ns) except -1:
         return 0
     round_confirm(round, now_ns)
     verdict = round.verdict_code
-    if verdict == VERDICT_WON:
-        self.counters.won += 1
-    elif verdict == VERDICT_TAKEN:
-        self.counters.taken += 1
-    elif verdict == VERDICT_UNREACHABLE:
-        self.counters.unreachable += 1
-    else:
-        self.counters.too_late += 1
+    self.counters.ended[round.operation_code][verdict] += 1
+    if round.counts[VOTE_FAILED] + round.counts[VOTE_SILENT] > 0:
+        engine_count_failures(self, round)
     if round.counts[VOTE_SILENT] > 0:
         engine_note_silent(self, round, now_ns)
     if verdict != VERDICT_UNREACHABLE and round.operation_code < OPERATION_INSPECT and (
@@ -55,6 +50,16 @@ cdef void engine_note_silent(Engine self, Round round, int64_t now_ns) noexcept:
     for i in range(self.master_count):
         if round.cells[i].vote == VOTE_SILENT:
             (<Master>self.masters[i]).silent_at_ns = now_ns
+
+
+cdef int engine_count_failures(Engine self, Round round) except -1:
+    cdef Master master
+    cdef int vote
+    for master in self.masters:
+        vote = round.cells[master.index].vote
+        if vote == VOTE_FAILED or vote == VOTE_SILENT:
+            master.votes[vote] += 1
+    return 0
 
 
 cdef void engine_learn_round_trip(Engine self, int64_t took_ns) noexcept:

@@ -250,6 +250,7 @@ cdef int master_on_handshake_reply(Master self, object reply, int64_t now_ns) ex
         self.ready_at_ns = now_ns
         self.heard_ns = now_ns
         self.counters.connects += 1
+        self.connects += 1
         master_kill_lost(self, now_ns)
         master_send_deferred(self, now_ns)
     return 0

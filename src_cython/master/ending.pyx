@@ -46,6 +46,7 @@ cdef int master_end_connection(
     with cython.critical_section(self):
         self.reason = self.last_error = reason
     self.counters.losses += 1
+    self.losses += 1
     self.lost_at_ns = now_ns
     self.unparsed = 0
     self.is_proven = False

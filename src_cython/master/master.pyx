@@ -23,11 +23,52 @@ cdef enum:
 cdef class Counters:
     """Counts of events since the engine was made."""
 
-    cdef readonly int64_t rounds, won, taken, unreachable, too_late
+    cdef readonly int64_t rounds
+    cdef int64_t ended[OPERATION_PING + 1][VERDICT_TOO_LATE + 1]
     cdef readonly int64_t rolled_back, late_replies, repeated_scripts
     cdef readonly int64_t connects, losses
     cdef readonly int64_t releases_dropped
     cdef readonly int64_t waits, turns_told, turns_missed, handed_over
+
+    @property
+    def won(self):
+        """Rounds granted by a quorum in time."""
+        return counters_ended(self, VERDICT_WON)
+
+    @property
+    def taken(self):
+        """Rounds that a quorum could answer, and too few granted."""
+        return counters_ended(self, VERDICT_TAKEN)
+
+    @property
+    def unreachable(self):
+        """Rounds that fewer than a quorum could answer."""
+        return counters_ended(self, VERDICT_UNREACHABLE)
+
+    @property
+    def too_late(self):
+        """Rounds granted by a quorum with no validity left."""
+        return counters_ended(self, VERDICT_TOO_LATE)
+
+    @property
+    def operations(self):
+        """Per operation, to PING: how many rounds ended WON, TAKEN, UNREACHABLE and
+        TOO_LATE."""
+        return tuple([
+            tuple([
+                self.ended[operation][verdict]
+                for verdict in range(VERDICT_WON, VERDICT_TOO_LATE + 1)
+            ])
+            for operation in range(OPERATION_PING + 1)
+        ])
+
+
+cdef int64_t counters_ended(Counters self, int verdict) noexcept:
+    cdef int64_t count = 0
+    cdef int operation
+    for operation in range(OPERATION_PING + 1):
+        count += self.ended[operation][verdict]
+    return count
 
 
 @cython.final
@@ -55,6 +96,8 @@ cdef class Master:
     cdef bytes client_name
     cdef Scripts scripts
     cdef Counters counters
+    cdef int64_t votes[VOTE_SILENT + 1]      # counts, as `master_figures` says
+    cdef int64_t connects, losses, late_replies      # counts
     cdef int state_code
     cdef Link link
     cdef AddressList addresses
@@ -138,6 +181,18 @@ cdef tuple master_health(Master self):
     return (
         self.name, MasterState(self.state_code), reason, server_info, clock, samples,
         self.silent_at_ns > self.heard_ns, self.votes_from_ns,
+    )
+
+
+cdef tuple master_figures(Master self):
+    # GRANTED and TAKEN: answers, late ones too. FAILED: error replies, and commands
+    # that were not sent or lost their connection. SILENT: rounds that ended without its
+    # reply at their deadline; it may have come later.
+    return (
+        self.name, self.votes[VOTE_GRANTED], self.votes[VOTE_TAKEN],
+        self.votes[VOTE_FAILED] + self.in_flight.unanswered_late,
+        self.votes[VOTE_SILENT], self.late_replies, self.connects, self.losses,
+        self.in_flight.releases_dropped,
     )
 
 

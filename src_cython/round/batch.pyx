@@ -164,17 +164,22 @@ cdef void batch_give_up(Batch self, Round failure) noexcept:
 # --- making one ---------------------------------------------------------------------
 
 def new_acquires(Engine engine not None, list keys not None, Terms terms not None,
-                 list tokens not None):
-    """Make a batch of ACQUIRE rounds, one per key, each with its token."""
+                 list tokens not None, int64_t began_ns=0):
+    """Make a batch of ACQUIRE rounds, one per key, each with its token.
+
+    began_ns: when their caller began.
+    """
     cdef Py_ssize_t i
+    cdef Round round
     cdef list rounds = []
     for i in range(len(keys)):
-        rounds.append(
-            Round(
-                OPERATION_ACQUIRE, engine_keys(engine, keys[i]), tokens[i], terms,
-                engine.master_count,
-            )
+        round = Round(
+            OPERATION_ACQUIRE, engine_keys(engine, keys[i]), tokens[i], terms,
+            engine.master_count,
         )
+        round.attempt = 1
+        round.began_ns = began_ns
+        rounds.append(round)
     return Batch(rounds)
 
 

@@ -40,6 +40,7 @@ LEASE = (
     "tests/behaviour/test_release.py",
 )
 KEEPING = ("tests/unit/test_keeping.py",)
+OBSERVER = ("tests/behaviour/test_observer.py",)
 WAITERS = ("tests/sim/test_waiters.py",)
 NATIVE = ("tests/unit/test_native.py",)
 TAKE_TURN_SHA1_ANEW = Edit(
@@ -472,6 +473,50 @@ MUTANTS = (
         REPLIES,
     ),
     Mutant(
+        "what an observer raises reaches the caller",
+        (
+            Edit(
+                "fastredlock/_locking/observing.py",
+                "        except Exception as raised:\n",
+                "        except ZeroDivisionError as raised:\n",
+            ),
+        ),
+        OBSERVER,
+    ),
+    Mutant(
+        "the end of a lease told twice",
+        (
+            Edit(
+                "fastredlock/_locking/observing.py",
+                "            return self._unended.pop()\n",
+                "            return True\n",
+            ),
+        ),
+        OBSERVER,
+    ),
+    Mutant(
+        "a release after the validity told as one in time",
+        (
+            Edit(
+                "fastredlock/_locking/observing.py",
+                "if lease._status is GONE or left == 0.0:",
+                "if False:",
+            ),
+        ),
+        OBSERVER,
+    ),
+    Mutant(
+        "failures of masters not counted",
+        (
+            Edit(
+                "src_cython/engine/outcome.pyx",
+                "    if round.counts[VOTE_FAILED] + round.counts[VOTE_SILENT] > 0:\n",
+                "    if False:\n",
+            ),
+        ),
+        ("tests/behaviour/test_stats.py",),
+    ),
+    Mutant(
         "retry re-uses the token",
         (
             Edit(
@@ -481,8 +526,8 @@ MUTANTS = (
             ),
             Edit(
                 "fastredlock/_locking/attempt.py",
-                "new_round(ACQUIRE, key, new_token(), terms)",
-                "new_round(ACQUIRE, key, token, terms)",
+                "            new_token(),\n",
+                "            token,\n",
             ),
         ),
         ("tests/unit/test_attempt.py", "tests/behaviour/test_tokens.py"),

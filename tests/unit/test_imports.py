@@ -28,6 +28,7 @@ ARROWS: dict[str, set[str]] = {
     "_reports.stats": set(),
     "_reports.named": set(),
     "_reports.health": {"_core", "_reports.named", "_reports.votes"},
+    "_reports.totals": set(),
     "_reports.log": set(),
     "_options.scripts": set(),
     "_options.keys": {"_core", *BASE},
@@ -41,7 +42,7 @@ ARROWS: dict[str, set[str]] = {
     "_options.url": {"_options.endpoint", "_options.redis_py", "errors"},
     "_options.settings": {
         *("_core", "_options.keys", "_options.retry", "_options.url"),
-        *("_options.credentials", "_reports.log", "errors"),
+        *("_options.credentials", "_reports.log", "errors", "observer"),
     },
     "_locking.foreign": {"_core", "_reports.log", *BASE},
     "_locking.driver": {
@@ -82,6 +83,13 @@ ARROWS: dict[str, set[str]] = {
     },
     "_locking.breaking": {"_core", "_locking.lease", *BASE},
     "_locking.decorated": {"errors"},
+    "_locking.observing": {"_core", "_locking.lease", "_reports.log", "errors"},
+    "_locking.observed": {
+        *("_core", "_locking.blocking", "_locking.observing", "errors"),
+    },
+    "_locking.loop_observed": {
+        *("_locking.awaitable", "_locking.observing", "errors"),
+    },
     "_locking.blocking": {  # its exits are functions of the core
         *("_core", "_locking.acquisition", "_locking.lease", "_locking.validity"),
         *("_locking.decorated", "_locking.lost", "_options.keys", "errors"),
@@ -105,23 +113,24 @@ ARROWS: dict[str, set[str]] = {
         *("_core", "_locking.base", "_locking.batch", "_locking.blocking"),
         *("_locking.driver", "_locking.lease", "_options.keys", "_reports.votes"),
         *("_locking.keep_alive", "_locking.kept_lock", "_reports.health"),
-        "_locking.held",
-        *("_locking.breaking", "_locking.keep_alive", "_locking.kept_lock"),
+        *("_locking.breaking", "_locking.held", "_locking.observed"),
     },
     "asyncio": {
         *("_core", "_locking.base", "_locking.batch", "_locking.awaitable"),
         *("_locking.loop_driver", "_locking.lease", "_options.keys", "_reports.votes"),
         *("_locking.keep_alive", "_locking.loop_kept_lock", "_reports.health"),
-        "_locking.held",
-        *("_locking.breaking", "_locking.keep_alive", "_locking.loop_kept_lock"),
+        *("_locking.breaking", "_locking.held", "_locking.loop_observed"),
     },
     "types": {"_core", "_locking.blocking", "_locking.lost", *BASE},
+    "observer": {"errors"},
     "testing": set(),
 }
 PUBLIC = {
     *("", "asyncio", "testing", "client", "errors", "types"),
     "_options.url",  # for compat: that masters may be databases of one server
     "_locking.kept",  # for compat: that a renewal has its line in a log
+    "observer",
+    "_reports.totals",  # for observers: what Stats count
 }
 OF_COMMANDS = {
     "_core",  # a child that ends with its parent
@@ -198,8 +207,9 @@ def own(names: set[str]) -> set[str]:
 
 
 def is_outer(module: str) -> bool:
-    """Tell whether a module stands on the public API: cli, _cli, demo, compat."""
-    return module.split(".")[0] in ("cli", "_cli", "__main__", "demo", "compat")
+    """Tell whether a module stands on the public API: cli, demo, compat, observers."""
+    outer = ("cli", "_cli", "__main__", "demo", "compat", "prometheus", "otel")
+    return module.split(".")[0] in outer
 
 
 # ---- the arrows
@@ -221,6 +231,8 @@ def test_module_imports_nothing_that_must_be_installed(module: str) -> None:
         names.discard("hiredis")  # the core needs it as well
     if module.startswith("demo."):
         names.discard("rich")  # the extra `demo`
+    if module in ("prometheus", "otel"):
+        names -= {"prometheus_client", "opentelemetry"}  # the extras of these names
     if module.startswith("compat"):
         names.discard("redis")  # users of redis-py have it
     if module == "compat.redis_lock.django_cache":
