@@ -6,6 +6,7 @@ import argparse
 import math
 import os
 import sys
+from contextlib import suppress
 
 from .status import CommandError, Status
 
@@ -171,10 +172,18 @@ def file_options(path: str) -> dict[str, Any]:
 
 
 def new_reader(asked: argparse.Namespace) -> FastRedlock:
-    """Return a FastRedlock that takes no locks: it asks masters in quarantine, too."""
+    """Return a FastRedlock that takes no locks: it asks masters in quarantine, too.
+
+    All connections are decided by then: without a quorum, those that answer are asked.
+    """
+    from ..errors import QuorumUnreachableError
+
     options = given_options(asked)
     options.pop("max_ttl", None)
-    return new_locks(options)
+    locks = new_locks(options)
+    with suppress(QuorumUnreachableError):
+        locks.connect()
+    return locks
 
 
 def new_locks(options: dict[str, Any]) -> FastRedlock:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 from threading import Thread
 
 import pytest
 import redis
 
 from fastredlock.testing import LocalMasters
+from tests.support.certificates import Certificates, tls_master
 from tests.support.fixtures import Raw
 
 from .conftest import Call
@@ -126,6 +128,30 @@ def test_check_when_two_urls_are_one_server_then_both_are_told(
     assert status == 2
     assert out.startswith("CRITICAL: 2 of 3 masters can vote\n")
     assert out.count(": is the same server as ") == 2
+
+
+def test_check_when_masters_listen_on_unix_sockets_then_they_are_asked_there(
+    call: Call,
+) -> None:
+    options = (*SAFE, "--requirepass", "pw")
+    with LocalMasters(1, unix=True, options=options) as masters:
+        url = masters.urls[0].replace("unix://", "unix://:pw@")
+        status, out = check(call, f"{url}?db=1")
+    assert (status, "there is one master: where it fails" in out) == (1, True)
+    assert "nothing found" in out
+
+
+def test_check_when_a_master_speaks_tls_then_its_certificate_is_looked_at(
+    call: Call, three: LocalMasters, tmp_path: Path
+) -> None:
+    certificates = Certificates(tmp_path)
+    with tls_master(certificates) as (_, port):
+        url = f"rediss://127.0.0.1:{port}"
+        trusted = check(call, f"{url}?ssl_ca_certs={certificates.authority}")[1]
+        strange = check(call, url, *three.urls[:2])[1]
+    assert "WARNING: 1 of 1 masters can vote" in trusted
+    assert "no vote: 127.0.0.1:" in strange
+    assert "certificate verify failed" in strange
 
 
 # --- servers that cannot be asked -----------------------------------------------------

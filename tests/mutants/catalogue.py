@@ -1671,4 +1671,81 @@ for _, key in ipairs(KEYS) do redis""",
         ),
         ("tests/unit/test_keep_alive.py",),
     ),
+    Mutant(
+        "owner is shown of any value with an @",
+        (
+            Edit(
+                "fastredlock/_reports/votes.py",
+                "    if token[:RANDOM_LENGTH].strip(BASE64URL) or len(owner)",
+                "    if len(owner)",
+            ),
+        ),
+        ("tests/behaviour/test_tokens.py",),
+    ),
+    Mutant(
+        "token names the process before a fork",
+        (
+            Edit(
+                "src_cython/tokens.pyx",
+                "if self.generation != current_generation:",
+                "if False:",
+            ),
+        ),
+        ("tests/behaviour/test_tokens.py",),
+    ),
+    Mutant(
+        "lock is broken whichever token holds it",
+        (
+            Edit(
+                "fastredlock/_locking/breaking.py",
+                "if token is not None and hash_of(token) == token_hash:",
+                "if token is not None:",
+            ),
+        ),
+        ("tests/behaviour/test_breaking.py",),
+    ),
+    Mutant(
+        "command at a terminal is interrupted twice",
+        (
+            Edit(
+                "fastredlock/_cli/child.py",
+                "if is_of_terminal and self._shares_group:",
+                "if False:",
+            ),
+        ),
+        ("tests/cli/test_terminal.py",),
+    ),
+    Mutant(
+        "command works on where the masters are away",
+        (
+            Edit(
+                "fastredlock/_cli/child.py",
+                "            if left > self._kill_after:\n                return\n",
+                "            return\n",
+            ),
+        ),
+        ("tests/cli/test_run.py",),
+    ),
+    Mutant(
+        "command of a killed run works on without a lock",
+        (
+            Edit(
+                "fastredlock/_cli/child.py",
+                "            end_with_parent(signal.SIGKILL)\n",
+                "",
+            ),
+        ),
+        ("tests/cli/test_run.py",),
+    ),
+    Mutant(
+        "check leaves a missing right unsaid",
+        (
+            Edit(
+                "fastredlock/_cli/rights.py",
+                'OF_RIGHTS = ("NOPERM", ',
+                "OF_RIGHTS = (",
+            ),
+        ),
+        ("tests/cli/test_check.py",),
+    ),
 )
