@@ -110,8 +110,10 @@ def number(
         except ValueError:
             value = math.nan
         if not least <= value <= most:
-            to = "and more" if most == math.inf else f"to {most:g}"
-            raise argparse.ArgumentTypeError(f"{text!r}: allowed is {least:g} {to}")
+            allowed = f"not within {least}..{most}"
+            if most == math.inf:
+                allowed = f"not a number from {least} on"
+            raise argparse.ArgumentTypeError(f"{text!r} is {allowed}")
         return value
 
     return checked
