@@ -1779,7 +1779,10 @@ for _, key in ipairs(KEYS) do redis""",
                 "    if preparing.failure is not None:\n",
             ),
         ),
-        ("tests/setups/test_credentials.py",),
+        (
+            "tests/setups/test_credentials.py::"
+            "test_password_that_is_refused_is_asked_for_anew_at_the_next_connection",
+        ),
     ),
     Mutant(
         "text of an exception, which may show a password, is the reason of a vote",
