@@ -84,6 +84,7 @@ include "engine/close.pyx"              # close(), and a release after it
 
 include "drivers/blocking_roles.pyx"    # to lead, or to follow
 include "drivers/blocking.pyx"          # the blocking driver
+include "drivers/awaiting.pyx"           # what a task awaits, without exceptions
 include "drivers/asyncio_future.pyx"    # the future of a round, or of a delay
 include "drivers/asyncio.pyx"           # the asyncio driver
 include "drivers/asyncio_readers.pyx"   # ...where there is no epoll

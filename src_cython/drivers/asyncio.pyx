@@ -11,6 +11,7 @@
 # From below: asyncio_* (asyncio_readers, asyncio_loop).
 
 cimport cython
+from cpython.contextvars cimport PyContext_Enter, PyContext_Exit
 from cpython.pythread cimport PyThread_get_thread_ident
 from cpython.weakref cimport PyWeakref_NewRef
 from libc.stdint cimport int64_t, uint32_t
@@ -28,6 +29,7 @@ cdef class AsyncioDriver:
     cdef object running_loop     # asyncio's function
     cdef object current_task     # ...and another
     cdef uint32_t generation     # of the process whose loop it is
+    cdef object come             # a future of asyncio's that is done: see wake()
     cdef unsigned long awake     # the loop's thread, while wake() lets tasks go on
     cdef bint is_joined          # the loop calls on_ready...
     cdef int epoll_fd            # ...for this one; or -1, where there is no epoll
@@ -53,6 +55,8 @@ cdef class AsyncioDriver:
         self.running_loop = get_running_loop
         self.current_task = current_task
         self.generation = current_generation
+        self.come = loop.create_future()
+        self.come.set_result(None)
         asyncio_forget_connections(engine)
         if not engine.is_closed:
             asyncio_join(self)
@@ -98,7 +102,7 @@ cdef class AsyncioDriver:
             asyncio_join_again(self)
         if now_ns - self.engine.polled_at_ns > NS_PER_S:
             now_ns = asyncio_probe_idle(self)
-        future = RoundFuture()
+        future = RoundFuture.__new__(RoundFuture)
         future.driver = self
         future.work = work
         self.queued += 1
@@ -152,7 +156,8 @@ cdef class AsyncioDriver:
         """Let the tasks go on whose rounds are finished; called by the loop alone.
 
         A task that ends the loop (KeyboardInterrupt, SystemExit) keeps the others for
-        the next iteration.
+        the next iteration. The callback of a task asks the future it is given for its
+        result: one of asyncio's own costs 1,300 instructions less than ours.
         """
         cdef AsyncioFuture future
         cdef Py_ssize_t count = 0
@@ -163,7 +168,11 @@ cdef class AsyncioDriver:
                 count += 1
                 callback, future.callback = future.callback, None
                 if callback is not None:
-                    future.context.run(callback, future)
+                    PyContext_Enter(future.context)
+                    try:
+                        callback(self.come if future.cancelled_by is None else future)
+                    finally:
+                        PyContext_Exit(future.context)
         finally:
             self.awake = 0
             if count < len(done):
