@@ -579,3 +579,42 @@ class AsyncioDriver:
     def shut(self) -> None: ...
     def retire(self) -> None: ...
     def leave(self) -> None: ...
+
+@disjoint_base
+class LeaseFields:
+    resource: Any
+    _driver: Any
+    _round: Round
+    _status: Any
+    def __init__(self, driver: Any, resource: Any, round: Round) -> None: ...
+
+@disjoint_base
+class AcquisitionFields:
+    _driver: Any
+    _resource: Any
+    round: Round | None
+    began_ns: int
+    def __init__(self, driver: Any, resource: Any) -> None: ...
+
+@disjoint_base
+class AwaitedCall(Awaited, Coroutine[Any, Any, Any]):
+    __name__: str
+    __qualname__: str
+    @property
+    def cr_running(self) -> bool: ...
+    def send(self, value: Any) -> Any: ...
+    def throw(self, kind: Any, value: Any = None, traceback: Any = None) -> Any: ...
+    def close(self) -> None: ...
+
+@final
+class AcquireCall(AwaitedCall):
+    def __init__(
+        self,
+        acquisition: AcquisitionFields,
+        ttl: float | None,
+        timeout: float | None,
+    ) -> None: ...
+
+@final
+class ReleaseCall(AwaitedCall):
+    def __init__(self, lease: LeaseFields) -> None: ...

@@ -71,12 +71,7 @@ cdef class AsyncioDriver:
         A task that was let go on by wake() need not ask asyncio, which before Python
         3.12 asks the kernel for the process each time.
         """
-        if self.generation != current_generation:
-            return False
-        return (
-            self.awake == PyThread_get_thread_ident()
-            or self.loop is self.running_loop()
-        )
+        return asyncio_is_here(self)
 
     def caller(self):
         """Return a weak reference to the task that runs now; None outside of tasks."""
@@ -93,29 +88,7 @@ cdef class AsyncioDriver:
         Raises ClosedError where the engine is closed; a release opens connections of
         its own then.
         """
-        cdef RoundFuture future
-        cdef int64_t now_ns = clock_ns()
-        work_check(work)
-        if self.engine.is_closed:
-            if not work_is_release(work):
-                raise ClosedError("closed")
-            asyncio_join_again(self)
-        if now_ns - self.engine.polled_at_ns > NS_PER_S:
-            now_ns = asyncio_probe_idle(self)
-        future = RoundFuture.__new__(RoundFuture)
-        future.driver = self
-        future.work = work
-        self.queued += 1
-        engine_submit_work(self.engine, work, future, now_ns)
-        if self.engine.closed:
-            # No master to ask: it ends in an iteration of its own, or a task that tries
-            # again and again stops the loop.
-            asyncio_flush_soon(self)
-        if self.queued >= CHUNK:
-            asyncio_flush(self)
-        else:
-            asyncio_flush_soon(self)
-        return future
+        return asyncio_submit(self, work)
 
     def sleep(self, double seconds):
         """Return what to await for the end of a delay, a DelayFuture."""
@@ -272,3 +245,38 @@ cdef class AsyncioDriver:
         if self.timer is not None:
             self.timer.cancel()
         asyncio_part(self)
+
+
+cdef bint asyncio_is_here(AsyncioDriver self) except -1:
+    if self.generation != current_generation:
+        return False
+    return (
+        self.awake == PyThread_get_thread_ident()
+        or self.loop is self.running_loop()
+    )
+
+
+cdef RoundFuture asyncio_submit(AsyncioDriver self, object work):
+    cdef RoundFuture future
+    cdef int64_t now_ns = clock_ns()
+    work_check(work)
+    if self.engine.is_closed:
+        if not work_is_release(work):
+            raise ClosedError("closed")
+        asyncio_join_again(self)
+    if now_ns - self.engine.polled_at_ns > NS_PER_S:
+        now_ns = asyncio_probe_idle(self)
+    future = RoundFuture.__new__(RoundFuture)
+    future.driver = self
+    future.work = work
+    self.queued += 1
+    engine_submit_work(self.engine, work, future, now_ns)
+    if self.engine.closed:
+        # No master to ask: it ends in an iteration of its own, or a task that tries
+        # again and again stops the loop.
+        asyncio_flush_soon(self)
+    if self.queued >= CHUNK:
+        asyncio_flush(self)
+    else:
+        asyncio_flush_soon(self)
+    return future
