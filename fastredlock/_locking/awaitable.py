@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 from .._core import (
     AcquireCall,
     ReleaseCall,
-    enter_async,
+    enter_lease,
     guard_async_exit,
     leave_async,
+    leave_lease,
 )
 from .._options.keys import distinct, encode_resources
 from ..errors import LeaseLostError
@@ -94,15 +95,17 @@ class Lease(BaseLease):
         """
         return ReleaseCall(self)
 
-    __aenter__ = enter_async
+    __aenter__ = enter_lease
+    __aexit__ = leave_lease
 
     @guard_async_exit
-    async def __aexit__(
+    async def _leave(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        """Leave a body by a lease that was extended or kept: `__aexit__` comes here."""
         if self._status is not None:
             return  # the body released it
         was_valid = self.is_valid
@@ -116,7 +119,7 @@ class Lease(BaseLease):
             self._check_exit(was_valid, status)
 
     def _enter_kept(self) -> None:
-        """Enter a body by a lease that may be kept: `enter_async` comes here."""
+        """Enter a body by a lease that may be kept: `enter_lease` comes here."""
         kept = self._round.lease_state.kept
         if kept is not None and kept.until_ns != NEVER_KEPT_NS:
             self._watch_body(kept)

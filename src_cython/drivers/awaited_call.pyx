@@ -51,6 +51,10 @@ cdef class AwaitedCall(Awaited):
         # Undo what was begun; the caller has left.
         raise NotImplementedError
 
+    cdef bint swallows(self, object error):
+        # Whether it returns None instead of raising this.
+        return False
+
     cdef str name(self):
         raise NotImplementedError
 
@@ -63,10 +67,13 @@ cdef class AwaitedCall(Awaited):
             if stage == CALL_NEW:
                 self.begin()
             status = awaited_step(self, given)
-        except BaseException:
+        except BaseException as error:
             self.stage = CALL_OVER
             if self.rest is None:      # which undoes its rounds itself
                 self.give_up()
+                if self.swallows(error):
+                    awaiting_give(given, None)
+                    return PYGEN_RETURN
             raise
         if status == PYGEN_RETURN:
             self.stage = CALL_OVER
@@ -97,9 +104,11 @@ cdef class AwaitedCall(Awaited):
             return given
         try:
             raise awaited_error(kind, value, traceback)
-        except BaseException:
+        except BaseException as error:
             if stage == CALL_ROUND:
                 self.give_up()
+                if self.swallows(error):
+                    raise StopIteration from None
             raise
 
     def close(self):
