@@ -21,15 +21,8 @@ cdef class ReleaseCall(AwaitedCall):
 
     cdef int begin(self) except -1:
         cdef LeaseFields lease = self.lease
-        cdef Round taken = lease._round
         self.here = awaited_here(self.driver)
-        if lease._status is None and taken.lease_state is None and (
-            taken.generation == current_generation
-        ):
-            self.round = engine_new_release(self.here.engine, taken, taken.terms)
-            lease._status = lease._unknown      # until a quorum has confirmed it
-        else:
-            self.round = lease._begin_release()
+        self.round = fields_begin_release(lease, self.here.engine, lease._unknown)
         return 0 if self.round is None else awaited_submit(self, self.round)
 
     cdef object end(self):

@@ -35,8 +35,46 @@ cdef class AcquisitionFields:
 
 cdef object fields_lease(type kind, object driver, object resource, Round round):
     # A lease, made without a call of its class.
-    cdef LeaseFields lease = kind.__new__(kind)
+    cdef LeaseFields lease = <LeaseFields?>kind.__new__(kind)
     lease._driver = driver
     lease.resource = resource
     lease._round = round
     return lease
+
+
+def new_leases(
+    type kind not None, driver, list resources not None, list rounds not None
+):
+    """Make a lease of each round, None of None."""
+    cdef Py_ssize_t i
+    cdef list leases = []
+    for i in range(len(rounds)):
+        round = rounds[i]
+        leases.append(
+            None if round is None
+            else fields_lease(kind, driver, resources[i], <Round?>round)
+        )
+    return leases
+
+
+def begin_releases(Engine engine not None, list leases not None, unknown):
+    """Count each lease as released; list the rounds to run, None where none is."""
+    cdef list rounds = []
+    for lease in leases:
+        rounds.append(
+            None if lease is None
+            else fields_begin_release(<LeaseFields?>lease, engine, unknown)
+        )
+    return rounds
+
+
+cdef Round fields_begin_release(LeaseFields lease, Engine engine, object unknown):
+    # `unknown`: its status from now on, until a quorum has confirmed the release.
+    cdef Round release, taken = lease._round
+    if lease._status is not None or taken.lease_state is not None or (
+        taken.generation != current_generation
+    ):
+        return lease._begin_release()
+    release = engine_new_release(engine, taken, taken.terms)
+    lease._status = unknown
+    return release
