@@ -1,5 +1,6 @@
 # An acquire of the awaitable FastRedlock: its first try is made in C. Where that does
-# not win, or others wait for the resource already, a coroutine of Python goes on.
+# not win, or others wait for the resource already, or an observer is told, a coroutine
+# of Python goes on.
 
 cimport cython
 from libc.stdint cimport int64_t
@@ -38,8 +39,9 @@ cdef class AcquireCall(AwaitedCall):
         if self.timeout is not None:
             limit_ns = acquisition.to_ns(self.timeout)
             timeout_ns = -1 if limit_ns is None else limit_ns
-        if self.driver.observer is not None or timeout_ns != 0 and type(key) is bytes and (
-            engine_is_contended(engine, key, acquisition.began_ns)
+        if self.driver.observer is not None or (
+            timeout_ns != 0 and type(key) is bytes
+            and engine_is_contended(engine, key, acquisition.began_ns)
         ):
             return awaited_try_again(self, None)
         round = engine_new_round(

@@ -56,7 +56,8 @@ cdef class ExitCall(ReleaseCall):
 
     cdef int begin(self) except -1:
         cdef Round taken = self.lease._round
-        if taken.lease_state is not None:      # it may be kept, or was extended
+        if taken.lease_state is not None or self.driver.observer is not None:
+            # It may be kept, or was extended; or its release tells an observer.
             self.rest = self.lease._leave(self.kind, self.error, self.traceback)
             return 0
         if self.lease._status is not None:      # the body released it

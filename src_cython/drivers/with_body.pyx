@@ -46,13 +46,15 @@ def guard_exit(method):
 
 
 def guard_async_exit(method):
-    """Return likewise the `__aexit__` of an awaitable lease that has a state.
+    """Return likewise the `__aexit__` of an awaitable lease, where it is no call.
 
     Where an exception leaves it before the release was begun, the release is sent. One
     that is kept has a body of its own way to leave. (Of the others: awaited_release.)
     """
     async def guarded(self, kind, error, traceback):
         try:
+            if (<Round?>self._round).lease_state is None:
+                return await method(self, kind, error, traceback)
             return await self._leave_kept(method, kind, error, traceback)
         except BaseException:
             lease_give_up(self)
