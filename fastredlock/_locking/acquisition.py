@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .._core import LockEntries, now_ns
+from .._core import LockEntries
 from .._options.keys import encode_resource
 from .._options.settings import timeout_to_ns
 from .._reports.votes import votes_of
@@ -40,7 +40,7 @@ class BaseAcquisition:
     def __init__(self, driver: BaseDriver, resource: Resource | None) -> None:
         self._driver = driver
         self._resource = driver.settings.resource if resource is None else resource
-        self.began_ns: int = now_ns()
+        self.began_ns: int = driver.now_ns()
         self.round: Round | None = None
 
     def steps(
