@@ -62,7 +62,7 @@ class Client:
     def since(self, caller: int, work: Round | Batch | None = None) -> int:
         """Return when a call began: an acquire, with its first attempt."""
         now_ns = self.world.now_ns()
-        if work is not None and (not isinstance(work, Round) or work.attempt <= 1):
+        if work is not None and begins_a_call(work):
             self._since[caller] = now_ns
         return self._since.get(caller, now_ns)
 
@@ -138,6 +138,13 @@ class Client:
         if connection is not None:
             connection.drop()
         self._connections[index] = None
+
+
+def begins_a_call(work: Round | Batch) -> bool:
+    """Return whether no earlier round belongs to the same call; none that waits."""
+    if not isinstance(work, Round):
+        return True
+    return work.attempt <= 1 and work.operation is not Operation.INSPECT
 
 
 def is_release(work: Round | Batch) -> bool:
