@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from ._core import forget_extensions, now_ns
+from ._core import forget_extensions
 from ._locking.awaitable import (
     Acquisition,
     AcquisitionOfAll,
@@ -286,8 +286,8 @@ class FastRedlock(BaseLocks):
         Up to `connect_timeout` (s). Not needed: the first acquire connects. Raises
         QuorumUnreachableError if fewer than a quorum is ready.
         """
-        began_ns = now_ns()
         driver = self._driver
+        began_ns = driver.now_ns()
         await driver.run(driver.here(), driver.engine.new_connecting())
         self._check_connected(began_ns)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import TracebackType
 
-from ._core import forget_extensions, guard_close, now_ns
+from ._core import forget_extensions, guard_close
 from ._locking.base import BaseLocks
 from ._locking.batch import AcquireEach, ExtendEach, ReleaseEach
 from ._locking.blocking import Acquisition, AcquisitionOfAll, Lease, Lock, LockOfAll
@@ -293,8 +293,9 @@ class FastRedlock(BaseLocks):
         Up to `connect_timeout` (s). Not needed: the first acquire connects. Raises
         QuorumUnreachableError if fewer than a quorum is ready.
         """
-        began_ns = now_ns()
-        self._driver.run(self._driver.engine.new_connecting())
+        driver = self._driver
+        began_ns = driver.now_ns()
+        driver.run(driver.engine.new_connecting())
         self._check_connected(began_ns)
 
     def ping(self, timeout: float = 1.0) -> tuple[MasterHealth, ...]:

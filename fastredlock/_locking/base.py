@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .._core import Operation, Round, Terms, Vote, now_ns
+from .._core import Operation, Round, Terms, Vote
 from .._options.keys import PROBE, encode_resource, encode_resources, encode_token
 from .._options.settings import Settings, positive_ns
 from .._reports.health import MasterHealth, has_quorum, health_of
@@ -113,5 +113,6 @@ class BaseLocks:
         votes = connection_votes(self._driver.engine)
         ready = [vote for vote in votes if vote.vote is Vote.GRANTED]
         if len(ready) < len(votes) // 2 + 1:
-            resource, elapsed = self._driver.settings.resource, now_ns() - began_ns
+            driver = self._driver
+            resource, elapsed = driver.settings.resource, driver.now_ns() - began_ns
             raise QuorumUnreachableError(resource, votes, 1, elapsed / 1e9)

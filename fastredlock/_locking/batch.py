@@ -16,7 +16,6 @@ from .._core import (
     begin_releases,
     new_acquires,
     new_leases,
-    now_ns,
 )
 from .._options.keys import encode_each, listed
 from ..errors import (
@@ -51,7 +50,7 @@ class AcquireEach:
     ) -> None:
         settings = driver.settings
         self._driver = driver
-        self._began_ns = now_ns()
+        self._began_ns = driver.now_ns()
         self._resources = listed(resources)
         keys = encode_each(self._resources)
         terms = settings.default_terms if ttl is None else settings.terms(ttl)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from functools import wraps
 from types import CoroutineType, TracebackType
 
@@ -117,7 +116,7 @@ class Acquisition(BaseAcquisition):
         driver = self._driver
         for step in self.steps(ttl, timeout):
             if isinstance(step, float):
-                time.sleep(step)  # gevent's or eventlet's, whenever it was patched
+                driver.sleep(step)
             else:
                 self.round = step
                 driver.run(step)

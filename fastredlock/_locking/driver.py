@@ -6,6 +6,8 @@ the driver alone: a lease can be released after its FastRedlock was collected.
 
 from __future__ import annotations
 
+import time
+
 from .._core import (
     ClosedError,
     Engine,
@@ -24,6 +26,7 @@ from ..errors import FastRedlockError, InternalError
 
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
+    from _thread import LockType
     from typing import Any, NoReturn
 
     from .. import _core
@@ -122,6 +125,14 @@ class Driver(BaseDriver):
     def close(self) -> None:
         """Close all connections; blocks for releases not yet confirmed."""
         blocking_close(self.engine, CLOSE_WITHIN_NS)
+
+    def sleep(self, seconds: float) -> None:
+        """Sleep between two attempts."""
+        time.sleep(seconds)  # gevent's or eventlet's, whenever it was patched
+
+    def wait(self, gate: LockType, ns: int) -> None:
+        """Wait until the gate is released, for so long."""
+        gate.acquire(timeout=ns / 1e9)
 
     def keep(self, kept: Kept) -> None:
         """Keep a lease from now on, or look at its times again; does not block."""

@@ -18,7 +18,8 @@ from ..errors import FastRedlockError, InternalError
 from .driver import CLOSE_WITHIN_NS, CLOSED, REPORT, BaseDriver
 
 if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop
+    from asyncio import AbstractEventLoop, TimerHandle
+    from collections.abc import Callable
     from typing import NoReturn
 
     from .._core import Batch, Round, RoundFuture
@@ -122,6 +123,12 @@ class LoopDriver(BaseDriver):
 
             self.keeper = keeper = LoopKeeper(self, here)
         keeper.keep(kept)
+
+    def call_later(
+        self, loop: AbstractEventLoop, ns: int, callback: Callable[[], None]
+    ) -> TimerHandle:
+        """Call back after so long."""
+        return loop.call_later(ns / 1e9, callback)
 
     async def close(self) -> None:
         """Close all connections; waits for releases not yet confirmed."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from asyncio import CancelledError, get_running_loop
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from .lost import BaseLost
@@ -11,11 +12,15 @@ from .lost import BaseLost
 if TYPE_CHECKING:
     from asyncio import Future
 
+    from .awaitable import Lease
+
 
 class Lost(BaseLost):
     """Tell whether a lease is lost, as the reading half of an `asyncio.Event`."""
 
     __slots__ = ()
+
+    _lease: Lease
 
     async def wait(self, timeout: float | None = None) -> bool:
         """Wait until it is lost; return False where it was released, or time is up.
@@ -23,12 +28,13 @@ class Lost(BaseLost):
         `timeout` in s. Needs no keeper: it looks at the end of the validity itself.
         """
         until_ns, watch = self._until_ns(timeout), self._watch()
-        now_ns, loop = self._lease._driver.now_ns, get_running_loop()
+        driver, loop = self._lease._driver, get_running_loop()
+        now_ns = driver.now_ns
         while not self._is_over():
             left_ns = self._left_ns(until_ns, now_ns())
             if left_ns > 0:
                 waiter: Future[None] = loop.create_future()
-                timer = loop.call_later(left_ns / 1e9, wake, waiter)
+                timer = driver.call_later(loop, left_ns, partial(wake, waiter))
 
                 def on_end(waiter: Future[None] = waiter) -> None:
                     wake(waiter)

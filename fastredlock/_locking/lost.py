@@ -10,6 +10,7 @@ from .kept import kept_of
 
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
+    from .blocking import Lease
     from .kept import Kept, Watch
     from .lease import BaseLease
 
@@ -112,6 +113,8 @@ class Lost(BaseLost):
 
     __slots__ = ()
 
+    _lease: Lease
+
     def wait(self, timeout: float | None = None) -> bool:
         """Block until it is lost; return False where it was released, or time is up.
 
@@ -126,7 +129,7 @@ class Lost(BaseLost):
             try:
                 left_ns = 0 if self._is_over() else self._left_ns(until_ns, now_ns())
                 if left_ns > 0:
-                    gate.acquire(timeout=left_ns / 1e9)
+                    self._lease._driver.wait(gate, left_ns)
             finally:
                 with suppress(ValueError):  # it was woken
                     watch.waiters.remove(gate.release)

@@ -31,6 +31,11 @@ cdef class AcquireCall(AwaitedCall):
         cdef Terms terms
         cdef Round round
         cdef Engine engine
+        if awaited_is_by_hand(self.driver):
+            self.rest = acquisition.go_on(
+                self.driver.here(), self.ttl, self.timeout, None
+            )
+            return 0
         self.here = awaited_here(self.driver)
         engine = self.here.engine
         key = awaited_key(acquisition)

@@ -188,6 +188,11 @@ cdef int awaited_submit(AwaitedCall self, Round round) except -1:
     return 0
 
 
+cdef bint awaited_is_by_hand(object driver) except -1:
+    # Whether it moves the bytes itself: then coroutines of Python do all.
+    return (<Engine?>driver.engine).by_hand is not None
+
+
 cdef AsyncioDriver awaited_here(object driver):
     # As LoopDriver.here.
     current = driver.current

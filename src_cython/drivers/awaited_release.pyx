@@ -21,6 +21,9 @@ cdef class ReleaseCall(AwaitedCall):
 
     cdef int begin(self) except -1:
         cdef LeaseFields lease = self.lease
+        if awaited_is_by_hand(self.driver):
+            self.rest = lease._release_by_hand()
+            return 0
         self.here = awaited_here(self.driver)
         self.round = fields_begin_release(lease, self.here.engine, lease._unknown)
         return 0 if self.round is None else awaited_submit(self, self.round)
@@ -56,7 +59,9 @@ cdef class ExitCall(ReleaseCall):
 
     cdef int begin(self) except -1:
         cdef Round taken = self.lease._round
-        if taken.lease_state is not None or self.driver.observer is not None:
+        if taken.lease_state is not None or self.driver.observer is not None or (
+            awaited_is_by_hand(self.driver)
+        ):
             # It may be kept, or was extended; or its release tells an observer.
             self.rest = self.lease._leave(self.kind, self.error, self.traceback)
             return 0

@@ -30,7 +30,10 @@ cdef class AcquisitionFields:
     def __init__(self, driver, resource):
         self._driver = driver
         self._resource = driver.settings.resource if resource is None else resource
-        self.began_ns = clock_ns()
+        if (<Engine?>driver.engine).by_hand is None:
+            self.began_ns = clock_ns()
+        else:
+            self.began_ns = driver.now_ns()
 
 
 cdef object fields_lease(type kind, object driver, object resource, Round round):

@@ -133,4 +133,4 @@ cdef object lock_caller():
 
 cdef object lock_calling_task(object self):
     driver = self._driver.current
-    return None if driver is None else (<AsyncioDriver?>driver).caller()
+    return None if driver is None else driver.caller()

@@ -93,7 +93,7 @@ def enter(self):
 def undo(self):
     """Roll back what an acquire's last round may have taken; nothing twice."""
     if self.round is not None:
-        blocking_abandon(self._driver.engine, self.round)
+        body_abandon(self._driver, self.round)
 
 
 def forget_extensions(list tables not None, list extensions not None):
@@ -107,9 +107,9 @@ def forget_extensions(list tables not None, list extensions not None):
 cdef int lease_note_entry(object lease) except -1:
     # Note which task runs the body of an awaitable lease.
     driver = lease._driver.current
-    if driver is None or not driver_is_running(<AsyncioDriver?>driver):
+    if driver is None or not body_driver_is_running(driver):
         driver = lease._driver.here()
-    (<Round?>lease._round).entered_by = (<AsyncioDriver?>driver).caller()
+    (<Round?>lease._round).entered_by = driver.caller()
     return 0
 
 
@@ -125,7 +125,7 @@ cdef int lease_give_up(object lease) except -1:
         status is None or driver is None and status is lease._unknown
     ):
         return 0
-    if driver is not None and not driver_is_running(<AsyncioDriver?>driver):
+    if driver is not None and not body_driver_is_running(driver):
         return 0
     lease_state = taken.lease_state
     release = (<Engine?>owner.engine).new_release(
@@ -133,13 +133,24 @@ cdef int lease_give_up(object lease) except -1:
     )
     lease._status = lease._unknown
     if driver is None:
-        blocking_abandon(owner.engine, release)
+        body_abandon(owner, release)
     else:
         driver.abandon(release)
     return 0
 
 
-cdef bint driver_is_running(AsyncioDriver driver) except -1:
+cdef int body_abandon(object driver, work) except -1:
+    # By the shell's driver, where it moves the bytes of a by_hand engine itself.
+    cdef Engine engine = driver.engine
+    if engine.by_hand is None:
+        blocking_abandon(engine, work)
+    else:
+        driver.abandon(work)
+    return 0
+
+
+cdef bint body_driver_is_running(driver) except -1:
+    # AsyncioDriver, or what stands in its place where an engine is driven by hand.
     try:
         return driver.is_here()
     except RuntimeError:      # no loop runs

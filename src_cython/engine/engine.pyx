@@ -33,7 +33,7 @@ cdef class Engine:
     cdef list admissions                   # rounds that wait for connections
     cdef list closed                       # rounds with a verdict, to be finished
     cdef bint has_batch                    # queued: more than sockets take at once
-    cdef list by_hand                      # simulator: masters to connect; else None
+    cdef list by_hand                      # driven by hand: masters to connect; or None
     cdef Leadership leadership             # the threads that share this engine
     cdef bint servers_may_be_same          # compat: databases of one server
     cdef WaitQueues queues                 # of rounds that wait for their turn
@@ -101,8 +101,8 @@ cdef class Engine:
 
     @property
     def is_awaited(self):
-        """Whether an event loop drives it."""
-        return self.driver is not None
+        """Whether an event loop drives it, or no call of it waits for sockets."""
+        return self.driver is not None or self.by_hand is not None
 
     @property
     def states(self):

@@ -75,6 +75,7 @@ def test_every_error_has_its_row() -> None:
     [
         code(row[0])
         for document, heading in [
+            (ERRORS, "## Bad arguments"),
             (ERRORS, "## Reasons of a lost lease"),
             (ERRORS, "## Texts of votes"),
             (OPERATIONS, "## ping(), health(), stats(), holders()"),

@@ -542,7 +542,7 @@ MUTANTS = (
             ),
             Edit(
                 "src_cython/drivers/with_body.pyx",
-                "        blocking_abandon(self._driver.engine, self.round)",
+                "        body_abandon(self._driver, self.round)",
                 "        pass",
             ),
         ),

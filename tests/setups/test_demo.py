@@ -20,7 +20,8 @@ import pytest
 import redis
 
 from fastredlock.demo.job import Job, MasterTally, Outcome, Work, merged, percentile_us
-from fastredlock.testing import _EMBEDDED, LocalMasters
+from fastredlock.testing import LocalMasters
+from fastredlock.testing._local import _EMBEDDED
 
 _TIMEOUT = 60.0  # s; for what takes a second, on a machine that is loaded
 

@@ -11,8 +11,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from fastredlock import testing
-from fastredlock.testing import LocalMasters
+from fastredlock.testing import LocalMasters, _local
 from tests.support.local_servers import _PING, _PONG, ask, connect, folder_of, is_gone
 from tests.support.waiting import wait_until
 
@@ -54,9 +53,9 @@ def test_a_port_that_is_taken_is_replaced_by_another(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as stranger:
-        ports = [stranger.getsockname()[1], testing._any_port()]
-        choices = iter([*ports, *(testing._any_port() for _ in range(9))])
-        monkeypatch.setattr(testing, "_any_port", lambda: next(choices))
+        ports = [stranger.getsockname()[1], _local._any_port()]
+        choices = iter([*ports, *(_local._any_port() for _ in range(9))])
+        monkeypatch.setattr(_local, "_any_port", lambda: next(choices))
         with LocalMasters(1) as masters:
             assert masters.ports != ports[:1]
             assert ask(masters.urls[0]) == _PONG
@@ -66,8 +65,8 @@ def test_a_strangers_server_on_the_port_is_not_mistaken_for_ours(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with LocalMasters(1) as stranger:
-        choices = iter([stranger.ports[0], *(testing._any_port() for _ in range(9))])
-        monkeypatch.setattr(testing, "_any_port", lambda: next(choices))
+        choices = iter([stranger.ports[0], *(_local._any_port() for _ in range(9))])
+        monkeypatch.setattr(_local, "_any_port", lambda: next(choices))
         with LocalMasters(1) as masters:
             assert masters.ports != stranger.ports
 
@@ -217,20 +216,20 @@ def test_a_machine_without_a_server_is_told_both_ways_to_get_one(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(testing, "_EMBEDDED", ())
+    monkeypatch.setattr(_local, "_EMBEDDED", ())
     with pytest.raises(FileNotFoundError, match="install Redis or Valkey") as caught:
         LocalMasters(1)
     assert "pip install 'fastredlock[server]'" in str(caught.value)
 
 
-@pytest.mark.parametrize("place", testing._EMBEDDED, ids=lambda place: place[0])
+@pytest.mark.parametrize("place", _local._EMBEDDED, ids=lambda place: place[0])
 def test_server_of_a_package_is_used_when_path_has_none(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, place: tuple[str, str]
 ) -> None:
     if importlib.util.find_spec(place[0]) is None:
         pytest.skip(f"{place[0]} is not installed")
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(testing, "_EMBEDDED", (place,))
+    monkeypatch.setattr(_local, "_EMBEDDED", (place,))
     with LocalMasters(1) as masters:
         program = os.readlink(f"/proc/{masters.pid(0)}/exe")
         assert Path(program).match(f"{place[0]}/{place[1]}")
@@ -242,9 +241,9 @@ def test_server_of_a_package_is_used_when_path_has_none(
 def test_a_valkey_server_on_path_is_found(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    (tmp_path / "valkey-server").symlink_to(testing._find_program(None))
+    (tmp_path / "valkey-server").symlink_to(_local._find_program(None))
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(testing, "_EMBEDDED", ())
+    monkeypatch.setattr(_local, "_EMBEDDED", ())
     with LocalMasters(1) as masters:
         assert ask(masters.urls[0]) == _PONG
 
@@ -265,7 +264,7 @@ def test_a_server_that_never_answers_is_given_up(
     mute = tmp_path / "mute-server"
     mute.write_text("#!/bin/sh\necho pid $$\nexec sleep 60\n")
     mute.chmod(0o755)
-    monkeypatch.setattr(testing, "_START_TIMEOUT", 0.1)
+    monkeypatch.setattr(_local, "_START_TIMEOUT", 0.1)
     with pytest.raises(RuntimeError, match="did not answer in") as caught:
         LocalMasters(1, server=str(mute))
     assert is_gone(int(str(caught.value).split()[-1]))

@@ -14,8 +14,7 @@ from typing import TypeAlias
 
 import pytest
 
-from fastredlock import testing
-from fastredlock.testing import LocalMasters
+from fastredlock.testing import LocalMasters, _local
 from tests.support.local_servers import _PONG, ask, folder_of, is_gone
 from tests.support.processes import environment_of_children
 from tests.support.waiting import wait_until
@@ -96,13 +95,13 @@ def test_masters_that_nobody_refers_to_any_more_end() -> None:
 def test_an_interrupt_while_the_servers_start_leaves_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    seen: list[testing._Server] = []
+    seen: list[_local._Server] = []
 
-    def interrupt(server: testing._Server) -> bool:
+    def interrupt(server: _local._Server) -> bool:
         seen.append(server)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(testing._Server, "is_up_on_its_port", interrupt)
+    monkeypatch.setattr(_local._Server, "is_up_on_its_port", interrupt)
     with pytest.raises(KeyboardInterrupt) as caught:
         LocalMasters(2, unix=True)
     assert caught.tb is not None  # it keeps the half-made object alive

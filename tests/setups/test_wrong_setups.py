@@ -13,7 +13,8 @@ import pytest
 
 from fastredlock import FastRedlock, QuorumUnreachableError, ReleaseStatus, Retry, Vote
 from fastredlock._core import by_hand_receive
-from fastredlock.testing import LocalMasters, _find_program
+from fastredlock.testing import LocalMasters
+from fastredlock.testing._local import _find_program
 from tests.support.by_hand import (
     START_NS,
     S,

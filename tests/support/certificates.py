@@ -9,7 +9,8 @@ from pathlib import Path
 
 import trustme
 
-from fastredlock.testing import LocalMasters, _any_port
+from fastredlock.testing import LocalMasters
+from fastredlock.testing._local import _any_port
 from tests.support.tls_pipe import Pipe
 
 # Said by a server built without TLS: Redis before 7, and Redis and Valkey from then on.

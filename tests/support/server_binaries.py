@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from fastredlock.testing import _EMBEDDED, _find_embedded, _find_program
+from fastredlock.testing._local import _EMBEDDED, _find_embedded, _find_program
 
 
 def _programs() -> list[object]:

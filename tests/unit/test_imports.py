@@ -124,7 +124,28 @@ ARROWS: dict[str, set[str]] = {
     },
     "types": {"_core", "_locking.blocking", "_locking.lost", *BASE},
     "observer": {"errors"},
-    "testing": set(),
+    "testing._local": set(),
+    "testing._replies": set(),
+    "testing._queue": {"_options.scripts", "testing._replies"},
+    "testing._server": {"_options.scripts", "testing._queue", "testing._replies"},
+    "testing._world": {"testing._server"},
+    "testing._masters": {
+        *("_core", "_options.keys", "_options.settings", "testing._world", "errors"),
+    },
+    "testing._client": {"_core", "_locking.driver", "errors"},
+    "testing._keeper": {"_core", "_locking.keeper", "errors"},
+    "testing._driver": {"_locking.driver", "testing._client", "testing._keeper"},
+    "testing._loop_driver": {
+        *("_locking.loop_driver", "testing._world"),
+        *("testing._client", "testing._keeper"),
+    },
+    "testing.memory": {
+        *("_options.settings", "client", "errors"),
+        *("testing._driver", "testing._masters"),
+    },
+    "testing.asyncio": {
+        *("asyncio", "testing._loop_driver", "testing._masters", "testing.memory"),
+    },
 }
 PUBLIC = {
     *("", "asyncio", "testing", "client", "errors", "types"),
@@ -234,6 +255,8 @@ def test_module_imports_nothing_that_must_be_installed(module: str) -> None:
         names.discard("rich")  # the extra `demo`
     if module in ("prometheus", "otel"):
         names -= {"prometheus_client", "opentelemetry"}  # the extras of these names
+    if module == "testing._server":
+        names.discard("hiredis")  # the core has it
     if module.startswith("compat"):
         names.discard("redis")  # users of redis-py have it
     if module == "compat.redis_lock.django_cache":

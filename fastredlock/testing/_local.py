@@ -130,6 +130,32 @@ class LocalMasters:
         os.kill(self.pid(i), signal.SIGCONT)
         self._servers[i].is_paused = False
 
+    def flush(self) -> None:
+        """Delete all keys of the masters that run: nothing is held any more.
+
+        Raise `RuntimeError` where one refuses, or does not answer: it is paused.
+        """
+        self._command(b"FLUSHALL")
+
+    def steal(self, resource: str | bytes, *, ttl: float = 10.0) -> bytes:
+        """Let another client hold a resource on all masters that run; return its token.
+
+        For `ttl` s, whoever holds it now: as if that lease had expired, and another
+        client had come. Raise `RuntimeError` as `flush`.
+        """
+        key = resource.encode() if isinstance(resource, str) else resource
+        token = os.urandom(20).hex().encode()
+        self._command(b"SET", key, token, b"PX", b"%d" % round(ttl * 1000))
+        return token
+
+    def _command(self, *words: bytes) -> None:
+        for i, server in enumerate(self._servers):
+            if self._server(i).is_running():
+                reply = command(server.socket_path, *words)
+                if reply != b"+OK":
+                    text = reply.decode(errors="replace")
+                    raise RuntimeError(f"master {i} ({server.url}): {text}")
+
     def pid(self, i: int) -> int:
         """Return the process id of master `i`; raise `RuntimeError` if it has none."""
         server = self._server(i)
@@ -287,13 +313,21 @@ def _spawn(argv: list[str], stdin: tuple[object, ...], log: str, group: int) -> 
 
 def _answers(path: str) -> bool:
     """Send PING; any reply but `-LOADING` will do, `-NOAUTH` is an answer too."""
-    with socket.socket(socket.AF_UNIX) as probe, suppress(OSError):
-        probe.settimeout(1.0)
-        probe.connect(path)
-        probe.sendall(b"PING\r\n")
-        reply = probe.recv(64)
-        return reply != b"" and not reply.startswith(b"-LOADING")
-    return False
+    reply = command(path, b"PING")
+    return reply.startswith((b"+", b"-")) and not reply.startswith(b"-LOADING")
+
+
+def command(path: str, *words: bytes) -> bytes:
+    """Send one command to a unix socket; return its one line, or what went wrong."""
+    sent = b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in words)
+    try:
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.settimeout(1.0)
+            probe.connect(path)
+            probe.sendall(b"*%d\r\n%b" % (len(words), sent))
+            return probe.recv(4096).strip()
+    except OSError as error:
+        return str(error).encode()
 
 
 def _wait(pid: int, flags: int) -> None:

@@ -1,0 +1,152 @@
+"""One client of masters in memory: its engine, and the bytes from and to them.
+
+The engine is the one that ships, driven by hand: what a socket would carry is handed
+over here, in order, in no time. Nothing is decided here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .._core import (
+    Operation,
+    Round,
+    by_hand_all_outgoing,
+    by_hand_begin_close,
+    by_hand_end_close,
+    by_hand_engine,
+    by_hand_submit,
+    by_hand_take_events,
+    by_hand_tell,
+    by_hand_withdraw,
+)
+from .._locking.driver import CLOSED
+from ..errors import FastRedlockError
+
+if TYPE_CHECKING:
+    from .._core import Batch, Engine
+    from .._locking.driver import BaseDriver
+    from ._keeper import MemoryKeeper
+    from ._server import Connection
+    from ._world import World
+
+ALL_QUIET = (1 << 64) - 1
+REFUSED = "connection refused"
+
+
+class Client:
+    """The engine of one `MemoryLocks`; used under the lock of its masters."""
+
+    def __init__(self, driver: BaseDriver, world: World) -> None:
+        self.engine: Engine = driver.engine
+        self.world = world
+        self.keeper: MemoryKeeper | None = None
+        self._begun = by_hand_engine(self.engine)
+        self._since: dict[int, int] = {}  # by caller
+        self._connections: list[Connection | None] = [None] * len(world.servers)
+
+    # --- rounds -----------------------------------------------------------------------
+
+    def submit(self, work: Round | Batch) -> None:
+        """Run a round or a batch, as far as that takes no time."""
+        self.world.settle()
+        self.begin(work)
+        self.world.settle()
+
+    def begin(self, work: Round | Batch) -> None:
+        """Begin a round or a batch; raise FastRedlockError after close()."""
+        if self.engine.is_closed and not is_release(work):
+            raise FastRedlockError(CLOSED)
+        by_hand_submit(self.engine, work, self.world.now_ns())
+
+    def since(self, caller: int, work: Round | Batch | None = None) -> int:
+        """Return when a call began: an acquire, with its first attempt."""
+        now_ns = self.world.now_ns()
+        if work is not None and begins_a_call(work):
+            self._since[caller] = now_ns
+        return self._since.get(caller, now_ns)
+
+    def tell(self, work: Round | Batch) -> None:
+        """Check the validity at the return to the caller; undo one that is over."""
+        by_hand_tell(self.engine, work, self.world.now_ns())
+        self.world.settle()
+
+    def withdraw(self, work: Round | Batch) -> None:
+        """Roll back what its caller has given up; a release is sent."""
+        by_hand_withdraw(self.engine, work, self.world.now_ns())
+        self.world.settle()
+
+    def close(self) -> None:
+        """Close all connections; what is under way ends."""
+        if not self.engine.is_closed:
+            by_hand_begin_close(self.engine, self.world.now_ns())
+            self.world.settle()
+            by_hand_end_close(self.engine, self.world.now_ns())
+            for index in range(len(self._connections)):
+                self._drop(index)
+
+    # --- bytes ------------------------------------------------------------------------
+
+    def step(self) -> bool:
+        """Move the bytes that are there, take what is due; return whether any moved."""
+        arrivals, quiet = self._arrivals()
+        by_hand_take_events(self.engine, arrivals, quiet, self.world.now_ns())
+        sent = self._send()
+        return bool(arrivals) or sent or bool(self._begun)
+
+    def _arrivals(self) -> tuple[list[tuple[int, bool, bytes, str]], int]:
+        arrivals: list[tuple[int, bool, bytes, str]] = []
+        quiet = ALL_QUIET
+        for index in self._open():
+            arrivals.append((index, False, b"", REFUSED))
+            quiet &= ~(1 << index)
+        for index, connection in enumerate(self._connections):
+            if connection is None:
+                continue
+            is_new = not connection.is_told
+            if is_new or connection.inbox or connection.error:
+                arrivals.append((index, is_new, connection.inbox, connection.error))
+                quiet &= ~(1 << index)
+                connection.is_told, connection.inbox = True, b""
+            if connection.error:
+                self._drop(index)
+        return arrivals, quiet
+
+    def _open(self) -> list[int]:
+        """Connect where the engine has begun to; return those that refuse."""
+        refused = []
+        while self._begun:
+            index = self._begun.pop(0)
+            self._drop(index)
+            server = self.world.servers[index]
+            if server.is_down:
+                refused.append(index)
+            else:
+                self._connections[index] = server.connect()
+        return refused
+
+    def _send(self) -> bool:
+        outgoing = by_hand_all_outgoing(self.engine) or ()
+        for index, data in outgoing:
+            connection = self._connections[index]
+            if connection is not None:
+                connection.send(data)
+        return bool(outgoing)
+
+    def _drop(self, index: int) -> None:
+        connection = self._connections[index]
+        if connection is not None:
+            connection.drop()
+        self._connections[index] = None
+
+
+def begins_a_call(work: Round | Batch) -> bool:
+    """Return whether no earlier round belongs to the same call; none that waits."""
+    if not isinstance(work, Round):
+        return True
+    return work.attempt <= 1 and work.operation is not Operation.INSPECT
+
+
+def is_release(work: Round | Batch) -> bool:
+    """Return whether it is sent although the engine is closed."""
+    return isinstance(work, Round) and work.operation is Operation.RELEASE

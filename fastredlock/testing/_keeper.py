@@ -1,0 +1,65 @@
+"""The keeper of leases in memory: it renews where the virtual clock has come so far."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .._core import Batch
+from .._locking.keeper import BaseKeeper, call_all
+from ..errors import FastRedlockError
+
+if TYPE_CHECKING:
+    from .._core import Round
+    from .._locking.driver import BaseDriver
+    from .._locking.kept import Kept
+    from .._locking.lease import BaseLease
+    from ..errors import LeaseLostError
+    from ._client import Client
+
+    UnderWay = tuple[list[Kept], list[Round], Batch]
+
+
+class MemoryKeeper(BaseKeeper):
+    """Keep the leases of one driver: no thread, no timer."""
+
+    __slots__ = ("_client", "_under_way")
+
+    def __init__(self, driver: BaseDriver, client: Client) -> None:
+        super().__init__(driver)
+        self._client = client
+        self._under_way: list[UnderWay] = []
+
+    @property
+    def next_ns(self) -> int | None:
+        """When something is due; None: nothing is kept."""
+        return self._keeping.next_ns
+
+    def keep(self, kept: Kept) -> None:
+        """Keep a lease from now on, or look at its times again."""
+        self._keeping.add(kept, self._driver.now_ns())
+
+    def step(self) -> bool:
+        """Do what is due; return whether there was anything."""
+        now_ns, did = self._driver.now_ns(), False
+        while (next_ns := self._keeping.next_ns) is not None and next_ns <= now_ns:
+            did = True
+            renewals, rounds = self._due(now_ns)
+            if renewals:
+                self._renew(renewals, rounds, now_ns)
+        ended = [each for each in self._under_way if each[2].is_finished]
+        for each in ended:
+            self._under_way.remove(each)
+            self._end(each[0], each[1])
+        return did or bool(ended)
+
+    def _renew(self, renewals: list[Kept], rounds: list[Round], now_ns: int) -> None:
+        batch = Batch(rounds)
+        try:
+            self._client.begin(batch)
+        except FastRedlockError:  # closed
+            self._give_up(renewals, now_ns)
+            return
+        self._under_way.append((renewals, rounds, batch))
+
+    def _call(self, calls: list[tuple[BaseLease, LeaseLostError]]) -> None:
+        self._client.world.calls.append(lambda: call_all(calls))

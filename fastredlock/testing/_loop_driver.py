@@ -1,0 +1,192 @@
+"""The awaitable driver of masters in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, cast
+from weakref import ref
+
+from .._locking.loop_driver import LoopDriver
+from ._client import Client
+from ._keeper import MemoryKeeper
+from ._world import PATIENCE, STUCK
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop, Future, TimerHandle
+    from collections.abc import Callable
+
+    from .._core import AsyncioDriver, Batch, Round
+    from .._locking.kept import Kept
+    from .._options.settings import Settings
+    from ._world import World
+
+    Waiting = tuple["Future[int]", Callable[[], bool], Callable[[], int]]
+
+
+class MemoryLoopDriver(LoopDriver):
+    """Run rounds on masters in memory, for the tasks of one loop."""
+
+    __slots__ = ("client", "now_ns", "world")
+
+    def __init__(self, settings: Settings, world: World) -> None:
+        super().__init__(settings)
+        self.world = world
+        self.now_ns = world.now_ns  # type: ignore[method-assign]
+        self.client = Client(self, world)
+        world.add(self.client)
+
+    def _take_over(
+        self, old: AsyncioDriver | None, loop: AbstractEventLoop
+    ) -> AsyncioDriver:
+        if old is not None and not old.is_over():
+            return super()._take_over(old, loop)  # which raises
+        self.world.check_process()
+        self.current = here = cast("AsyncioDriver", Here(self, loop))
+        return here
+
+    def keep(self, kept: Kept) -> None:
+        """Keep a lease from now on, or look at its times again."""
+        with self.world.changed:
+            if self.client.keeper is None:
+                self.client.keeper = MemoryKeeper(self, self.client)
+            self.client.keeper.keep(kept)
+
+    def call_later(
+        self, loop: AbstractEventLoop, ns: int, callback: Callable[[], None]
+    ) -> TimerHandle:
+        """Call back where the clock has come so far."""
+        sleep: Future[Any] = cast("Here", self.here()).sleep(ns / 1e9)
+        sleep.add_done_callback(lambda _: callback())
+        return cast("TimerHandle", sleep)  # of which cancel() is used
+
+    async def close(self) -> None:
+        """Close all connections."""
+        self.here()
+        with self.world.changed:
+            self.client.close()
+
+
+class Here:
+    """Stand in the place of the core's AsyncioDriver, on one loop."""
+
+    def __init__(self, driver: MemoryLoopDriver, loop: AbstractEventLoop) -> None:
+        self.loop = loop
+        self._client, self._engine = driver.client, driver.engine
+        self._world = driver.world
+        self._waiting: list[Waiting] = []
+
+    def is_here(self) -> bool:
+        """Whether this loop runs in this thread; RuntimeError where none does."""
+        return asyncio.get_running_loop() is self.loop
+
+    def is_over(self) -> bool:
+        """Whether the loop was closed."""
+        return self.loop.is_closed()
+
+    def caller(self) -> object:
+        """Return what tells the running task from others."""
+        task = asyncio.current_task()
+        return None if task is None else ref(task)
+
+    def submit(self, work: Round | Batch) -> Future[int]:
+        """Begin a round or a batch; return the future of its end."""
+        self._world.check_process()
+        with self._world.changed:
+            began_ns = self._client.since(caller_id(), work)
+            self._client.submit(work)
+            return self._wait(
+                lambda: work.is_finished, lambda: self._tell(work), began_ns
+            )
+
+    def sleep(self, seconds: float) -> Future[int]:
+        """Return a future that is done where the clock has come so far."""
+        world = self._world
+        with world.changed:
+            until_ns = world.now_ns() + int(seconds * 1e9)
+            world.sleepers.append(until_ns)
+            began_ns = self._client.since(caller_id())
+            future = self._wait(lambda: world.now_ns() >= until_ns, lambda: 0, began_ns)
+        future.add_done_callback(lambda _: world.sleepers.remove(until_ns))
+        return future
+
+    def abandon(self, work: Round | Batch) -> None:
+        """Roll back a round or a batch whose caller has left."""
+        with self._world.changed:
+            self._client.withdraw(work)
+
+    def retire(self) -> None:
+        """Leave nothing on the loop: there is nothing."""
+
+    leave = retire
+
+    def _tell(self, work: Round | Batch) -> int:
+        self._client.tell(work)
+        return len(self._engine.warnings)
+
+    # --- waiting ----------------------------------------------------------------------
+
+    def _wait(
+        self, is_over: Callable[[], bool], result: Callable[[], int], began_ns: int
+    ) -> Future[int]:
+        """Return a future that has the result once that is so."""
+        world, loop = self._world, self.loop
+        future: Future[int] = loop.create_future()
+        if world.calls:
+            loop.call_soon(world.call)
+        if is_over():
+            future.set_result(result())
+            return future
+        if world.auto_advance:
+            loop.call_soon(self._advance, future, began_ns)
+        elif len(asyncio.all_tasks(loop)) == 1 and threading.active_count() == 1:
+            raise RuntimeError(STUCK)
+        else:
+            timer = loop.call_later(PATIENCE, give_up, future, STUCK)
+            future.add_done_callback(lambda _: timer.cancel())
+        if not self._waiting:
+            world.wakes.append(self._wake)
+        self._waiting.append((future, is_over, result))
+        return future
+
+    def _wake(self) -> None:
+        """Let the loop look at those who wait: in any thread, at each settling."""
+        if any(is_over() for _, is_over, _ in self._waiting):
+            with suppress(RuntimeError):  # the loop was closed
+                self.loop.call_soon_threadsafe(self._take)
+
+    def _take(self) -> None:
+        world, waiting = self._world, self._waiting
+        with world.changed:
+            for each in tuple(waiting):
+                future, is_over, result = each
+                if future.done() or is_over():
+                    waiting.remove(each)
+                    if not future.done():
+                        future.set_result(result())
+            if not waiting and self._wake in world.wakes:
+                world.wakes.remove(self._wake)
+        world.call()
+
+    def _advance(self, future: Future[int], began_ns: int) -> None:
+        """Move the clock for one that waits, a step in each iteration of the loop."""
+        if future.done():
+            return
+        try:
+            self._world.advance_for(began_ns)
+        except RuntimeError as error:
+            give_up(future, str(error))
+            return
+        self.loop.call_soon(self._advance, future, began_ns)
+
+
+def caller_id() -> int:
+    """Return a number of the running task."""
+    return id(asyncio.current_task())
+
+
+def give_up(future: Future[int], text: str) -> None:
+    """End a wait that would not end."""
+    if not future.done():
+        future.set_exception(RuntimeError(text))

@@ -1,0 +1,103 @@
+"""Masters in memory, as a test sees them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .._core import draw_token
+from .._options.keys import encode_resource
+from .._options.settings import positive_ns
+from ..errors import ConfigurationError
+from ._world import EPOCH_NS, World
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ._server import Server
+
+LONGEST = 1_000_000_000  # s
+
+
+class MemoryMasters:
+    """Hold `n` empty masters in this process, and a virtual clock for their users.
+
+    The clock moves by `advance` alone; with `auto_advance` a call that has to wait
+    moves it, too, as far as needed. All `MemoryLocks` of these masters see the same
+    keys. Any thread may use them; a forked child may not.
+    """
+
+    __slots__ = ("_world",)
+
+    def __init__(self, n: int = 3, *, auto_advance: bool = False) -> None:
+        if n < 1:
+            raise ConfigurationError(f"n={n}: allowed is 1 or more masters")
+        self._world = World(n, auto_advance)
+
+    def time(self) -> float:
+        """Return the seconds that have passed since these masters were made."""
+        return (self._world.now_ns() - EPOCH_NS) / 1e9
+
+    def advance(self, seconds: float) -> None:
+        """Let `seconds` pass: what is due meanwhile is done, each at its time.
+
+        Blocks until threads whose calls end by that have returned from them. `on_lost`
+        is called by it.
+        """
+        until_ns = end_of(self._world, seconds)
+        while self._world.advance_once(until_ns):
+            pass
+
+    def lose(self, resource: str | bytes) -> None:
+        """Delete a key on every master, as an eviction or FLUSHALL does.
+
+        A holder learns of it as in life: at the next renewal, extension or release.
+        """
+        key = encode_resource(resource)
+        self._change(lambda server: server.keys.pop(key, None))
+
+    def steal(self, resource: str | bytes, *, ttl: float = 10.0) -> bytes:
+        """Let another client hold a resource, for `ttl` s; return its token."""
+        key, token = encode_resource(resource), draw_token()
+        ttl_ms = max(positive_ns("ttl", ttl) // 1_000_000, 1)
+        self._change(lambda server: server.put(key, token, ttl_ms))
+        return token
+
+    def flush(self) -> None:
+        """Delete all keys on every master; the masters may vote all the same."""
+        self._change(lambda server: server.flush())
+
+    def stop(self, i: int) -> None:
+        """Kill master `i`: its connections end, its keys are lost."""
+        with self._world.changed:
+            self._world.servers[i].stop()
+            self._world.settle()
+
+    def start(self, i: int) -> None:
+        """Start master `i`, empty, if it was stopped.
+
+        Its clients connect to it again as in life: when a quorum is missing, or after
+        a back-off, by the clock.
+        """
+        with self._world.changed:
+            if self._world.servers[i].is_down:
+                self._world.servers[i].start()
+            self._world.settle()
+
+    def _change(self, change: Callable[[Server], object]) -> None:
+        with self._world.changed:
+            for server in self._world.servers:
+                change(server)
+            self._world.settle()
+
+    def __repr__(self) -> str:
+        count = len(self._world.servers)
+        return f"<MemoryMasters {count}, {self.time():.3f} s passed>"
+
+
+def end_of(world: World, seconds: float) -> int:
+    """Return the moment (ns) so far from now."""
+    if not 0 <= seconds < LONGEST:
+        raise ConfigurationError(
+            f"seconds={seconds!r}: allowed is 0 or more, below {LONGEST}"
+        )
+    return world.now_ns() + int(seconds * 1e9)

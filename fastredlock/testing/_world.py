@@ -1,0 +1,146 @@
+"""The world of masters in memory: servers, their clients, and the clock of all.
+
+Theory of operation. The clock stands still. A call takes no time: its bytes are handed
+over until nobody has any more (`settle`). `advance` moves the clock from one moment at
+which something is due to the next, and settles at each: timers of rounds, renewals of
+leases that are kept, delays between attempts. A call that has to wait (the resource is
+taken, a quorum is missing) waits for another thread or task that releases, or that
+moves the clock; with `auto_advance` it moves the clock itself.
+
+One lock (`changed`) guards all of it. `on_lost` is called outside of it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING
+from weakref import ref
+
+from ._server import Server
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from weakref import ReferenceType
+
+    from ._client import Client
+
+EPOCH_NS = 1_700_000_000_000_000_000
+NEVER_NS = (1 << 63) - 1
+PATIENCE = 10.0  # s of real time
+LONGEST_WAIT = 900  # s of the virtual clock, of one call that moves it
+SETTLED = 100_000  # steps at one moment
+STUCK = (
+    "a call waits, and nothing changes: the clock of MemoryMasters stands still; move "
+    "it by advance() from another thread or task, or give auto_advance=True"
+)
+
+
+class World:
+    """Hold the servers, the clients and the clock; see `MemoryMasters`."""
+
+    def __init__(self, n: int, auto_advance: bool) -> None:
+        self.auto_advance = auto_advance
+        self.changed = threading.Condition(threading.RLock())
+        self.calls: list[Callable[[], None]] = []  # of on_lost, to be made
+        self.sleepers: list[int] = []  # when their delays end
+        self.servers = [Server(index, self.now_ns) for index in range(n)]
+        self.wakes: list[Callable[[], None]] = []  # of event loops, at each settling
+        self.waiting: dict[int, Callable[[], bool]] = {}  # by thread: is it over?
+        self._now_ns = EPOCH_NS
+        self._clients: list[ReferenceType[Client]] = []
+        self._owner = os.getpid()
+
+    # --- the clock --------------------------------------------------------------------
+
+    def now_ns(self) -> int:
+        """Read the clock."""
+        return self._now_ns
+
+    def next_ns(self) -> int:
+        """Return when something is due, NEVER_NS if nothing is."""
+        due = [NEVER_NS, *self.sleepers]
+        for each in self._clients:
+            if client := each():
+                due.append(client.engine.next_ns)
+                if client.keeper and (kept_ns := client.keeper.next_ns) is not None:
+                    due.append(kept_ns)
+        return min(due)
+
+    def advance_once(self, until_ns: int) -> bool:
+        """Go to the next moment at which something is due; False: it is `until_ns`."""
+        with self.changed:
+            self._now_ns = max(self._now_ns, min(self.next_ns(), until_ns))
+            self.settle()
+            self.changed.wait_for(self._have_all_left, PATIENCE)
+            is_over = self._now_ns >= until_ns
+        self.call()
+        return not is_over
+
+    def advance_for(self, began_ns: int) -> None:
+        """Move the clock for a call that waits since then; RuntimeError if too long."""
+        if self._now_ns - began_ns > LONGEST_WAIT * 10**9:
+            raise RuntimeError(
+                f"a call has waited for {LONGEST_WAIT} s of the virtual clock"
+            )
+        self.advance_once(self.next_ns())
+
+    def _have_all_left(self) -> bool:
+        here = threading.get_ident()
+        waiting = self.waiting.items()
+        return not any(thread != here and is_over() for thread, is_over in waiting)
+
+    # --- the clients ------------------------------------------------------------------
+
+    def add(self, client: Client) -> None:
+        """Take a client in."""
+        with self.changed:
+            self._clients = [each for each in self._clients if each() is not None]
+            self._clients.append(ref(client))
+
+    def check_process(self) -> None:
+        """Raise RuntimeError in a forked child: its masters are others than these."""
+        if os.getpid() != self._owner:
+            raise RuntimeError(
+                "MemoryMasters are those of one process, and this is a child of it: "
+                "use fastredlock.testing.LocalMasters"
+            )
+
+    def settle(self) -> None:
+        """Do all that takes no time, of all clients."""
+        for _ in range(SETTLED):
+            clients = [client for each in self._clients if (client := each())]
+            moved = [client.step() for client in clients]
+            kept = [client.keeper.step() for client in clients if client.keeper]
+            if not any(moved) and not any(kept):
+                break
+        for wake in self.wakes:
+            wake()
+        self.changed.notify_all()
+
+    def wait_until(self, is_over: Callable[[], bool], began_ns: int) -> None:
+        """Block, with the lock, until that is so.
+
+        `began_ns`: since when the call waits. Raises RuntimeError where nobody could
+        change it, or nobody does for 10 s of real time.
+        """
+        thread = threading.get_ident()
+        outer = self.waiting.get(thread)
+        self.waiting[thread] = is_over
+        try:
+            while not is_over():
+                if self.auto_advance:
+                    self.advance_for(began_ns)
+                elif threading.active_count() == 1 or not self.changed.wait(PATIENCE):
+                    raise RuntimeError(STUCK)
+        finally:
+            if outer is None:
+                del self.waiting[thread]
+            else:
+                self.waiting[thread] = outer
+            self.changed.notify_all()
+
+    def call(self) -> None:
+        """Make the calls of `on_lost`."""
+        while self.calls:
+            self.calls.pop(0)()

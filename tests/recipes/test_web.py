@@ -1,0 +1,125 @@
+"""FastAPI and Django: requests at the same time, a lock that is held, masters away."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fastredlock.testing import LocalMasters
+
+from .programs import FOLDER, environment_of
+
+pytestmark = pytest.mark.slow
+ASGI = """
+import asyncio, json, os
+import httpx
+from fastapi_app import app, lifespan, locks_of
+from fastredlock import FastRedlock
+from fastredlock.testing.asyncio import MemoryLocks
+
+async def post(client, order):
+    answer = await client.post(f"/orders/{order}/ship")
+    return answer.status_code, answer.json(), answer.headers.get("retry-after")
+
+async def main():
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://a") as client:
+        async with lifespan(app):
+            both = await asyncio.gather(post(client, 1), post(client, 1))
+            others = await asyncio.gather(post(client, 2), post(client, 3))
+        memory = MemoryLocks(ttl=10, auto_advance=True)
+        app.dependency_overrides[locks_of] = lambda: memory
+        memory.steal("orders:4")
+        held = await post(client, 4)
+        task = asyncio.create_task(post(client, 5))
+        await asyncio.sleep(0.05)
+        memory.lose("orders:5")
+        await memory.advance(10)
+        lost = await task
+        memory.masters.stop(0)
+        memory.masters.stop(1)
+        away = await post(client, 6)
+    print(json.dumps([both, others, held, lost, away]))
+
+asyncio.run(main())
+"""
+WSGI = """
+import json, os, sys
+from concurrent.futures import ThreadPoolExecutor
+import django_app
+from django.db import connections
+from django.test import Client
+from fastredlock import FastRedlock
+from fastredlock.testing import MemoryLocks
+
+def pay(account=7):
+    try:
+        answer = Client().get(f"/accounts/{account}/pay/1")
+        return answer.status_code, answer.json(), answer.headers.get("Retry-After")
+    finally:
+        connections.close_all()
+
+with ThreadPoolExecutor(4) as pool:
+    many = [future.result() for future in [pool.submit(pay) for _ in range(20)]]
+django_app.locks.close()
+memory = django_app.locks = MemoryLocks(ttl=10, auto_advance=True)
+memory.steal("accounts:7", ttl=60)
+held = pay()
+write = django_app.write
+django_app.write = lambda *given: (write(*given), memory.advance(11))
+lost = pay(8)
+django_app.write = write
+after = pay(8)
+memory.masters.stop(0)
+memory.masters.stop(1)
+print(json.dumps([many, held, lost, after, pay()]))
+"""
+
+
+def answers(code: str, masters: LocalMasters, **environment: str) -> Any:
+    """Run code in the folder of the recipes; return what it printed."""
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=FOLDER,
+        env=environment_of(REDLOCK_MASTERS=",".join(masters.urls), **environment),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert run.returncode == 0, run.stderr
+    return json.loads(run.stdout)
+
+
+def test_fastapi_when_two_ship_one_order_then_one_is_told_to_come_again(
+    emptied: LocalMasters,
+) -> None:
+    both, others, held, lost, away = answers(ASGI, emptied)
+    taken = [409, {"detail": "in progress"}, "1"]
+    assert sorted(both, key=lambda each: int(each[0])) == [
+        [200, {"order": 1, "steps": 5}, None],
+        taken,
+    ]
+    assert [each[0] for each in others] == [200, 200]
+    assert held == taken
+    assert lost[0] == 503
+    assert "taken by another" in lost[1]["detail"]
+    assert away[0] == 503
+    assert "2 failed" in away[1]["detail"]
+
+
+def test_django_when_many_pay_at_once_then_no_update_is_lost(
+    emptied: LocalMasters, tmp_path: Path
+) -> None:
+    database = str(tmp_path / "accounts.sqlite3")
+    many, held, lost, after, away = answers(WSGI, emptied, DATABASE=database)
+    assert sorted(each[1]["balance"] for each in many) == list(range(1, 21))
+    assert held == [409, {"detail": "in progress"}, "1"]
+    assert lost[0] == 503
+    assert "its validity is over" in lost[1]["detail"]
+    assert after[1] == {"account": 8, "balance": 1}  # the lost one was rolled back
+    assert away[0] == 503

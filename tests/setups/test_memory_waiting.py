@@ -1,0 +1,304 @@
+"""`MemoryLocks`: who waits, and how the clock moves."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fastredlock import (
+    ConfigurationError,
+    LeaseLostError,
+    QuorumUnreachableError,
+    ReleaseStatus,
+    ResourceTakenError,
+)
+from fastredlock.testing import MemoryLocks, MemoryMasters
+from fastredlock.testing.asyncio import MemoryLocks as LoopMemoryLocks
+from tests.support.awaited import run_on
+from tests.support.waiting import wait_until
+
+RELEASED, GONE, _ = ReleaseStatus
+
+
+class Caller(threading.Thread):
+    """A thread that makes one call; `result` is its end."""
+
+    def __init__(self, call: Callable[[], Any]) -> None:
+        super().__init__(daemon=True)
+        self._call = call
+        self.result: Any = None
+        self.start()
+
+    def run(self) -> None:
+        try:
+            self.result = self._call()
+        except Exception as error:
+            self.result = error
+
+    def end(self) -> Any:
+        self.join(5)
+        assert not self.is_alive()
+        return self.result
+
+
+def waiting_caller(locks: MemoryLocks, **options: Any) -> Caller:
+    """Start a thread that waits for "r"; return once it does."""
+    before = locks.stats().waits
+    caller = Caller(lambda: locks.acquire("r", **options))
+    wait_until(lambda: locks.stats().waits > before)
+    return caller
+
+
+# --- threads ----------------------------------------------------------------------
+
+
+def test_acquire_when_it_waits_then_the_release_wakes_it_in_no_time() -> None:
+    locks = MemoryLocks()
+    lease = locks.acquire("r")
+    assert lease is not None
+    caller = waiting_caller(locks)
+    before = lease.remaining()
+    assert lease.release() is RELEASED
+    assert caller.end().remaining() == before
+
+
+def test_acquire_when_another_client_of_the_masters_waits_then_is_woken() -> None:
+    masters = MemoryMasters(5)
+    lease = MemoryLocks(masters).acquire("r")
+    caller = waiting_caller(MemoryLocks(masters))
+    assert lease is not None
+    lease.release()
+    assert caller.end().is_valid
+
+
+def test_acquire_when_its_timeout_passes_by_advance_then_is_none() -> None:
+    locks = MemoryLocks(ttl=60)
+    assert locks.acquire("r")
+    caller = waiting_caller(locks, timeout=5)
+    locks.advance(4.9)
+    assert caller.is_alive()
+    locks.advance(0.2)
+    assert caller.end() is None
+
+
+def test_acquire_when_the_holders_ttl_passes_then_holds() -> None:
+    locks = MemoryLocks(ttl=3)
+    assert locks.acquire("r")
+    caller = waiting_caller(locks)
+    locks.advance(3.5)
+    assert 2.3 < caller.end().remaining() < 3  # since then
+
+
+def test_acquire_when_the_key_is_lost_then_advance_brings_the_turn() -> None:
+    locks = MemoryLocks(ttl=60)
+    assert locks.acquire("r")
+    caller = waiting_caller(locks)
+    locks.lose("r")
+    locks.advance(2)
+    assert caller.end().is_valid
+
+
+def test_lost_when_waited_for_then_advance_ends_it() -> None:
+    locks = MemoryLocks(ttl=3)
+    lease = locks.acquire("r")
+    assert lease is not None
+    soon, late = Caller(lambda: lease.lost.wait(1)), Caller(lease.lost.wait)
+    wait_until(lambda: len(locks.masters._world.sleepers) == 2)
+    locks.advance(1.5)
+    assert soon.end() is False
+    locks.advance(2)
+    assert late.end() is True
+
+
+def test_acquire_when_nobody_can_move_the_clock_then_raises_at_once() -> None:
+    code = (
+        "from fastredlock.testing import MemoryLocks\n"
+        "locks = MemoryLocks()\n"
+        "lease = locks.acquire()\n"
+        "try:\n"
+        "    locks.acquire(timeout=1)\n"
+        "except RuntimeError as error:\n"
+        "    assert 'auto_advance=True' in str(error)\n"
+        "    assert locks.holders()[0].waiting == 0, locks.holders()\n"
+        "    print(lease.release().name)\n"
+    )
+    assert program(code) == "RELEASED"
+
+
+def test_locks_when_forked_then_the_child_is_refused() -> None:
+    locks = MemoryLocks()
+    child = os.fork()
+    if child == 0:
+        try:
+            locks.acquire(timeout=0)
+        except RuntimeError:
+            os._exit(7)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+
+# --- a clock that moves by itself -------------------------------------------------
+
+
+def test_lock_when_the_clock_moves_by_itself_then_its_timeout_passes() -> None:
+    locks = MemoryLocks(auto_advance=True)
+    locks.steal("r", ttl=60)
+    with pytest.raises(ResourceTakenError), locks.lock("r", timeout=5):
+        pytest.fail("two holders")
+    assert locks.masters.time() == 5
+
+
+def test_acquire_when_the_clock_moves_by_itself_then_outlasts_the_thief() -> None:
+    locks = MemoryLocks(auto_advance=True)
+    locks.steal(ttl=60)
+    lease = locks.acquire()
+    assert lease is not None
+    assert 60 < locks.masters.time() < 62
+
+
+def test_acquire_when_it_would_wait_for_ever_then_raises() -> None:
+    locks = MemoryLocks(auto_advance=True)
+    with locks.lock("r", keep_alive=True), pytest.raises(RuntimeError, match="900 s"):
+        locks.acquire("r")
+
+
+def test_acquire_when_unreachable_and_the_clock_moves_then_tries_again() -> None:
+    masters = MemoryMasters(auto_advance=True)
+    locks = MemoryLocks(masters)
+    masters.stop(0)
+    masters.stop(1)
+    with pytest.raises(QuorumUnreachableError, match="after 3 attempts"):
+        locks.acquire("r")
+    masters.start(0)
+    assert locks.acquire("r")
+
+
+def test_master_when_restarted_empty_then_votes_again_after_the_longest_ttl() -> None:
+    locks = MemoryLocks(ttl=10, max_ttl=20)  # masters that have voted for long
+    assert locks.acquire("r", timeout=0)
+    locks.masters.stop(0)
+    locks.masters.start(0)
+    locks.advance(1)
+    locks.connect()
+    assert "in quarantine" in str(locks.acquire("s", timeout=0).votes[0])  # type: ignore[union-attr]
+    locks.advance(25)
+    assert locks.acquire("t", timeout=0).votes[0].vote.name == "GRANTED"  # type: ignore[union-attr]
+
+
+# --- asyncio ----------------------------------------------------------------------
+
+
+def test_tasks_when_they_wait_then_come_in_their_order() -> None:
+    async def body() -> None:
+        locks, order = LoopMemoryLocks(), list[int]()
+
+        async def worker(number: int) -> None:
+            async with locks.lock("r"):
+                order.append(number)
+                await asyncio.sleep(0)
+
+        async with locks.lock("r"):
+            tasks = [asyncio.create_task(worker(number)) for number in range(5)]
+            await asyncio.sleep(0)
+        await asyncio.gather(*tasks)
+        assert order == [0, 1, 2, 3, 4]
+        await locks.close()
+
+    run_on("asyncio", body())
+
+
+def test_task_when_its_kept_lease_is_lost_then_is_cancelled() -> None:
+    async def body() -> None:
+        locks, held = LoopMemoryLocks(ttl=5), asyncio.Event()
+
+        async def work() -> None:
+            async with locks.lock("r", keep_alive=True):
+                held.set()
+                await asyncio.Event().wait()
+
+        task = asyncio.create_task(work())
+        await held.wait()
+        await locks.advance(60)
+        assert not task.done()
+        locks.lose("r")
+        await locks.advance(5)
+        with pytest.raises(LeaseLostError, match="taken by another"):
+            await task
+
+    run_on("uvloop", body())
+
+
+def test_task_when_cancelled_while_it_waits_then_leaves_the_queue() -> None:
+    async def body() -> None:
+        locks = LoopMemoryLocks()
+        async with locks.lock("r"):
+            task = asyncio.create_task(locks.acquire("r"))
+            await locks.advance(0.1)
+            assert (await locks.holders("r"))[0].waiting in (0, 1)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        assert await locks.acquire("r", timeout=0)
+
+    run_on("asyncio", body())
+
+
+def test_task_when_it_is_alone_then_raises_or_the_clock_moves() -> None:
+    async def body() -> None:
+        alone = LoopMemoryLocks(auto_advance=True)
+        alone.steal(ttl=60)
+        assert await alone.acquire(timeout=3) is None
+        assert (await alone.acquire()) is not None
+        await alone.close()
+
+    run_on("asyncio", body())
+    code = (
+        "import asyncio\n"
+        "from fastredlock.testing.asyncio import MemoryLocks\n"
+        "async def main():\n"
+        "    locks = MemoryLocks()\n"
+        "    locks.steal()\n"
+        "    try:\n"
+        "        await locks.acquire(timeout=1)\n"
+        "    except RuntimeError as error:\n"
+        "        print(str(error)[:12])\n"
+        "asyncio.run(main())\n"
+    )
+    assert program(code) == "a call waits"
+
+
+# --- arguments --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: MemoryMasters(0),
+        lambda: MemoryLocks(["redis://a"]),  # type: ignore[arg-type]
+        lambda: MemoryLocks(MemoryMasters(), auto_advance=True),
+        lambda: MemoryLocks(ttl=-1),
+        lambda: MemoryLocks().advance(-1),
+        lambda: MemoryLocks().advance(float("nan")),
+        lambda: MemoryLocks().steal(b"r", ttl=0),
+        lambda: MemoryLocks().lose(7),  # type: ignore[arg-type]
+    ],
+)
+def test_memory_when_an_argument_is_wrong_then_says_so(
+    make: Callable[[], object],
+) -> None:
+    with pytest.raises(ConfigurationError):
+        make()
+
+
+def program(code: str) -> str:
+    """Run code in another interpreter, whose main thread is alone."""
+    import subprocess
+    import sys
+
+    command = [sys.executable, "-c", code]
+    return subprocess.check_output(command, text=True, timeout=30).strip()

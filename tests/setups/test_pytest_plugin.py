@@ -1,0 +1,90 @@
+"""The plugin for pytest, in a pytest of its own, beside fixtures of its user's."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from fastredlock.testing import LocalMasters
+
+ROOT = Path(__file__).parents[2]
+NAME = "pytest_fastredlock"
+USER = """
+import pytest
+from fastredlock import ReleaseStatus
+
+def test_first_leaves_a_lock_and_dead_masters(redlock, redlock_masters):
+    assert redlock.acquire("r", ttl=60)
+    redlock_masters.pause(0)
+    redlock_masters.stop(1)
+
+def test_second_finds_them_empty_and_running(redlock, redlock_masters):
+    with redlock.lock("r", timeout=0) as lease:
+        assert [vote.vote.name for vote in redlock.holders("r")] == ["TAKEN"] * 3
+
+def test_third_is_robbed(redlock, redlock_masters):
+    lease = redlock.acquire("r")
+    redlock_masters.steal("r")
+    assert lease.release() is ReleaseStatus.GONE
+"""
+
+
+def run(folder: Path, code: str) -> str:
+    (folder / "test_user.py").write_text(code)
+    options = ["-q", "-p", "no:cacheprovider", "-W", "error", "-p", NAME]
+    command = [sys.executable, "-m", "pytest", *options, "test_user.py"]
+    # The plugins of others take seconds to load.
+    env = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    told = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
+    return told.stdout + told.stderr
+
+
+def test_fixtures_when_a_test_breaks_the_masters_then_the_next_has_them_whole(
+    tmp_path: Path,
+) -> None:
+    said = run(tmp_path, USER)
+    assert "3 passed" in said, said
+
+
+def test_plugin_when_nobody_asks_then_imports_nothing_of_us(tmp_path: Path) -> None:
+    code = (
+        "import sys\n"
+        "def test_it():\n"
+        f"    assert {NAME!r} in sys.modules\n"
+        "    assert 'fastredlock' not in sys.modules\n"
+    )
+    said = run(tmp_path, code)
+    assert "1 passed" in said, said
+
+
+def test_plugin_is_what_the_package_names_for_pytest() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert project["project"]["entry-points"]["pytest11"] == {NAME: NAME}
+    assert project["tool"]["setuptools"]["py-modules"] == [NAME]
+    assert (ROOT / f"{NAME}.py").exists()
+
+
+def test_steal_when_a_master_is_stopped_then_the_others_are_robbed() -> None:
+    with LocalMasters(2, unix=True) as masters:
+        masters.stop(0)
+        assert len(masters.steal("r", ttl=1)) == 40
+        masters.flush()
+
+
+@pytest.mark.slow
+def test_flush_when_a_master_cannot_answer_then_raises() -> None:
+    with LocalMasters(1, unix=True) as masters:
+        masters.pause(0)
+        with pytest.raises(RuntimeError, match=r"master 0 .*timed out"):
+            masters.flush()
+    options = ("--requirepass", "x")
+    with (
+        LocalMasters(1, unix=True, options=options) as masters,
+        pytest.raises(RuntimeError, match=r"master 0 .*NOAUTH"),
+    ):
+        masters.steal("r")
