@@ -47,7 +47,7 @@ def test_acquire_that_waits_for_a_foreign_key_raises_with_that_word(
         put(server)
     locks = make_locks(urls, retry=retry)
     with stopwatch() as seconds, pytest.raises(ForeignKeyError) as raised:
-        locks.acquire(KEY)  # for ever
+        locks.acquire(KEY, timeout=20)  # far longer than it takes to find out
     assert 0.15 < seconds() < 8
     assert "a foreign key, which is no lock" in str(raised.value)
     assert said in str(raised.value)
