@@ -72,6 +72,7 @@ class Scripts:
         leave_queue: Script | None = None,
         take_turn: Script | None = None,
         release_and_tell: Script | None = None,
+        write_fence: Script | None = None,
         releases_natively: bool = False,
     ) -> None: ...
     @property
@@ -82,6 +83,8 @@ class Scripts:
     def take_turn(self) -> Script | None: ...
     @property
     def release_and_tell(self) -> Script | None: ...
+    @property
+    def write_fence(self) -> Script | None: ...
     @property
     def releases_natively(self) -> bool: ...
     @property
@@ -158,6 +161,8 @@ class Round:
     @property
     def valid_until_ns(self) -> int: ...
     @property
+    def fence(self) -> int | None: ...
+    @property
     def may_hold(self) -> int: ...
     @property
     def generation(self) -> int: ...
@@ -199,7 +204,11 @@ class Round:
     def confirm(self, now_ns: int) -> None: ...
 
 def vote_of_reply(
-    operation: int, reply: object, is_of_all: bool = False, is_at_gate: bool = False
+    operation: int,
+    reply: object,
+    is_of_all: bool = False,
+    is_at_gate: bool = False,
+    is_fenced: bool = False,
 ) -> tuple[Vote, str | None]: ...
 
 @final
@@ -324,6 +333,8 @@ class Counters:
     def turns_missed(self) -> int: ...
     @property
     def handed_over(self) -> int: ...
+    @property
+    def fences_written(self) -> int: ...
 
 @final
 class Master:
@@ -415,7 +426,11 @@ class Engine:
     def new_extension(self, lease: Round, terms: Terms) -> Round: ...
     def new_release(self, lease: Round, terms: Terms) -> Round: ...
     def new_adopted(
-        self, keys: bytes | tuple[bytes, ...], token: bytes, terms: Terms
+        self,
+        keys: bytes | tuple[bytes, ...],
+        token: bytes,
+        terms: Terms,
+        fence: int = 0,
     ) -> Round: ...
 
 @final

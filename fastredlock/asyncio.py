@@ -222,15 +222,21 @@ class FastRedlock(BaseLocks):
     # --- other calls ------------------------------------------------------------------
 
     def adopt(
-        self, resource: Resource, token: bytes | str, *, ttl: float | None = None
+        self,
+        resource: Resource,
+        token: bytes | str,
+        *,
+        ttl: float | None = None,
+        fence: int | None = None,
     ) -> Lease:
         """Return a Lease for a lock that another process took, by its token.
 
         Does no I/O and is not awaited. It can be released and extended (by `ttl`, s);
         nothing is known of its validity before the first extend, so `remaining()` is
         0.0 until then. A lease of acquire_all has a tuple of resources: pass that.
+        `fence`: its number, with fencing, which the masters are not asked for.
         """
-        return Lease(self._driver, resource, self._adopted(resource, token, ttl))
+        return Lease(self._driver, resource, self._adopted(resource, token, ttl, fence))
 
     async def holders(
         self, resource: str | bytes | None = None

@@ -38,7 +38,7 @@ class FastRedlock(BaseLocks):
     confirmed, or 10 s after the masters that lost it are connected again.
     `release_script`: Lua to run instead of ours, to wake waiters in the same step: it
     must compare ARGV[1] with the value of KEYS[1], and return 1 if it deleted that,
-    else 0.
+    else 0. `fencing`: leases have a number, `fence`, that grows with every grant.
 
     Raises ConfigurationError for bad values, before any I/O. Nothing is connected until
     the first use. All threads of a process may share one instance, and should.
@@ -229,15 +229,21 @@ class FastRedlock(BaseLocks):
     # --- other calls ------------------------------------------------------------------
 
     def adopt(
-        self, resource: Resource, token: bytes | str, *, ttl: float | None = None
+        self,
+        resource: Resource,
+        token: bytes | str,
+        *,
+        ttl: float | None = None,
+        fence: int | None = None,
     ) -> Lease:
         """Return a Lease for a lock that another process took, by its token.
 
         Does no I/O. It can be released and extended (by `ttl`, s); nothing is known of
         its validity before the first extend, so `remaining()` is 0.0 until then. A
-        lease of acquire_all has a tuple of resources: pass that.
+        lease of acquire_all has a tuple of resources: pass that. `fence`: its number,
+        with fencing, which the masters are not asked for.
         """
-        return Lease(self._driver, resource, self._adopted(resource, token, ttl))
+        return Lease(self._driver, resource, self._adopted(resource, token, ttl, fence))
 
     def holders(self, resource: str | bytes | None = None) -> tuple[MasterVote, ...]:
         """Return the holder of the resource, as every master sees it at this moment.

@@ -129,25 +129,36 @@ def new_engine(settings: Settings) -> Engine:
     """Make the engine of these masters; reads certificates, and connects nothing."""
     return Engine(
         settings.endpoints,
-        Scripts(
-            extend=Script(scripts.EXTEND, scripts.EXTEND_SHA1),
-            release=release_script(settings.release_script),
-            inspect=Script(scripts.INSPECT, scripts.INSPECT_SHA1),
-            acquire_all=Script(scripts.ACQUIRE_ALL, scripts.ACQUIRE_ALL_SHA1),
-            extend_all=Script(scripts.EXTEND_ALL, scripts.EXTEND_ALL_SHA1),
-            release_all=Script(scripts.RELEASE_ALL, scripts.RELEASE_ALL_SHA1),
-            acquire_again=Script(scripts.ACQUIRE_AGAIN, scripts.ACQUIRE_AGAIN_SHA1),
-            probe=probe_script(settings.release_script),
-            marker=Script(scripts.MARKER, scripts.MARKER_SHA1),
-            **queue_scripts(settings.release_script),
-            releases_natively=settings.release_script is None,
-        ),
+        new_scripts(settings.release_script, settings.fencing),
         settings.connect_timeout_ns,
         tls_contexts(settings.endpoints),
         settings.max_ttl_ns,
         tokens_are_given=settings.new_token is not draw_token,
         servers_may_be_same=settings.servers_may_be_same,
     )
+
+
+def new_scripts(given_release: bytes | None, is_fencing: bool) -> Scripts:
+    """Return the scripts of an engine."""
+    named = {
+        "extend": Script(scripts.EXTEND, scripts.EXTEND_SHA1),
+        "release": release_script(given_release),
+        "inspect": Script(scripts.INSPECT, scripts.INSPECT_SHA1),
+        "acquire_all": Script(scripts.ACQUIRE_ALL, scripts.ACQUIRE_ALL_SHA1),
+        "extend_all": Script(scripts.EXTEND_ALL, scripts.EXTEND_ALL_SHA1),
+        "release_all": Script(scripts.RELEASE_ALL, scripts.RELEASE_ALL_SHA1),
+        "acquire_again": Script(scripts.ACQUIRE_AGAIN, scripts.ACQUIRE_AGAIN_SHA1),
+        "probe": probe_script(given_release),
+        "marker": Script(scripts.MARKER, scripts.MARKER_SHA1),
+        **queue_scripts(given_release),
+    }
+    if is_fencing:
+        from .._options.fence_scripts import FENCED  # where it is used
+
+        for name, (source, sha1) in FENCED.items():
+            if name in named or name == "write_fence":
+                named[name] = Script(source, sha1)
+    return Scripts(**named, releases_natively=given_release is None)
 
 
 def release_script(given: bytes | None) -> Script:

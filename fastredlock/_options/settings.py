@@ -21,6 +21,7 @@ ROUND_SHARE = 20  # a round may take 1/20 of the ttl (Redlock page: 5-50 ms of 1
 SHORTEST_ROUND_TIMEOUT_NS = 5_000_000  # below that, a busy scheduler is a dead server
 LONGEST_ROUND_TIMEOUT_NS = 1_000_000_000  # of a caller that waits for a silent master
 DEFAULT_TTL_MS = 10_000
+LARGEST_FENCE = 2**53 - 1  # Lua's numbers are doubles
 
 
 class NoExpiry(float):
@@ -43,6 +44,7 @@ class Settings:
         "default_terms",
         "drift_factor",
         "endpoints",
+        "fencing",
         "max_ttl",
         "max_ttl_ns",
         "new_token",
@@ -66,6 +68,7 @@ class Settings:
         max_ttl: float | None = None,  # s; None: without the restart guard
         new_token: Callable[[], bytes | str] | None = None,  # None: random bytes
         release_script: bytes | None = None,  # None: that of the Redlock page
+        fencing: bool = False,  # leases have no number
     ) -> None:
         from .url import (  # 4 ms of 25: when the first client is made
             SameServerAllowed,
@@ -83,6 +86,7 @@ class Settings:
         self.max_ttl = None if max_ttl is None else number_of(max_ttl)
         self.new_token = checked_new_token(new_token)
         self.release_script = checked_script(release_script)
+        self.fencing = checked_fencing(fencing)
         self._last_terms: tuple[object, Terms | None] = (None, None)
         self.default_terms = self.terms(ttl)
         if len(self.endpoints) % 2 == 0:
@@ -177,6 +181,28 @@ def checked_script(script: bytes | None) -> bytes | None:
     if not (script is None or type(script) is bytes):
         raise ConfigurationError(f"release_script={script!r}: allowed is None or bytes")
     return script
+
+
+def checked_fencing(fencing: bool) -> bool:
+    """Return whether leases have a number; what is not a bool was meant otherwise."""
+    if not isinstance(fencing, bool):
+        raise ConfigurationError(f"fencing={fencing!r}: allowed is True or False")
+    return fencing
+
+
+def checked_fence(fence: int | None) -> int:
+    """Return the number of an adopted lease, 0 where it is not known."""
+    if fence is None:
+        return 0
+    if (
+        not isinstance(fence, int)
+        or isinstance(fence, bool)
+        or not (0 < fence <= LARGEST_FENCE)
+    ):
+        raise ConfigurationError(
+            f"fence={fence!r}: allowed is None or the `fence` of a lease"
+        )
+    return fence
 
 
 def optional_ns(name: str, value: float | None) -> int | None:

@@ -14,7 +14,7 @@ class Stats(
         "Stats",
         "rounds won taken unreachable too_late rolled_back late_replies "
         "repeated_scripts connects losses releases_dropped waits turns_told "
-        "turns_missed handed_over round_trip",
+        "turns_missed handed_over fences_written round_trip",
     )
 ):
     """Count the events since a FastRedlock was made, rounds of every kind together.
@@ -39,6 +39,7 @@ class Stats(
     turns_told: int  # that a master told: it is this process's turn
     turns_missed: int  # ...when nobody waited here any more
     handed_over: int  # locks that went from one caller of this process to the next
+    fences_written: int  # acquires whose number took a second write, with fencing
     round_trip: float  # s, smoothed time of a round until its quorum; 0.0 before any
 
     @classmethod

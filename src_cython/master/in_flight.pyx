@@ -47,6 +47,7 @@ cdef struct InFlightEntry:
     bint is_second           # was sent on an earlier connection, and may be executed
     bint is_at_gate          # by the script of the gate
     bint is_native           # by a command in the place of its script
+    bint is_fence            # the second write of an ACQUIRE with fencing
 
 
 @cython.final
@@ -181,7 +182,7 @@ cdef int in_flight_fail(
         round_on_dropped(round, self.master, now_ns)
         if round.verdict_code != VERDICT_OPEN:
             continue
-        if is_kept:
+        if is_kept:      # its second write as well: the SET is repeated, and says more
             round_wait_for_all(round)
             self.unanswered.append(round)
         else:

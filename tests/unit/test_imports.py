@@ -29,6 +29,7 @@ ARROWS: dict[str, set[str]] = {
     "_reports.health": set(),
     "_reports.log": set(),
     "_options.scripts": set(),
+    "_options.fence_scripts": {"_options.scripts"},
     "_options.keys": BASE,
     "_options.retry": {"errors"},
     "_options.redis_py": {"errors"},
@@ -41,7 +42,7 @@ ARROWS: dict[str, set[str]] = {
     },
     "_locking.driver": {
         *("_core", "_options.scripts", "_options.tls", "_reports.log", "errors"),
-        *("_locking.keeper", "_locking.kept"),
+        *("_locking.keeper", "_locking.kept", "_options.fence_scripts"),
     },
     "_locking.loop_driver": {
         *("_core", "_locking.driver", "_locking.loop_keeper", "errors"),

@@ -12,7 +12,7 @@ COUNTED = [name for name in Stats._fields if name != "round_trip"]
 
 
 def test_stats_are_all_zero_before_any_use() -> None:
-    assert FastRedlock(["redis://a"]).stats() == (0,) * 15 + (0.0,)
+    assert FastRedlock(["redis://a"]).stats() == (0,) * 16 + (0.0,)
 
 
 def test_stats_tell_every_counter_of_the_core() -> None:
