@@ -32,7 +32,7 @@ cdef enum:
 
 cdef int64_t FENCE_MOST = 9_007_199_254_740_991      # of Lua's numbers: 2^53 - 1
 
-cdef str NOT_WRITTEN = "granted, and did not confirm the number (fence)"
+cdef str NOT_WRITTEN = "granted, and did not confirm its number (fence)"
 
 
 @cython.final
