@@ -367,6 +367,7 @@ class Master:
 
 @final
 class Engine:
+    wall_offset_ns: int
     def __init__(
         self,
         endpoints: Sequence[object],

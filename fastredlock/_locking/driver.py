@@ -140,6 +140,12 @@ def new_engine(settings: Settings) -> Engine:
 
 def new_scripts(given_release: bytes | None, is_fencing: bool) -> Scripts:
     """Return the scripts of an engine."""
+    named = named_scripts(given_release, is_fencing)
+    return Scripts(**named, releases_natively=given_release is None)
+
+
+def named_scripts(given_release: bytes | None, is_fencing: bool) -> dict[str, Script]:
+    """Return the scripts of an engine, by the names that `Scripts` has for them."""
     named = {
         "extend": Script(scripts.EXTEND, scripts.EXTEND_SHA1),
         "release": release_script(given_release),
@@ -158,7 +164,7 @@ def new_scripts(given_release: bytes | None, is_fencing: bool) -> Scripts:
         for name, (source, sha1) in FENCED.items():
             if name in named or name == "write_fence":
                 named[name] = Script(source, sha1)
-    return Scripts(**named, releases_natively=given_release is None)
+    return named
 
 
 def release_script(given: bytes | None) -> Script:

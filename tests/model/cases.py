@@ -1,4 +1,4 @@
-"""The runs of the model: the rules as they ship, each left out, and the declared limit."""
+"""The runs: the rules as they ship, each left out, and the declared limit."""
 
 from __future__ import annotations
 
