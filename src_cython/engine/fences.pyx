@@ -1,10 +1,10 @@
-# The numbers of grants: what is proposed, and the second write (the rules: round/fencing).
+# The numbers of grants: what is proposed, and the second write (rules: round/fencing).
 #
-# A proposal is the time: the wall clock, in us. It never goes back in one engine, and is
-# above the last number of the resource that this engine was granted. So it is above all
-# numbers of before where masters come back empty, or a number has expired: unless the
-# clock of this machine is behind those of all others by more than that took. No decision
-# about a validity depends on it.
+# A proposal is the time: the wall clock, in us. It never goes back in one engine, and
+# is above the last number of the resource that this engine was granted. So it is above
+# all numbers of before where masters come back empty, or a number has expired: unless
+# the clock of this machine is behind those of all others by more than that took. No
+# decision about a validity depends on it.
 #
 # Remembered are the numbers that are ahead of our proposals alone: there are some where
 # another machine's clock is ahead of ours.

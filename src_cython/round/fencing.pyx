@@ -7,14 +7,14 @@
 # were a quorum first.
 #
 #   a quorum answered F itself    the round is won, and F is its number: no second write
-#   else                          F is written to those that answered less, where our key
-#                                 still stands (write_fence). Their cells are PENDING
-#                                 again, and the round is open until a quorum has F: for
-#                                 as long again, and inside its validity (judge)
+#   else                          F is written to those that answered less, where our
+#                                 key still stands (write_fence). Their cells are
+#                                 PENDING again, and the round is open until a quorum
+#                                 has F: for as long again, inside its validity (judge)
 #
 # So a quorum has F, or more, while our key stands there: `told` is what a master is
-# known to have. The quorum of every later grant shares a master with it, which sets that
-# key after ours has gone, and answers more than F.
+# known to have. The quorum of every later grant shares a master with it, which sets
+# that key after ours has gone, and answers more than F. (tests/model tries all orders.)
 #
 # A master that answers the SET later is written to then. Only those that granted are,
 # and only where the token stands: a number that was written elsewhere would be behind

@@ -17,6 +17,7 @@ from tests.behaviour.test_scripts_of_all import programs, user
 
 OURS, THEIRS = b"ours", b"theirs"
 LARGEST = 2**53 - 1
+TAKE_TURN = fence_scripts.TAKE_TURN.decode()
 LIFE_MS = 86_410_000
 
 
@@ -42,22 +43,24 @@ def acquire(
 ) -> Any:
     script = fence_scripts.ACQUIRE_AGAIN if again else fence_scripts.ACQUIRE_ALL
     keys = keys or ("k",)
-    return server.eval(script, len(keys), *keys, OURS, ttl_ms, proposed, LIFE_MS)
+    return server.eval(
+        script.decode(), len(keys), *keys, OURS, ttl_ms, proposed, LIFE_MS
+    )
 
 
 def write(server: redis.Redis, fence: int, *keys: str, token: bytes = OURS) -> Any:
     keys = keys or ("k",)
-    script = fence_scripts.WRITE_FENCE
+    script = fence_scripts.WRITE_FENCE.decode()
     return server.eval(script, len(keys), *keys, token, fence, LIFE_MS)
 
 
 def take_turn(server: redis.Redis, proposed: int, process: bytes = b"p") -> Any:
     arguments = (OURS, 9000, process, 0, -1, proposed, LIFE_MS)
-    return server.eval(fence_scripts.TAKE_TURN, 1, "k", *arguments)
+    return server.eval(TAKE_TURN, 1, "k", *arguments)
 
 
 def fence(server: redis.Redis, key: str = "k") -> int:
-    return int(server.get(f"fastredlock:fence:{key}") or 0)  # type: ignore[arg-type]
+    return int(server.get(f"fastredlock:fence:{key}") or 0)
 
 
 @pytest.mark.parametrize("name", FENCED)
@@ -184,7 +187,7 @@ def test_turn_when_our_next_waits_longest_then_says_so_with_the_number(
     server: redis.Redis,
 ) -> None:
     arguments = (OURS, 9000, b"p", 0, 5, 7, LIFE_MS)
-    assert server.eval(fence_scripts.TAKE_TURN, 1, "k", *arguments) == [3, 7]
+    assert server.eval(TAKE_TURN, 1, "k", *arguments) == [3, 7]
     assert server.zrange("fastredlock:queue:k", 0, -1) == [b"p"]
 
 

@@ -32,7 +32,7 @@ def set_apart(servers: Sequence[redis.Redis], above: int, key: str = FENCE) -> N
 
 def numbers_from(servers: Sequence[redis.Redis], fence: int) -> int:
     """Count the servers whose number is this one or a larger one."""
-    return sum(int(server.get(FENCE) or 0) >= fence for server in servers)  # type: ignore[arg-type]
+    return sum(int(server.get(FENCE) or 0) >= fence for server in servers)
 
 
 # ---- it grows

@@ -73,7 +73,7 @@ class Model:
         """Yield the first states: nothing stands, nothing is under way.
 
         The masters have any numbers of the spread; the largest that was granted before
-        is one that a quorum has, as large as that allows, and of a client that is alone.
+        is one that a quorum has, as large as that allows. A client alone had that one.
         """
         clocks, restarts = self.world.clocks, self.world.restarts
         paths = (((), NONE),) * len(clocks)

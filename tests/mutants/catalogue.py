@@ -1664,10 +1664,10 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 FENCED,
-                'redis.call("get", key) ~= ARGV[1] then return 0 end\nend\nfor _, key in '
-                "ipairs(KEYS) do\n  local name",
-                'redis.call("get", key) == 0 then return 0 end\nend\nfor _, key in '
-                "ipairs(KEYS) do\n  local name",
+                'redis.call("get", key) ~= ARGV[1] then return 0 end\n'
+                "end\nfor _, key in ipairs(KEYS) do\n  local name",
+                'redis.call("get", key) == 0 then return 0 end\n'
+                "end\nfor _, key in ipairs(KEYS) do\n  local name",
             ),
             FENCE_SHA1S_ANEW,
         ),
