@@ -131,8 +131,11 @@ def write(
 # --- the run --------------------------------------------------------------------------
 
 
-def run(client: str, seconds: float, seed: int) -> Figures:
-    """Let the processes work for so long; return what the storage has seen."""
+def run(client: str, seconds: float, seed: int, enough: int = 0) -> Figures:
+    """Let the processes work for so long; return what the storage has seen.
+
+    `enough`: or until so many writes were refused.
+    """
     draw, ends = random.Random(seed), time.monotonic() + seconds
     with tempfile.TemporaryDirectory() as folder, LocalMasters(3) as masters:
         path = str(Path(folder) / "storage")
@@ -147,6 +150,8 @@ def run(client: str, seconds: float, seed: int) -> Figures:
             while time.monotonic() < ends:
                 let_go_on(workers, continued, draw)
                 trouble.go_on()
+                if enough and figures_of(client, path).refused >= enough:
+                    break
                 time.sleep(0.005)
         finally:
             for worker in workers:
