@@ -13,7 +13,6 @@ number of its round, F, its last proposal or number, how far its clock is off).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import combinations_with_replacement
 from typing import Any, NamedTuple
 
 IDLE, OPEN, WRITING, HELD = range(4)
@@ -47,7 +46,7 @@ class World(NamedTuple):
     rounds: int = 1  # that each of them begins at the most
     restarts: int = 0  # of single masters, which come back empty
     steps_back: int = 0  # by which a client's clock may be set back, once
-    spread: tuple[int, ...] = (0,)  # what masters may have at first, beside the time
+    first: tuple[tuple[int, int, int], ...] = ((0, 0, 0),)  # what masters may have
 
 
 class Found(NamedTuple):
@@ -72,12 +71,12 @@ class Model:
     def starts(self) -> Iterator[State]:
         """Yield the first states: nothing stands, nothing is under way.
 
-        The masters have any numbers of the spread; the largest that was granted before
+        The masters have some numbers, told from the time; the largest that was granted
         is one that a quorum has, as large as that allows. A client alone had that one.
         """
         clocks, restarts = self.world.clocks, self.world.restarts
         paths = (((), NONE),) * len(clocks)
-        for numbers in combinations_with_replacement(self.world.spread, 3):
+        for numbers in self.world.first:
             masters = tuple((FREE, OUTAGE + number, paths) for number in numbers)
             most = sorted(numbers)[1] + OUTAGE
             last = most if len(clocks) == 1 else 0
