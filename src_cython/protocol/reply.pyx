@@ -13,7 +13,8 @@
 #   REPLY_OF_TELL       1, 2      GRANTED    2: and another process was told
 #   REPLY_OF_TELL       0, 3      TAKEN      3: and another process was told
 #   REPLY_OF_ASK_TURN   [4 ints]  GRANTED
-#   REPLY_OF_FENCED     n > 0     GRANTED    n: the number that the key was set under
+#   REPLY_OF_FENCED     n > 0     GRANTED    n: the number that the key was set under;
+#                                            1: the one that was proposed
 #   REPLY_OF_FENCED     0         TAKEN
 #   REPLY_OF_FENCED_TURN  [1 or 3, n > 0]  GRANTED
 #   REPLY_OF_FENCED_TURN  [0 or 2, 0]      TAKEN

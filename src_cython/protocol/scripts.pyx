@@ -23,7 +23,8 @@ cdef enum:
     REPLY_OF_TAKE_TURN = 3   # 1, 3: done; 0, 2: refused, 2: another waits longer
     REPLY_OF_TELL = 4        # 1, 2: done; 0, 3: refused; 2, 3: another was told
     REPLY_OF_ASK_TURN = 5    # [1: our turn, 2: told another; ms, place, how many wait]
-    REPLY_OF_FENCED = 6      # with fencing: above 0: set, under this number; 0: refused
+    REPLY_OF_FENCED = 6      # with fencing: n: set, under this number (1: the one that
+    #                          was proposed); 0: refused
     REPLY_OF_FENCED_TURN = 7     # [as take_turn, the number or 0]
 
 cdef enum:

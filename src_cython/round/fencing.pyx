@@ -43,6 +43,7 @@ cdef class Fencing:
 
     cdef tuple proposal          # the number that a master sets at the least, and its
     #                              life in ms: the last arguments of the scripts
+    cdef int64_t proposed        # p
     cdef int64_t fence           # F; 0: there is no quorum yet
     cdef uint64_t asked          # the masters that were sent it
     cdef bint is_reported        # in the engine's list, as one to be written
@@ -61,6 +62,7 @@ cdef Fencing fencing_new(int master_count, int64_t proposed, int64_t ttl_ms):
         self.told = <int64_t *>calloc(master_count, sizeof(int64_t))
         if self.told == NULL:
             raise MemoryError
+    self.proposed = proposed
     fencing_propose(self, proposed, ttl_ms)
     return self
 
@@ -97,7 +99,9 @@ cdef void fencing_on_granted(
     elif type(said) is list:
         self.told[master] = said[1]
     else:
-        self.told[master] = said
+        # 1 stands for p. (Sent again by its source, the script was perhaps given F: then
+        # it has more than we know.)
+        self.told[master] = self.proposed if said == 1 else said
 
 
 cdef bint fencing_is_short(Round round, int master) noexcept:

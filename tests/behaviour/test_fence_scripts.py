@@ -43,9 +43,9 @@ def acquire(
 ) -> Any:
     script = fence_scripts.ACQUIRE_AGAIN if again else fence_scripts.ACQUIRE_ALL
     keys = keys or ("k",)
-    return server.eval(
-        script.decode(), len(keys), *keys, OURS, ttl_ms, proposed, LIFE_MS
-    )
+    arguments = (OURS, ttl_ms, proposed, LIFE_MS)
+    said = server.eval(script.decode(), len(keys), *keys, *arguments)
+    return proposed if said == 1 else said
 
 
 def write(server: redis.Redis, fence: int, *keys: str, token: bytes = OURS) -> Any:

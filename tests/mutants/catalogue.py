@@ -1690,6 +1690,14 @@ for _, key in ipairs(KEYS) do redis""",
         (*FENCE_SCRIPTS, "tests/sim"),
     ),
     Mutant(
+        "number that is repeated on its usual way",
+        (
+            Edit(FENCED, "or fence) < fence then", "or fence) <= fence then"),
+            FENCE_SHA1S_ANEW,
+        ),
+        FENCE_SCRIPTS,
+    ),
+    Mutant(
         "number without the clock",
         (Edit(FENCED, "fence = tonumber(proposed)", "fence = 1"), FENCE_SHA1S_ANEW),
         (*FENCE_SCRIPTS, "tests/behaviour/test_fencing.py"),

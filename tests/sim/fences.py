@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 FENCE = b"fastredlock:fence:"
 GATE = scripts.TAKE_TURN_SHA1
+AGAIN = scripts.ACQUIRE_AGAIN_SHA1
 GRANTED = (b":1\r\n", b":3\r\n")
 NUMBERED = {
     scripts.ACQUIRE_ALL_SHA1,
@@ -42,6 +43,8 @@ def run(server: Server, digest: bytes, keys: list[bytes], words: list[bytes]) ->
     number = give(server, keys, int(words[2]), int(words[3]))
     for key in keys:
         server.keys[key] = (token, server.wall_ms() + int(words[1]))
+    if len(keys) == 1 and number == int(words[2]) and digest != AGAIN:
+        return ONE
     return b":%d\r\n" % number
 
 

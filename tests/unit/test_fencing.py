@@ -136,6 +136,20 @@ def test_number_when_a_quorum_answers_the_same_then_is_that(
     assert engine.counters.fences_written == 0
 
 
+def test_number_when_masters_answer_1_then_is_the_one_that_was_proposed() -> None:
+    engine = ready_engine()
+    round = grant(engine, 1, 1)
+    assert (round.is_won, round.fence) == (True, WALL_US)
+
+
+def test_number_when_one_has_more_than_was_proposed_then_it_is_written() -> None:
+    engine = ready_engine()
+    round = grant(engine, 1, WALL_US + 7)
+    assert round.verdict is Verdict.OPEN
+    hear(engine, T0 + 2 * MS, RAISED)
+    assert (round.is_won, round.fence) == (True, WALL_US + 7)
+
+
 def test_number_of_a_single_master_is_what_it_answers() -> None:
     engine = ready_engine(1)
     round = begin(engine)
