@@ -99,8 +99,8 @@ cdef void fencing_on_granted(
     elif type(said) is list:
         self.told[master] = said[1]
     else:
-        # 1 stands for p. (Sent again by its source, the script was perhaps given F: then
-        # it has more than we know.)
+        # 1 stands for p. (Sent again by its source, the script was perhaps given F, and
+        # has more than we know.)
         self.told[master] = self.proposed if said == 1 else said
 
 
