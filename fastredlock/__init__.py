@@ -13,13 +13,14 @@ from ._locking.lease import ReleaseStatus
 from ._options.retry import Retry
 from ._options.settings import NO_EXPIRY
 from ._reports.health import MasterHealth
-from ._reports.stats import Stats
+from ._reports.stats import MasterStats, OperationStats, Stats
 from ._reports.votes import MasterVote
 from .client import FastRedlock
 from .errors import (
     AcquireError,
     ConfigurationError,
     FastRedlockError,
+    ForeignKeyError,
     InternalError,
     LeaseLostError,
     NotExtendedError,
@@ -37,12 +38,15 @@ __all__ = [
     "ConfigurationError",
     "FastRedlock",
     "FastRedlockError",
+    "ForeignKeyError",
     "InternalError",
     "Lease",
     "LeaseLostError",
     "MasterHealth",
+    "MasterStats",
     "MasterVote",
     "NotExtendedError",
+    "OperationStats",
     "QuorumUnreachableError",
     "ReleaseStatus",
     "ResourceTakenError",

@@ -18,6 +18,7 @@ from ._locking.batch import AcquireEach, ExtendEach, ReleaseEach
 from ._locking.lease import ReleaseStatus
 from ._locking.loop_driver import LoopDriver
 from ._options.keys import distinct
+from ._reports.health import MasterHealth, ping_of
 from ._reports.votes import MasterVote, Resource, holders_of
 
 if TYPE_CHECKING:
@@ -45,6 +46,11 @@ class FastRedlock(BaseLocks):
 
     _driver: LoopDriver
     _new_driver = LoopDriver
+
+    def _observe(self, observer: object) -> None:
+        from ._locking.loop_observed import observe
+
+        observe(self, self._driver, observer)
 
     # --- taking -----------------------------------------------------------------------
 
@@ -236,7 +242,11 @@ class FastRedlock(BaseLocks):
         0.0 until then. A lease of acquire_all has a tuple of resources: pass that.
         `fence`: its number, with fencing, which the masters are not asked for.
         """
-        return Lease(self._driver, resource, self._adopted(resource, token, ttl, fence))
+        driver, round = self._driver, self._adopted(resource, token, ttl, fence)
+        if driver.observer is not None:
+            lease: Lease = driver.observer.new_lease(driver, resource, round)
+            return lease
+        return Lease(driver, resource, round)
 
     async def holders(
         self, resource: str | bytes | None = None
@@ -252,6 +262,27 @@ class FastRedlock(BaseLocks):
         await driver.run(driver.here(), round)
         return holders_of(driver.engine, round)
 
+    async def break_(self, resource: str | bytes, *, token_hash: str) -> ReleaseStatus:
+        """Break a lock that is stuck, by the hash of its token; return how that ended.
+
+        `token_hash` says which, as `holders()` shows it: each master deletes the key
+        only where its value is that token. RELEASED: a quorum is sure not to have it
+        any more, and at least one had it; GONE: no master had it; UNKNOWN: fewer than
+        a quorum answered. Waits until all have, two round timeouts at most. The holder
+        is not asked: a lease that is kept is told lost at its next renewal, a third of
+        its ttl later at the most; any other one counts on its validity until it asks.
+        """
+        from ._locking.breaking import breaking, broken, checked_hash, not_seen
+
+        driver, wanted = self._driver, checked_hash(token_hash)
+        here, inspected = driver.here(), self._inspection(resource)
+        await driver.run(here, inspected)
+        release = breaking(driver, inspected, wanted, inspected.terms)
+        if release is None:
+            return not_seen(inspected)
+        await driver.run(here, release)
+        return broken(release)
+
     # --- connections ------------------------------------------------------------------
 
     async def connect(self) -> None:
@@ -265,15 +296,41 @@ class FastRedlock(BaseLocks):
         await driver.run(driver.here(), driver.engine.new_connecting())
         self._check_connected(began_ns)
 
-    async def close(self) -> None:
+    async def ping(self, timeout: float = 1.0) -> tuple[MasterHealth, ...]:
+        """Ask every master now whether it would vote; return one MasterHealth for each.
+
+        In configured order. It connects to those that are not connected, also where
+        they failed a moment ago, and sends each the SET of a key of its own that
+        expires at once. So a server that is frozen, read-only or without memory is seen
+        (`votes` False, and why in `last_error`), and one that has come back, too.
+        Waits until all have answered, at most `timeout` s, half of it for connections.
+        Raises FastRedlockError after close().
+        """
+        driver, round = self._driver, self._ping(timeout)
+        await driver.run(driver.here(), round)
+        return ping_of(driver.engine, round)
+
+    async def close(self, *, release: bool = False) -> None:
         """Close all connections; waits for releases not yet confirmed.
 
         For 0.25 s where a master is silent. Acquires of other tasks end unreachable,
-        and are rolled back. Leases are not released: release them first. A release that
-        comes later opens connections of its own; every other call raises
+        and are rolled back. Leases are not released: release them first, or give
+        `release=True`: then all that this FastRedlock took and that the program still
+        refers to are released, in one call, also those whose `with` block is running. A
+        release that comes later opens connections of its own; every other call raises
         FastRedlockError then.
         """
-        await self._driver.close()
+        driver = self._driver
+        if not release:
+            return await driver.close()
+        from ._locking.held import held_leases
+
+        try:
+            await self.release_each(held_leases(driver, Lease))
+        finally:
+            await driver.close()
+            if late := held_leases(driver, Lease):  # taken meanwhile by other tasks
+                await self.release_each(late)
 
     async def __aenter__(self) -> FastRedlock:
         return self

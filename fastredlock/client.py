@@ -11,6 +11,7 @@ from ._locking.blocking import Acquisition, AcquisitionOfAll, Lease, Lock, LockO
 from ._locking.driver import Driver
 from ._locking.lease import ReleaseStatus
 from ._options.keys import distinct
+from ._reports.health import MasterHealth, ping_of
 from ._reports.votes import MasterVote, Resource, holders_of
 
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
@@ -32,13 +33,16 @@ class FastRedlock(BaseLocks):
     to all masters (default 5 % of the ttl, 5 ms to 1 s); `connect_timeout` for one
     connection; `max_ttl` the longest ttl allowed. `retry`: delays between attempts.
     `drift_factor`: by how much the clocks may differ. `new_token`: called once per
-    round for the value to store (default: 20 random bytes in hex); it should return a
-    fresh one each time: one that repeats counts as taken while this process holds the
-    resource with it, and is refused (TokenReusedError) until the last release is
-    confirmed, or 10 s after the masters that lost it are connected again.
+    round for the value to store (default: 20 random bytes and the owner); it should
+    return a fresh one each time: one that repeats counts as taken while this process
+    holds the resource with it, and is refused (TokenReusedError) until the last release
+    is confirmed, or 10 s after the masters that lost it are connected again.
     `release_script`: Lua to run instead of ours, to wake waiters in the same step: it
     must compare ARGV[1] with the value of KEYS[1], and return 1 if it deleted that,
-    else 0. `fencing`: leases have a number, `fence`, that grows with every grant.
+    else 0. `owner`: who holds the locks, for `holders()` and people; part of each token
+    (default: host:pid; "": none). `observer`: told of what has happened, see
+    `fastredlock.observer`. `fencing`: leases have a number, `fence`, that grows with
+    every grant.
 
     Raises ConfigurationError for bad values, before any I/O. Nothing is connected until
     the first use. All threads of a process may share one instance, and should.
@@ -48,6 +52,11 @@ class FastRedlock(BaseLocks):
 
     _driver: Driver
     _new_driver = Driver
+
+    def _observe(self, observer: object) -> None:
+        from ._locking.observed import observe
+
+        observe(self, self._driver, observer)
 
     # --- taking -----------------------------------------------------------------------
 
@@ -243,7 +252,11 @@ class FastRedlock(BaseLocks):
         lease of acquire_all has a tuple of resources: pass that. `fence`: its number,
         with fencing, which the masters are not asked for.
         """
-        return Lease(self._driver, resource, self._adopted(resource, token, ttl, fence))
+        driver, round = self._driver, self._adopted(resource, token, ttl, fence)
+        if driver.observer is not None:
+            lease: Lease = driver.observer.new_lease(driver, resource, round)
+            return lease
+        return Lease(driver, resource, round)
 
     def holders(self, resource: str | bytes | None = None) -> tuple[MasterVote, ...]:
         """Return the holder of the resource, as every master sees it at this moment.
@@ -257,6 +270,27 @@ class FastRedlock(BaseLocks):
         driver.run(round)
         return holders_of(driver.engine, round)
 
+    def break_(self, resource: str | bytes, *, token_hash: str) -> ReleaseStatus:
+        """Break a lock that is stuck, by the hash of its token; return how that ended.
+
+        `token_hash` says which, as `holders()` shows it: each master deletes the key
+        only where its value is that token. RELEASED: a quorum is sure not to have it
+        any more, and at least one had it; GONE: no master had it; UNKNOWN: fewer than
+        a quorum answered. Blocks until all have, two round timeouts at most. The holder
+        is not asked: a lease that is kept is told lost at its next renewal, a third of
+        its ttl later at the most; any other one counts on its validity until it asks.
+        """
+        from ._locking.breaking import breaking, broken, checked_hash, not_seen
+
+        driver, wanted = self._driver, checked_hash(token_hash)
+        inspected = self._inspection(resource)
+        driver.run(inspected)
+        release = breaking(driver, inspected, wanted, inspected.terms)
+        if release is None:
+            return not_seen(inspected)
+        driver.run(release)
+        return broken(release)
+
     # --- connections ------------------------------------------------------------------
 
     def connect(self) -> None:
@@ -269,15 +303,41 @@ class FastRedlock(BaseLocks):
         self._driver.run(self._driver.engine.new_connecting())
         self._check_connected(began_ns)
 
-    def close(self) -> None:
+    def ping(self, timeout: float = 1.0) -> tuple[MasterHealth, ...]:
+        """Ask every master now whether it would vote; return one MasterHealth for each.
+
+        In configured order. It connects to those that are not connected, also where
+        they failed a moment ago, and sends each the SET of a key of its own that
+        expires at once. So a server that is frozen, read-only or without memory is seen
+        (`votes` False, and why in `last_error`), and one that has come back, too.
+        Blocks until all have answered, at most `timeout` s, half of it for connections.
+        Raises FastRedlockError after close().
+        """
+        round = self._ping(timeout)
+        self._driver.run(round)
+        return ping_of(self._driver.engine, round)
+
+    def close(self, *, release: bool = False) -> None:
         """Close all connections; blocks for releases not yet confirmed.
 
         For 0.25 s where a master is silent. Acquires of other threads end unreachable,
-        and are rolled back. Leases are not released: release them first. A release that
-        comes later opens connections of its own; every other call raises
+        and are rolled back. Leases are not released: release them first, or give
+        `release=True`: then all that this FastRedlock took and that the program still
+        refers to are released, in one call, also those whose `with` block is running. A
+        release that comes later opens connections of its own; every other call raises
         FastRedlockError then.
         """
-        self._driver.close()
+        driver = self._driver
+        if not release:
+            return driver.close()
+        from ._locking.held import held_leases
+
+        try:
+            self.release_each(held_leases(driver, Lease))
+        finally:
+            driver.close()
+            if late := held_leases(driver, Lease):  # taken meanwhile by other threads
+                self.release_each(late)
 
     def __enter__(self) -> FastRedlock:
         return self

@@ -7,6 +7,7 @@
      |    +-- ResourceTakenError           try later: others hold it
      |    +-- QuorumUnreachableError       look at the servers
      |    +-- ValidityExhaustedError       ttl too short for these round trips
+     |    +-- ForeignKeyError              rename: another program uses that key
      +-- LeaseLostError                    stop working: others may hold it
      +-- NotExtendedError                  still held: try again, or end in time
      +-- InternalError                     a bug of ours: please report it
@@ -112,6 +113,18 @@ class ValidityExhaustedError(AcquireError):
     """
 
     what_happened = "granted by a quorum, but the round used the validity up"
+
+
+class ForeignKeyError(AcquireError):
+    """Report that a foreign key stands under the resource's name: it is no lock.
+
+    Of another type than a string (WRONGTYPE), empty, or longer than any token, on so
+    many masters that no quorum is left: the resource would seem taken for ever. Rename
+    the resource, give a `key_prefix`, or delete the key. It is looked for where a
+    resource was found taken for a second and more.
+    """
+
+    what_happened = "a foreign key, which is no lock, stands under its name"
 
 
 class LeaseLostError(FastRedlockError):

@@ -95,8 +95,8 @@ class LocalMasters:
         except BaseException:
             self.close()
             raise
-        self.urls = [each.url for each in self._servers]
-        self.ports = [each.port for each in self._servers if not unix]
+        self.urls: list[str] = [each.url for each in self._servers]
+        self.ports: list[int] = [each.port for each in self._servers if not unix]
 
     def start(self, i: int) -> None:
         """Start master `i`, empty, if it has no process; block until it answers.

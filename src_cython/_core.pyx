@@ -21,7 +21,8 @@ MemoryError and RuntimeError (StateError).
 from system cimport *
 
 include "types.pxi"                     # operations, votes, verdicts, states
-include "clock.pyx"                     # time, tokens, fork generation
+include "clock.pyx"                     # time, chance, fork generation
+include "tokens.pyx"                    # of leases, with their owner
 include "buffer.pyx"                    # bytes to be sent
 
 include "protocol/scripts.pyx"          # operation x keys -> script, reply      [pure]
@@ -43,6 +44,7 @@ include "protocol/handshake.pyx"        # the first commands of a connection    
 include "master/link.pyx"               # one descriptor: open, send, receive
 include "master/address.pyx"            # literal addresses, unix paths
 include "master/lookup.pyx"             # host names, each in a native thread
+include "master/preparing.pyx"          # logins and TLS files, in threads
 include "master/tls.pyx"                # records in, plain text out, and back
 include "master/restart_guard.pyx"      # when a master may vote again           [pure]
 include "master/deferred.pyx"           # releases for the next connection       [pure]

@@ -1,5 +1,5 @@
-# Time, tokens and the fork generation: the three things taken from the kernel. And by
-# which calls.
+# Time, random bytes and the fork generation: the three things taken from the kernel.
+# And by which calls.
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals
@@ -49,9 +49,6 @@ cdef const char *HEX = b"0123456789abcdef"
 
 def draw_token():
     """Draw 20 bytes from the kernel, in hex: 40 bytes that no one can guess or repeat.
-
-    They are never taken from a pool of ours: a pool is copied by fork and by a
-    snapshot of the machine, and two holders with one token delete each other's lock.
     """
     cdef uint8_t drawn[TOKEN_BYTES]
     draw(drawn, TOKEN_BYTES)

@@ -27,8 +27,9 @@ cdef enum:
     OPERATION_EXTEND = 1
     OPERATION_RELEASE = 2
     OPERATION_INSPECT = 3
-    OPERATION_ASK_TURN = 4
-    OPERATION_LEAVE_QUEUE = 5
+    OPERATION_PING = 4
+    OPERATION_ASK_TURN = 5
+    OPERATION_LEAVE_QUEUE = 6
 
 cdef enum:
     VOTE_PENDING = 0
@@ -59,6 +60,7 @@ class Operation(IntEnum):
     EXTEND = OPERATION_EXTEND
     RELEASE = OPERATION_RELEASE
     INSPECT = OPERATION_INSPECT
+    PING = OPERATION_PING                  # a SET that expires at once: would it vote?
     ASK_TURN = OPERATION_ASK_TURN          # of one master alone, the gate
     LEAVE_QUEUE = OPERATION_LEAVE_QUEUE    # so is this
 

@@ -34,7 +34,7 @@ QUICK = (
 )
 FULL = (
     *("tests/unit", "tests/docs", "tests/sim", "tests/fuzz", "tests/behaviour"),
-    *("tests/faults", "tests/setups", "tests/compat", "tests/recipes"),
+    *("tests/cli", "tests/faults", "tests/setups", "tests/compat", "tests/recipes"),
 )
 COUNTS = re.compile(r"^(?:=+ )?((?:\d+ \w+, )*\d+ \w+) in ", re.MULTILINE)
 

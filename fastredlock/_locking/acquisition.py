@@ -18,7 +18,7 @@ from .driver import refuse_pickling
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from typing import Any, TypeVar
+    from typing import Any, NoReturn, TypeVar
 
     from .._core import Round
     from .._reports.votes import Resource
@@ -40,16 +40,17 @@ class BaseAcquisition:
     def __init__(self, driver: BaseDriver, resource: Resource | None) -> None:
         self._driver = driver
         self._resource = driver.settings.resource if resource is None else resource
-        self.began_ns = now_ns()
+        self.began_ns: int = now_ns()
         self.round: Round | None = None
 
     def steps(
         self, ttl: float | None, timeout: float | None
     ) -> Iterator[Round | float]:
         """Check the arguments, before any I/O; return the attempts to drive."""
-        settings = self._driver.settings
-        return attempts(
-            self._driver.engine,
+        driver = self._driver
+        settings = driver.settings
+        steps = attempts(
+            driver.engine,
             self._resource,
             self.encode(self._resource),
             settings.default_terms if ttl is None else settings.terms(ttl),
@@ -58,6 +59,9 @@ class BaseAcquisition:
             timeout_to_ns(timeout),
             self.began_ns,
         )
+        if driver.observer is not None:
+            return driver.observer.of_acquire(self, self._resource, steps)
+        return steps
 
     def taken_error(self) -> ResourceTakenError:
         """Return the error of an acquire that ended without a lease."""
@@ -128,4 +132,5 @@ class BaseLock(LockEntries):
             "others did: leave it where it was entered"
         )
 
-    __reduce__ = refuse_pickling
+    def __reduce__(self) -> NoReturn:
+        refuse_pickling(self)

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from .._core import Engine, Round, Terms
     from .._options.retry import Retry
     from .._reports.votes import Resource
+    from .foreign import ForeignKeys
 
 ACQUIRE = int(Operation.ACQUIRE)
-INSPECT = int(Operation.INSPECT)
 LOST_TURNS = 2  # in a row, without a delay
 
 
@@ -40,7 +40,8 @@ def attempts(
 
     The last round yielded is the outcome: won, or taken at the end of the timeout.
     Raises QuorumUnreachableError after `retry.unreachable_tries` unreachable rounds in
-    a row or when the timeout ends in that state, ValidityExhaustedError at once, and
+    a row (None: never) or when the timeout ends so, ValidityExhaustedError at once,
+    ForeignKeyError where the key was taken for a second and proves to be no lock, and
     TokenReusedError where nothing was sent because a given token's use is not settled.
     """
     tries = unreachable_tries = lost_turns = 0
@@ -48,16 +49,22 @@ def attempts(
     left_ns = timeout_ns
     may_wait = timeout_ns != 0 and retry.waits_in_turn and isinstance(key, bytes)
     waits = may_wait and engine.is_contended(key, began_ns)
-    until_ns = -1 if timeout_ns is None else began_ns + timeout_ns
     while True:
         tries += 1
         # A fresh token for every round: the late release of one round must never meet
         # the key of the next.
-        round = engine.new_round(ACQUIRE, key, new_token(), terms)
-        round.attempt = tries
-        round.left_ns = time_for_round(engine, terms, timeout_ns, left_ns)
+        round = engine.new_round(
+            ACQUIRE,
+            key,
+            new_token(),
+            terms,
+            tries,
+            began_ns,
+            time_for_round(engine, terms, timeout_ns, left_ns),
+        )
         if waits:
             before_wait(engine)
+            until_ns = -1 if timeout_ns is None else began_ns + timeout_ns
             round.wait_in_turn(began_ns, keeps_turn, until_ns, has_waited)
             has_waited = True
         yield round
@@ -67,6 +74,10 @@ def attempts(
             left_ns = max(0, timeout_ns - (round.closed_ns - began_ns))
         verdict = round.verdict
         if verdict is Verdict.TAKEN:
+            foreign = foreign_keys(engine)
+            if foreign is not None and foreign.is_due(key, round.closed_ns):
+                yield from foreign.look(engine, resource, key, round, began_ns)
+                yield round  # the outcome again: it is over, and so is its run
             if left_ns == 0:
                 return
             unreachable_tries = 0
@@ -88,7 +99,8 @@ def attempts(
             continue
         else:
             unreachable_tries += 1
-            if left_ns == 0 or unreachable_tries >= retry.unreachable_tries:
+            most = retry.unreachable_tries
+            if left_ns == 0 or (most is not None and unreachable_tries >= most):
                 raise unreachable(engine, resource, round, tries, began_ns)
         delay = delay_after(engine, round, retry)
         if left_ns is not None:
@@ -98,6 +110,16 @@ def attempts(
         del round  # rolled back by now: thousands may wait here, and none needs it
         before_wait(engine)
         yield delay
+
+
+def foreign_keys(engine: Engine) -> ForeignKeys | None:
+    """Return what looks for foreign keys; None of an engine that has no driver."""
+    if engine.foreign is True:
+        from .foreign import ForeignKeys  # where something was taken
+
+        engine.foreign = ForeignKeys()
+    known: ForeignKeys | None = engine.foreign
+    return known
 
 
 def time_for_round(
@@ -120,7 +142,7 @@ def inspection(engine: Engine, withheld: Round) -> Round:
 
     So a release that is merely on its way is no reason to refuse its token.
     """
-    round = engine.new_round(INSPECT, withheld.resource, b"-", withheld.terms)
+    round = engine.new_inspection(withheld)
     round.left_ns = withheld.left_ns
     return round
 

@@ -172,6 +172,10 @@ class Acquisition(BaseAcquisition):
                         driver.log_warnings()
             if self.round is None or not self.round.is_won:
                 return None
+            if driver.observer is not None:
+                new_lease = driver.observer.new_lease
+                told: Lease = new_lease(driver, self._resource, self.round)
+                return told
             return Lease(driver, self._resource, self.round)
         except BaseException:
             if self.round is not None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from .._core import Operation, Round, Vote, now_ns
-from .._options.keys import encode_resource, encode_resources, encode_token
-from .._options.settings import Settings, checked_fence
-from .._reports.health import MasterHealth, health_of
+from .._core import Operation, Round, Terms, Vote, now_ns
+from .._options.keys import PROBE, encode_resource, encode_resources, encode_token
+from .._options.settings import Settings, checked_fence, positive_ns
+from .._reports.health import MasterHealth, has_quorum, health_of
 from .._reports.stats import Stats
 from .._reports.votes import Resource, connection_votes
 from ..errors import QuorumUnreachableError
@@ -14,7 +14,7 @@ from .driver import refuse_pickling
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any, Concatenate, ParamSpec
+    from typing import Any, Concatenate, NoReturn, ParamSpec
 
     from .driver import BaseDriver
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     Init = Callable[Concatenate[Any, Options], None]
 
 INSPECT = int(Operation.INSPECT)
+PROBE_MS = 1  # the shortest ttl: of the key that a ping asks by
 
 
 def with_options_of(
@@ -50,17 +51,36 @@ class BaseLocks:
 
     @with_options_of(Settings.__init__)
     def __init__(self, *masters: Any, **options: Any) -> None:
-        self._driver = self._new_driver(Settings(*masters, **options))
+        settings = Settings(*masters, **options)
+        self._driver = self._new_driver(settings)
+        if settings.observer is not None:
+            self._observe(settings.observer)
+
+    def _observe(self, observer: object) -> None:
+        raise NotImplementedError
 
     def health(self) -> tuple[MasterHealth, ...]:
-        """Return what is known of each master, in configured order; does not block."""
+        """Return what is known of each master, in configured order; does not block.
+
+        Without asking: a server that was lost or has come back since the last call is
+        not seen. `ping()` asks.
+        """
         return health_of(self._driver.engine)
+
+    @property
+    def has_quorum(self) -> bool:
+        """Whether a quorum of masters would vote, by the last calls; does not block.
+
+        A probe calls `ping()` first. False before the first call that connects.
+        """
+        return has_quorum(self._driver.engine)
 
     def stats(self) -> Stats:
         """Return the counters since this FastRedlock was made; does not block."""
         return Stats.of(self._driver.engine)
 
-    __reduce__ = refuse_pickling
+    def __reduce__(self) -> NoReturn:
+        refuse_pickling(self)
 
     def __repr__(self) -> str:
         return f"<FastRedlock {', '.join(self._driver.engine.master_names)}>"
@@ -86,6 +106,12 @@ class BaseLocks:
         engine, settings = self._driver.engine, self._driver.settings
         key = encode_resource(settings.resource if resource is None else resource)
         return engine.new_round(INSPECT, key, b"-", settings.default_terms)
+
+    def _ping(self, timeout: float) -> Round:
+        settings = self._driver.settings
+        left_ns = positive_ns("timeout", timeout)
+        ask_ns = min(settings.default_terms.timeout_ns, left_ns // 2)
+        return self._driver.engine.new_ping(PROBE, Terms(PROBE_MS, 0, ask_ns), left_ns)
 
     def _check_connected(self, began_ns: int) -> None:
         votes = connection_votes(self._driver.engine)

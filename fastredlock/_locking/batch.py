@@ -13,7 +13,6 @@ from .._core import (
     Batch,
     Round,
     Verdict,
-    draw_token,
     new_acquires,
     new_releases,
     now_ns,
@@ -21,6 +20,7 @@ from .._core import (
 from .._options.keys import encode_each, listed
 from ..errors import (
     ConfigurationError,
+    FastRedlockError,
     LeaseLostError,
     NotExtendedError,
     TokenReusedError,
@@ -32,7 +32,7 @@ from .validity import extensions_of
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import NoReturn, TypeVar
+    from typing import TypeVar
 
     from .driver import BaseDriver
 
@@ -56,10 +56,11 @@ class AcquireEach:
         self._resources = listed(resources)
         keys = encode_each(self._resources)
         terms = settings.default_terms if ttl is None else settings.terms(ttl)
-        new_token, tokens = settings.new_token, None
-        if new_token is not draw_token:
-            tokens = [new_token() for _ in keys]
-        self.batch = new_acquires(driver.engine, keys, terms, tokens)
+        if settings.token_source is None:
+            tokens = [settings.new_token() for _ in keys]
+        else:
+            tokens = settings.token_source.draw_many(len(keys))
+        self.batch = new_acquires(driver.engine, keys, terms, tokens, self._began_ns)
 
     def end(
         self,
@@ -71,37 +72,49 @@ class AcquireEach:
         Raises QuorumUnreachableError or ValidityExhaustedError if one ended so; all
         are withdrawn by then.
         """
+        observer = driver.observer
         if self.batch.failure is not None:
-            self._raise(self.batch.failure)
-        return [
+            error = self._error(self.batch.failure)
+            if observer is not None:
+                observer.failed(error)
+            raise error
+        if observer is not None:
+            new_lease = observer.new_lease
+        leases = [
             None if round is None else new_lease(driver, resource, round)
             for resource, round in zip(self._resources, self.batch.won(), strict=True)
         ]
+        if observer is not None:
+            observer.acquired_each(self._resources, self.batch.rounds)
+        return leases
 
-    def _raise(self, round: Round) -> NoReturn:
+    def _error(self, round: Round) -> FastRedlockError:
         engine = self._driver.engine
         resource = self._resources[self.batch.rounds.index(round)]
         if round.is_withheld:
-            raise TokenReusedError(resource)
+            return TokenReusedError(resource)
         if round.verdict is Verdict.UNREACHABLE:
-            raise unreachable(engine, resource, round, 1, self._began_ns)
-        raise exhausted(engine, resource, round, 1, self._began_ns)
+            return unreachable(engine, resource, round, 1, self._began_ns)
+        return exhausted(engine, resource, round, 1, self._began_ns)
 
 
 class ReleaseEach:
     """A release_each under way."""
 
-    __slots__ = ("_batch", "_driver", "_leases", "_rounds")
+    __slots__ = ("_batch", "_driver", "_leases", "_left", "_rounds")
 
     def __init__(self, driver: BaseDriver) -> None:
         self._batch: Batch | None = None
         self._rounds: list[Round | None] = []
         self._leases: list[BaseLease | None] = []
+        self._left: list[float | None] = []  # validities, for an observer
         self._driver = driver
 
     def begin(self, leases: Iterable[BaseLease | None]) -> Batch:
         """Check the leases, and return the batch to run."""
         leases = checked_leases(self._driver, leases)
+        if self._driver.observer is not None:
+            self._left = self._driver.observer.before_releases(leases)
         self._leases = leases  # from here on an interrupt releases them all
         self._rounds = rounds = new_releases(
             self._driver.engine,
@@ -124,7 +137,10 @@ class ReleaseEach:
 
     def end(self) -> list[ReleaseStatus]:
         """Return how each ended."""
-        return end_releases(self._leases, self._rounds)
+        statuses = end_releases(self._leases, self._rounds)
+        if self._driver.observer is not None:
+            self._driver.observer.released_each(self._leases, self._left)
+        return statuses
 
     def rest(self) -> Batch:
         """Return the releases that an interrupted one still has to send."""
@@ -146,7 +162,15 @@ class ExtendEach:
     the leases, by one call into C (see `BaseLease._begin_extend`).
     """
 
-    __slots__ = ("_batch", "_begun", "_leases", "_ttl", "extensions", "under_way")
+    __slots__ = (
+        "_batch",
+        "_begun",
+        "_leases",
+        "_observer",
+        "_ttl",
+        "extensions",
+        "under_way",
+    )
 
     def __init__(
         self,
@@ -157,6 +181,7 @@ class ExtendEach:
         if ttl is not None:
             driver.settings.terms(ttl)  # refused before any I/O
         self._ttl = ttl
+        self._observer = driver.observer
         self._leases = checked_leases(driver, leases)
         self._begun: list[Round | LeaseLostError | None] = []
         self._batch: Batch | None = None
@@ -193,7 +218,10 @@ class ExtendEach:
 
     def end(self) -> list[float | None]:
         """Return the validity left (s) of each lease, None for one that is lost."""
-        return [left_after(outcome) for outcome in self.outcomes()]
+        outcomes = self.outcomes()
+        if self._observer is not None:
+            self._observer.extended_each(self._leases, outcomes)
+        return [left_after(outcome) for outcome in outcomes]
 
     def rest(self) -> Batch:
         """Return the extensions that an interrupted one gives up."""

@@ -123,6 +123,9 @@ class Acquisition(BaseAcquisition):
                 driver.run(step)
         if self.round is None or not self.round.is_won:
             return None
+        if driver.observer is not None:
+            told: Lease = driver.observer.new_lease(driver, self._resource, self.round)
+            return told
         return Lease(driver, self._resource, self.round)
 
 

@@ -15,10 +15,9 @@ from .._core import (
     blocking_abandon,
     blocking_close,
     blocking_run,
-    draw_token,
-    fork_generation,
-    now_ns,
 )
+from .._core import fork_generation as _fork_generation
+from .._core import now_ns as _now_ns
 from .._options import scripts
 from .._reports.log import warn
 from ..errors import FastRedlockError, InternalError
@@ -29,9 +28,11 @@ if TYPE_CHECKING:
 
     from .. import _core
     from .._core import Batch, Round
+    from .._options.credentials import Preparer
     from .._options.endpoint import Endpoint
     from .._options.settings import Settings
     from .kept import Kept
+    from .observing import Observing
 
 # For which close() waits where a master is silent. On two cores with ten processes,
 # servers stood still for 0.1 s in 1 % of closes, and 900 keys then stood for their ttl.
@@ -54,22 +55,31 @@ def refuse_pickling(self: object) -> NoReturn:
 class BaseDriver:
     """Hold an engine and its settings, and log its warnings; see `Driver`."""
 
-    __slots__ = ("engine", "keeper", "settings", "warned")
+    __slots__ = ("engine", "keeper", "observer", "settings", "warned")
 
     keeper: Any  # of the leases that are kept, or None
+    observer: Observing | None  # who is told of what has happened
     current: _core.AsyncioDriver | None = None  # see LoopDriver
 
     # A lease reads its clock and its process here: tests set them.
-    now_ns = staticmethod(now_ns)
-    fork_generation = staticmethod(fork_generation)
+    if TYPE_CHECKING:
+
+        def now_ns(self) -> int: ...
+        def fork_generation(self) -> int: ...
+    else:
+        now_ns = staticmethod(_now_ns)
+        fork_generation = staticmethod(_fork_generation)
 
     def __init__(self, settings: Settings) -> None:
-        self.settings = settings
-        self.engine = new_engine(settings)
+        self.settings: Settings = settings
+        self.engine: Engine = new_engine(settings)
+        self.engine.foreign = True  # keys that are no locks are looked for
         self.keeper = None
-        self.warned = 0  # how many of the engine's warnings have been logged
+        self.observer = None
+        self.warned: int = 0  # how many of the engine's warnings have been logged
 
-    __reduce__ = refuse_pickling
+    def __reduce__(self) -> NoReturn:
+        refuse_pickling(self)
 
     def keep(self, kept: Kept) -> None:
         """Keep a lease from now on, or look at its times again."""
@@ -129,72 +139,106 @@ def new_engine(settings: Settings) -> Engine:
     """Make the engine of these masters; reads certificates, and connects nothing."""
     return Engine(
         settings.endpoints,
-        new_scripts(settings.release_script, settings.fencing),
+        new_scripts(settings.release_script, settings.fencing, settings.key_prefix),
         settings.connect_timeout_ns,
         tls_contexts(settings.endpoints),
         settings.max_ttl_ns,
-        tokens_are_given=settings.new_token is not draw_token,
+        settings.client_name,
+        tokens_are_given=settings.token_source is None,
         servers_may_be_same=settings.servers_may_be_same,
+        preparers=preparers_of(settings.endpoints),
+        key_prefix=settings.key_prefix,
     )
 
 
-def new_scripts(given_release: bytes | None, is_fencing: bool) -> Scripts:
-    """Return the scripts of an engine."""
-    named = named_scripts(given_release, is_fencing)
-    return Scripts(**named, releases_natively=given_release is None)
+def new_scripts(
+    given_release: bytes | None, is_fencing: bool, prefix: bytes = b""
+) -> Scripts:
+    """Return the scripts of an engine, with the prefix in all names."""
+    return Scripts(
+        **named_scripts(given_release, is_fencing, prefix),
+        releases_natively=given_release is None,
+        name_prefix=prefix,
+    )
 
 
-def named_scripts(given_release: bytes | None, is_fencing: bool) -> dict[str, Script]:
+def named_scripts(
+    given: bytes | None, is_fencing: bool, prefix: bytes = b""
+) -> dict[str, Script]:
     """Return the scripts of an engine, by the names that `Scripts` has for them."""
-    named = {
+    found = {
         "extend": Script(scripts.EXTEND, scripts.EXTEND_SHA1),
-        "release": release_script(given_release),
-        "inspect": Script(scripts.INSPECT, scripts.INSPECT_SHA1),
+        "release": release_script(given),
+        "inspect": named(scripts.INSPECT, scripts.INSPECT_SHA1, prefix),
         "acquire_all": Script(scripts.ACQUIRE_ALL, scripts.ACQUIRE_ALL_SHA1),
         "extend_all": Script(scripts.EXTEND_ALL, scripts.EXTEND_ALL_SHA1),
-        "release_all": Script(scripts.RELEASE_ALL, scripts.RELEASE_ALL_SHA1),
+        "release_all": named(scripts.RELEASE_ALL, scripts.RELEASE_ALL_SHA1, prefix),
         "acquire_again": Script(scripts.ACQUIRE_AGAIN, scripts.ACQUIRE_AGAIN_SHA1),
-        "probe": probe_script(given_release),
+        "probe": probe_script(given, prefix),
         "marker": Script(scripts.MARKER, scripts.MARKER_SHA1),
-        **queue_scripts(given_release),
+        **queue_scripts(given, prefix),
     }
     if is_fencing:
         from .._options.fence_scripts import FENCED  # where it is used
 
         for name, (source, sha1) in FENCED.items():
-            if name in named or name == "write_fence":
-                named[name] = Script(source, sha1)
-    return named
+            if name in found or name == "write_fence":
+                found[name] = named(source, sha1, prefix)
+    return found
+
+
+def named(source: bytes, sha1: bytes, prefix: bytes) -> Script:
+    """Return a script of ours, with the prefix before its names."""
+    if not prefix:
+        return Script(source, sha1)
+    return hashed(scripts.with_prefix(source, prefix))
+
+
+def hashed(source: bytes) -> Script:
+    """Return a script whose SHA1 is not known beforehand."""
+    from hashlib import sha1  # costs a millisecond: not at import
+
+    return Script(source, sha1(source, usedforsecurity=False).hexdigest().encode())
 
 
 def release_script(given: bytes | None) -> Script:
     """Return the script that releases one key: ours, or the one given."""
     if given is None:
         return Script(scripts.RELEASE, scripts.RELEASE_SHA1)
-    from hashlib import sha1  # costs a millisecond: not at import
-
-    return Script(given, sha1(given, usedforsecurity=False).hexdigest().encode())
+    return hashed(given)
 
 
-def queue_scripts(given: bytes | None) -> dict[str, Script]:
+def queue_scripts(given: bytes | None, prefix: bytes = b"") -> dict[str, Script]:
     """Return the scripts of the queues; none where the release is the caller's."""
     if given is not None:
         return {}
     return {
-        "ask_turn": Script(scripts.ASK_TURN, scripts.ASK_TURN_SHA1),
-        "leave_queue": Script(scripts.LEAVE_QUEUE, scripts.LEAVE_QUEUE_SHA1),
-        "take_turn": Script(scripts.TAKE_TURN, scripts.TAKE_TURN_SHA1),
-        "release_and_tell": Script(
-            scripts.RELEASE_AND_TELL, scripts.RELEASE_AND_TELL_SHA1
+        "ask_turn": named(scripts.ASK_TURN, scripts.ASK_TURN_SHA1, prefix),
+        "leave_queue": named(scripts.LEAVE_QUEUE, scripts.LEAVE_QUEUE_SHA1, prefix),
+        "take_turn": named(scripts.TAKE_TURN, scripts.TAKE_TURN_SHA1, prefix),
+        "release_and_tell": named(
+            scripts.RELEASE_AND_TELL, scripts.RELEASE_AND_TELL_SHA1, prefix
         ),
     }
 
 
-def probe_script(given: bytes | None) -> Script:
+def probe_script(given: bytes | None, prefix: bytes) -> Script:
     """Return the script that tries the commands of the release script."""
     if given is None:
-        return Script(scripts.PROBE, scripts.PROBE_SHA1)
+        return named(scripts.PROBE, scripts.PROBE_SHA1, prefix)
     return Script(scripts.PROBE_CALL, scripts.PROBE_CALL_SHA1)
+
+
+def preparers_of(endpoints: tuple[Endpoint, ...]) -> tuple[Preparer | None, ...]:
+    """Return what prepares each connection, or None, per endpoint; () where none."""
+    if not any(endpoint.needs_preparing for endpoint in endpoints):
+        return ()
+    from .._options.credentials import Preparer
+
+    return tuple(
+        Preparer(endpoint) if endpoint.needs_preparing else None
+        for endpoint in endpoints
+    )
 
 
 def tls_contexts(endpoints: tuple[Endpoint, ...]) -> tuple[Any, ...]:

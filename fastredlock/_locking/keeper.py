@@ -41,13 +41,15 @@ TAKEN = "lost: expired or taken by another"
 class BaseKeeper:
     """Make the renewals of a `Keeping`, and tell what was lost; see `Service`."""
 
-    __slots__ = ("_driver", "_keeping")
+    __slots__ = ("_driver", "_keeping", "_untold")
 
     _driver: BaseDriver
 
     def __init__(self, driver: BaseDriver) -> None:
         self._driver = driver
         self._keeping = Keeping(int(draw_fraction() * 65536))
+        # For an observer: leases, with the error of one that is lost.
+        self._untold: list[tuple[BaseLease, LeaseLostError | None]] = []
 
     def _due(self, now_ns: int) -> tuple[list[Kept], list[Round]]:
         """Tell what is lost; begin renewals, and return their rounds to run."""
@@ -82,6 +84,11 @@ class BaseKeeper:
         """Take the outcomes of rounds that were run."""
         gone = self._keeping.end(renewals, rounds, self._driver.now_ns())
         self._tell([(kept, self._taken(kept, round)) for kept, round in gone])
+        if self._driver.observer is not None:
+            for kept, round in zip(renewals, rounds, strict=True):
+                lease = kept.lease()
+                if round.is_won and lease is not None and lease.is_valid:
+                    self._untold.append((lease, None))
 
     def _give_up(self, renewals: Iterable[Kept], now_ns: int) -> None:
         """Keep these no longer, after close(): their losses are told all the same."""
@@ -117,6 +124,8 @@ class BaseKeeper:
             lease = kept.lease()
             if lease is None or error is None or not kept.lose(error):
                 continue
+            if self._driver.observer is not None:
+                self._untold.append((lease, error))
             if kept.watched().on_lost is not None:
                 calls.append((lease, error))
         if calls:
@@ -124,6 +133,13 @@ class BaseKeeper:
 
     def _call(self, calls: list[tuple[BaseLease, LeaseLostError]]) -> None:
         raise NotImplementedError
+
+    def _observe(self) -> None:
+        """Tell the observer, when all that is due has been done."""
+        untold, self._untold = self._untold, []
+        observer = self._driver.observer
+        if observer is not None:
+            observer.kept(untold)
 
 
 def note(on_renewal: Callable[[], object]) -> None:
@@ -211,6 +227,8 @@ class Service(BaseKeeper):
             renewals, rounds = self._due(now_ns)
             if renewals:
                 self._renew(renewals, rounds, now_ns)
+            if self._untold:
+                self._observe()
             next_ns = keeping.next_ns
             if keeper.added:
                 continue

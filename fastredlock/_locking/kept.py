@@ -72,7 +72,7 @@ class Watch:
         self.on_renewal: Callable[[], object] | None = None  # compat's: a line in a log
         self.error: LeaseLostError | None = None  # that was told
         self.failed: Round | None = None  # the last renewal, where it was not confirmed
-        self.unknown_until_ns = 0  # of an adopted lease: its first renewal may take
+        self.unknown_until_ns: int = 0  # adopted: so long its first renewal may take
         self.waiters: list[Callable[[], object]] = []  # to be called once at its end
         self.body: Any = None  # of an `async with`
 
@@ -100,14 +100,14 @@ class Kept:
         round = lease._round
         self.lease: ReferenceType[BaseLease] = ref(lease)
         self._terms = round.terms
-        self.validity_ns = round.valid_until_ns
+        self.validity_ns: int = round.valid_until_ns
         self.until_ns: int | None = NEVER_KEPT_NS  # from then on it is not renewed
-        self.is_lost = False
+        self.is_lost: bool = False
         self.bucket: list[Kept] | None = None  # of its keeper, in which it waits
         self.pace: Pace | None = None  # of its ttl
         self.renewal: Round | None = None  # the last one, until all have answered it
-        self.awaited = 0  # the masters that never answered an earlier one
-        self.extensions = extensions  # None: never extended by hand
+        self.awaited: int = 0  # the masters that never answered an earlier one
+        self.extensions: Extensions | None = extensions  # None: never extended by hand
         self.watch: Watch | None = None
 
     @property

@@ -10,7 +10,7 @@ from __future__ import annotations
 from enum import Enum
 
 from .._core import Verdict
-from .._reports.votes import MasterVote, Resource, votes_of
+from .._reports.votes import MasterVote, Resource, hash_of, votes_of
 from ..errors import LeaseLostError, NotExtendedError
 from .validity import extensions_of
 
@@ -61,6 +61,11 @@ class BaseLease:
         return self._round.token
 
     @property
+    def token_hash(self) -> str:
+        """The hash of the token, as `holders()` shows it: for logs and people."""
+        return hash_of(self._round.token)
+
+    @property
     def ttl(self) -> float:
         """The ttl (s) the masters were last asked for."""
         return self._asked().ttl_ms / 1000
@@ -89,6 +94,20 @@ class BaseLease:
         A round ends at a quorum: those that came later count from when they are read.
         """
         return votes_of(self._driver.engine, self._round)
+
+    @property
+    def attempts(self) -> int:
+        """How many rounds it took to acquire; 0 of an adopted one."""
+        return self._round.attempt
+
+    @property
+    def waited(self) -> float:
+        """The time (s) from the call until a quorum had granted; 0.0 if adopted.
+
+        Connecting, waiting for others and the last round are in it.
+        """
+        began_ns = self._round.began_ns
+        return (self._round.closed_ns - began_ns) / 1e9 if began_ns else 0.0
 
     # --- validity ---------------------------------------------------------------------
 

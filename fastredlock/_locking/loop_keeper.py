@@ -73,6 +73,8 @@ class LoopKeeper(BaseKeeper):
             if renewals:
                 self._renew(renewals, rounds, now_ns)
         self._arm()
+        if self._untold:
+            self._observe()
 
     def _renew(self, renewals: list[Kept], rounds: list[Round], now_ns: int) -> None:
         ended = partial(self._on_ended, renewals, rounds)
@@ -97,6 +99,8 @@ class LoopKeeper(BaseKeeper):
                 driver.log_warnings()
             self._end(renewals, rounds)
             self._arm()
+            if self._untold:
+                self._observe()
         except Exception as error:  # an exception would end in the loop's own code
             warn("a renewal raised %r", error)
 

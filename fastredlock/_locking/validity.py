@@ -51,9 +51,9 @@ class Extensions:
     )
 
     def __init__(self, terms: Terms, valid_until_ns: int) -> None:
-        self.terms = terms  # last asked for
-        self.longest_terms = terms  # how long a key can live, confirmed or not
-        self.validity_ns = [valid_until_ns]  # the bounds that count now
+        self.terms: Terms = terms  # last asked for
+        self.longest_terms: Terms = terms  # how long a key can live, confirmed or not
+        self.validity_ns: list[int] = [valid_until_ns]  # the bounds that count now
         self.under_way: dict[object, list[int]] = {}  # those that count if it is won
         self.unanswered: set[Round] = set()
         self.kept: Kept | None = None  # whether, and how, the lease is kept

@@ -6,7 +6,7 @@ may use is turned into one first; so each rule about a value is written once, he
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from ..errors import ConfigurationError
@@ -38,6 +38,11 @@ class TLSSettings(NamedTuple):
     password: str | None = None
     min_version: int | None = None
 
+    @property
+    def has_files(self) -> bool:
+        """Whether it names files, which may change."""
+        return bool(self.ca_certs or self.ca_path or self.certfile)
+
     def __repr__(self) -> str:
         return f"<TLSSettings {self.cert_reqs}, check_hostname={self.check_hostname}>"
 
@@ -57,6 +62,7 @@ class Endpoint(NamedTuple):
     username: str | None = None
     password: str | None = None
     tls: TLSSettings | None = None
+    credentials: Callable[[], object] | None = None  # gives the login of a connection
 
     @property
     def name(self) -> str:
@@ -66,6 +72,13 @@ class Endpoint(NamedTuple):
             return f"unix:{self.path}{database}"
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}{database}"
+
+    @property
+    def needs_preparing(self) -> bool:
+        """Whether each connection needs something anew: a login, or the TLS files."""
+        return self.credentials is not None or (
+            self.tls is not None and self.tls.has_files
+        )
 
     @property
     def server(self) -> tuple[str, int, str]:
@@ -91,6 +104,11 @@ def endpoint_of(settings: Mapping[str, object]) -> Endpoint:
         host, port = "", 0
     username = _optional_text(settings, "username")
     password = _optional_text(settings, "password")
+    provider = settings.get("credential_provider")
+    if provider is not None and (username or password):  # redis-py refuses this, too
+        raise ConfigurationError(
+            "credential_provider beside a user name or a password: give one of them"
+        )
     db = settings.get("db")
     return Endpoint(
         host=host,
@@ -100,7 +118,21 @@ def endpoint_of(settings: Mapping[str, object]) -> Endpoint:
         username=username,
         password=password or ("" if username else None),
         tls=tls,
+        credentials=None
+        if provider is None
+        else checked_credentials("credential_provider", provider),
     )
+
+
+def checked_credentials(name: str, given: object) -> Callable[[], object]:
+    """Return the function to call: of redis-py's providers, `get_credentials`."""
+    function = getattr(given, "get_credentials", given)
+    if not callable(function):
+        raise ConfigurationError(
+            f"{name} of type {type(given).__name__}: allowed is a function without "
+            "arguments, or a CredentialProvider of redis-py"
+        )
+    return function
 
 
 def text(name: str, value: object) -> str:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from .._reports.votes import printable
+from .._core import TokenSource
+from .._reports.votes import LONGEST_OWNER, printable
 from ..errors import ConfigurationError
 
 LONGEST_RESOURCE = 1_048_576  # bytes; each round sends it whole to every master
 # Written or deleted by every client: the restart guard's, and that of scripts.PROBE.
-RESERVED = frozenset(
-    (b"fastredlock:voter", b"fastredlock:quarantine", b"fastredlock:probe")
-)
+PROBE = b"fastredlock:probe"
+RESERVED = frozenset((b"fastredlock:voter", b"fastredlock:quarantine", PROBE))
 FUNCTION = ", or a function of the call's arguments where lock() decorates one"
 LONGEST_TOKEN = 262_144  # bytes; scripts.INSPECT returns no longer value
+LONGEST_HOST = 40  # of the default owner
 
 
 def encode_resource(resource: str | bytes) -> bytes:
@@ -110,3 +111,19 @@ def encode_token(token: bytes | str) -> bytes:
             f"token of {len(value)} bytes: allowed are up to {LONGEST_TOKEN}"
         )
     return value
+
+
+def new_token_source(owner: str | None) -> TokenSource:
+    """Return what draws tokens with this owner; None: host:pid; "": without any."""
+    if owner is None:
+        import posix
+
+        host = posix.uname().nodename.partition(".")[0].encode("ascii", "replace")
+        return TokenSource(host[:LONGEST_HOST], True)
+    name = utf8_or_bytes(owner) if isinstance(owner, str) else None
+    if name is None or not owner.isprintable() or len(name) > LONGEST_OWNER:
+        raise ConfigurationError(
+            f"owner={owner!r}: allowed is text of up to {LONGEST_OWNER} bytes without "
+            "control characters"
+        )
+    return TokenSource(name)

@@ -15,6 +15,7 @@ from ..errors import ConfigurationError
 # The settings that describe a master, and so go into an Endpoint.
 CARRIED = (
     *("host", "port", "unix_socket_path", "db", "username", "password"),
+    "credential_provider",
     *("ssl", "ssl_cert_reqs", "ssl_check_hostname", "ssl_ca_certs", "ssl_ca_path"),
     *("ssl_ca_data", "ssl_certfile", "ssl_keyfile", "ssl_password", "ssl_min_version"),
 )
@@ -46,8 +47,7 @@ _NO_OCSP = "fastredlock makes no OCSP checks; leave it out to do without"
 # refused; the value names a replacement.
 REFUSED = {
     "connection_pool": "pass the redis-py client itself",
-    "credential_provider": "pass username and password",
-    "redis_connect_func": "pass username, password and db",
+    "redis_connect_func": "pass username, password and db, or credentials",
     "ssl_ciphers": _NO_TLS_OPTION,
     "ssl_include_verify_flags": _NO_TLS_OPTION,
     "ssl_exclude_verify_flags": _NO_TLS_OPTION,

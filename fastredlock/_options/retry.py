@@ -62,29 +62,32 @@ class Retry:
     `jitter` (0..1, default 0.75): the delay is drawn from `delay * (1 ± jitter)`;
     without it, clients that collided once would collide again.
     `unreachable_tries` (default 3): after so many rounds in a row that fewer than a
-    quorum could answer, acquire raises.
+    quorum could answer, acquire raises. None: not before its timeout is over.
     """
 
     __slots__ = ("delay", "jitter", "unreachable_tries")
 
     delay: float | None
     jitter: float
-    unreachable_tries: int
+    unreachable_tries: int | None
 
     def __init__(
         self,
         delay: float | None = None,
         jitter: float = 0.75,
-        unreachable_tries: int = 3,
+        unreachable_tries: int | None = 3,
     ) -> None:
         mean = None if delay is None else number_of(delay)
         if mean is not None and not 0 <= mean <= 3600:
             raise ConfigurationError(f"delay={delay!r}: allowed is None or 0 to 3600 s")
         if not 0 <= number_of(jitter) <= 1:
             raise ConfigurationError(f"jitter={jitter!r}: allowed is 0 to 1")
-        if not (type(unreachable_tries) is int and unreachable_tries >= 1):
+        if unreachable_tries is not None and not (
+            type(unreachable_tries) is int and unreachable_tries >= 1
+        ):
             raise ConfigurationError(
-                f"unreachable_tries={unreachable_tries!r}: allowed is 1 or more"
+                f"unreachable_tries={unreachable_tries!r}: allowed is 1 or more, or "
+                "None (until the timeout)"
             )
         object.__setattr__(self, "delay", mean)
         object.__setattr__(self, "jitter", number_of(jitter))
@@ -122,7 +125,7 @@ class Retry:
     def __delattr__(self, name: str) -> NoReturn:
         raise AttributeError(f"Retry is frozen: {name} cannot be deleted")
 
-    def __reduce__(self) -> tuple[type[Retry], tuple[float | None, float, int]]:
+    def __reduce__(self) -> tuple[type[Retry], tuple[float | None, float, int | None]]:
         return Retry, (self.delay, self.jitter, self.unreachable_tries)
 
     def __repr__(self) -> str:

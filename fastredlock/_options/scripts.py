@@ -348,3 +348,12 @@ end
 return 1"""
 )
 LEAVE_QUEUE_SHA1 = b"4fed67142340939d80fbb867eb62c393c88f233c"
+
+
+def with_prefix(source: bytes, prefix: bytes) -> bytes:
+    """Return a script with the prefix before all names of its own.
+
+    The keys that it is given have it already.
+    """
+    quoted = b"".join(b"\\%03d" % byte for byte in prefix)
+    return source.replace(b'"fastredlock:', b'"' + quoted + b"fastredlock:")

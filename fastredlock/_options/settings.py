@@ -4,17 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from .._core import Terms, draw_token
+from .._core import Terms, TokenSource
 from .._reports.log import warn
 from ..errors import ConfigurationError
-from .keys import encode_resource, encode_token
+from .keys import (
+    RESERVED,
+    encode_resource,
+    encode_token,
+    new_token_source,
+    utf8_or_bytes,
+)
 from .retry import Retry, number_of
 
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
+    from ..types import Credentials, Master
     from .endpoint import Endpoint
+else:
+    Credentials = Master = object  # for typing.get_type_hints of a FastRedlock
 
 LONGEST_TTL = 1_000_000_000  # s, 31 years: nanoseconds stay far inside int64
+LONG_TTL = 3600  # s; from here on it may be meant in milliseconds
 NS_PER_MS = 1_000_000
 FIXED_DRIFT_NS = 2_000_000  # a server expires keys at whole milliseconds (Redlock page)
 ROUND_SHARE = 20  # a round may take 1/20 of the ttl (Redlock page: 5-50 ms of 10 s)
@@ -22,6 +32,8 @@ SHORTEST_ROUND_TIMEOUT_NS = 5_000_000  # below that, a busy scheduler is a dead 
 LONGEST_ROUND_TIMEOUT_NS = 1_000_000_000  # of a caller that waits for a silent master
 DEFAULT_TTL_MS = 10_000
 LARGEST_FENCE = 2**53 - 1  # Lua's numbers are doubles
+LONGEST_PREFIX = 1024  # bytes; beside the longest resource it is nothing
+LONGEST_CLIENT_NAME = 200  # bytes; it stands in each line of CLIENT LIST
 
 
 class NoExpiry(float):
@@ -39,25 +51,30 @@ class Settings:
     """Hold the checked options and turn each call's arguments into integers."""
 
     __slots__ = (
+        "_has_warned_long",
         "_last_terms",
+        "client_name",
         "connect_timeout_ns",
         "default_terms",
         "drift_factor",
         "endpoints",
         "fencing",
+        "key_prefix",
         "max_ttl",
         "max_ttl_ns",
         "new_token",
+        "observer",
         "release_script",
         "resource",
         "retry",
         "round_timeout_ns",
         "servers_may_be_same",
+        "token_source",
     )
 
     def __init__(
         self,
-        masters: Iterable[object],
+        masters: Iterable[Master],
         resource: str | bytes = "fastredlock",
         *,
         ttl: float = 10.0,  # s, as on the Redlock page
@@ -68,6 +85,11 @@ class Settings:
         max_ttl: float | None = None,  # s; None: without the restart guard
         new_token: Callable[[], bytes | str] | None = None,  # None: random bytes
         release_script: bytes | None = None,  # None: that of the Redlock page
+        credentials: Credentials | None = None,  # None: those of the masters
+        client_name: str = "fastredlock",
+        key_prefix: str | bytes = "",  # keys are the resources, as other clients'
+        owner: str | None = None,  # None: host:pid
+        observer: object | None = None,  # None: nobody is told
         fencing: bool = False,  # leases have no number
     ) -> None:
         from .url import (  # 4 ms of 25: when the first client is made
@@ -76,19 +98,33 @@ class Settings:
         )
 
         self.endpoints: tuple[Endpoint, ...] = parse_masters(masters)
-        self.servers_may_be_same = isinstance(masters, SameServerAllowed)
-        self.resource = checked_resource(resource)
-        self.retry = checked_retry(retry)
-        self.drift_factor = checked_drift_factor(drift_factor)
-        self.round_timeout_ns = optional_ns("round_timeout", round_timeout)
-        self.connect_timeout_ns = positive_ns("connect_timeout", connect_timeout)
-        self.max_ttl_ns = optional_ns("max_ttl", max_ttl) or 0
-        self.max_ttl = None if max_ttl is None else number_of(max_ttl)
-        self.new_token = checked_new_token(new_token)
-        self.release_script = checked_script(release_script)
-        self.fencing = checked_fencing(fencing)
+        if credentials is not None:
+            from .credentials import with_credentials
+
+            self.endpoints = with_credentials(self.endpoints, credentials)
+        self.key_prefix: bytes = checked_key_prefix(key_prefix)
+        self.client_name: bytes = checked_client_name(client_name)
+        self.servers_may_be_same: bool = isinstance(masters, SameServerAllowed)
+        self.resource: str | bytes = checked_resource(resource)
+        self.retry: Retry = checked_retry(retry)
+        self.drift_factor: float = checked_drift_factor(drift_factor)
+        self.round_timeout_ns: int | None = optional_ns("round_timeout", round_timeout)
+        self.connect_timeout_ns: int = positive_ns("connect_timeout", connect_timeout)
+        self.max_ttl_ns: int = optional_ns("max_ttl", max_ttl) or 0
+        self.max_ttl: float | None = None if max_ttl is None else number_of(max_ttl)
+        self.new_token: Callable[[], bytes]
+        self.token_source: TokenSource | None = None  # None: new_token is given
+        if new_token is None:
+            self.token_source = new_token_source(owner)
+            self.new_token = self.token_source.draw
+        else:
+            self.new_token = checked_new_token(new_token, owner)
+        self.release_script: bytes | None = checked_script(release_script)
+        self.fencing: bool = checked_fencing(fencing)
+        self._has_warned_long = False
+        self.observer: object | None = checked_observer(observer)
         self._last_terms: tuple[object, Terms | None] = (None, None)
-        self.default_terms = self.terms(ttl)
+        self.default_terms: Terms = self.terms(ttl)
         if len(self.endpoints) % 2 == 0:
             warn_even(len(self.endpoints))
 
@@ -117,6 +153,9 @@ class Settings:
                 f"ttl={ttl!r}: allowed is {shortest_ms / 1000} to {longest} s{by}; "
                 f"drift takes off {self.drift_factor:.2%} and 2 ms"
             )
+        if seconds > LONG_TTL and not self._has_warned_long:
+            self._has_warned_long = True
+            warn_long(ttl)
         return Terms(ttl_ms, drift_ns, self._timeout_ns(ttl_ms))
 
     def _terms_without_expiry(self) -> Terms:
@@ -160,11 +199,13 @@ def checked_drift_factor(drift_factor: float) -> float:
 
 
 def checked_new_token(
-    new_token: Callable[[], bytes | str] | None,
+    new_token: Callable[[], bytes | str], owner: str | None
 ) -> Callable[[], bytes]:
-    """Return the function that draws tokens; each result of a caller's is checked."""
-    if new_token is None:
-        return draw_token
+    """Return the caller's function that makes tokens; its results are checked."""
+    if owner is not None:
+        raise ConfigurationError(
+            f"owner={owner!r}: new_token makes the whole token, so give one of the two"
+        )
     if not callable(new_token):
         raise ConfigurationError(
             f"new_token of type {type(new_token).__name__}: allowed is a callable"
@@ -174,6 +215,31 @@ def checked_new_token(
         return encode_token(new_token())
 
     return new_checked_token
+
+
+def checked_key_prefix(prefix: str | bytes) -> bytes:
+    """Return the bytes that stand before each resource."""
+    key = utf8_or_bytes(prefix)
+    if key is None or len(key) > LONGEST_PREFIX:
+        raise ConfigurationError(
+            f"key_prefix={prefix!r}: allowed is text or bytes, up to {LONGEST_PREFIX}"
+        )
+    if key and any(reserved.startswith(key) for reserved in RESERVED):
+        raise ConfigurationError(
+            f"key_prefix={prefix!r}: keys of fastredlock's own begin so"
+        )
+    return key
+
+
+def checked_client_name(name: str) -> bytes:
+    """Return the name of the connections; a server takes none with a space in it."""
+    is_text = isinstance(name, str) and 1 <= len(name) <= LONGEST_CLIENT_NAME
+    if not is_text or not all("!" <= char <= "~" for char in name):
+        raise ConfigurationError(
+            f"client_name={name!r}: allowed are 1 to {LONGEST_CLIENT_NAME} characters "
+            "of ASCII, without spaces"
+        )
+    return name.encode()
 
 
 def checked_script(script: bytes | None) -> bytes | None:
@@ -205,6 +271,16 @@ def checked_fence(fence: int | None) -> int:
     return fence
 
 
+def checked_observer(observer: object | None) -> object | None:
+    """Return the observer; it has methods that can be called."""
+    if observer is None:
+        return None
+    from ..observer import check  # only where there is one
+
+    check(observer)
+    return observer
+
+
 def optional_ns(name: str, value: float | None) -> int | None:
     """Check a duration option (s) that may be None, and turn it into ns."""
     return None if value is None else positive_ns(name, value)
@@ -230,6 +306,16 @@ def timeout_to_ns(timeout: float | None) -> int | None:
             f"timeout={timeout!r}: allowed is None (no limit) or 0 s (one try) and more"
         )
     return None if seconds > LONGEST_TTL else int(seconds * 1_000_000_000)
+
+
+def warn_long(ttl: float) -> None:
+    """Log that a ttl is so long that its unit may be mistaken."""
+    warn(
+        "ttl=%r: %.1f hours, for which a crashed holder blocks all others; it is in "
+        "seconds, not in milliseconds",
+        ttl,
+        number_of(ttl) / 3600,
+    )
 
 
 def warn_even(count: int) -> None:

@@ -29,8 +29,8 @@ __all__ = ["Endpoint", "TLSSettings", "parse_masters"]
 MAX_MASTERS = 64  # more is a slip, such as a generator without end
 _FORMS = "a URL str, a (host, port) pair, a dict or a redis-py client"
 _SCHEMES = ("redis", "rediss", "unix")
-# A URL has other places for these four.
-_NOT_IN_QUERY = ("host", "port", "unix_socket_path", "ssl")
+# A URL has other places for the first four, and none for a function.
+_NOT_IN_QUERY = ("host", "port", "unix_socket_path", "ssl", "credential_provider")
 _URL_OPTIONS = tuple(name for name in CARRIED if name not in _NOT_IN_QUERY)
 
 
@@ -217,7 +217,9 @@ def _options(query: str) -> dict[str, object]:
 
 
 def _decoded(name: str, quoted: str) -> str:
-    # Imported here: only URLs need it, and `import fastredlock` has 25 ms.
+    if "%" not in quoted:
+        return text(name, quoted)
+    # Imported here: few need it, and it takes 5 ms.
     from urllib.parse import unquote_to_bytes
 
     return text(name, unquote_to_bytes(quoted))

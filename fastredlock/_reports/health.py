@@ -1,31 +1,36 @@
-"""The health of the masters, for people: as each connection has seen its server."""
+"""The health of the masters, for people and for probes: what is known, or was asked."""
 
 from __future__ import annotations
 
-from collections import namedtuple
+from .._core import MasterState, Vote, now_ns
+from .votes import votes_of
 
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
-    from .._core import Engine, MasterState, ServerClock, ServerInfo
+    from typing import NamedTuple
+
+    from .._core import Engine, Round, ServerClock, ServerInfo
+    from .votes import MasterVote
+else:
+    from .named import NamedTuple
+
+# An ACL that refuses the key of the question says nothing of the caller's keys; one
+# that refuses the command does (src_cython/protocol/rights.pyx).
+OF_COMMANDS = ("permissions to run the", "can't run this command")
 
 
-class MasterHealth(
-    namedtuple(
-        "MasterHealth",
-        "master state version run_id role uptime policy round_trip clock_step "
-        "last_error warnings",
-    )
-):
+class MasterHealth(NamedTuple):
     """Hold the state of one master; None where the server did not report it.
 
     `state` of the connection; `version`, `run_id`, `role` and `policy`
     (maxmemory-policy) as the server gave them at the last connect; `uptime` (s) at that
     moment; `round_trip` (s): the median of its last replies; `clock_step` (s): the last
     jump of its clock that was seen, 0.0 if none; `last_error`: why it is not connected,
-    or why its last connection ended; `warnings`: settings of it that can lose locks.
+    or why its last connection ended, or why it does not vote; `warnings`: settings of
+    it that can lose locks. `votes`: whether its vote counts now. Of `ping()` it is its
+    answer; of `health()` it is what is known without asking. `votes_in` (s): how long
+    the restart guard (`max_ttl`) still withholds its vote, None if it does not.
     """
-
-    __slots__ = ()
 
     master: str
     state: MasterState
@@ -38,15 +43,40 @@ class MasterHealth(
     clock_step: float
     last_error: str | None
     warnings: tuple[str, ...]
+    votes: bool
+    votes_in: float | None
 
 
 def health_of(engine: Engine) -> tuple[MasterHealth, ...]:
     """Return one MasterHealth per configured master, in that order."""
-    warned = list(engine.warnings)
+    warned, now = list(engine.warnings), now_ns()
     return tuple(
-        _health(*known, tuple(text for name, text in warned if name == known[0]))
+        _health(*known, now, tuple(text for name, text in warned if name == known[0]))
         for known in engine.health()
     )
+
+
+def ping_of(engine: Engine, round: Round) -> tuple[MasterHealth, ...]:
+    """Return the same, as each master has answered a PING round."""
+    return tuple(
+        health if is_yes(vote) else health._replace(votes=False, last_error=vote.text)
+        for health, vote in zip(health_of(engine), votes_of(engine, round), strict=True)
+    )
+
+
+def has_quorum(engine: Engine) -> bool:
+    """Return whether a quorum of masters would vote, as far as is known."""
+    voting = [health.votes for health in health_of(engine)]
+    return sum(voting) >= len(voting) // 2 + 1
+
+
+def is_yes(vote: MasterVote) -> bool:
+    """Return whether the answer to a ping is that of a master that votes."""
+    if vote.vote is Vote.FAILED:
+        text = vote.text or ""
+        is_of_key = not any(words in text for words in OF_COMMANDS)
+        return text.startswith("NOPERM") and is_of_key
+    return vote.vote is not Vote.SILENT
 
 
 def _health(
@@ -56,9 +86,13 @@ def _health(
     server_info: ServerInfo,
     clock: ServerClock,
     round_trips_us: list[int],
+    is_silent: bool,
+    votes_from_ns: int,
+    now: int,
     warnings: tuple[str, ...],
 ) -> MasterHealth:
     middle = round_trips_us[len(round_trips_us) // 2] / 1e6 if round_trips_us else None
+    is_ready = state is MasterState.READY
     return MasterHealth(
         master=name,
         state=state,
@@ -71,4 +105,8 @@ def _health(
         clock_step=clock.step_ns / 1e9,
         last_error=error or None,
         warnings=warnings,
+        votes=is_ready and not is_silent and now >= votes_from_ns,
+        votes_in=(votes_from_ns - now) / 1e9
+        if is_ready and now < votes_from_ns
+        else None,
     )

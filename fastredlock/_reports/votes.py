@@ -2,51 +2,52 @@
 
 from __future__ import annotations
 
-from collections import namedtuple
 from collections.abc import Iterable
 
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
+    from typing import NamedTuple
+
     from .._core import Engine, Round, Vote
+else:
+    from .named import NamedTuple
 
 # Of a lease: one resource, or all of several.
 Resource = str | bytes | tuple[str | bytes, ...]
 SHOWN_RESOURCES = 5  # of many in a message
 SHOWN_LENGTH = 200  # of one
+RANDOM_LENGTH = 27  # of a token of ours: see src_cython/tokens.pyx
+BASE64URL = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+LONGEST_OWNER = 64  # bytes
 
 
-class MasterVote(
-    namedtuple(
-        "MasterVote",
-        "master vote text elapsed_ms token_hash remaining_ms waiting",
-        defaults=[None, None, None, None, None],
-    )
-):
+class MasterVote(NamedTuple):
     """Hold the vote of one master in one round.
 
     `master` is its name without user or password; `text` the error reply or the reason
     of a FAILED or SILENT vote, else None; `elapsed_ms` the time from the first write
-    of the round to this answer, None without one. The last three are filled by
+    of the round to this answer, None without one. The last four are filled by
     `holders()` alone: `token_hash` (first 16 hex digits of the token's SHA-256, None
     if nobody holds the resource there, or the value there is no token: then `text`
     describes it), `remaining_ms` (until the key expires there, -1 for a key without
-    expiry, -2 for none) and `waiting` (how many processes wait in turn: the queue of a
-    resource is kept by one of the masters, None where it cannot be told).
+    expiry, -2 for none), `waiting` (how many processes wait in turn: the queue of a
+    resource is kept by one of the masters, None where it cannot be told) and `owner`
+    (which the holder gave, host:pid by default; None where its token names none).
     """
-
-    __slots__ = ()
 
     master: str
     vote: Vote
-    text: str | None
-    elapsed_ms: float | None
-    token_hash: str | None
-    remaining_ms: int | None
-    waiting: int | None
+    text: str | None = None
+    elapsed_ms: float | None = None
+    token_hash: str | None = None
+    remaining_ms: int | None = None
+    waiting: int | None = None
+    owner: str | None = None
 
     def __str__(self) -> str:
         after = "" if self.elapsed_ms is None else f" in {self.elapsed_ms:.1f} ms"
-        reason = f" ({self.text})" if self.text else ""
+        text = self.text or (f"held by {self.owner}" if self.owner else "")
+        reason = f" ({text})" if text else ""
         return f"{self.master} {self.vote.name}{after}{reason}"
 
 
@@ -92,13 +93,23 @@ def holder_of(
         size = value[1:].decode(errors="replace")
         text = f"a value of {size} bytes: no token"
     elif value is not None:
-        token = value[1:].replace(b"\n=", b"\n")
+        token = value_of([value])
     return vote._replace(
         text=text,
-        token_hash=hash_of(token),
+        token_hash=None if token is None else hash_of(token),
         remaining_ms=remaining_ms,
         waiting=None if waiting < 0 else waiting,
+        owner=owner_of(token),
     )
+
+
+def value_of(details: object) -> bytes | None:
+    """Return the token in a reply of scripts.INSPECT, None where there is none."""
+    value = details[0] if isinstance(details, list) else None
+    if value is None or value[:1] == b"#":
+        return None
+    token: bytes = value[1:].replace(b"\n=", b"\n")
+    return token
 
 
 def connection_votes(engine: Engine) -> tuple[MasterVote, ...]:
@@ -115,13 +126,22 @@ def connection_votes(engine: Engine) -> tuple[MasterVote, ...]:
     )
 
 
-def hash_of(token: bytes | None) -> str | None:
+def hash_of(token: bytes) -> str:
     """Hash a token: holders can be compared, and not impersonated."""
-    if token is None:
-        return None
     from hashlib import sha256  # costs a millisecond: not at import
 
     return sha256(token).hexdigest()[:16]
+
+
+def owner_of(token: bytes | None) -> str | None:
+    """Return the owner in a token of ours; nothing of any other value is shown."""
+    if token is None or token[RANDOM_LENGTH : RANDOM_LENGTH + 1] != b"@":
+        return None
+    owner = token[RANDOM_LENGTH + 1 :]
+    if token[:RANDOM_LENGTH].strip(BASE64URL) or len(owner) > LONGEST_OWNER:
+        return None
+    shown = owner.decode(errors="replace")
+    return shown if shown.isprintable() else None
 
 
 def describe_votes(votes: Iterable[MasterVote]) -> str:

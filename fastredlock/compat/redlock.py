@@ -9,12 +9,11 @@ sleep after the last one, and measures with a clock that nobody sets.
 from __future__ import annotations
 
 import time
-from collections import namedtuple
 from collections.abc import Iterable
 from logging import getLogger
 from os import urandom
 from string import ascii_letters, digits
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from .. import (
     FastRedlock,
@@ -43,7 +42,13 @@ _CHARACTERS = (ascii_letters + digits).encode()
 _OF_BYTE = bytes(_CHARACTERS[byte % 62] for byte in range(256))
 _UNFAIR = bytes(range(4 * 62, 256))
 
-Lock = namedtuple("Lock", ("validity", "resource", "key"))  # ms, as given, bytes
+
+class Lock(NamedTuple):
+    """Hold what was locked, as redlock-py does."""
+
+    validity: float  # ms
+    resource: str | bytes  # as given
+    key: bytes
 
 
 class CannotObtainLock(Exception):  # noqa: N818 - its name
@@ -77,8 +82,8 @@ class Redlock:
     """
 
     default_retry_count = 3
-    default_retry_delay = 0.2
-    clock_drift_factor = 0.01
+    default_retry_delay: float = 0.2
+    clock_drift_factor: float = 0.01
     unlock_script = """
     if redis.call("get",KEYS[1]) == ARGV[1] then
         return redis.call("del",KEYS[1])
@@ -92,12 +97,12 @@ class Redlock:
         retry_count: int | None = None,
         retry_delay: float | None = None,
     ) -> None:
-        self.servers = list(connection_list)
-        self.quorum = len(self.servers) // 2 + 1
+        self.servers: list[object] = list(connection_list)
+        self.quorum: int = len(self.servers) // 2 + 1
         if not self.servers:
             raise CannotObtainLock("Failed to connect to the majority of redis servers")
-        self.retry_count = retry_count or self.default_retry_count
-        self.retry_delay = retry_delay or self.default_retry_delay
+        self.retry_count: int = retry_count or self.default_retry_count
+        self.retry_delay: float = retry_delay or self.default_retry_delay
         try:
             self._locks = shared_locks(
                 FastRedlock,
@@ -134,7 +139,7 @@ class Redlock:
             _warn("%r: fewer than a quorum confirmed the unlock", lock.resource)
 
     def lock_instance(
-        self, server: object, resource: Any, val: bytes | str, ttl: int
+        self, server: Any, resource: Any, val: bytes | str, ttl: int
     ) -> Literal[True] | None:
         """Take the lock on one server alone, over a connection made for this call."""
         _check_ttl(ttl)
@@ -142,7 +147,7 @@ class Redlock:
             lease = alone.acquire(key_name(resource), ttl=ttl / 1000, timeout=0)
         return None if lease is None else True
 
-    def unlock_instance(self, server: object, resource: Any, val: bytes | str) -> None:
+    def unlock_instance(self, server: Any, resource: Any, val: bytes | str) -> None:
         """Release the lock on one server alone, over a connection made for this call.
 
         Logs an error, and raises nothing.

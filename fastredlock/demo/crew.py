@@ -13,6 +13,7 @@ import sys
 import time
 from pathlib import Path
 from types import TracebackType
+from typing import IO
 
 from .errors import DemoError, ExitStatus
 from .job import Job, Outcome
@@ -46,7 +47,8 @@ class Worker:
             )
         assert self._process.stdin is not None  # PIPE, PIPE
         assert self._process.stdout is not None
-        self._stdin, self.stdout = self._process.stdin, self._process.stdout
+        self._stdin = self._process.stdin
+        self.stdout: IO[bytes] = self._process.stdout
 
     def give(self, job: Job) -> None:
         """Hand the worker its next job; raise `DemoError` if it has died."""

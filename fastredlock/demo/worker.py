@@ -27,16 +27,16 @@ _GRACE = 1.0  # s; so long a worker may take to release and end once stdin is cl
 _FAILURE_DELAY = 0.05  # s; masters that are gone come back no sooner for being asked
 _TALLY_EVERY = 32  # pairs between two writes of the progress: the file costs time too
 
-stopping = threading.Event()
+stopping: threading.Event = threading.Event()
 
 
 class Counters:
     """Hold the counter that all workers increment and the tally of this worker's."""
 
     def __init__(self, folder: str, number: str) -> None:
-        self.shared = CounterFile(Path(folder, "counter"))
-        self.mine = CounterFile(Path(folder, f"worker-{number}"))
-        self.done = 0
+        self.shared: CounterFile = CounterFile(Path(folder, "counter"))
+        self.mine: CounterFile = CounterFile(Path(folder, f"worker-{number}"))
+        self.done: int = 0
 
     def read_and_pause(self, pause: float) -> int:
         """Return the shared counter as it was `pause` seconds ago."""

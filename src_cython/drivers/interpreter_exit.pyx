@@ -115,3 +115,11 @@ cdef int interpreter_exit_settle_awaitable(
         return 0
     driver.end_acquires()
     return engine_settle_all(self, until_ns)
+
+
+def end_with_parent(int signal):
+    """Let this process get a signal when its parent ends; False: not on this system.
+
+    Of the thread that forked it, where that ends first. It outlasts exec.
+    """
+    return end_with_parent_by(signal) == 0

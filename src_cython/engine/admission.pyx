@@ -37,7 +37,10 @@ cdef int engine_submit(Engine self, Round round, int64_t now_ns) except -1:
     round.closed_list = self.closed
     if ready == self.master_count:
         return engine_start(self, round, now_ns)
-    engine_open_due(self, ready < self.quorum or round.is_connecting, now_ns)
+    if round.operation_code == OPERATION_PING:
+        engine_open_all(self, now_ns)
+    else:
+        engine_open_due(self, ready < self.quorum or round.is_connecting, now_ns)
     if ready >= self.quorum and not round.is_connecting:
         return engine_start(self, round, now_ns)
     admission = Admission()
@@ -80,6 +83,8 @@ cdef int64_t engine_patience_ns(Engine self, Round round) noexcept:
     # new client has to connect, too: it gets the time of its round for that.
     if round.left_ns < 0:
         return self.connect_timeout_ns
+    if round.operation_code == OPERATION_PING:      # the question has its own time
+        return min(self.connect_timeout_ns, round.left_ns - round.terms.timeout_ns)
     return min(self.connect_timeout_ns, round.left_ns or round.terms.timeout_ns)
 
 
@@ -97,7 +102,9 @@ cdef int engine_admit(Engine self, int64_t now_ns) except -1:
             continue
         if not admission_is_over(self, admission, opening, now_ns):
             self.admissions.append(admission)
-        elif admission.round.is_connecting:
+        elif admission.round.is_connecting and (
+            admission.round.operation_code != OPERATION_PING
+        ):
             round_open(admission.round, now_ns)
             round_close(admission.round, VERDICT_WON, now_ns)
             round_report_closed(admission.round)

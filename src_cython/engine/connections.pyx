@@ -36,6 +36,17 @@ cdef int engine_open_due(Engine self, bint is_urgent, int64_t now_ns) except -1:
     return 0
 
 
+cdef int engine_open_all(Engine self, int64_t now_ns) except -1:
+    # Whatever the back-off says: a caller wants to know how they stand now.
+    cdef Master master
+    for master in self.masters:
+        if not master.link.is_parsing and (
+            master.state_code == MASTER_BACKOFF or master.state_code == MASTER_CLOSED
+        ):
+            engine_open(self, master, now_ns)
+    return 0
+
+
 cdef int engine_open(Engine self, Master master, int64_t now_ns) except -1:
     if self.by_hand is not None:
         master_begin_connect(master, now_ns)
@@ -102,6 +113,7 @@ cdef int engine_forget_connections(Engine self, int64_t now_ns) except -1:
         link_close(&master.link)
         master.feed = master.gets = master.handshake = None
         master.addresses = master.tls = None
+        master.preparing = master.prepared = None
         master_set_state(master, MASTER_CLOSED)
         master_set_reason(master, "closed" if self.is_closed else "not connected yet")
         master.failures = 0

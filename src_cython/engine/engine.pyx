@@ -25,6 +25,7 @@ cdef class Engine:
     cdef Link *send_order[MAX_MASTERS]     # in the order of writing and reading
     cdef int64_t started_ns                # when the last round was
     cdef Scripts scripts
+    cdef bytes key_prefix                  # of all keys; None: they are the resources
     cdef Buffer command                    # reused by the next one to be queued
     cdef int64_t connect_timeout_ns
     cdef int64_t polled_at_ns              # when the sockets were last looked at
@@ -42,6 +43,7 @@ cdef class Engine:
     cdef int64_t proposed                  # ...last proposal; see fences
     cdef public int64_t wall_offset_ns     # by hand: wall clock - now_ns
     cdef object driver                     # of the event loop that drives it, or None
+    cdef public object foreign             # the shell's: what it knows of foreign keys
     cdef object __weakref__
 
     def __cinit__(self):
@@ -55,6 +57,7 @@ cdef class Engine:
         tuple tls_contexts=(), int64_t max_ttl_ns=0,
         bytes client_name=b"fastredlock", uint64_t jitter_seed=0,
         bint tokens_are_given=False, bint servers_may_be_same=False,
+        tuple preparers=(), bytes key_prefix=None,
     ):
         cdef Master master
         if self.masters is not None:
@@ -65,6 +68,7 @@ cdef class Engine:
         self.counters = Counters()
         self.warnings = []
         self.scripts = scripts
+        self.key_prefix = key_prefix or None
         self.connect_timeout_ns = connect_timeout_ns
         self.generation = current_generation
         self.token_uses = {} if tokens_are_given else None
@@ -76,6 +80,7 @@ cdef class Engine:
                 i, endpoint, tls_contexts[i] if tls_contexts else None, client_name,
                 scripts, self.counters, connect_timeout_ns, max_ttl_ns,
                 jitter_seed + <uint64_t>i * 0x9E3779B9,
+                preparers[i] if preparers else None,
             )
             for i, endpoint in enumerate(endpoints)
         ]
@@ -130,37 +135,61 @@ cdef class Engine:
         """Whether a round of this key can wait in a queue; of several it cannot."""
         return (
             type(keys) is bytes
-            and engine_gate(self, <bytes>keys, now_ns) >= 0
-            and not wait_queues_are_until(self.queues.polled_ns, keys, now_ns)
+            and engine_gate(self, <bytes>engine_keys(self, keys), now_ns) >= 0
+            and not wait_queues_are_until(
+                self.queues.polled_ns, engine_keys(self, keys), now_ns
+            )
         )
 
     def is_contended(self, keys not None, int64_t now_ns):
         """Whether others were seen to wait for this key, now or in the last second."""
+        keys = engine_keys(self, keys)
         return keys in self.queues.by_resource or (
             wait_queues_are_until(self.queues.contended_ns, keys, now_ns)
         )
 
     def health(self):
         """Per master: (name, MasterState, reason or last error, ServerInfo,
-        ServerClock, its last round trips in us, sorted)."""
+        ServerClock, its last round trips in us, sorted, whether it has been silent
+        since the last deadline, from when on it may vote)."""
         return tuple([master_health(master) for master in self.masters])
 
+    @property
+    def figures(self):
+        """Per master: (name, granted, taken, failed, silent, late replies, connects,
+        losses, releases dropped)."""
+        return tuple([master_figures(master) for master in self.masters])
+
     def new_round(self, int operation, keys not None, bytes token not None,
-                  Terms terms not None):
+                  Terms terms not None, int attempt=0, int64_t began_ns=0,
+                  int64_t left_ns=0):
         """Make a round of this engine's masters; nothing is sent yet.
 
         `keys` are one key, bytes, or a tuple of several, sorted and distinct: then the
-        round is of all of them or of none.
+        round is of all of them or of none. The key_prefix is put in front of each.
+        `attempt`: its number within an acquire that began at `began_ns` and has
+        `left_ns` left.
         """
         cdef Round round
+        keys = engine_keys(self, keys)
         if type(keys) is not tuple:
-            return Round(operation, keys, token, terms, self.master_count)
-        check_keys(keys)
-        if operation == OPERATION_INSPECT:
-            raise ValueError("keys are inspected one by one")
-        round = Round(operation, keys[0], token, terms, self.master_count)
-        round.keys = keys
+            round = Round(operation, keys, token, terms, self.master_count)
+        else:
+            check_keys(keys)
+            if operation == OPERATION_INSPECT:
+                raise ValueError("keys are inspected one by one")
+            round = Round(operation, keys[0], token, terms, self.master_count)
+            round.keys = keys
+        round.attempt = attempt
+        round.began_ns = began_ns
+        round.left_ns = left_ns
         return round
+
+    def new_inspection(self, Round round not None):
+        """Make an INSPECT round of another round's key, with its terms."""
+        return Round(
+            OPERATION_INSPECT, round.resource, b"-", round.terms, self.master_count
+        )
 
     def new_connecting(self):
         """Make a round that asks nothing: it ends when all connections are decided."""
@@ -169,6 +198,19 @@ cdef class Engine:
         )
         round.is_connecting = True
         round.left_ns = -1
+        return round
+
+    def new_ping(self, bytes key not None, Terms terms not None, int64_t left_ns):
+        """Make a round that asks each master whether it would vote now.
+
+        It connects to all that are not, also in back-off, and asks by a SET of the key
+        for terms.ttl_ms. It ends after left_ns at the latest; connections get what
+        terms.timeout_ns leaves of that.
+        """
+        cdef Round round = self.new_round(OPERATION_INSPECT, key, b"-", terms)
+        round.operation_code = OPERATION_PING      # nobody else can make one
+        round.is_connecting = True
+        round.left_ns = left_ns
         return round
 
     def new_extension(self, Round lease not None, Terms terms not None):
@@ -210,6 +252,15 @@ cdef class Engine:
             adopted.fencing = fencing_of_adopted(fence)
         adopted.may_hold = ~<uint64_t>0 >> (MAX_MASTERS - self.master_count)
         return adopted
+
+
+cdef inline object engine_keys(Engine self, object keys):
+    # What the caller names, as it stands on the masters.
+    if self.key_prefix is None:
+        return keys
+    if type(keys) is tuple:      # sorted as before
+        return tuple([self.key_prefix + <bytes?>key for key in keys])
+    return self.key_prefix + <bytes?>keys
 
 
 cdef inline void engine_note_time(Engine self, int64_t due_ns) noexcept:

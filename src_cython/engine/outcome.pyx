@@ -11,7 +11,7 @@ cdef int engine_finish(Engine self, int64_t now_ns) except -1:
         round = <Round>self.closed.pop(0)
         if round.fencing is not None and engine_write_fence(self, round, now_ns):
             continue
-        if not round.is_connecting:
+        if not round.is_connecting or round.operation_code == OPERATION_PING:
             engine_on_closed(self, round, now_ns)
         round.is_finished = True
         waiter, round.waiter = round.waiter, None
@@ -30,22 +30,39 @@ cdef int engine_on_closed(Engine self, Round round, int64_t now_ns) except -1:
         return 0
     round_confirm(round, now_ns)
     verdict = round.verdict_code
-    if verdict == VERDICT_WON:
-        self.counters.won += 1
-        if round.fencing is not None:
-            engine_learn_fence(self, round)
-    elif verdict == VERDICT_TAKEN:
-        self.counters.taken += 1
-    elif verdict == VERDICT_UNREACHABLE:
-        self.counters.unreachable += 1
-    else:
-        self.counters.too_late += 1
-    if verdict != VERDICT_UNREACHABLE and not (round.needs_all or round.is_withheld):
+    if verdict == VERDICT_WON and round.fencing is not None:
+        engine_learn_fence(self, round)
+    self.counters.ended[round.operation_code][verdict] += 1
+    if round.counts[VOTE_FAILED] + round.counts[VOTE_SILENT] > 0:
+        engine_count_failures(self, round)
+    if round.counts[VOTE_SILENT] > 0:
+        engine_note_silent(self, round, now_ns)
+    if verdict != VERDICT_UNREACHABLE and round.operation_code < OPERATION_INSPECT and (
+        not (round.needs_all or round.is_withheld)
+    ):
         engine_learn_round_trip(self, round.closed_ns - round.opened_ns)
     if verdict != VERDICT_WON:
         engine_roll_back(self, round, now_ns)
     if round.turn is not None:
         engine_on_turn_closed(self, round, now_ns)
+    return 0
+
+
+cdef void engine_note_silent(Engine self, Round round, int64_t now_ns) noexcept:
+    # Which masters let the deadline pass: until they are heard again, none has a vote.
+    cdef int i
+    for i in range(self.master_count):
+        if round.cells[i].vote == VOTE_SILENT:
+            (<Master>self.masters[i]).silent_at_ns = now_ns
+
+
+cdef int engine_count_failures(Engine self, Round round) except -1:
+    cdef Master master
+    cdef int vote
+    for master in self.masters:
+        vote = round.cells[master.index].vote
+        if vote == VOTE_FAILED or vote == VOTE_SILENT:
+            master.votes[vote] += 1
     return 0
 
 

@@ -1,5 +1,6 @@
-# Opening a connection: when it is due, name, address, connect(2), TLS and handshake.
-# Nothing here waits. Its end, and the back-off after a failure, stand in ending.
+# Opening a connection: when it is due, login (preparing), name, address, connect(2),
+# TLS and handshake. Nothing here waits. Its end, and the back-off after a failure,
+# stand in ending.
 
 from libc.errno cimport EINPROGRESS
 from libc.stdint cimport int64_t
@@ -36,8 +37,57 @@ cdef int master_begin_connect(Master self, int64_t now_ns) except -1:
 
 cdef int master_open(Master self, int64_t now_ns) except -1:
     """Begin to connect; nothing here waits."""
-    cdef bytes host
     master_begin_connect(self, now_ns)
+    if self.prepare is not None:
+        return master_begin_preparing(self, now_ns)
+    return master_find_address(self, now_ns)
+
+
+cdef int master_begin_preparing(Master self, int64_t now_ns) except -1:
+    # gevent's start of a thread runs Python code, in which a signal handler may come
+    # back here.
+    cdef Preparing preparing = self.preparing
+    cdef int fd
+    if preparing is None or preparing_is_stale(preparing, now_ns):
+        self.link.is_parsing = True
+        try:
+            self.preparing = None
+            self.preparing = preparing = preparing_begin(self.prepare)
+        except BaseException as error:      # too many threads, or the end of all
+            if isinstance(error, RuntimeError) and self.settings.credentials is None:
+                return master_find_address(self, now_ns)      # by the files as read
+            reason = None
+            if isinstance(error, (OSError, RuntimeError)):
+                reason = f"no thread for its credentials: {error}"
+            return master_on_exception(self, error, reason, now_ns)
+        finally:
+            self.link.is_parsing = False
+        if self.state_code != MASTER_CONNECTING or self.link.fd >= 0:
+            return 0      # closed, or a fork, inside of it
+    master_set_reason(self, self.last_error or "waits for its credentials")
+    fd = preparing_watch(preparing)
+    if fd < 0:
+        return master_on_lost(self, error_text(fd), now_ns)
+    self.link.fd = fd
+    self.link.phase = LINK_RESOLVING
+    return 0
+
+
+cdef int master_on_prepared(Master self, int64_t now_ns) except -1:
+    cdef Preparing preparing = self.preparing
+    link_close(&self.link)
+    if preparing_is_stale(preparing, now_ns):      # it was not read for a while
+        return master_begin_preparing(self, now_ns)
+    self.preparing = None
+    if preparing.failure is not None:
+        return master_on_lost(self, preparing.failure, now_ns)
+    self.prepared = preparing.given
+    self.give_up_at_ns = now_ns + self.connect_timeout_ns
+    return master_find_address(self, now_ns)
+
+
+cdef int master_find_address(Master self, int64_t now_ns) except -1:
+    cdef bytes host
     self.addresses = AddressList()
     try:
         if address_is_unix(self.addresses, self.settings.path):
@@ -67,7 +117,10 @@ cdef int master_look_up(Master self, bytes host, int port, int64_t now_ns) excep
 
 
 cdef int master_on_resolved(Master self, int64_t now_ns) except -1:
-    cdef LookUp look_up = self.addresses.look_up
+    cdef LookUp look_up
+    if self.addresses is None:
+        return master_on_prepared(self, now_ns)
+    look_up = self.addresses.look_up
     link_close(&self.link)
     if look_up_is_stale(look_up, now_ns):      # it was not read for a while
         self.give_up_at_ns = now_ns + self.connect_timeout_ns
@@ -127,9 +180,16 @@ cdef int master_on_connected(Master self, int64_t now_ns) except -1:
     self.is_between_replies = False
     self.scan.where = SCAN_LINE_START
     self.is_proven = False
+    username, password = (
+        encoded(self.settings.username), encoded(self.settings.password)
+    )
+    if self.prepared is not None:
+        username, password, context = self.prepared
+        self.prepared = None
+        if context is not None:
+            self.tls_context = context
     self.handshake = Handshake(
-        encoded(self.settings.username), encoded(self.settings.password),
-        self.settings.db,
+        username, password, self.settings.db,
         self.client_name,
         scripts_to_load(self.scripts),
         self.scripts.probe, self.scripts.marker, self.restart_guard.max_ttl_ns,
@@ -190,6 +250,7 @@ cdef int master_on_handshake_reply(Master self, object reply, int64_t now_ns) ex
         self.ready_at_ns = now_ns
         self.heard_ns = now_ns
         self.counters.connects += 1
+        self.connects += 1
         master_kill_lost(self, now_ns)
         master_send_deferred(self, now_ns)
     return 0

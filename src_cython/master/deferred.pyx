@@ -46,6 +46,7 @@ cdef int deferred_add(
         self.deferred_bytes + size > DEFERRED_BYTES_MOST
     ):
         self.counters.releases_dropped += 1
+        self.releases_dropped += 1
         return 0
     waiting = DeferredRelease()
     waiting.release = release

@@ -40,11 +40,13 @@ cdef int master_end_connection(
     master_note_lost(self)
     link_close(&self.link)
     self.feed = self.gets = self.handshake = self.addresses = self.tls = None
+    self.prepared = None
     self.client_id = 0
     master_set_state(self, MASTER_BACKOFF)
     with cython.critical_section(self):
         self.reason = self.last_error = reason
     self.counters.losses += 1
+    self.losses += 1
     self.lost_at_ns = now_ns
     self.unparsed = 0
     self.is_proven = False
@@ -89,8 +91,11 @@ cdef int master_check_time(Master self, int64_t now_ns) except -1:
         if now_ns >= self.give_up_at_ns:
             master_on_lost(self, master_silence_text(self), now_ns)
     elif self.state_code == MASTER_CONNECTING and now_ns >= self.give_up_at_ns:
-        is_resolving = self.link.phase == LINK_RESOLVING
-        reason = "name look-up takes too long" if is_resolving else "connect timed out"
+        reason = "connect timed out"
+        if self.link.phase == LINK_RESOLVING:
+            reason = "name look-up takes too long"
+            if self.addresses is None:
+                reason = "its credentials take too long"
         master_on_address_failed(self, reason, now_ns)
     return 0
 

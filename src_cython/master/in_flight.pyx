@@ -65,6 +65,8 @@ cdef class InFlight:
     cdef size_t deferred_bytes
     cdef list unanswered             # open rounds that wait for the next connection
     cdef bint has_given_tokens       # which may be in use elsewhere, too
+    cdef int64_t unanswered_late     # how many of closed rounds never were
+    cdef int64_t releases_dropped    # how many of `deferred` there was no room for
 
     def __cinit__(self):
         self.deferred = []
@@ -181,6 +183,8 @@ cdef int in_flight_fail(
             is_kept = is_kept and (round.may_hold >> self.master) & 1
         round_on_dropped(round, self.master, now_ns)
         if round.verdict_code != VERDICT_OPEN:
+            if round.cells[self.master].vote == VOTE_PENDING:
+                self.unanswered_late += 1
             continue
         if is_kept:      # its second write as well: the SET is repeated, and says more
             round_wait_for_all(round)

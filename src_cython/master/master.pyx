@@ -23,12 +23,53 @@ cdef enum:
 cdef class Counters:
     """Counts of events since the engine was made."""
 
-    cdef readonly int64_t rounds, won, taken, unreachable, too_late
+    cdef readonly int64_t rounds
+    cdef int64_t ended[OPERATION_PING + 1][VERDICT_TOO_LATE + 1]
     cdef readonly int64_t rolled_back, late_replies, repeated_scripts
     cdef readonly int64_t connects, losses
     cdef readonly int64_t releases_dropped
     cdef readonly int64_t waits, turns_told, turns_missed, handed_over
     cdef readonly int64_t fences_written
+
+    @property
+    def won(self):
+        """Rounds granted by a quorum in time."""
+        return counters_ended(self, VERDICT_WON)
+
+    @property
+    def taken(self):
+        """Rounds that a quorum could answer, and too few granted."""
+        return counters_ended(self, VERDICT_TAKEN)
+
+    @property
+    def unreachable(self):
+        """Rounds that fewer than a quorum could answer."""
+        return counters_ended(self, VERDICT_UNREACHABLE)
+
+    @property
+    def too_late(self):
+        """Rounds granted by a quorum with no validity left."""
+        return counters_ended(self, VERDICT_TOO_LATE)
+
+    @property
+    def operations(self):
+        """Per operation, to PING: how many rounds ended WON, TAKEN, UNREACHABLE and
+        TOO_LATE."""
+        return tuple([
+            tuple([
+                self.ended[operation][verdict]
+                for verdict in range(VERDICT_WON, VERDICT_TOO_LATE + 1)
+            ])
+            for operation in range(OPERATION_PING + 1)
+        ])
+
+
+cdef int64_t counters_ended(Counters self, int verdict) noexcept:
+    cdef int64_t count = 0
+    cdef int operation
+    for operation in range(OPERATION_PING + 1):
+        count += self.ended[operation][verdict]
+    return count
 
 
 @cython.final
@@ -50,9 +91,14 @@ cdef class Master:
     cdef uint32_t sample_count
     cdef object settings             # an Endpoint
     cdef object tls_context          # an ssl.SSLContext, or None for plain text
+    cdef object prepare              # gives the login and the context anew, or None
+    cdef Preparing preparing         # its call for the next connection, or None...
+    cdef tuple prepared              # ...and what it gave; None: not yet
     cdef bytes client_name
     cdef Scripts scripts
     cdef Counters counters
+    cdef int64_t votes[VOTE_SILENT + 1]      # counts, as `master_figures` says
+    cdef int64_t connects, losses, late_replies      # counts
     cdef int state_code
     cdef Link link
     cdef AddressList addresses
@@ -72,6 +118,7 @@ cdef class Master:
     cdef list lost_ids              # of connections that ended with replies outstanding
     cdef str lost_run_id             # ...of the server with this run id
     cdef int64_t heard_ns            # when a reply was last taken
+    cdef int64_t silent_at_ns        # ...and when a deadline last passed without one
     cdef bint has_received           # this connection has received something
     cdef bint is_proven              # this connection has answered a round
     cdef int64_t ready_at_ns
@@ -92,11 +139,12 @@ cdef class Master:
     def __init__(
         self, int index, settings, tls_context, bytes client_name, Scripts scripts,
         Counters counters, int64_t connect_timeout_ns, int64_t max_ttl_ns,
-        uint64_t jitter_seed,
+        uint64_t jitter_seed, prepare=None,
     ):
         self.index = index
         self.settings = settings
         self.tls_context = tls_context
+        self.prepare = prepare
         self.name = settings.name
         self.client_name = client_name
         self.scripts = scripts
@@ -131,7 +179,22 @@ cdef tuple master_health(Master self):
         server_info, clock = self.server_info, self.clock
         reason = self.reason or self.last_error
     samples = sorted([self.samples[i] for i in range(master_sample_count(self))])
-    return self.name, MasterState(self.state_code), reason, server_info, clock, samples
+    return (
+        self.name, MasterState(self.state_code), reason, server_info, clock, samples,
+        self.silent_at_ns > self.heard_ns, self.votes_from_ns,
+    )
+
+
+cdef tuple master_figures(Master self):
+    # GRANTED and TAKEN: answers, late ones too. FAILED: error replies, and commands
+    # that were not sent or lost their connection. SILENT: rounds that ended without its
+    # reply at their deadline; it may have come later.
+    return (
+        self.name, self.votes[VOTE_GRANTED], self.votes[VOTE_TAKEN],
+        self.votes[VOTE_FAILED] + self.in_flight.unanswered_late,
+        self.votes[VOTE_SILENT], self.late_replies, self.connects, self.losses,
+        self.in_flight.releases_dropped,
+    )
 
 
 cdef int master_set_reason(Master self, str reason) except -1:

@@ -9,7 +9,8 @@
 
 from libc.stdint cimport int64_t
 
-cdef bytes CHANNEL = b"fastredlock:waiter:"
+cdef bytes CHANNEL = b"fastredlock:waiter:"      # behind the key_prefix
+cdef str QUEUE_NAMES = "~fastredlock:* &fastredlock:*"
 
 
 cdef int master_subscribe(Master self, bytes waiter, int64_t now_ns) except -1:
@@ -20,7 +21,8 @@ cdef int master_subscribe(Master self, bytes waiter, int64_t now_ns) except -1:
     self.is_subscribed = True
     entry.kind = ENTRY_SUBSCRIBE
     in_flight_push(self.in_flight, None, entry, now_ns)
-    return master_write(self, command_encode((b"SUBSCRIBE", CHANNEL + waiter)), now_ns)
+    channel = self.scripts.name_prefix + CHANNEL + waiter
+    return master_write(self, command_encode((b"SUBSCRIBE", channel)), now_ns)
 
 
 cdef int master_on_push(Master self, object push, int64_t now_ns) except -1:
@@ -62,8 +64,9 @@ cdef int master_refuse_queue(Master self, str said) except -1:
     if not self.may_queue:
         return 0
     self.may_queue = False
+    prefix = self.scripts.name_prefix.decode("utf-8", "backslashreplace")
+    names = QUEUE_NAMES.replace("fastredlock", prefix + "fastredlock")
     return master_add_warnings(self, [
         f"callers cannot wait in turn here ({said}), and poll instead: grant its user "
-        "+subscribe +publish +time +exists +pttl +pexpire +@sortedset "
-        "~fastredlock:* &fastredlock:*"
+        f"+subscribe +publish +time +exists +pttl +pexpire +@sortedset {names}"
     ])

@@ -65,6 +65,11 @@ cdef int master_on_reply(Master self, object reply, int64_t now_ns) except -1:
 cdef int master_on_definite(
     Master self, InFlightEntry entry, Round round, int vote, object said, int64_t now_ns
 ) except -1:
+    # What failed in an open round is counted when that ends (engine_count_failures).
+    if round.operation_code <= OPERATION_PING and (
+        vote != VOTE_FAILED or round.is_finished
+    ):
+        self.votes[vote] += 1
     round_on_vote(round, self.index, vote, said, True, now_ns)
     if entry.is_second and round.operation_code <= OPERATION_EXTEND:
         # The command on the first connection has been executed, or may still be: an
@@ -190,6 +195,7 @@ cdef int master_on_busy_release(
 
 cdef void master_count_late(Master self, Round round, int64_t now_ns) noexcept:
     self.counters.late_replies += 1
+    self.late_replies += 1
     # Only where the round waited for it in vain: other late replies were not read yet.
     if round.cells[self.index].vote == VOTE_SILENT:
         self.late_us = (now_ns - round.opened_ns) // 1000

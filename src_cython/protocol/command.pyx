@@ -180,7 +180,9 @@ cdef int command_of_round(
             out, scripts.acquire_again, True, round.resource, round.keys, round.token,
             ttl_ms,
         )
-    if operation == OPERATION_ACQUIRE and not is_of_several:
+    if operation == OPERATION_PING or (
+        operation == OPERATION_ACQUIRE and not is_of_several
+    ):
         ttl_ms = round.terms.ttl_ms if round.terms.has_expiry else 0
         return command_acquire(out, round.resource, round.token, ttl_ms)
     if rows[operation][is_of_several].takes_ttl:

@@ -28,7 +28,7 @@ cdef enum:
     REPLY_OF_FENCED_TURN = 7     # [as take_turn, the number or 0]
 
 cdef enum:
-    OPERATIONS = 6
+    OPERATIONS = 7
 
 
 @cython.final
@@ -53,6 +53,7 @@ cdef tuple ROWS = (
     (OPERATION_EXTEND, False, "extend", True, REPLY_OF_SCRIPT),
     (OPERATION_RELEASE, False, "release", False, REPLY_OF_SCRIPT),
     (OPERATION_INSPECT, False, "inspect", False, REPLY_OF_INSPECT),
+    (OPERATION_PING, False, None, True, REPLY_OF_SET),
     (OPERATION_ACQUIRE, True, "acquire_all", True, REPLY_OF_SCRIPT),
     (OPERATION_EXTEND, True, "extend_all", True, REPLY_OF_SCRIPT),
     (OPERATION_RELEASE, True, "release_all", False, REPLY_OF_SCRIPT),
@@ -91,6 +92,7 @@ cdef class Scripts:
     cdef readonly Script probe, marker      # of the handshake; None: left out
     cdef readonly Script write_fence        # None: without fencing
     cdef readonly bint releases_natively    # a command may stand for `release`
+    cdef readonly bytes name_prefix         # of queues and channels, as in the scripts
     cdef tuple by_row                       # [2 * operation + several]
 
     def __init__(self, Script extend not None, Script release not None,
@@ -100,7 +102,7 @@ cdef class Scripts:
                  Script probe=None, Script marker=None, Script ask_turn=None,
                  Script leave_queue=None, Script take_turn=None,
                  Script release_and_tell=None, Script write_fence=None,
-                 bint releases_natively=False):
+                 bint releases_natively=False, bytes name_prefix=b""):
         self.extend = extend
         self.release = release
         self.inspect = inspect
@@ -116,6 +118,7 @@ cdef class Scripts:
         self.release_and_tell = release_and_tell
         self.write_fence = write_fence
         self.releases_natively = releases_natively
+        self.name_prefix = name_prefix
         by_row = [None] * (2 * OPERATIONS)
         for operation, is_of_several, name, _, _ in ROWS:
             if name is not None:

@@ -27,7 +27,6 @@ cdef enum:
     WINDOW_MOST = 1024
     WINDOW_BYTES = 1_000_000
     ROUND_SHARE_NS = 20_000      # of the timeout, for each round of a window
-    TOKENS_AT_ONCE = 12          # getrandom(2) never cuts up to 256 bytes short
 
 
 @cython.final
@@ -165,16 +164,22 @@ cdef void batch_give_up(Batch self, Round failure) noexcept:
 # --- making one ---------------------------------------------------------------------
 
 def new_acquires(Engine engine not None, list keys not None, Terms terms not None,
-                 list tokens=None):
-    """Make a batch of ACQUIRE rounds, one per key; a fresh token each if none given."""
+                 list tokens not None, int64_t began_ns=0):
+    """Make a batch of ACQUIRE rounds, one per key, each with its token.
+
+    began_ns: when their caller began.
+    """
     cdef Py_ssize_t i
+    cdef Round round
     cdef list rounds = []
-    if tokens is None:
-        tokens = draw_tokens(len(keys))
     for i in range(len(keys)):
-        rounds.append(
-            Round(OPERATION_ACQUIRE, keys[i], tokens[i], terms, engine.master_count)
+        round = Round(
+            OPERATION_ACQUIRE, engine_keys(engine, keys[i]), tokens[i], terms,
+            engine.master_count,
         )
+        round.attempt = 1
+        round.began_ns = began_ns
+        rounds.append(round)
     return Batch(rounds)
 
 
@@ -189,17 +194,3 @@ def new_releases(Engine engine not None, list rounds not None):
         else:
             releases.append(None)
     return releases
-
-
-cdef list draw_tokens(Py_ssize_t count):
-    cdef uint8_t drawn[TOKENS_AT_ONCE * TOKEN_BYTES]
-    cdef list tokens = []
-    cdef Py_ssize_t i
-    cdef int some
-    while count > 0:
-        some = <int>min(count, <Py_ssize_t>TOKENS_AT_ONCE)
-        draw(drawn, some * TOKEN_BYTES)
-        for i in range(some):
-            tokens.append(hex_of(drawn + i * TOKEN_BYTES))
-        count -= some
-    return tokens

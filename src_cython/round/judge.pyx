@@ -23,11 +23,12 @@
 # What is asked of a queue is asked of one master, its gate, and closes with its answer.
 #
 # The quorum is of the configured masters, never of the reachable ones. The slowest
-# master is not waited for, except by INSPECT, which closes when all have answered, and
-# by a release that has to be repeated on one of them, because the master did not know
-# its script or because the connection was cut: the others will hardly be better off,
-# and to a master that is not read nothing is sent again. (Not so inside another step,
-# as in a signal handler: a master is not read here while that step takes its replies.)
+# master is not waited for, except by INSPECT and PING, which close when all have
+# answered, and by a release that has to be repeated on one of them, because the master
+# did not know its script or because the connection was cut: the others will hardly be
+# better off, and to a master that is not read nothing is sent again. (Not so inside
+# another step, as in a signal handler: a master is not read here while that step takes
+# its replies.)
 #
 # A verdict never changes, with one exception: `round_confirm` turns WON into TOO_LATE
 # when the validity ran out before the return to the caller (a paused process). After
@@ -192,7 +193,7 @@ cdef void round_judge(Round self, int64_t now_ns) noexcept:
             round_close(self, VERDICT_WON, now_ns)
         elif self.counts[VOTE_FAILED] > 0 or pending == 0:
             round_close(self, VERDICT_UNREACHABLE, now_ns)
-    elif self.operation_code == OPERATION_INSPECT:
+    elif self.operation_code >= OPERATION_INSPECT:
         if pending == 0:
             round_close(
                 self,
@@ -225,7 +226,7 @@ cdef inline void round_close(Round self, int verdict, int64_t now_ns) noexcept:
 
 cdef int round_wanted(Round self) noexcept:
     # How many more masters have to answer, at the least, before it can close.
-    if self.operation_code == OPERATION_INSPECT or self.needs_all:
+    if self.operation_code >= OPERATION_INSPECT or self.needs_all:
         return self.counts[VOTE_PENDING]
     return max(1, self.quorum - self.counts[VOTE_GRANTED])
 

@@ -67,6 +67,7 @@ cdef class Round:
     cdef readonly uint64_t may_hold
     cdef public int64_t left_ns          # of the caller's timeout; 0: a single try,
     #                                      which may take its time; < 0: no limit
+    cdef readonly int64_t began_ns       # when its caller began to acquire; 0: adopted
     cdef public int attempt              # number within its acquire, from 1
     cdef readonly bint is_finished       # closed, and confirmed or rolled back
     cdef readonly object lease_state     # see keep_lease_state; of an EXTEND, its
@@ -94,11 +95,13 @@ cdef class Round:
     cdef readonly bint is_opened
     cdef readonly bint is_withheld       # not sent: an earlier use is not settled
     cdef readonly bint may_settle        # by replies on connections that live
-    cdef bint is_connecting              # sends nothing: waits for connections alone
-    cdef bint is_rolled_back
-    cdef bint needs_all                  # closed by all answers or by time alone
-    cdef bint is_reentrant               # begun inside a step of the same thread
-    cdef bint was_told                   # a RELEASE: the gate told another process
+    # Bytes, not bints: thousands of leases hold a round each.
+    cdef uint8_t is_connecting           # waits for all connections: they are decided
+    #                                      when it is opened, or closed with no question
+    cdef uint8_t is_rolled_back
+    cdef uint8_t needs_all               # closed by all answers or by time alone
+    cdef uint8_t is_reentrant            # begun inside a step of the same thread
+    cdef uint8_t was_told                # a RELEASE: the gate told another process
     cdef int8_t gate                     # the master that it asks in turn; -1: none
 
     def __cinit__(
@@ -173,6 +176,10 @@ cdef class Round:
             if self.lease_state is None:
                 self.lease_state = state
             return self.lease_state
+
+    def wait_for_all(self):
+        """Close by all answers, or by time alone: of a release that reports on each."""
+        round_wait_for_all(self)
 
     def wait_in_turn(
         self, int64_t since_ns, bint keeps_turn=False, int64_t until_ns=-1,

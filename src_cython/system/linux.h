@@ -3,6 +3,7 @@
 #include <stdint.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/prctl.h>
 #include <sys/random.h>
 
 #ifndef TCP_USER_TIMEOUT /* not in every C library's <netinet/tcp.h> */
@@ -17,6 +18,10 @@
 #define poll_for(fds, count, timeout) ppoll(fds, count, timeout, NULL)
 #define random_draw(data, size) getrandom(data, size, 0)
 #define core_of_caller() sched_getcpu()
+
+/* The signal that ends a process when the thread that forked it has ended; it outlasts
+   exec (prctl(2)). */
+#define end_with_parent_by(signal) prctl(PR_SET_PDEATHSIG, signal, 0, 0, 0)
 
 typedef struct {
     int fd;

@@ -43,6 +43,13 @@ static inline int core_of_caller(void)
     return -1;
 }
 
+static inline int end_with_parent_by(int signal)
+{
+    (void)signal;
+    errno = ENOSYS;
+    return -1;
+}
+
 static inline int set_up_descriptor(int fd)
 {
     if (fcntl(fd, F_SETFD, FD_CLOEXEC) != 0)

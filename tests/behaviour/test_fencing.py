@@ -207,3 +207,14 @@ def test_fencing_excludes_clients_without_it_and_is_excluded_by_them(
     assert fenced.acquire(KEY, timeout=0) is None
     other.release()
     assert granted(fenced.acquire(KEY)).fence > lease.fence
+
+
+def test_fence_with_a_key_prefix_is_kept_under_it_too(
+    make_locks: MakeLocks, servers: list[redis.Redis], urls: list[str]
+) -> None:
+    locks = connected(make_locks(urls[:1], fencing=True, key_prefix="app:"))
+    first = granted(locks.acquire(KEY))
+    first.release()
+    assert granted(locks.acquire(KEY)).fence > first.fence
+    assert servers[0].exists(f"app:fastredlock:fence:app:{KEY}")
+    assert not servers[0].exists(FENCE)

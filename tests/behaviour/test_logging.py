@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -100,7 +101,7 @@ def test_warning_when_the_handler_takes_a_lock_then_it_is_told_once(
 def test_warning_when_the_handler_makes_a_client_each_time_then_has_an_end(
     evicting: LocalMasters, handle: Callable[..., Handler]
 ) -> None:
-    even = [*evicting.urls, ("127.0.0.1", 1)]
+    even: list[Any] = [*evicting.urls, ("127.0.0.1", 1)]
     handler = handle(lambda: FastRedlock(even))
     FastRedlock(even)
     assert len(handler.texts) == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import os
 import re
 from contextlib import suppress
 
@@ -22,10 +23,60 @@ from tests.support.fixtures import MakeLocks
 from tests.support.keys import KEY, set_all, settled_values, values
 from tests.support.processes import Fork
 
+RANDOM = rb"[A-Za-z0-9_-]{27}"
 
-def test_token_when_drawn_then_is_40_hex_digits(locks: FastRedlock) -> None:
+
+def test_token_when_drawn_then_is_random_with_the_host_and_process_behind(
+    locks: FastRedlock,
+) -> None:
     lease = granted(locks.acquire(KEY))
-    assert re.fullmatch(rb"[0-9a-f]{40}", lease.token)
+    host = os.uname().nodename.partition(".")[0].encode()
+    assert re.fullmatch(RANDOM + b"@%b:%d" % (host, os.getpid()), lease.token)
+    assert {vote.owner for vote in locks.holders(KEY)} == {
+        f"{host.decode()}:{os.getpid()}"
+    }
+    assert {vote.token_hash for vote in locks.holders(KEY)} == {lease.token_hash}
+
+
+@pytest.mark.parametrize("owner", ["", "invoices/7", "Käse", "x" * 64])
+def test_owner_when_given_then_stands_in_each_token_and_is_shown(
+    make_locks: MakeLocks, urls: list[str], owner: str
+) -> None:
+    locks = connected(make_locks(urls, owner=owner))
+    leases = [locks.acquire(KEY), *locks.acquire_each(["a", "b"])]
+    behind = b"@" + owner.encode() if owner else b""
+    for lease in leases:
+        assert re.fullmatch(RANDOM + re.escape(behind), granted(lease).token)
+    assert {vote.owner for vote in locks.holders("b")} == {owner or None}
+    told = f" (held by {owner})" if owner else ""
+    assert str(locks.holders("b")[0]).endswith(f" ms{told}")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "secret@ann",
+        f"{'x' * 26}@ann",
+        f"{'x' * 13}+{'x' * 13}@ann",
+        f"{'x' * 27}:ann",
+        f"{'x' * 27}@{'y' * 65}",
+        f"{'x' * 27}@a\nb",
+    ],
+)
+def test_owner_when_a_value_is_no_token_of_ours_then_nothing_of_it_is_shown(
+    locks: FastRedlock, servers: list[redis.Redis], value: str
+) -> None:
+    set_all(servers, value.encode())
+    assert {vote.owner for vote in locks.holders(KEY)} == {None}
+
+
+def test_owner_when_forked_then_names_the_child(locks: FastRedlock) -> None:
+    def owner() -> str:
+        lease = granted(locks.acquire("of the child"))
+        return f"{lease.token.decode().rpartition(':')[2]} {os.getpid()}"
+
+    in_token, pid = Fork(owner).result().split()
+    assert in_token == pid != str(os.getpid())
 
 
 def test_tokens_when_many_are_taken_then_are_all_different(locks: FastRedlock) -> None:

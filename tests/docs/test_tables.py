@@ -77,7 +77,7 @@ def test_every_error_has_its_row() -> None:
         for document, heading in [
             (ERRORS, "## Reasons of a lost lease"),
             (ERRORS, "## Texts of votes"),
-            (OPERATIONS, "## health(), stats(), holders()"),
+            (OPERATIONS, "## ping(), health(), stats(), holders()"),
         ]
         for row in rows(document, heading)
     ],

@@ -40,6 +40,7 @@ LEASE = (
     "tests/behaviour/test_release.py",
 )
 KEEPING = ("tests/unit/test_keeping.py",)
+OBSERVER = ("tests/behaviour/test_observer.py",)
 WAITERS = ("tests/sim/test_waiters.py",)
 NATIVE = ("tests/unit/test_native.py",)
 TAKE_TURN_SHA1_ANEW = Edit(
@@ -483,6 +484,50 @@ MUTANTS = (
         REPLIES,
     ),
     Mutant(
+        "what an observer raises reaches the caller",
+        (
+            Edit(
+                "fastredlock/_locking/observing.py",
+                "        except Exception as raised:\n",
+                "        except ZeroDivisionError as raised:\n",
+            ),
+        ),
+        OBSERVER,
+    ),
+    Mutant(
+        "the end of a lease told twice",
+        (
+            Edit(
+                "fastredlock/_locking/observing.py",
+                "            return self._unended.pop()\n",
+                "            return True\n",
+            ),
+        ),
+        OBSERVER,
+    ),
+    Mutant(
+        "a release after the validity told as one in time",
+        (
+            Edit(
+                "fastredlock/_locking/observing.py",
+                "if lease._status is GONE or left == 0.0:",
+                "if False:",
+            ),
+        ),
+        OBSERVER,
+    ),
+    Mutant(
+        "failures of masters not counted",
+        (
+            Edit(
+                "src_cython/engine/outcome.pyx",
+                "    if round.counts[VOTE_FAILED] + round.counts[VOTE_SILENT] > 0:\n",
+                "    if False:\n",
+            ),
+        ),
+        ("tests/behaviour/test_stats.py",),
+    ),
+    Mutant(
         "retry re-uses the token",
         (
             Edit(
@@ -492,8 +537,8 @@ MUTANTS = (
             ),
             Edit(
                 "fastredlock/_locking/attempt.py",
-                "new_round(ACQUIRE, key, new_token(), terms)",
-                "new_round(ACQUIRE, key, token, terms)",
+                "            new_token(),\n",
+                "            token,\n",
             ),
         ),
         ("tests/unit/test_attempt.py", "tests/behaviour/test_tokens.py"),
@@ -1767,5 +1812,82 @@ for _, key in ipairs(KEYS) do redis""",
             ),
         ),
         FENCING,
+    ),
+    Mutant(
+        "owner is shown of any value with an @",
+        (
+            Edit(
+                "fastredlock/_reports/votes.py",
+                "    if token[:RANDOM_LENGTH].strip(BASE64URL) or len(owner)",
+                "    if len(owner)",
+            ),
+        ),
+        ("tests/behaviour/test_tokens.py",),
+    ),
+    Mutant(
+        "token names the process before a fork",
+        (
+            Edit(
+                "src_cython/tokens.pyx",
+                "if self.generation != current_generation:",
+                "if False:",
+            ),
+        ),
+        ("tests/behaviour/test_tokens.py",),
+    ),
+    Mutant(
+        "lock is broken whichever token holds it",
+        (
+            Edit(
+                "fastredlock/_locking/breaking.py",
+                "if token is not None and hash_of(token) == token_hash:",
+                "if token is not None:",
+            ),
+        ),
+        ("tests/behaviour/test_breaking.py",),
+    ),
+    Mutant(
+        "command at a terminal is interrupted twice",
+        (
+            Edit(
+                "fastredlock/_cli/child.py",
+                "if is_of_terminal and self._shares_group:",
+                "if False:",
+            ),
+        ),
+        ("tests/cli/test_terminal.py",),
+    ),
+    Mutant(
+        "command works on where the masters are away",
+        (
+            Edit(
+                "fastredlock/_cli/child.py",
+                "            if left > self._kill_after:\n                return\n",
+                "            return\n",
+            ),
+        ),
+        ("tests/cli/test_run.py",),
+    ),
+    Mutant(
+        "command of a killed run works on without a lock",
+        (
+            Edit(
+                "fastredlock/_cli/child.py",
+                "            end_with_parent(signal.SIGKILL)\n",
+                "",
+            ),
+        ),
+        ("tests/cli/test_run.py",),
+    ),
+    Mutant(
+        "check leaves a missing right unsaid",
+        (
+            Edit(
+                "fastredlock/_cli/rights.py",
+                'OF_RIGHTS = ("NOPERM", ',
+                "OF_RIGHTS = (",
+            ),
+        ),
+        ("tests/cli/test_check.py",),
     ),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
@@ -17,7 +18,7 @@ from tests.support.keys import KEY
 from tests.support.processes import Fork
 from tests.support.proxy import Proxy
 from tests.support.strangers import Stranger
-from tests.support.waiting import stopwatch
+from tests.support.waiting import stopwatch, wait_until
 
 SPEAKS = "does the server speak"
 ROUND = 0.3  # s; the round timeout of these tests
@@ -316,3 +317,22 @@ def test_conversation_when_cut_into_pieces_then_rounds_are_won(
             assert lease.release() is ReleaseStatus.RELEASED
         assert locks.stats().connects == 1
         assert len(proxy.sent_down) > 1000
+
+
+def test_files_when_exchanged_then_the_next_connection_reads_them_anew(
+    make_locks: MakeLocks,
+    tls_ports: list[int],
+    certificates: Certificates,
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "another").mkdir()
+    another = Certificates(tmp_path / "another").authority.read_bytes()
+    authority = tmp_path / "ca.pem"
+    authority.write_bytes(another)
+    options = f"?ssl_ca_certs={authority}"
+    locks = make_locks([url(tls_ports[0], options)], round_timeout=ROUND)
+    assert reason(locks).startswith("TLS: ")
+    authority.unlink()
+    assert wait_until(lambda: reason(locks).startswith("TLS files: "))
+    authority.write_bytes(certificates.authority.read_bytes())
+    assert granted(locks.acquire(KEY)).release() is ReleaseStatus.RELEASED

@@ -228,11 +228,17 @@ class AwaitedLocks:
     def holders(self, *args: Any, **options: Any) -> Any:
         return self._thread.run(self._locks.holders(*args, **options))
 
+    def break_(self, *args: Any, **options: Any) -> Any:
+        return self._thread.run(self._locks.break_(*args, **options))
+
     def connect(self) -> None:
         self._thread.run(self._locks.connect())
 
-    def close(self) -> None:
-        self._thread.run(self._locks.close())
+    def ping(self, *args: Any, **options: Any) -> Any:
+        return self._thread.run(self._locks.ping(*args, **options))
+
+    def close(self, **options: Any) -> None:
+        self._thread.run(self._locks.close(**options))
 
     def _leased(self, lease: Lease | None) -> AwaitedLease | None:
         return None if lease is None else AwaitedLease(self._thread, lease)

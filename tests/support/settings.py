@@ -9,7 +9,7 @@ from fastredlock._options.settings import Settings
 MASTERS = ["redis://a", "redis://b", "redis://c"]
 
 
-def new_settings(masters: Iterable[object] = MASTERS, **options: Any) -> Settings:
+def new_settings(masters: Iterable[Any] = MASTERS, **options: Any) -> Settings:
     defaults: dict[str, Any] = {
         "resource": "r",
         "ttl": 10.0,

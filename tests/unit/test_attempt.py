@@ -174,6 +174,20 @@ def test_unreachable_masters_are_tried_so_often_in_a_row(tries: int) -> None:
     assert len(driven.delays) == tries - 1
 
 
+def test_unreachable_masters_are_tried_until_the_timeout_without_a_number() -> None:
+    retry = Retry(delay=0.1, jitter=0, unreachable_tries=None)
+    driven = Driven(5_000 * MS, retry)
+
+    def forever() -> None:
+        while True:
+            driven.run(UNREACHABLE)
+
+    with pytest.raises(QuorumUnreachableError) as caught:
+        forever()
+    assert caught.value.attempts > 40
+    assert caught.value.elapsed >= 5
+
+
 def test_taken_round_resets_the_count_of_unreachable_ones() -> None:
     driven = Driven(None)
     for votes in (UNREACHABLE, UNREACHABLE, TAKEN, UNREACHABLE, UNREACHABLE):

@@ -11,6 +11,7 @@ from fastredlock._core import (
     Operation,
     Round,
     Terms,
+    TokenSource,
     Verdict,
     Vote,
     by_hand_begin_close,
@@ -59,6 +60,10 @@ def keys(count: int) -> list[bytes]:
     return [b"k%d" % i for i in range(count)]
 
 
+def tokens(count: int) -> list[bytes]:
+    return TokenSource(b"").draw_many(count)
+
+
 def sent(engine: Engine, index: int = 0) -> list[tuple[bytes, bytes]]:
     """Take what each master is sent; list the commands and keys of one of them."""
     reader = hiredis.Reader(notEnoughData=None)
@@ -82,7 +87,7 @@ def verdicts(batch: Batch) -> set[Verdict]:
 
 
 def taken_in(engine: Engine, count: int, terms: Terms = TERMS) -> Batch:
-    batch = new_acquires(engine, keys(count), terms)
+    batch = new_acquires(engine, keys(count), terms, tokens(count))
     by_hand_submit(engine, batch, T0)
     return batch
 
@@ -116,7 +121,7 @@ def test_window_when_it_is_full_then_the_rest_waits_until_half_of_it_is_done(
 
 def test_window_when_keys_are_big_then_counts_their_bytes(engine: Engine) -> None:
     big = [b"%d" % i + bytes(300_000) for i in range(9)]
-    by_hand_submit(engine, new_acquires(engine, big, TERMS), T0)
+    by_hand_submit(engine, new_acquires(engine, big, TERMS, tokens(len(big))), T0)
     assert len(sent(engine)) == 4
     answer(engine, b"+OK\r\n")
     assert len(sent(engine)) == 1

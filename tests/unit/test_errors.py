@@ -12,6 +12,7 @@ from fastredlock import (
     ConfigurationError,
     FastRedlock,
     FastRedlockError,
+    ForeignKeyError,
     InternalError,
     LeaseLostError,
     MasterVote,
@@ -37,7 +38,10 @@ SAID = (
     "b:6379 TAKEN in 1.2 ms; c:6379 TAKEN in 2.0 ms; "
     "d:6379 FAILED (connection refused); e:6379 SILENT (no reply within 500 ms)]"
 )
-ACQUIRE_ERRORS = [ResourceTakenError, QuorumUnreachableError, ValidityExhaustedError]
+ACQUIRE_ERRORS = [
+    *(ResourceTakenError, QuorumUnreachableError),
+    *(ValidityExhaustedError, ForeignKeyError),
+]
 SECRET = "hunter2"
 
 

@@ -113,8 +113,7 @@ def test_sentinel_client_is_refused_with_the_name_of_its_service(module: Any) ->
 @pytest.mark.parametrize(
     ("setting", "instead"),
     [
-        ("credential_provider", "pass username and password"),
-        ("redis_connect_func", "pass username, password and db"),
+        ("redis_connect_func", "pass username, password and db, or credentials"),
         ("ssl_ciphers", "leave it out"),
         ("ssl_validate_ocsp", "fastredlock makes no OCSP checks"),
     ],

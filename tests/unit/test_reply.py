@@ -11,6 +11,7 @@ from tests.support.rounds import thorough
 
 ACQUIRE, EXTEND = Operation.ACQUIRE, Operation.EXTEND
 ASK_TURN, LEAVE_QUEUE = Operation.ASK_TURN, Operation.LEAVE_QUEUE
+PING = Operation.PING
 RELEASE, INSPECT = Operation.RELEASE, Operation.INSPECT
 EACH = list(Operation)
 
@@ -195,8 +196,8 @@ def test_reply_of_a_gate_is_a_vote_by_its_own_table(
 @pytest.mark.parametrize("operation", EACH)
 def test_answer_to_another_operation_is_a_failed_vote(operation: Operation) -> None:
     answers = {
-        b"+OK\r\n": {ACQUIRE},
-        b"$-1\r\n": {ACQUIRE},
+        b"+OK\r\n": {ACQUIRE, PING},
+        b"$-1\r\n": {ACQUIRE, PING},
         b":1\r\n": {EXTEND, RELEASE, LEAVE_QUEUE},
         b":0\r\n": {EXTEND, RELEASE, LEAVE_QUEUE},
         b"*4\r\n:0\r\n:250\r\n:0\r\n:1\r\n": {ASK_TURN},

@@ -1,6 +1,7 @@
 """Bad input is refused before any I/O; good input becomes whole numbers."""
 
 import re
+from base64 import urlsafe_b64decode
 from collections.abc import Callable
 from inspect import signature
 from typing import Any, get_type_hints
@@ -9,7 +10,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fastredlock import NO_EXPIRY, ConfigurationError, FastRedlock, FastRedlockError
+from fastredlock import (
+    NO_EXPIRY,
+    ConfigurationError,
+    FastRedlock,
+    FastRedlockError,
+    Stats,
+)
 from fastredlock import asyncio as awaitable
 from fastredlock._core import MasterState
 from fastredlock._options.keys import encode_resource
@@ -58,7 +65,7 @@ BAD_RESOURCES = [
 def assert_untouched(locks: FastRedlock) -> None:
     """Check that nothing was sent, and no connection begun."""
     assert all(state is MasterState.CLOSED for state, _ in locks._driver.engine.states)
-    assert not any(locks.stats())
+    assert not any(locks.stats()[: Stats._fields.index("acquires")])
 
 
 def refusal_of(call: Callable[[], object]) -> str:
@@ -95,6 +102,11 @@ def refusal_of(call: Callable[[], object]) -> str:
         ({"retry": 3}, "retry=3", "a Retry"),
         ({"retry": None}, "retry=None", "a Retry"),
         ({"new_token": b"t"}, "new_token of type bytes", "a callable"),
+        ({"owner": "x" * 65}, "owner='xxx", "text of up to 64 bytes"),
+        ({"owner": b"ann"}, "owner=b'ann'", "text of up to 64 bytes"),
+        ({"owner": "a\nb"}, "owner='a\\nb'", "without control characters"),
+        ({"owner": "\udc80"}, "owner='\\udc80'", "text of up to 64 bytes"),
+        ({"owner": "a", "new_token": str}, "owner='a'", "one of the two"),
     ],
 )
 def test_bad_option_is_refused_with_its_value_and_range_before_an_engine_is_made(
@@ -142,6 +154,25 @@ def test_even_number_of_masters_logs_one_warning(
     assert caplog.messages[0].startswith(
         f"{count} masters survive the loss of {survived}, as {count - 1} would"
     )
+
+
+@pytest.mark.parametrize("ttl", [3601, 30_000, 10_000_000])
+def test_ttl_above_an_hour_is_warned_about_once(
+    ttl: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = new_settings(ttl=ttl)
+    made.terms(5000)
+    made.terms(6000)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert caplog.messages[0].startswith(f"ttl={ttl}: {ttl / 3600:.1f} hours")
+
+
+def test_ttl_of_an_hour_and_no_expiry_are_not_warned_about(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    made = new_settings(ttl=3600)
+    made.terms(NO_EXPIRY)
+    assert caplog.records == []
 
 
 @pytest.mark.parametrize("count", [1, 3, 5])
@@ -364,7 +395,10 @@ def test_token_of_the_caller_becomes_bytes() -> None:
     assert new_settings(new_token=lambda: b"\xff").new_token() == b"\xff"
 
 
-def test_token_of_ours_is_twenty_bytes_in_hex_and_never_the_same() -> None:
-    drawn = [new_settings().new_token() for _ in range(100)]
-    assert all(re.fullmatch(rb"[0-9a-f]{40}", token) for token in drawn)
+def test_token_of_ours_is_twenty_bytes_and_the_owner_and_never_the_same() -> None:
+    source = new_settings(owner="ann").token_source
+    assert source is not None
+    drawn = [source.draw() for _ in range(50)] + source.draw_many(50)
+    assert {token[27:] for token in drawn} == {b"@ann"}
+    assert {len(urlsafe_b64decode(token[:27] + b"=")) for token in drawn} == {20}
     assert len(set(drawn)) == 100

@@ -5,39 +5,50 @@ from typing import Any
 
 import pytest
 
-from fastredlock import FastRedlock, Stats
+from fastredlock import FastRedlock, MasterStats, OperationStats, Stats
 from fastredlock._core import Counters
 
-COUNTED = [name for name in Stats._fields if name != "round_trip"]
+COUNTED = Stats._fields[: Stats._fields.index("round_trip")]
+APART = Stats._fields[Stats._fields.index("round_trip") + 1 :]
+
+
+def engine_of(round_trip_ns: int = 0, **counted: int) -> Any:
+    """Return a stand-in for an engine with these counters, and all others 0."""
+    operations = ((0, 0, 0, 0),) * 5
+    zero = dict.fromkeys(COUNTED, 0)
+    counters = SimpleNamespace(**zero | counted, operations=operations)
+    return SimpleNamespace(counters=counters, round_trip_ns=round_trip_ns, figures=())
 
 
 def test_stats_are_all_zero_before_any_use() -> None:
-    assert FastRedlock(["redis://a"]).stats() == (0,) * 16 + (0.0,)
+    nothing = OperationStats()
+    expected = (*[0] * 16, 0.0, *[nothing] * 5, (MasterStats("a:6379"),))
+    assert FastRedlock(["redis://a"]).stats() == expected
 
 
 def test_stats_tell_every_counter_of_the_core() -> None:
     kept = {name for name in dir(Counters) if not name.startswith("_")}
-    assert set(COUNTED) == kept
+    assert {*COUNTED, "operations"} == kept
 
 
 @pytest.mark.parametrize("name", COUNTED)
 def test_stats_tell_each_counter_under_its_own_name(name: str) -> None:
-    counters = SimpleNamespace(**dict.fromkeys(COUNTED, 0) | {name: 7})
-    engine: Any = SimpleNamespace(counters=counters, round_trip_ns=0)
-    assert Stats.of(engine)._asdict() == (
-        dict.fromkeys(COUNTED, 0) | {name: 7, "round_trip": 0.0}
+    found = Stats.of(engine_of(**{name: 7}))._asdict()
+    assert {key: found[key] for key in COUNTED} == (
+        dict.fromkeys(COUNTED, 0) | {name: 7}
     )
 
 
 def test_stats_tell_the_round_trip_in_seconds() -> None:
-    counters = SimpleNamespace(**dict.fromkeys(COUNTED, 0))
-    engine: Any = SimpleNamespace(counters=counters, round_trip_ns=130_000)
-    assert Stats.of(engine).round_trip == 0.00013
+    assert Stats.of(engine_of(round_trip_ns=130_000)).round_trip == 0.00013
 
 
 def test_stats_are_a_value_that_later_rounds_do_not_change() -> None:
-    counters = SimpleNamespace(**dict.fromkeys(COUNTED, 0))
-    engine: Any = SimpleNamespace(counters=counters, round_trip_ns=0)
+    engine = engine_of()
     stats = Stats.of(engine)
-    counters.rounds += 1
+    engine.counters.rounds += 1
     assert stats.rounds == 0
+
+
+def test_stats_apart_are_of_the_operations_and_of_the_masters() -> None:
+    assert " ".join(APART) == "acquires extends releases inspects pings masters"

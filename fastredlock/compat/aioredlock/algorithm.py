@@ -35,7 +35,7 @@ from .lock import Lock
 
 __all__ = ["Aioredlock"]
 
-LOCALHOST = [{"host": "localhost", "port": 6379}]
+LOCALHOST: list[dict[str, Any]] = [{"host": "localhost", "port": 6379}]
 SHORTEST = 0.003  # s; of less, drift leaves nothing
 
 
@@ -56,10 +56,10 @@ class Aioredlock:
         internal_lock_timeout: float = 10.0,
     ) -> None:
         self.redis_connections = redis_connections
-        self.retry_count = int(retry_count)
-        self.retry_delay_min = float(retry_delay_min)
-        self.retry_delay_max = float(retry_delay_max)
-        self.internal_lock_timeout = float(internal_lock_timeout)
+        self.retry_count: int = int(retry_count)
+        self.retry_delay_min: float = float(retry_delay_min)
+        self.retry_delay_max: float = float(retry_delay_max)
+        self.internal_lock_timeout: float = float(internal_lock_timeout)
         if self.retry_count < 1:
             raise ValueError("Retry count must be greater or equal 1.")
         if self.retry_delay_min <= 0 or self.retry_delay_max <= 0:

@@ -28,7 +28,7 @@ class Sentinel:
             named = connection.get("master")
         elif isinstance(connection, str):
             named = parse_qs(urlsplit(connection).query).get("master", [None])[-1]
-        self.master = master or named
+        self.master: str | None = master or named
         if self.master is None:
             raise SentinelConfigError(
                 "Master name required for sentinel to be configured"

@@ -68,12 +68,12 @@ class Common:
         if not context_manager_blocking and context_manager_timeout != -1:
             raise ValueError("can't specify a timeout for a non-blocking call")
         self.key = key
-        self.masters = frozenset(masters) or self._DEFAULT_MASTERS
-        self.raise_on_redis_errors = raise_on_redis_errors
-        self.auto_release_time = auto_release_time
-        self.num_extensions = num_extensions
-        self.context_manager_blocking = context_manager_blocking
-        self.context_manager_timeout = context_manager_timeout
+        self.masters: frozenset[object] = frozenset(masters) or self._DEFAULT_MASTERS
+        self.raise_on_redis_errors: bool = raise_on_redis_errors
+        self.auto_release_time: float = auto_release_time
+        self.num_extensions: int = num_extensions
+        self.context_manager_blocking: bool = context_manager_blocking
+        self.context_manager_timeout: float = context_manager_timeout
         self._lease: Any = None
         self._extension_num = 0
 

@@ -1,7 +1,7 @@
 """The logger of pottery, as it was configured for the library."""
 
-from logging import getLogger
+from logging import Logger, getLogger
 
 __all__ = ["logger"]
 
-logger = getLogger("pottery")
+logger: Logger = getLogger("pottery")

@@ -13,7 +13,7 @@ Hooks and attributes are redis-py's. For asyncio: `fastredlock.compat.redis.asyn
 from __future__ import annotations
 
 import time
-from logging import getLogger
+from logging import Logger, getLogger
 from types import TracebackType
 from typing import Literal
 
@@ -27,7 +27,7 @@ from ._base import NOT_RAISED, BaseLock
 
 __all__ = ["Lock"]
 
-logger = getLogger("redis.lock")  # filters of the warning name it
+logger: Logger = getLogger("redis.lock")  # filters of the warning name it
 
 
 class Lock(BaseLock):

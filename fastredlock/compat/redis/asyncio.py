@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from asyncio import sleep
 from collections.abc import Awaitable, Sequence
-from logging import getLogger
+from logging import Logger, getLogger
 from time import monotonic
 from types import TracebackType
 from typing import Any, Literal
@@ -49,7 +49,7 @@ from ._base import NOT_RAISED, BaseLock
 
 __all__ = ["Lock"]
 
-logger = getLogger("redis.asyncio.lock")  # filters of the warning name it
+logger: Logger = getLogger("redis.asyncio.lock")  # filters of the warning name it
 
 RELEASED, GONE = ReleaseStatus.RELEASED, ReleaseStatus.GONE
 

@@ -8,17 +8,24 @@ In CACHES, for redis_lock.django_cache.RedisCache say:
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.core.cache.backends.base import DEFAULT_TIMEOUT
-from django_redis.cache import RedisCache as PlainRedisCache
 
 from . import Lock, reset_all
+
+if TYPE_CHECKING:  # theirs has no types
+
+    class PlainRedisCache:
+        def __init__(self, server: str, params: dict[str, Any]) -> None: ...
+        def __getattr__(self, name: str) -> Any: ...
+else:
+    from django_redis.cache import RedisCache as PlainRedisCache
 
 __all__ = ["RedisCache"]
 
 
-class RedisCache(PlainRedisCache):  # type: ignore[misc]
+class RedisCache(PlainRedisCache):
     """django-redis's cache, with locks; needs its DefaultClient as CLIENT_CLASS."""
 
     @property

@@ -242,9 +242,8 @@ def refused_clients() -> Iterator[tuple[Any, str]]:
     yield cluster, "a cluster client is not one master"
     sentinel = redis.asyncio.Sentinel([("localhost", 1)])
     yield sentinel.master_for("m"), "the Sentinel service 'm' has no fixed address"
-    provider = redis.UsernamePasswordCredentialProvider("u", "p")
-    client = redis.asyncio.Redis(credential_provider=provider)
-    yield client, "credential_provider cannot be copied"
+    client = redis.asyncio.Redis(redis_connect_func=print)
+    yield client, "redis_connect_func cannot be copied"
 
 
 @pytest.mark.parametrize(("client", "message"), list(refused_clients()))

@@ -217,10 +217,8 @@ class OwnConnection(redis.Connection):
             r"the connection class .*OwnConnection is not redis-py's",
         ),
         (
-            lambda: redis.Redis(
-                credential_provider=redis.UsernamePasswordCredentialProvider("u", "p")
-            ),
-            "credential_provider cannot be copied: pass username and password",
+            lambda: redis.Redis(redis_connect_func=print),
+            "redis_connect_func cannot be copied: pass username, password and db",
         ),
         (
             lambda: redis.Redis(ssl=True, ssl_ciphers="DEFAULT"),

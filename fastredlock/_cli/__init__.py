@@ -1,0 +1,1 @@
+"""The commands of `fastredlock`, a file for each; what they share in status, setup."""

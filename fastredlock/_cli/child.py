@@ -1,0 +1,169 @@
+"""The command that `fastredlock run` runs: started, watched, ended with the lock.
+
+It is in the foreground of the terminal where this process is, in the same process
+group: Ctrl-C, Ctrl-Z and what is typed reach it as if there were no lock. Elsewhere it
+leads a group of its own, which is ended as a whole where the lock is lost.
+
+On Linux it is killed where this process is (SIGKILL, no memory): nobody would renew the
+lock any more.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from contextlib import suppress
+from typing import NamedTuple
+
+from .._core import end_with_parent
+from .signals import is_in_foreground
+from .status import Status
+
+TYPE_CHECKING = False  # typing's: its import would take a third of ours
+if TYPE_CHECKING:
+    from typing import NoReturn
+
+    from .. import Lease, LeaseLostError
+    from .signals import Signals
+
+LOOK_EVERY = 1.0  # s: timers stand still while the machine is suspended
+
+
+class Ended(NamedTuple):
+    """How it ended: the status for the shell; why the lock was lost, or ""."""
+
+    status: int
+    reason: str = ""
+    is_interrupted: bool = False  # by Ctrl-C at the terminal
+
+
+class Child:
+    """The running command, under the lease that it needs."""
+
+    def __init__(
+        self, command: list[str], lease: Lease, signals: Signals, kill_after: float
+    ) -> None:
+        self._lease = lease
+        self._signals = signals
+        self._kill_after = kill_after
+        self._shares_group = is_in_foreground()
+        self._kill_at: float | None = None  # SIGTERM was sent
+        self._was_killed = False
+        self._was_interrupted = False
+        self._error: LeaseLostError | None = None
+        environment = {
+            **os.environb,
+            b"FASTREDLOCK_RESOURCE": os.fsencode(lease.resource),  # type: ignore[arg-type]
+            b"FASTREDLOCK_TOKEN": lease.token,
+        }
+        parent = os.getpid()
+        self._pid = os.fork()
+        if self._pid == 0:
+            self._become(command, environment, parent)
+        if not self._shares_group:
+            with suppress(OSError):  # it has done so itself, and may be gone
+                os.setpgid(self._pid, self._pid)
+
+    def _become(
+        self, command: list[str], environment: dict[bytes, bytes], parent: int
+    ) -> NoReturn:
+        """Become the command, in the forked child."""
+        status = Status.NOT_EXECUTABLE
+        try:
+            if not self._shares_group:
+                os.setpgid(0, 0)
+            end_with_parent(signal.SIGKILL)
+            if os.getppid() == parent:  # else it died before that call
+                self._signals.restore()
+                os.execvpe(command[0], command, environment)
+        except (FileNotFoundError, NotADirectoryError):
+            status = Status.NOT_FOUND
+            _say(f"{command[0]!r}: not found")
+        except BaseException as error:
+            text = error.strerror if isinstance(error, OSError) else repr(error)
+            _say(f"{command[0]!r} cannot be executed: {text}")
+        finally:
+            os._exit(status)
+
+    def on_lost(self, lease: Lease, error: LeaseLostError) -> None:
+        """Note a loss; another thread comes here."""
+        self._error = error
+        self._signals.wake()
+
+    def wait(self) -> Ended:
+        """Wait for the end of the command; end it where the lock is lost."""
+        while True:
+            came = self._signals.next(self._time_to_look())
+            if came is not None and came[0] != signal.SIGCHLD:
+                self._pass_on(*came)
+            pid, status = os.waitpid(self._pid, os.WNOHANG)
+            if pid:
+                return self._ended(os.waitstatus_to_exitcode(status))
+            self._look()
+
+    def kill(self) -> None:
+        """Kill it, and wait for its end: nothing may watch it any more."""
+        self._send(signal.SIGKILL)
+        with suppress(ChildProcessError):
+            os.waitpid(self._pid, 0)
+
+    # --- signals ----------------------------------------------------------------------
+
+    def _pass_on(self, number: int, is_of_terminal: bool) -> None:
+        if is_of_terminal and self._shares_group:
+            self._was_interrupted |= number == signal.SIGINT
+        else:
+            os.kill(self._pid, number)
+
+    def _send(self, number: int) -> None:
+        with suppress(ProcessLookupError):
+            if self._shares_group:
+                os.kill(self._pid, number)
+            else:
+                os.killpg(self._pid, number)
+
+    # --- the lock ---------------------------------------------------------------------
+
+    def _time_to_look(self) -> float:
+        if self._kill_at is not None:
+            left = self._kill_at - time.monotonic()
+        else:
+            left = self._lease.remaining() - self._kill_after
+        return min(max(left, 0.0), LOOK_EVERY) if not self._was_killed else LOOK_EVERY
+
+    def _look(self) -> None:
+        """Send SIGTERM where the lock is lost, or will be; SIGKILL in time."""
+        now = time.monotonic()
+        if self._kill_at is None:
+            left = self._lease.remaining()
+            if left > self._kill_after:
+                return
+            self._kill_at = now + (left or self._kill_after)
+            self._send(signal.SIGTERM)
+            self._send(signal.SIGCONT)  # one that is stopped does not see it
+        elif not self._was_killed and now >= self._kill_at:
+            self._was_killed = True
+            self._send(signal.SIGKILL)
+
+    def _ended(self, code: int) -> Ended:
+        status = code if code >= 0 else Status.SIGNAL - code
+        if self._kill_at is None:
+            is_interrupted = self._was_interrupted and code == -signal.SIGINT
+            return Ended(status, "", is_interrupted)
+        sent = "SIGTERM and SIGKILL" if self._was_killed else "SIGTERM"
+        return Ended(
+            Status.LOST, f"{self._why()}; the command got {sent}: status {status}"
+        )
+
+    def _why(self) -> str:
+        from .._reports.votes import printable
+
+        if self._error is not None:
+            return str(self._error)
+        name = printable(self._lease.resource)
+        return f"{name}: lost: it could not be renewed in time"
+
+
+def _say(text: str) -> None:
+    os.write(2, f"fastredlock run: {text}\n".encode(errors="replace"))

@@ -1,0 +1,118 @@
+"""Who holds a lock, from what each master says: for people, and as JSON."""
+
+from __future__ import annotations
+
+from .. import Vote
+from .._reports.votes import printable
+
+TYPE_CHECKING = False  # typing's: its import would take a third of ours
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from .._reports.votes import MasterVote, Resource
+
+NO_EXPIRY_MS = -1
+LONGEST_MS = 2**63
+
+
+class Holding:
+    """The view of a quorum on one lock."""
+
+    def __init__(self, resource: Resource, votes: Sequence[MasterVote]) -> None:
+        self.resource = resource
+        self.votes = votes
+        self.quorum = len(votes) // 2 + 1
+        self.tokens: dict[
+            str, list[MasterVote]
+        ] = {}  # by their hashes, most votes first
+        for vote in votes:
+            if vote.token_hash is not None:
+                self.tokens.setdefault(vote.token_hash, []).append(vote)
+        self.tokens = dict(sorted(self.tokens.items(), key=lambda item: -len(item[1])))
+
+    @property
+    def answered(self) -> int:
+        """How many masters have answered."""
+        return sum(vote.vote in (Vote.GRANTED, Vote.TAKEN) for vote in self.votes)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether a quorum has answered."""
+        return self.answered >= self.quorum
+
+    @property
+    def holder(self) -> str | None:
+        """The hash of the token that a quorum has, or None."""
+        for token_hash, votes in self.tokens.items():
+            if len(votes) >= self.quorum:
+                return token_hash
+        return None
+
+    def owner(self, token_hash: str) -> str | None:
+        """The owner that a token names, or None."""
+        return self.tokens[token_hash][0].owner
+
+    def remaining_ms(self, token_hash: str) -> int | None:
+        """How long its quorum, or all it has, stands; None: until it is released."""
+        told = [vote.remaining_ms or 0 for vote in self.tokens[token_hash]]
+        left = [LONGEST_MS if ms == NO_EXPIRY_MS else ms for ms in told]
+        first = sorted(left, reverse=True)[: self.quorum][-1]
+        return None if first == LONGEST_MS else first
+
+    @property
+    def waiting(self) -> int | None:
+        """How many processes wait for it, as far as a master can tell."""
+        known = [vote.waiting for vote in self.votes if vote.waiting is not None]
+        return max(known, default=None)
+
+    def describe(self, token_hash: str) -> str:
+        """Say who has a token, on how many masters, and for how long."""
+        owner = self.owner(token_hash) or "a client that names no owner"
+        count = f"{len(self.tokens[token_hash])} of {len(self.votes)} masters"
+        return f"{owner} (token {token_hash}, {count}, {self.left(token_hash)})"
+
+    def left(self, token_hash: str) -> str:
+        """Say for how long a token stands."""
+        left_ms = self.remaining_ms(token_hash)
+        return "no expiry" if left_ms is None else f"{left_ms / 1e3:.1f} s left"
+
+    def __str__(self) -> str:
+        name = printable(self.resource)
+        if self.holder is not None:
+            return f"{name} is held by {self.describe(self.holder)}"
+        if not self.is_known:
+            return (
+                f"{name}: not known: {self.answered} of {len(self.votes)} masters "
+                f"answered, {self.quorum} are needed"
+            )
+        if not self.tokens:
+            return f"{name} is free"
+        each = "; ".join(map(self.describe, self.tokens))
+        return f"{name} is held by nobody: no token has a quorum: {each}"
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it for programs; times in s."""
+        name, holder = self.resource, self.holder
+        left_ms = None if holder is None else self.remaining_ms(holder)
+        return {
+            "resource": name if isinstance(name, str) else printable(name),
+            "is_known": self.is_known,
+            "is_held": holder is not None,
+            "owner": None if holder is None else self.owner(holder),
+            "token_hash": holder,
+            "remaining": None if left_ms is None else left_ms / 1e3,
+            "waiting": self.waiting,
+            "masters": [
+                {
+                    "master": vote.master,
+                    "vote": vote.vote.name,
+                    "owner": vote.owner,
+                    "token_hash": vote.token_hash,
+                    "remaining_ms": vote.remaining_ms,
+                    "waiting": vote.waiting,
+                    "text": vote.text,
+                }
+                for vote in self.votes
+            ],
+        }

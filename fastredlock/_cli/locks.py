@@ -1,0 +1,198 @@
+"""`fastredlock who`, `list` and `break`: locks as the masters know them, for people."""
+
+from __future__ import annotations
+
+import sys
+
+from .holding import Holding
+from .setup import MASTERS_END, Parser, given_options, new_reader, number
+from .status import CommandError, Status
+
+TYPE_CHECKING = False  # typing's: its import would take a third of ours
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .. import FastRedlock
+
+MOST = 1000  # locks in a list
+
+_WHO = """\
+Say who holds a lock, as each of the masters knows it at this moment.
+"""
+_WHO_END = f"""\
+exit status:
+  {Status.OK:<4} a quorum of the masters says that it is held
+  {Status.NOT_HELD:<4} it is not held (single masters may have a key that is left over)
+  {Status.USAGE:<4} wrong arguments
+  {Status.UNREACHABLE:<4} fewer than a quorum of the masters could answer
+
+{MASTERS_END}"""
+
+_BREAK = """\
+Break a lock whose holder is gone: delete its key on all masters, where it still has
+the token that was shown. The holder is not asked, and may still be at work: look for
+it first. If it runs and renews the lock, it is told within a third of its ttl.
+"""
+_BREAK_END = f"""\
+exit status:
+  {Status.OK:<4} it was broken: a quorum of the masters is sure not to have it any more
+  {Status.NOT_HELD:<4} nothing was broken: free, held by another token, or you said no
+  {Status.USAGE:<4} wrong arguments
+  {Status.UNREACHABLE:<4} fewer than a quorum of the masters could answer
+
+{MASTERS_END}"""
+
+_LIST = """\
+List the locks whose names match a pattern of Redis (*, ?, [ab]): who holds each, on
+how many masters, and for how long. All keys of the type string are taken for locks,
+except fastredlock's own. Each master is asked for all of its keys (SCAN).
+"""
+_LIST_END = f"""\
+exit status:
+  {Status.OK:<4} also where nothing matches
+  {Status.USAGE:<4} wrong arguments
+  {Status.UNREACHABLE:<4} fewer than a quorum of the masters could be asked
+
+{MASTERS_END}"""
+
+
+# ---- who
+
+
+def who(words: Sequence[str]) -> int:
+    """Run `fastredlock who` with these arguments; return the exit status."""
+    parser = Parser("who", _WHO, _WHO_END)
+    parser.add_name()
+    parser.add_json()
+    parser.add_masters()
+    asked = parser.parse_args(words)
+    with new_reader(asked) as locks:
+        holding = Holding(asked.name, locks.holders(asked.name))
+    if asked.json:
+        _print_json(holding.as_json())
+    else:
+        print(holding)
+        _print_masters(holding)
+    if not holding.is_known:
+        return Status.UNREACHABLE
+    return Status.NOT_HELD if holding.holder is None else Status.OK
+
+
+def _print_masters(holding: Holding) -> None:
+    for vote in holding.votes:
+        said = vote.text or "no key"
+        if vote.token_hash is not None:
+            left = vote.remaining_ms or 0
+            until = "no expiry" if left < 0 else f"{left / 1e3:.1f} s left"
+            said = f"{vote.owner or '-'}  {vote.token_hash}  {until}"
+        waiting = f"  {vote.waiting} waiting" if vote.waiting else ""
+        print(f"  {vote.master}  {said}{waiting}")
+
+
+def _print_json(value: object) -> None:
+    import json
+
+    print(json.dumps(value, indent=2))
+
+
+# ---- break
+
+
+def break_(words: Sequence[str]) -> int:
+    """Run `fastredlock break` with these arguments; return the exit status."""
+    parser = Parser("break", _BREAK, _BREAK_END)
+    parser.add_name()
+    parser.add_argument(
+        "--token-hash",
+        metavar="H",
+        help="break it only where this token holds it, as `who` shows it; else it is "
+        "asked for each token that a master has",
+    )
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+    parser.add_masters()
+    asked = parser.parse_args(words)
+    if not (asked.yes or sys.stdin.isatty()):
+        parser.error(
+            "nobody can be asked, for standard input is no terminal: give --yes"
+        )
+    with new_reader(asked) as locks:
+        holding = Holding(asked.name, locks.holders(asked.name))
+        print(holding)
+        _print_masters(holding)
+        if not holding.is_known:
+            return Status.UNREACHABLE
+        tokens = _chosen(holding, asked.token_hash)
+        agreed = [each for each in tokens if asked.yes or _agrees(holding, each)]
+        statuses = [_broken(locks, asked.name, token) for token in agreed]
+    return max(statuses, default=int(Status.NOT_HELD))
+
+
+def _chosen(holding: Holding, token_hash: str | None) -> list[str]:
+    if token_hash is None:
+        return [*holding.tokens]
+    if token_hash not in holding.tokens:
+        raise CommandError(
+            f"nothing was broken: no master has a token {token_hash}", Status.NOT_HELD
+        )
+    return [token_hash]
+
+
+def _agrees(holding: Holding, token_hash: str) -> bool:
+    print(
+        f"Break the lock of {holding.describe(token_hash)}? [y/N] ", end="", flush=True
+    )
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _broken(locks: FastRedlock, name: str | bytes, token_hash: str) -> int:
+    from .. import ReleaseStatus
+
+    status = locks.break_(name, token_hash=token_hash)
+    if status is ReleaseStatus.RELEASED:
+        print(f"broken: token {token_hash}")
+        return Status.OK
+    if status is ReleaseStatus.GONE:
+        print(f"not broken: token {token_hash} was gone already")
+        return Status.NOT_HELD
+    print(
+        f"not known: fewer than a quorum of the masters answered: token {token_hash} "
+        "may still hold it",
+        file=sys.stderr,
+    )
+    return Status.UNREACHABLE
+
+
+# ---- list
+
+
+def list_(words: Sequence[str]) -> int:
+    """Run `fastredlock list` with these arguments; return the exit status."""
+    parser = Parser("list", _LIST, _LIST_END)
+    parser.add_argument("pattern", metavar="PATTERN", help="as of SCAN: 'jobs:*'")
+    parser.add_argument(
+        "--most",
+        type=number(int, 1),
+        default=MOST,
+        metavar="N",
+        help=f"list so many at most (default: {MOST})",
+    )
+    parser.add_json()
+    parser.add_masters()
+    asked = parser.parse_args(words)
+    from .scan import names_on_all
+
+    with new_reader(asked) as locks:
+        options = given_options(asked)
+        found, failures = names_on_all(options, asked.pattern, asked.most)
+        for failure in failures:
+            print(f"{parser.prog}: {failure}", file=sys.stderr)
+        holdings = [Holding(name, locks.holders(name)) for name in found.names]
+    shown = [each for each in holdings if each.tokens or not each.is_known]
+    if asked.json:
+        _print_json([each.as_json() for each in shown])
+    else:
+        for holding in shown:
+            print(holding)
+    if found.has_more:
+        print(f"{parser.prog}: there are more than {asked.most}", file=sys.stderr)
+    return Status.OK if found.is_of_quorum else Status.UNREACHABLE

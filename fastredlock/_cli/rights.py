@@ -1,0 +1,175 @@
+"""Each command and script of the library, tried on a key of its own.
+
+The key and all that belongs to it live for 10 s at most, and are deleted at the end.
+What is refused is told with what it is for, and the rights that are missing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import hiredis
+
+from .._options import scripts
+from .findings import Level, Report
+from .server import Server
+
+TTL_MS = 10_000
+TOKEN = "fastredlock-check"  # of a key that nobody else has
+WAITING = (
+    "+subscribe +publish +time +exists +pttl +pexpire +@sortedset ~fastredlock:* "
+    "&fastredlock:*"
+)
+POLLING = "callers cannot wait in turn, and poll instead"
+
+
+class Need(NamedTuple):
+    """What a refusal means, and what is to be granted."""
+
+    level: Level
+    without: str
+    grant: str
+
+
+LEAST = "+set +get +del +pexpire +eval +evalsha"
+LOCKS = Need(Level.NO_VOTE, "so it gets no vote", LEAST)
+SEVERAL = Need(Level.ADVICE, "acquire_all cannot be used", "+exists")
+SHOWN = Need(Level.ADVICE, "holders() and `fastredlock who` cannot be used", "+pttl")
+TURNS = Need(Level.ADVICE, POLLING, WAITING)
+GUARD = Need(Level.ADVICE, "max_ttl cannot be used", "+pttl ~fastredlock:*")
+KILL = Need(
+    Level.NOTE,
+    "commands that a frozen server executes late live for their ttl",
+    "+client|kill",
+)
+NEIGHBOURS = Need(
+    Level.NOTE, "processes that died leave a queue at their turn alone", "+pubsub"
+)
+LOAD = Need(Level.NOTE, "scripts are sent by their source at first", "+script|load")
+NAME = Need(Level.NOTE, "it has no name in CLIENT LIST", "+client|setname")
+HELLO = Need(Level.NOTE, "it is spoken to by RESP2", "+hello")
+NATIVE = Need(
+    Level.NOTE, "a release costs the server a script", "+command|info +delifeq +delex"
+)
+
+
+class Trial(NamedTuple):
+    """One command to try, and how it is called in the report."""
+
+    need: Need
+    name: str
+    words: Sequence[object]
+
+
+def try_rights(server: Server, report: Report, prefix: str) -> None:
+    """Try all; note each need that is not met, once."""
+    key = f"{prefix}{os.urandom(8).hex()}"
+    said = server.ask("SET", key, TOKEN, "NX", "PX", TTL_MS)
+    if isinstance(said, hiredis.ReplyError) and _is_of_keys(str(said)):
+        report.add(
+            Level.ADVICE,
+            f"its user may not use {key!r} ({said}): its rights were not tried; "
+            "give --key, and how the names of its locks begin",
+        )
+        return
+    told: set[Need] = set()
+    for trial in _trials(server, key):
+        reply = server.ask(*trial.words)
+        if not isinstance(reply, hiredis.ReplyError) or _is_unknown(str(reply)):
+            continue
+        if trial.need not in told:
+            told.add(trial.need)
+            report.add(trial.need.level, _text(trial, str(reply)))
+        if trial.need is LOCKS:
+            break  # nothing else matters
+    for name in (key, f"{key}:2", f"{key}:3"):
+        server.ask("EVAL", scripts.RELEASE, 1, name, TOKEN)
+
+
+def try_waiting(server: Server, report: Report) -> None:
+    """Try to subscribe; from then on the connection is good for nothing else."""
+    words = ("SUBSCRIBE", f"fastredlock:waiter:{os.urandom(8).hex()}")
+    reply = server.ask(*words)
+    is_told = any(POLLING in finding.text for finding in report.findings)
+    if isinstance(reply, hiredis.ReplyError) and not is_told:
+        text = _text(Trial(TURNS, "SUBSCRIBE", words), str(reply))
+        report.add(TURNS.level, text)
+
+
+def _text(trial: Trial, said: str) -> str:
+    if not _is_of_rights(said):
+        return f"refuses {trial.name} ({said}): {trial.need.without}"
+    return (
+        f"its user may not run {trial.name} ({said}): {trial.need.without}; "
+        f"grant {trial.need.grant}"
+    )
+
+
+# In errors of Redis 6.0 and later, and of Valkey; the last two inside of a script.
+OF_RIGHTS = ("NOPERM", "ACL failure in script", "user executing the script can't")
+
+
+def _is_of_rights(said: str) -> bool:
+    return any(text in said for text in OF_RIGHTS)
+
+
+def _is_of_keys(said: str) -> bool:
+    return _is_of_rights(said) and " key" in said
+
+
+def _is_unknown(said: str) -> bool:
+    return "unknown command" in said.lower() or "unknown subcommand" in said.lower()
+
+
+def _trials(server: Server, key: str) -> list[Trial]:
+    second, third, process = f"{key}:2", f"{key}:3", os.urandom(8).hex()
+    channel = f"fastredlock:waiter:{process}"
+    load, extend = ("SCRIPT", "LOAD", scripts.EXTEND), (1, key, TOKEN, TTL_MS)
+    return [
+        Trial(LOCKS, "SET", ("SET", third, TOKEN, "NX", "PX", TTL_MS)),
+        Trial(LOAD, "SCRIPT LOAD", load),
+        _script(LOCKS, "EXTEND", (key,), TOKEN, TTL_MS),
+        Trial(LOCKS, "EVALSHA", ("EVALSHA", scripts.EXTEND_SHA1, *extend)),
+        _script(SHOWN, "INSPECT", (key,), "-"),
+        _script(LOCKS, "ACQUIRE_AGAIN", (key,), TOKEN, TTL_MS),
+        _script(LOCKS, "RELEASE", (key,), TOKEN),
+        _script(SEVERAL, "ACQUIRE_ALL", (key, second), TOKEN, TTL_MS),
+        _script(SEVERAL, "EXTEND_ALL", (key, second), TOKEN, TTL_MS),
+        _script(SEVERAL, "RELEASE_ALL", (key, second), TOKEN),
+        _script(TURNS, "ASK_TURN", (key,), process, 0, 2),
+        _script(TURNS, "TAKE_TURN", (key,), TOKEN, TTL_MS, process, 0, -1),
+        _script(TURNS, "RELEASE_AND_TELL", (key,), TOKEN, process),
+        _script(TURNS, "LEAVE_QUEUE", (key,), process),
+        # The marker is there, so that it writes nothing.
+        _script(GUARD, "MARKER", (third, f"{key}:4"), TOKEN, 1000, "any"),
+        Trial(GUARD, "GET", ("GET", "fastredlock:voter")),
+        Trial(GUARD, "PTTL", ("PTTL", "fastredlock:quarantine")),
+        Trial(NEIGHBOURS, "PUBSUB NUMSUB", ("PUBSUB", "NUMSUB", channel)),
+        Trial(KILL, "CLIENT KILL", ("CLIENT", "KILL", "ID", 2**62)),
+        Trial(NAME, "CLIENT SETNAME", ("CLIENT", "SETNAME", "fastredlock-check")),
+        Trial(HELLO, "HELLO", ("HELLO", 2)),
+        *_native_trials(server, key),
+    ]
+
+
+def _script(need: Need, name: str, keys: Sequence[str], *values: object) -> Trial:
+    source = getattr(scripts, name)
+    words = ("EVAL", source, len(keys), *keys, *values)
+    return Trial(need, f"the script {name}", words)
+
+
+def _native_trials(server: Server, key: str) -> list[Trial]:
+    """Return those of the commands that this server has."""
+    asked = Trial(NATIVE, "COMMAND INFO", ("COMMAND", "INFO", "DELIFEQ", "DELEX"))
+    known = server.ask(*asked.words)
+    if not isinstance(known, list):
+        return [asked]
+    has_delifeq, has_delex = (bool(each) for each in known)
+    found = []
+    if has_delifeq:
+        found.append(Trial(NATIVE, "DELIFEQ", ("DELIFEQ", key, TOKEN)))
+    if has_delex:
+        found.append(Trial(NATIVE, "DELEX", ("DELEX", key, "IFEQ", TOKEN)))
+    return found

@@ -1,0 +1,216 @@
+"""`fastredlock run`: a command that runs while a lock is held."""
+
+from __future__ import annotations
+
+import sys
+
+from .setup import MASTERS_END, Parser, given_options, new_locks, number
+from .status import CommandError, Status
+
+TYPE_CHECKING = False  # typing's: its import would take a third of ours
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+    from typing import Any
+
+    from .. import FastRedlock
+    from ..errors import AcquireError
+    from .child import Ended
+    from .signals import Signals
+
+TTL = 30.0  # s; a host that died blocks others no longer, and outages are outlasted
+KILL_AFTER = 5.0  # s
+SHARE = 3  # of the ttl: SIGTERM comes at a third of it at the earliest
+
+_DESCRIPTION = """\
+Run a command while this process holds a lock, on one of all hosts at a time. The
+lock is renewed until the command ends, and then released. No shell is started.
+"""
+_END = f"""\
+If the lock cannot be renewed, the command gets SIGTERM --kill-after seconds before
+others may take it, and SIGKILL then; if the lock was broken or deleted, SIGTERM at
+once, and SIGKILL that much later.
+
+Signals sent to this process are passed on to the command. The command has
+FASTREDLOCK_RESOURCE and FASTREDLOCK_TOKEN (a secret) in its environment.
+
+exit status: that of the command, 128 + N if signal N ended it; else
+  {Status.TAKEN:<4} others hold the lock; nothing was run (-E changes it; with -E 0
+       nothing is said)
+  {Status.USAGE:<4} wrong arguments; nothing was run
+  {Status.UNREACHABLE:<4} fewer than a quorum of the masters answered; nothing was run
+  {Status.LOST:<4} the lock was lost while the command ran, whatever its own status
+  {Status.NOT_EXECUTABLE:<4} the command cannot be executed
+  {Status.NOT_FOUND:<4} the command was not found
+
+{MASTERS_END}
+examples:
+  fastredlock run -n -E 0 cron:invoices -- /usr/local/bin/invoices --all
+  fastredlock run -w 60 deploy -- sh -c 'migrate && restart'
+"""
+
+
+def main(words: Sequence[str]) -> int:
+    """Run `fastredlock run` with these arguments; return the exit status."""
+    parser = _parser()
+    asked, command = _parsed(parser, words)
+    options = given_options(asked)
+    for name in ("ttl", "max_ttl", "owner"):
+        if getattr(asked, name) is not None:
+            options[name] = getattr(asked, name)
+    options.setdefault("ttl", min(TTL, options.get("max_ttl", TTL)))
+    kill_after = _kill_after(asked, options)
+    locks = new_locks(options)
+
+    from .signals import Interrupted, Signals, die_by
+
+    signals = Signals()
+    try:
+        with signals.raised():
+            ended = _held(locks, asked, command, signals, kill_after)
+    except Interrupted as interrupted:  # while it waited: nothing was run
+        locks.close()
+        return die_by(interrupted.number)
+    locks.close()
+    if ended.is_interrupted:
+        return die_by(ended.status - Status.SIGNAL)
+    return ended.status
+
+
+def _held(
+    locks: FastRedlock,
+    asked: argparse.Namespace,
+    command: list[str],
+    signals: Signals,
+    kill_after: float,
+) -> Ended:
+    from .._reports.votes import printable
+    from ..errors import AcquireError, LeaseLostError, ResourceTakenError
+    from .child import Child, Ended
+
+    ended = None
+    try:
+        with locks.lock(asked.name, timeout=asked.timeout) as lease:
+            signals.hold()
+            child = Child(command, lease, signals, kill_after)
+            try:
+                lease.keep_alive(on_lost=child.on_lost)
+                ended = child.wait()
+            except BaseException:
+                child.kill()
+                raise
+    except ResourceTakenError as error:
+        if asked.taken_status != 0:
+            _say(_taken(locks, asked.name, error))
+        return Ended(asked.taken_status)
+    except AcquireError as error:
+        raise CommandError(str(error), Status.UNREACHABLE) from None
+    except LeaseLostError:
+        if ended is None:
+            raise
+        if not ended.reason:
+            name = printable(asked.name)
+            ended = Ended(
+                Status.LOST,
+                f"{name}: lost before the command ended by itself, with status "
+                f"{ended.status}: it expired, or was broken or deleted",
+            )
+    if ended.reason:
+        _say(ended.reason)
+    return ended
+
+
+def _say(text: str) -> None:
+    print(f"fastredlock run: {text}", file=sys.stderr)
+
+
+def _taken(locks: FastRedlock, name: str | bytes, error: AcquireError) -> str:
+    from ..errors import FastRedlockError
+    from .holding import Holding
+
+    waited = f"not taken in {error.elapsed:.1f} s"
+    try:
+        return f"{waited}: {Holding(name, locks.holders(name))}"
+    except FastRedlockError:
+        return f"{waited}: {error}"
+
+
+def _kill_after(asked: argparse.Namespace, options: dict[str, Any]) -> float:
+    ttl: float = options["ttl"]
+    if asked.kill_after is None:
+        return min(KILL_AFTER, ttl / SHARE)
+    kill_after: float = asked.kill_after
+    if kill_after > ttl / SHARE:
+        raise CommandError(
+            f"--kill-after {kill_after:g}: allowed is up to a third of the ttl "
+            f"({ttl:g} s), for a lock that is renewed must not look lost",
+            Status.USAGE,
+        )
+    return kill_after
+
+
+def _parsed(
+    parser: Parser, words: Sequence[str]
+) -> tuple[argparse.Namespace, list[str]]:
+    """Split at the first --, so that no option of the command is taken for ours."""
+    words = list(words)
+    at = words.index("--") if "--" in words else len(words)
+    asked = parser.parse_args(words[:at])
+    if not words[at + 1 :]:
+        parser.error("no command: it stands behind --, as in: NAME -- command ARGS")
+    return asked, words[at + 1 :]
+
+
+def _parser() -> Parser:
+    parser = Parser("run", _DESCRIPTION, _END)
+    parser.usage = "fastredlock run [options] NAME -- command [argument ...]"
+    parser.add_name()
+    waiting = parser.add_mutually_exclusive_group()
+    waiting.add_argument(
+        *("-n", "--no-wait"),
+        dest="timeout",
+        action="store_const",
+        const=0.0,
+        help="try once, and do not wait",
+    )
+    waiting.add_argument(
+        *("-w", "--wait"),
+        dest="timeout",
+        type=number(float, 0),
+        metavar="S",
+        help="wait for so many seconds at most (default: as long as others hold it)",
+    )
+    parser.add_argument(
+        *("-E", "--taken-status"),
+        type=number(int, 0, 255),
+        default=int(Status.TAKEN),
+        metavar="CODE",
+        help=f"the exit status where others hold the lock (default: {Status.TAKEN:d})",
+    )
+    parser.add_argument(
+        "--ttl",
+        type=number(float, 1),
+        metavar="S",
+        help="after so long the lock is free where this host has died (default: "
+        f"{TTL:g})",
+    )
+    parser.add_argument(
+        "--kill-after",
+        type=number(float, 0),
+        metavar="S",
+        help="time between SIGTERM and SIGKILL where the lock is lost (default: "
+        f"{KILL_AFTER:g}, at most a third of the ttl)",
+    )
+    parser.add_argument(
+        "--max-ttl",
+        type=number(float, 1),
+        metavar="S",
+        help="the restart guard: the same as all other clients of these masters have",
+    )
+    parser.add_argument(
+        "--owner",
+        metavar="TEXT",
+        help="who holds the lock, for `fastredlock who` (default: host:pid)",
+    )
+    parser.add_masters()
+    return parser

@@ -1,0 +1,70 @@
+"""The names of the keys on all masters that match a pattern."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import hiredis
+
+from .._options.endpoint import Endpoint
+from .._options.keys import RESERVED
+from .._options.url import parse_masters
+from .server import Server, ServerError
+
+COUNT = 1000  # keys that a server looks at in one step
+
+
+class Names(NamedTuple):
+    """What was found: sorted, and whether there is more, and a quorum was asked."""
+
+    names: list[str | bytes]
+    has_more: bool
+    is_of_quorum: bool
+
+
+def names_on_all(
+    options: dict[str, Any], pattern: str, most: int
+) -> tuple[Names, list[str]]:
+    """Ask all masters at once; return the names, and why a master could not tell."""
+    endpoints = parse_masters(options["masters"])
+    with ThreadPoolExecutor(len(endpoints)) as pool:
+        told = [*pool.map(lambda each: _names_or_error(each, pattern, most), endpoints)]
+    failures = [each for each in told if isinstance(each, str)]
+    found: set[bytes] = set()
+    for each in told:
+        if not isinstance(each, str):
+            found |= each
+    names = [_text(name) for name in sorted(found)[:most]]
+    is_of_quorum = len(endpoints) - len(failures) > len(endpoints) // 2
+    return Names(names, len(found) > most, is_of_quorum), failures
+
+
+def _names_or_error(endpoint: Endpoint, pattern: str, most: int) -> set[bytes] | str:
+    try:
+        with Server(endpoint) as server:
+            return _names(server, pattern, most)
+    except ServerError as error:
+        return f"{endpoint.name}: {error}"
+
+
+def _names(server: Server, pattern: str, most: int) -> set[bytes]:
+    found: set[bytes] = set()
+    cursor: object = 0
+    options: Sequence[object] = ("MATCH", pattern, "COUNT", COUNT, "TYPE", "string")
+    while True:
+        reply = server.ask("SCAN", cursor, *options)
+        if isinstance(reply, hiredis.ReplyError):
+            raise ServerError(f"SCAN: {reply} (grant its user +scan)")
+        cursor, names = reply
+        found.update(name for name in names if name not in RESERVED)
+        if cursor == b"0" or len(found) > most:
+            return found
+
+
+def _text(name: bytes) -> str | bytes:
+    try:
+        return name.decode()
+    except UnicodeDecodeError:
+        return name

@@ -1,0 +1,120 @@
+"""A plain connection to one master, for what no lock needs: SCAN, and the checks.
+
+It blocks, speaks RESP2, and is opened, used and closed by one thread.
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+import hiredis
+
+from .._options.endpoint import Endpoint
+
+TIMEOUT = 2.0  # s; for a connection, and for each reply
+
+
+class ServerError(Exception):
+    """Report a server that could not be asked; the message says why."""
+
+
+class Server:
+    """One connection, logged in; a reply that is an error is returned, not raised.
+
+    Raises ServerError where there is none, or where it ends. Text is returned as bytes.
+    """
+
+    def __init__(self, endpoint: Endpoint, timeout: float = TIMEOUT) -> None:
+        self.name = endpoint.name
+        self._reader = hiredis.Reader()
+        try:
+            self._socket = _connected(endpoint, timeout)
+        except TimeoutError:
+            raise ServerError(f"no connection within {timeout:g} s") from None
+        except (OSError, ValueError) as error:
+            text = getattr(error, "strerror", None) or str(error)
+            raise ServerError(f"cannot connect: {text}") from None
+        try:
+            self._log_in(endpoint)
+        except BaseException:
+            self.close()
+            raise
+
+    def _log_in(self, endpoint: Endpoint) -> None:
+        if endpoint.password is not None:
+            words = [endpoint.password]
+            if endpoint.username:
+                words.insert(0, endpoint.username)
+            self._need("AUTH", *words)
+        if endpoint.db:
+            self._need("SELECT", endpoint.db)
+
+    def _need(self, name: str, *words: object) -> None:
+        reply = self.ask(name, *words)
+        if isinstance(reply, hiredis.ReplyError):
+            raise ServerError(f"{name}: {reply}")
+
+    def ask(self, *words: object) -> Any:
+        """Send one command; return its reply."""
+        command = b"".join(map(_bulk, words))
+        try:
+            self._socket.sendall(b"*%d\r\n%b" % (len(words), command))
+            return self.read()
+        except TimeoutError:
+            raise ServerError(
+                f"no reply to {words[0]}: paused or overloaded?"
+            ) from None
+        except OSError as error:
+            raise ServerError(f"{words[0]}: {error.strerror or error}") from None
+
+    def read(self) -> Any:
+        """Wait for the next reply."""
+        try:
+            while (reply := self._reader.gets()) is False:
+                received = self._socket.recv(65536)
+                if not received:
+                    raise ServerError("the server closed the connection")
+                self._reader.feed(received)
+        except hiredis.ProtocolError:
+            raise ServerError("answers, but not as a Redis server") from None
+        return reply
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._socket.close()
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _bulk(word: object) -> bytes:
+    data = word if isinstance(word, bytes) else str(word).encode()
+    return b"$%d\r\n%b\r\n" % (len(data), data)
+
+
+def _connected(endpoint: Endpoint, timeout: float) -> socket.socket:
+    if endpoint.path:
+        local = socket.socket(socket.AF_UNIX)
+        try:
+            local.settimeout(timeout)
+            local.connect(endpoint.path)
+        except BaseException:
+            local.close()
+            raise
+        return local
+    plain = socket.create_connection((endpoint.host, endpoint.port), timeout)
+    plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if endpoint.tls is None:
+        return plain
+    from .._options.tls import context_of
+
+    try:
+        context = context_of(endpoint.name, endpoint.tls)
+        return context.wrap_socket(plain, server_hostname=endpoint.host)
+    except BaseException:
+        plain.close()
+        raise

@@ -1,0 +1,196 @@
+"""What the commands share: their parsers, the masters, the options of a FastRedlock."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import sys
+from contextlib import suppress
+
+from .status import CommandError, Status
+
+TYPE_CHECKING = False  # typing's: its import would take a third of ours
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, NoReturn
+
+    from .. import FastRedlock
+
+MASTERS = "FASTREDLOCK_MASTERS"
+CONFIG = "FASTREDLOCK_CONFIG"
+MASTERS_END = f"""\
+masters:
+  --masters, or ${MASTERS}, of the same form, or the list `masters` in
+  the TOML file named by ${CONFIG}. Write a comma in a password as %2C.
+  All users of a machine can read its command lines: keep passwords in the file.
+  It may also set ttl, max_ttl, drift_factor, round_timeout and connect_timeout;
+  set max_ttl if the other clients of these masters do.
+"""
+# Of the file; what each may be is checked where it is used.
+OPTIONS = ("ttl", "max_ttl", "drift_factor", "round_timeout", "connect_timeout")
+
+
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """Format help by $COLUMNS, or to 80: argparse imports shutil (5 ms) to ask more.
+
+    It makes one for each argument, whether help is asked for or not.
+    """
+
+    def __init__(self, prog: str) -> None:
+        columns = os.environ.get("COLUMNS", "")
+        super().__init__(prog, width=int(columns) - 2 if columns.isdecimal() else 78)
+
+
+class Parser(argparse.ArgumentParser):
+    """Parse the arguments of one command; a wrong one ends it with Status.USAGE."""
+
+    def __init__(self, command: str, description: str, epilog: str = "") -> None:
+        super().__init__(
+            prog=f"fastredlock {command}",
+            description=description,
+            epilog=epilog,
+            formatter_class=_Help,
+            allow_abbrev=False,
+        )
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong, and where the help is."""
+        print(f"{self.prog}: {message}", file=sys.stderr)
+        print(f"Try '{self.prog} --help'.", file=sys.stderr)
+        sys.exit(Status.USAGE)
+
+    def add_masters(self) -> None:
+        """Add --masters."""
+        self.add_argument(
+            "--masters",
+            type=masters_in,
+            metavar="URL,URL,...",
+            help=f"the masters (default: ${MASTERS}, then the file ${CONFIG})",
+        )
+
+    def add_json(self) -> None:
+        """Add --json."""
+        self.add_argument(
+            "--json", action="store_true", help="print JSON, for programs"
+        )
+
+    def add_name(self) -> None:
+        """Add the name of a lock."""
+        self.add_argument("name", type=resource, metavar="NAME", help="the lock")
+
+
+def masters_in(text: str) -> tuple[str, ...]:
+    """Return the URLs in a list with commas."""
+    urls = tuple(url.strip() for url in text.split(","))
+    if not all(urls):
+        raise argparse.ArgumentTypeError("one of the URLs is empty")
+    return urls
+
+
+def resource(text: str) -> str | bytes:
+    """Return a lock's name; bytes where it is no text of this locale."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return os.fsencode(text)
+    if not text:
+        raise argparse.ArgumentTypeError("the name is empty")
+    return text
+
+
+def number(
+    kind: Callable[[str], float], least: float, most: float = math.inf
+) -> Callable[[str], float]:
+    """Return the type of an argument that is a number in a range."""
+
+    def checked(text: str) -> float:
+        try:
+            value = kind(text)
+        except ValueError:
+            value = math.nan
+        if not least <= value <= most:
+            to = "and more" if most == math.inf else f"to {most:g}"
+            raise argparse.ArgumentTypeError(f"{text!r}: allowed is {least:g} {to}")
+        return value
+
+    return checked
+
+
+# ---- the masters
+
+
+def given_options(asked: argparse.Namespace) -> dict[str, Any]:
+    """Return the options of a FastRedlock, `masters` among them."""
+    options = file_options(os.environ.get(CONFIG, ""))
+    if asked.masters is not None:
+        options["masters"] = asked.masters
+    elif text := os.environ.get(MASTERS):
+        try:
+            options["masters"] = masters_in(text)
+        except argparse.ArgumentTypeError as error:
+            raise CommandError(f"${MASTERS}: {error}", Status.USAGE) from None
+    if not options.get("masters"):
+        raise CommandError(
+            f"no masters: give --masters URL,URL,URL, or set ${MASTERS}, or name a "
+            f"TOML file with `masters = [...]` by ${CONFIG}",
+            Status.USAGE,
+        )
+    return options
+
+
+def file_options(path: str) -> dict[str, Any]:
+    """Return what the file says; no line of it is shown, for it may hold passwords."""
+    if not path:
+        return {}
+    from tomllib import TOMLDecodeError, load  # only who has such a file pays for it
+
+    try:
+        with open(path, "rb") as file:
+            found = load(file)
+    except OSError as error:
+        raise CommandError(
+            f"${CONFIG}: {path!r}: {error.strerror}", Status.USAGE
+        ) from None
+    except (TOMLDecodeError, UnicodeDecodeError) as error:
+        where = str(error).rpartition("(")[2].rstrip(")")
+        raise CommandError(
+            f"${CONFIG}: {path!r} is not TOML ({where})", Status.USAGE
+        ) from None
+    for name, value in found.items():
+        if name in OPTIONS and type(value) not in (int, float):
+            raise CommandError(
+                f"${CONFIG}: {path!r}: {name} is no number", Status.USAGE
+            )
+        if name not in (*OPTIONS, "masters"):
+            raise CommandError(
+                f"${CONFIG}: {path!r} has an unknown option {name[:40]!r}; known are "
+                f"masters, {', '.join(OPTIONS)}",
+                Status.USAGE,
+            )
+    return found
+
+
+def new_reader(asked: argparse.Namespace) -> FastRedlock:
+    """Return a FastRedlock that takes no locks: it asks masters in quarantine, too.
+
+    All connections are decided by then: without a quorum, those that answer are asked.
+    """
+    from ..errors import QuorumUnreachableError
+
+    options = given_options(asked)
+    options.pop("max_ttl", None)
+    locks = new_locks(options)
+    with suppress(QuorumUnreachableError):
+        locks.connect()
+    return locks
+
+
+def new_locks(options: dict[str, Any]) -> FastRedlock:
+    """Return a FastRedlock of these options; raises CommandError for wrong ones."""
+    from .. import ConfigurationError, FastRedlock
+
+    try:
+        return FastRedlock(**options)
+    except ConfigurationError as error:
+        raise CommandError(str(error), Status.USAGE) from None

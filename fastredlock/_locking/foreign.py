@@ -1,0 +1,110 @@
+"""Keys that are no locks: another use of a resource's name, which would be taken for
+ever.
+
+A SET that finds a key says no more than that. So a resource that this client has found
+taken is looked at once a second has passed, at the end of a failed attempt, and again
+every ten seconds: a round of INSPECT, which costs a lock that is merely contended
+nothing to speak of. A list, a hash, an empty string and one that is longer than any
+token are no locks. Any other string may be another client's token.
+"""
+
+from __future__ import annotations
+
+from .._core import Operation, Vote
+from .._reports.log import warn
+from .._reports.votes import holders_of, printable
+from ..errors import ForeignKeyError
+
+TYPE_CHECKING = False  # typing's: its import would take a third of ours
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .._core import Engine, Round
+    from .._reports.votes import MasterVote, Resource
+
+    Key = bytes | tuple[bytes, ...]
+
+INSPECT = int(Operation.INSPECT)
+LOOK_AFTER_NS = 1_000_000_000
+LOOK_AGAIN_NS = 10_000_000_000
+REMEMBERED = 64  # resources; of more, some are looked at later
+EMPTY = "an empty value: no token"
+NO_EXPIRY_MS = -1  # PTTL
+
+
+class ForeignKeys:
+    """Remember which resources were found taken, and when to look what holds them."""
+
+    __slots__ = ("_due_ns", "_warned")
+
+    def __init__(self) -> None:
+        self._due_ns: dict[Key, int] = {}
+        self._warned: set[bytes] = set()
+
+    def is_due(self, key: Key, now_ns: int) -> bool:
+        """Note that it was found taken; return whether to look what holds it."""
+        due_ns = self._due_ns.get(key)
+        if due_ns is None:
+            if len(self._due_ns) >= REMEMBERED:
+                self._due_ns.clear()
+            due_ns = self._due_ns[key] = now_ns + LOOK_AFTER_NS
+        if now_ns < due_ns:
+            return False
+        self._due_ns[key] = now_ns + LOOK_AGAIN_NS
+        return True
+
+    def look(
+        self, engine: Engine, resource: Resource, key: Key, taken: Round, began_ns: int
+    ) -> Iterator[Round]:
+        """Yield rounds to run; raise ForeignKeyError where the key is no lock.
+
+        That is where too few masters are left for a quorum.
+        """
+        for each in key if isinstance(key, tuple) else (key,):
+            round = engine.new_round(INSPECT, each, b"-", taken.terms)
+            round.left_ns = taken.terms.last_round_ns(engine.round_trip_ns)
+            yield round
+            votes = tuple(map(with_emptiness, holders_of(engine, round), round.votes()))
+            foreign = [vote for vote in votes if is_foreign(vote)]
+            if len(votes) - len(foreign) < len(votes) // 2 + 1:
+                self._due_ns[key] = 0  # the next caller is told at once
+                elapsed = (round.closed_ns - began_ns) / 1e9
+                raise ForeignKeyError(resource, votes, taken.attempt, elapsed)
+            self._warn_of_no_expiry(resource, each, votes, taken)
+
+    def _warn_of_no_expiry(
+        self,
+        resource: Resource,
+        key: bytes,
+        votes: tuple[MasterVote, ...],
+        taken: Round,
+    ) -> None:
+        standing = [vote for vote in votes if vote.remaining_ms == NO_EXPIRY_MS]
+        if (
+            taken.terms.has_expiry
+            and len(standing) >= len(votes) // 2 + 1
+            and key not in self._warned
+        ):
+            if len(self._warned) >= REMEMBERED:
+                self._warned.clear()
+            self._warned.add(key)
+            warn(
+                "%s: taken by a key without expiry: if it is no lock (NO_EXPIRY), it "
+                "stays until it is deleted",
+                printable(resource),
+            )
+
+
+def with_emptiness(vote: MasterVote, told: tuple[Vote, object, object]) -> MasterVote:
+    """Return the vote, with a text where the value is empty."""
+    details = told[1]
+    if isinstance(details, list) and details[0] == b"=":
+        return vote._replace(text=EMPTY)
+    return vote
+
+
+def is_foreign(vote: MasterVote) -> bool:
+    """Return whether what stands on this master is no lock."""
+    if vote.vote is Vote.FAILED:
+        return (vote.text or "").startswith("WRONGTYPE")
+    return vote.vote is Vote.TAKEN and vote.text is not None

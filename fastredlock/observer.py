@@ -1,0 +1,99 @@
+"""What an observer of a FastRedlock is told: derive from `Observer`, or write a twin.
+
+    locks = FastRedlock(masters, observer=MyObserver())
+
+Any object will do that has some of the methods; a method that it has not is not called.
+`fastredlock.prometheus` and `fastredlock.otel` have observers for these two.
+"""
+
+from __future__ import annotations
+
+from .errors import AcquireError, ConfigurationError, LeaseLostError
+
+TYPE_CHECKING = False  # typing's: its import would take a third of ours
+if TYPE_CHECKING:
+    from ._locking.base import BaseLocks
+    from ._reports.votes import Resource
+
+EVENTS = (
+    *("acquired", "taken", "unreachable"),
+    *("extended", "lost", "margin", "released"),
+)
+IS_AWAITED = 0x80 | 0x200  # CO_COROUTINE, CO_ASYNC_GENERATOR of `inspect`
+
+
+class Observer:
+    """Be told of what has happened; every method does nothing.
+
+    They are called after the fact, never while a round is under way: by the thread that
+    made the call, in asyncio by the loop; for a lease that is kept by its keeper, in
+    the keeper's thread, or by the loop. Until a method returns, this thread, loop or
+    keeper does nothing else: be quick. An exception of one is logged, the first of each
+    FastRedlock alone, and reaches no caller. What a method does with locks of the same
+    FastRedlock is not told. Of a call that is cancelled or interrupted nothing is told.
+
+    `resource` is as it was given, a tuple where all of several were. Times are s.
+    """
+
+    __slots__ = ()
+
+    def attach(self, locks: BaseLocks) -> None:
+        """Take note of the FastRedlock; called once, by its constructor."""
+
+    def acquired(self, resource: Resource, waited: float, attempts: int) -> None:
+        """Take note of a grant: `waited` since the call, after so many rounds."""
+
+    def taken(self, resource: Resource, waited: float, attempts: int) -> None:
+        """Take note of an acquire that ended without: others held it all that time."""
+
+    def unreachable(
+        self, resource: Resource, waited: float, attempts: int, error: AcquireError
+    ) -> None:
+        """Take note of an acquire that raises QuorumUnreachableError, or
+        ValidityExhaustedError; the error has the vote of each master.
+
+        Of `acquire_each`: once, for the resource that its error names.
+        """
+
+    def extended(self, resource: Resource, remaining: float) -> None:
+        """Take note of an extension by hand or by a keeper: the validity it left."""
+
+    def lost(self, resource: Resource, held: float, error: LeaseLostError) -> None:
+        """Take note of a lease that ended otherwise than by its release; told once.
+
+        Where it is kept, by its keeper; else by the first of its calls that finds it:
+        an extension, or the release.
+        """
+
+    def margin(self, resource: Resource, left: float) -> None:
+        """Take note of the validity that was left when the release began.
+
+        Called just before `released`, and not for a lease of unknown validity: one that
+        was adopted, and never extended.
+        """
+
+    def released(self, resource: Resource, held: float) -> None:
+        """Take note of a release, once for each lease that was valid then.
+
+        `held`: since it was granted, or adopted.
+        """
+
+
+def check(observer: object) -> None:
+    """Raise ConfigurationError for what cannot be told anything."""
+    methods = [
+        (name, getattr(observer, name)) for name in EVENTS if hasattr(observer, name)
+    ]
+    kind = type(observer).__name__
+    if not methods or isinstance(observer, type):
+        raise ConfigurationError(
+            f"observer of type {kind}: allowed is an object with some of the methods "
+            f"{', '.join(EVENTS)}"
+        )
+    for name, method in methods:
+        code = getattr(method, "__code__", None)
+        if not callable(method) or (code is not None and code.co_flags & IS_AWAITED):
+            raise ConfigurationError(
+                f"{name} of the observer of type {kind}: allowed is a method that is "
+                "not awaited"
+            )

@@ -1,0 +1,226 @@
+"""Spans and metrics for OpenTelemetry: needs `pip install 'fastredlock[otel]'`.
+
+    locks = FastRedlock(masters, observer=Telemetry())
+
+The names are those of the semantic conventions for database clients
+(https://opentelemetry.io/docs/specs/semconv/database/), where they have one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from time import time_ns
+from typing import TYPE_CHECKING, Any
+
+try:
+    from opentelemetry.metrics import (
+        CallbackOptions,
+        MeterProvider,
+        Observation,
+        get_meter_provider,
+    )
+    from opentelemetry.trace import (
+        SpanKind,
+        Status,
+        StatusCode,
+        TracerProvider,
+        get_tracer_provider,
+    )
+except ImportError as error:
+    raise ImportError(
+        "fastredlock.otel needs opentelemetry-api: pip install 'fastredlock[otel]'"
+    ) from error
+
+from . import __version__
+from ._reports.totals import Totals
+from .errors import AcquireError, FastRedlockError, LeaseLostError
+from .observer import Observer
+
+if TYPE_CHECKING:
+    from ._locking.base import BaseLocks
+    from ._reports.votes import Resource
+
+    Attributes = dict[str, Any]
+
+# s: from a round on one machine to a wait of minutes.
+BUCKETS = (
+    *(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
+    *(1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0),
+)
+OUTCOME, RESOURCE = "fastredlock.outcome", "fastredlock.resource"
+
+
+class Telemetry(Observer):
+    """Make a span of each acquire and of each hold, and metrics of both.
+
+    A span is made when it has ended, with the times of its beginning and its end; its
+    parent is the span that is current then. Those that a keeper tells have none.
+    `tracer_provider`, `meter_provider`: default the global ones. `label`: a function
+    from a resource to a few words, which become an attribute of the metrics; without it
+    they have none, for each value is a series of its own. Spans have the resource.
+    """
+
+    def __init__(
+        self,
+        tracer_provider: TracerProvider | None = None,
+        meter_provider: MeterProvider | None = None,
+        *,
+        label: Callable[[Resource], str] | None = None,
+    ) -> None:
+        self._label = label
+        self._totals = Totals()
+        tracers = tracer_provider or get_tracer_provider()
+        self._tracer = tracers.get_tracer("fastredlock", __version__)
+        meters = meter_provider or get_meter_provider()
+        meter = meters.get_meter("fastredlock", __version__)
+
+        def histogram(name: str, description: str) -> Any:
+            return meter.create_histogram(
+                name, "s", description, explicit_bucket_boundaries_advisory=BUCKETS
+            )
+
+        self._duration = histogram(
+            "db.client.operation.duration", "Duration of acquires"
+        )
+        self._hold = histogram(
+            "fastredlock.hold.duration", "Time from the grant to the end of a lease"
+        )
+        self._margin = histogram(
+            "fastredlock.release.margin", "Validity left when a release began"
+        )
+        self._extensions = meter.create_counter(
+            "fastredlock.extensions", "{extension}", "Extensions, also by keepers"
+        )
+        self._lost = meter.create_counter(
+            "fastredlock.leases.lost", "{lease}", "Leases that ended by their loss"
+        )
+        meter.create_observable_counter(
+            "fastredlock.master.failures",
+            [self._failures],
+            "{round}",
+            "Rounds in which a master failed, or was silent until the deadline",
+        )
+        meter.create_observable_counter(
+            "fastredlock.master.answers",
+            [self._answers],
+            "{answer}",
+            "Answers of a master to rounds",
+        )
+
+    # --- events -----------------------------------------------------------------------
+
+    def attach(self, locks: BaseLocks) -> None:
+        """Read the counters of this FastRedlock's masters as well."""
+        self._totals.add(locks)
+
+    def acquired(self, resource: Resource, waited: float, attempts: int) -> None:
+        """Make the span of a grant."""
+        self._acquire(resource, waited, attempts, "acquired")
+
+    def taken(self, resource: Resource, waited: float, attempts: int) -> None:
+        """Make the span of an acquire that ended without; that is no error."""
+        self._acquire(resource, waited, attempts, "taken")
+
+    def unreachable(
+        self, resource: Resource, waited: float, attempts: int, error: AcquireError
+    ) -> None:
+        """Make the span of an acquire without a quorum in time."""
+        self._acquire(resource, waited, attempts, "unreachable", error)
+
+    def extended(self, resource: Resource, remaining: float) -> None:
+        """Count an extension."""
+        self._extensions.add(1, self._labels(resource))
+
+    def lost(self, resource: Resource, held: float, error: LeaseLostError) -> None:
+        """Make the span of a lease that was lost."""
+        attributes = {OUTCOME: "lost", **failure(error)}
+        self._lost.add(1, self._labels(resource))
+        self._hold.record(held, attributes | self._labels(resource))
+        self._span("hold", SpanKind.INTERNAL, resource, held, attributes, error)
+
+    def margin(self, resource: Resource, left: float) -> None:
+        """Record how close it was."""
+        self._margin.record(left, self._labels(resource))
+
+    def released(self, resource: Resource, held: float) -> None:
+        """Make the span of a lease that was released."""
+        attributes = {OUTCOME: "released"}
+        self._hold.record(held, attributes | self._labels(resource))
+        self._span("hold", SpanKind.INTERNAL, resource, held, attributes)
+
+    def _acquire(
+        self,
+        resource: Resource,
+        waited: float,
+        attempts: int,
+        outcome: str,
+        error: FastRedlockError | None = None,
+    ) -> None:
+        attributes: Attributes = {
+            "db.system.name": "redis",
+            "db.operation.name": "acquire",
+            OUTCOME: outcome,
+            **failure(error),
+        }
+        self._duration.record(waited, attributes | self._labels(resource))
+        attributes["fastredlock.attempts"] = attempts
+        self._span("acquire", SpanKind.CLIENT, resource, waited, attributes, error)
+
+    def _labels(self, resource: Resource) -> Attributes:
+        return {} if self._label is None else {RESOURCE: self._label(resource)}
+
+    def _span(
+        self,
+        name: str,
+        kind: SpanKind,
+        resource: Resource,
+        took: float,
+        attributes: Attributes,
+        error: FastRedlockError | None = None,
+    ) -> None:
+        end_ns = time_ns()
+        span = self._tracer.start_span(
+            name,
+            kind=kind,
+            attributes=attributes | {RESOURCE: text_of(resource)},
+            start_time=end_ns - int(took * 1e9),
+        )
+        if error is not None:
+            span.set_status(Status(StatusCode.ERROR, str(error)))
+        span.end(end_ns)
+
+    # --- masters ----------------------------------------------------------------------
+
+    def _failures(self, _: CallbackOptions) -> Iterable[Observation]:
+        for (name, *labels), count in self._totals.read().items():
+            if name == "master_failures":
+                master, kind = labels
+                attributes = {**address(master), "fastredlock.failure": kind}
+                yield Observation(count, attributes)
+
+    def _answers(self, _: CallbackOptions) -> Iterable[Observation]:
+        for (name, *labels), count in self._totals.read().items():
+            if name == "master_answers":
+                yield Observation(count, address(labels[0]))
+
+
+def failure(error: FastRedlockError | None) -> Attributes:
+    """Return the attribute that names an error."""
+    return {} if error is None else {"error.type": type(error).__name__}
+
+
+def text_of(resource: Resource) -> str | list[str]:
+    """Return a resource as an attribute can have it."""
+    if isinstance(resource, tuple):
+        return [str(text_of(each)) for each in resource]
+    if isinstance(resource, bytes):
+        return resource.decode("utf-8", "backslashreplace")
+    return resource
+
+
+def address(master: str) -> Attributes:
+    """Return the attributes that name a server: its host and port, or its socket."""
+    host, _, port = master.rpartition(":")
+    if not host or not port.isdigit():
+        return {"server.address": master}
+    return {"server.address": host.strip("[]"), "server.port": int(port)}

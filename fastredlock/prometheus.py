@@ -1,0 +1,179 @@
+"""Metrics for Prometheus: needs `pip install 'fastredlock[prometheus]'`.
+
+    locks = FastRedlock(masters, observer=Collector())
+
+One Collector may observe any number of FastRedlocks. What is counted by the locks
+themselves, per operation and per master, is read where the metrics are collected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+try:
+    from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
+    from prometheus_client.metrics_core import CounterMetricFamily, Metric
+    from prometheus_client.registry import Collector as BaseCollector
+except ImportError as error:
+    raise ImportError(
+        "fastredlock.prometheus needs prometheus-client: "
+        "pip install 'fastredlock[prometheus]'"
+    ) from error
+
+from ._reports.totals import Totals
+from .errors import AcquireError, LeaseLostError, ValidityExhaustedError
+from .observer import Observer
+
+if TYPE_CHECKING:
+    from ._locking.base import BaseLocks
+    from ._reports.votes import Resource
+
+    AnyMetric = TypeVar("AnyMetric", Counter, Histogram)
+
+# s: from a round on one machine to a wait of minutes.
+BUCKETS = (
+    *(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
+    *(1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0),
+)
+OUTCOMES = ("acquired", "taken", "unreachable", "too_late")
+# Of Totals: name, what it counts, its labels.
+FIGURES = (
+    ("rounds", "Rounds that have ended", ("operation", "verdict")),
+    ("master_answers", "Answers of a master to rounds", ("master",)),
+    (
+        "master_failures",
+        "Rounds in which a master failed, or was silent until the deadline",
+        ("master", "kind"),
+    ),
+    ("master_connects", "Connections that became ready", ("master",)),
+    ("master_losses", "Connections that failed or were lost", ("master",)),
+    ("releases_dropped", "Releases left to the ttl of their keys", ("master",)),
+)
+
+
+class Collector(Observer, BaseCollector):
+    """Collect the metrics of the FastRedlocks that it observes.
+
+    `registry`: where it registers itself; None: nowhere. `label`: a function from a
+    resource to a few words, which become the label `resource` of the metrics of locks;
+    without it they have none, for each value is a series of its own. `buckets`: of all
+    histograms, in s.
+    """
+
+    def __init__(
+        self,
+        registry: CollectorRegistry | None = REGISTRY,
+        *,
+        label: Callable[[Resource], str] | None = None,
+        buckets: Sequence[float] = BUCKETS,
+    ) -> None:
+        names = () if label is None else ("resource",)
+        self._label = label
+        self._acquires = Counter(
+            "fastredlock_acquires",
+            "Acquires that have ended",
+            ("outcome", *names),
+            registry=None,
+        )
+        self._attempts = Counter(
+            "fastredlock_attempts", "Rounds of these acquires", names, registry=None
+        )
+        self._extensions = Counter(
+            "fastredlock_extensions",
+            "Extensions, by hand and by keepers",
+            names,
+            registry=None,
+        )
+        self._lost = Counter(
+            "fastredlock_leases_lost",
+            "Leases that ended otherwise than by their release",
+            names,
+            registry=None,
+        )
+        self._wait, self._hold, self._margin = (
+            Histogram(name, text, names, registry=None, buckets=buckets)
+            for name, text in (
+                ("fastredlock_wait_seconds", "Time from the call until the grant"),
+                ("fastredlock_hold_seconds", "Time from the grant until the release"),
+                ("fastredlock_margin_seconds", "Validity left when a release began"),
+            )
+        )
+        self._metrics = (
+            *(self._acquires, self._attempts, self._extensions, self._lost),
+            *(self._wait, self._hold, self._margin),
+        )
+        if label is None:
+            for outcome in OUTCOMES:  # series that begin with 0 can be alerted on
+                self._acquires.labels(outcome)
+        self._totals = Totals()
+        if registry is not None:
+            registry.register(self)
+
+    # --- events -----------------------------------------------------------------------
+
+    def attach(self, locks: BaseLocks) -> None:
+        """Read the counters of this FastRedlock as well."""
+        self._totals.add(locks)
+
+    def acquired(self, resource: Resource, waited: float, attempts: int) -> None:
+        """Count a grant."""
+        self._ended("acquired", resource, attempts)
+        self._of(self._wait, resource).observe(waited)
+
+    def taken(self, resource: Resource, waited: float, attempts: int) -> None:
+        """Count an acquire that ended without."""
+        self._ended("taken", resource, attempts)
+
+    def unreachable(
+        self, resource: Resource, waited: float, attempts: int, error: AcquireError
+    ) -> None:
+        """Count an acquire without a quorum in time."""
+        is_late = isinstance(error, ValidityExhaustedError)
+        self._ended("too_late" if is_late else "unreachable", resource, attempts)
+
+    def extended(self, resource: Resource, remaining: float) -> None:
+        """Count an extension."""
+        self._of(self._extensions, resource).inc()
+
+    def lost(self, resource: Resource, held: float, error: LeaseLostError) -> None:
+        """Count a loss."""
+        self._of(self._lost, resource).inc()
+
+    def margin(self, resource: Resource, left: float) -> None:
+        """Count how close it was."""
+        self._of(self._margin, resource).observe(left)
+
+    def released(self, resource: Resource, held: float) -> None:
+        """Count a hold."""
+        self._of(self._hold, resource).observe(held)
+
+    def _ended(self, outcome: str, resource: Resource, attempts: int) -> None:
+        self._of(self._acquires, resource, outcome).inc()
+        self._of(self._attempts, resource).inc(attempts)
+
+    def _of(self, metric: AnyMetric, resource: Resource, *values: str) -> AnyMetric:
+        if self._label is not None:
+            values = (*values, self._label(resource))
+        return metric.labels(*values) if values else metric
+
+    # --- collecting -------------------------------------------------------------------
+
+    def describe(self) -> Iterable[Metric]:
+        """Name the metrics, so that a registry refuses a second Collector."""
+        for metric in self._metrics:
+            yield from metric.describe()
+        for name, text, labels in FIGURES:
+            yield CounterMetricFamily(f"fastredlock_{name}", text, labels=labels)
+
+    def collect(self) -> Iterable[Metric]:
+        """Read all metrics, for a scrape; does no I/O."""
+        for metric in self._metrics:
+            yield from metric.collect()
+        counts = self._totals.read()
+        for name, text, labels in FIGURES:
+            counter = CounterMetricFamily(f"fastredlock_{name}", text, labels=labels)
+            for key, count in counts.items():
+                if key[0] == name:
+                    counter.add_metric(key[1:], count)
+            yield counter

@@ -1,0 +1,110 @@
+"""A key of another program under a resource's name: an error, not "taken for ever"."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+import redis
+
+from fastredlock import FastRedlock, ForeignKeyError, Retry
+from fastredlock._locking import foreign
+from tests.support.calls import granted
+from tests.support.fixtures import MakeLocks
+from tests.support.keys import KEY
+from tests.support.waiting import stopwatch
+
+Put = Callable[[redis.Redis], object]
+
+FOREIGN: list[tuple[Put, str]] = [
+    (lambda server: server.hset(KEY, "field", "value"), "WRONGTYPE"),
+    (lambda server: server.rpush(KEY, "item"), "WRONGTYPE"),
+    (lambda server: server.set(KEY, b""), "an empty value: no token"),
+    (lambda server: server.set(KEY, b"x" * 300_000), "a value of 300000 bytes"),
+]
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look after a fifth of a second, not after a whole one."""
+    monkeypatch.setattr(foreign, "LOOK_AFTER_NS", 200_000_000)
+
+
+@pytest.mark.parametrize(("put", "said"), FOREIGN, ids=["hash", "list", "empty", "big"])
+@pytest.mark.parametrize("retry", [Retry(), Retry(delay=0.02)], ids=["queue", "poll"])
+def test_acquire_that_waits_for_a_foreign_key_raises_with_that_word(
+    make_locks: MakeLocks,
+    servers: list[redis.Redis],
+    urls: list[str],
+    put: Put,
+    said: str,
+    retry: Retry,
+) -> None:
+    for server in servers[:3]:
+        put(server)
+    locks = make_locks(urls, retry=retry)
+    with stopwatch() as seconds, pytest.raises(ForeignKeyError) as raised:
+        locks.acquire(KEY)  # for ever
+    assert 0.15 < seconds() < 8
+    assert "a foreign key, which is no lock" in str(raised.value)
+    assert said in str(raised.value)
+    with pytest.raises(ForeignKeyError):  # known by now
+        locks.acquire(KEY, timeout=0)
+    for server in servers:
+        server.delete(KEY)
+    granted(locks.acquire(KEY, timeout=0)).release()
+
+
+def test_acquire_of_one_try_tells_of_a_foreign_key_when_some_time_has_passed(
+    locks: FastRedlock, servers: list[redis.Redis]
+) -> None:
+    for server in servers:
+        server.sadd(KEY, "member")
+    rounds = locks.stats().rounds
+    assert locks.acquire(KEY, timeout=0) is None
+    assert locks.stats().rounds == rounds + 1  # nothing more is asked at first
+    time.sleep(0.2)
+    with pytest.raises(ForeignKeyError, match="WRONGTYPE"):
+        locks.acquire(KEY, timeout=0)
+
+
+def test_acquire_of_several_tells_of_a_foreign_key_among_them(
+    locks: FastRedlock, servers: list[redis.Redis]
+) -> None:
+    for server in servers:
+        server.sadd(KEY, "member")
+    with pytest.raises(ForeignKeyError) as raised:
+        locks.acquire_all(["free", KEY])
+    assert raised.value.resource == ("free", KEY)
+
+
+def test_foreign_key_on_a_minority_does_not_matter(
+    locks: FastRedlock, servers: list[redis.Redis]
+) -> None:
+    for server in servers[:2]:
+        server.sadd(KEY, "member")
+    lease = granted(locks.acquire(KEY, timeout=0))
+    assert locks.acquire(KEY, timeout=0.5) is None
+    lease.release()
+
+
+def test_lock_that_is_held_long_stays_taken_and_without_expiry_is_warned_of(
+    make_locks: MakeLocks,
+    servers: list[redis.Redis],
+    urls: list[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    locks = make_locks(urls)
+    held = granted(make_locks(urls).acquire("held", ttl=60))
+    assert locks.acquire("held", timeout=0.5) is None
+    assert caplog.messages == []
+    for server in servers:
+        server.set(KEY, "cached")
+    for _ in range(2):
+        assert locks.acquire(KEY, timeout=0.5) is None
+    assert caplog.messages == [
+        f"{KEY!r}: taken by a key without expiry: if it is no lock (NO_EXPIRY), it "
+        "stays until it is deleted"
+    ]
+    held.release()

@@ -1,0 +1,120 @@
+"""`key_prefix=`: in front of every key and name, and in nothing that callers see."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import redis
+
+from fastredlock import ConfigurationError, ReleaseStatus, ResourceTakenError, Vote
+from fastredlock.testing import LocalMasters
+from tests.support.calls import all_granted, granted
+from tests.support.fixtures import MakeLocks, Raw
+from tests.support.settings import new_settings
+from tests.support.threads import later
+from tests.support.waiting import wait_until
+
+PREFIX = 'app":'
+
+
+def names(servers: list[redis.Redis]) -> set[bytes]:
+    """List all keys and channels, of all servers."""
+    return {
+        name
+        for server in servers
+        for name in [*server.keys(), *server.pubsub_channels()]
+    }
+
+
+def test_lease_of_a_prefix_has_its_resource_and_the_masters_the_key(
+    make_locks: MakeLocks, servers: list[redis.Redis], urls: list[str]
+) -> None:
+    locks = make_locks(urls, key_prefix=PREFIX)
+    locks.connect()
+    lease = granted(locks.acquire("r"))
+    assert lease.resource == "r"
+    assert names(servers) == {b'app":r'}
+    assert [vote.vote for vote in locks.holders("r")] == [Vote.TAKEN] * 5
+    with pytest.raises(ResourceTakenError) as raised, locks.lock("r", timeout=0):
+        raise AssertionError
+    assert str(raised.value).startswith("'r': held by others")
+    assert lease.extend(5) > 4
+    assert locks.adopt("r", lease.token).release() is ReleaseStatus.RELEASED
+    assert names(servers) == set()
+
+
+def test_locks_of_several_resources_have_the_prefix_as_well(
+    make_locks: MakeLocks, servers: list[redis.Redis], urls: list[str]
+) -> None:
+    locks = make_locks(urls, key_prefix=PREFIX)
+    locks.connect()
+    both = granted(locks.acquire_all(["b", "a"]))
+    each = all_granted(locks.acquire_each(["c", b"d"]))
+    assert (both.resource, [lease.resource for lease in each]) == (
+        ("b", "a"),
+        ["c", b"d"],
+    )
+    assert wait_until(lambda: len(names(servers)) == 4)
+    assert names(servers) == {b'app":a', b'app":b', b'app":c', b'app":d'}
+    assert both.extend() > 0
+    assert locks.release_each(each) == [ReleaseStatus.RELEASED] * 2
+    assert both.release() is ReleaseStatus.RELEASED
+
+
+def test_prefix_and_resource_are_the_key_that_clients_without_one_lock(
+    make_locks: MakeLocks, urls: list[str]
+) -> None:
+    first = granted(make_locks(urls, key_prefix=b"a:").acquire("b"))
+    assert make_locks(urls).acquire("a:b", timeout=0) is None
+    assert make_locks(urls, key_prefix="x:").acquire("b", timeout=0)
+    first.release()
+
+
+@pytest.fixture
+def narrow(raw: Raw) -> Iterator[LocalMasters]:
+    """Three servers whose user may touch nothing but what has the prefix."""
+    with LocalMasters(3) as masters:
+        for url in masters.urls:
+            raw(url).execute_command(
+                "ACL", "SETUSER", "app", "on", "nopass", "+@all", "-@dangerous",
+                *("+info", "resetchannels", '~app":*', '&app":*'),
+            )  # fmt: skip
+        yield masters
+
+
+def test_user_of_the_prefix_alone_waits_in_turn_and_is_told(
+    make_locks: MakeLocks, narrow: LocalMasters, raw: Raw
+) -> None:
+    urls = [url.replace("://", "://app@") for url in narrow.urls]
+    locks, other = (make_locks(urls, key_prefix=PREFIX) for _ in range(2))
+    assert [master.votes for master in locks.ping()] == [True] * 3
+    held = granted(locks.acquire("r"))
+    seen: list[Any] = []
+    with later(0, lambda: seen.append(other.acquire("r", timeout=20))):
+        servers = [raw(url) for url in narrow.urls]
+        queue = b'app":fastredlock:queue:app":r'
+        assert wait_until(lambda: queue in names(servers))
+        assert {name[:5] for name in names(servers)} == {PREFIX.encode()}
+        assert locks.holders("r")[0].waiting in (0, 1)
+        held.release()
+    assert seen[0].resource == "r"
+    assert other.stats().turns_told == 1
+    assert [master.warnings for master in other.health()] == [()] * 3
+
+
+@pytest.mark.parametrize(
+    ("prefix", "said"),
+    [
+        (5, "key_prefix=5: allowed is text or bytes"),
+        (None, "key_prefix=None"),
+        ("\ud800", "key_prefix="),
+        ("x" * 1025, "up to 1024"),
+        ("fastredlock:", "keys of fastredlock's own begin so"),
+    ],
+)
+def test_prefix_that_is_wrong_is_refused(prefix: Any, said: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        new_settings(key_prefix=prefix)
+    assert said in str(raised.value)

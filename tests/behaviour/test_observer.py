@@ -1,0 +1,434 @@
+"""An observer is told of what has happened, once each, and harms no call."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+import time
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+import redis
+
+from fastredlock import (
+    FastRedlock,
+    LeaseLostError,
+    QuorumUnreachableError,
+    ReleaseStatus,
+    ResourceTakenError,
+    ValidityExhaustedError,
+    Vote,
+)
+from fastredlock.asyncio import FastRedlock as AwaitableFastRedlock
+from fastredlock.testing import LocalMasters
+from tests.support.awaited import run_on
+from tests.support.calls import QUICK, connected, granted
+from tests.support.fixtures import MakeLocks, blocking
+from tests.support.keys import KEY, NOBODY, set_all, settled_values, values
+from tests.support.loop_calls import taken
+from tests.support.masters import stop
+from tests.support.noted import Noted, Raising
+from tests.support.proxy import Proxy
+from tests.support.waiting import SLACK, settled, wait_until
+
+RELEASED, GONE, UNKNOWN = ReleaseStatus
+TTL = 0.6  # s
+PAIR = ["acquired", "margin", "released"]
+
+
+@pytest.fixture
+def noted() -> Noted:
+    """Note what is told."""
+    return Noted()
+
+
+@pytest.fixture
+def observed(make_locks: MakeLocks, urls: list[str], noted: Noted) -> FastRedlock:
+    """Make a FastRedlock that tells `noted`."""
+    return connected(make_locks(urls, observer=noted))
+
+
+# ---- one lock
+
+
+def test_pair_when_observed_then_tells_how_long_it_waited_and_held(
+    observed: FastRedlock, noted: Noted
+) -> None:
+    lease = granted(observed.acquire(KEY, ttl=10))
+    time.sleep(0.05)
+    assert lease.release() is RELEASED
+    assert noted.events == PAIR
+    (_, acquired), (_, margin), (_, released) = noted.told
+    assert acquired == (KEY, lease.waited, 1)
+    assert 0 < lease.waited < SLACK
+    assert margin == (KEY, pytest.approx(9.8, abs=SLACK))
+    resource, held = released
+    assert resource == KEY
+    assert 0.05 <= held < 0.05 + SLACK
+
+
+def test_lease_when_observed_then_is_a_lease_like_any_other(
+    observed: FastRedlock, locks: FastRedlock, servers: list[redis.Redis]
+) -> None:
+    theirs, ours = granted(observed.acquire("a")), granted(locks.acquire("b"))
+    for each in (theirs, ours):
+        bare: Any = getattr(each, "_lease", each)
+        assert repr(bare).startswith("<Lease '")
+        assert each.extend(20) > 19
+        assert each.release() is RELEASED
+        assert each.release() is GONE
+    assert settled_values(servers, NOBODY, "a") == NOBODY
+
+
+def test_acquire_when_others_hold_it_then_tells_taken_at_the_end_alone(
+    observed: FastRedlock, noted: Noted, servers: list[redis.Redis]
+) -> None:
+    set_all(servers, b"theirs")
+    assert observed.acquire(KEY, timeout=0.1) is None
+    with pytest.raises(ResourceTakenError) as raised, observed.lock(KEY, timeout=0):
+        pass
+    assert noted.events == ["taken", "taken"]
+    (_, waited, attempts), second = noted.of("taken")
+    assert 0.1 <= waited < 0.1 + SLACK
+    assert attempts >= 2
+    assert second == (KEY, raised.value.elapsed, 1)
+
+
+def test_acquire_when_it_had_to_wait_then_the_lease_knows_for_how_long(
+    observed: FastRedlock, noted: Noted, locks: FastRedlock
+) -> None:
+    first = granted(locks.acquire(KEY))
+    assert (first.attempts, first.waited > 0) == (1, True)
+    threading.Timer(0.2, first.release).start()
+    lease = granted(observed.acquire(KEY, timeout=5))
+    assert lease.attempts >= 2
+    assert 0.2 <= lease.waited < 0.2 + 2 * SLACK
+    assert noted.of("acquired") == [(KEY, lease.waited, lease.attempts)]
+    lease.release()
+
+
+def test_acquire_when_no_quorum_is_there_then_tells_the_error_that_it_raises(
+    make_locks: MakeLocks, masters: LocalMasters, noted: Noted
+) -> None:
+    locks = make_locks(masters.urls, observer=noted, **QUICK)
+    stop(masters, 3)
+    for call in (locks.acquire, lambda key, timeout: locks.acquire_each([key])):
+        noted.clear()
+        with pytest.raises(QuorumUnreachableError) as raised:
+            call(KEY, timeout=0)
+        error = raised.value
+        assert noted.told == [("unreachable", (KEY, error.elapsed, 1, error))]
+        failed = [vote.vote for vote in error.votes].count(Vote.FAILED)
+        assert failed == 3
+
+
+def test_acquire_when_its_validity_is_used_up_then_tells_that_as_well(
+    make_locks: MakeLocks, urls: list[str], noted: Noted
+) -> None:
+    with ExitStack() as opened:
+        proxies = [opened.enter_context(Proxy(url)) for url in urls]
+        masters = [proxy.url for proxy in proxies]
+        locks = connected(make_locks(masters, observer=noted, round_timeout=5))
+        for proxy in proxies:
+            proxy.set(delay=0.03)
+        with pytest.raises(ValidityExhaustedError) as raised:
+            locks.acquire(KEY, ttl=0.03, timeout=0)
+        assert noted.of("unreachable")[0][3] is raised.value
+        locks.close()
+
+
+def test_lock_when_entered_then_tells_what_acquire_tells(
+    observed: FastRedlock, noted: Noted
+) -> None:
+    lock = observed.lock(KEY, ttl=10)
+    for _ in range(2):
+        with lock:
+            pass
+    with observed.lock_all(["b", "a"]):
+        pass
+    granted(observed.acquire_all(["b", "a"])).release()
+    assert noted.events == PAIR * 4
+    resources = [values[0] for _, values in noted.told]
+    assert resources == [KEY] * 6 + [("b", "a")] * 6
+
+
+# ---- extensions, and losses
+
+
+def test_extend_when_it_is_won_then_tells_the_validity_that_it_returns(
+    observed: FastRedlock, noted: Noted
+) -> None:
+    lease = granted(observed.acquire(KEY))
+    left = lease.extend(30)
+    assert noted.of("extended") == [(KEY, left)]
+    lease.release()
+
+
+def test_extend_when_the_key_is_gone_then_tells_the_loss_and_no_release(
+    observed: FastRedlock, noted: Noted, servers: list[redis.Redis]
+) -> None:
+    lease = granted(observed.acquire(KEY))
+    set_all(servers, b"theirs")
+    for _ in range(2):
+        with pytest.raises(LeaseLostError):
+            lease.extend()
+    assert lease.release() is GONE
+    assert noted.events == ["acquired", "lost"]
+    ((resource, held, error),) = noted.of("lost")
+    assert (resource, error.resource) == (KEY, KEY)
+    assert 0 < held < SLACK
+    assert "theirs" not in str(error)
+
+
+def test_release_when_the_key_is_gone_then_tells_a_loss(
+    observed: FastRedlock, noted: Noted, servers: list[redis.Redis]
+) -> None:
+    lease = granted(observed.acquire(KEY))
+    set_all(servers, b"theirs")
+    assert lease.release() is GONE
+    with pytest.raises(LeaseLostError), observed.lock("b", ttl=0.05):
+        time.sleep(0.06)
+    assert noted.events == ["acquired", "lost"] * 2
+
+
+def test_released_lease_when_it_is_extended_then_no_loss_is_told(
+    observed: FastRedlock, noted: Noted
+) -> None:
+    lease = granted(observed.acquire(KEY))
+    lease.release()
+    with pytest.raises(LeaseLostError, match="it was released"):
+        lease.extend()
+    assert noted.events == PAIR
+
+
+def test_adopted_lease_when_released_then_tells_no_margin_that_nobody_knows(
+    observed: FastRedlock, noted: Noted, locks: FastRedlock
+) -> None:
+    for extends in (False, True):
+        taken = granted(locks.acquire(KEY))
+        noted.clear()
+        lease = observed.adopt(KEY, taken.token)
+        assert (lease.attempts, lease.waited) == (0, 0.0)
+        if extends:
+            lease.extend()
+        assert lease.release() is RELEASED
+        told = ["extended", "margin", "released"] if extends else ["released"]
+        assert noted.events == told
+        assert 0 <= noted.of("released")[0][1] < SLACK
+
+
+# ---- many at once
+
+
+def test_each_when_observed_then_tells_of_each_in_the_order_given(
+    observed: FastRedlock, noted: Noted, servers: list[redis.Redis]
+) -> None:
+    set_all(servers, b"theirs", "b")
+    leases = observed.acquire_each(["a", "b", "c"])
+    assert [name for name, _ in noted.told] == ["acquired", "taken", "acquired"]
+    assert [told[0] for _, told in noted.told] == ["a", "b", "c"]
+    assert {told[2] for _, told in noted.told} == {1}
+    first = granted(leases[0])
+    assert noted.of("acquired")[0] == ("a", first.waited, first.attempts)
+    noted.clear()
+    left = observed.extend_each(leases, 30)
+    assert noted.told == [("extended", ("a", left[0])), ("extended", ("c", left[2]))]
+    set_all(servers, b"theirs", "a")
+    noted.clear()
+    assert observed.extend_each(leases)[0] is None
+    assert noted.events == ["lost", "extended"]
+    noted.clear()
+    assert observed.release_each(leases) == [GONE, GONE, RELEASED]
+    assert noted.events == ["margin", "released"]
+    assert noted.told[1][1][0] == "c"
+    observed.release_each(leases)
+    assert noted.events == ["margin", "released"]
+
+
+# ---- kept leases
+
+
+@pytest.mark.slow
+def test_kept_lease_when_it_is_lost_then_its_keeper_tells_it_once(
+    observed: FastRedlock, noted: Noted, servers: list[redis.Redis], driver: str
+) -> None:
+    lease = granted(observed.acquire(KEY, ttl=TTL, keep_alive=True))
+    assert wait_until(lambda: noted.events.count("extended") >= 2)
+    set_all(servers, b"theirs")
+    assert wait_until(lambda: "lost" in noted.events)
+    told = dict(zip(noted.events, noted.threads, strict=True))
+    if driver == "blocking":
+        assert told["extended"] == told["lost"] == "fastredlock keeper"
+    else:  # the loop's thread, as of all other events
+        assert told["extended"] == told["lost"] == told["acquired"]
+    assert lease.lost.is_set()
+    assert lease.release() is GONE
+    assert noted.events.count("lost") == 1
+    assert "released" not in noted.events
+
+
+@pytest.mark.slow
+def test_kept_lease_when_released_then_its_hold_is_longer_than_the_ttl(
+    observed: FastRedlock, noted: Noted
+) -> None:
+    with observed.lock(KEY, ttl=TTL, keep_alive=True):
+        time.sleep(1.5 * TTL)
+    assert noted.of("released")[0][1] >= 1.5 * TTL
+    assert all(0 < left <= TTL for _, left in noted.of("extended"))
+    assert "lost" not in noted.events
+
+
+# ---- what an observer does
+
+
+def test_observer_when_it_raises_then_no_call_fails_and_one_line_is_logged(
+    make_locks: MakeLocks, urls: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    raising = Raising(ValueError("theirs"))
+    locks = connected(make_locks(urls, observer=raising))
+    with caplog.at_level(logging.WARNING, "fastredlock"):
+        lease = granted(locks.acquire(KEY))
+        assert locks.acquire(KEY, timeout=0) is None
+        lease.extend()
+        assert lease.release() is RELEASED
+        assert locks.release_each(locks.acquire_each(["a", "b"])) == [RELEASED] * 2
+    assert raising.count == 11
+    (text,) = [record.getMessage() for record in caplog.records]
+    assert "acquired raised ValueError('theirs')" in text
+    assert lease.token.decode() not in text
+
+
+def test_observer_when_it_looks_then_the_round_is_over(
+    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+) -> None:
+    seen: dict[str, int] = {}
+
+    class Looking:
+        def acquired(self, *_: object) -> None:
+            seen["acquired"] = sum(value is not None for value in values(servers))
+
+        def released(self, *_: object) -> None:
+            seen["released"] = sum(value is not None for value in values(servers))
+
+    granted(make_locks(urls, observer=Looking()).acquire(KEY)).release()
+    assert seen["acquired"] >= 3
+    assert seen["released"] <= 2
+
+
+@blocking
+def test_observer_when_it_blocks_then_other_threads_go_on(
+    make_locks: MakeLocks, urls: list[str]
+) -> None:
+    gate = threading.Event()
+
+    class Blocking:
+        def acquired(self, resource: str, *_: object) -> None:
+            if resource == "blocked":
+                assert gate.wait(10)
+
+    locks = connected(make_locks(urls, observer=Blocking()))
+    later: list[Any] = []
+    thread = threading.Thread(target=lambda: later.append(locks.acquire("blocked")))
+    thread.start()
+    assert wait_until(lambda: locks.holders("blocked")[0].token_hash is not None)
+    assert granted(locks.acquire("free", timeout=0)).release() is RELEASED
+    assert not later
+    gate.set()
+    thread.join()
+    assert later[0].release() is RELEASED
+
+
+@blocking
+def test_observer_when_it_takes_a_lock_itself_then_that_one_is_not_told(
+    make_locks: MakeLocks, urls: list[str]
+) -> None:
+    told: list[str] = []
+
+    class Nested:
+        def attach(self, locks: FastRedlock) -> None:
+            self.locks = locks
+
+        def acquired(self, resource: str, *_: object) -> None:
+            told.append(resource)
+            with self.locks.lock("inner", timeout=1):
+                pass
+
+    locks = make_locks(urls, observer=Nested())
+    with locks.lock("outer"):
+        pass
+    assert told == ["outer"]
+
+
+@blocking
+def test_acquire_when_its_observer_is_interrupted_then_leaves_no_key(
+    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+) -> None:
+    locks = connected(make_locks(urls, observer=Raising(KeyboardInterrupt())))
+    for call in (
+        lambda: locks.acquire(KEY),
+        lambda: locks.lock(KEY).__enter__(),
+        lambda: locks.acquire_each([KEY]),
+    ):
+        with pytest.raises(KeyboardInterrupt):
+            call()
+        assert settled(lambda: values(servers), NOBODY, within=1) == NOBODY
+
+
+@blocking
+def test_release_when_its_observer_is_interrupted_then_is_done(
+    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+) -> None:
+    class Interrupted:
+        def released(self, *_: object) -> None:
+            raise KeyboardInterrupt
+
+    locks = connected(make_locks(urls, observer=Interrupted()))
+    with pytest.raises(KeyboardInterrupt), locks.lock(KEY):
+        pass
+    assert settled(lambda: values(servers), NOBODY, within=1) == NOBODY
+
+
+def test_call_when_it_is_cancelled_then_tells_nothing(
+    urls: list[str], noted: Noted, kind: str
+) -> None:
+    async def body() -> None:
+        async with AwaitableFastRedlock(urls, observer=noted) as locks:
+            lease = await taken(locks)
+            noted.clear()
+            waiting = asyncio.ensure_future(locks.acquire(KEY, timeout=8))
+            await asyncio.sleep(0.05)
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            assert noted.events == []
+            releasing = asyncio.ensure_future(lease.release())
+            await asyncio.sleep(0)
+            releasing.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await releasing
+            assert noted.events == []
+
+    run_on(kind, body())
+
+
+@blocking
+def test_forked_child_when_it_releases_its_parents_lease_then_tells_nothing(
+    observed: FastRedlock, noted: Noted
+) -> None:
+    lease = granted(observed.acquire(KEY))
+    noted.clear()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            lease.release()
+            with observed.lock("child"):
+                pass
+            os._exit(0 if noted.events == PAIR else 1)
+        finally:
+            os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert lease.release() is RELEASED
+    assert noted.events == ["margin", "released"]

@@ -1,0 +1,136 @@
+"""`locks.ping()` and `has_quorum`: what a readiness probe is to know."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from fastredlock import ConfigurationError, FastRedlock, FastRedlockError
+from fastredlock.testing import LocalMasters
+from tests.support.calls import granted
+from tests.support.fixtures import MakeLocks, Raw
+from tests.support.keys import KEY
+from tests.support.masters import start, stop
+from tests.support.waiting import stopwatch
+
+
+def votes(locks: FastRedlock, timeout: float = 1.0) -> list[bool]:
+    """Ask all masters; health() and has_quorum say the same as the answer."""
+    told = locks.ping(timeout)
+    found = [master.votes for master in told]
+    assert locks.has_quorum is (sum(found) >= 3)
+    return found
+
+
+def test_ping_when_nothing_was_connected_then_connects_and_all_vote(
+    make_locks: MakeLocks, urls: list[str]
+) -> None:
+    locks = make_locks(urls)
+    assert not locks.has_quorum
+    assert votes(locks) == [True] * 5
+    assert [master.votes for master in locks.health()] == [True] * 5
+
+
+def test_ping_after_an_outage_without_traffic_then_finds_the_servers_at_once(
+    make_locks: MakeLocks, masters: LocalMasters
+) -> None:
+    locks = make_locks(masters.urls)
+    granted(locks.acquire(KEY, timeout=0)).release()
+    stop(masters, 5)
+    for _ in range(4):  # each failure makes the back-off longer
+        assert votes(locks) == [False] * 5
+    start(masters, 5)
+    assert not locks.has_quorum  # nobody has asked
+    assert votes(locks) == [True] * 5
+
+
+def test_ping_when_servers_are_frozen_then_they_do_not_vote_until_they_go_on(
+    make_locks: MakeLocks, masters: LocalMasters
+) -> None:
+    locks = make_locks(masters.urls)
+    locks.connect()
+    for i in range(3):
+        masters.pause(i)
+    with stopwatch() as seconds:
+        told = locks.ping(0.2)
+    assert seconds() < 1
+    assert [master.votes for master in told] == [False] * 3 + [True] * 2
+    assert (told[0].last_error or "").startswith("no reply within")
+    assert not locks.has_quorum
+    assert [master.votes for master in locks.health()] == [False] * 3 + [True] * 2
+    for i in range(3):
+        masters.resume(i)
+    assert votes(locks) == [True] * 5
+
+
+def test_ping_when_connections_to_frozen_servers_were_given_up_then_asks_the_others(
+    make_locks: MakeLocks, masters: LocalMasters
+) -> None:
+    locks = make_locks(masters.urls)
+    masters.pause(0)
+    masters.pause(1)
+    assert votes(locks, 0.4) == [False] * 2 + [True] * 3
+    assert votes(locks, 0.4) == [False] * 2 + [True] * 3
+
+
+def test_ping_when_servers_refuse_to_write_then_says_why(
+    make_locks: MakeLocks, masters: LocalMasters, raw: Raw
+) -> None:
+    locks = make_locks(masters.urls)
+    locks.connect()
+    raw(masters.urls[0]).config_set("maxmemory", 1)
+    raw(masters.urls[1]).replicaof("127.0.0.1", 1)
+    told = locks.ping()
+    assert [master.votes for master in told] == [False] * 2 + [True] * 3
+    assert (told[0].last_error or "").startswith("OOM")
+    assert (told[1].last_error or "").startswith("READONLY")
+
+
+def test_ping_when_the_key_is_forbidden_then_the_server_votes_and_not_without_set(
+    make_locks: MakeLocks, masters: LocalMasters, raw: Raw
+) -> None:
+    raw(masters.urls[0]).execute_command("ACL SETUSER default resetkeys ~orders:*")
+    locks = make_locks(masters.urls)
+    assert votes(locks) == [True] * 5
+    raw(masters.urls[1]).execute_command("ACL SETUSER default -set")
+    told = locks.ping()
+    assert [master.votes for master in told] == [True, False, True, True, True]
+    assert "NOPERM" in (told[1].last_error or "")
+
+
+def test_ping_when_the_restart_guard_withholds_then_says_for_how_long(
+    make_locks: MakeLocks, masters: LocalMasters
+) -> None:
+    locks = make_locks(masters.urls, ttl=1, max_ttl=1)
+    told = locks.ping()
+    assert [master.votes for master in told] == [False] * 5
+    for master in told:
+        assert master.votes_in is not None
+        assert 0 < master.votes_in <= 2.1
+
+
+def test_ping_leaves_no_key_and_does_not_count_as_the_round_trip_of_a_lock(
+    make_locks: MakeLocks, masters: LocalMasters, raw: Raw
+) -> None:
+    locks = make_locks(masters.urls)
+    masters.pause(4)
+    locks.ping(0.2)
+    time.sleep(0.002)
+    assert raw(masters.urls[0]).keys() == []
+    assert locks.stats().round_trip == 0.0
+
+
+@pytest.mark.parametrize("timeout", [0, -1, True, "1", None])
+def test_ping_when_the_timeout_is_no_time_then_is_refused(
+    make_locks: MakeLocks, urls: list[str], timeout: object
+) -> None:
+    with pytest.raises(ConfigurationError, match="timeout="):
+        make_locks(urls).ping(timeout)  # type: ignore[arg-type]
+
+
+def test_ping_after_close_then_raises(make_locks: MakeLocks, urls: list[str]) -> None:
+    locks = make_locks(urls)
+    locks.close()
+    with pytest.raises(FastRedlockError, match="closed"):
+        locks.ping()

@@ -1,0 +1,1 @@
+"""The commands, as processes: with signals, terminals, and servers of all kinds."""

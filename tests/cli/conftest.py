@@ -1,0 +1,135 @@
+"""A command of `fastredlock` that runs, as its users start it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from fastredlock import cli
+from tests.support.processes import environment_of_children
+from tests.support.waiting import PATIENCE
+
+
+class Command:
+    """Hold one running command; what it says is read at its end."""
+
+    def __init__(
+        self,
+        *words: str,
+        stdin: str | None = None,
+        by: tuple[str, ...] = (),
+        **env: str,
+    ) -> None:
+        environment = {**environment_of_children(), **env}
+        self.process = subprocess.Popen(
+            [*by, sys.executable, "-m", "fastredlock", *words],
+            stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={name: value for name, value in environment.items() if value},
+            text=True,
+            start_new_session=True,
+        )
+        if stdin is not None and self.process.stdin is not None:
+            self.process.stdin.write(stdin)
+            self.process.stdin.close()
+            self.process.stdin = None
+
+    def line(self) -> str:
+        """Wait for the next line that it prints."""
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().rstrip("\n")
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal to this process alone."""
+        self.process.send_signal(number)
+
+    def end(self) -> tuple[int, str, str]:
+        """Wait for its end; return its exit status, and what it said."""
+        out, err = self.process.communicate(timeout=PATIENCE)
+        return self.process.returncode, out, err
+
+    def kill(self) -> None:
+        """Leave nothing behind."""
+        end_session(self.process.pid)
+        self.process.communicate()
+
+
+def stat(pid: int) -> list[str]:
+    """Return the fields of /proc/PID/stat from the state on (proc(5))."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return ["X", "0", "0", "0"]
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs; one that only waits for its parent does not."""
+    return stat(pid)[0] not in "ZX"
+
+
+def end_session(leader: int) -> None:
+    """Kill all of a session that a command of ours has led; they may fork meanwhile."""
+    while pids := [
+        int(name)
+        for name in os.listdir("/proc")
+        if name.isdigit() and stat(int(name))[3] == str(leader) and is_alive(int(name))
+    ]:
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+Start = Callable[..., Command]  # the fixture `start`
+
+
+@pytest.fixture
+def start(urls: list[str]) -> Iterator[Start]:
+    """Return what starts a command on three of the shared masters."""
+    commands: list[Command] = []
+
+    def start(*words: str, **options: Any) -> Command:
+        options.setdefault("FASTREDLOCK_MASTERS", ",".join(urls[:3]))
+        commands.append(Command(*words, **options))
+        return commands[-1]
+
+    yield start
+    for command in commands:
+        command.kill()
+
+
+class Said(NamedTuple):
+    """How a command ended, and what it said."""
+
+    status: int
+    out: str
+    err: str
+
+
+Call = Callable[..., Said]  # the fixture `call`
+
+
+@pytest.fixture
+def call(
+    urls: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Call:
+    """Return what runs a command on three of the shared masters, in this process."""
+    monkeypatch.setenv("FASTREDLOCK_MASTERS", ",".join(urls[:3]))
+
+    def call(*words: str) -> Said:
+        capsys.readouterr()
+        try:
+            status = cli.main(words)
+        except SystemExit as ended:
+            status = int(str(ended.code))
+        return Said(status, *capsys.readouterr())
+
+    return call

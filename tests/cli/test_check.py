@@ -1,0 +1,242 @@
+"""`fastredlock check`: servers that would lose locks, and servers that would not."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Thread
+
+import pytest
+import redis
+
+from fastredlock.testing import LocalMasters
+from tests.support.certificates import Certificates, tls_master
+from tests.support.fixtures import Raw
+
+from .conftest import Call
+
+SAFE = ("--appendonly", "yes", "--appendfsync", "always")
+LEAST = "+set +get +del +pexpire +eval +evalsha"
+TURNS = "+subscribe +publish +time +exists +pttl +pexpire +@sortedset"
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[LocalMasters]:
+    """Run three masters with which nothing is wrong."""
+    with LocalMasters(3, options=SAFE) as masters:
+        yield masters
+
+
+def check(call: Call, *urls: str, options: tuple[str, ...] = ()) -> tuple[int, str]:
+    """Check these masters; return the exit status and the report."""
+    status, out, err = call("check", "--masters", ",".join(urls), *options)
+    assert err == ""
+    return status, out
+
+
+def test_check_when_nothing_is_wrong_then_says_so_and_leaves_nothing(
+    call: Call, three: LocalMasters, raw: Raw
+) -> None:
+    status, out = check(call, *three.urls)
+    assert status == 0
+    assert out.startswith("OK: 3 of 3 masters can vote\n")
+    assert out.count("nothing found") == 3
+    assert [raw(url).dbsize() for url in three.urls] == [0, 0, 0]
+
+
+def test_check_when_asked_for_json_then_has_each_master_and_its_findings(
+    call: Call, three: LocalMasters
+) -> None:
+    status, out = check(call, three.urls[0], three.urls[1], options=("--json",))
+    told = json.loads(out)
+    assert (status, told["status"]) == (1, "warning")
+    assert told["findings"][0]["text"].startswith(
+        "2 masters survive the loss of 0, as 1"
+    )
+    first, _ = told["masters"]
+    assert (first["may_vote"], first["role"], first["findings"]) == (True, "master", [])
+    assert 0 <= first["latency"] < 1 > abs(first["clock_offset"])
+
+
+# --- set-ups --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "said"),
+    [
+        (
+            (*SAFE, "--maxmemory", "100mb", "--maxmemory-policy", "volatile-lru"),
+            2,
+            ": evicts keys with a ttl (volatile-lru, maxmemory 100 MiB)",
+        ),
+        (
+            (*SAFE, "--maxmemory", "600kb", "--maxmemory-policy", "noeviction"),
+            1,
+            "of its memory: when it is full, it refuses locks",
+        ),
+        ((), 1, ": does not write each lock to a disk (appendonly no)"),
+        (
+            ("--appendonly", "yes", "--appendfsync", "everysec"),
+            1,
+            ": writes to its disk later (appendfsync everysec)",
+        ),
+        ((*SAFE, "--cluster-enabled", "yes"), 2, ": is a cluster node"),
+        ((*SAFE, "--min-replicas-to-write", "1"), 1, "refuses SET (NOREPLICAS"),
+        ((*SAFE, "--requirepass", "pw"), 1, "no vote: 127.0.0.1:"),
+    ],
+)
+def test_check_when_one_of_three_is_set_up_wrong_then_says_what(
+    call: Call, three: LocalMasters, options: tuple[str, ...], status: int, said: str
+) -> None:
+    with LocalMasters(1, options=options) as one:
+        assert check(call, *three.urls[:2], *one.urls)[0] == status
+        assert said in check(call, *three.urls[:2], *one.urls)[1]
+
+
+def test_check_when_clients_have_a_max_ttl_then_no_disk_is_needed(
+    call: Call, urls: list[str], servers: list[redis.Redis]
+) -> None:
+    for server in servers[:3]:
+        server.set("fastredlock:voter", "run id")
+    assert check(call, *urls[:3])[0] == 0
+    servers[0].set("fastredlock:quarantine", "6000", px=6000)
+    status, out = check(call, *urls[:3])
+    assert (status, out.count("was restarted or emptied: clients with a max_ttl")) == (
+        1,
+        1,
+    )
+
+
+def test_check_when_one_is_a_replica_then_it_cannot_vote_and_its_master_has_one(
+    call: Call, three: LocalMasters, raw: Raw
+) -> None:
+    with LocalMasters(1, options=SAFE) as replica:
+        raw(replica.urls[0]).replicaof("127.0.0.1", three.ports[0])
+        status, out = check(call, *three.urls[:2], *replica.urls)
+    assert status == 1
+    assert out.startswith("WARNING: 2 of 3 masters can vote\n")
+    assert ": is a replica: give the masters" in out
+
+
+def test_check_when_two_urls_are_one_server_then_both_are_told(
+    call: Call, three: LocalMasters
+) -> None:
+    twice = three.urls[0].replace("127.0.0.1", "localhost")
+    status, out = check(call, *three.urls[:2], twice)
+    assert status == 2
+    assert out.startswith("CRITICAL: 2 of 3 masters can vote\n")
+    assert out.count(": is the same server as ") == 2
+
+
+def test_check_when_masters_listen_on_unix_sockets_then_they_are_asked_there(
+    call: Call,
+) -> None:
+    options = (*SAFE, "--requirepass", "pw")
+    with LocalMasters(1, unix=True, options=options) as masters:
+        url = masters.urls[0].replace("unix://", "unix://:pw@")
+        status, out = check(call, f"{url}?db=1")
+    assert (status, "there is one master: where it fails" in out) == (1, True)
+    assert "nothing found" in out
+
+
+def test_check_when_a_master_speaks_tls_then_its_certificate_is_looked_at(
+    call: Call, three: LocalMasters, tmp_path: Path
+) -> None:
+    certificates = Certificates(tmp_path)
+    with tls_master(certificates) as (_, port):
+        url = f"rediss://127.0.0.1:{port}"
+        trusted = check(call, f"{url}?ssl_ca_certs={certificates.authority}")[1]
+        strange = check(call, url, *three.urls[:2])[1]
+    assert "WARNING: 1 of 1 masters can vote" in trusted
+    assert "no vote: 127.0.0.1:" in strange
+    assert "certificate verify failed" in strange
+
+
+# --- servers that cannot be asked -----------------------------------------------------
+
+
+def test_check_when_masters_are_away_then_counts_those_that_are_left(
+    call: Call, masters: LocalMasters
+) -> None:
+    masters.stop(0)
+    status, out = check(call, *masters.urls[:3])
+    assert (status, out.splitlines()[0]) == (1, "WARNING: 2 of 3 masters can vote")
+    assert ": cannot connect: Connection refused" in out
+    masters.stop(1)
+    status, out = check(call, *masters.urls[:3])
+    assert (status, out.splitlines()[0]) == (2, "CRITICAL: 1 of 3 masters can vote")
+
+
+def test_check_when_a_server_is_none_of_redis_then_says_so(
+    call: Call, three: LocalMasters
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"redis://127.0.0.1:{server.getsockname()[1]}"
+
+        def answer() -> None:
+            connection = server.accept()[0]
+            with connection:
+                connection.recv(100)
+                connection.sendall(b"HTTP/1.1 400 Bad Request\r\n")
+
+        thread = Thread(target=answer)
+        thread.start()
+        status, out = check(call, *three.urls[:2], url)
+        thread.join()
+    assert status == 1
+    assert ": answers, but not as a Redis server" in out
+
+
+# --- rights ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rules", "level", "said"),
+    [
+        ("+@all ~*", "", ""),
+        ("+@all -evalsha ~*", "no vote", "EVALSHA"),
+        ("+@all -del ~*", "no vote", "so it gets no vote; grant"),
+        ("+@all -exists ~*", "warning", "acquire_all cannot be used; grant +exists"),
+        ("+@all -subscribe ~*", "warning", "callers cannot wait in turn, and poll"),
+        ("+@all -zadd ~*", "warning", "callers cannot wait in turn, and poll"),
+        ("+@all -pttl ~*", "warning", "holders() and `fastredlock who` cannot"),
+        ("+@all -info ~*", "warning", "grant its user +info"),
+        (
+            "+@all -client +client|setname ~*",
+            "note",
+            "executes late live for their ttl; grant",
+        ),
+        ("+@all -config ~*", "note", "does not tell its appendfsync"),
+        ("+@all ~orders:* ~fastredlock:queue:*", "warning", "give --key, and how the"),
+        ("+@all -set ~*", "no vote", "its user may not run SET (NOPERM"),
+    ],
+)
+def test_check_when_a_right_is_missing_then_says_what_for_and_what_to_grant(
+    call: Call, three: LocalMasters, raw: Raw, rules: str, level: str, said: str
+) -> None:
+    server = raw(three.urls[0])
+    server.flushall()
+    server.execute_command(*f"ACL SETUSER ann reset on >pw &* {rules}".split())
+    url = three.urls[0].replace("//", "//ann:pw@")
+    status, out = check(call, url, *three.urls[1:])
+    assert status == (0 if level in ("", "note") else 1)
+    found = [line for line in out.splitlines()[1:] if line[:1] != " "]
+    assert any(line.startswith(f"{level}: ") and said in line for line in found) or (
+        found == [] == [*level]
+    )
+    assert all(0 < server.pttl(key) <= 10_000 for key in server.scan_iter())
+
+
+def test_check_when_the_user_has_what_the_documents_ask_for_then_finds_nothing(
+    call: Call, three: LocalMasters, raw: Raw
+) -> None:
+    rules = f"{LEAST} {TURNS} +info ~orders:* ~fastredlock:* &fastredlock:*"
+    for url in three.urls:
+        words = f"ACL SETUSER ann reset on >pw resetchannels {rules}".split()
+        raw(url).execute_command(*words)
+    urls = [url.replace("//", "//ann:pw@") for url in three.urls]
+    status, out = check(call, *urls, options=("--key", "orders:"))
+    assert status == 0
+    assert {line.split(":")[0] for line in out.splitlines()[4:]} == {"note"}

@@ -1,0 +1,174 @@
+"""`fastredlock who`, `list` and `break`: locks that others hold."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+import redis
+
+from fastredlock import NO_EXPIRY, FastRedlock
+from fastredlock.testing import LocalMasters
+from tests.support.calls import connected, granted
+from tests.support.fixtures import MakeLocks
+from tests.support.keys import KEY, set_all, values
+
+from .conftest import Call
+
+RULES = "~* +get +pttl"  # without SCAN
+
+
+@pytest.fixture
+def locks(make_locks: MakeLocks, urls: list[str]) -> FastRedlock:
+    """The holder, on the three masters of the commands."""
+    return connected(make_locks(urls[:3], owner="ann"))
+
+
+# --- who ------------------------------------------------------------------------------
+
+
+def test_who_when_held_then_names_the_owner_and_what_each_master_says(
+    call: Call, locks: FastRedlock, urls: list[str]
+) -> None:
+    lease = granted(locks.acquire(KEY, ttl=10))
+    status, out, err = call("who", KEY)
+    assert (status, err) == (0, "")
+    first, *each = out.splitlines()
+    assert re.fullmatch(
+        rf"'{KEY}' is held by ann \(token {lease.token_hash}, 3 of 3 masters, "
+        r"[\d.]+ s left\)",
+        first,
+    )
+    assert [line.split()[:3] for line in each] == [
+        [url[8:-2], "ann", lease.token_hash] for url in urls[:3]
+    ]
+    assert lease.token.decode() not in out
+
+
+def test_who_when_asked_for_json_then_has_numbers(
+    call: Call, locks: FastRedlock
+) -> None:
+    lease = granted(locks.acquire(KEY, ttl=10))
+    told = json.loads(call("who", KEY, "--json").out)
+    assert 5 < told["remaining"] < 10
+    assert told | {"remaining": 0, "masters": len(told["masters"])} == {
+        "resource": KEY,
+        "is_known": True,
+        "is_held": True,
+        "owner": "ann",
+        "token_hash": lease.token_hash,
+        "remaining": 0,
+        "waiting": 0,
+        "masters": 3,
+    }
+
+
+def test_who_when_free_then_is_told_by_the_status(call: Call, urls: list[str]) -> None:
+    status, out, _ = call("who", KEY)
+    assert (status, out.splitlines()[0]) == (1, f"'{KEY}' is free")
+
+
+def test_who_when_no_token_has_a_quorum_then_shows_all_of_them(
+    call: Call, servers: list[redis.Redis]
+) -> None:
+    servers[0].set(KEY, "a", px=5000)
+    servers[1].set(KEY, "b")
+    servers[2].rpush(KEY, "no lock")
+    status, out, _ = call("who", KEY)
+    assert status == 1
+    assert "is held by nobody: no token has a quorum: a client that names no" in out
+    assert "1 of 3 masters, no expiry" in out
+    assert "WRONGTYPE" in out
+
+
+def test_who_when_too_few_masters_answer_then_does_not_guess(
+    call: Call, masters: LocalMasters
+) -> None:
+    masters.stop(0)
+    masters.stop(1)
+    status, out, _ = call("who", "--masters", ",".join(masters.urls[:3]), KEY)
+    assert status == 69
+    assert "not known: 1 of 3 masters answered, 2 are needed" in out
+    assert out.count("connection refused") == 2
+
+
+# --- break ----------------------------------------------------------------------------
+
+
+def test_break_when_not_to_be_asked_then_shows_and_breaks(
+    call: Call, locks: FastRedlock, servers: list[redis.Redis]
+) -> None:
+    lease = granted(locks.acquire(KEY, ttl=NO_EXPIRY))
+    status, out, _ = call("break", KEY, "--yes")
+    assert status == 0
+    assert f"held by ann (token {lease.token_hash}, 3 of 3 masters, no expiry)" in out
+    assert out.endswith(f"broken: token {lease.token_hash}\n")
+    assert values(servers[:3]) == [None] * 3
+    assert call("break", KEY, "--yes")[0] == 1
+
+
+def test_break_when_another_token_is_named_then_breaks_nothing(
+    call: Call, locks: FastRedlock, servers: list[redis.Redis]
+) -> None:
+    lease = granted(locks.acquire(KEY, ttl=10))
+    status, _, err = call("break", KEY, "--yes", "--token-hash", "0" * 16)
+    assert (status, values(servers[:3])) == (1, [lease.token] * 3)
+    assert "nothing was broken: no master has a token 0000000000000000" in err
+    assert call("break", KEY, "--yes", "--token-hash", lease.token_hash)[0] == 0
+
+
+def test_break_when_tokens_are_left_over_then_each_is_broken(
+    call: Call, servers: list[redis.Redis]
+) -> None:
+    servers[0].set(KEY, "a")
+    servers[1].set(KEY, "b")
+    status, out, _ = call("break", KEY, "--yes")
+    assert (status, values(servers[:3])) == (0, [None] * 3)
+    assert out.count("broken: token") == 2
+
+
+# --- list -----------------------------------------------------------------------------
+
+
+def test_list_when_locks_match_then_shows_each_once(
+    call: Call, locks: FastRedlock, servers: list[redis.Redis]
+) -> None:
+    leases = locks.acquire_each(["jobs:2", "jobs:1", "other"])
+    assert all(leases)
+    servers[1].set(b"jobs:\xff", "left over", px=5000)
+    servers[0].rpush("jobs:list", "no lock")
+    status, out, err = call("list", "jobs:*")
+    assert (status, err) == (0, "")
+    assert [line.split(" is ")[0] for line in out.splitlines()] == [
+        "'jobs:1'", "'jobs:2'", r"'jobs:\\xff'",
+    ]  # fmt: skip
+    told = json.loads(call("list", "--json", "*r").out)
+    assert [(each["resource"], each["owner"]) for each in told] == [("other", "ann")]
+
+
+def test_list_when_there_are_more_than_asked_for_then_says_so(
+    call: Call, servers: list[redis.Redis]
+) -> None:
+    for name in "abc":
+        set_all(servers[:3], b"token", name)
+    status, out, err = call("list", "--most", "2", "*")
+    assert (status, out.count(" is held by ")) == (0, 2)
+    assert err == "fastredlock list: there are more than 2\n"
+
+
+def test_list_when_a_master_is_away_or_refuses_then_says_which(
+    call: Call, masters: LocalMasters
+) -> None:
+    masters.stop(0)
+    urls = masters.urls[:3]
+    status, _, err = call("list", "--masters", ",".join(urls), "*")
+    assert status == 0
+    assert f"{urls[0][8:-2]}: cannot connect: Connection refused" in err
+    with redis.Redis.from_url(urls[1]) as server:
+        server.execute_command(*f"ACL SETUSER ann reset on >pw {RULES}".split())
+    urls[1] = urls[1].replace("//", "//ann:pw@")
+    status, _, err = call("list", "--masters", ",".join(urls), "*")
+    assert status == 69
+    assert "(grant its user +scan)" in err
+    assert "pw@" not in err

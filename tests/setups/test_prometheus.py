@@ -1,0 +1,204 @@
+"""Metrics for Prometheus, as its client parses them, scraped over HTTP."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Iterator
+from typing import Any
+from urllib.request import urlopen
+
+import pytest
+import redis
+from prometheus_client import CollectorRegistry, generate_latest, start_http_server
+from prometheus_client.openmetrics import exposition, parser
+from prometheus_client.parser import text_string_to_metric_families
+
+from fastredlock import FastRedlock, QuorumUnreachableError
+from fastredlock.prometheus import Collector
+from fastredlock.testing import LocalMasters
+from tests.support.awaited import DRIVERS
+from tests.support.calls import QUICK, connected, granted
+from tests.support.fixtures import MakeLocks
+from tests.support.keys import KEY, set_all
+from tests.support.masters import pause, resume
+from tests.support.waiting import wait_until
+
+Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+@pytest.fixture(params=DRIVERS)
+def driver(request: pytest.FixtureRequest) -> str:
+    """Run each test of this file over all drivers that it is marked for."""
+    return str(request.param)
+
+
+@pytest.fixture
+def registry() -> CollectorRegistry:
+    """Make a registry of the test's own, that checks for names given twice."""
+    return CollectorRegistry()
+
+
+class Scrape:
+    """What a scrape has found."""
+
+    def __init__(self, text: str) -> None:
+        self.families = {
+            each.name: each for each in text_string_to_metric_families(text)
+        }
+        self._samples: Samples = {
+            (sample.name, frozenset(sample.labels.items())): sample.value
+            for family in self.families.values()
+            for sample in family.samples
+        }
+
+    def __call__(self, name: str, **labels: str) -> float:
+        return self._samples["fastredlock_" + name, frozenset(labels.items())]
+
+
+@pytest.fixture
+def port(registry: CollectorRegistry) -> Iterator[int]:
+    """Serve the registry over HTTP."""
+    server, thread = start_http_server(0, "127.0.0.1", registry)
+    yield server.server_port
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def scraped(port: int) -> Scrape:
+    with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as reply:
+        assert reply.status == 200
+        return Scrape(reply.read().decode())
+
+
+def test_scrape_when_locks_were_used_then_has_their_times_and_outcomes(
+    make_locks: MakeLocks,
+    urls: list[str],
+    registry: CollectorRegistry,
+    port: int,
+    servers: list[redis.Redis],
+) -> None:
+    locks = connected(make_locks(urls, observer=Collector(registry)))
+    lease = granted(locks.acquire(KEY, ttl=10))
+    assert locks.acquire(KEY, timeout=0) is None
+    lease.extend()
+    time.sleep(0.03)
+    lease.release()
+    lost = granted(locks.acquire("b"))
+    set_all(servers, b"theirs", "b")
+    lost.release()
+    found = scraped(port)
+    for outcome, count in (("acquired", 2), ("taken", 1), ("unreachable", 0)):
+        assert found("acquires_total", outcome=outcome) == count
+    assert found("attempts_total") == 3
+    assert found("extensions_total") == found("leases_lost_total") == 1
+    assert found("wait_seconds_count") == 2
+    assert found("hold_seconds_count") == found("margin_seconds_count") == 1
+    assert found("hold_seconds_bucket", le="0.025") == 0
+    assert found("hold_seconds_bucket", le="10.0") == 1
+    assert 5 < found("margin_seconds_sum") < 10
+    assert found("rounds_total", operation="acquire", verdict="won") == 2
+    assert found("rounds_total", operation="release", verdict="taken") == 1
+    kinds = {name: family.type for name, family in found.families.items()}
+    assert kinds["fastredlock_wait_seconds"] == "histogram"
+    assert kinds["fastredlock_master_failures"] == "counter"
+
+
+@pytest.mark.parametrize("driver", ["blocking", "asyncio"], indirect=True)
+def test_scrape_when_masters_fail_then_says_which(
+    make_locks: MakeLocks, masters: LocalMasters, registry: CollectorRegistry
+) -> None:
+    locks = connected(make_locks(masters.urls, observer=Collector(registry), **QUICK))
+    names = [each.master for each in locks.health()]
+    before = Scrape(generate_latest(registry).decode())
+    assert [before("master_connects_total", master=name) for name in names] == [1] * 5
+    failures = [before("master_failures_total", master=n, kind="failed") for n in names]
+    assert failures == [0] * 5
+    pause(masters, 1)
+    masters.stop(1)
+    masters.stop(2)
+    with pytest.raises(QuorumUnreachableError):
+        locks.acquire(KEY, timeout=0)
+    found = Scrape(generate_latest(registry).decode())
+    assert found("master_failures_total", master=names[0], kind="silent") >= 1
+    assert found("master_failures_total", master=names[1], kind="failed") >= 1
+    assert found("master_failures_total", master=names[3], kind="failed") == 0
+    assert found("master_losses_total", master=names[1]) >= 1
+    assert found("master_answers_total", master=names[3]) >= 1
+    assert found("acquires_total", outcome="unreachable") == 1
+    resume(masters, 1)
+
+
+@pytest.mark.parametrize("driver", ["blocking"], indirect=True)
+def test_collector_when_it_observes_several_then_sums_them_and_never_falls(
+    make_locks: MakeLocks, urls: list[str], registry: CollectorRegistry
+) -> None:
+    collector = Collector(registry)
+    first: Any = FastRedlock(urls, observer=collector)
+    second = connected(make_locks(urls, observer=collector))
+    for locks in (first, second):
+        granted(locks.acquire("a")).release()
+    first.close()
+
+    def won() -> float:
+        found = Scrape(generate_latest(registry).decode())
+        return found("rounds_total", operation="acquire", verdict="won")
+
+    assert won() == 2
+    del first, locks
+    gc.collect()
+    assert won() == 2
+    granted(second.acquire("a")).release()
+    assert won() == 3
+
+
+@pytest.mark.parametrize("driver", ["blocking"], indirect=True)
+def test_collector_when_given_a_label_then_its_series_have_that(
+    make_locks: MakeLocks, urls: list[str], registry: CollectorRegistry
+) -> None:
+    collector = Collector(registry, label=lambda resource: str(resource).split(":")[0])
+    locks = connected(make_locks(urls, observer=collector))
+    for name in ("orders:1", "orders:2", "users:1"):
+        granted(locks.acquire(name)).release()
+    found = Scrape(generate_latest(registry).decode())
+    assert found("acquires_total", outcome="acquired", resource="orders") == 2
+    assert found("hold_seconds_count", resource="users") == 1
+
+
+@pytest.mark.parametrize("driver", ["blocking"], indirect=True)
+def test_scrape_when_it_is_of_openmetrics_then_its_parser_reads_it(
+    make_locks: MakeLocks, urls: list[str], registry: CollectorRegistry
+) -> None:
+    locks = connected(make_locks(urls, observer=Collector(registry)))
+    granted(locks.acquire(KEY)).release()
+    text = exposition.generate_latest(registry).decode()
+    names = {each.name for each in parser.text_string_to_metric_families(text)}
+    assert {"fastredlock_acquires", "fastredlock_margin_seconds"} <= names
+    assert KEY not in text
+
+
+def test_registry_when_given_a_second_collector_then_refuses_it(
+    registry: CollectorRegistry,
+) -> None:
+    Collector(registry)
+    with pytest.raises(ValueError, match="fastredlock_acquires"):
+        Collector(registry)
+    Collector(None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("driver", ["blocking", "asyncio"], indirect=True)
+def test_scrape_when_a_lease_is_kept_then_counts_what_its_keeper_did(
+    make_locks: MakeLocks, urls: list[str], registry: CollectorRegistry
+) -> None:
+    locks = connected(make_locks(urls, observer=Collector(registry)))
+
+    def count(name: str) -> float:
+        return Scrape(generate_latest(registry).decode())(name)
+
+    lease = granted(locks.acquire(KEY, ttl=0.5, keep_alive=True))
+    assert wait_until(lambda: count("extensions_total") >= 2)
+    lease.release()
+    assert count("hold_seconds_count") == 1
+    assert count("leases_lost_total") == 0

@@ -1,0 +1,57 @@
+"""Observers for tests."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from fastredlock.observer import EVENTS
+
+
+class Noted:
+    """Note each event, its values, and the thread that told it."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, tuple[Any, ...]]] = []
+        self.threads: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in EVENTS:
+            raise AttributeError(name)
+
+        def note(*values: Any) -> None:
+            self.told.append((name, values))
+            self.threads.append(threading.current_thread().name)
+
+        return note
+
+    @property
+    def events(self) -> list[str]:
+        """The names of all events, in order."""
+        return [name for name, _ in self.told]
+
+    def of(self, event: str) -> list[tuple[Any, ...]]:
+        """Return the values of all events of one name."""
+        return [values for name, values in self.told if name == event]
+
+    def clear(self) -> None:
+        """Forget what was told until now."""
+        self.told.clear()
+        self.threads.clear()
+
+
+class Raising:
+    """Raise at each event."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+        self.count = 0
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in EVENTS:
+            raise AttributeError(name)
+        return self._raise
+
+    def _raise(self, *_: object) -> None:
+        self.count += 1
+        raise self.error
