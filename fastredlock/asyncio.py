@@ -17,7 +17,7 @@ from ._locking.base import BaseLocks
 from ._locking.batch import AcquireEach, ExtendEach, ReleaseEach
 from ._locking.lease import ReleaseStatus
 from ._locking.loop_driver import LoopDriver
-from ._options.keys import distinct
+from ._options.keys import distinct, encode_resource
 from ._reports.health import MasterHealth, ping_of
 from ._reports.votes import MasterVote, Resource, holders_of
 
@@ -277,7 +277,8 @@ class FastRedlock(BaseLocks):
         driver, wanted = self._driver, checked_hash(token_hash)
         here, inspected = driver.here(), self._inspection(resource)
         await driver.run(here, inspected)
-        release = breaking(driver, inspected, wanted, inspected.terms)
+        key = encode_resource(resource)
+        release = breaking(driver, key, inspected, wanted)
         if release is None:
             return not_seen(inspected)
         await driver.run(here, release)

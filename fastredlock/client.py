@@ -10,7 +10,7 @@ from ._locking.batch import AcquireEach, ExtendEach, ReleaseEach
 from ._locking.blocking import Acquisition, AcquisitionOfAll, Lease, Lock, LockOfAll
 from ._locking.driver import Driver
 from ._locking.lease import ReleaseStatus
-from ._options.keys import distinct
+from ._options.keys import distinct, encode_resource
 from ._reports.health import MasterHealth, ping_of
 from ._reports.votes import MasterVote, Resource, holders_of
 
@@ -285,7 +285,8 @@ class FastRedlock(BaseLocks):
         driver, wanted = self._driver, checked_hash(token_hash)
         inspected = self._inspection(resource)
         driver.run(inspected)
-        release = breaking(driver, inspected, wanted, inspected.terms)
+        key = encode_resource(resource)
+        release = breaking(driver, key, inspected, wanted)
         if release is None:
             return not_seen(inspected)
         driver.run(release)

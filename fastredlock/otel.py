@@ -26,10 +26,10 @@ try:
         TracerProvider,
         get_tracer_provider,
     )
-except ImportError as error:
+except ImportError as _error:
     raise ImportError(
         "fastredlock.otel needs opentelemetry-api: pip install 'fastredlock[otel]'"
-    ) from error
+    ) from _error
 
 from . import __version__
 from ._reports.totals import Totals

@@ -15,11 +15,11 @@ try:
     from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
     from prometheus_client.metrics_core import CounterMetricFamily, Metric
     from prometheus_client.registry import Collector as BaseCollector
-except ImportError as error:
+except ImportError as _error:
     raise ImportError(
         "fastredlock.prometheus needs prometheus-client: "
         "pip install 'fastredlock[prometheus]'"
-    ) from error
+    ) from _error
 
 from ._reports.totals import Totals
 from .errors import AcquireError, LeaseLostError, ValidityExhaustedError

@@ -86,10 +86,15 @@ include "engine/close.pyx"              # close(), and a release after it
 
 include "drivers/blocking_roles.pyx"    # to lead, or to follow
 include "drivers/blocking.pyx"          # the blocking driver
+include "drivers/awaiting.pyx"           # what a task awaits, without exceptions
 include "drivers/asyncio_future.pyx"    # the future of a round, or of a delay
 include "drivers/asyncio.pyx"           # the asyncio driver
 include "drivers/asyncio_readers.pyx"   # ...where there is no epoll
 include "drivers/asyncio_loop.pyx"      # ...and its loop
+include "drivers/fields.pyx"            # of leases and acquisitions
+include "drivers/awaited_call.pyx"      # a call of one round: a coroutine in C
+include "drivers/awaited_acquire.pyx"   # ...to take
+include "drivers/awaited_release.pyx"   # ...and to give back
 include "drivers/with_body.pyx"         # a with body is left: no signal in between
 include "drivers/lock_entries.pyx"      # ...and which lease it gives back
 include "drivers/interpreter_exit.pyx"  # the end of the interpreter

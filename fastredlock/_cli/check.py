@@ -57,12 +57,9 @@ def _reports(options: dict[str, Any], key: str) -> list[Report]:
 
     ttl = options["ttl"]
     share = min(max(ttl / SHARE, LEAST_TIMEOUT), MOST_TIMEOUT)
-    wanted = Wanted(
-        ttl,
-        options.get("round_timeout") or share,
-        options.get("max_ttl") is not None,
-        key,
-    )
+    timeout, has_max_ttl = options.get("round_timeout") or share, "max_ttl" in options
+    key_prefix = str(options.get("key_prefix", ""))
+    wanted = Wanted(ttl, timeout, has_max_ttl, key, key_prefix)
     endpoints = parse_masters(options["masters"])
     with ThreadPoolExecutor(len(endpoints)) as pool:
         return [*pool.map(lambda endpoint: examine(endpoint, wanted), endpoints)]

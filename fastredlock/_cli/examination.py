@@ -27,7 +27,8 @@ class Wanted(NamedTuple):
     ttl: float  # s
     round_timeout: float  # s
     has_max_ttl: bool
-    prefix: str  # of the keys that are tried
+    key: str  # how those begin that are tried
+    key_prefix: str
 
 
 def examine(endpoint: Any, wanted: Wanted) -> Report:
@@ -39,10 +40,10 @@ def examine(endpoint: Any, wanted: Wanted) -> Report:
             _look_at_info(server, report, wanted)
             _measure_delay(server, report, wanted)
             if report.may_vote:
-                try_rights(server, report, wanted.prefix)
+                try_rights(server, report, wanted.key, wanted.key_prefix)
             clock.look_again(server)
             if report.may_vote:
-                try_waiting(server, report)
+                try_waiting(server, report, wanted.key_prefix)
     except ServerError as error:
         report.add(Level.NO_VOTE, str(error))
     return report

@@ -63,9 +63,9 @@ class Trial(NamedTuple):
     words: Sequence[object]
 
 
-def try_rights(server: Server, report: Report, prefix: str) -> None:
+def try_rights(server: Server, report: Report, begin: str, prefix: str) -> None:
     """Try all; note each need that is not met, once."""
-    key = f"{prefix}{os.urandom(8).hex()}"
+    key = f"{prefix}{begin}{os.urandom(8).hex()}"
     said = server.ask("SET", key, TOKEN, "NX", "PX", TTL_MS)
     if isinstance(said, hiredis.ReplyError) and _is_of_keys(str(said)):
         report.add(
@@ -75,7 +75,7 @@ def try_rights(server: Server, report: Report, prefix: str) -> None:
         )
         return
     told: set[Need] = set()
-    for trial in _trials(server, key):
+    for trial in _trials(server, key, prefix):
         reply = server.ask(*trial.words)
         if not isinstance(reply, hiredis.ReplyError) or _is_unknown(str(reply)):
             continue
@@ -88,9 +88,9 @@ def try_rights(server: Server, report: Report, prefix: str) -> None:
         server.ask("EVAL", scripts.RELEASE, 1, name, TOKEN)
 
 
-def try_waiting(server: Server, report: Report) -> None:
+def try_waiting(server: Server, report: Report, prefix: str) -> None:
     """Try to subscribe; from then on the connection is good for nothing else."""
-    words = ("SUBSCRIBE", f"fastredlock:waiter:{os.urandom(8).hex()}")
+    words = ("SUBSCRIBE", f"{prefix}fastredlock:waiter:{os.urandom(8).hex()}")
     reply = server.ask(*words)
     is_told = any(POLLING in finding.text for finding in report.findings)
     if isinstance(reply, hiredis.ReplyError) and not is_told:
@@ -123,27 +123,33 @@ def _is_unknown(said: str) -> bool:
     return "unknown command" in said.lower() or "unknown subcommand" in said.lower()
 
 
-def _trials(server: Server, key: str) -> list[Trial]:
+def _trials(server: Server, key: str, prefix: str) -> list[Trial]:
     second, third, process = f"{key}:2", f"{key}:3", os.urandom(8).hex()
-    channel = f"fastredlock:waiter:{process}"
+    channel = f"{prefix}fastredlock:waiter:{process}"
     load, extend = ("SCRIPT", "LOAD", scripts.EXTEND), (1, key, TOKEN, TTL_MS)
+
+    def script(need: Need, name: str, keys: Sequence[str], *values: object) -> Trial:
+        source = scripts.with_prefix(getattr(scripts, name), prefix.encode())
+        words = ("EVAL", source, len(keys), *keys, *values)
+        return Trial(need, f"the script {name}", words)
+
     return [
         Trial(LOCKS, "SET", ("SET", third, TOKEN, "NX", "PX", TTL_MS)),
         Trial(LOAD, "SCRIPT LOAD", load),
-        _script(LOCKS, "EXTEND", (key,), TOKEN, TTL_MS),
+        script(LOCKS, "EXTEND", (key,), TOKEN, TTL_MS),
         Trial(LOCKS, "EVALSHA", ("EVALSHA", scripts.EXTEND_SHA1, *extend)),
-        _script(SHOWN, "INSPECT", (key,), "-"),
-        _script(LOCKS, "ACQUIRE_AGAIN", (key,), TOKEN, TTL_MS),
-        _script(LOCKS, "RELEASE", (key,), TOKEN),
-        _script(SEVERAL, "ACQUIRE_ALL", (key, second), TOKEN, TTL_MS),
-        _script(SEVERAL, "EXTEND_ALL", (key, second), TOKEN, TTL_MS),
-        _script(SEVERAL, "RELEASE_ALL", (key, second), TOKEN),
-        _script(TURNS, "ASK_TURN", (key,), process, 0, 2),
-        _script(TURNS, "TAKE_TURN", (key,), TOKEN, TTL_MS, process, 0, -1),
-        _script(TURNS, "RELEASE_AND_TELL", (key,), TOKEN, process),
-        _script(TURNS, "LEAVE_QUEUE", (key,), process),
+        script(SHOWN, "INSPECT", (key,), "-"),
+        script(LOCKS, "ACQUIRE_AGAIN", (key,), TOKEN, TTL_MS),
+        script(LOCKS, "RELEASE", (key,), TOKEN),
+        script(SEVERAL, "ACQUIRE_ALL", (key, second), TOKEN, TTL_MS),
+        script(SEVERAL, "EXTEND_ALL", (key, second), TOKEN, TTL_MS),
+        script(SEVERAL, "RELEASE_ALL", (key, second), TOKEN),
+        script(TURNS, "ASK_TURN", (key,), process, 0, 2),
+        script(TURNS, "TAKE_TURN", (key,), TOKEN, TTL_MS, process, 0, -1),
+        script(TURNS, "RELEASE_AND_TELL", (key,), TOKEN, process),
+        script(TURNS, "LEAVE_QUEUE", (key,), process),
         # The marker is there, so that it writes nothing.
-        _script(GUARD, "MARKER", (third, f"{key}:4"), TOKEN, 1000, "any"),
+        script(GUARD, "MARKER", (third, f"{key}:4"), TOKEN, 1000, "any"),
         Trial(GUARD, "GET", ("GET", "fastredlock:voter")),
         Trial(GUARD, "PTTL", ("PTTL", "fastredlock:quarantine")),
         Trial(NEIGHBOURS, "PUBSUB NUMSUB", ("PUBSUB", "NUMSUB", channel)),
@@ -152,12 +158,6 @@ def _trials(server: Server, key: str) -> list[Trial]:
         Trial(HELLO, "HELLO", ("HELLO", 2)),
         *_native_trials(server, key),
     ]
-
-
-def _script(need: Need, name: str, keys: Sequence[str], *values: object) -> Trial:
-    source = getattr(scripts, name)
-    words = ("EVAL", source, len(keys), *keys, *values)
-    return Trial(need, f"the script {name}", words)
 
 
 def _native_trials(server: Server, key: str) -> list[Trial]:

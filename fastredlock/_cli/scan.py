@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -29,19 +30,21 @@ def names_on_all(
 ) -> tuple[Names, list[str]]:
     """Ask all masters at once; return the names, and why a master could not tell."""
     endpoints = parse_masters(options["masters"])
+    prefix = str(options.get("key_prefix", "")).encode()
+    wanted = _quoted(prefix) + os.fsencode(pattern)
     with ThreadPoolExecutor(len(endpoints)) as pool:
-        told = [*pool.map(lambda each: _names_or_error(each, pattern, most), endpoints)]
+        told = [*pool.map(lambda each: _names_or_error(each, wanted, most), endpoints)]
     failures = [each for each in told if isinstance(each, str)]
     found: set[bytes] = set()
     for each in told:
         if not isinstance(each, str):
             found |= each
-    names = [_text(name) for name in sorted(found)[:most]]
+    names = [_text(name.removeprefix(prefix)) for name in sorted(found)[:most]]
     is_of_quorum = len(endpoints) - len(failures) > len(endpoints) // 2
     return Names(names, len(found) > most, is_of_quorum), failures
 
 
-def _names_or_error(endpoint: Endpoint, pattern: str, most: int) -> set[bytes] | str:
+def _names_or_error(endpoint: Endpoint, pattern: bytes, most: int) -> set[bytes] | str:
     try:
         with Server(endpoint) as server:
             return _names(server, pattern, most)
@@ -49,7 +52,7 @@ def _names_or_error(endpoint: Endpoint, pattern: str, most: int) -> set[bytes] |
         return f"{endpoint.name}: {error}"
 
 
-def _names(server: Server, pattern: str, most: int) -> set[bytes]:
+def _names(server: Server, pattern: bytes, most: int) -> set[bytes]:
     found: set[bytes] = set()
     cursor: object = 0
     options: Sequence[object] = ("MATCH", pattern, "COUNT", COUNT, "TYPE", "string")
@@ -61,6 +64,13 @@ def _names(server: Server, pattern: str, most: int) -> set[bytes]:
         found.update(name for name in names if name not in RESERVED)
         if cursor == b"0" or len(found) > most:
             return found
+
+
+def _quoted(prefix: bytes) -> bytes:
+    """Return a pattern that matches the prefix alone."""
+    special = b"*?[]^-\\"
+    parts = (b"\\%c" % byte if byte in special else b"%c" % byte for byte in prefix)
+    return b"".join(parts)
 
 
 def _text(name: bytes) -> str | bytes:

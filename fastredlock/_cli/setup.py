@@ -24,11 +24,11 @@ masters:
   --masters, or ${MASTERS}, of the same form, or the list `masters` in
   the TOML file named by ${CONFIG}. Write a comma in a password as %2C.
   All users of a machine can read its command lines: keep passwords in the file.
-  It may also set ttl, max_ttl, drift_factor, round_timeout and connect_timeout;
-  set max_ttl if the other clients of these masters do.
+  It may also set ttl, max_ttl, key_prefix, drift_factor, round_timeout and
+  connect_timeout; set max_ttl and key_prefix if the other clients do.
 """
 # Of the file; what each may be is checked where it is used.
-OPTIONS = ("ttl", "max_ttl", "drift_factor", "round_timeout", "connect_timeout")
+NUMBERS = ("ttl", "max_ttl", "drift_factor", "round_timeout", "connect_timeout")
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):
@@ -67,6 +67,11 @@ class Parser(argparse.ArgumentParser):
             type=masters_in,
             metavar="URL,URL,...",
             help=f"the masters (default: ${MASTERS}, then the file ${CONFIG})",
+        )
+        self.add_argument(
+            "--key-prefix",
+            metavar="TEXT",
+            help="of all keys: the same as the other clients of these locks have",
         )
 
     def add_json(self) -> None:
@@ -110,8 +115,10 @@ def number(
         except ValueError:
             value = math.nan
         if not least <= value <= most:
-            to = "and more" if most == math.inf else f"to {most:g}"
-            raise argparse.ArgumentTypeError(f"{text!r}: allowed is {least:g} {to}")
+            allowed = f"not within {least}..{most}"
+            if most == math.inf:
+                allowed = f"not a number from {least} on"
+            raise argparse.ArgumentTypeError(f"{text!r} is {allowed}")
         return value
 
     return checked
@@ -123,6 +130,8 @@ def number(
 def given_options(asked: argparse.Namespace) -> dict[str, Any]:
     """Return the options of a FastRedlock, `masters` among them."""
     options = file_options(os.environ.get(CONFIG, ""))
+    if asked.key_prefix is not None:
+        options["key_prefix"] = asked.key_prefix
     if asked.masters is not None:
         options["masters"] = asked.masters
     elif text := os.environ.get(MASTERS):
@@ -158,14 +167,14 @@ def file_options(path: str) -> dict[str, Any]:
             f"${CONFIG}: {path!r} is not TOML ({where})", Status.USAGE
         ) from None
     for name, value in found.items():
-        if name in OPTIONS and type(value) not in (int, float):
+        if name in NUMBERS and type(value) not in (int, float):
             raise CommandError(
                 f"${CONFIG}: {path!r}: {name} is no number", Status.USAGE
             )
-        if name not in (*OPTIONS, "masters"):
+        if name not in (*NUMBERS, "masters", "key_prefix"):
             raise CommandError(
                 f"${CONFIG}: {path!r} has an unknown option {name[:40]!r}; known are "
-                f"masters, {', '.join(OPTIONS)}",
+                f"masters, key_prefix, {', '.join(NUMBERS)}",
                 Status.USAGE,
             )
     return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .._core import LockEntries, now_ns
+from .._core import AcquisitionFields, LockEntries
 from .._options.keys import encode_resource
 from .._options.settings import timeout_to_ns
 from .._reports.votes import votes_of
@@ -29,24 +29,22 @@ if TYPE_CHECKING:
     Entries = tuple[object, BaseLease, "Entries | None"]  # who, by which, before it
 
 
-class BaseAcquisition:
+class BaseAcquisition(AcquisitionFields):
     """One acquire under way; it keeps its last round, so that it can be undone."""
 
-    __slots__ = ("_driver", "_resource", "began_ns", "round")
+    __slots__ = ()
 
     _driver: BaseDriver
     encode: Callable[[Any], bytes | tuple[bytes, ...]] = staticmethod(encode_resource)
-
-    def __init__(self, driver: BaseDriver, resource: Resource | None) -> None:
-        self._driver = driver
-        self._resource = driver.settings.resource if resource is None else resource
-        self.began_ns: int = now_ns()
-        self.round: Round | None = None
+    to_ns = staticmethod(timeout_to_ns)
 
     def steps(
-        self, ttl: float | None, timeout: float | None
+        self, ttl: float | None, timeout: float | None, first: Round | None = None
     ) -> Iterator[Round | float]:
-        """Check the arguments, before any I/O; return the attempts to drive."""
+        """Check the arguments, before any I/O; return the attempts to drive.
+
+        `first`: the first one was run already, and this was its round.
+        """
         driver = self._driver
         settings = driver.settings
         steps = attempts(
@@ -58,6 +56,7 @@ class BaseAcquisition:
             settings.retry,
             timeout_to_ns(timeout),
             self.began_ns,
+            first,
         )
         if driver.observer is not None:
             return driver.observer.of_acquire(self, self._resource, steps)

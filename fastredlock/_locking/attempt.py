@@ -35,10 +35,12 @@ def attempts(
     retry: Retry,
     timeout_ns: int | None,
     began_ns: int,
+    first: Round | None = None,
 ) -> Iterator[Round | float]:
     """Yield rounds to run and delays to sleep, until one is won or time is up.
 
-    The last round yielded is the outcome: won, or taken at the end of the timeout.
+    `first` is the round of the first attempt where it was run already. The last round
+    yielded is the outcome: won, or taken at the end of the timeout.
     Raises QuorumUnreachableError after `retry.unreachable_tries` unreachable rounds in
     a row (None: never) or when the timeout ends so, ValidityExhaustedError at once,
     ForeignKeyError where the key was taken for a second and proves to be no lock, and
@@ -53,21 +55,24 @@ def attempts(
         tries += 1
         # A fresh token for every round: the late release of one round must never meet
         # the key of the next.
-        round = engine.new_round(
-            ACQUIRE,
-            key,
-            new_token(),
-            terms,
-            tries,
-            began_ns,
-            time_for_round(engine, terms, timeout_ns, left_ns),
-        )
-        if waits:
-            before_wait(engine)
-            until_ns = -1 if timeout_ns is None else began_ns + timeout_ns
-            round.wait_in_turn(began_ns, keeps_turn, until_ns, has_waited)
-            has_waited = True
-        yield round
+        if first is not None:
+            round, first = first, None
+        else:
+            round = engine.new_round(
+                ACQUIRE,
+                key,
+                new_token(),
+                terms,
+                tries,
+                began_ns,
+                time_for_round(engine, terms, timeout_ns, left_ns),
+            )
+            if waits:
+                before_wait(engine)
+                until_ns = -1 if timeout_ns is None else began_ns + timeout_ns
+                round.wait_in_turn(began_ns, keeps_turn, until_ns, has_waited)
+                has_waited = True
+            yield round
         if round.is_won:
             return
         if timeout_ns is not None:

@@ -2,29 +2,51 @@
 
 from __future__ import annotations
 
+import inspect  # asyncio has imported it
+from asyncio import coroutines
 from functools import wraps
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from .._core import enter_async, guard_async_exit, leave_async
+from .._core import (
+    AcquireCall,
+    ReleaseCall,
+    enter_lease,
+    guard_async_exit,
+    leave_async,
+    leave_lease,
+)
 from .._options.keys import distinct, encode_resources
 from ..errors import LeaseLostError
 from .acquisition import BaseAcquisition, BaseLock
 from .decorated import check_decorated
 from .kept import NEVER_KEPT_NS
-from .lease import GONE, UNKNOWN, BaseLease, ReleaseStatus
+from .lease import BaseLease, ReleaseStatus
 from .validity import extensions_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
     from typing import Any, TypeVar
 
-    from .._core import AsyncioDriver
+    from .._core import AsyncioDriver, Round
     from .kept import Kept
     from .loop_driver import LoopDriver
     from .loop_lost import Lost
 
+    Returning = TypeVar("Returning", bound=Callable[..., Coroutine[Any, Any, Any]])
     Function = TypeVar("Function", bound=Callable[..., Coroutine[Any, Any, Any]])
+
+
+def marked_coroutine(function: Returning) -> Returning:
+    """Let asyncio and inspect (from Python 3.12 on) know a function of a coroutine.
+
+    Frameworks await what such a function returns, and run others in threads.
+    """
+    mark = getattr(inspect, "markcoroutinefunction", None)
+    if mark is not None:
+        return mark(function)  # type: ignore[no-any-return]
+    function._is_coroutine = coroutines._is_coroutine  # type: ignore[attr-defined]
+    return function
 
 
 class Lease(BaseLease):
@@ -63,37 +85,27 @@ class Lease(BaseLease):
         finally:
             under_way.pop(extension, None)
 
-    async def release(self) -> ReleaseStatus:
+    @marked_coroutine
+    def release(self) -> Coroutine[Any, Any, ReleaseStatus]:
         """Delete our key on every master, and only ours; return how that ended.
 
         Waits for one round. A lease that is gone already is no error: GONE. UNKNOWN may
         be tried again, and is sent by itself to masters that reconnect. Cancelled, it
         is sent all the same; how it ended is then UNKNOWN.
         """
-        driver = self._driver
-        here = driver.here()
-        round = None
-        try:
-            round = self._begin_release()
-            if round is None:
-                return GONE
-            if await driver.submit(here, round) > driver.warned:
-                driver.log_warnings()
-        except BaseException:
-            if self._status is UNKNOWN:  # begun; else it is still held
-                driver.abandon(here, round or self._new_release())
-            raise
-        return self._end_release(round)
+        return ReleaseCall(self)
 
-    __aenter__ = enter_async
+    __aenter__ = enter_lease
+    __aexit__ = leave_lease
 
     @guard_async_exit
-    async def __aexit__(
+    async def _leave(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        """Leave a body by a lease that was extended or kept: `__aexit__` comes here."""
         if self._status is not None:
             return  # the body released it
         was_valid = self.is_valid
@@ -107,7 +119,7 @@ class Lease(BaseLease):
             self._check_exit(was_valid, status)
 
     def _enter_kept(self) -> None:
-        """Enter a body by a lease that may be kept: `enter_async` comes here."""
+        """Enter a body by a lease that may be kept: `enter_lease` comes here."""
         kept = self._round.lease_state.kept
         if kept is not None and kept.until_ns != NEVER_KEPT_NS:
             self._watch_body(kept)
@@ -150,19 +162,28 @@ class Acquisition(BaseAcquisition):
     __slots__ = ()
 
     _driver: LoopDriver
+    new_lease = Lease
 
-    async def run(
+    def run(
+        self, ttl: float | None, timeout: float | None
+    ) -> Coroutine[Any, Any, Lease | None]:
+        """Return a coroutine that makes the first try, in C, and then goes on."""
+        return AcquireCall(self, ttl, timeout)
+
+    async def go_on(
         self,
+        here: AsyncioDriver,
         ttl: float | None,
         timeout: float | None,
-        here: AsyncioDriver | None = None,
+        first: Round | None,
     ) -> Lease | None:
-        """Drive the attempts: run each round, sleep each delay; undo what fails."""
+        """Drive the attempts after the first: run each round, sleep each delay.
+
+        Undoes what fails. `first`: its round, which was not won; None: none was made.
+        """
         driver = self._driver
-        if here is None:
-            here = driver.here()
         try:
-            for step in self.steps(ttl, timeout):
+            for step in self.steps(ttl, timeout, first):
                 if isinstance(step, float):
                     self.round = None
                     await here.sleep(step)
@@ -209,10 +230,9 @@ class Lock(BaseLock):
     acquisition = Acquisition
 
     async def __aenter__(self) -> Lease:
-        here = self._driver.here()
-        caller = here.caller()
+        caller = self._driver.here().caller()
         acquisition = self.acquisition(self._driver, self._resource)
-        lease = await acquisition.run(self._ttl, self._timeout, here)
+        lease = await acquisition.run(self._ttl, self._timeout)
         if lease is None:
             raise acquisition.taken_error()
         # No call from here on: a signal handler could run after it, and raise.

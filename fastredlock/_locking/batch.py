@@ -13,8 +13,9 @@ from .._core import (
     Batch,
     Round,
     Verdict,
+    begin_releases,
     new_acquires,
-    new_releases,
+    new_leases,
     now_ns,
 )
 from .._options.keys import encode_each, listed
@@ -31,12 +32,10 @@ from .validity import extensions_of
 
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import TypeVar
 
     from .driver import BaseDriver
 
-    AnyDriver = TypeVar("AnyDriver", bound=BaseDriver)
     AnyLease = TypeVar("AnyLease", bound=BaseLease)
 
     Outcome = float | LeaseLostError | NotExtendedError | None
@@ -64,8 +63,8 @@ class AcquireEach:
 
     def end(
         self,
-        new_lease: Callable[[AnyDriver, str | bytes, Round], AnyLease],
-        driver: AnyDriver,
+        kind: type[AnyLease],
+        driver: BaseDriver,
     ) -> list[AnyLease | None]:
         """Return the leases of a batch that was run, None where it was taken.
 
@@ -78,14 +77,14 @@ class AcquireEach:
             if observer is not None:
                 observer.failed(error)
             raise error
-        if observer is not None:
-            new_lease = observer.new_lease
+        resources, won = self._resources, self.batch.won()
+        if observer is None:
+            return new_leases(kind, driver, resources, won)
         leases = [
-            None if round is None else new_lease(driver, resource, round)
-            for resource, round in zip(self._resources, self.batch.won(), strict=True)
+            None if round is None else observer.new_lease(driver, resource, round)
+            for resource, round in zip(resources, won, strict=True)
         ]
-        if observer is not None:
-            observer.acquired_each(self._resources, self.batch.rounds)
+        observer.acquired_each(resources, self.batch.rounds)
         return leases
 
     def _error(self, round: Round) -> FastRedlockError:
@@ -116,22 +115,7 @@ class ReleaseEach:
         if self._driver.observer is not None:
             self._left = self._driver.observer.before_releases(leases)
         self._leases = leases  # from here on an interrupt releases them all
-        self._rounds = rounds = new_releases(
-            self._driver.engine,
-            [
-                lease._round
-                if lease is not None
-                and lease._status is None
-                and lease._round.lease_state is None
-                else None
-                for lease in leases
-            ],
-        )
-        for i, (lease, round) in enumerate(zip(leases, rounds, strict=True)):
-            if round is not None:
-                lease._status = UNKNOWN  # type: ignore[union-attr]
-            elif lease is not None:
-                rounds[i] = lease._begin_release()
+        self._rounds = begin_releases(self._driver.engine, leases, UNKNOWN)
         self._batch = Batch([round for round in self._rounds if round is not None])
         return self._batch
 

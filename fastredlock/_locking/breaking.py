@@ -12,7 +12,7 @@ from .lease import ReleaseStatus
 
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
-    from .._core import Round, Terms
+    from .._core import Round
     from .driver import BaseDriver
 
 HASH_LENGTH = 16
@@ -35,14 +35,17 @@ def checked_hash(token_hash: str) -> str:
 
 
 def breaking(
-    driver: BaseDriver, inspected: Round, token_hash: str, terms: Terms
+    driver: BaseDriver, key: bytes, inspected: Round, token_hash: str
 ) -> Round | None:
-    """Return the release to run, on all masters; None: no master shows that token."""
+    """Return the release to run, on all masters; None: no master shows that token.
+
+    `key` is the resource's, without the key_prefix that `inspected` has.
+    """
     for _, details, _ in inspected.votes():
         token = value_of(details)
         if token is not None and hash_of(token) == token_hash:
-            held = driver.engine.new_adopted(inspected.resource, token, terms)
-            release = driver.engine.new_release(held, terms)
+            held = driver.engine.new_adopted(key, token, inspected.terms)
+            release = driver.engine.new_release(held, inspected.terms)
             release.wait_for_all()
             return release
     return None

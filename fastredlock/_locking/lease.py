@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from enum import Enum
 
-from .._core import Verdict
+from .._core import LeaseFields, Verdict
 from .._reports.votes import MasterVote, Resource, hash_of, votes_of
 from ..errors import LeaseLostError, NotExtendedError
+from .driver import refuse_pickling
 from .validity import extensions_of
 
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
@@ -37,23 +38,20 @@ class ReleaseStatus(Enum):
 RELEASED, GONE, UNKNOWN = ReleaseStatus
 
 
-class BaseLease:
+class BaseLease(LeaseFields):
     """Hold one grant; see `Lease`."""
 
-    __slots__ = ("__weakref__", "_driver", "_round", "_status", "resource")
+    __slots__ = ()
 
     resource: Resource
     _driver: BaseDriver  # which its release needs, and nothing else keeps alive
     _round: Round  # that took it
     _status: ReleaseStatus | None  # None until a release was begun
-    _unknown = UNKNOWN  # for the core's guards of release() and __exit__()
+    _unknown = UNKNOWN  # for the core: guards of release() and __exit__(), ReleaseCall
     _gone = GONE
+    _released = RELEASED
 
-    def __init__(self, driver: BaseDriver, resource: Resource, round: Round) -> None:
-        self._driver = driver
-        self.resource = resource
-        self._round = round
-        self._status = None
+    __reduce__ = refuse_pickling
 
     @property
     def token(self) -> bytes:

@@ -19,6 +19,7 @@ from .driver import CLOSE_WITHIN_NS, CLOSED, REPORT, BaseDriver
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
+    from typing import NoReturn
 
     from .._core import Batch, Round, RoundFuture
     from .._options.settings import Settings
@@ -75,11 +76,20 @@ class LoopDriver(BaseDriver):
         """
         try:
             return here.submit(work)
-        except ClosedError as error:
+        except (ClosedError, StateError) as error:
+            self.refuse(here, work, error)
+
+    def refuse(
+        self,
+        here: _core.AsyncioDriver,
+        work: Round | Batch,
+        error: ClosedError | StateError,
+    ) -> NoReturn:
+        """Raise the public error of a round or a batch that was not begun."""
+        if isinstance(error, ClosedError):
             raise FastRedlockError(CLOSED) from error
-        except StateError as error:
-            self.abandon(here, work)
-            raise InternalError(f"{REPORT}: {error}") from error
+        self.abandon(here, work)
+        raise InternalError(f"{REPORT}: {error}") from error
 
     async def run(self, here: _core.AsyncioDriver, work: Round | Batch) -> None:
         """Run a round or a batch until it is closed; a lost one is rolled back.

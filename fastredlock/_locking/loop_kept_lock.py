@@ -9,7 +9,6 @@ from .awaitable import Acquisition, Lease, Lock
 from .keep_alive import KeepAlive
 
 if TYPE_CHECKING:
-    from .._core import AsyncioDriver
     from .loop_driver import LoopDriver
 
 
@@ -22,18 +21,12 @@ class KeptAcquisition(Acquisition):
         super().__init__(driver, resource)
         self._asked = asked
 
-    async def run(
-        self,
-        ttl: float | None,
-        timeout: float | None,
-        here: AsyncioDriver | None = None,
-    ) -> Lease | None:
+    async def run(self, ttl: float | None, timeout: float | None) -> Lease | None:
         """Drive the attempts, and keep what they take; undo what fails."""
         driver = self._driver
-        if here is None:
-            here = driver.here()
+        here = driver.here()
         self._asked.check(driver, ttl)
-        lease = await super().run(ttl, timeout, here)
+        lease = await super().run(ttl, timeout)
         if lease is None or self.round is None:
             return None
         try:

@@ -11,6 +11,7 @@
 # From below: asyncio_* (asyncio_readers, asyncio_loop).
 
 cimport cython
+from cpython.contextvars cimport PyContext_Enter, PyContext_Exit
 from cpython.pythread cimport PyThread_get_thread_ident
 from cpython.weakref cimport PyWeakref_NewRef
 from libc.stdint cimport int64_t, uint32_t
@@ -28,6 +29,7 @@ cdef class AsyncioDriver:
     cdef object running_loop     # asyncio's function
     cdef object current_task     # ...and another
     cdef uint32_t generation     # of the process whose loop it is
+    cdef object come             # a future of asyncio's that is done: see wake()
     cdef unsigned long awake     # the loop's thread, while wake() lets tasks go on
     cdef bint is_joined          # the loop calls on_ready...
     cdef int epoll_fd            # ...for this one; or -1, where there is no epoll
@@ -53,6 +55,8 @@ cdef class AsyncioDriver:
         self.running_loop = get_running_loop
         self.current_task = current_task
         self.generation = current_generation
+        self.come = loop.create_future()
+        self.come.set_result(None)
         asyncio_forget_connections(engine)
         if not engine.is_closed:
             asyncio_join(self)
@@ -67,12 +71,7 @@ cdef class AsyncioDriver:
         A task that was let go on by wake() need not ask asyncio, which before Python
         3.12 asks the kernel for the process each time.
         """
-        if self.generation != current_generation:
-            return False
-        return (
-            self.awake == PyThread_get_thread_ident()
-            or self.loop is self.running_loop()
-        )
+        return asyncio_is_here(self)
 
     def caller(self):
         """Return a weak reference to the task that runs now; None outside of tasks."""
@@ -89,29 +88,7 @@ cdef class AsyncioDriver:
         Raises ClosedError where the engine is closed; a release opens connections of
         its own then.
         """
-        cdef RoundFuture future
-        cdef int64_t now_ns = clock_ns()
-        work_check(work)
-        if self.engine.is_closed:
-            if not work_is_release(work):
-                raise ClosedError("closed")
-            asyncio_join_again(self)
-        if now_ns - self.engine.polled_at_ns > NS_PER_S:
-            now_ns = asyncio_probe_idle(self)
-        future = RoundFuture()
-        future.driver = self
-        future.work = work
-        self.queued += 1
-        engine_submit_work(self.engine, work, future, now_ns)
-        if self.engine.closed:
-            # No master to ask: it ends in an iteration of its own, or a task that tries
-            # again and again stops the loop.
-            asyncio_flush_soon(self)
-        if self.queued >= CHUNK:
-            asyncio_flush(self)
-        else:
-            asyncio_flush_soon(self)
-        return future
+        return asyncio_submit(self, work)
 
     def sleep(self, double seconds):
         """Return what to await for the end of a delay, a DelayFuture."""
@@ -152,7 +129,8 @@ cdef class AsyncioDriver:
         """Let the tasks go on whose rounds are finished; called by the loop alone.
 
         A task that ends the loop (KeyboardInterrupt, SystemExit) keeps the others for
-        the next iteration.
+        the next iteration. The callback of a task asks the future it is given for its
+        result: one of asyncio's own costs 1,300 instructions less than ours.
         """
         cdef AsyncioFuture future
         cdef Py_ssize_t count = 0
@@ -163,7 +141,11 @@ cdef class AsyncioDriver:
                 count += 1
                 callback, future.callback = future.callback, None
                 if callback is not None:
-                    future.context.run(callback, future)
+                    PyContext_Enter(future.context)
+                    try:
+                        callback(self.come if future.cancelled_by is None else future)
+                    finally:
+                        PyContext_Exit(future.context)
         finally:
             self.awake = 0
             if count < len(done):
@@ -263,3 +245,38 @@ cdef class AsyncioDriver:
         if self.timer is not None:
             self.timer.cancel()
         asyncio_part(self)
+
+
+cdef bint asyncio_is_here(AsyncioDriver self) except -1:
+    if self.generation != current_generation:
+        return False
+    return (
+        self.awake == PyThread_get_thread_ident()
+        or self.loop is self.running_loop()
+    )
+
+
+cdef RoundFuture asyncio_submit(AsyncioDriver self, object work):
+    cdef RoundFuture future
+    cdef int64_t now_ns = clock_ns()
+    work_check(work)
+    if self.engine.is_closed:
+        if not work_is_release(work):
+            raise ClosedError("closed")
+        asyncio_join_again(self)
+    if now_ns - self.engine.polled_at_ns > NS_PER_S:
+        now_ns = asyncio_probe_idle(self)
+    future = RoundFuture.__new__(RoundFuture)
+    future.driver = self
+    future.work = work
+    self.queued += 1
+    engine_submit_work(self.engine, work, future, now_ns)
+    if self.engine.closed:
+        # No master to ask: it ends in an iteration of its own, or a task that tries
+        # again and again stops the loop.
+        asyncio_flush_soon(self)
+    if self.queued >= CHUNK:
+        asyncio_flush(self)
+    else:
+        asyncio_flush_soon(self)
+    return future

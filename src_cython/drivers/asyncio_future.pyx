@@ -11,7 +11,7 @@ from contextvars import copy_context
 cdef class AsyncioDriver      # asyncio.pyx
 
 
-cdef class AsyncioFuture:
+cdef class AsyncioFuture(Awaited):
     """An object that one task awaits, once. Future-like as `asyncio.isfuture` means it.
 
     Beside asyncio's own it saves a handle and an iteration of the loop: the driver,
@@ -55,8 +55,7 @@ cdef class AsyncioFuture:
 
     def set_result(self, result):
         """It has come: the driver wakes the task next."""
-        self.is_done = True
-        self.driver.done.append(self)
+        future_set_done(self)
 
     def cancel(self, msg=None):
         """Cancel it; the driver wakes its task in the loop's next iteration."""
@@ -67,19 +66,15 @@ cdef class AsyncioFuture:
         asyncio_wake_soon(self.driver, self)
         return True
 
-    def __await__(self):
-        return self
-
-    def __iter__(self):
-        return self
-
-    def __next__(self):
+    cdef PySendResult step(self, PyObject **given) except -1:
         if not self.is_done:
             self._asyncio_future_blocking = True
-            return self
+            awaiting_give(given, self)
+            return PYGEN_NEXT
         if self.cancelled_by is not None:
             raise self.cancelled_by
-        raise StopIteration(self.outcome())
+        awaiting_give(given, self.outcome())
+        return PYGEN_RETURN
 
     cdef object outcome(self):
         return None
@@ -144,7 +139,20 @@ cdef int delay_arm(DelayFuture self, int64_t left_ns) except -1:
     return 0
 
 
+cdef int future_set_done(AsyncioFuture self) except -1:
+    # Nothing where it was cancelled, and its task not yet woken.
+    if not self.is_done:
+        self.is_done = True
+        self.driver.done.append(self)
+    return 0
+
+
 cdef object cancelled_error(object message):
     from asyncio import CancelledError      # by now it has long been imported
 
     return CancelledError() if message is None else CancelledError(message)
+
+
+awaiting_set_slots(AsyncioFuture)
+awaiting_set_slots(RoundFuture)
+awaiting_set_slots(DelayFuture)

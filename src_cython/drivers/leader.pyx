@@ -38,6 +38,8 @@
 # the GIL, and never gives the mutex back. `leader_at` shows the last thread where that
 # leader is: IN_SYSTEM, still in its system calls without the GIL; OUT_OF_SYSTEM, and so
 # stopped between two steps; or HAS_GIL, stopped in the middle of anything.
+#
+# From below: future_set_done (asyncio_future).
 
 cimport cython
 from cpython.pythread cimport (
@@ -249,6 +251,8 @@ cdef int waiter_wake(object waiter) except -1:
         return 0
     if type(waiter) is Follower:
         wakeups_add((<Follower>waiter).leadership.wakeups, <Follower>waiter)
+    elif type(waiter) is RoundFuture:
+        future_set_done(<RoundFuture>waiter)
     elif not waiter.done():      # else cancelled, and its task not yet woken
         waiter.set_result(None)
     return 0

@@ -14,7 +14,7 @@
 # The way in needs less: a lock that `__enter__` has taken when an exception comes is
 # undone by its own `except`, and CPython handles no signal from its return to the body.
 #
-# Only the leases' attributes are known here: `_driver` (with `engine` and `current`),
+# Only the fields of leases are known here: `_driver` (with `engine` and `current`),
 # `_round`, and `_status`: None while nothing was sent, `_unknown` until it is settled.
 
 
@@ -46,10 +46,10 @@ def guard_exit(method):
 
 
 def guard_async_exit(method):
-    """Return an awaitable lease's `__aexit__` likewise.
+    """Return likewise the `__aexit__` of an awaitable lease, where it is no call.
 
     Where an exception leaves it before the release was begun, the release is sent. One
-    that is kept has a body of its own way to leave.
+    that is kept has a body of its own way to leave. (Of the others: awaited_release.)
     """
     async def guarded(self, kind, error, traceback):
         try:
@@ -87,15 +87,6 @@ cdef object dressed(object guarded, object method):
 
 def enter(self):
     """Return the lease itself: its `__enter__`."""
-    return self
-
-
-async def enter_async(self):
-    """Return the lease itself: its `__aenter__`. A loss cancels the body of one that
-    is kept, from now on or later."""
-    lease_note_entry(self)
-    if (<Round?>self._round).lease_state is not None:
-        self._enter_kept()
     return self
 
 

@@ -143,10 +143,7 @@ cdef class Engine:
 
     def is_contended(self, keys not None, int64_t now_ns):
         """Whether others were seen to wait for this key, now or in the last second."""
-        keys = engine_keys(self, keys)
-        return keys in self.queues.by_resource or (
-            wait_queues_are_until(self.queues.contended_ns, keys, now_ns)
-        )
+        return engine_is_contended(self, keys, now_ns)
 
     def health(self):
         """Per master: (name, MasterState, reason or last error, ServerInfo,
@@ -170,16 +167,7 @@ cdef class Engine:
         `attempt`: its number within an acquire that began at `began_ns` and has
         `left_ns` left.
         """
-        cdef Round round
-        keys = engine_keys(self, keys)
-        if type(keys) is not tuple:
-            round = Round(operation, keys, token, terms, self.master_count)
-        else:
-            check_keys(keys)
-            if operation == OPERATION_INSPECT:
-                raise ValueError("keys are inspected one by one")
-            round = Round(operation, keys[0], token, terms, self.master_count)
-            round.keys = keys
+        cdef Round round = engine_new_round(self, operation, keys, token, terms)
         round.attempt = attempt
         round.began_ns = began_ns
         round.left_ns = left_ns
@@ -230,14 +218,7 @@ cdef class Engine:
 
         From now on no extension of it is sent.
         """
-        cdef Round release = Round(
-            OPERATION_RELEASE, lease.resource, lease.token, terms, self.master_count
-        )
-        release.keys = lease.keys
-        release.may_hold = lease.may_hold
-        release.token_uses = lease.token_uses
-        lease.is_released = True
-        return release
+        return engine_new_release(self, lease, terms)
 
     def new_adopted(
         self, keys not None, bytes token not None, Terms terms not None,
@@ -265,3 +246,36 @@ cdef inline object engine_keys(Engine self, object keys):
 
 cdef inline void engine_note_time(Engine self, int64_t due_ns) noexcept:
     self.next_ns = min(self.next_ns, due_ns)
+
+
+cdef bint engine_is_contended(Engine self, object keys, int64_t now_ns) except -1:
+    keys = engine_keys(self, keys)
+    return keys in self.queues.by_resource or (
+        wait_queues_are_until(self.queues.contended_ns, keys, now_ns)
+    )
+
+
+cdef Round engine_new_round(
+    Engine self, int operation, object keys, bytes token, Terms terms
+):
+    cdef Round round
+    keys = engine_keys(self, keys)
+    if type(keys) is not tuple:
+        return Round(operation, keys, token, terms, self.master_count)
+    check_keys(keys)
+    if operation == OPERATION_INSPECT:
+        raise ValueError("keys are inspected one by one")
+    round = Round(operation, keys[0], token, terms, self.master_count)
+    round.keys = keys
+    return round
+
+
+cdef Round engine_new_release(Engine self, Round lease, Terms terms):
+    cdef Round release = Round(
+        OPERATION_RELEASE, lease.resource, lease.token, terms, self.master_count
+    )
+    release.keys = lease.keys
+    release.may_hold = lease.may_hold
+    release.token_uses = lease.token_uses
+    lease.is_released = True
+    return release

@@ -181,16 +181,3 @@ def new_acquires(Engine engine not None, list keys not None, Terms terms not Non
         round.began_ns = began_ns
         rounds.append(round)
     return Batch(rounds)
-
-
-def new_releases(Engine engine not None, list rounds not None):
-    """List the RELEASE round of each ACQUIRE round; None of None or a parent's."""
-    cdef Round round
-    cdef list releases = []
-    for each in rounds:
-        round = each
-        if round is not None and round.generation == current_generation:
-            releases.append(engine.new_release(round, round.terms))
-        else:
-            releases.append(None)
-    return releases

@@ -80,6 +80,18 @@ def test_break_when_the_lease_is_kept_then_its_holder_is_told_at_the_next_renewa
         lease.check()
 
 
+def test_break_when_keys_have_a_prefix_then_deletes_that_one(
+    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+) -> None:
+    locks = connected(make_locks(urls, key_prefix="app:"))
+    lease = granted(locks.acquire(KEY, ttl=10))
+    set_all(servers, lease.token)
+    status = locks.break_(KEY, token_hash=lease.token_hash)
+    assert status is ReleaseStatus.RELEASED
+    assert values(servers, f"app:{KEY}") == [None] * 5
+    assert values(servers) == [lease.token] * 5
+
+
 def test_break_when_a_caller_waits_then_it_gets_the_lock_at_once(
     breaker: FastRedlock, make_locks: MakeLocks, urls: list[str]
 ) -> None:

@@ -60,6 +60,18 @@ def test_check_when_asked_for_json_then_has_each_master_and_its_findings(
     assert 0 <= first["latency"] < 1 > abs(first["clock_offset"])
 
 
+def test_check_when_keys_have_a_prefix_then_rights_for_that_will_do(
+    call: Call, three: LocalMasters, raw: Raw
+) -> None:
+    for url in three.urls:
+        rules = "resetchannels ~app:* &app:* +@all ~fastredlock:voter"
+        words = f"ACL SETUSER ann reset on >pw {rules} ~fastredlock:quarantine".split()
+        raw(url).execute_command(*words)
+    urls = [url.replace("//", "//ann:pw@") for url in three.urls]
+    status, out = check(call, *urls, options=("--key-prefix", "app:"))
+    assert (status, out.count("nothing found")) == (0, 3)
+
+
 # --- set-ups --------------------------------------------------------------------------
 
 

@@ -172,3 +172,22 @@ def test_list_when_a_master_is_away_or_refuses_then_says_which(
     assert status == 69
     assert "(grant its user +scan)" in err
     assert "pw@" not in err
+
+
+# --- keys with a prefix ---------------------------------------------------------------
+
+
+def test_commands_when_keys_have_a_prefix_then_know_locks_by_their_names(
+    call: Call, make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+) -> None:
+    locks = connected(make_locks(urls[:3], key_prefix="a*:", owner="ann"))
+    lease = granted(locks.acquire(KEY, ttl=10))
+    set_all(servers[:3], b"another's", f"ab:{KEY}")
+    option = ("--key-prefix", "a*:")
+    for words in (("who", KEY), ("list", "*"), ("break", "--yes", KEY)):
+        status, out, _ = call(*words, *option)
+        assert status == 0
+        assert out.startswith(f"'{KEY}' is held by ann (token {lease.token_hash}, ")
+    assert values(servers[:3], f"a*:{KEY}") == [None] * 3
+    assert values(servers[:3], f"ab:{KEY}") == [b"another's"] * 3
+    assert call("run", *option, KEY, "--", "true")[0] == 0

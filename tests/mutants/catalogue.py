@@ -1890,4 +1890,73 @@ for _, key in ipairs(KEYS) do redis""",
         ),
         ("tests/cli/test_check.py",),
     ),
+    Mutant(
+        "frozen server votes",
+        (
+            Edit(
+                "src_cython/engine/outcome.pyx",
+                "            (<Master>self.masters[i]).silent_at_ns = now_ns\n",
+                "            pass\n",
+            ),
+        ),
+        ("tests/behaviour/test_ping.py",),
+    ),
+    Mutant(
+        "ping leaves masters in back-off alone",
+        (
+            Edit(
+                "src_cython/engine/admission.pyx",
+                "        engine_open_all(self, now_ns)\n",
+                "        engine_open_due(self, False, now_ns)\n",
+            ),
+        ),
+        ("tests/behaviour/test_ping.py",),
+    ),
+    Mutant(
+        "credentials are asked for once",
+        (
+            Edit(
+                "src_cython/master/connect.pyx",
+                "    self.preparing = None\n    if preparing.failure is not None:\n",
+                "    if preparing.failure is not None:\n",
+            ),
+        ),
+        (
+            "tests/setups/test_credentials.py::"
+            "test_password_that_is_refused_is_asked_for_anew_at_the_next_connection",
+        ),
+    ),
+    Mutant(
+        "text of an exception, which may show a password, is the reason of a vote",
+        (
+            Edit(
+                "src_cython/master/preparing.pyx",
+                "raised {type(error).__name__}",
+                "raised {error!r}",
+            ),
+        ),
+        ("tests/setups/test_credentials.py",),
+    ),
+    Mutant(
+        "channel of a waiter has no prefix",
+        (
+            Edit(
+                "src_cython/master/pushes.pyx",
+                "self.scripts.name_prefix + CHANNEL + waiter",
+                "CHANNEL + waiter",
+            ),
+        ),
+        ("tests/behaviour/test_key_prefix.py",),
+    ),
+    Mutant(
+        "foreign key is taken for ever",
+        (
+            Edit(
+                "fastredlock/_locking/driver.py",
+                "        self.engine.foreign = True",
+                "        self.engine.foreign = None",
+            ),
+        ),
+        ("tests/behaviour/test_foreign_keys.py",),
+    ),
 )

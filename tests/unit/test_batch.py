@@ -24,7 +24,6 @@ from fastredlock._core import (
     by_hand_tell,
     by_hand_withdraw,
     new_acquires,
-    new_releases,
 )
 from tests.support.rounds import MS, T0, TERMS, S, new_engine
 
@@ -184,7 +183,7 @@ def released(engine: Engine, count: int) -> Batch:
     leases = [
         Round(int(Operation.ACQUIRE), key, b"token", TERMS, 3) for key in keys(count)
     ]
-    releases = [round for round in new_releases(engine, list(leases)) if round]
+    releases = [engine.new_release(each, each.terms) for each in leases]
     return Batch(releases)
 
 

@@ -75,7 +75,8 @@ ARROWS: dict[str, set[str]] = {
     },
     "_locking.validity": {"_core"},
     "_locking.lease": {
-        *("_core", "_locking.keep_alive", "_locking.lost", "_locking.validity", *BASE),
+        *("_core", "_locking.driver", "_locking.keep_alive", "_locking.lost"),
+        *("_locking.validity", *BASE),
     },
     "_locking.held": {"_locking.lease"},
     "_locking.batch": {

@@ -1,0 +1,80 @@
+# The fields of leases and acquisitions, where C makes and reads them. All else of these
+# classes is Python (fastredlock/_locking).
+
+from libc.stdint cimport int64_t
+
+
+cdef class LeaseFields:
+    """The fields of a lease."""
+
+    cdef public object resource
+    cdef public object _driver      # which its release needs; nothing else keeps it
+    cdef public Round _round        # that took it
+    cdef public object _status      # None until a release was begun
+    cdef object __weakref__
+
+    def __init__(self, driver, resource, Round round not None):
+        self._driver = driver
+        self.resource = resource
+        self._round = round
+
+
+cdef class AcquisitionFields:
+    """The fields of one acquire under way."""
+
+    cdef public object _driver
+    cdef public object _resource
+    cdef public Round round         # the last one, so that it can be undone; or None
+    cdef public int64_t began_ns
+
+    def __init__(self, driver, resource):
+        self._driver = driver
+        self._resource = driver.settings.resource if resource is None else resource
+        self.began_ns = clock_ns()
+
+
+cdef object fields_lease(type kind, object driver, object resource, Round round):
+    # A lease, made without a call of its class.
+    cdef LeaseFields lease = <LeaseFields?>kind.__new__(kind)
+    lease._driver = driver
+    lease.resource = resource
+    lease._round = round
+    return lease
+
+
+def new_leases(
+    type kind not None, driver, list resources not None, list rounds not None
+):
+    """Make a lease of each round, None of None."""
+    cdef Py_ssize_t i
+    cdef list leases = []
+    for i in range(len(rounds)):
+        round = rounds[i]
+        leases.append(
+            None if round is None
+            else fields_lease(kind, driver, resources[i], <Round?>round)
+        )
+    return leases
+
+
+def begin_releases(Engine engine not None, list leases not None, unknown):
+    """Count each lease as released; list the rounds to run, None where none is."""
+    cdef list rounds = []
+    for lease in leases:
+        rounds.append(
+            None if lease is None
+            else fields_begin_release(<LeaseFields?>lease, engine, unknown)
+        )
+    return rounds
+
+
+cdef Round fields_begin_release(LeaseFields lease, Engine engine, object unknown):
+    # `unknown`: its status from now on, until a quorum has confirmed the release.
+    cdef Round release, taken = lease._round
+    if lease._status is not None or taken.lease_state is not None or (
+        taken.generation != current_generation
+    ):
+        return lease._begin_release()
+    release = engine_new_release(engine, taken, taken.terms)
+    lease._status = unknown
+    return release

@@ -1,0 +1,173 @@
+"""Acquires and releases as coroutines: what asyncio, `await` and the user make of them.
+
+They are objects of C with the methods of a coroutine (drivers/awaited_call.pyx).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import warnings
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from fastredlock import ConfigurationError, FastRedlockError, ReleaseStatus
+from fastredlock.asyncio import FastRedlock, Lease
+from tests.support.cancellation import World, with_client
+from tests.support.keys import KEY, NOBODY
+
+NEVER = "coroutine '{}' was never awaited"
+
+
+async def taken(client: FastRedlock) -> Lease:
+    lease = await client.acquire(KEY, ttl=60)
+    assert lease is not None
+    return lease
+
+
+def drop(call: Coroutine[Any, Any, Any]) -> None:
+    """Let nobody await it."""
+
+
+def waits(call: Coroutine[Any, Any, Any]) -> Any:
+    """Begin a call by hand; return the future that it waits for."""
+    return call.send(None)
+
+
+@with_client
+async def test_calls_when_never_awaited_then_warn_once_each(
+    world: World, client: FastRedlock
+) -> None:
+    lease = await taken(client)
+    with pytest.warns(RuntimeWarning, match=NEVER.format("FastRedlock.acquire")):
+        drop(client.acquire(KEY))
+    with pytest.warns(RuntimeWarning, match=NEVER.format("Lease.release")):
+        drop(lease.release())
+    assert await lease.release() is ReleaseStatus.RELEASED
+
+
+@with_client
+async def test_call_when_closed_before_it_is_awaited_then_is_silent_and_over(
+    world: World, client: FastRedlock
+) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        call = client.acquire(KEY)
+        call.close()
+        with pytest.raises(RuntimeError, match="cannot reuse"):
+            await call
+    await world.until(NOBODY)
+
+
+@with_client
+async def test_call_when_awaited_again_then_raises_and_its_lease_stands(
+    world: World, client: FastRedlock
+) -> None:
+    call = client.acquire(KEY, ttl=60)
+    lease = await call
+    assert lease is not None
+    with pytest.raises(RuntimeError, match="cannot reuse"):
+        await call
+    await world.until([lease.token] * 5)
+    await lease.release()
+
+
+@with_client
+async def test_acquire_when_closed_in_its_first_try_then_leaves_no_key(
+    world: World, client: FastRedlock
+) -> None:
+    call = client.acquire(KEY, ttl=60)
+    waits(call)
+    call.close()
+    await world.is_free(KEY)
+
+
+@with_client
+async def test_acquire_when_collected_in_its_first_try_then_leaves_no_key(
+    world: World, client: FastRedlock
+) -> None:
+    call = client.acquire(KEY, ttl=60)
+    waits(call)
+    del call
+    gc.collect()
+    await world.is_free(KEY)
+
+
+@with_client
+async def test_acquire_when_thrown_into_then_raises_that_and_leaves_no_key(
+    world: World, client: FastRedlock
+) -> None:
+    call = client.acquire(KEY, ttl=60)
+    waits(call)
+    with pytest.raises(KeyError, match="mine"):
+        call.throw(KeyError("mine"))
+    await world.is_free(KEY)
+
+
+@with_client
+async def test_acquire_when_closed_after_its_first_try_then_leaves_no_key(
+    world: World, client: FastRedlock
+) -> None:
+    lease = await taken(client)
+    task = asyncio.ensure_future(client.acquire(KEY, timeout=30))
+    await asyncio.sleep(0.05)  # its first try is lost by now
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await lease.release()
+    await world.is_free(KEY)
+
+
+@with_client
+async def test_release_when_closed_under_way_then_is_sent_all_the_same(
+    world: World, client: FastRedlock
+) -> None:
+    lease = await taken(client)
+    call = lease.release()
+    waits(call)
+    call.close()
+    await world.until(NOBODY)
+
+
+@with_client
+async def test_acquire_when_its_arguments_are_bad_then_nothing_is_sent(
+    world: World, client: FastRedlock
+) -> None:
+    before = client.stats().rounds
+    bad: list[dict[str, Any]] = [
+        {"resource": ""},
+        {"resource": "\ud800"},
+        {"resource": 5},
+        {"resource": "fastredlock:voter"},
+        {"resource": b"x" * 1_048_577},
+        {"ttl": -1},
+        {"timeout": -1},
+    ]
+    for arguments in bad:
+        with pytest.raises(ConfigurationError):
+            await client.acquire(**arguments)
+    assert client.stats().rounds == before
+
+
+@with_client
+async def test_calls_in_a_task_then_are_named_in_its_repr(
+    world: World, client: FastRedlock
+) -> None:
+    task = asyncio.ensure_future(client.acquire(KEY, ttl=60))
+    assert "FastRedlock.acquire()" in repr(task)
+    lease = await task
+    assert lease is not None
+    assert asyncio.iscoroutinefunction(lease.release)
+    task_of_release = asyncio.ensure_future(lease.release())
+    assert "Lease.release()" in repr(task_of_release)
+    assert await task_of_release is ReleaseStatus.RELEASED
+
+
+def test_calls_when_no_loop_runs_then_say_so() -> None:
+    client = FastRedlock(["redis://127.0.0.1:1/0"])
+    with pytest.raises(FastRedlockError, match="without a running loop"):
+        client.acquire(KEY).send(None)
+    with pytest.raises(FastRedlockError, match="without a running loop"):
+        client.adopt(KEY, "token").release().send(None)
