@@ -81,6 +81,7 @@ class Scripts:
         leave_queue: Script | None = None,
         take_turn: Script | None = None,
         release_and_tell: Script | None = None,
+        write_fence: Script | None = None,
         releases_natively: bool = False,
         name_prefix: bytes = b"",
     ) -> None: ...
@@ -94,6 +95,8 @@ class Scripts:
     def take_turn(self) -> Script | None: ...
     @property
     def release_and_tell(self) -> Script | None: ...
+    @property
+    def write_fence(self) -> Script | None: ...
     @property
     def releases_natively(self) -> bool: ...
     @property
@@ -172,6 +175,8 @@ class Round:
     @property
     def valid_until_ns(self) -> int: ...
     @property
+    def fence(self) -> int | None: ...
+    @property
     def may_hold(self) -> int: ...
     @property
     def generation(self) -> int: ...
@@ -214,7 +219,11 @@ class Round:
     def confirm(self, now_ns: int) -> None: ...
 
 def vote_of_reply(
-    operation: int, reply: object, is_of_all: bool = False, is_at_gate: bool = False
+    operation: int,
+    reply: object,
+    is_of_all: bool = False,
+    is_at_gate: bool = False,
+    is_fenced: bool = False,
 ) -> tuple[Vote, str | None]: ...
 
 @final
@@ -340,6 +349,8 @@ class Counters:
     @property
     def handed_over(self) -> int: ...
     @property
+    def fences_written(self) -> int: ...
+    @property
     def operations(self) -> tuple[tuple[int, int, int, int], ...]: ...
 
 @final
@@ -374,6 +385,7 @@ class Master:
 
 @final
 class Engine:
+    wall_offset_ns: int
     def __init__(
         self,
         endpoints: Sequence[object],
@@ -445,7 +457,11 @@ class Engine:
     def new_extension(self, lease: Round, terms: Terms) -> Round: ...
     def new_release(self, lease: Round, terms: Terms) -> Round: ...
     def new_adopted(
-        self, keys: bytes | tuple[bytes, ...], token: bytes, terms: Terms
+        self,
+        keys: bytes | tuple[bytes, ...],
+        token: bytes,
+        terms: Terms,
+        fence: int = 0,
     ) -> Round: ...
 
 @final

@@ -228,15 +228,21 @@ class FastRedlock(BaseLocks):
     # --- other calls ------------------------------------------------------------------
 
     def adopt(
-        self, resource: Resource, token: bytes | str, *, ttl: float | None = None
+        self,
+        resource: Resource,
+        token: bytes | str,
+        *,
+        ttl: float | None = None,
+        fence: int | None = None,
     ) -> Lease:
         """Return a Lease for a lock that another process took, by its token.
 
         Does no I/O and is not awaited. It can be released and extended (by `ttl`, s);
         nothing is known of its validity before the first extend, so `remaining()` is
         0.0 until then. A lease of acquire_all has a tuple of resources: pass that.
+        `fence`: its number, with fencing, which the masters are not asked for.
         """
-        driver, round = self._driver, self._adopted(resource, token, ttl)
+        driver, round = self._driver, self._adopted(resource, token, ttl, fence)
         if driver.observer is not None:
             lease: Lease = driver.observer.new_lease(driver, resource, round)
             return lease

@@ -40,8 +40,9 @@ class FastRedlock(BaseLocks):
     `release_script`: Lua to run instead of ours, to wake waiters in the same step: it
     must compare ARGV[1] with the value of KEYS[1], and return 1 if it deleted that,
     else 0. `owner`: who holds the locks, for `holders()` and people; part of each token
-    (default: host:pid; "": none).
-    else 0. `observer`: told of what has happened, see `fastredlock.observer`.
+    (default: host:pid; "": none). `observer`: told of what has happened, see
+    `fastredlock.observer`. `fencing`: leases have a number, `fence`, that grows with
+    every grant.
 
     Raises ConfigurationError for bad values, before any I/O. Nothing is connected until
     the first use. All threads of a process may share one instance, and should.
@@ -237,15 +238,21 @@ class FastRedlock(BaseLocks):
     # --- other calls ------------------------------------------------------------------
 
     def adopt(
-        self, resource: Resource, token: bytes | str, *, ttl: float | None = None
+        self,
+        resource: Resource,
+        token: bytes | str,
+        *,
+        ttl: float | None = None,
+        fence: int | None = None,
     ) -> Lease:
         """Return a Lease for a lock that another process took, by its token.
 
         Does no I/O. It can be released and extended (by `ttl`, s); nothing is known of
         its validity before the first extend, so `remaining()` is 0.0 until then. A
-        lease of acquire_all has a tuple of resources: pass that.
+        lease of acquire_all has a tuple of resources: pass that. `fence`: its number,
+        with fencing, which the masters are not asked for.
         """
-        driver, round = self._driver, self._adopted(resource, token, ttl)
+        driver, round = self._driver, self._adopted(resource, token, ttl, fence)
         if driver.observer is not None:
             lease: Lease = driver.observer.new_lease(driver, resource, round)
             return lease

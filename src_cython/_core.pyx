@@ -31,6 +31,7 @@ include "round/turn.pyx"                # a round waits for its turn            
 include "round/wait_queue.pyx"          # the rounds that wait for one resource  [pure]
 include "round/wait_queues.pyx"         # all of these, and the times in them    [pure]
 include "round/token_use.pyx"           # tokens that the caller gives           [pure]
+include "round/fencing.pyx"             # the number of a grant                  [pure]
 include "round/judge.pyx"               # votes and time -> verdict, validity    [pure]
 include "protocol/command.pyx"          # a round -> RESP                        [pure]
 include "protocol/native.pyx"           # ...without scripts, where it can be   [pure]
@@ -68,6 +69,7 @@ include "engine/review.pyx"             # warnings, and masters that must not vo
 include "engine/form.pyx"               # a round's command, for each master
 include "engine/sending.pyx"            # a round's commands, and its roll-back
 include "engine/given_tokens.pyx"       # rounds with a token that the caller gave
+include "engine/fences.pyx"             # numbers: proposed, and written
 include "engine/gate.pyx"               # the master that keeps a resource's queue
 include "engine/asking.pyx"             # what it is asked, and answers
 include "engine/turns.pyx"              # what opens a round that waits

@@ -20,10 +20,12 @@ from bench.harness.drivers import Driver, Tasks, Threads
 class Blocking:
     """One blocking `FastRedlock` for all threads."""
 
+    options: dict[str, Any] = {}  # noqa: RUF012
+
     def open(self, urls: Sequence[str], keys: Sequence[str]) -> None:
         from fastredlock import FastRedlock, ReleaseStatus
 
-        self._locks: Any = FastRedlock(urls, ttl=TTL)
+        self._locks: Any = FastRedlock(urls, ttl=TTL, **self.options)
         self._locks.connect()
         self._keys = keys
         self._released = ReleaseStatus.RELEASED
@@ -38,6 +40,12 @@ class Blocking:
 
     def close(self) -> None:
         self._locks.close()
+
+
+class Fencing(Blocking):
+    """The same, with numbers that grow."""
+
+    options: dict[str, Any] = {"fencing": True}  # noqa: RUF012
 
 
 class BlockingBatch(Blocking):
@@ -92,6 +100,10 @@ def _threads(_: str, urls: Sequence[str], keys: Sequence[str]) -> Driver:
     return Threads(Blocking(), urls, keys, callers=len(keys))
 
 
+def _fencing(_: str, urls: Sequence[str], keys: Sequence[str]) -> Driver:
+    return Threads(Fencing(), urls, keys, callers=len(keys))
+
+
 def _batches(_: str, urls: Sequence[str], keys: Sequence[str]) -> Driver:
     return Threads(BlockingBatch(), urls, keys, callers=1)
 
@@ -110,6 +122,7 @@ def _uvloop_tasks(_: str, urls: Sequence[str], keys: Sequence[str]) -> Driver:
 
 
 ONE_CALLER = Contestant("fastredlock", _threads)
+ONE_CALLER_FENCING = Contestant("fastredlock, fencing", _fencing)
 MANY_CALLERS = {
     "each": Contestant(
         "fastredlock acquire_each", _batches, unit="batch", sizes=BATCHES

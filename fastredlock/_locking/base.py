@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .._core import Operation, Round, Terms, Vote
 from .._options.keys import PROBE, encode_resource, encode_resources, encode_token
-from .._options.settings import Settings, positive_ns
+from .._options.settings import Settings, checked_fence, positive_ns
 from .._reports.health import MasterHealth, has_quorum, health_of
 from .._reports.stats import Stats
 from .._reports.votes import Resource, connection_votes
@@ -88,15 +88,19 @@ class BaseLocks:
     # --- rounds to run ----------------------------------------------------------------
 
     def _adopted(
-        self, resource: Resource, token: bytes | str, ttl: float | None
+        self,
+        resource: Resource,
+        token: bytes | str,
+        ttl: float | None,
+        fence: int | None,
     ) -> Round:
         engine, settings = self._driver.engine, self._driver.settings
         terms = settings.default_terms if ttl is None else settings.terms(ttl)
-        token = encode_token(token)
+        token, fence = encode_token(token), checked_fence(fence)
         if isinstance(resource, tuple):
             keys = encode_resources(resource)
-            return engine.new_adopted(keys, token, terms)
-        return engine.new_adopted(encode_resource(resource), token, terms)
+            return engine.new_adopted(keys, token, terms, fence)
+        return engine.new_adopted(encode_resource(resource), token, terms, fence)
 
     def _inspection(self, resource: str | bytes | None) -> Round:
         engine, settings = self._driver.engine, self._driver.settings

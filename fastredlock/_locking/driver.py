@@ -150,7 +150,7 @@ def new_engine(settings: Settings) -> Engine:
     """Make the engine of these masters; reads certificates, and connects nothing."""
     return Engine(
         settings.endpoints,
-        scripts_of(settings.release_script, settings.key_prefix),
+        new_scripts(settings.release_script, settings.fencing, settings.key_prefix),
         settings.connect_timeout_ns,
         tls_contexts(settings.endpoints),
         settings.max_ttl_ns,
@@ -162,22 +162,40 @@ def new_engine(settings: Settings) -> Engine:
     )
 
 
-def scripts_of(given: bytes | None, prefix: bytes) -> Scripts:
-    """Return the scripts, with `given` for the release, and the prefix in all names."""
+def new_scripts(
+    given_release: bytes | None, is_fencing: bool, prefix: bytes = b""
+) -> Scripts:
+    """Return the scripts of an engine, with the prefix in all names."""
     return Scripts(
-        extend=Script(scripts.EXTEND, scripts.EXTEND_SHA1),
-        release=release_script(given),
-        inspect=named(scripts.INSPECT, scripts.INSPECT_SHA1, prefix),
-        acquire_all=Script(scripts.ACQUIRE_ALL, scripts.ACQUIRE_ALL_SHA1),
-        extend_all=Script(scripts.EXTEND_ALL, scripts.EXTEND_ALL_SHA1),
-        release_all=named(scripts.RELEASE_ALL, scripts.RELEASE_ALL_SHA1, prefix),
-        acquire_again=Script(scripts.ACQUIRE_AGAIN, scripts.ACQUIRE_AGAIN_SHA1),
-        probe=probe_script(given, prefix),
-        marker=Script(scripts.MARKER, scripts.MARKER_SHA1),
-        **queue_scripts(given, prefix),
-        releases_natively=given is None,
+        **named_scripts(given_release, is_fencing, prefix),
+        releases_natively=given_release is None,
         name_prefix=prefix,
     )
+
+
+def named_scripts(
+    given: bytes | None, is_fencing: bool, prefix: bytes = b""
+) -> dict[str, Script]:
+    """Return the scripts of an engine, by the names that `Scripts` has for them."""
+    found = {
+        "extend": Script(scripts.EXTEND, scripts.EXTEND_SHA1),
+        "release": release_script(given),
+        "inspect": named(scripts.INSPECT, scripts.INSPECT_SHA1, prefix),
+        "acquire_all": Script(scripts.ACQUIRE_ALL, scripts.ACQUIRE_ALL_SHA1),
+        "extend_all": Script(scripts.EXTEND_ALL, scripts.EXTEND_ALL_SHA1),
+        "release_all": named(scripts.RELEASE_ALL, scripts.RELEASE_ALL_SHA1, prefix),
+        "acquire_again": Script(scripts.ACQUIRE_AGAIN, scripts.ACQUIRE_AGAIN_SHA1),
+        "probe": probe_script(given, prefix),
+        "marker": Script(scripts.MARKER, scripts.MARKER_SHA1),
+        **queue_scripts(given, prefix),
+    }
+    if is_fencing:
+        from .._options.fence_scripts import FENCED  # where it is used
+
+        for name, (source, sha1) in FENCED.items():
+            if name in found or name == "write_fence":
+                found[name] = named(source, sha1, prefix)
+    return found
 
 
 def named(source: bytes, sha1: bytes, prefix: bytes) -> Script:

@@ -73,6 +73,19 @@ class BaseLease(LeaseFields):
         return self._round.terms if made is None else made.terms
 
     @property
+    def fence(self) -> int:
+        """The number of this grant, with `fencing=True`; it grows with each grant.
+
+        A storage that refuses a write with a smaller number than it has seen refuses
+        what a paused holder writes late. Raises AttributeError without the option, and
+        for a lease that was adopted without its number.
+        """
+        fence = self._round.fence
+        if fence is None:
+            raise AttributeError(no_fence_text(self._driver.settings.fencing))
+        return fence
+
+    @property
     def votes(self) -> tuple[MasterVote, ...]:
         """The vote of each master in the acquire, in configured order.
 
@@ -246,6 +259,13 @@ class BaseLease(LeaseFields):
     def __repr__(self) -> str:
         state = "released" if self._status else f"{self.remaining():.3f} s left"
         return f"<{type(self).__name__} {self.resource!r}, {state}>"
+
+
+def no_fence_text(is_fencing: bool) -> str:
+    """Say why a lease has no number."""
+    if is_fencing:
+        return "fence: not known of an adopted lease; adopt(..., fence=lease.fence)"
+    return "fence: leases have a number with FastRedlock(..., fencing=True) alone"
 
 
 def end_releases(

@@ -31,6 +31,7 @@ ROUND_SHARE = 20  # a round may take 1/20 of the ttl (Redlock page: 5-50 ms of 1
 SHORTEST_ROUND_TIMEOUT_NS = 5_000_000  # below that, a busy scheduler is a dead server
 LONGEST_ROUND_TIMEOUT_NS = 1_000_000_000  # of a caller that waits for a silent master
 DEFAULT_TTL_MS = 10_000
+LARGEST_FENCE = 2**53 - 1  # Lua's numbers are doubles
 LONGEST_PREFIX = 1024  # bytes; beside the longest resource it is nothing
 LONGEST_CLIENT_NAME = 200  # bytes; it stands in each line of CLIENT LIST
 
@@ -57,6 +58,7 @@ class Settings:
         "default_terms",
         "drift_factor",
         "endpoints",
+        "fencing",
         "key_prefix",
         "max_ttl",
         "max_ttl_ns",
@@ -88,6 +90,7 @@ class Settings:
         key_prefix: str | bytes = "",  # keys are the resources, as other clients'
         owner: str | None = None,  # None: host:pid
         observer: object | None = None,  # None: nobody is told
+        fencing: bool = False,  # leases have no number
     ) -> None:
         from .url import (  # 4 ms of 25: when the first client is made
             SameServerAllowed,
@@ -117,6 +120,7 @@ class Settings:
         else:
             self.new_token = checked_new_token(new_token, owner)
         self.release_script: bytes | None = checked_script(release_script)
+        self.fencing: bool = checked_fencing(fencing)
         self._has_warned_long = False
         self.observer: object | None = checked_observer(observer)
         self._last_terms: tuple[object, Terms | None] = (None, None)
@@ -243,6 +247,28 @@ def checked_script(script: bytes | None) -> bytes | None:
     if not (script is None or type(script) is bytes):
         raise ConfigurationError(f"release_script={script!r}: allowed is None or bytes")
     return script
+
+
+def checked_fencing(fencing: bool) -> bool:
+    """Return whether leases have a number; what is not a bool was meant otherwise."""
+    if not isinstance(fencing, bool):
+        raise ConfigurationError(f"fencing={fencing!r}: allowed is True or False")
+    return fencing
+
+
+def checked_fence(fence: int | None) -> int:
+    """Return the number of an adopted lease, 0 where it is not known."""
+    if fence is None:
+        return 0
+    if (
+        not isinstance(fence, int)
+        or isinstance(fence, bool)
+        or not (0 < fence <= LARGEST_FENCE)
+    ):
+        raise ConfigurationError(
+            f"fence={fence!r}: allowed is None or the `fence` of a lease"
+        )
+    return fence
 
 
 def checked_observer(observer: object | None) -> object | None:

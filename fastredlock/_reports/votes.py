@@ -61,7 +61,7 @@ def votes_of(engine: Engine, round: Round) -> tuple[MasterVote, ...]:
         MasterVote(
             name,
             vote,
-            silence(within_ms, late_us) if vote is Vote.SILENT else text,
+            (text or silence(within_ms, late_us)) if vote is Vote.SILENT else text,
             elapsed_ms,
         )
         for name, (vote, text, elapsed_ms), late_us in each

@@ -39,6 +39,9 @@ cdef class Engine:
     cdef WaitQueues queues                 # of rounds that wait for their turn
     cdef dict token_uses                   # (key, token): TokenUse; None: own tokens
     cdef Py_ssize_t sweep_at               # uses, from how many on they are looked at
+    cdef dict fences                       # resource: its last number, ahead of our...
+    cdef int64_t proposed                  # ...last proposal; see fences
+    cdef public int64_t wall_offset_ns     # by hand: wall clock - now_ns
     cdef object driver                     # of the event loop that drives it, or None
     cdef public object foreign             # the shell's: what it knows of foreign keys
     cdef object __weakref__
@@ -71,6 +74,7 @@ cdef class Engine:
         self.token_uses = {} if tokens_are_given else None
         self.servers_may_be_same = servers_may_be_same
         self.queues = wait_queues_new(b"%016x" % jitter_seed)
+        self.fences = {}
         self.masters = [
             Master(
                 i, endpoint, tls_contexts[i] if tls_contexts else None, client_name,
@@ -216,9 +220,17 @@ cdef class Engine:
         """
         return engine_new_release(self, lease, terms)
 
-    def new_adopted(self, keys not None, bytes token not None, Terms terms not None):
-        """Make an ACQUIRE round for a key, or keys, that another process took."""
+    def new_adopted(
+        self, keys not None, bytes token not None, Terms terms not None,
+        int64_t fence=0,
+    ):
+        """Make an ACQUIRE round for a key, or keys, that another process took.
+
+        fence: the number that it was taken under; 0: not known.
+        """
         cdef Round adopted = self.new_round(OPERATION_ACQUIRE, keys, token, terms)
+        if fence:
+            adopted.fencing = fencing_of_adopted(fence)
         adopted.may_hold = ~<uint64_t>0 >> (MAX_MASTERS - self.master_count)
         return adopted
 

@@ -9,6 +9,8 @@ cdef int engine_finish(Engine self, int64_t now_ns) except -1:
     cdef Round round
     while self.closed:
         round = <Round>self.closed.pop(0)
+        if round.fencing is not None and engine_write_fence(self, round, now_ns):
+            continue
         if not round.is_connecting or round.operation_code == OPERATION_PING:
             engine_on_closed(self, round, now_ns)
         round.is_finished = True
@@ -28,6 +30,8 @@ cdef int engine_on_closed(Engine self, Round round, int64_t now_ns) except -1:
         return 0
     round_confirm(round, now_ns)
     verdict = round.verdict_code
+    if verdict == VERDICT_WON and round.fencing is not None:
+        engine_learn_fence(self, round)
     self.counters.ended[round.operation_code][verdict] += 1
     if round.counts[VOTE_FAILED] + round.counts[VOTE_SILENT] > 0:
         engine_count_failures(self, round)
@@ -132,8 +136,10 @@ cdef list engine_open_acquires(Engine self):
     cdef Master master
     cdef Round round
     cdef uint32_t i
-    cdef set seen = set()
-    cdef list found = []
+    cdef list found = [      # a number is to be written
+        round for round in self.closed if (<Round>round).verdict_code == VERDICT_OPEN
+    ]
+    cdef set seen = {id(round) for round in found}
     for master in self.masters:
         i = 0
         while i < master.in_flight.count:

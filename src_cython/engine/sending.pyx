@@ -4,7 +4,8 @@
 # entries in FIFOs. A driver does the rest.
 #
 # From below: engine_start_given (given_tokens), engine_set_gate, engine_tell_at_gate
-# (gate), engine_is_handing_over, engine_hand_over (turns), engine_wait (waiting).
+# (gate), engine_is_handing_over, engine_hand_over (turns), engine_wait (waiting),
+# engine_propose_fence (fences).
 
 from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memset
@@ -26,6 +27,10 @@ cdef int engine_start(Engine self, Round round, int64_t now_ns) except -1:
         is_handing_over = engine_is_handing_over(self, round, now_ns)
         if not is_handing_over:
             engine_tell_at_gate(self, round, now_ns)
+    elif round.operation_code == OPERATION_ACQUIRE and (
+        self.scripts.write_fence is not None
+    ):
+        engine_propose_fence(self, round, now_ns)
     round.is_reentrant = self.leadership.depth > 1
     engine_set_order(self, round, now_ns)
     if self.token_uses is not None and round.operation_code <= OPERATION_RELEASE:

@@ -47,6 +47,7 @@ cdef struct InFlightEntry:
     bint is_second           # was sent on an earlier connection, and may be executed
     bint is_at_gate          # by the script of the gate
     bint is_native           # by a command in the place of its script
+    bint is_fence            # the second write of an ACQUIRE with fencing
 
 
 @cython.final
@@ -185,7 +186,7 @@ cdef int in_flight_fail(
             if round.cells[self.master].vote == VOTE_PENDING:
                 self.unanswered_late += 1
             continue
-        if is_kept:
+        if is_kept:      # its second write as well: the SET is repeated, and says more
             round_wait_for_all(round)
             self.unanswered.append(round)
         else:

@@ -32,14 +32,18 @@ cdef int master_send_again(
     Master self, Round round, InFlightEntry entry, int64_t now_ns
 ) except -1:
     cdef Buffer command
+    cdef int error
     memset(&command, 0, sizeof(Buffer))
     try:
-        if (
-            command_of_gate(&command, round, self.scripts, entry.is_by_source)
-            if entry.is_at_gate else command_of_round(
+        if entry.is_fence:
+            error = command_fence(&command, round, self.scripts, entry.is_by_source)
+        elif entry.is_at_gate:
+            error = command_of_gate(&command, round, self.scripts, entry.is_by_source)
+        else:
+            error = command_of_round(
                 &command, round, self.scripts, entry.is_by_source, entry.is_second
             )
-        ) != 0:
+        if error != 0:
             raise MemoryError
         if self.state_code == MASTER_READY:
             master_send(self, round, &command, entry, now_ns)

@@ -29,6 +29,7 @@ cdef class Counters:
     cdef readonly int64_t connects, losses
     cdef readonly int64_t releases_dropped
     cdef readonly int64_t waits, turns_told, turns_missed, handed_over
+    cdef readonly int64_t fences_written
 
     @property
     def won(self):

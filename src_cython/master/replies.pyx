@@ -20,7 +20,10 @@ cdef int master_on_reply(Master self, object reply, int64_t now_ns) except -1:
     if round is None:
         return master_on_other_reply(self, entry, reply, now_ns)
     vote = vote_of(
-        reply_kind(round, entry.is_second, entry.is_at_gate, entry.is_native), reply
+        reply_kind(
+            round, entry.is_second, entry.is_at_gate, entry.is_native, entry.is_fence
+        ),
+        reply,
     )
     if entry.is_second:
         vote = vote_of_second(round.operation_code, vote)
@@ -35,13 +38,15 @@ cdef int master_on_reply(Master self, object reply, int64_t now_ns) except -1:
     if entry.is_native:
         self.native_is_proven = True
     if entry.is_at_gate:
-        round_on_gate_reply(round, reply)
+        round_on_gate_reply(round, reply[0] if type(reply) is list else reply)
         if round.was_told:
             self.told.append(round.resource)
         if vote == VOTE_TAKEN and round.verdict_code == VERDICT_WON and (
             round.operation_code == OPERATION_ACQUIRE
         ):
             self.turns.append(round.resource)      # our entry stands (pushes)
+    if round.fencing is not None and vote == VOTE_GRANTED:
+        fencing_on_granted(round, self.index, entry.is_fence, reply)
     if round.verdict_code != VERDICT_OPEN:
         master_count_late(self, round, now_ns)
     elif round.operation_code < OPERATION_INSPECT:
@@ -69,6 +74,8 @@ cdef int master_on_definite(
     if entry.is_second and round.operation_code <= OPERATION_EXTEND:
         # The command on the first connection has been executed, or may still be: an
         # answer to the second, an error too, proves nothing about it.
+        round_on_sent(round, self.index)
+    elif entry.is_fence:      # nor one to the second write, about the SET
         round_on_sent(round, self.index)
     return 0
 
@@ -125,6 +132,7 @@ cdef int master_on_failed_reply(
         again = in_flight_entry(entry.key_until_ns, entry.is_second)
         again.is_by_source = True
         again.is_at_gate = entry.is_at_gate
+        again.is_fence = entry.is_fence
         return master_send_again(self, round, again, now_ns)
     if entry.is_at_gate and str(reply).startswith("NOSCRIPT"):
         master_on_turn_lost(self, round, now_ns)

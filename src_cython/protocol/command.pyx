@@ -151,9 +151,12 @@ cdef int command_of_gate(
             out, scripts.release_and_tell, by_source, round.resource, None, round.token,
             0, round.lease_state,
         )
+    arguments = (<Turn>round.turn).arguments
+    if round.fencing is not None:
+        arguments += (<Fencing>round.fencing).proposal
     return command_script(
         out, scripts.take_turn, by_source, round.resource, None, round.token, 0,
-        (<Turn>round.turn).arguments,
+        arguments,
     )
 
 
@@ -165,6 +168,12 @@ cdef int command_of_round(
     cdef int operation = round.operation_code
     cdef bint is_of_several = round.keys is not None
     cdef int64_t ttl_ms = 0
+    if round.fencing is not None:
+        return command_script(
+            out, scripts.acquire_again if is_second else scripts.acquire_all,
+            by_source or is_second, round.resource, round.keys, round.token, 0,
+            (fencing_ttl(round),) + (<Fencing>round.fencing).proposal,
+        )
     if operation == OPERATION_ACQUIRE and is_second:
         ttl_ms = round.terms.ttl_ms if round.terms.has_expiry else 0
         return command_script(
@@ -182,6 +191,16 @@ cdef int command_of_round(
         out, <Script>scripts.by_row[2 * operation + is_of_several], by_source,
         round.resource, round.keys, round.token, ttl_ms,
         (<Turn>round.turn).arguments if operation >= OPERATION_ASK_TURN else None,
+    )
+
+
+cdef int command_fence(
+    Buffer *out, Round round, Scripts scripts, bint by_source
+) noexcept:
+    # The second write of an ACQUIRE with fencing.
+    return command_script(
+        out, scripts.write_fence, by_source, round.resource, round.keys, round.token, 0,
+        (<Fencing>round.fencing).proposal,
     )
 
 

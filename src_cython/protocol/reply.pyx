@@ -13,6 +13,11 @@
 #   REPLY_OF_TELL       1, 2      GRANTED    2: and another process was told
 #   REPLY_OF_TELL       0, 3      TAKEN      3: and another process was told
 #   REPLY_OF_ASK_TURN   [4 ints]  GRANTED
+#   REPLY_OF_FENCED     n > 0     GRANTED    n: the number that the key was set under;
+#                                            1: the one that was proposed
+#   REPLY_OF_FENCED     0         TAKEN
+#   REPLY_OF_FENCED_TURN  [1 or 3, n > 0]  GRANTED
+#   REPLY_OF_FENCED_TURN  [0 or 2, 0]      TAKEN
 #   any              error        FAILED     NOSCRIPT is repeated first, by the master
 #   any              else         FAILED     and nothing is known of its effect
 
@@ -115,12 +120,14 @@ cdef object usual_reply(const char *at, Py_ssize_t size, int *length):
 
 
 cdef inline int reply_kind(
-    Round round, bint is_second, bint is_at_gate, bint is_native
+    Round round, bint is_second, bint is_at_gate, bint is_native, bint is_fence
 ) noexcept:
     if is_at_gate:
         if round.operation_code == OPERATION_RELEASE:
             return REPLY_OF_TELL
-        return REPLY_OF_TAKE_TURN
+        return REPLY_OF_TAKE_TURN if round.fencing is None else REPLY_OF_FENCED_TURN
+    if round.fencing is not None:
+        return REPLY_OF_SCRIPT if is_fence else REPLY_OF_FENCED
     if is_second and round.operation_code == OPERATION_ACQUIRE:
         return REPLY_OF_SCRIPT      # of acquire_again
     if is_native and round.operation_code == OPERATION_EXTEND:
@@ -141,6 +148,15 @@ cdef int vote_of(int kind, object reply) noexcept:
                 return VOTE_GRANTED
             if reply == 0:
                 return VOTE_TAKEN
+    elif kind == REPLY_OF_FENCED:
+        if type(reply) is int and 0 <= reply <= FENCE_MOST:
+            return VOTE_GRANTED if reply > 0 else VOTE_TAKEN
+    elif kind == REPLY_OF_FENCED_TURN:
+        if type(reply) is list and [type(each) for each in reply] == 2 * [int]:
+            if 0 <= reply[1] <= FENCE_MOST and (
+                (reply[1] > 0) == (reply[0] == 1 or reply[0] == 3)
+            ):
+                return vote_of(REPLY_OF_TAKE_TURN, reply[0])
     elif kind == REPLY_OF_TAKE_TURN or kind == REPLY_OF_TELL:
         if type(reply) is int:
             if reply == 1 or reply == (3 if kind == REPLY_OF_TAKE_TURN else 2):
@@ -182,11 +198,13 @@ cdef str reply_text(object reply):
 
 
 def vote_of_reply(
-    int operation, reply, bint is_of_all=False, bint is_at_gate=False
+    int operation, reply, bint is_of_all=False, bint is_at_gate=False,
+    bint is_fenced=False,
 ):
     """Look a parsed reply up in the table: (Vote, text or None).
 
-    is_at_gate: to an ACQUIRE or a RELEASE at the gate of its queue.
+    is_at_gate: to an ACQUIRE or a RELEASE at the gate of its queue. is_fenced: to an
+    ACQUIRE with fencing.
     """
     cdef int kind
     cdef unsigned int row = <unsigned int>operation
@@ -195,5 +213,7 @@ def vote_of_reply(
     kind = rows[row][1 if is_of_all else 0].reply
     if is_at_gate:
         kind = REPLY_OF_TELL if operation == OPERATION_RELEASE else REPLY_OF_TAKE_TURN
+    if is_fenced:
+        kind = REPLY_OF_FENCED_TURN if is_at_gate else REPLY_OF_FENCED
     vote = Vote(vote_of(kind, reply))
     return vote, reply_text(reply) if vote is Vote.FAILED else None

@@ -4,7 +4,8 @@
 # the first write until its verdict. Each master has one cell, PENDING at first. While
 # the round is open a cell takes one answer and the tally is judged after each:
 #
-#   granted >= quorum                     WON, or TOO_LATE if no validity is left
+#   granted >= quorum                     WON, or TOO_LATE if no validity is left; with
+#                                         fencing once a quorum has its number (fencing)
 #   granted + pending < quorum            lost; it cannot be won any more:
 #     granted + taken + pending < quorum    UNREACHABLE  too few could answer
 #     an ACQUIRE is                         TAKEN        at once, to be rolled back;
@@ -69,6 +70,10 @@ cdef int round_on_vote(
         cell.vote == VOTE_FAILED and cell.answered_us
     ):
         raise StateError("a second vote of one master")
+    if vote == VOTE_GRANTED and self.fencing is not None and (
+        fencing_is_short(self, master)
+    ):
+        return fencing_report(self)      # it counts once it has the number
     self.counts[cell.vote] -= 1
     self.counts[vote] += 1
     cell.vote = vote
@@ -81,6 +86,8 @@ cdef int round_on_vote(
     if detail is not None or self.details is not None:
         round_note(self, master, detail)
     if self.verdict_code == VERDICT_OPEN:
+        if self.fencing is not None and fencing_begins(self, now_ns):
+            return fencing_report(self)
         round_judge(self, now_ns)
         round_report_closed(self)
     return 0
@@ -88,7 +95,8 @@ cdef int round_on_vote(
 
 cdef int round_report_closed(Round self) except -1:
     if self.verdict_code != VERDICT_OPEN and self.closed_list is not None:
-        self.closed_list.append(self)
+        if self.fencing is None or not (<Fencing>self.fencing).is_reported:
+            self.closed_list.append(self)
         self.closed_list = None
     return 0
 

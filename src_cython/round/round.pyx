@@ -4,7 +4,8 @@
 # A round is of one key, its resource, or of several, its `keys`: all or nothing on each
 # master, by one script, under one token.
 #
-# From below: round_* (judge), turn_* (turn), OVERDUE_AT_LEAST_NS (in_flight).
+# From below: round_* (judge), turn_* (turn), fencing_* (fencing), OVERDUE_AT_LEAST_NS
+# (in_flight).
 
 cimport cython
 from cpython.bytes cimport PyBytes_GET_SIZE
@@ -68,18 +69,19 @@ cdef class Round:
     #                                      which may take its time; < 0: no limit
     cdef readonly int64_t began_ns       # when its caller began to acquire; 0: adopted
     cdef public int attempt              # number within its acquire, from 1
+    cdef readonly bint is_finished       # closed, and confirmed or rolled back
     cdef readonly object lease_state     # see keep_lease_state; of an EXTEND, its
     #                                      lease; of a RELEASE, its script's arguments
     cdef readonly object entered_by      # of an `async with` by this lease: a weak
     #                                      reference to the task; or None
     cdef uint32_t extensions             # of this lease; of an EXTEND, its number
     cdef bint is_submitted               # given to the engine
-    cdef readonly bint is_finished       # closed, and confirmed or rolled back
     cdef list closed_list                # where it goes when it closes, or None
     cdef object waiter        # to be woken then: a follower, a future, a Batch; or None
     cdef list details                    # per master: error text or detail, or None
     cdef tuple token_uses                # of TokenUse; None: its token is our own
     cdef object turn                     # its Turn, where it waits for one; or None
+    cdef object fencing                  # its Fencing; None: an ACQUIRE without, others
     cdef VoteCell *cells                 # `few`, or allocated where those are too few
     cdef VoteCell few[FEW_MASTERS]
     cdef uint8_t counts[5]               # by vote
@@ -149,6 +151,11 @@ cdef class Round:
         """The end of the validity if the round is won: t0 + ttl - drift; 0 before t0.
         """
         return round_valid_until_ns(self) if self.is_opened else 0
+
+    @property
+    def fence(self):
+        """The number of this grant, once it is won; None: without fencing."""
+        return fencing_number(self)
 
     def votes(self):
         """List (Vote, text or detail or None, ms until it came or None) per master."""

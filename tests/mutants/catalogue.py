@@ -49,6 +49,17 @@ TAKE_TURN_SHA1_ANEW = Edit(
     "import hashlib\n\nTAKE_TURN_SHA1 = hashlib.sha1(TAKE_TURN).hexdigest().encode()\n",
 )
 
+FENCING = ("tests/unit/test_fencing.py",)
+FENCE_SCRIPTS = ("tests/behaviour/test_fence_scripts.py",)
+FENCED = "fastredlock/_options/fence_scripts.py"
+FENCE_SHA1S_ANEW = Edit(
+    FENCED,
+    "# By the names of the scripts whose place they take.\n",
+    "import hashlib\n\nACQUIRE_ALL_SHA1, ACQUIRE_AGAIN_SHA1, TAKE_TURN_SHA1, "
+    "WRITE_FENCE_SHA1 = (\n    hashlib.sha1(each).hexdigest().encode()\n"
+    "    for each in (ACQUIRE_ALL, ACQUIRE_AGAIN, TAKE_TURN, WRITE_FENCE)\n)\n",
+)
+
 MUTANTS = (
     Mutant(
         "wall clock instead of monotonic",
@@ -1670,6 +1681,137 @@ for _, key in ipairs(KEYS) do redis""",
             ),
         ),
         ("tests/unit/test_keep_alive.py",),
+    ),
+    Mutant(
+        "number that no quorum has",
+        (
+            Edit(
+                "src_cython/round/fencing.pyx",
+                "    if having >= round.quorum:\n",
+                "    if having >= 1:\n",
+            ),
+        ),
+        (*FENCING, "tests/sim"),
+    ),
+    Mutant(
+        "number that is not the largest of its quorum",
+        (
+            Edit(
+                "src_cython/round/fencing.pyx",
+                "            self.fence = max(self.fence, self.told[i])\n",
+                "            self.fence = self.fence or self.told[i]\n",
+            ),
+        ),
+        FENCING,
+    ),
+    Mutant(
+        "second write without comparing the token",
+        (
+            Edit(
+                FENCED,
+                'redis.call("get", key) ~= ARGV[1] then return 0 end\n'
+                "end\nfor _, key in ipairs(KEYS) do\n  local name",
+                'redis.call("get", key) == 0 then return 0 end\n'
+                "end\nfor _, key in ipairs(KEYS) do\n  local name",
+            ),
+            FENCE_SHA1S_ANEW,
+        ),
+        (*FENCE_SCRIPTS, "tests/faults/test_late_fences.py"),
+    ),
+    Mutant(
+        "second write that lowers a number",
+        (
+            Edit(FENCED, "  if last < tonumber(ARGV[2]) then", "  if last then"),
+            FENCE_SHA1S_ANEW,
+        ),
+        FENCE_SCRIPTS,
+    ),
+    Mutant(
+        "number that is repeated where the clock is behind",
+        (
+            Edit(FENCED, "then fence = counted + 1 end", "then fence = counted end"),
+            FENCE_SHA1S_ANEW,
+        ),
+        (*FENCE_SCRIPTS, "tests/sim"),
+    ),
+    Mutant(
+        "number that is repeated on its usual way",
+        (
+            Edit(FENCED, "or fence) < fence then", "or fence) <= fence then"),
+            FENCE_SHA1S_ANEW,
+        ),
+        FENCE_SCRIPTS,
+    ),
+    Mutant(
+        "number without the clock",
+        (Edit(FENCED, "fence = tonumber(proposed)", "fence = 1"), FENCE_SHA1S_ANEW),
+        (*FENCE_SCRIPTS, "tests/behaviour/test_fencing.py"),
+    ),
+    Mutant(
+        "proposal that goes back with its clock",
+        (
+            Edit(
+                "src_cython/engine/fences.pyx",
+                "    if self.proposed < wall_us <= WALL_MOST_US:\n",
+                "    if wall_us <= WALL_MOST_US:\n",
+            ),
+        ),
+        FENCING,
+    ),
+    Mutant(
+        "proposal below the last number of its resource",
+        (
+            Edit(
+                "src_cython/engine/fences.pyx",
+                "        self.fences[key] = fence\n",
+                "        self.fences[key] = 0\n",
+            ),
+        ),
+        FENCING,
+    ),
+    Mutant(
+        "second write not sent to a master that answers late",
+        (
+            Edit(
+                "src_cython/round/judge.pyx",
+                "        return fencing_report(self)      # it counts once",
+                "        return 0      # it counts once",
+            ),
+        ),
+        FENCING,
+    ),
+    Mutant(
+        "error to the second write taken for one to the SET",
+        (
+            Edit(
+                "src_cython/master/replies.pyx",
+                "    elif entry.is_fence:      # nor one",
+                "    elif False:      # nor one",
+            ),
+        ),
+        FENCING,
+    ),
+    Mutant(
+        "repeated SET without the number of its round",
+        (
+            Edit(
+                "src_cython/round/fencing.pyx",
+                "    fencing_propose(self, self.fence, round.terms.ttl_ms)\n",
+                "",
+            ),
+        ),
+        FENCING,
+    ),
+    Mutant(
+        "second write without a time of its own",
+        (
+            Edit(
+                "src_cython/round/fencing.pyx",
+                "    round.deadline_ns += now_ns - round.opened_ns\n",
+                "    round.deadline_ns = NEVER_NS\n",
+            ),
+        ),
+        FENCING,
     ),
     Mutant(
         "owner is shown of any value with an @",

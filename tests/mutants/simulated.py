@@ -139,6 +139,11 @@ BUGS = (
         "a loss told 30 ms after the end of the validity",
         "loss told 30 ms after the end of the validity",
     ),
+    known("a number that no quorum has", "number that no quorum has"),
+    known(
+        "a number that is repeated where the clock is behind",
+        "number that is repeated where the clock is behind",
+    ),
 )
 
 

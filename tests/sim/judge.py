@@ -1,4 +1,4 @@
-"""What must never be: invariants I1-I10, judged with a view of everything.
+"""What must never be: invariants I1-I11, judged with a view of everything.
 
 Of a lease on several keys each promise holds for every key.
 
@@ -24,6 +24,7 @@ I10 A loss is told by the end of the validity, whatever the masters and their cl
     from a renewal before it, and tells it in time, both unless the process stood still;
     when it has looked, no lease is over and not told lost; and one whose loss was told
     is not valid.
+I11 With fencing, a lease has a larger number than all that were granted before it.
 """
 
 from __future__ import annotations
@@ -41,13 +42,17 @@ from .question import (
     ACQUIRE,
     FAILED,
     GRANTED,
+    PENDING,
     RELEASE,
+    SILENT,
     TAKEN,
+    WRITE_FENCE,
     Question,
     question_of,
+    said_of_gate,
     vote_of,
 )
-from .replies import OK, ONE, THREE, TWO
+from .replies import TWO
 from .world import FOREVER_NS, World
 
 if TYPE_CHECKING:
@@ -109,6 +114,7 @@ class Judge:
         self.refused: set[tuple[int, bytes]] = set()
         self.unknown_script: set[tuple[int, bytes]] = set()  # of its last release
         self.ended: dict[bytes, Ended] = {}
+        self.fences: dict[bytes, int] = {}  # the largest that was granted
 
     def fail(self, promise: str, text: str) -> None:
         """End the run."""
@@ -151,6 +157,23 @@ class Judge:
             others.append(ours)
         self._holds[key] = others
 
+    # --- I11 --------------------------------------------------------------------------
+
+    def on_granted(self, lease: BaseLease) -> None:
+        """An acquire has returned a lease."""
+        fence = lease._round.fence
+        if fence is None or not lease.is_valid:  # one that is over counts for nobody
+            return
+        for key in keys_of(lease):
+            last = self.fences.get(key, 0)
+            if fence <= last:
+                self.fail(
+                    "I11",
+                    f"{lease.token.decode()} has the number {fence} for "
+                    f"{key.decode()}, and {last} was granted before",
+                )
+            self.fences[key] = fence
+
     # --- I2 ---------------------------------------------------------------------------
 
     def on_round(self, process: Process, round: Round) -> int:
@@ -165,11 +188,14 @@ class Judge:
         """A process has been handed these answers in whole."""
         for question, reply in heard:
             at = (process.index, index, question)
+            if question[0] == WRITE_FENCE:  # it says more of the same
+                at = (*at[:2], (ACQUIRE, *question[1:]))
             if reply.startswith(b"-NOSCRIPT"):
                 self._unknown.add(at)
             else:
-                self._heard.setdefault(at, []).append(vote_of(question[0], reply))
-                if reply == TWO and question[0] == ACQUIRE:
+                vote = vote_of(question[0], reply)
+                self._heard.setdefault(at, []).append(vote)
+                if said_of_gate(reply) == TWO and question[0] == ACQUIRE:
                     self._refused_ns.setdefault(question[1], process.now_ns())
 
     def on_closed(self, process: Process, operation: int, round: Round) -> None:
@@ -204,6 +230,10 @@ class Judge:
             if operation == RELEASE and process.losses and TAKEN in heard:
                 known = [*heard, GRANTED]  # deleted by the same on a lost connection
             is_lost = is_over and operation == ACQUIRE and heard
+            if is_lost and process.settings.fencing:
+                # Asked a second time, and perhaps too late for NOSCRIPT to be answered.
+                is_lost = vote not in (SILENT, PENDING) and asked not in self._unknown
+                heard = heard[-1:]
             if (is_answered and vote not in known) or (is_lost and [vote] != heard):
                 self.fail(
                     "I2",
@@ -236,9 +266,11 @@ class Judge:
         at = (connection.index, token)
         if self.world.log is not None:
             where = " on a closed connection" if connection.is_given_up else ""
+            name = "second write of"
+            if operation != WRITE_FENCE:
+                name = Operation(operation).name
             self.world.tell(
-                f"server {at[0]}: {Operation(operation).name} {token.decode()} "
-                f"-> {reply!r}{where}"
+                f"server {at[0]}: {name} {token.decode()} -> {reply!r}{where}"
             )
         if reply.startswith(b"-NOSCRIPT"):
             if operation == RELEASE:
@@ -250,7 +282,7 @@ class Judge:
             if first is not None and not (first.is_given_up or connection.is_given_up):
                 self.fail("I3", f"server {at[0]} got SET {token.decode()} twice")
             self._sets[at] = connection
-            is_set = reply in (OK, ONE, THREE)
+            is_set = vote_of(operation, reply) == GRANTED
             if is_set and at in self._released:
                 if not connection.is_given_up:
                     self.fail(
@@ -263,7 +295,7 @@ class Judge:
             self.refused.discard(at)
             if reply.startswith(b"-"):
                 self.refused.add(at)
-        elif connection.is_given_up:
+        elif connection.is_given_up and operation != WRITE_FENCE:
             self.extended_late.add(at)
 
     def on_ended(

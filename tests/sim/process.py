@@ -15,21 +15,19 @@ from fastredlock._core import (
     Engine,
     MasterState,
     Round,
-    Script,
     Scripts,
     by_hand_engine,
     by_hand_take_events,
     by_hand_waits,
     fork_generation,
 )
-from fastredlock._locking.driver import queue_scripts
-from fastredlock._options import scripts
+from fastredlock._locking.driver import named_scripts
 from fastredlock._options.settings import Settings
 
 from .driver import Driver
 from .network import Connection, Path
 from .steps import WAIT, Steps
-from .world import FOREVER_NS, Clock, World
+from .world import EPOCH_NS, FOREVER_NS, Clock, World
 
 if TYPE_CHECKING:
     from fastredlock._locking.kept import Kept
@@ -73,18 +71,7 @@ class Process:
         self.waiter = b"%016x" % seed  # its name in the queues
         self.engine = Engine(
             settings.endpoints,
-            Scripts(
-                extend=Script(scripts.EXTEND, scripts.EXTEND_SHA1),
-                release=Script(scripts.RELEASE, scripts.RELEASE_SHA1),
-                inspect=Script(scripts.INSPECT, scripts.INSPECT_SHA1),
-                acquire_all=Script(scripts.ACQUIRE_ALL, scripts.ACQUIRE_ALL_SHA1),
-                extend_all=Script(scripts.EXTEND_ALL, scripts.EXTEND_ALL_SHA1),
-                release_all=Script(scripts.RELEASE_ALL, scripts.RELEASE_ALL_SHA1),
-                acquire_again=Script(scripts.ACQUIRE_AGAIN, scripts.ACQUIRE_AGAIN_SHA1),
-                probe=Script(scripts.PROBE, scripts.PROBE_SHA1),
-                marker=Script(scripts.MARKER, scripts.MARKER_SHA1),
-                **queue_scripts(None),
-            ),
+            Scripts(**named_scripts(None, settings.fencing)),
             settings.connect_timeout_ns,
             (),
             0 if settings.max_ttl is None else int(settings.max_ttl * 1e9),
@@ -92,8 +79,14 @@ class Process:
             seed,
         )
         self.begun = by_hand_engine(self.engine)
+        self.set_wall(0)
         self._driver = Driver(self)
         self.keeper: SimKeeper | None = None
+
+    def set_wall(self, ahead_ns: int) -> None:
+        """Set the clock on the wall, which numbers of grants are proposed by."""
+        wall_ns = EPOCH_NS + self.world.now_ns + ahead_ns
+        self.engine.wall_offset_ns = wall_ns - self.now_ns()
 
     # --- what a lease asks of its driver ----------------------------------------------
 
@@ -271,6 +264,6 @@ def new_settings(count: int, **options: Any) -> Settings:
     masters = [(f"m{index}", 6379) for index in range(count)]
     defaults = {
         "ttl": 1.0, "drift_factor": 0.01, "round_timeout": None, "max_ttl": None,
-        "connect_timeout": 0.3, "new_token": None, "retry": Retry(),
+        "connect_timeout": 0.3, "new_token": None, "retry": Retry(), "fencing": False,
     }  # fmt: skip
     return Settings(masters, "r", **{**defaults, **options})

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from fastredlock._core import Operation, Vote
 from fastredlock._options import scripts
+from fastredlock._options.fence_scripts import FENCED
 
 from .replies import NIL, OK, ONE, THREE, TWO, ZERO
 
 ACQUIRE, EXTEND = int(Operation.ACQUIRE), int(Operation.EXTEND)
 RELEASE = int(Operation.RELEASE)
+WRITE_FENCE = 100  # no operation: the second write of an ACQUIRE
 SCRIPT_OF = {
     text: operation
     for operation, texts in (
@@ -20,6 +22,10 @@ SCRIPT_OF = {
         (ACQUIRE, (scripts.TAKE_TURN, scripts.TAKE_TURN_SHA1)),
         (EXTEND, (scripts.EXTEND, scripts.EXTEND_SHA1)),
         (EXTEND, (scripts.EXTEND_ALL, scripts.EXTEND_ALL_SHA1)),
+        (ACQUIRE, FENCED["acquire_all"]),
+        (ACQUIRE, FENCED["acquire_again"]),
+        (ACQUIRE, FENCED["take_turn"]),
+        (WRITE_FENCE, FENCED["write_fence"]),
         (RELEASE, (scripts.RELEASE, scripts.RELEASE_SHA1)),
         (RELEASE, (scripts.RELEASE_AND_TELL, scripts.RELEASE_AND_TELL_SHA1)),
         (RELEASE, (scripts.RELEASE_ALL, scripts.RELEASE_ALL_SHA1)),
@@ -27,13 +33,27 @@ SCRIPT_OF = {
     for text in texts
 }
 GRANTED, TAKEN, FAILED = int(Vote.GRANTED), int(Vote.TAKEN), int(Vote.FAILED)
+PENDING, SILENT = int(Vote.PENDING), int(Vote.SILENT)
 VOTE_OF = {OK: GRANTED, ONE: GRANTED, THREE: GRANTED, NIL: TAKEN, ZERO: TAKEN}
+
+FENCE_LIFE_MS = 86_400_000
 
 Question = tuple[int, bytes, int]  # operation, token, ttl in ms or 0
 
 
+LONGEST_CODE = 4  # bytes; numbers of grants are microseconds since 1970
+
+
+def said_of_gate(reply: bytes) -> bytes:
+    """Return the reply of a gate without its number; any other as it is."""
+    return reply[4:8] if reply[:4] == b"*2\r\n" else reply
+
+
 def vote_of(operation: int, reply: bytes) -> int:
     """Return which vote a reply is; an error is none for us."""
+    reply = said_of_gate(reply)
+    if reply[:1] == b":" and len(reply) > LONGEST_CODE:  # the number of a grant
+        return GRANTED
     if reply == TWO:  # the gate: another waits longer; or, of a release, it was told
         return GRANTED if operation == RELEASE else TAKEN
     if reply == THREE and operation == RELEASE:  # it was told, and nothing deleted
@@ -57,6 +77,8 @@ def question_of(words: list[bytes]) -> Question | None:
         operation = SCRIPT_OF.get(words[1])
         if operation is not None:
             first = 3 + int(words[2])  # the first word behind the keys
+            if operation == WRITE_FENCE:
+                return operation, words[first], int(words[first + 2]) - FENCE_LIFE_MS
             has_ttl = operation != RELEASE and len(words) > first + 1
             return operation, words[first], int(words[first + 1]) if has_ttl else 0
     return None

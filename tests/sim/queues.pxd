@@ -7,7 +7,7 @@ from .server cimport Server
 cdef class Queues:
     cdef public Connection speaker
     cdef Server _server
-    cdef dict _tickets, _until_ms, _turns, _listeners, _scripts
+    cdef dict _tickets, _until_ms, _turns, _listeners, _scripts, _around
     cdef list _to_speaker
     cdef bint _has_written
 

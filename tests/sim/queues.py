@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from fastredlock._options import scripts
+from fastredlock._options import fence_scripts, scripts
 
 from .replies import ONE, THREE, TWO, WRITES_REFUSED, WRONG_TYPE, ZERO, bulk
 
@@ -48,6 +48,7 @@ class Queues:
             scripts.RELEASE_AND_TELL_SHA1: self._release_and_tell,
             scripts.LEAVE_QUEUE_SHA1: self._leave_queue,
         }
+        self._around = {fence_scripts.TAKE_TURN_SHA1: self._take_turn}
 
     # --- what others see and do -------------------------------------------------------
 
@@ -140,6 +141,13 @@ class Queues:
         """Run one of the four scripts; return its reply."""
         self._has_written = False
         return self._scripts[digest](resource, *arguments)
+
+    def run_as(
+        self, digest: bytes, resource: bytes, arguments: list[bytes], has_written: bool
+    ) -> bytes:
+        """Run the script that another one, of this hash, is around."""
+        self._has_written = has_written
+        return self._around[digest](resource, *arguments)
 
     def _tell(self, resource: bytes, leaving: bytes | None = None) -> bool:
         for _ in range(MOST_TOLD):

@@ -26,6 +26,7 @@ SETTLE_NS = 60 * S
 IDLE_NS = S
 RETRY = Retry(unreachable_tries=3)
 MOST_EVENTS = 2_000  # until the faults end
+WALL_NS = 400 * MS  # by which clocks on walls are wrong; a restart guard takes longer
 DRIFT_PPM = 4_900  # each way: two clocks differ by 0.98 %, drift_factor is 1 %
 
 
@@ -56,6 +57,7 @@ class Schedule:
         ttls_ms = (100, 400), (400, 2000), (300,), (200, 203, 3000), (1500, 6000)
         self.ttls_ms = draw.choice((*ttls_ms, (300, 60_000)))
         self.is_guarded = draw.random() < 0.25 and "restart" not in broken
+        self.is_fencing = Random(seed + 3).random() < 0.3
         self.judge = Judge(self.world)
         self.judge.is_naive = "heed" in broken
         self.servers = [self._new_server(index) for index in range(self.count)]
@@ -114,16 +116,23 @@ class Schedule:
         round_timeout = draw.choice((None, None, 0.05))
         settings = new_settings(
             self.count, max_ttl=max_ttl, round_timeout=round_timeout,
-            ttl=self.ttls_ms[0] / 1000, retry=RETRY,
+            ttl=self.ttls_ms[0] / 1000, retry=RETRY, fencing=self.is_fencing,
         )  # fmt: skip
         paths = [
             Path(self.world, self.world.between(self.base_ns, 3 * self.base_ns))
             for _ in self.servers
         ]
-        return Process(
+        process = Process(
             self.world, index, settings, clock, self.servers, paths, self.judge,
             self.is_sharing,
         )  # fmt: skip
+        if self.is_fencing:  # by draws of its own: other schedules stay as they were
+            own = Random(f"{self.seed}:{index}:wall")
+            behind_ns = -WALL_NS if self.is_guarded else -100 * S
+            process.set_wall(
+                own.choice((0, own.randrange(-WALL_NS, WALL_NS), behind_ns))
+            )
+        return process
 
     def _faults(self) -> tuple[str, ...]:
         draw = self.world.random

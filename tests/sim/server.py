@@ -16,6 +16,7 @@ from hiredis import Reader
 
 from fastredlock._options import scripts
 
+from . import fences
 from .queues import Queues
 from .replies import (
     NIL,
@@ -273,6 +274,11 @@ class Server:
             return b"*0\r\n"
         if digest == scripts.MARKER_SHA1:
             return self._mark(*keys_and_arguments(words))
+        if digest in fences.NUMBERED:
+            return fences.run(self, digest, *keys_and_arguments(words))
+        if digest == fences.GATE:
+            keys, arguments = keys_and_arguments(words)
+            return fences.take_turn(self, keys[0], arguments)
         if self.queues.knows(digest):
             keys, arguments = keys_and_arguments(words)
             return self.queues.run(digest, keys[0], arguments)

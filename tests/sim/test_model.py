@@ -7,6 +7,7 @@ import socket
 from urllib.parse import urlsplit
 
 from fastredlock._options import scripts
+from fastredlock._options.fence_scripts import FENCED
 
 from .judge import Judge
 from .scenarios import Stage
@@ -31,6 +32,13 @@ MARKER, QUARANTINE = b"sim:voter", b"sim:quarantine"
 
 def mark(name: bytes, ms: bytes) -> tuple[bytes, ...]:
     return (b"EVAL", scripts.MARKER, b"2", MARKER, QUARANTINE, name, ms, b"exact")
+
+
+LIFE = b"86460000"
+
+
+def fenced(name: str, *arguments: bytes) -> tuple[bytes, ...]:
+    return (b"EVAL", FENCED[name][0], b"1", KEY, *arguments)
 
 
 SCRIPTS_OF_ALL = (scripts.ACQUIRE_ALL, scripts.EXTEND_ALL, scripts.RELEASE_ALL)
@@ -68,6 +76,23 @@ COMMANDS = (
     mark(b"a", b"3000000"),
     mark(b"b", b"2000000"),
     mark(b"b", b"9600000"),
+    fenced("acquire_all", OURS, b"60000", b"1000", LIFE),
+    fenced("acquire_all", OURS, b"60000", b"2000", LIFE),
+    fenced("acquire_again", THEIRS, b"60000", b"2000", LIFE),
+    fenced("acquire_again", OURS, b"60000", b"900", LIFE),
+    fenced("write_fence", THEIRS, b"5000", LIFE),
+    fenced("write_fence", OURS, b"5000", LIFE),
+    fenced("write_fence", OURS, b"4000", LIFE),
+    fenced("take_turn", THEIRS, b"60000", b"p", b"0", b"-1", b"9000", LIFE),
+    script(scripts.RELEASE_SHA1, OURS),
+    fenced("acquire_all", OURS, b"60000", b"1000", LIFE),
+    script(scripts.RELEASE_SHA1, OURS),
+    fenced("take_turn", OURS, b"60000", b"p", b"0", b"-1", b"9000", LIFE),
+    fenced("write_fence", OURS, b"9500", LIFE),
+    script(scripts.RELEASE_SHA1, OURS),
+    fenced("take_turn", OURS, b"60000", b"p", b"0", b"5", b"1000", LIFE),
+    (b"EVAL", scripts.RELEASE, b"1", KEY, OURS),
+    (b"EVAL", FENCED["acquire_all"][0], b"2", KEY, OTHER, OURS, b"60000", b"7", LIFE),
 )
 
 

@@ -208,6 +208,7 @@ class Worker:
                 return None
             lease = SimLease(process, resources, round)
             judge.on_validity(process, lease)
+            judge.on_granted(lease)
             return lease
         except BaseException as error:
             if round is not None:

@@ -31,6 +31,7 @@ ARROWS: dict[str, set[str]] = {
     "_reports.totals": set(),
     "_reports.log": set(),
     "_options.scripts": set(),
+    "_options.fence_scripts": {"_options.scripts"},
     "_options.keys": {"_core", *BASE},
     "_options.retry": {"errors"},
     "_options.redis_py": {"errors"},
@@ -47,7 +48,7 @@ ARROWS: dict[str, set[str]] = {
     "_locking.foreign": {"_core", "_reports.log", *BASE},
     "_locking.driver": {
         *("_core", "_options.scripts", "_options.tls", "_reports.log", "errors"),
-        "_options.credentials",
+        *("_options.credentials", "_options.fence_scripts"),
         *("_locking.keeper", "_locking.kept"),
     },
     "_locking.loop_driver": {

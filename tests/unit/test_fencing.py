@@ -1,0 +1,366 @@
+"""The number of a grant, reply by reply: no socket, no clock, no server."""
+
+from __future__ import annotations
+
+import pytest
+
+from fastredlock._core import (
+    Engine,
+    Operation,
+    Round,
+    Verdict,
+    Vote,
+    by_hand_begin_close,
+    by_hand_finish,
+    by_hand_lost,
+    by_hand_pass_time,
+    by_hand_submit,
+    by_hand_withdraw,
+    vote_of_reply,
+)
+from fastredlock._options import fence_scripts, scripts
+from tests.support.by_hand import MS, TERMS, S, said_of
+from tests.support.fenced import (
+    DAY_MS,
+    NOT_OURS,
+    RAISED,
+    T0,
+    WALL_US,
+    begin,
+    connect,
+    hear,
+    is_write,
+    number,
+    ready_engine,
+    sent,
+)
+
+NOSCRIPT = b"-NOSCRIPT No matching script. Please use EVAL.\r\n"
+LIFE = b"%d" % (TERMS.ttl_ms + DAY_MS)
+TAKEN = b":0\r\n"
+
+
+def grant(engine: Engine, *numbers: int, keys: tuple[bytes, ...] = ()) -> Round:
+    """Begin an acquire, and let masters 0, 1, ... answer under these numbers."""
+    round = begin(engine, T0, *keys)
+    for master in range(3):
+        sent(engine, master)
+    hear(engine, T0 + MS, *(number(each) if each else b"" for each in numbers))
+    return round
+
+
+def is_release(words: list[bytes]) -> bool:
+    return words[1] in (scripts.RELEASE, scripts.RELEASE_AND_TELL)
+
+
+# ---- what is sent
+
+
+def test_acquire_proposes_the_clock_on_the_wall_and_for_how_long_to_keep_it() -> None:
+    engine = ready_engine()
+    round = begin(engine)
+    head = [b"EVALSHA", fence_scripts.ACQUIRE_ALL_SHA1, b"1", b"key", round.token]
+    ttl, wall = b"%d" % TERMS.ttl_ms, b"%d" % WALL_US
+    assert sent(engine, 2) == [[*head, ttl, wall, LIFE]]
+
+
+def test_acquire_of_all_has_one_number_for_all_keys() -> None:
+    engine = ready_engine()
+    round = grant(engine, 7, 9, keys=(b"a", b"b"))
+    (write,) = sent(engine)
+    assert write == [
+        *(b"EVALSHA", fence_scripts.WRITE_FENCE_SHA1, b"2", b"a", b"b"),
+        *(round.token, b"9", LIFE),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("passed_ns", "stepped_us", "proposed"),
+    [
+        (S, 0, WALL_US + 1_000_000),
+        (0, 0, WALL_US + 1),
+        (S, -3_600_000_000, WALL_US + 1),  # set back
+        (S, 1 << 52, WALL_US + 1),  # beyond the year 2112
+    ],
+)
+def test_proposal_follows_the_clock_and_never_goes_back(
+    passed_ns: int, stepped_us: int, proposed: int
+) -> None:
+    engine = ready_engine()
+    begin(engine)
+    sent(engine)
+    engine.wall_offset_ns += stepped_us * 1000
+    begin(engine, T0 + passed_ns)
+    (words,) = sent(engine)
+    assert int(words[-2]) == proposed
+
+
+def test_proposal_is_above_the_last_number_of_its_own_resource() -> None:
+    """And of that alone: the wrong clock of one holder is no business of others."""
+    engine = ready_engine()
+    ahead = WALL_US + 3_600_000_000
+    grant(engine, ahead, ahead)
+    begin(engine, T0 + S, b"key")
+    begin(engine, T0 + S, b"another")
+    first, second = sent(engine)
+    assert int(first[-2]) == ahead + 1
+    assert int(second[-2]) < ahead
+
+
+def test_numbers_that_are_remembered_have_a_bound() -> None:
+    engine = ready_engine(1)
+    ahead = WALL_US + 3_600_000_000
+    for i in range(1500):
+        begin(engine, T0 + i, b"key%d" % i)
+        hear(engine, T0 + i, number(ahead))
+    sent(engine)
+    begin(engine, T0 + S, b"key0")
+    begin(engine, T0 + S, b"key1499")
+    first, last = sent(engine)
+    assert int(first[-2]) < ahead < int(last[-2])
+
+
+# ---- one round trip
+
+
+@pytest.mark.parametrize(
+    ("numbers", "fence"), [((7, 7), 7), ((7, 0, 7), 7), ((0, 9, 9), 9)]
+)
+def test_number_when_a_quorum_answers_the_same_then_is_that(
+    numbers: tuple[int, ...], fence: int
+) -> None:
+    engine = ready_engine()
+    round = grant(engine, *numbers)
+    assert (round.is_won, round.is_finished, round.fence) == (True, True, fence)
+    assert [sent(engine, i) for i in range(3)] == [[]] * 3
+    assert engine.counters.fences_written == 0
+
+
+def test_number_when_masters_answer_1_then_is_the_one_that_was_proposed() -> None:
+    engine = ready_engine()
+    round = grant(engine, 1, 1)
+    assert (round.is_won, round.fence) == (True, WALL_US)
+
+
+def test_number_when_one_has_more_than_was_proposed_then_it_is_written() -> None:
+    engine = ready_engine()
+    round = grant(engine, 1, WALL_US + 7)
+    assert round.verdict is Verdict.OPEN
+    hear(engine, T0 + 2 * MS, RAISED)
+    assert (round.is_won, round.fence) == (True, WALL_US + 7)
+
+
+def test_number_of_a_single_master_is_what_it_answers() -> None:
+    engine = ready_engine(1)
+    round = begin(engine)
+    hear(engine, T0 + MS, number(7))
+    assert (round.is_won, round.fence) == (True, 7)
+
+
+def test_number_when_there_are_many_masters_then_is_told_by_each() -> None:
+    engine = ready_engine(9)
+    round = begin(engine)
+    hear(engine, T0 + MS, *(number(7 + (i == 8)) for i in range(9)))
+    assert (round.is_won, round.fence) == (True, 7)  # five answered 7 before the last
+    round = begin(engine, T0 + S)
+    hear(engine, T0 + S, *(number(20 + i) for i in range(5)))
+    assert round.verdict is Verdict.OPEN
+    hear(engine, T0 + S, RAISED, RAISED, RAISED, RAISED)
+    assert (round.is_won, round.fence) == (True, 24)
+
+
+# ---- the second write
+
+
+def test_number_when_masters_differ_then_is_written_where_it_is_less() -> None:
+    engine = ready_engine()
+    round = grant(engine, 7, 9)
+    assert (round.verdict, round.is_finished) == (Verdict.OPEN, False)
+    writes = [sent(engine, i) for i in range(3)]
+    words = [b"EVALSHA", fence_scripts.WRITE_FENCE_SHA1, b"1", b"key", round.token]
+    assert writes == [[[*words, b"9", LIFE]], [], []]
+    hear(engine, T0 + 2 * MS, RAISED)
+    assert (round.is_won, round.is_finished, round.fence) == (True, True, 9)
+    assert engine.counters.fences_written == 1
+
+
+def test_number_when_a_third_master_answers_it_too_then_the_write_is_not_needed() -> (
+    None
+):
+    engine = ready_engine()
+    round = grant(engine, 7, 9)
+    hear(engine, T0 + 2 * MS, b"", b"", number(9))
+    assert (round.is_won, round.fence) == (True, 9)
+    hear(engine, T0 + 3 * MS, RAISED)  # comes late, and counts
+    assert said_of(round, 0) == (Vote.GRANTED, None)
+
+
+def test_number_when_a_late_master_has_a_larger_one_then_it_counts_as_well() -> None:
+    engine = ready_engine()
+    round = grant(engine, 7, 9)
+    hear(engine, T0 + 2 * MS, b"", b"", number(12))
+    assert (round.is_won, round.fence) == (True, 9)
+
+
+def test_number_when_a_late_master_has_less_then_is_written_there_too() -> None:
+    engine = ready_engine()
+    round = grant(engine, 7, 9)
+    sent(engine)
+    hear(engine, T0 + 2 * MS, b"", b"", number(8))
+    assert round.verdict is Verdict.OPEN
+    assert [is_write(words) for words in sent(engine, 2)] == [True]
+    assert sent(engine, 0) == []  # not twice
+    hear(engine, T0 + 3 * MS, b"", b"", RAISED)
+    assert (round.is_won, round.fence) == (True, 9)
+    assert engine.counters.fences_written == 1
+
+
+def test_second_write_when_the_key_has_gone_then_is_no_confirmation() -> None:
+    engine = ready_engine()
+    round = grant(engine, 7, 9)
+    hear(engine, T0 + 2 * MS, NOT_OURS)
+    assert round.verdict is Verdict.OPEN
+    hear(engine, T0 + 3 * MS, b"", b"", TAKEN)
+    assert round.verdict is Verdict.TAKEN
+    assert is_release(sent(engine)[-1])
+
+
+@pytest.mark.parametrize("said", [b"", b"-OOM command not allowed\r\n"])
+def test_second_write_when_no_quorum_confirms_then_the_round_is_lost_and_undone(
+    said: bytes,
+) -> None:
+    engine = ready_engine()
+    round = grant(engine, 7, 9)
+    assert round.deadline_ns == T0 + MS + TERMS.timeout_ns  # for as long again
+    sent(engine)
+    hear(engine, T0 + 2 * MS, said)
+    by_hand_pass_time(engine, T0 + MS + TERMS.timeout_ns)
+    by_hand_finish(engine, T0 + MS + TERMS.timeout_ns)
+    assert (round.verdict, round.is_finished) == (Verdict.UNREACHABLE, True)
+    assert round.may_hold == 0b111
+    for master in range(3):
+        assert is_release(sent(engine, master)[-1])
+    hear(engine, T0 + 2 * S, b"" if said else RAISED)  # too late
+    assert not round.is_won
+
+
+def test_second_write_when_the_validity_is_over_by_then_is_too_late() -> None:
+    engine = ready_engine()
+    round = grant(engine, 7, 9)
+    hear(engine, T0 + 11 * S, RAISED)
+    assert round.verdict is Verdict.TOO_LATE
+
+
+def test_second_write_when_its_script_is_unknown_then_is_sent_by_its_source() -> None:
+    engine = ready_engine()
+    round = grant(engine, 7, 9)
+    (first,) = sent(engine)
+    hear(engine, T0 + 2 * MS, NOSCRIPT)
+    assert sent(engine) == [[b"EVAL", fence_scripts.WRITE_FENCE, *first[2:]]]
+    hear(engine, T0 + 3 * MS, RAISED)
+    assert (round.is_won, round.fence) == (True, 9)
+
+
+def test_second_write_when_its_connection_is_lost_then_the_set_is_repeated() -> None:
+    engine = ready_engine()
+    round = grant(engine, 7, 9)
+    sent(engine)
+    by_hand_lost(engine, 0, "cut", T0 + 2 * MS)
+    connect(engine, 0, T0 + 3 * MS)
+    words = sent(engine)[-1]
+    assert words[:2] == [b"EVAL", fence_scripts.ACQUIRE_AGAIN]
+    assert words[-2:] == [b"9", LIFE]
+    hear(engine, T0 + 4 * MS, number(10))
+    assert (round.is_won, round.fence) == (True, 9)
+    assert round.may_hold & 1
+
+
+def test_second_write_when_its_caller_has_left_then_is_not_sent() -> None:
+    engine = ready_engine()
+    round = begin(engine)
+    by_hand_withdraw(engine, round, T0)
+    for master in range(3):
+        sent(engine, master)
+    hear(engine, T0 + MS, number(7), number(9))
+    assert [sent(engine, master) for master in range(3)] == [[]] * 3
+
+
+def test_second_write_when_the_client_is_closed_then_the_round_ends() -> None:
+    engine = ready_engine()
+    round = grant(engine, 7, 9)
+    by_hand_begin_close(engine, T0 + 2 * MS)
+    assert (round.verdict, round.is_finished) == (Verdict.UNREACHABLE, True)
+    assert is_release(sent(engine)[-1])
+
+
+def test_second_write_when_the_gate_refuses_the_round_then_it_is_taken() -> None:
+    """Its veto comes behind the quorum of the others."""
+    engine = ready_engine()
+    round = engine.new_round(int(Operation.ACQUIRE), b"key", b"token", TERMS)
+    round.wait_in_turn(T0)
+    by_hand_submit(engine, round, T0)
+    gate = next(i for i in range(3) if sent(engine, i))
+    turn = b">3\r\n$9\r\nsubscribe\r\n$1\r\nx\r\n:1\r\n*4\r\n:1\r\n:-2\r\n:0\r\n:1\r\n"
+    others = [number(7 + i) for i in range(3)]
+    refused = b"*2\r\n:2\r\n:0\r\n"
+    hear(engine, T0 + MS, *(turn if i == gate else b"" for i in range(3)))
+    hear(engine, T0 + 2 * MS, *(b"" if i == gate else others[i] for i in range(3)))
+    assert (round.is_opened, round.verdict) == (True, Verdict.OPEN)
+    hear(engine, T0 + 3 * MS, *(refused if i == gate else b"" for i in range(3)))
+    assert round.verdict is Verdict.TAKEN
+
+
+# ---- the rest
+
+
+def test_number_of_an_adopted_lease_is_the_one_that_is_given() -> None:
+    engine = ready_engine()
+    assert engine.new_adopted(b"key", b"token", TERMS, 7).fence == 7
+    assert engine.new_adopted(b"key", b"token", TERMS).fence is None
+
+
+def test_repeated_acquire_is_the_script_with_a_number() -> None:
+    engine = ready_engine(1)
+    round = begin(engine)
+    by_hand_lost(engine, 0, "cut", T0 + MS)
+    connect(engine, 0, T0 + 2 * MS)
+    words = sent(engine)[-1]
+    assert words[:2] == [b"EVAL", fence_scripts.ACQUIRE_AGAIN]
+    hear(engine, T0 + 3 * MS, number(7))
+    assert (round.is_won, round.fence) == (True, 7)
+
+
+@pytest.mark.parametrize(
+    ("reply", "vote"),
+    [
+        (7, Vote.GRANTED),
+        (1, Vote.GRANTED),
+        (0, Vote.TAKEN),
+        (-1, Vote.FAILED),
+        (1 << 53, Vote.FAILED),
+        (b"OK", Vote.FAILED),
+        (None, Vote.FAILED),
+        ([1, 7], Vote.FAILED),
+    ],
+)
+def test_reply_with_a_number_is_a_vote(reply: object, vote: Vote) -> None:
+    assert vote_of_reply(int(Operation.ACQUIRE), reply, is_fenced=True)[0] is vote
+
+
+@pytest.mark.parametrize(
+    ("reply", "vote"),
+    [
+        ([1, 7], Vote.GRANTED),
+        ([3, 7], Vote.GRANTED),
+        ([0, 0], Vote.TAKEN),
+        ([2, 0], Vote.TAKEN),
+        ([1, 0], Vote.FAILED),
+        ([0, 7], Vote.FAILED),
+        ([1, 1 << 53], Vote.FAILED),
+        ([1], Vote.FAILED),
+        (1, Vote.FAILED),
+    ],
+)
+def test_reply_of_a_gate_with_a_number_is_a_vote(reply: object, vote: Vote) -> None:
+    said = vote_of_reply(int(Operation.ACQUIRE), reply, is_at_gate=True, is_fenced=True)
+    assert said[0] is vote
