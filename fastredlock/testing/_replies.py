@@ -12,6 +12,11 @@ def bulk(data: bytes) -> bytes:
     return b"$%d\r\n%b\r\n" % (len(data), data)
 
 
+def integer(number: int) -> bytes:
+    """Encode an integer."""
+    return b":%d\r\n" % number
+
+
 def push(kind: bytes, channel: bytes, last: bytes) -> bytes:
     """Encode what a subscriber is sent; `last` is encoded already."""
     return b">3\r\n" + bulk(kind) + bulk(channel) + last

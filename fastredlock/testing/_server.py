@@ -16,6 +16,7 @@ from typing import Any
 from hiredis import Reader
 
 from .._options import scripts
+from ._fences import Fences
 from ._queue import Queue
 from ._replies import NIL, NOSCRIPT, OK, ONE, ZERO, bulk, keys_and_arguments
 
@@ -99,6 +100,7 @@ class Server:
             scripts.PROBE_SHA1: lambda *_: b"*0\r\n",
             scripts.PROBE_CALL_SHA1: lambda *_: ONE,
             **self.queue.scripts,
+            **Fences(self).scripts,
         }
         self.start()
         self._has_voted_for_long = True

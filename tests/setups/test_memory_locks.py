@@ -101,6 +101,19 @@ def test_lock_when_flushed_inside_then_leaving_raises(stage: Stage, locks: Any) 
         stage.masters.flush()
 
 
+def test_fence_when_taken_again_then_grows(stage: Stage) -> None:
+    locks, fences = stage.new(ttl=TTL, fencing=True), []
+    for _ in range(3):
+        lease = locks.acquire("r", timeout=0)
+        fences.append(lease.fence)
+        lease.release()
+    pair = locks.acquire_all(["r", "s"], timeout=0)
+    fences.append(pair.fence)
+    assert fences == sorted(set(fences))
+    assert stage.new(ttl=TTL, fencing=True).acquire("r", timeout=0) is None
+    pair.release()
+
+
 def test_all_when_one_is_taken_then_takes_none(locks: Any) -> None:
     first = locks.acquire("b")
     assert locks.acquire_all(["a", "b"], timeout=0) is None

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import redis
 
-from fastredlock._options import scripts
+from fastredlock._options import fence_scripts, scripts
 from fastredlock.testing._server import Server, digest_of, without_prefix
 
 KEYS = [b"memory:a", b"memory:b"]
@@ -22,6 +22,7 @@ def commands(draw: random.Random) -> Words:
     """Return one command of those that a client sends."""
     key, token = draw.choice(KEYS), draw.choice(TOKENS)
     process, both = draw.choice(PROCESSES), tuple(KEYS)
+    number = (draw.choice([b"5", b"50", b"150"]), b"90000000")
     waited = b"%d" % draw.randrange(0, 5_000_000, 1_000_000)
     taken = (key, token, b"60000", process, waited, draw.choice([b"-1", b"7000000"]))
     return draw.choice(
@@ -45,6 +46,12 @@ def commands(draw: random.Random) -> Words:
             script(scripts.RELEASE_AND_TELL, (key,), token, process),
             script(scripts.LEAVE_QUEUE, (key,), process),
             script(scripts.PROBE, ()),
+            script(fence_scripts.ACQUIRE_ALL, (key,), token, b"60000", *number),
+            script(fence_scripts.ACQUIRE_ALL, both, token, b"60000", *number),
+            script(fence_scripts.ACQUIRE_ALL, (key,), token, b"0", *number),
+            script(fence_scripts.ACQUIRE_AGAIN, (key,), token, b"60000", *number),
+            script(fence_scripts.TAKE_TURN, taken[:1], *taken[1:], *number),
+            script(fence_scripts.WRITE_FENCE, (key,), token, b"300", number[1]),
         ]
     )
 

@@ -128,7 +128,13 @@ ARROWS: dict[str, set[str]] = {
     "testing._local": set(),
     "testing._replies": set(),
     "testing._queue": {"_options.scripts", "testing._replies"},
-    "testing._server": {"_options.scripts", "testing._queue", "testing._replies"},
+    "testing._fences": {
+        *("_options.fence_scripts", "_options.scripts", "testing._replies"),
+    },
+    "testing._server": {
+        *("_options.scripts", "testing._fences", "testing._queue"),
+        "testing._replies",
+    },
     "testing._world": {"testing._server"},
     "testing._masters": {
         *("_core", "_options.keys", "_options.settings", "testing._world", "errors"),
