@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from threading import Timer
 from typing import Any, NamedTuple
 
 import pytest
@@ -37,6 +38,7 @@ class Command:
             env={name: value for name, value in environment.items() if value},
             text=True,
             start_new_session=True,
+            preexec_fn=listen_to_all,
         )
         if stdin is not None and self.process.stdin is not None:
             self.process.stdin.write(stdin)
@@ -46,7 +48,12 @@ class Command:
     def line(self) -> str:
         """Wait for the next line that it prints."""
         assert self.process.stdout is not None
-        return self.process.stdout.readline().rstrip("\n")
+        timer = Timer(PATIENCE, end_session, [self.process.pid])
+        timer.start()
+        try:
+            return self.process.stdout.readline().rstrip("\n")
+        finally:
+            timer.cancel()
 
     def send(self, number: signal.Signals) -> None:
         """Send a signal to this process alone."""
@@ -61,6 +68,12 @@ class Command:
         """Leave nothing behind."""
         end_session(self.process.pid)
         self.process.communicate()
+
+
+def listen_to_all() -> None:
+    """Ignore no signal: in the background of a script some are, from there on."""
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def stat(pid: int) -> list[str]:

@@ -14,7 +14,7 @@ import pytest
 import redis
 
 from fastredlock import FastRedlock
-from tests.cli.conftest import end_session
+from tests.cli.conftest import end_session, listen_to_all
 from tests.support.calls import granted
 from tests.support.keys import KEY, values
 from tests.support.processes import environment_of_children
@@ -39,6 +39,7 @@ class Terminal:
             stdout=screen,
             stderr=screen,
             start_new_session=True,
+            preexec_fn=listen_to_all,
             env={**environment_of_children(), "FASTREDLOCK_MASTERS": masters},
         )
         os.close(screen)
