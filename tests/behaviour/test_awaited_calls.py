@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import threading
 import warnings
 from collections.abc import Coroutine
 from typing import Any
@@ -213,3 +214,18 @@ async def test_call_when_a_second_task_drives_it_then_that_one_is_told(
         lease = await first
     assert lease is not None
     assert await lease.release() is ReleaseStatus.RELEASED
+
+
+@with_client
+async def test_call_when_collected_by_another_thread_then_is_undone_by_the_loop(
+    world: World, client: FastRedlock
+) -> None:
+    asyncio.get_running_loop().set_debug(True)  # it raises where threads are confused
+    held: list[Any] = [client.acquire(KEY)]
+    waits(held[0])
+    held.append(held)
+    del held
+    collector = threading.Thread(target=gc.collect)
+    collector.start()
+    collector.join()
+    await world.until(NOBODY)
