@@ -107,11 +107,11 @@ class LoopDriver(BaseDriver):
     def abandon(self, here: _core.AsyncioDriver, work: Round | Batch) -> None:
         """Roll back a round or a batch whose caller has left; does not wait."""
         current = self.current
-        if here is current:
+        if here is current and not runs_elsewhere(here):
             here.abandon(work)
         elif current is not None:
-            # The loop was closed before its task had ended, which is collected now, by
-            # any thread; the engine is another loop's.
+            # What was left behind is collected now, by any thread: a call that no task
+            # drives, or one of a loop that was closed, the engine being another's.
             with suppress(RuntimeError):
                 current.loop.call_soon_threadsafe(current.abandon, work)
 
@@ -154,3 +154,11 @@ class LoopDriver(BaseDriver):
             return
         with suppress(RuntimeError):  # the loop was closed in this moment
             current.loop.call_soon_threadsafe(current.leave)
+
+
+def runs_elsewhere(here: _core.AsyncioDriver) -> bool:
+    """Return whether its loop runs in another thread, which alone may use it."""
+    with suppress(RuntimeError):  # no loop runs here
+        if here.is_here():
+            return False
+    return not here.is_over() and here.loop.is_running()

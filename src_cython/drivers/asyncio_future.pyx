@@ -139,6 +139,11 @@ cdef int delay_arm(DelayFuture self, int64_t left_ns) except -1:
     return 0
 
 
+cdef bint future_is_awaited(AsyncioFuture self) noexcept:
+    # Whether a task waits for it still: another one that asks would wait for ever.
+    return not self.is_done and self.callback is not None
+
+
 cdef int future_set_done(AsyncioFuture self) except -1:
     # Nothing where it was cancelled, and its task not yet woken.
     if not self.is_done:

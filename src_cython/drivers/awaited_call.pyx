@@ -35,9 +35,14 @@ cdef class AwaitedCall(Awaited):
 
     cdef object driver           # the LoopDriver
     cdef AsyncioDriver here
-    cdef RoundFuture future
+    cdef AsyncioFuture future    # that its task waits for; in `rest`, of our own alone
     cdef object rest
     cdef uint8_t stage
+
+    def __await__(self):
+        if self.stage == CALL_ROUND or self.stage == CALL_REST:
+            raise RuntimeError("coroutine is being awaited already")
+        return self
 
     cdef int begin(self) except -1:
         # Set `future`, or `rest`, or neither where nothing is to be done.
@@ -62,6 +67,8 @@ cdef class AwaitedCall(Awaited):
         cdef uint8_t stage = self.stage
         cdef PySendResult status
         awaited_check(self)
+        if self.future is not None and future_is_awaited(self.future):
+            raise RuntimeError("coroutine is being awaited already")
         self.stage = CALL_RUNNING
         try:
             if stage == CALL_NEW:
@@ -77,8 +84,11 @@ cdef class AwaitedCall(Awaited):
             raise
         if status == PYGEN_RETURN:
             self.stage = CALL_OVER
+        elif self.rest is None:
+            self.stage = CALL_ROUND
         else:
-            self.stage = CALL_ROUND if self.rest is None else CALL_REST
+            self.stage = CALL_REST
+            awaited_note(self, <object>given[0])
         return status
 
     def send(self, value):
@@ -101,6 +111,7 @@ cdef class AwaitedCall(Awaited):
                 self.stage = CALL_OVER
                 raise
             self.stage = CALL_REST
+            awaited_note(self, given)
             return given
         try:
             raise awaited_error(kind, value, traceback)
@@ -146,6 +157,10 @@ cdef class AwaitedCall(Awaited):
     def cr_running(self):
         """Whether it is inside one of its steps."""
         return self.stage == CALL_RUNNING
+
+
+cdef void awaited_note(AwaitedCall self, object given) noexcept:
+    self.future = <AsyncioFuture>given if isinstance(given, AsyncioFuture) else None
 
 
 cdef int awaited_check(AwaitedCall self) except -1:

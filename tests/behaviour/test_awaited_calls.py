@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import threading
 import warnings
 from collections.abc import Coroutine
 from typing import Any
@@ -171,3 +172,60 @@ def test_calls_when_no_loop_runs_then_say_so() -> None:
         client.acquire(KEY).send(None)
     with pytest.raises(FastRedlockError, match="without a running loop"):
         client.adopt(KEY, "token").release().send(None)
+
+
+@with_client
+@pytest.mark.parametrize("is_taken", [False, True], ids=["first try", "later tries"])
+async def test_call_when_a_second_task_awaits_it_then_that_one_is_told(
+    world: World, client: FastRedlock, is_taken: bool
+) -> None:
+    other = await taken(client) if is_taken else None
+    call = client.acquire(KEY, timeout=10)
+
+    async def awaits() -> Lease | None:
+        return await call
+
+    first, second = asyncio.create_task(awaits()), asyncio.create_task(awaits())
+    async with asyncio.timeout(5):
+        with pytest.raises(RuntimeError, match="awaited already"):
+            await second
+        if other is not None:
+            await other.release()
+        lease = await first
+    assert lease is not None
+    assert await lease.release() is ReleaseStatus.RELEASED
+
+
+@with_client
+@pytest.mark.parametrize("is_taken", [False, True], ids=["first try", "later tries"])
+async def test_call_when_a_second_task_drives_it_then_that_one_is_told(
+    world: World, client: FastRedlock, is_taken: bool
+) -> None:
+    other = await taken(client) if is_taken else None
+    call = client.acquire(KEY, timeout=10)
+    first = asyncio.create_task(call)
+    await asyncio.sleep(0.1 if is_taken else 0)
+    second = asyncio.create_task(call)
+    async with asyncio.timeout(5):
+        with pytest.raises(RuntimeError, match="awaited already"):
+            await second
+        if other is not None:
+            await other.release()
+        lease = await first
+    assert lease is not None
+    assert await lease.release() is ReleaseStatus.RELEASED
+
+
+@with_client
+async def test_call_when_collected_by_another_thread_then_is_undone_by_the_loop(
+    world: World, client: FastRedlock
+) -> None:
+    asyncio.get_running_loop().set_debug(True)  # it raises where threads are confused
+    held: list[Any] = [client.acquire(KEY)]
+    waits(held[0])
+    held.append(held)
+    del held
+    collector = threading.Thread(target=gc.collect)
+    collector.start()
+    collector.join()
+    await world.until(NOBODY)
