@@ -195,6 +195,7 @@ class _Server:
     ) -> None:
         self.program, self.options = program, options
         self.socket_path, self.log_path = f"{stem}.sock", f"{stem}.log"
+        self._folder = f"{stem}.dir"  # of its files: two with appendonly shared one
         self.port = 0 if unix else _any_port()
         self.pid, self.is_paused = 0, False
 
@@ -208,7 +209,8 @@ class _Server:
         """Start the program in this process group; do not wait until it is up."""
         argv = [self.program, "--bind", "127.0.0.1", "--port", str(self.port)]
         argv += ["--unixsocket", self.socket_path, "--save", "", "--appendonly", "no"]
-        argv += ["--dir", os.path.dirname(self.socket_path), *self.options]
+        os.makedirs(self._folder, exist_ok=True)
+        argv += ["--dir", self._folder, *self.options]
         stdin = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
         self.is_paused = False
         self.pid = _spawn(argv, stdin, self.log_path, group)

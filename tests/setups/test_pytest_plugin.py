@@ -39,7 +39,7 @@ def run(folder: Path, code: str) -> str:
     options = ["-q", "-p", "no:cacheprovider", "-W", "error", "-p", NAME]
     command = [sys.executable, "-m", "pytest", *options, "test_user.py"]
     # The plugins of others take seconds to load.
-    env = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    env = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
     told = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
     return told.stdout + told.stderr
 

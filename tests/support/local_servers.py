@@ -34,8 +34,8 @@ def ask(url: str, request: bytes = _PING) -> bytes:
 
 
 def folder_of(masters: LocalMasters) -> Path:
-    """Say where a server lives, as the server itself sees it."""
-    return Path(os.readlink(f"/proc/{masters.pid(0)}/cwd"))
+    """Say where the servers live, as the first of them sees it in its own folder."""
+    return Path(os.readlink(f"/proc/{masters.pid(0)}/cwd")).parent
 
 
 def is_gone(pid: int) -> bool:

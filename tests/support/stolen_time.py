@@ -54,7 +54,7 @@ class Repeat(NamedTuple):
     reason: str
 
 
-_RUN_AGAIN = "run again"  # a property of a report: CI's pytest has two processes
+_RUN_AGAIN = "run again"  # a property of a report: CI's pytest has several processes
 _UNEXPLAINED = pytest.StashKey[int]()
 
 
