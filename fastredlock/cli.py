@@ -23,14 +23,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line (default: `sys.argv`); return the exit status."""
     words = sys.argv[1:] if arguments is None else [*arguments]
     try:
-        if not words or words[0] not in _COMMANDS:
-            return _without_command(words)
-        return _run(words[0], _main_of(words[0]), words[1:])
+        try:
+            if not words or words[0] not in _COMMANDS:
+                return _without_command(words)
+            return _run(words[0], _main_of(words[0]), words[1:])
+        finally:
+            if sys.stdout is not None:  # it was closed
+                sys.stdout.flush()
     except KeyboardInterrupt:  # before a command looks after signals itself
         return 130
     except BrokenPipeError:  # `fastredlock demo | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _say_no_more()
         return 141
+    except OSError as error:  # 1 would say that the lock is taken, or free
+        from ._cli.status import Status
+
+        _say_no_more()
+        print(f"fastredlock: {error}", file=sys.stderr)
+        return Status.SYSTEM
+
+
+def _say_no_more() -> None:
+    # What is left to be written would fail again at the end of the interpreter.
+    if sys.stdout is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _main_of(command: str) -> Callable[[Sequence[str]], int]:
@@ -56,13 +72,16 @@ def _run(
     command: str, main: Callable[[Sequence[str]], int], words: Sequence[str]
 ) -> int:
     from ._cli.status import CommandError, Status
-    from .errors import FastRedlockError
+    from .errors import ConfigurationError, FastRedlockError
 
     try:
         return main(words)
     except CommandError as error:
         print(f"fastredlock {command}: {error}", file=sys.stderr)
         return error.status
+    except ConfigurationError as error:  # of a name, which the locks check
+        print(f"fastredlock {command}: {error}", file=sys.stderr)
+        return Status.USAGE
     except FastRedlockError as error:
         print(f"fastredlock {command}: {error}", file=sys.stderr)
         return Status.INTERNAL

@@ -70,6 +70,7 @@ class Collector(Observer, BaseCollector):
     ) -> None:
         names = () if label is None else ("resource",)
         self._label = label
+        self._labels: set[str] = set()
         self._acquires = Counter(
             "fastredlock_acquires",
             "Acquires that have ended",
@@ -149,8 +150,19 @@ class Collector(Observer, BaseCollector):
         self._of(self._hold, resource).observe(held)
 
     def _ended(self, outcome: str, resource: Resource, attempts: int) -> None:
+        if self._label is not None:
+            self._begin(self._label(resource))
         self._of(self._acquires, resource, outcome).inc()
         self._of(self._attempts, resource).inc(attempts)
+
+    def _begin(self, label: str) -> None:
+        if label in self._labels:
+            return
+        self._labels.add(label)
+        for outcome in OUTCOMES:  # as without a label
+            self._acquires.labels(outcome, label)
+        for metric in (self._extensions, self._lost):
+            metric.labels(label)
 
     def _of(self, metric: AnyMetric, resource: Resource, *values: str) -> AnyMetric:
         if self._label is not None:

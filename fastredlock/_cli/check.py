@@ -29,6 +29,7 @@ exit status, as of monitoring plugins:
   {Status.WARNING:<4} warning: locks are safe as long as nothing else happens
   {Status.CRITICAL:<4} critical: locks can be lost, or fewer than a quorum can vote
   {Status.USAGE:<4} wrong arguments
+  {Status.SYSTEM:<4} an error of the system, as a full disk
 
 {MASTERS_END}"""
 

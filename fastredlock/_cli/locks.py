@@ -25,6 +25,7 @@ exit status:
   {Status.NOT_HELD:<4} it is not held (single masters may have a key that is left over)
   {Status.USAGE:<4} wrong arguments
   {Status.UNREACHABLE:<4} fewer than a quorum of the masters could answer
+  {Status.SYSTEM:<4} an error of the system, as a full disk
 
 {MASTERS_END}"""
 
@@ -39,6 +40,7 @@ exit status:
   {Status.NOT_HELD:<4} nothing was broken: free, held by another token, or you said no
   {Status.USAGE:<4} wrong arguments
   {Status.UNREACHABLE:<4} fewer than a quorum of the masters could answer
+  {Status.SYSTEM:<4} an error of the system, as a full disk
 
 {MASTERS_END}"""
 
@@ -52,6 +54,7 @@ exit status:
   {Status.OK:<4} also where nothing matches
   {Status.USAGE:<4} wrong arguments
   {Status.UNREACHABLE:<4} fewer than a quorum of the masters could be asked
+  {Status.SYSTEM:<4} an error of the system, as a full disk
 
 {MASTERS_END}"""
 

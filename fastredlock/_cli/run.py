@@ -39,6 +39,7 @@ exit status: that of the command, 128 + N if signal N ended it; else
        nothing is said)
   {Status.USAGE:<4} wrong arguments; nothing was run
   {Status.UNREACHABLE:<4} fewer than a quorum of the masters answered; nothing was run
+  {Status.SYSTEM:<4} an error of the system, as too many processes
   {Status.LOST:<4} the lock was lost while the command ran, whatever its own status
   {Status.NOT_EXECUTABLE:<4} the command cannot be executed
   {Status.NOT_FOUND:<4} the command was not found

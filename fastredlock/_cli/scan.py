@@ -15,6 +15,7 @@ from .._options.url import parse_masters
 from .server import Server, ServerError
 
 COUNT = 1000  # keys that a server looks at in one step
+FENCE = b"fastredlock:fence:"  # of the numbers; behind the prefix of any client
 
 
 class Names(NamedTuple):
@@ -61,9 +62,14 @@ def _names(server: Server, pattern: bytes, most: int) -> set[bytes]:
         if isinstance(reply, hiredis.ReplyError):
             raise ServerError(f"SCAN: {reply} (grant its user +scan)")
         cursor, names = reply
-        found.update(name for name in names if name not in RESERVED)
+        found.update(name for name in names if is_lock(name))
         if cursor == b"0" or len(found) > most:
             return found
+
+
+def is_lock(name: bytes) -> bool:
+    """Return whether a key is none of fastredlock's own."""
+    return name not in RESERVED and FENCE not in name
 
 
 def _quoted(prefix: bytes) -> bytes:

@@ -20,6 +20,7 @@ class Status(IntEnum):
     USAGE = 64  # EX_USAGE
     UNREACHABLE = 69  # EX_UNAVAILABLE
     INTERNAL = 70  # EX_SOFTWARE
+    SYSTEM = 71  # EX_OSERR: a full disk, too many processes
     LOST = 75  # EX_TEMPFAIL
     NOT_EXECUTABLE = 126  # as a shell has it
     NOT_FOUND = 127

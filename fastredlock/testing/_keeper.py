@@ -50,6 +50,8 @@ class MemoryKeeper(BaseKeeper):
         for each in ended:
             self._under_way.remove(each)
             self._end(each[0], each[1])
+        if self._untold:
+            self._client.world.calls.append(self._observe)
         return did or bool(ended)
 
     def _renew(self, renewals: list[Kept], rounds: list[Round], now_ns: int) -> None:

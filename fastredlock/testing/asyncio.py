@@ -34,6 +34,8 @@ class MemoryLocks(FastRedlock):
         self.masters = masters_of(masters, auto_advance)
         settings = settings_of(self.masters, resource, options)
         self._driver = MemoryLoopDriver(settings, self.masters._world)
+        if settings.observer is not None:
+            self._observe(settings.observer)
 
     async def advance(self, seconds: float) -> None:
         """Let `seconds` pass: what is due meanwhile is done, each at its time."""

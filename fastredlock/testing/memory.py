@@ -37,6 +37,8 @@ class MemoryLocks(FastRedlock):
         self.masters = masters_of(masters, auto_advance)
         settings = settings_of(self.masters, resource, options)
         self._driver = MemoryDriver(settings, self.masters._world)
+        if settings.observer is not None:
+            self._observe(settings.observer)
 
     def advance(self, seconds: float) -> None:
         """Let `seconds` pass: `MemoryMasters.advance`."""

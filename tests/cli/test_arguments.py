@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
+from typing import IO
 
 import pytest
 import redis
 
 from fastredlock import cli
 from tests.support.keys import KEY
+from tests.support.processes import environment_of_children
 
 COMMANDS = ("run", "who", "list", "break", "check")
 WORDS = {
@@ -179,3 +184,37 @@ def test_file_when_it_cannot_be_read_then_is_named(
 ) -> None:
     assert call("who", KEY) == 64
     assert f"$FASTREDLOCK_CONFIG: '{config}': No such file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["run", "who", "break"])
+def test_name_when_it_is_one_of_fastredlock_itself_then_is_a_wrong_argument(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [word.replace(KEY, "fastredlock:voter") for word in WORDS[command]]
+    masters = "redis://localhost:1"
+    assert call(words[0], "--masters", masters, *words[1:]) == 64
+    assert "'fastredlock:voter': a name that" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("words", [("check",), ("who", KEY), ("--version",)])
+def test_output_when_it_cannot_be_written_then_no_answer_is_told_by_the_status(
+    words: tuple[str, ...], unbuffered: str
+) -> None:
+    environment = {**environment_of_children(), "PYTHONUNBUFFERED": unbuffered}
+    environment["FASTREDLOCK_MASTERS"] = "redis://localhost:1"
+
+    def ended(stdout: IO[bytes] | int) -> tuple[int, str]:
+        run = [sys.executable, "-m", "fastredlock", *words]
+        done = subprocess.run(
+            run, stdout=stdout, stderr=subprocess.PIPE, env=environment, text=True
+        )
+        return done.returncode, done.stderr
+
+    with open("/dev/full", "wb") as full:
+        said = "fastredlock: [Errno 28] No space left on device\n"
+        assert ended(full) == (71, said)
+    reading, writing = os.pipe()
+    os.close(reading)
+    assert ended(writing) == (141, "")
+    os.close(writing)

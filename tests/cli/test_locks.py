@@ -147,6 +147,21 @@ def test_list_when_locks_match_then_shows_each_once(
     assert [(each["resource"], each["owner"]) for each in told] == [("other", "ann")]
 
 
+def test_list_when_locks_have_numbers_then_does_not_take_those_for_locks(
+    call: Call, make_locks: MakeLocks, urls: list[str]
+) -> None:
+    for prefix in ("", "app:"):
+        locks = make_locks(urls[:3], fencing=True, key_prefix=prefix)
+        assert granted(locks.acquire(KEY)).fence > 0
+    status, out, _ = call("list", "*")
+    assert status == 0
+    assert [line.split(" is ")[0] for line in out.splitlines()] == [
+        f"'app:{KEY}'", f"'{KEY}'",
+    ]  # fmt: skip
+    out = call("list", "--key-prefix", "app:", "*").out
+    assert [line.split(" is ")[0] for line in out.splitlines()] == [f"'{KEY}'"]
+
+
 def test_list_when_there_are_more_than_asked_for_then_says_so(
     call: Call, servers: list[redis.Redis]
 ) -> None:

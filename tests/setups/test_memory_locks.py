@@ -14,7 +14,7 @@ from fastredlock import (
     ResourceTakenError,
     Vote,
 )
-from fastredlock.testing import LocalMasters
+from fastredlock.testing import LocalMasters, MemoryLocks
 
 from .memory_stages import STAGES, Stage, stage_of
 
@@ -171,3 +171,48 @@ def test_close_when_leases_are_held_then_they_can_be_released(locks: Any) -> Non
     assert lease.release() is RELEASED  # by connections of its own
     with pytest.raises(Exception, match="is closed"):
         locks.acquire("r")
+
+
+def test_observer_when_given_then_is_told_as_in_life(stage: Stage) -> None:
+    told: list[str] = []
+
+    class Noted:
+        def acquired(self, *_: object) -> None:
+            told.append("acquired")
+
+        def released(self, *_: object) -> None:
+            told.append("released")
+
+        def lost(self, *_: object) -> None:
+            told.append("lost")
+
+    locks = stage.new(ttl=60, observer=Noted())
+    locks.acquire("r").release()
+    lease = locks.acquire("r")
+    stage.new().adopt("r", lease.token).release()
+    with pytest.raises(LeaseLostError):
+        lease.extend()
+    assert told == ["acquired", "released", "acquired", "lost"]
+
+
+def test_observer_when_a_lease_is_kept_then_is_told_what_its_keeper_did() -> None:
+    told: list[tuple[str, float]] = []
+
+    class Noted:
+        def extended(self, resource: str, remaining: float) -> None:
+            told.append((resource, memory.masters.time()))
+
+        def lost(self, resource: str, held: float, error: LeaseLostError) -> None:
+            told.append((f"{resource} lost", held))
+
+    memory = MemoryLocks(ttl=9, observer=Noted())
+    lease = memory.acquire("r", keep_alive=True)
+    assert lease is not None
+    memory.advance(5)
+    memory.lose("r")
+    memory.advance(9)
+    *renewed, (name, held) = told
+    assert renewed
+    assert all(each == "r" and at <= 5 for each, at in renewed)
+    assert name == "r lost"
+    assert 5 < held < 9

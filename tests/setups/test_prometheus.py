@@ -164,6 +164,9 @@ def test_collector_when_given_a_label_then_its_series_have_that(
     found = Scrape(generate_latest(registry).decode())
     assert found("acquires_total", outcome="acquired", resource="orders") == 2
     assert found("hold_seconds_count", resource="users") == 1
+    # Else `increase()` would not see the first one.
+    assert found("leases_lost_total", resource="users") == 0
+    assert found("acquires_total", outcome="unreachable", resource="users") == 0
 
 
 @pytest.mark.parametrize("driver", ["blocking"], indirect=True)
