@@ -19,7 +19,6 @@ from fastredlock._cli.signals import PASSED_ON
 from tests.support.processes import environment_of_children
 from tests.support.waiting import PATIENCE
 
-
 SIGNALS = (*PASSED_ON, signal.SIGCHLD)  # that `run` handles
 
 
