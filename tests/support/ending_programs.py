@@ -174,9 +174,9 @@ class AtTheEnd:
 
     def __del__(self) -> None:
         try:
-            print(self.work())
+            print(self.work(), flush=True)  # nobody flushes where the collector sleeps
         except Exception as error:
-            print(type(error).__name__)
+            print(type(error).__name__, flush=True)
 
 
 class Sleeper:
