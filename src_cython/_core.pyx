@@ -92,10 +92,12 @@ include "drivers/asyncio.pyx"           # the asyncio driver
 include "drivers/asyncio_readers.pyx"   # ...where there is no epoll
 include "drivers/asyncio_loop.pyx"      # ...and its loop
 include "drivers/fields.pyx"            # of leases and acquisitions
+include "drivers/first_try.pyx"         # of an acquire, in C
 include "drivers/awaited_call.pyx"      # a call of one round: a coroutine in C
 include "drivers/awaited_acquire.pyx"   # ...to take
 include "drivers/awaited_release.pyx"   # ...and to give back
 include "drivers/with_body.pyx"         # a with body is left: no signal in between
+include "drivers/blocking_call.pyx"     # a blocking call of one round, in C
 include "drivers/lock_entries.pyx"      # ...and which lease it gives back
 include "drivers/interpreter_exit.pyx"  # the end of the interpreter
 include "drivers/by_hand.pyx"           # without sockets: simulator, fuzzer

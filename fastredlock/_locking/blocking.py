@@ -7,11 +7,12 @@ from types import CoroutineType, TracebackType
 
 from .._core import (
     enter,
-    guard_exit,
-    guard_release,
+    exit_in_c,
     leave,
     lock_enter,
     lock_undo,
+    release_in_c,
+    try_first,
     undo,
 )
 from .._options.keys import distinct, encode_resources
@@ -66,7 +67,7 @@ class Lease(BaseLease):
         finally:
             under_way.pop(extension, None)
 
-    @guard_release
+    @release_in_c
     def release(self) -> ReleaseStatus:
         """Delete our key on every master, and only ours; return how that ended.
 
@@ -82,7 +83,7 @@ class Lease(BaseLease):
 
     __enter__ = enter
 
-    @guard_exit
+    @exit_in_c
     def __exit__(
         self,
         kind: type[BaseException] | None,
@@ -110,11 +111,18 @@ class Acquisition(BaseAcquisition):
     _driver: Driver
 
     undo = undo  # a function of C: no signal can come before its first line
+    try_first = try_first
+    new_lease = Lease  # for that one
 
     def run(self, ttl: float | None, timeout: float | None) -> Lease | None:
-        """Drive the attempts: run each round, sleep each delay."""
+        """Make the first try, in C, and then go on."""
+        lease: Lease | None = self.try_first(ttl, timeout)
+        return self.go_on(ttl, timeout) if lease is None else lease
+
+    def go_on(self, ttl: float | None, timeout: float | None) -> Lease | None:
+        """Drive the attempts, from the first one that was made: rounds, and delays."""
         driver = self._driver
-        for step in self.steps(ttl, timeout):
+        for step in self.steps(ttl, timeout, self.round):
             if isinstance(step, float):
                 driver.sleep(step)
             else:

@@ -63,6 +63,7 @@ class BaseDriver:
     keeper: Any  # of the leases that are kept, or None
     observer: Observing | None  # who is told of what has happened
     current: _core.AsyncioDriver | None = None  # see LoopDriver
+    runs_in_core: bool = False  # calls of one round are made there, without `run`
 
     # A lease reads its clock and its process here: tests set them.
     if TYPE_CHECKING:
@@ -103,6 +104,8 @@ class Driver(BaseDriver):
 
     __slots__ = ()
 
+    runs_in_core = True
+
     def run(self, work: Round | Batch) -> None:
         """Run a round or a batch until it is closed; a lost one is rolled back.
 
@@ -111,12 +114,17 @@ class Driver(BaseDriver):
         """
         try:
             warnings = blocking_run(self.engine, work)
-        except ClosedError as error:
+        except (ClosedError, StateError) as error:
+            self.refuse(error)
+        else:
+            if warnings > self.warned:
+                self.log_warnings()
+
+    def refuse(self, error: ClosedError | StateError) -> NoReturn:
+        """Raise the public error for one of the core's."""
+        if isinstance(error, ClosedError):
             raise FastRedlockError(CLOSED) from error
-        except StateError as error:
-            raise InternalError(f"{REPORT}: {error}") from error
-        if warnings > self.warned:
-            self.log_warnings()
+        raise InternalError(f"{REPORT}: {error}") from error
 
     def abandon(self, work: Round | Batch) -> None:
         """Roll back a round or a batch whose caller has left; blocks."""

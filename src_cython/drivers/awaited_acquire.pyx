@@ -1,14 +1,7 @@
-# An acquire of the awaitable FastRedlock: its first try is made in C. Where that does
-# not win, or others wait for the resource already, or an observer is told, a coroutine
-# of Python goes on.
+# An acquire of the awaitable FastRedlock: its first try is made in C (first_try). Where
+# that does not win, or is not made there, a coroutine of Python goes on.
 
 cimport cython
-from libc.stdint cimport int64_t
-
-cdef enum:
-    PLAIN_SIZE = 1024      # of a key that no rule of encode_resource refuses
-
-cdef bytes RESERVED_PREFIX = b"fastredlock:"
 
 
 @cython.final
@@ -27,37 +20,18 @@ cdef class AcquireCall(AwaitedCall):
 
     cdef int begin(self) except -1:
         cdef AcquisitionFields acquisition = self.acquisition
-        cdef int64_t timeout_ns = -1
-        cdef Terms terms
         cdef Round round
-        cdef Engine engine
         if awaited_is_by_hand(self.driver):
             self.rest = acquisition.go_on(
                 self.driver.here(), self.ttl, self.timeout, None
             )
             return 0
         self.here = awaited_here(self.driver)
-        engine = self.here.engine
-        key = awaited_key(acquisition)
-        settings = self.driver.settings
-        terms = settings.default_terms if self.ttl is None else settings.terms(self.ttl)
-        if self.timeout is not None:
-            limit_ns = acquisition.to_ns(self.timeout)
-            timeout_ns = -1 if limit_ns is None else limit_ns
-        if self.driver.observer is not None or (
-            timeout_ns != 0 and type(key) is bytes
-            and engine_is_contended(engine, key, acquisition.began_ns)
-        ):
-            return awaited_try_again(self, None)
-        round = engine_new_round(
-            engine, OPERATION_ACQUIRE, key, settings.new_token(), terms
+        round = first_try_round(
+            acquisition, self.here.engine, self.ttl, self.timeout
         )
-        round.attempt = 1
-        round.began_ns = acquisition.began_ns
-        round.left_ns = timeout_ns      # as time_for_round
-        if timeout_ns > 0:
-            round.left_ns = max(timeout_ns, terms.last_round_ns(engine.round_trip_ns))
-        acquisition.round = round
+        if round is None:
+            return awaited_try_again(self, None)
         return awaited_submit(self, round)
 
     cdef object end(self):
@@ -81,24 +55,6 @@ cdef class AcquireCall(AwaitedCall):
 cdef int awaited_try_again(AcquireCall self, Round first) except -1:
     self.rest = self.acquisition.go_on(self.here, self.ttl, self.timeout, first)
     return 0
-
-
-cdef object awaited_key(AcquisitionFields acquisition):
-    # As encode_resource, which it asks about all that is not plain.
-    cdef bytes key
-    resource = acquisition._resource
-    if type(resource) is str:
-        try:
-            key = (<str>resource).encode("utf-8")
-        except UnicodeEncodeError:
-            return acquisition.encode(resource)
-    elif type(resource) is bytes:
-        key = resource
-    else:
-        return acquisition.encode(resource)
-    if 0 < len(key) <= PLAIN_SIZE and not key.startswith(RESERVED_PREFIX):
-        return key
-    return acquisition.encode(resource)
 
 
 awaiting_set_slots(AcquireCall)

@@ -13,6 +13,10 @@ def blocking_run(Engine engine not None, work not None):
     An exception of a signal handler rolls all back and goes on. Returns how many
     warnings the engine has by now.
     """
+    return blocking_run_work(engine, work)
+
+
+cdef Py_ssize_t blocking_run_work(Engine engine, object work) except -1:
     work_check(work)
     engine_check_fork(engine)
     if is_exiting:

@@ -19,25 +19,13 @@
 
 
 def guard_release(method):
-    """Return a blocking lease's `release` as a function of C.
+    """Return an observed lease's `release` as a function of C.
 
     Where an exception leaves it and no quorum has confirmed, the release is sent.
     """
     def guarded(self):
         try:
             return method(self)
-        except BaseException:
-            lease_give_up(self)
-            raise
-
-    return dressed(guarded, method)
-
-
-def guard_exit(method):
-    """Return a blocking lease's `__exit__` likewise."""
-    def guarded(self, kind, error, traceback):
-        try:
-            return method(self, kind, error, traceback)
         except BaseException:
             lease_give_up(self)
             raise

@@ -994,8 +994,8 @@ for _, key in ipairs(KEYS) do redis""",
     Mutant(
         "interrupted before the first line of __exit__",
         (
-            Edit("fastredlock/_locking/blocking.py", "    @guard_exit\n", ""),
-            Edit("fastredlock/_locking/blocking.py", "    @guard_release\n", ""),
+            Edit("fastredlock/_locking/blocking.py", "    @exit_in_c\n", ""),
+            Edit("fastredlock/_locking/blocking.py", "    @release_in_c\n", ""),
         ),
         ("tests/faults/test_callers.py",),
     ),
@@ -1015,6 +1015,54 @@ for _, key in ipairs(KEYS) do redis""",
             ),
         ),
         ("tests/unit/test_server_info.py",),
+    ),
+    Mutant(
+        "first try that was not won taken for a lease",
+        (
+            Edit(
+                "src_cython/drivers/blocking_call.pyx",
+                "    if round.verdict_code != VERDICT_WON:\n        return None\n",
+                "",
+            ),
+        ),
+        ("tests/behaviour/test_exclusion.py",),
+    ),
+    Mutant(
+        "end of a with block in C that does not look at the validity",
+        (
+            Edit(
+                "src_cython/drivers/blocking_call.pyx",
+                "            was_valid = (\n",
+                "            was_valid = True or (\n",
+            ),
+            Edit(
+                "src_cython/drivers/blocking_call.pyx",
+                "status is self._gone):\n",
+                "False):\n",
+            ),
+        ),
+        ("tests/behaviour/test_expiry.py",),
+    ),
+    Mutant(
+        "release in C that is not sent where an exception leaves it",
+        (
+            Edit(
+                "src_cython/drivers/blocking_call.pyx",
+                "            return method(self)\n"
+                "        except BaseException:\n"
+                "            lease_give_up(self)\n",
+                "            return method(self)\n        except BaseException:\n",
+            ),
+            Edit(
+                "src_cython/drivers/blocking_call.pyx",
+                "                self._check_exit(was_valid, status)\n"
+                "        except BaseException:\n"
+                "            lease_give_up(self)\n",
+                "                self._check_exit(was_valid, status)\n"
+                "        except BaseException:\n",
+            ),
+        ),
+        ("tests/behaviour/test_signals.py", "tests/faults/test_callers.py"),
     ),
     Mutant(
         "call broken by a logging handler",
