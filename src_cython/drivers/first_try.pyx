@@ -24,7 +24,9 @@ cdef Round first_try_round(
     driver = acquisition._driver
     settings = driver.settings
     terms = settings.default_terms if ttl is None else settings.terms(ttl)
-    if timeout is not None:
+    if type(timeout) is int and timeout == 0:      # what a single try gives
+        timeout_ns = 0
+    elif timeout is not None:
         limit_ns = acquisition.to_ns(timeout)
         timeout_ns = -1 if limit_ns is None else limit_ns
     if driver.observer is not None or (
