@@ -232,7 +232,9 @@ class Judge:
             is_lost = is_over and operation == ACQUIRE and heard
             if is_lost and process.settings.fencing:
                 # Asked a second time, and perhaps too late for NOSCRIPT to be answered.
+                # It is gone, and never confirmed its number: FAILED, without an answer.
                 is_lost = vote not in (SILENT, PENDING) and asked not in self._unknown
+                is_lost = is_lost and (is_answered or vote != FAILED)
                 heard = heard[-1:]
             if (is_answered and vote not in known) or (is_lost and [vote] != heard):
                 self.fail(

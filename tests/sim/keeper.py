@@ -36,6 +36,7 @@ class SimKeeper:
         self._keeping = Keeping(process.index * 4_099)
         self._is_asleep = False
         self._kept: list[Kept] = []  # since the process began
+        self._over: list[Kept] = []  # before they came here: a pause in the acquire
         self._paused_ns = 0  # `paused_until_ns` of the process, when it last looked
         process.keeper = self
         worker.start(self._live())
@@ -45,6 +46,8 @@ class SimKeeper:
         kept = kept_of(lease)
         kept.until_ns = None
         self._kept.append(kept)
+        if 0 < end_of(kept) <= self._process.now_ns():
+            self._over.append(kept)
         self.add(kept)
 
     def add(self, kept: Kept) -> None:
@@ -83,7 +86,7 @@ class SimKeeper:
         renewals, taken, lost = keeping.due(now_ns, 1)
         for kept in lost:
             end_ns = end_of(kept)  # 0: an extension by hand has found it
-            if end_ns and paused_ns == self._paused_ns:
+            if end_ns and paused_ns == self._paused_ns and kept not in self._over:
                 late_ns = now_ns - end_ns - LATE_NS
                 process.judge.on_due(process, kept.lease(), late_ns)
             self._tell(kept, "lost: its validity is over")
