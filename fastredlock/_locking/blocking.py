@@ -75,6 +75,7 @@ class Lease(BaseLease):
         may be tried again, and is sent by itself to masters that reconnect. Interrupted
         at any point, it is sent all the same.
         """
+        # Of a driver that runs rounds by itself: else the core does the same.
         round = self._begin_release()
         if round is None:
             return GONE
@@ -90,6 +91,7 @@ class Lease(BaseLease):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        # Of one that was extended, kept or is observed: else the core does the same.
         if self._status is not None:
             return  # the body released it
         was_valid = self.is_valid

@@ -63,9 +63,9 @@ class BaseDriver:
     keeper: Any  # of the leases that are kept, or None
     observer: Observing | None  # who is told of what has happened
     current: _core.AsyncioDriver | None = None  # see LoopDriver
-    runs_in_core: bool = False  # calls of one round are made there, without `run`
+    runs_in_core: bool = False  # first tries, releases and exits: made without `run`
 
-    # A lease reads its clock and its process here: tests set them.
+    # A lease reads its clock and its process here: drivers of tests have their own.
     if TYPE_CHECKING:
 
         def now_ns(self) -> int: ...
@@ -105,6 +105,9 @@ class Driver(BaseDriver):
     __slots__ = ()
 
     runs_in_core = True
+
+    def __init_subclass__(cls) -> None:
+        cls.runs_in_core = False  # it runs rounds, or reads the clock, in its own way
 
     def run(self, work: Round | Batch) -> None:
         """Run a round or a batch until it is closed; a lost one is rolled back.

@@ -23,8 +23,6 @@ class MemoryDriver(Driver):
 
     __slots__ = ("_client", "_world", "now_ns")
 
-    runs_in_core = False
-
     def __init__(self, settings: Settings, world: World) -> None:
         super().__init__(settings)
         self._world = world

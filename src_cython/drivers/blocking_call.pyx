@@ -86,6 +86,7 @@ def exit_in_c(method):
             except Exception:
                 if error is None:
                     raise
+                lease_give_up(self)
                 return None      # the body's error stands
             if error is None and (not was_valid or status is self._gone):
                 self._check_exit(was_valid, status)

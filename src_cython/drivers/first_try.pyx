@@ -47,18 +47,19 @@ cdef Round first_try_round(
 
 
 cdef object first_try_key(AcquisitionFields acquisition):
-    # As encode_resource, which it asks about all that is not plain.
-    cdef bytes key
+    # As encode_resource, which is asked about all that is not plain: outside of any
+    # `except`, whose error would be the context of its own.
+    cdef bytes key = None
     resource = acquisition._resource
     if type(resource) is str:
         try:
             key = (<str>resource).encode("utf-8")
         except UnicodeEncodeError:
-            return acquisition.encode(resource)
+            pass
     elif type(resource) is bytes:
         key = resource
-    else:
-        return acquisition.encode(resource)
-    if 0 < len(key) <= PLAIN_SIZE and not key.startswith(RESERVED_PREFIX):
+    if key is not None and 0 < len(key) <= PLAIN_SIZE and (
+        not key.startswith(RESERVED_PREFIX)
+    ):
         return key
     return acquisition.encode(resource)

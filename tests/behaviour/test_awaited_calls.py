@@ -147,8 +147,9 @@ async def test_acquire_when_its_arguments_are_bad_then_nothing_is_sent(
         {"timeout": -1},
     ]
     for arguments in bad:
-        with pytest.raises(ConfigurationError):
+        with pytest.raises(ConfigurationError) as raised:
             await client.acquire(**arguments)
+        assert raised.value.__context__ is None
     assert client.stats().rounds == before
 
 

@@ -17,6 +17,7 @@ import redis
 
 import fastredlock
 from fastredlock import FastRedlock, Lease, LeaseLostError, ReleaseStatus
+from fastredlock._core import Operation, Round, Terms
 from fastredlock.asyncio import FastRedlock as AwaitableFastRedlock
 from tests.support.calls import granted
 from tests.support.fixtures import blocking
@@ -189,6 +190,29 @@ def test_with_when_left_and_interrupted_at_any_opcode_then_leaves_no_key(
         assert (where, found) == (where, NOBODY)
         k += 1
     assert k > 10 or enter is not leave_extended
+
+
+@pytest.mark.parametrize("error", [None, ValueError("the body's")])
+def test_with_when_left_without_memory_then_leaves_no_key(
+    locks: FastRedlock, servers: list[redis.Redis], error: Exception | None
+) -> None:
+    """Seen: the body's error stood, and the release was neither made nor given up."""
+    memory = pytest.importorskip("_testcapi")
+    terms = Terms(1, 0, 1)
+    held = []
+    for k in range(40):
+        lease = granted(locks.acquire(KEY, ttl=60))
+        leave, given = lease.__exit__, (error and type(error), error, None)
+        # Rounds that are freed are used again, without an allocation.
+        held += [Round(Operation.ACQUIRE, b"x", b"t", terms, 3) for _ in range(100)]
+        memory.set_nomemory(k, k + 1)
+        try:
+            leave(*given)
+        except MemoryError:
+            pass
+        finally:
+            memory.remove_mem_hooks()
+        assert (k, soon(servers, NOBODY)) == (k, NOBODY)
 
 
 @pytest.mark.slow

@@ -1065,6 +1065,18 @@ for _, key in ipairs(KEYS) do redis""",
         ("tests/behaviour/test_signals.py", "tests/faults/test_callers.py"),
     ),
     Mutant(
+        "failed release forgotten where the error of a with body stands",
+        (
+            Edit(
+                "src_cython/drivers/blocking_call.pyx",
+                "                lease_give_up(self)\n"
+                "                return None      # the body's error stands\n",
+                "                return None\n",
+            ),
+        ),
+        ("tests/faults/test_callers.py",),
+    ),
+    Mutant(
         "call broken by a logging handler",
         (
             Edit(

@@ -191,7 +191,6 @@ class ScriptedDriver(Driver):
     """A driver that runs rounds as its ScriptedLocks say, and has their clock."""
 
     locks: "ScriptedLocks"
-    runs_in_core = False
 
     def run(self, work: Round | Batch) -> None:
         for round in work.rounds if isinstance(work, Batch) else [work]:

@@ -146,6 +146,12 @@ def test_error_of_a_bad_secret_has_it_nowhere(give: Callable[[], object]) -> Non
     assert SECRET not in everything_of(raised.value)
 
 
+def test_error_of_a_resource_that_is_not_unicode_follows_no_other() -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        FastRedlock(MASTERS).acquire("orders\ud800")
+    assert raised.value.__context__ is None
+
+
 def test_asyncio_api_without_a_running_loop_is_a_clear_error() -> None:
     locks = fastredlock.asyncio.FastRedlock(MASTERS)
     for call in (locks.acquire(), locks.holders(), locks.connect(), locks.close()):
