@@ -202,12 +202,12 @@ def test_with_when_left_without_memory_then_leaves_no_key(
     held = []
     for k in range(40):
         lease = granted(locks.acquire(KEY, ttl=60))
-        leave, given = lease.__exit__, (error and type(error), error, None)
+        leave, kind = lease.__exit__, None if error is None else type(error)
         # Rounds that are freed are used again, without an allocation.
         held += [Round(Operation.ACQUIRE, b"x", b"t", terms, 3) for _ in range(100)]
         memory.set_nomemory(k, k + 1)
         try:
-            leave(*given)
+            leave(kind, error, None)
         except MemoryError:
             pass
         finally:
