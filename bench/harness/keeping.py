@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from statistics import median
 from time import perf_counter_ns, process_time
 from typing import Any
 
@@ -20,7 +21,9 @@ from fastredlock._locking.loop_driver import LoopDriver
 from fastredlock.asyncio import FastRedlock as AwaitableFastRedlock
 
 _CHUNK = 100
-_SETTLE = 8.0  # s; every lease was renewed by then, and the allocator is warm
+_SETTLE = 8.0  # s; every lease was renewed by then
+_TURNS = 5  # of pairs with and without kept leases
+_STEADY = 4.0  # s; from then on leases that were taken together are renewed apart
 
 
 class Client:
@@ -94,8 +97,7 @@ def kept(
     names = [f"keep:{i:06d}" for i in range(count)]
     leases: list[Any] = [None] * count
     _take(client, leases, names[:_CHUNK])
-    client.pair_us(2000)
-    beside = [[0, *_middle_and_tail(client.pair_us(pairs))]]
+    client.pair_us(pairs)  # the allocator is warm
     before = settled_bytes()
     for start in range(_CHUNK, count, _CHUNK):
         _take(client, leases, names[start : start + _CHUNK], start)
@@ -113,9 +115,35 @@ def kept(
         "writes": (client.batches - batches) / took,
         "bytes_each": size,
     }
-    beside.append([count, *_middle_and_tail(client.pair_us(pairs))])
     found["lost"] = sum(lease.lost.is_set() for lease in leases)
-    return found | {"beside": beside}
+    return found | _beside(client, leases, names, pairs // _TURNS)
+
+
+def _beside(
+    client: Client, leases: list[Any], names: list[str], pairs: int
+) -> dict[str, Any]:
+    """Time pairs beside the kept leases and without any, in turns."""
+    kept: list[tuple[float, float]] = []
+    alone: list[tuple[float, float]] = []
+    for turn in range(_TURNS):
+        for start in range(0, len(names) if turn else 0, _CHUNK):
+            _take(client, leases, names[start : start + _CHUNK], start)
+        time.sleep(_STEADY if turn else 0)
+        kept.append(_middle_and_tail(client.pair_us(pairs)))
+        for start in range(0, len(names), _CHUNK):
+            chunk = leases[start : start + _CHUNK]
+            client.run(partial(client.locks.release_each, chunk))
+        alone.append(_middle_and_tail(client.pair_us(pairs)))
+    return {
+        "beside": [
+            [count, *(median(row[i] for row in rows) for i in (0, 1))]
+            for count, rows in ((0, alone), (len(names), kept))
+        ],
+        "ratios": [
+            median(a[i] / b[i] for a, b in zip(kept, alone, strict=True))
+            for i in (0, 1)
+        ],
+    }
 
 
 def _take(client: Client, leases: list[Any], names: list[str], start: int = 0) -> None:
