@@ -61,6 +61,8 @@ def by_hand_take_events(
     for index, is_connected, data, reason in arrivals:
         master = by_hand_master(engine, index)
         if is_connected:
+            if master.state_code != MASTER_CONNECTING:
+                continue      # an arrival before this one has ended it
             master_on_connected(master, now_ns)
         if data:
             engine_take_bytes(engine, master, data, now_ns)
