@@ -1,8 +1,8 @@
-"""How often does a number that grows take a second write?
+"""How often does a number that grows take a further command?
 
 One process that takes and releases a lock of its own; then eight that all want one
-lock, in turn. For each N: the acquires that were won, and the share of them whose
-number had to be written to a master that had answered a smaller one. (What a pair costs
+lock, in turn. For each N: the acquires that were won, and the share of them for which a
+master had to be asked for one more, or to be sent a larger number. (What a pair costs
 with numbers: `python -m bench.pair --only fastredlock,fencing`.)
 """
 
@@ -28,7 +28,7 @@ _COLUMNS = (
     ("N", "d"),
     ("processes", "d"),
     ("acquires", ",d"),
-    ("second writes", ",d"),
+    ("further commands", ",d"),
     ("share", ".3%"),
 )
 
@@ -70,7 +70,7 @@ def _measure(options: argparse.Namespace) -> Report:
         versions="",
         method=[f"{options.seconds:g} s a row, everything on one machine."],
         notes=[],
-        caption="second writes",
+        caption="further commands",
     )
 
 

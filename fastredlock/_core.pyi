@@ -82,6 +82,7 @@ class Scripts:
         take_turn: Script | None = None,
         release_and_tell: Script | None = None,
         write_fence: Script | None = None,
+        next_fence: Script | None = None,
         releases_natively: bool = False,
         name_prefix: bytes = b"",
     ) -> None: ...
@@ -97,6 +98,8 @@ class Scripts:
     def release_and_tell(self) -> Script | None: ...
     @property
     def write_fence(self) -> Script | None: ...
+    @property
+    def next_fence(self) -> Script | None: ...
     @property
     def releases_natively(self) -> bool: ...
     @property
@@ -612,6 +615,64 @@ def new_leases(
 def begin_releases(
     engine: Engine, leases: list[Any], unknown: Any
 ) -> list[Round | None]: ...
+
+@final
+class Pace:
+    def __init__(
+        self,
+        lease_ns: int,
+        wait_ns: int,
+        part_ns: int,
+        margin_ns: int,
+        shift: int,
+        told_shift: int,
+    ) -> None: ...
+    @property
+    def lease_ns(self) -> int: ...
+    @property
+    def wait_ns(self) -> int: ...
+    @property
+    def part_ns(self) -> int: ...
+    @property
+    def margin_ns(self) -> int: ...
+    @property
+    def shift(self) -> int: ...
+    @property
+    def told_shift(self) -> int: ...
+
+@disjoint_base
+class WatchFields:
+    extensions: Any
+    failed: Any
+    on_renewal: Any
+    awaited: int
+    is_lost: bool
+
+@disjoint_base
+class KeptFields(ReferenceType[Any]):
+    validity_ns: int
+    until_ns: int | None
+    pace: Pace | None
+    bucket: list[Any] | None
+    watch: Any
+    renewal: Round | None
+
+def kept_due(
+    bucket: list[Any], now_ns: int, renewals: list[Any], taken: list[Round]
+) -> tuple[list[Any], int]: ...
+def kept_begin(
+    engine: Engine, renewals: list[Any], taken: list[Round], time_ns: int
+) -> tuple[list[Round], list[tuple[Any, Round]]]: ...
+def kept_end(
+    renewals: list[Any],
+    rounds: list[Round],
+    buckets: dict[int, Any],
+    draw: int,
+    step: int,
+) -> tuple[list[tuple[Any, Round]], int, list[int], int]: ...
+def kept_settle(
+    renewals: list[Any], rounds: list[Round]
+) -> list[tuple[Any, Round]]: ...
 
 @disjoint_base
 class AcquisitionFields:

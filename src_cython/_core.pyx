@@ -54,6 +54,7 @@ include "master/ending.pyx"             # its connection ends; back-off
 include "master/io.pyx"                 # commands -> bytes, bytes -> replies
 include "master/pushes.pyx"             # what a server says unasked: a turn
 include "master/replies.pyx"            # each reply, to its round
+include "master/numbered.pyx"           # ...or several, of one that brings a number
 include "master/connect.pyx"            # from an address to READY
 
 include "drivers/greenlet_hub.pyx"      # waiting under gevent or eventlet
@@ -71,6 +72,7 @@ include "engine/sending.pyx"            # a round's commands, and its roll-back
 include "engine/given_tokens.pyx"       # rounds with a token that the caller gave
 include "engine/fences.pyx"             # numbers: proposed, and written
 include "engine/gate.pyx"               # the master that keeps a resource's queue
+include "engine/queue_check.pyx"        # does anybody wait there?
 include "engine/asking.pyx"             # what it is asked, and answers
 include "engine/turns.pyx"              # what opens a round that waits
 include "engine/waiting.pyx"            # the callers that wait for their turn
@@ -92,6 +94,7 @@ include "drivers/asyncio.pyx"           # the asyncio driver
 include "drivers/asyncio_readers.pyx"   # ...where there is no epoll
 include "drivers/asyncio_loop.pyx"      # ...and its loop
 include "drivers/fields.pyx"            # of leases and acquisitions
+include "drivers/kept.pyx"              # ...and of leases that are kept
 include "drivers/first_try.pyx"         # of an acquire, in C
 include "drivers/awaited_call.pyx"      # a call of one round: a coroutine in C
 include "drivers/awaited_acquire.pyx"   # ...to take

@@ -11,6 +11,9 @@ cdef enum:
     NS_PER_MS = 1_000_000
     NS_PER_S = 1_000_000_000
 
+cdef extern from *:
+    ctypedef bint byte_bint "unsigned char"      # in a field: a bint has four bytes
+
 cdef int64_t NEVER_NS = 0x7FFFFFFFFFFFFFFF
 
 

@@ -14,7 +14,7 @@ from statistics import median
 from time import perf_counter_ns, process_time
 from typing import Any
 
-from bench.harness.memory import settled_bytes
+from bench.harness.memory import resident_bytes, settled_bytes
 from fastredlock import FastRedlock, _core
 from fastredlock._locking.driver import Driver
 from fastredlock._locking.loop_driver import LoopDriver
@@ -22,6 +22,7 @@ from fastredlock.asyncio import FastRedlock as AwaitableFastRedlock
 
 _CHUNK = 100
 _SETTLE = 8.0  # s; every lease was renewed by then
+_READINGS, _BETWEEN = 51, 0.1  # of the memory, s
 _TURNS = 5  # of pairs with and without kept leases
 _STEADY = 4.0  # s; from then on leases that were taken together are renewed apart
 
@@ -102,7 +103,7 @@ def kept(
     for start in range(_CHUNK, count, _CHUNK):
         _take(client, leases, names[start : start + _CHUNK], start)
     time.sleep(_SETTLE)
-    size = (settled_bytes() - before) / (count - _CHUNK)
+    size = (_usual_bytes() - before) / (count - _CHUNK)
     rounds, batches = client.locks.stats().rounds, client.batches
     cpu, masters, began = process_time(), _cpu_of(pids), time.perf_counter()
     time.sleep(seconds)
@@ -119,21 +120,37 @@ def kept(
     return found | _beside(client, leases, names, pairs // _TURNS)
 
 
+def _usual_bytes() -> float:
+    """Return the median of the resident memory over some renewals.
+
+    A batch of them has its rounds and its bytes for a few ms: one reading has them or
+    not, and with them what the allocator gives back later.
+    """
+    settled_bytes()
+    found = []
+    for _ in range(_READINGS):
+        time.sleep(_BETWEEN)
+        found.append(resident_bytes())
+    return median(found)
+
+
 def _beside(
     client: Client, leases: list[Any], names: list[str], pairs: int
 ) -> dict[str, Any]:
-    """Time pairs beside the kept leases and without any, in turns."""
+    """Time pairs beside the kept leases and without any, in turns.
+
+    Each after the same rest and the same warm-up: a processor that has slept is slower.
+    """
     kept: list[tuple[float, float]] = []
     alone: list[tuple[float, float]] = []
     for turn in range(_TURNS):
         for start in range(0, len(names) if turn else 0, _CHUNK):
             _take(client, leases, names[start : start + _CHUNK], start)
-        time.sleep(_STEADY if turn else 0)
-        kept.append(_middle_and_tail(client.pair_us(pairs)))
+        kept.append(_rested_pair_us(client, pairs))
         for start in range(0, len(names), _CHUNK):
             chunk = leases[start : start + _CHUNK]
             client.run(partial(client.locks.release_each, chunk))
-        alone.append(_middle_and_tail(client.pair_us(pairs)))
+        alone.append(_rested_pair_us(client, pairs))
     return {
         "beside": [
             [count, *(median(row[i] for row in rows) for i in (0, 1))]
@@ -144,6 +161,12 @@ def _beside(
             for i in (0, 1)
         ],
     }
+
+
+def _rested_pair_us(client: Client, pairs: int) -> tuple[float, float]:
+    time.sleep(_STEADY)
+    client.pair_us(pairs // 4)
+    return _middle_and_tail(client.pair_us(pairs))
 
 
 def _take(client: Client, leases: list[Any], names: list[str], start: int = 0) -> None:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import hiredis
 
-from .._options import scripts
+from .._options import fence_scripts, scripts
 from .findings import Level, Report
 from .server import Server
 
@@ -36,6 +36,11 @@ class Need(NamedTuple):
 LEAST = "+set +get +del +pexpire +eval +evalsha"
 LOCKS = Need(Level.NO_VOTE, "so it gets no vote", LEAST)
 SEVERAL = Need(Level.ADVICE, "acquire_all cannot be used", "+exists")
+FENCED = Need(
+    Level.ADVICE,
+    "fencing=True cannot be used",
+    "+zadd +zscore +pexpire +exists ~fastredlock:fence:*",
+)
 SHOWN = Need(Level.ADVICE, "holders() and `fastredlock who` cannot be used", "+pttl")
 TURNS = Need(Level.ADVICE, POLLING, WAITING)
 GUARD = Need(Level.ADVICE, "max_ttl cannot be used", "+pttl ~fastredlock:*")
@@ -86,6 +91,7 @@ def try_rights(server: Server, report: Report, begin: str, prefix: str) -> None:
             break  # nothing else matters
     for name in (key, f"{key}:2", f"{key}:3"):
         server.ask("EVAL", scripts.RELEASE, 1, name, TOKEN)
+    server.ask("DEL", f"{prefix}fastredlock:fence:{key}:3")
 
 
 def try_waiting(server: Server, report: Report, prefix: str) -> None:
@@ -128,6 +134,10 @@ def _trials(server: Server, key: str, prefix: str) -> list[Trial]:
     channel = f"{prefix}fastredlock:waiter:{process}"
     load, extend = ("SCRIPT", "LOAD", scripts.EXTEND), (1, key, TOKEN, TTL_MS)
 
+    following = scripts.with_prefix(fence_scripts.NEXT_FENCE, prefix.encode())
+    number = f"{prefix}fastredlock:fence:{third}"
+    numbered = "EVAL", following, 1, third, TOKEN, 1, TTL_MS
+
     def script(need: Need, name: str, keys: Sequence[str], *values: object) -> Trial:
         source = scripts.with_prefix(getattr(scripts, name), prefix.encode())
         words = ("EVAL", source, len(keys), *keys, *values)
@@ -148,6 +158,8 @@ def _trials(server: Server, key: str, prefix: str) -> list[Trial]:
         script(TURNS, "TAKE_TURN", (key,), TOKEN, TTL_MS, process, 0, -1),
         script(TURNS, "RELEASE_AND_TELL", (key,), TOKEN, process),
         script(TURNS, "LEAVE_QUEUE", (key,), process),
+        Trial(FENCED, "the script NEXT_FENCE", numbered),
+        Trial(FENCED, "ZADD", ("ZADD", number, "GT", "CH", 1, "f")),
         # The marker is there, so that it writes nothing.
         script(GUARD, "MARKER", (third, f"{key}:4"), TOKEN, 1000, "any"),
         Trial(GUARD, "GET", ("GET", "fastredlock:voter")),

@@ -15,7 +15,7 @@ from collections import deque
 from contextlib import suppress
 from threading import Thread
 
-from .._core import Batch, draw_fraction
+from .._core import Batch, draw_fraction, kept_begin
 from .._reports.log import warn
 from .._reports.votes import votes_of
 from ..errors import FastRedlockError, LeaseLostError
@@ -24,7 +24,7 @@ from .kept import NEVER_KEPT_NS
 
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
 
     from .._core import Round
     from .driver import BaseDriver, Driver
@@ -62,31 +62,24 @@ class BaseKeeper:
         return renewals, self._begin(renewals, taken, now_ns)
 
     def _begin(
-        self, renewals: Sequence[Kept], taken: Sequence[Round], now_ns: int
+        self, renewals: list[Kept], taken: list[Round], now_ns: int
     ) -> list[Round]:
-        new_extension = self._driver.engine.new_extension
         time_ns = self._keeping.time_for_renewals(now_ns)
-        rounds: list[Round] = []
-        for kept, acquired in zip(renewals, taken, strict=True):
-            terms = acquired.terms if kept.extensions is None else kept.terms
-            round = new_extension(acquired, terms)
-            if time_ns < terms.timeout_ns:
-                round.left_ns = time_ns
-            kept.renewal = round  # before it is asked for Extensions: see kept
-            if kept.extensions is not None:
-                kept.begin(round, now_ns)
-            rounds.append(round)
-            if kept.watch is not None and kept.watch.on_renewal is not None:
+        engine = self._driver.engine
+        rounds, others = kept_begin(engine, renewals, taken, time_ns)
+        for kept, round in others:
+            kept.begin(round, now_ns)
+            if kept.watch.on_renewal is not None:
                 note(kept.watch.on_renewal)
         return rounds
 
-    def _end(self, renewals: Sequence[Kept], rounds: Sequence[Round]) -> None:
+    def _end(self, renewals: list[Kept], rounds: list[Round]) -> None:
         """Take the outcomes of rounds that were run."""
         gone = self._keeping.end(renewals, rounds, self._driver.now_ns())
         self._tell([(kept, self._taken(kept, round)) for kept, round in gone])
         if self._driver.observer is not None:
             for kept, round in zip(renewals, rounds, strict=True):
-                lease = kept.lease()
+                lease = kept()
                 if round.is_won and lease is not None and lease.is_valid:
                     self._untold.append((lease, None))
 
@@ -99,7 +92,7 @@ class BaseKeeper:
     # --- telling ----------------------------------------------------------------------
 
     def _error(self, kept: Kept, now_ns: int) -> LeaseLostError | None:
-        lease = kept.lease()
+        lease = kept()
         if lease is None:
             return None
         if kept.until_ns is not None and now_ns >= kept.until_ns:
@@ -111,7 +104,7 @@ class BaseKeeper:
         return LeaseLostError(lease.resource, RAN_OUT, votes)
 
     def _taken(self, kept: Kept, round: Round) -> LeaseLostError | None:
-        lease = kept.lease()
+        lease = kept()
         if lease is None:
             return None
         votes = votes_of(self._driver.engine, round)
@@ -121,7 +114,7 @@ class BaseKeeper:
         """Let all of these count as lost first, and then call what is to be called."""
         calls: list[tuple[BaseLease, LeaseLostError]] = []
         for kept, error in losses:
-            lease = kept.lease()
+            lease = kept()
             if lease is None or error is None or not kept.lose(error):
                 continue
             if self._driver.observer is not None:

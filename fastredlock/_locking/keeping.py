@@ -13,6 +13,10 @@ here, nothing is sent, and no thread but the keeper's calls it.
               that the key is gone
     DROPPED   nobody refers to the lease any more, or it was released
 
+What most leases need, renewed in time and never extended by hand, the core does for a
+whole bucket at once (src_cython/drivers/kept.pyx), by the same rules; the others it
+hands back, and they are treated here one by one.
+
 All that is due in the same short span, a power of two below a twelfth of the time
 between renewals, stands in one bucket: so ten thousand leases cost no more wake-ups
 than one that is always due, and one write per master each.
@@ -23,18 +27,14 @@ from __future__ import annotations
 from heapq import heappop, heappush
 from typing import NamedTuple
 
-from .._core import Verdict
-from .pace import SHARE, SPANS, pace_of, told_ns
+from .._core import Verdict, kept_due, kept_end, kept_settle
+from .pace import SHARE, SPANS, SPREAD, pace_of, told_ns
 
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from .._core import Round
+    from .._core import Pace, Round
     from .kept import Kept
-    from .pace import Pace
 
-SPREAD = 10  # a tenth of that time is random; before the first renewal all the rest is
 LEAST_WAIT_NS = 5_000_000  # between renewals that fail
 LEAST_TIME_NS = 2_000_000  # for a renewal
 EPOCH_NS = 60_000_000_000  # after two of them without it, a short ttl is forgotten
@@ -72,12 +72,12 @@ class Keeping:
         self._keys: list[int] = []  # of the buckets: a heap
         self._draw = seed
         self._paces: dict[tuple[int, int], Pace] = {}
-        self._ends: list[int] = []  # of leases that went unconfirmed: a heap
+        self._ends: list[int] = []  # of leases that are not renewed, or not yet
         self._soonest_ns = 0  # the earliest end among those that are due
         self._shortest_ns = EPOCH_NS  # time between renewals, of any ttl here lately,
         self._before_ns = EPOCH_NS  # ...and in the epoch before
         self._epoch_ns = 0  # when this one ends
-        self._settling: list[tuple[Sequence[Kept], Sequence[Round]]] = []
+        self._settling: list[tuple[list[Kept], list[Round]]] = []
 
     @property
     def next_ns(self) -> int | None:
@@ -91,6 +91,9 @@ class Keeping:
 
         Its first renewal is soon where its validity is not known (it was adopted).
         """
+        lease = kept()
+        if lease is None:
+            return  # nobody refers to it any more
         pace = self._pace(kept)
         valid_until_ns = kept.valid_until_ns
         if valid_until_ns == 0:
@@ -134,7 +137,6 @@ class Keeping:
 
         At most so many renewals: the others are still due, and losses come first.
         """
-        self._settle()
         if now_ns >= self._epoch_ns:
             self._before_ns, self._shortest_ns = self._shortest_ns, EPOCH_NS
             self._epoch_ns = now_ns + EPOCH_NS
@@ -144,25 +146,23 @@ class Keeping:
         soonest_ns = 1 << 63
         while self._keys and self._keys[0] <= now_ns:
             bucket = self._buckets.pop(heappop(self._keys))
-            for kept in bucket:
-                if kept.bucket is not bucket:
-                    continue  # it was put into another one since
+            others, end_ns = kept_due(bucket, now_ns, renewals, taken)
+            soonest_ns = min(soonest_ns, end_ns)
+            for kept in others:
                 kept.bucket = None
-                lease = kept.lease()
+                lease = kept()
                 if lease is None or lease._status is not None:
                     continue
-                pace, end_ns = kept.pace, kept.validity_ns
-                if pace is None or end_ns == 0 or kept.extensions is not None:
-                    pace, end_ns = self._pace(kept), end_of(kept)
+                pace, end_ns = self._pace(kept), end_of(kept)
                 if now_ns >= end_ns - pace.margin_ns or kept.is_lost:
                     lost.append(kept)
                 elif kept.until_ns is None or now_ns < kept.until_ns:
                     renewals.append(kept)
                     taken.append(lease._round)
-                    if end_ns < soonest_ns:
-                        soonest_ns = end_ns
-                else:
+                    soonest_ns = min(soonest_ns, end_ns)
+                else:  # not renewed any more; its end is told, whatever is under way
                     self._put(kept, told_ns(end_ns, pace))
+                    heappush(self._ends, end_ns)
         self._soonest_ns = soonest_ns
         for kept in renewals[most:]:
             self._put(kept, now_ns)
@@ -184,52 +184,30 @@ class Keeping:
     # --- the outcome ------------------------------------------------------------------
 
     def end(
-        self, renewals: Sequence[Kept], rounds: Sequence[Round], now_ns: int
+        self, renewals: list[Kept], rounds: list[Round], now_ns: int
     ) -> list[tuple[Kept, Round]]:
         """Take the outcomes of renewals; return those whose key is gone.
 
         `rounds`: of the same order. Those that were won count from their own beginning.
         """
         gone: list[tuple[Kept, Round]] = []
+        self._settle()
         self._settling.append((renewals, rounds))
-        valid_until_ns = due_ns = part_ns = shift = 0
-        pace: Pace | None = None
-        draw = self._draw
-        for kept, round in zip(renewals, rounds, strict=True):
-            lease = kept.lease()
-            if (
-                kept.extensions is not None
-                or not round.is_won
-                or round.closed_ns >= kept.validity_ns
-                or (kept.watch is not None and kept.watch.failed is not None)
-                or lease is None
-                or lease._status is not None
-            ):
-                if self._end_one(kept, round, now_ns):
-                    gone.append((kept, round))
-                continue
-            # What `win` and `_put_after` do, for the many of one batch: the times of
-            # those that were opened together are computed once, and kept once.
-            if round.valid_until_ns != valid_until_ns or kept.pace is not pace:
-                pace = self._pace(kept)
-                valid_until_ns = round.valid_until_ns
-                due_ns = valid_until_ns - pace.lease_ns + pace.wait_ns
-                part_ns, shift = pace.wait_ns // SPREAD, pace.shift
-            kept.validity_ns = valid_until_ns
-            draw = draw + STEP & 0xFFFF
-            key_ns = due_ns - (draw * part_ns >> 16) >> shift << shift
-            bucket = self._buckets.get(key_ns)
-            if bucket is None:
-                self._put(kept, key_ns)
-            else:
-                bucket.append(kept)
-                kept.bucket = bucket
-        self._draw = draw
+        # What `_end_one` does with those that were won.
+        others, self._draw, new_keys, shortest_ns = kept_end(
+            renewals, rounds, self._buckets, self._draw, STEP
+        )
+        for key_ns in new_keys:
+            heappush(self._keys, key_ns)
+        self._shortest_ns = min(self._shortest_ns, shortest_ns)
+        for kept, round in others:
+            if self._end_one(kept, round, now_ns):
+                gone.append((kept, round))
         return gone
 
     def _end_one(self, kept: Kept, round: Round, now_ns: int) -> bool:
         """Take the outcome of one renewal; return whether its key is gone."""
-        lease = kept.lease()
+        lease = kept()
         try:
             if lease is None or lease._status is not None:
                 return False
@@ -248,7 +226,7 @@ class Keeping:
     def _put_after(self, kept: Kept, round: Round) -> None:
         """Put a lease at its next renewal, after one that was won."""
         pace = self._pace(kept)
-        wait_ns = pace.wait_ns - self._part(pace.wait_ns // SPREAD)
+        wait_ns = pace.wait_ns - self._part(pace.part_ns)
         if kept.extensions is not None:  # that may have been shorter
             left_ns = kept.valid_until_ns - round.opened_ns
             wait_ns = min(wait_ns, max(left_ns // SHARE, LEAST_WAIT_NS))
@@ -266,14 +244,15 @@ class Keeping:
         self._put(kept, max(min(due_ns, last_ns), now_ns))
 
     def _settle(self) -> None:
-        """Let go of the renewals before: most are answered by all masters by now."""
+        """Let go of the renewals before: most are answered by all masters by now.
+
+        Not sooner: who blocks reads replies that come after the quorum's with those of
+        the next renewals.
+        """
         settling, self._settling = self._settling, []
         for renewals, rounds in settling:
-            for kept, round in zip(renewals, rounds, strict=True):
-                if round.may_hold or kept.renewal is not round:
-                    kept.settle(round)
-                else:
-                    kept.renewal = None
+            for kept, round in kept_settle(renewals, rounds):
+                kept.settle(round)
 
 
 def end_of(kept: Kept) -> int:

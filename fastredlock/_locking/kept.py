@@ -15,18 +15,17 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from .._core import KeptFields, WatchFields
 from .validity import Extensions
 
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
-    from weakref import ReferenceType
 
-    from .._core import Round, Terms
+    from .._core import Pace, Round, Terms
     from ..errors import LeaseLostError
     from .lease import BaseLease
-    from .pace import Pace
 
 NEVER_KEPT_NS = 0  # of `until_ns`
 
@@ -54,61 +53,50 @@ class Past(NamedTuple):
     is_opened: bool = True
 
 
-class Watch:
+class Watch(WatchFields):
     """Hold what few kept leases need: who is to be told, and of what."""
 
-    __slots__ = (
-        "body",
-        "error",
-        "failed",
-        "on_lost",
-        "on_renewal",
-        "unknown_until_ns",
-        "waiters",
-    )
+    __slots__ = ("body", "error", "on_lost", "unknown_until_ns", "waiters")
+
+    extensions: Extensions | None  # None: never extended by hand
+    failed: Round | None  # the last renewal, where it was not confirmed
+    on_renewal: Callable[[], object] | None  # compat's: a line in a log
+    awaited: int  # the masters that never answered a renewal before the last one
+    is_lost: bool
 
     def __init__(self) -> None:
         self.on_lost: Callable[[Any, LeaseLostError], object] | None = None
-        self.on_renewal: Callable[[], object] | None = None  # compat's: a line in a log
         self.error: LeaseLostError | None = None  # that was told
-        self.failed: Round | None = None  # the last renewal, where it was not confirmed
         self.unknown_until_ns: int = 0  # adopted: so long its first renewal may take
         self.waiters: list[Callable[[], object]] = []  # to be called once at its end
         self.body: Any = None  # of an `async with`
 
 
-class Kept:
-    """Hold the times of one kept lease; changed by its keeper, but for `until_ns`."""
+class Kept(KeptFields):
+    """Refer weakly to one kept lease, by a call, and hold its times.
 
-    __slots__ = (
-        "_terms",
-        "awaited",
-        "bucket",
-        "extensions",
-        "is_lost",
-        "lease",
-        "pace",
-        "renewal",
-        "until_ns",
-        "validity_ns",
-        "watch",
-    )
+    They are changed by its keeper, but for `until_ns`. There are thousands of them: so
+    what few need stands in the Watch.
+    """
 
-    def __init__(self, lease: BaseLease, extensions: Extensions | None = None) -> None:
-        from weakref import ref
+    __slots__ = ()
 
-        round = lease._round
-        self.lease: ReferenceType[BaseLease] = ref(lease)
-        self._terms = round.terms
-        self.validity_ns: int = round.valid_until_ns
-        self.until_ns: int | None = NEVER_KEPT_NS  # from then on it is not renewed
-        self.is_lost: bool = False
-        self.bucket: list[Kept] | None = None  # of its keeper, in which it waits
-        self.pace: Pace | None = None  # of its ttl
-        self.renewal: Round | None = None  # the last one, until all have answered it
-        self.awaited: int = 0  # the masters that never answered an earlier one
-        self.extensions: Extensions | None = extensions  # None: never extended by hand
-        self.watch: Watch | None = None
+    pace: Pace | None  # of its ttl
+    bucket: list[Kept] | None  # of its keeper, in which it waits
+    renewal: Round | None  # the last one, until all have answered it
+    watch: Watch | None
+
+    def __new__(cls, lease: BaseLease, extensions: Extensions | None = None) -> Kept:
+        """Make the Kept of a lease, which is not kept yet."""
+        self = super().__new__(cls, lease)
+        self.validity_ns = lease._round.valid_until_ns
+        self.until_ns = NEVER_KEPT_NS  # from then on it is not renewed
+        if extensions is not None:
+            self.watched().extensions = extensions
+        return self
+
+    def __init__(self, *_: object) -> None:
+        """Do nothing: weak references are made by __new__."""
 
     @property
     def kept(self) -> Kept:
@@ -116,25 +104,38 @@ class Kept:
         return self
 
     @property
-    def terms(self) -> Terms:
-        """The times last asked for."""
-        return self._terms if self.extensions is None else self.extensions.terms
+    def extensions(self) -> Extensions | None:
+        """Those by hand; None: there were none."""
+        return None if self.watch is None else self.watch.extensions
 
     @property
-    def longest_terms(self) -> Terms:
-        """The times of the longest ttl asked for, confirmed or not."""
-        if self.extensions is None:
-            return self._terms
-        return self.extensions.longest_terms
+    def is_lost(self) -> bool:
+        """Whether it counts as lost; once so, it stays so."""
+        return self.watch is not None and self.watch.is_lost
+
+    @property
+    def terms(self) -> Terms:
+        """The times last asked for; for a keeper, which holds the lease meanwhile.
+
+        The lease itself has no need of this: in garbage that is collected, where its
+        task still releases it, it is no longer found from here.
+        """
+        if self.extensions is not None:
+            return self.extensions.terms
+        lease: BaseLease = self()  # type: ignore[assignment]
+        return lease._round.terms
 
     @property
     def valid_until_ns(self) -> int:
         """The end of the validity; 0 where it is lost, or was never known."""
-        if self.is_lost:
-            return 0
-        if self.extensions is None:
+        watch = self.watch
+        if watch is None:
             return self.validity_ns
-        return self.extensions.valid_until_ns
+        if watch.is_lost:
+            return 0
+        if watch.extensions is None:
+            return self.validity_ns
+        return watch.extensions.valid_until_ns
 
     def watched(self) -> Watch:
         """Return the Watch; the first call makes it."""
@@ -143,18 +144,23 @@ class Kept:
 
     # --- extended by hand -------------------------------------------------------------
 
-    def to_extensions(self) -> Extensions:
-        """Return the Extensions, in which a renewal under way counts as one."""
-        made = self.extensions
+    def to_extensions(self, acquired: Terms) -> Extensions:
+        """Return the Extensions, in which a renewal under way counts as one.
+
+        `acquired`: the times of the acquire, and so of all renewals so far.
+        """
+        watch = self.watched()
+        made = watch.extensions
         if made is None:
-            new = Extensions(self._terms, self.validity_ns)
+            new = Extensions(acquired, self.validity_ns)
             new.kept = self
-            made = first(self, "extensions", new)
+            made = first(watch, "extensions", new)
         renewal = self.renewal
         if renewal is not None:
             self._count(made, renewal)
-        if self.awaited:
-            made.unanswered.add(Past(self._terms, self.awaited))  # type: ignore[arg-type]
+        if watch.awaited:
+            past = Past(acquired, watch.awaited)
+            made.unanswered.add(past)  # type: ignore[arg-type]
         return made
 
     def _count(self, extensions: Extensions, renewal: Round) -> None:
@@ -167,7 +173,7 @@ class Kept:
 
     def nudge(self) -> None:
         """Let the keeper, and who waits, look again: it was extended by hand."""
-        lease, watch = self.lease(), self.watch
+        lease, watch = self(), self.watch
         is_told = watch is not None and watch.on_lost is not None
         if lease is not None and (is_told or self.until_ns != NEVER_KEPT_NS):
             lease._driver.keep(self)
@@ -177,6 +183,9 @@ class Kept:
 
     def begin(self, renewal: Round, at_ns: int) -> None:
         """Count a renewal that is about to be run; in Extensions where there are."""
+        before = self.renewal
+        if before is not None and before is not renewal:
+            self.settle(before)
         self.renewal = renewal
         if self.extensions is not None:
             self.extensions.begin(renewal, renewal, at_ns)
@@ -199,7 +208,7 @@ class Kept:
     def settle(self, renewal: Round) -> None:
         """Let go of a renewal that ended some time ago."""
         if renewal.may_hold:
-            self.awaited |= renewal.may_hold
+            self.watched().awaited |= renewal.may_hold
         if self.renewal is renewal:
             self.renewal = None
 
@@ -211,10 +220,9 @@ class Kept:
         if watch.error is not None:
             return False
         watch.error = error
-        self.is_lost = True
-        self.validity_ns = 0
-        if self.extensions is not None:
-            self.extensions.validity_ns = [0]
+        self.count_lost()
+        if watch.extensions is not None:
+            watch.extensions.validity_ns = [0]
         self.wake()
         if watch.body is not None:
             watch.body.cancel()
@@ -223,10 +231,15 @@ class Kept:
     def released(self) -> None:
         """Take note that its release has begun: nothing renews it, nothing is told."""
         self.until_ns = NEVER_KEPT_NS
-        lease = self.lease()
+        lease = self()
         if lease is not None and 0 < self.valid_until_ns <= lease._driver.now_ns():
-            self.is_lost = True  # before that, and nobody was told
+            self.watched().is_lost = True  # before that, and nobody was told
         self.wake()
+
+    def count_lost(self) -> None:
+        """Count as lost from now on."""
+        self.watched().is_lost = True
+        self.validity_ns = 0
 
     def wake(self) -> None:
         """Wake all that wait for its end."""

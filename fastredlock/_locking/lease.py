@@ -69,8 +69,12 @@ class BaseLease(LeaseFields):
         return self._asked().ttl_ms / 1000
 
     def _asked(self) -> Terms:
-        made: Extensions | Kept | None = self._round.lease_state
+        made = self._extensions()
         return self._round.terms if made is None else made.terms
+
+    def _extensions(self) -> Extensions | None:
+        made: Extensions | Kept | None = self._round.lease_state
+        return None if made is None else made.extensions
 
     @property
     def fence(self) -> int:
@@ -236,7 +240,7 @@ class BaseLease(LeaseFields):
         return release
 
     def _new_release(self) -> Round:
-        made: Extensions | Kept | None = self._round.lease_state
+        made = self._extensions()
         terms = self._round.terms if made is None else made.longest_terms
         return self._driver.engine.new_release(self._round, terms)
 

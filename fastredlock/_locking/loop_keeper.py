@@ -12,7 +12,6 @@ from .keeper import LONGEST_SLEEP_NS, BaseKeeper, call_all
 
 if TYPE_CHECKING:
     from asyncio import TimerHandle
-    from collections.abc import Sequence
 
     from .._core import AsyncioDriver, Round
     from ..errors import LeaseLostError
@@ -89,9 +88,7 @@ class LoopKeeper(BaseKeeper):
         else:
             future.add_done_callback(ended)
 
-    def _on_ended(
-        self, renewals: Sequence[Kept], rounds: Sequence[Round], _: object
-    ) -> None:
+    def _on_ended(self, renewals: list[Kept], rounds: list[Round], _: object) -> None:
         driver = self._driver
         self._under_way -= 1
         try:

@@ -40,8 +40,7 @@ def is_lost(lease: BaseLease) -> bool:
     ):
         return False
     if kept is not None:
-        kept.is_lost = True
-        kept.validity_ns = 0
+        kept.count_lost()
     return True
 
 

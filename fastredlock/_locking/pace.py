@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from .._core import Pace
 
 NS_PER_MS = 1_000_000
 SHARE = 3  # of a ttl that passes before a renewal, as on the Redlock page's own advice
+SPREAD = 10  # a tenth of that time is random; before the first renewal all the rest is
 SPANS = 12  # in the time between renewals, at the least
 LONGEST_MARGIN_NS = 100_000_000  # a busy machine wakes a thread by then
-
-
-class Pace(NamedTuple):
-    """The times of all leases of one ttl (ns)."""
-
-    lease_ns: int  # the ttl, less the drift
-    wait_ns: int  # between renewals, at most
-    shift: int  # log2 of the span of a bucket
-    margin_ns: int  # by which a loss is told before the end, at most
-    told_shift: int  # log2 of a span below half of that
 
 
 def pace_of(ttl_ms: int, drift_ns: int) -> Pace:
@@ -28,8 +19,9 @@ def pace_of(ttl_ms: int, drift_ns: int) -> Pace:
     return Pace(
         lease_ns=ttl_ns - drift_ns,
         wait_ns=wait_ns,
-        shift=max((wait_ns // SPANS).bit_length() - 1, 0),
+        part_ns=wait_ns // SPREAD,
         margin_ns=margin_ns,
+        shift=max((wait_ns // SPANS).bit_length() - 1, 0),
         told_shift=max((margin_ns // 2).bit_length() - 1, 0),
     )
 

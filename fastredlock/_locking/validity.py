@@ -25,7 +25,9 @@ def extensions_of(lease: BaseLease) -> Extensions:
     if made is None:
         made = Extensions(lease._round.terms, lease._round.valid_until_ns)
         made = lease._round.keep_lease_state(made)
-    return made if isinstance(made, Extensions) else made.to_extensions()
+    if isinstance(made, Extensions):
+        return made
+    return made.to_extensions(lease._round.terms)
 
 
 class Extensions:
@@ -57,6 +59,11 @@ class Extensions:
         self.under_way: dict[object, list[int]] = {}  # those that count if it is won
         self.unanswered: set[Round] = set()
         self.kept: Kept | None = None  # whether, and how, the lease is kept
+
+    @property
+    def extensions(self) -> Extensions:
+        """Itself: a Kept that was there first has it as an attribute."""
+        return self
 
     @property
     def valid_until_ns(self) -> int:

@@ -1,8 +1,12 @@
 """The scripts that set a key under a number, with `fencing=True`, and their SHA1.
 
-They stand in the place of the scripts of the same names; src_cython/round/fencing.pyx
-has the rules. The last two arguments of each are a number and for how long (ms) it is
-kept. A number is written before the key: an error reply has set no key.
+They stand in the place of the scripts of the same names, but for the two `..._FENCE`;
+src_cython/round/fencing.pyx has the rules. The last two arguments of each are a number
+and for how long (ms) it is kept. A number is written before the key: an error reply has
+set no key.
+
+A number is the score of one member, `f`, of a sorted set: so an acquire of one key can
+raise it without a script, by ZADD.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ _NUMBER = b"""\
 local function number(keys, proposed, life)
   local fence = tonumber(proposed)
   for _, key in ipairs(keys) do
-    local last = redis.call("get", "fastredlock:fence:" .. key)
+    local last = redis.call("zscore", "fastredlock:fence:" .. key, "f")
     if last then
       local counted = tonumber(last)
       if not counted or counted >= 9007199254740991 then
@@ -27,7 +31,8 @@ local function number(keys, proposed, life)
   end
   local text = string.format("%.0f", fence)
   for _, key in ipairs(keys) do
-    redis.call("set", "fastredlock:fence:" .. key, text, "px", life)
+    redis.call("zadd", "fastredlock:fence:" .. key, text, "f")
+    redis.call("pexpire", "fastredlock:fence:" .. key, life)
   end
   return fence
 end
@@ -46,18 +51,9 @@ end
 return fence"""
 
 # ARGV: token; ttl (ms), "0" of no expiry; the number, its life. Returns the number that
-# the keys were set under, or 0: one of them exists. Of one key, too; there 1 stands for
-# the number that was proposed: the usual case, in less time.
+# the keys were set under, or 0: one of them exists. Of one key, too, without expiry.
 ACQUIRE_ALL = (
     b"""\
-if not KEYS[2] and ARGV[2] ~= "0" and redis.call("exists", KEYS[1]) == 0 then
-  local name, fence = "fastredlock:fence:" .. KEYS[1], tonumber(ARGV[3])
-  if (tonumber(redis.call("get", name) or 0) or fence) < fence then
-    redis.call("set", name, ARGV[3], "px", ARGV[4])
-    redis.call("set", KEYS[1], ARGV[1], "px", ARGV[2])
-    return 1
-  end
-end
 for _, key in ipairs(KEYS) do
   if redis.call("exists", key) == 1 then return 0 end
 end
@@ -106,20 +102,56 @@ for _, key in ipairs(KEYS) do
 end
 for _, key in ipairs(KEYS) do
   local name = "fastredlock:fence:" .. key
-  local last = tonumber(redis.call("get", name) or 0)
-  if last < tonumber(ARGV[2]) then redis.call("set", name, ARGV[2], "px", ARGV[3]) end
+  local last = tonumber(redis.call("zscore", name, "f") or 0)
+  if last < tonumber(ARGV[2]) then
+    redis.call("zadd", name, ARGV[2], "f")
+    redis.call("pexpire", name, ARGV[3])
+  end
 end
 return 1"""
 
-ACQUIRE_ALL_SHA1 = b"766418e8a7089ecfdadaa49868b292cf9fbdd2af"
-ACQUIRE_AGAIN_SHA1 = b"08df3ba5c7e8af9894534e9b228080b6f79b8b03"
-TAKE_TURN_SHA1 = b"347faab999dc5518025f46a5cff08beadae95253"
-WRITE_FENCE_SHA1 = b"c4f45a0265c463039ed68b37a56508a85907d067"
+# One more than its last number, where the token stands: the plain commands of an
+# acquire have set the key, and found a number that was not less than the one proposed.
+# Returns it, or 0: the token does not stand.
+NEXT_FENCE = (
+    b"""\
+if redis.call("get", KEYS[1]) ~= ARGV[1] then return 0 end
+"""
+    + _NUMBER
+    + b"""\
+local fence, refused = number(KEYS, ARGV[2], ARGV[3])
+return fence or refused"""
+)
 
-# By the names of the scripts whose place they take.
+# As scripts.PROBE, and the commands of the numbers: nothing is changed by them.
+PROBE = b"""\
+local refused, name = {}, "fastredlock:probe"
+local function try(whose, ...)
+  local said = redis.pcall(...)
+  if type(said) == "table" and said.err then
+    table.insert(refused, whose .. said.err)
+  end
+end
+try("", "get", name)
+try("", "del", name)
+try("fencing: ", "zscore", name, "f")
+try("fencing: ", "zadd", name, "xx", 1, "f")
+try("fencing: ", "pexpire", name, 1)
+return refused"""
+
+ACQUIRE_ALL_SHA1 = b"978c35de0657ecbb490cb1641d602691f353158b"
+ACQUIRE_AGAIN_SHA1 = b"92986d704b750e2dc90e05e72f44e0032f223021"
+TAKE_TURN_SHA1 = b"d7167e46a13be2cbb50b72ce916abbe6de6bc471"
+WRITE_FENCE_SHA1 = b"9b35f5a917399e50f84bb78014629579a1fc7960"
+PROBE_SHA1 = b"89c3c21bf52e89fe76228cb32e78a982064745d6"
+NEXT_FENCE_SHA1 = b"4d448773a148a993dcdfdc75ee3c1db0765650bc"
+
+# By the names that `Scripts` has for them.
 FENCED = {
     "acquire_all": (ACQUIRE_ALL, ACQUIRE_ALL_SHA1),
     "acquire_again": (ACQUIRE_AGAIN, ACQUIRE_AGAIN_SHA1),
     "take_turn": (TAKE_TURN, TAKE_TURN_SHA1),
     "write_fence": (WRITE_FENCE, WRITE_FENCE_SHA1),
+    "next_fence": (NEXT_FENCE, NEXT_FENCE_SHA1),
+    "probe": (PROBE, PROBE_SHA1),
 }

@@ -243,9 +243,9 @@ RELEASE_ALL_SHA1 = b"78d30b21fcb2c762c8039836ef8a37ad4e17e8b5"
 # leave a queue that never expires.
 # Returns {1: it is your turn, 2: another's, that was told, 0: else; ttl left (ms) or
 # -2; place from 0; where it is ours, how many wait}. Where the lock is free, the first
-# has its turn; it has 50 ms, then the next asker drops it. Where it is not, a first one
-# whom nobody hears is dropped by those that ask again, if the ACL allows PUBSUB: the
-# first tries on all masters, and the key may stand here alone.
+# has its turn; it has 50 ms, then the next asker drops it. Where it is not, those that
+# ask again drop a first one that let its turn pass, or (if the ACL allows PUBSUB) that
+# nobody hears: the first tries on all masters, and the key may stand here alone.
 ASK_TURN = (
     _OF_ONE_KEY
     + b"""\
@@ -286,14 +286,14 @@ elseif ARGV[3] == "0" then
     local head = redis.call("zrange", queue, 0, 0)[1]
     if head == ARGV[1] then break end
     local heard = redis.pcall("pubsub", "numsub", "fastredlock:waiter:" .. head)
-    if heard[2] ~= 0 then break end
+    if heard[2] ~= 0 and not is_late(head, last) then break end
     redis.pcall("zrem", queue, head)
   end
 end
 local count = whose == 1 and redis.call("zcard", queue) or 0
 return {whose, left, redis.call("zrank", queue, ARGV[1]) or 0, count}"""
 )
-ASK_TURN_SHA1 = b"ce4d9184d2758238e44f9e31cc58f4dd42342ac4"
+ASK_TURN_SHA1 = b"3556192a2f19b9505d8b5df5e9d07d595a73342a"
 
 # SET NX PX, at the gate, by a process whose turn it is. ARGV: token; ttl (ms), "0" of
 # no expiry; process; for how long (us) its caller has waited, and its next caller, or

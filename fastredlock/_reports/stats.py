@@ -62,7 +62,7 @@ class Stats(NamedTuple):
     turns_told: int  # that a master told: it is this process's turn
     turns_missed: int  # ...when nobody waited here any more
     handed_over: int  # locks that went from one caller of this process to the next
-    fences_written: int  # acquires whose number took a second write, with fencing
+    fences_written: int  # acquires whose number took a further command, with fencing
     round_trip: float  # s, smoothed time of a round until its quorum; 0.0 before any
     acquires: OperationStats
     extends: OperationStats

@@ -1,4 +1,4 @@
-"""The numbers of grants at a master in memory: the four scripts of `fencing=True`.
+"""The numbers of grants at a master in memory: the five scripts of `fencing=True`.
 
 They stand here line by line as in `_options/fence_scripts`, which has their theory.
 """
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ._server import Server
 
 NAME = b"fastredlock:fence:"
+WRONG_TYPE = b"-WRONGTYPE Operation against a key of another kind\r\n"
 LARGEST = 2**53 - 1  # of Lua's numbers
 REFUSED = b"-ERR fastredlock:fence: is no number to count on\r\n"
 
@@ -31,12 +32,28 @@ class Fences:
             fence_scripts.ACQUIRE_AGAIN_SHA1: self._acquire_again,
             fence_scripts.TAKE_TURN_SHA1: self._take_turn,
             fence_scripts.WRITE_FENCE_SHA1: self._write,
+            fence_scripts.NEXT_FENCE_SHA1: self._following,
+            fence_scripts.PROBE_SHA1: lambda *_: b"*0\r\n",
         }
 
     def _last(self, key: bytes) -> int | None:
         """Return the last number of a resource, 0 of none; None: it is no number."""
         text = self._server.token_at(self._server.queue.prefix + NAME + key) or b"0"
         return int(text) if text.isdigit() else None
+
+    def count(self, words: list[bytes]) -> bytes:
+        """Raise a number by ZADD GT CH: ONE where it was less."""
+        if words[2:4] != [b"GT", b"CH"] or words[5:] != [b"f"]:
+            return b"-ERR syntax error\r\n"
+        name, number = words[1], words[4]
+        last = self._server.token_at(name)
+        if last is not None and not last.isdigit():
+            return WRONG_TYPE
+        if last is not None and int(last) >= int(number):
+            return ZERO
+        left_ms = self._server.left_ms(name)
+        self._server.put(name, number, left_ms if left_ms >= 0 else None)
+        return ONE
 
     def _put(self, key: bytes, number: int, life_ms: bytes) -> None:
         name = self._server.queue.prefix + NAME + key
@@ -74,12 +91,6 @@ class Fences:
     ) -> bytes:
         if any(self._server.token_at(key) is not None for key in keys):
             return ZERO
-        last = self._last(keys[0])
-        is_usual = len(keys) == 1 and ttl_ms != b"0"
-        if is_usual and last is not None and last < int(proposed):
-            self._put(keys[0], int(proposed), life_ms)
-            self._server.put(keys[0], token, int(ttl_ms))
-            return ONE  # the number that was proposed
         return self._set_all(keys, token, ttl_ms, proposed, life_ms)
 
     def _acquire_again(
@@ -109,3 +120,11 @@ class Fences:
             if (self._last(key) or 0) < int(number):
                 self._put(key, int(number), life_ms)
         return ONE
+
+    def _following(
+        self, keys: list[bytes], token: bytes, proposed: bytes, life_ms: bytes
+    ) -> bytes:
+        if self._server.token_at(keys[0]) != token:
+            return ZERO
+        fence = self._next(keys, proposed, life_ms)
+        return integer(fence) if fence else REFUSED

@@ -132,7 +132,7 @@ class Queue:
                 whose = 2
         elif is_new == b"0":
             while (head := self._head(resource)) is not None and head != process:
-                if self._listening(head):
+                if self._listening(head) and not self._is_late(resource, head):
                     break
                 self._remove(resource, head)
         order = self._order(resource)

@@ -86,7 +86,7 @@ class Server:
             b"SCRIPT": self._load, b"HELLO": self._hello, b"INFO": self._info,
             b"TIME": self._time, b"SUBSCRIBE": self._subscribe,
             b"COMMAND": self._command_info, b"CLIENT": self._client,
-            b"AUTH": self._ok, b"SELECT": self._ok,
+            b"AUTH": self._ok, b"SELECT": self._ok, b"PEXPIRE": self._pexpire,
         }  # fmt: skip
         self._scripts: dict[bytes, Callable[..., bytes]] = {
             scripts.ACQUIRE_ALL_SHA1: self._acquire_all,
@@ -100,8 +100,10 @@ class Server:
             scripts.PROBE_SHA1: lambda *_: b"*0\r\n",
             scripts.PROBE_CALL_SHA1: lambda *_: ONE,
             **self.queue.scripts,
-            **Fences(self).scripts,
         }
+        fences = Fences(self)
+        self._commands[b"ZADD"] = fences.count
+        self._scripts.update(fences.scripts)
         self.start()
         self._has_voted_for_long = True
 
@@ -209,6 +211,13 @@ class Server:
             return NIL
         self.put(words[1], words[2], int(words[5]) if len(words) == 6 else None)
         return OK
+
+    def _pexpire(self, words: list[bytes]) -> bytes:
+        token = self.token_at(words[1])
+        if token is None:
+            return ZERO
+        self.put(words[1], token, int(words[2]))
+        return ONE
 
     # --- scripts ----------------------------------------------------------------------
 

@@ -162,6 +162,8 @@ cdef class AsyncioDriver:
                     self.engine.links, self.engine.master_count, self.epoll_fd
                 )
             engine_take_events(self.engine)
+            if self.engine.is_telling:
+                asyncio_flush(self)
             if self.done:
                 self.wake()
             if self.closing_timer is not None:

@@ -57,7 +57,7 @@ def by_hand_take_events(
     with an event, `quiet` is the set of the others.
     """
     cdef Master master
-    engine.polled_at_ns = now_ns
+    engine.polled_before_ns, engine.polled_at_ns = engine.polled_at_ns, now_ns
     for index, is_connected, data, reason in arrivals:
         master = by_hand_master(engine, index)
         if is_connected:
@@ -71,7 +71,7 @@ def by_hand_take_events(
         by_hand_send_unanswered(engine, master, now_ns)
     engine_admit(engine, now_ns)
     engine_on_time(engine, now_ns, quiet)
-    if engine.closed:
+    if engine.closed or engine.unchecked:
         engine_finish(engine, now_ns)
 
 
@@ -87,6 +87,7 @@ def by_hand_pass_time(
 ):
     """Do all that is due, all that came having been read: end rounds and waits, give up
     connections that take too long among the masters without an event."""
+    engine.polled_before_ns, engine.polled_at_ns = engine.polled_at_ns, now_ns
     engine_on_time(engine, now_ns, quiet)
 
 
@@ -152,7 +153,7 @@ def by_hand_waits(Round round not None):
 
 def by_hand_begin_close(Engine engine not None, int64_t now_ns):
     """As the beginning of engine_shut_down: acquires under way are undone."""
-    engine.is_closed = True
+    engine.is_closed = engine.is_settling = True
     engine_end_acquires(engine, "closed", now_ns)
 
 
@@ -163,6 +164,7 @@ def by_hand_awaits_replies(Engine engine not None):
 
 def by_hand_end_close(Engine engine not None, int64_t now_ns):
     """As the end of engine_shut_down: the connections are gone, all rounds end."""
+    engine.is_settling = False
     engine_forget_connections(engine, now_ns)
     engine_admit(engine, now_ns)
     engine_finish(engine, now_ns)

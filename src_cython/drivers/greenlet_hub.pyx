@@ -35,6 +35,7 @@ cdef class GreenletHub:
 
 cdef dict modules = sys.modules
 cdef GreenletHub patching = None         # found once: a patch is never undone
+cdef Py_ssize_t bare_size = -1           # of `modules`, when neither was among them
 
 
 cdef size_t greenlet_hub_caller() noexcept:
@@ -52,11 +53,12 @@ cdef object greenlet_hub_current():
 
 
 cdef bint greenlet_hub_is_found() except -1:
-    global patching
-    if patching is None and (
-        "gevent.monkey" in modules or "eventlet.patcher" in modules
-    ):
-        patching = greenlet_hub_find()
+    global patching, bare_size
+    if patching is None and len(modules) != bare_size:
+        if "gevent.monkey" in modules or "eventlet.patcher" in modules:
+            patching = greenlet_hub_find()
+        else:
+            bare_size = len(modules)
     return patching is not None
 
 

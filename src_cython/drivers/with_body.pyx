@@ -116,8 +116,9 @@ cdef int lease_give_up(object lease) except -1:
     if driver is not None and not body_driver_is_running(driver):
         return 0
     lease_state = taken.lease_state
+    extensions = None if lease_state is None else lease_state.extensions
     release = (<Engine?>owner.engine).new_release(
-        taken, taken.terms if lease_state is None else lease_state.longest_terms
+        taken, taken.terms if extensions is None else extensions.longest_terms
     )
     lease._status = lease._unknown
     if driver is None:

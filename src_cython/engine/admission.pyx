@@ -156,11 +156,14 @@ cdef int engine_on_time(Engine self, int64_t now_ns, uint64_t quiet) except -1:
     for master in self.masters:
         in_flight_expire_rounds(master.in_flight, now_ns)
         if (quiet >> master.index) & 1:
-            master_check_time(master, now_ns)
+            master_check_time(
+                master, 0 if self.is_settling else self.polled_before_ns, now_ns
+            )
     engine_admit(self, now_ns)
     engine_take_due(self, now_ns)
     self.next_ns = NEVER_NS
     engine_note_time(self, wait_queues_next_ns(self.queues))
+    engine_note_time(self, engine_checks_next_ns(self))
     for admission in self.admissions:
         engine_note_time(self, admission.limit_ns)
     for master in self.masters:

@@ -11,6 +11,7 @@ cdef enum:
     ASK_AGAIN_BEHIND_NS = 500_000_000       # by one that is neither first nor second
     TURN_NS = 52_000_000                    # the one that was told has 50 ms
     NOBODY_TOLD_NS = 10_000_000
+    NEAR_PLACE = 4
     PLACES_MOST = 100
     TRY_BEHIND_NS = 400_000_000             # times one's place
     AFTER_EXPIRY_NS = 1_500_000             # a server expires keys by whole ms
@@ -94,8 +95,10 @@ cdef int engine_on_asked(Engine self, Round ask, int64_t now_ns) except -1:
     left_ms = min(max(<object>left, -2), 1_000_000)
     if place > 1:
         again_ns = ASK_AGAIN_BEHIND_NS
+    elif place == 0:       # it may have become so just now, and not have tried for long
+        again_ns = max(<int64_t>0, queue.tried_ns + again_ns - now_ns)
     if left_ms == -2:      # free: another was told, or a hundred were dropped
-        again_ns = ASK_AGAIN_NS if place > 1 else TURN_NS
+        again_ns = ASK_AGAIN_NS if place > NEAR_PLACE else TURN_NS
         if whose != WHOSE_ANOTHERS:
             again_ns = NOBODY_TOLD_NS
     elif left_ms >= 0:     # those before us, if they are there, come first

@@ -29,9 +29,14 @@ cdef class Engine:
     cdef Buffer command                    # reused by the next one to be queued
     cdef int64_t connect_timeout_ns
     cdef int64_t polled_at_ns              # when the sockets were last looked at
+    cdef int64_t polled_before_ns          # and the time before
+    cdef bint is_settling                  # has its own patience (settlement)
     cdef readonly int64_t next_ns          # nothing is due before
     cdef list admissions                   # rounds that wait for connections
     cdef list closed                       # rounds with a verdict, to be finished
+    cdef list unchecked                    # ...and those whose gate has not answered
+    cdef bint is_telling                   # who waits is told by what is queued: a task
+    #                                        that is woken may hold up its loop
     cdef bint has_batch                    # queued: more than sockets take at once
     cdef list by_hand                      # driven by hand: masters to connect; or None
     cdef Leadership leadership             # the threads that share this engine
@@ -41,6 +46,9 @@ cdef class Engine:
     cdef Py_ssize_t sweep_at               # uses, from how many on they are looked at
     cdef dict fences                       # resource: its last number, ahead of our...
     cdef int64_t proposed                  # ...last proposal; see fences
+    cdef int64_t ahead_us                  # ...of the clock, by so much are numbers
+    cdef dict renewed                      # resource: when its number's life was sent
+    cdef int64_t renewed_epoch             # ...since the masters' last life_epoch
     cdef public int64_t wall_offset_ns     # by hand: wall clock - now_ns
     cdef object driver                     # of the event loop that drives it, or None
     cdef public object foreign             # the shell's: what it knows of foreign keys
@@ -50,6 +58,7 @@ cdef class Engine:
         self.leadership = Leadership()
         self.admissions = []
         self.closed = []
+        self.unchecked = []
         self.next_ns = NEVER_NS
 
     def __init__(
@@ -75,6 +84,7 @@ cdef class Engine:
         self.servers_may_be_same = servers_may_be_same
         self.queues = wait_queues_new(b"%016x" % jitter_seed)
         self.fences = {}
+        self.renewed = {}
         self.masters = [
             Master(
                 i, endpoint, tls_contexts[i] if tls_contexts else None, client_name,
@@ -203,15 +213,7 @@ cdef class Engine:
 
     def new_extension(self, Round lease not None, Terms terms not None):
         """Make the round that extends what an ACQUIRE round took."""
-        cdef Round extension = Round(
-            OPERATION_EXTEND, lease.resource, lease.token, terms, self.master_count
-        )
-        extension.keys = lease.keys
-        extension.token_uses = lease.token_uses
-        extension.lease_state = lease
-        lease.extensions += 1
-        extension.extensions = lease.extensions
-        return extension
+        return engine_new_extension(self, lease, terms)
 
     def new_release(self, Round lease not None, Terms terms not None):
         """Make the round that releases what an ACQUIRE round took.
@@ -268,6 +270,18 @@ cdef Round engine_new_round(
     round = Round(operation, keys[0], token, terms, self.master_count)
     round.keys = keys
     return round
+
+
+cdef Round engine_new_extension(Engine self, Round lease, Terms terms):
+    cdef Round extension = Round(
+        OPERATION_EXTEND, lease.resource, lease.token, terms, self.master_count
+    )
+    extension.keys = lease.keys
+    extension.token_uses = lease.token_uses
+    extension.lease_state = lease
+    lease.extensions += 1
+    extension.extensions = lease.extensions
+    return extension
 
 
 cdef Round engine_new_release(Engine self, Round lease, Terms terms):

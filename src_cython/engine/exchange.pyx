@@ -209,18 +209,20 @@ cdef int engine_take_bytes(
     master_on_received(master, data, now_ns)
     if master.turns or master.told:
         engine_take_turns(self, master, now_ns)
+    if master.queues_found:
+        engine_take_queues_found(self, master, now_ns)
     return engine_review_master(self, master, now_ns) if master.needs_review else 0
 
 
 cdef int engine_take_events(Engine self) except -1:
     # All that has come, then all that is due by now, then wake the waiters.
     cdef int64_t now_ns = clock_ns()
-    self.polled_at_ns = now_ns
+    self.polled_before_ns, self.polled_at_ns = self.polled_at_ns, now_ns
     engine_take_links(self, now_ns)
     engine_admit(self, now_ns)
     if now_ns >= self.next_ns:
         engine_on_due(self, now_ns)
-    return engine_finish(self, clock_ns()) if self.closed else 0
+    return engine_finish(self, clock_ns()) if self.closed or self.unchecked else 0
 
 
 cdef int engine_on_due(Engine self, int64_t now_ns) except -1:

@@ -7,12 +7,20 @@
 # decision about a validity depends on it.
 #
 # Remembered are the numbers that are ahead of our proposals alone: there are some where
-# another machine's clock is ahead of ours.
+# another machine's clock is ahead of ours. Where that is by no more than clocks that
+# are set by a network differ, it is added to all further proposals: each that is behind
+# another's would cost a further command.
+#
+# The life of a number goes with a proposal, unless this engine has sent it within the
+# hour to all masters, and none of them has connected since, withheld its vote, or
+# refused a number: life_epoch (Counters) counts those.
 
 from libc.stdint cimport int64_t, uint64_t
 
 cdef enum:
     FENCES_MOST = 1024
+    RENEWED_MOST = 8192
+    AHEAD_MOST_US = 100_000
 
 cdef int64_t WALL_MOST_US = 4_503_599_627_370_496      # 2112; a clock beyond is wrong
 
@@ -24,7 +32,7 @@ cdef int64_t engine_wall_us(Engine self, int64_t now_ns) noexcept:
 
 
 cdef int engine_propose_fence(Engine self, Round round, int64_t now_ns) except -1:
-    cdef int64_t wall_us = engine_wall_us(self, now_ns), proposed
+    cdef int64_t wall_us = engine_wall_us(self, now_ns) + self.ahead_us, proposed
     self.proposed += 1
     if self.proposed < wall_us <= WALL_MOST_US:
         self.proposed = wall_us
@@ -32,7 +40,36 @@ cdef int engine_propose_fence(Engine self, Round round, int64_t now_ns) except -
     if self.fences:
         for key in round.keys or (round.resource,):
             proposed = max(proposed, <int64_t>self.fences.get(key, 0) + 1)
+        proposed = min(proposed, FENCE_MOST)      # beyond, the scripts refuse to count
     round.fencing = fencing_new(self.master_count, proposed, round.terms.ttl_ms)
+    (<Fencing>round.fencing).is_renewing = engine_renews_fence(self, round, now_ns)
+    return 0
+
+
+cdef bint engine_renews_fence(Engine self, Round round, int64_t now_ns) except -1:
+    # Whether the number's life has to be sent: so that it lives a day longer than the
+    # keys of this round. (A shorter ttl that another client asks for later, granted or
+    # refused, shortens it again.)
+    if self.renewed_epoch != self.counters.life_epoch:
+        self.renewed_epoch = self.counters.life_epoch
+        self.renewed.clear()
+    sent_ns = self.renewed.get(round.resource)
+    return sent_ns is None or (
+        now_ns + round.terms.ttl_ms * NS_PER_MS
+        > <int64_t>sent_ns + FENCE_RENEWED_MS * <int64_t>NS_PER_MS
+    )
+
+
+cdef int engine_note_renewed(Engine self, Round round) except -1:
+    # It was sent to all masters that are connected. (Not to a gate, whose script may
+    # refuse, and not to a master that is left out because of a given token.)
+    if round.gate >= 0 or self.token_uses is not None:
+        return 0
+    if not fencing_is_plain(round, False, False):
+        return 0
+    if len(self.renewed) >= RENEWED_MOST:
+        self.renewed.clear()
+    self.renewed[round.resource] = round.opened_ns
     return 0
 
 
@@ -47,21 +84,25 @@ cdef bint engine_write_fence(Engine self, Round round, int64_t now_ns) except -1
         return False
     if round.is_rolled_back:      # its caller has left
         return True
-    self.counters.fences_written += fencing.asked == 0
-    entry.is_fence = True
+    self.counters.fences_written += fencing_is_first(fencing)
+    entry.fence = FENCE_WRITE
     for master in self.masters:
         bit = <uint64_t>1 << master.index
         if fencing.asked & bit or not fencing_is_short(round, master.index):
             continue
         fencing.asked |= bit
         master_send_again(master, round, entry, now_ns)
+    engine_note_time(self, round.deadline_ns)      # it had nothing in flight until now
     return True
 
 
-cdef int engine_learn_fence(Engine self, Round round) except -1:
-    cdef int64_t fence = (<Fencing>round.fencing).fence
+cdef int engine_learn_fence(Engine self, Round round, int64_t now_ns) except -1:
+    cdef int64_t fence = (<Fencing>round.fencing).fence, ahead_us
     if fence <= self.proposed:
         return 0
+    ahead_us = fence - engine_wall_us(self, now_ns)
+    if self.ahead_us < ahead_us <= AHEAD_MOST_US:
+        self.ahead_us = ahead_us
     for key in round.keys or (round.resource,):
         self.fences[key] = fence
     if len(self.fences) > FENCES_MOST:

@@ -9,6 +9,8 @@ cdef inline int form_for(Master self, Round round, bint by_source) noexcept:
     # Where nobody may read an error (by_source), a native command goes only where one
     # has been answered before: an ACL may forbid it.
     if round.gate == self.index and round.operation_code <= OPERATION_RELEASE:
+        if round.check == CHECK_WANTED and not by_source:
+            return FORM_CHECKED
         return FORM_GATE
     if self.native != FORM_SCRIPT and native_stands_for(round, self.scripts) and (
         self.native_is_proven or not by_source
@@ -34,6 +36,11 @@ cdef int engine_encode(
                 error = command_of_gate(out, round, self.scripts, by_source)
             elif form == FORM_SCRIPT:
                 error = command_of_round(out, round, self.scripts, by_source, False)
+            elif form == FORM_CHECKED:
+                master = <Master>self.masters[round.gate]
+                error = native_command(out, round, master.native)
+                if error == 0:
+                    error = native_queue_check(out, round, self.scripts.name_prefix)
             else:
                 error = native_command(out, round, form)
             if error != 0:

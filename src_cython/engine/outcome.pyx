@@ -7,9 +7,15 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 cdef int engine_finish(Engine self, int64_t now_ns) except -1:
     # Confirm or roll back the rounds that have closed, and wake their waiters.
     cdef Round round
+    if self.unchecked:
+        engine_take_checked(self, now_ns)
     while self.closed:
-        round = <Round>self.closed.pop(0)
+        round = <Round>self.closed[0]
+        del self.closed[:1]
         if round.fencing is not None and engine_write_fence(self, round, now_ns):
+            continue
+        if round.check == CHECK_ASKED:
+            engine_hold_for_check(self, round)
             continue
         if not round.is_connecting or round.operation_code == OPERATION_PING:
             engine_on_closed(self, round, now_ns)
@@ -31,7 +37,7 @@ cdef int engine_on_closed(Engine self, Round round, int64_t now_ns) except -1:
     round_confirm(round, now_ns)
     verdict = round.verdict_code
     if verdict == VERDICT_WON and round.fencing is not None:
-        engine_learn_fence(self, round)
+        engine_learn_fence(self, round, now_ns)
     self.counters.ended[round.operation_code][verdict] += 1
     if round.counts[VOTE_FAILED] + round.counts[VOTE_SILENT] > 0:
         engine_count_failures(self, round)
@@ -39,6 +45,7 @@ cdef int engine_on_closed(Engine self, Round round, int64_t now_ns) except -1:
         engine_note_silent(self, round, now_ns)
     if verdict != VERDICT_UNREACHABLE and round.operation_code < OPERATION_INSPECT and (
         not (round.needs_all or round.is_withheld)
+        and round.closed_ns <= round.deadline_ns      # else we stood still meanwhile
     ):
         engine_learn_round_trip(self, round.closed_ns - round.opened_ns)
     if verdict != VERDICT_WON:

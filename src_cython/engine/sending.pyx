@@ -4,8 +4,8 @@
 # entries in FIFOs. A driver does the rest.
 #
 # From below: engine_start_given (given_tokens), engine_set_gate, engine_tell_at_gate
-# (gate), engine_is_handing_over, engine_hand_over (turns), engine_wait (waiting),
-# engine_propose_fence (fences).
+# (gate), engine_may_check (queue_check), engine_is_handing_over, engine_hand_over
+# (turns), engine_wait (waiting), engine_propose_fence, engine_note_renewed (fences).
 
 from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memset
@@ -27,6 +27,8 @@ cdef int engine_start(Engine self, Round round, int64_t now_ns) except -1:
         is_handing_over = engine_is_handing_over(self, round, now_ns)
         if not is_handing_over:
             engine_tell_at_gate(self, round, now_ns)
+            if engine_may_check(self, round, now_ns):
+                round.check = CHECK_WANTED
     elif round.operation_code == OPERATION_ACQUIRE and (
         self.scripts.write_fence is not None
     ):
@@ -37,6 +39,8 @@ cdef int engine_start(Engine self, Round round, int64_t now_ns) except -1:
         engine_start_given(self, round, now_ns)
     else:
         engine_queue(self, round, <uint64_t>-1, False, now_ns)
+    if round.fencing is not None and (<Fencing>round.fencing).is_renewing:
+        engine_note_renewed(self, round)
     if is_handing_over:
         engine_hand_over(self, round.resource, now_ns)
     if round.is_rolled_back and round.operation_code == OPERATION_ACQUIRE:
@@ -50,7 +54,7 @@ cdef int engine_set_order(Engine self, Round round, int64_t now_ns) except -1:
     self.started_ns = now_ns
     order_update(self.send_order, self.links, self.master_count, self.counters.rounds)
     if round.operation_code == OPERATION_RELEASE and round.gate >= 0 and (
-        is_cold or wait_queues_are_until(
+        is_cold or round.check == CHECK_WANTED or wait_queues_are_until(
             self.queues.contended_ns, round.resource, now_ns
         )
     ):
@@ -101,7 +105,10 @@ cdef int engine_queue_on(
                 continue
             form = form_for(master, round, by_source)
             entry.is_at_gate = form == FORM_GATE
-            entry.is_native = form == FORM_DELIFEQ or form == FORM_DELEX
+            entry.is_checked = form == FORM_CHECKED
+            entry.is_native = entry.is_checked or (
+                form == FORM_DELIFEQ or form == FORM_DELEX
+            )
             entry.is_by_source = by_source and not entry.is_native
             if entry.is_by_source and not master.may_eval or (
                 buffer_length(&forms[form]) == 0      # it was another just now
@@ -146,6 +153,7 @@ cdef bint engine_is_withheld(Master master, Round round, int64_t now_ns) noexcep
 
 cdef int engine_withhold(Master master, Round round, int64_t now_ns) except -1:
     # The restart guard: this master may have forgotten its votes, so it gets none.
+    master.counters.life_epoch += 1
     if round.verdict_code != VERDICT_OPEN:
         return 0
     text = restart_guard_text(

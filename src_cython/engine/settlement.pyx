@@ -10,7 +10,8 @@
 #
 # Time in which we stood still is no master's silence (a paused process, a container out
 # of its share of the CPU, a thread that waited for the GIL): the servers on this
-# machine stood still as well. So silence is counted in slices in which we polled.
+# machine stood still as well, and what was on its way still is. So silence is counted
+# in slices in which we polled; and no long stand-still is a part of the limit.
 
 cimport cython
 from libc.stdint cimport int32_t, int64_t, uint32_t
@@ -26,6 +27,8 @@ cdef enum:
     # More for each reply: a server takes some 2 us for one, a busy machine far more.
     REPLY_NS = 50_000
     SLICES = 32
+    # Less fits into the limits; and who shares the GIL with many waits long, too.
+    STOOD_STILL_NS = 750_000_000
 
 
 @cython.final
@@ -127,19 +130,24 @@ cdef int64_t settlement_limit_ns(
 
 cdef int engine_settle(Engine self, Settlement settlement) except -1:
     # Step until it is settled. With the engine to oneself, and not inside another step:
-    # that one may be taking the very replies.
+    # that one may be taking the very replies. No connection is given up meanwhile: what
+    # is on its way might be dropped with it.
     cdef int64_t now_ns = clock_ns(), limit_ns, before_ns
-    while True:
-        limit_ns = settlement_limit_ns(settlement, self, now_ns)
-        if limit_ns == 0:
-            limit_ns = engine_opening_limit_ns(self, settlement, now_ns)
-        if limit_ns == 0:
-            return 0
-        engine_step(
-            self, self.master_count, min(limit_ns, now_ns + settlement.slice_ns)
-        )
-        before_ns, now_ns = now_ns, clock_ns()
-        settlement_take_time(settlement, self, now_ns - before_ns)
+    self.is_settling = True
+    try:
+        while True:
+            limit_ns = settlement_limit_ns(settlement, self, now_ns)
+            if limit_ns == 0:
+                limit_ns = engine_opening_limit_ns(self, settlement, now_ns)
+            if limit_ns == 0:
+                return 0
+            engine_step(
+                self, self.master_count, min(limit_ns, now_ns + settlement.slice_ns)
+            )
+            before_ns, now_ns = now_ns, clock_ns()
+            settlement_take_time(settlement, self, now_ns - before_ns)
+    finally:
+        self.is_settling = False
 
 
 cdef void settlement_take_time(
@@ -149,6 +157,8 @@ cdef void settlement_take_time(
     cdef int i
     if passed_ns <= 2 * self.slice_ns:
         return
+    if passed_ns > STOOD_STILL_NS:
+        self.until_ns += passed_ns - self.slice_ns
     for i in range(engine.master_count):
         self.asked_ns[i] = passed_ns - self.slice_ns + max(
             self.asked_ns[i], engine.links[i].heard_ns

@@ -55,13 +55,14 @@ cdef int engine_give_up_rounds(Engine self, int64_t now_ns) except -1:
     self.admissions = []
     engine_end_waiting(self, "the process forked", now_ns)
     self.queues = wait_queues_new(draw_token()[:16])      # it is another process
-    for round in self.closed:
+    for round in self.closed + self.unchecked:
         round_give_up(round, "the process forked", now_ns)      # a number to be written
         round.is_finished = True
         if type(round.waiter) is Batch:
             batch_give_up(<Batch>round.waiter, round)
         round.waiter = None
     self.closed.clear()
+    self.unchecked = []
     return 0
 
 

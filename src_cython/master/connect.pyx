@@ -239,6 +239,7 @@ cdef int master_on_handshake_reply(Master self, object reply, int64_t now_ns) ex
         self.may_eval = self.handshake.rights.no_eval is None
         self.may_queue = self.handshake.speaks_resp3
         self.is_subscribed = False
+        self.checks_from_ns = 0
         self.native = self.handshake.native
         self.native_is_proven = False
         master_identify(self, self.server_info, self.handshake.mark, now_ns)
@@ -250,6 +251,7 @@ cdef int master_on_handshake_reply(Master self, object reply, int64_t now_ns) ex
         self.ready_at_ns = now_ns
         self.heard_ns = now_ns
         self.counters.connects += 1
+        self.counters.life_epoch += 1
         self.connects += 1
         master_kill_lost(self, now_ns)
         master_send_deferred(self, now_ns)

@@ -82,10 +82,12 @@ cdef int master_on_exception(
     return 0
 
 
-cdef int master_check_time(Master self, int64_t now_ns) except -1:
+cdef int master_check_time(
+    Master self, int64_t polled_before_ns, int64_t now_ns
+) except -1:
     """Give up a connection that is overdue; called once all that came was read."""
     if self.state_code == MASTER_READY:
-        if in_flight_is_overdue(self.in_flight, now_ns):
+        if in_flight_is_overdue(self.in_flight, polled_before_ns, now_ns):
             master_on_lost(self, "owed a reply for too long", now_ns)
     elif self.state_code == MASTER_HANDSHAKE:
         if now_ns >= self.give_up_at_ns:

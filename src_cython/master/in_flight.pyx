@@ -2,6 +2,8 @@
 #
 # Every command sent leaves one entry in a FIFO, every reply pops the oldest. So a reply
 # is never read as another command's, however late it comes: the entry knows its round.
+# (One entry stands for the plain commands of an ACQUIRE with fencing: the last of their
+# replies pops it, and they are one vote. See numbered.)
 #
 # Unknown is not failed. A command that was unanswered when its connection ended may
 # have been executed, or may be executed later: a server that stands still takes it out
@@ -23,31 +25,38 @@
 
 cimport cython
 from cpython.ref cimport Py_DECREF, Py_INCREF, Py_XDECREF, PyObject
-from libc.stdint cimport int64_t, uint32_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, malloc
 
 cdef enum:
     OVERDUE_AT_LEAST_NS = 1_000_000_000
+    WRITTEN_LATE_NS = 100_000_000
     IN_FLIGHT_MOST = 120_000         # half of them are releases
 
-cdef enum:                   # why an entry has no round
+cdef enum:                   # why an entry has no round, or no vote
     ENTRY_VOTE = 0           # it has one
     ENTRY_TIME = 1           # the server's clock
     ENTRY_KILL = 2           # of our last connection there
     ENTRY_SUBSCRIBE = 3      # answered by a push, an error as all others
     ENTRY_LOAD = 4           # of a script that the server has lost
+    ENTRY_CHECK = 5          # of the queue; it has the release behind which it was sent
 
 cdef struct InFlightEntry:
     PyObject *round          # owned; NULL for what belongs to no round
     int64_t sent_ns
     int64_t overdue_ns       # from when on the connection counts as dead
     int64_t key_until_ns    # of a deferred release: when its key is over; else NEVER_NS
-    int kind
-    bint is_by_source        # sent with its script's text: NOSCRIPT is no answer to it
-    bint is_second           # was sent on an earlier connection, and may be executed
-    bint is_at_gate          # by the script of the gate
-    bint is_native           # by a command in the place of its script
-    bint is_fence            # the second write of an ACQUIRE with fencing
+    uint8_t kind
+    byte_bint is_by_source   # sent with its script's text: NOSCRIPT is no answer to it
+    byte_bint is_second      # was sent on an earlier connection, and may be executed
+    byte_bint is_at_gate     # by the script of the gate
+    byte_bint is_native      # by a command in the place of its script
+    byte_bint is_checked     # ...of a release, with a check of the queue behind it
+    uint8_t fence            # a further command of an ACQUIRE with fencing
+    uint8_t replies          # that it stands for, if several; see numbered
+    uint8_t taken            # ...so many of those have come
+    uint8_t set_vote         # ...and said this: about the key,
+    uint8_t number_vote      # and about its number
 
 
 @cython.final
@@ -152,7 +161,12 @@ cdef int in_flight_push(
     self.entries[(self.first + self.count) & (self.capacity - 1)] = entry
     self.count += 1
     self.link.in_flight = self.count
-    return 0
+    if not entry.is_checked:
+        return 0
+    entry.is_checked = False
+    entry.kind = ENTRY_CHECK
+    round.check = CHECK_ASKED
+    return in_flight_push(self, round, entry, now_ns)
 
 
 cdef bint in_flight_is_full(InFlight self, int64_t heard_ns, int64_t now_ns) noexcept:
@@ -174,6 +188,9 @@ cdef int in_flight_fail(
         entry = in_flight_pop(self)
         round = in_flight_round(entry)
         if round is None:
+            continue
+        if entry.kind == ENTRY_CHECK:
+            round.check = CHECK_NONE
             continue
         is_kept = is_reopened and not entry.is_second and not (
             self.has_given_tokens and round.operation_code == OPERATION_ACQUIRE
@@ -204,8 +221,19 @@ cdef int in_flight_fail_unanswered(InFlight self, str reason, int64_t now_ns) ex
     return 0
 
 
-cdef bint in_flight_is_overdue(InFlight self, int64_t now_ns) noexcept:
-    return self.count > 0 and self.entries[self.first].overdue_ns < now_ns
+cdef bint in_flight_is_overdue(
+    InFlight self, int64_t polled_before_ns, int64_t now_ns
+) noexcept:
+    # Asked where the last poll has found nothing; when the one before it was. What had
+    # not been written by then has been so just now, whenever it was queued: we may have
+    # stood still.
+    cdef InFlightEntry *oldest = &self.entries[self.first]
+    if self.count == 0 or now_ns <= oldest.overdue_ns:
+        return False
+    if oldest.sent_ns < polled_before_ns:
+        return True
+    oldest.overdue_ns = now_ns + WRITTEN_LATE_NS
+    return False
 
 
 cdef int in_flight_expire_rounds(InFlight self, int64_t now_ns) except -1:

@@ -17,6 +17,10 @@ cdef int master_send(
     Master self, Round round, Buffer *command, InFlightEntry entry, int64_t now_ns
 ) except -1:
     # The entry first: bytes without one would shift every later reply.
+    if round.fencing is not None and not (entry.fence or entry.is_at_gate) and (
+        fencing_is_plain(round, entry.is_by_source, entry.is_second)
+    ):
+        entry.replies = fencing_replies(round)
     in_flight_push(self.in_flight, round, entry, now_ns)
     round_on_sent(round, self.index)
     if self.tls is not None:
@@ -35,8 +39,10 @@ cdef int master_send_again(
     cdef int error
     memset(&command, 0, sizeof(Buffer))
     try:
-        if entry.is_fence:
-            error = command_fence(&command, round, self.scripts, entry.is_by_source)
+        if entry.fence:
+            error = command_fence(
+                &command, round, self.scripts, entry.fence, entry.is_by_source
+            )
         elif entry.is_at_gate:
             error = command_of_gate(&command, round, self.scripts, entry.is_by_source)
         else:

@@ -30,6 +30,7 @@ cdef class Counters:
     cdef readonly int64_t releases_dropped
     cdef readonly int64_t waits, turns_told, turns_missed, handed_over
     cdef readonly int64_t fences_written
+    cdef int64_t life_epoch          # a master may have a number without life (fences)
 
     @property
     def won(self):
@@ -115,6 +116,9 @@ cdef class Master:
     cdef bint is_subscribed          # this connection is, to our channel
     cdef list turns                  # resources whose turn it is, as it has told
     cdef list told                   # resources for which it has told another process
+    cdef list queues_found           # native releases of resources that are waited for
+    cdef int64_t checks_from_ns      # no queue is checked for here before
+    cdef int64_t check_wait_ns       # for such an answer, behind a quorum's: an average
     cdef list lost_ids              # of connections that ended with replies outstanding
     cdef str lost_run_id             # ...of the server with this run id
     cdef int64_t heard_ns            # when a reply was last taken
@@ -159,6 +163,7 @@ cdef class Master:
         self.may_eval = True
         self.turns = []
         self.told = []
+        self.queues_found = []
         self.lost_ids = []
         self.in_flight = in_flight_new(index, &self.link, counters)
         self.reason = "not connected yet"

@@ -1,9 +1,14 @@
 # Replies: each pops the oldest entry in flight, and becomes a vote of its round, or the
 # end of the connection.
 #
-# From below: master_on_handshake_reply (connect).
+# From below: master_on_handshake_reply (connect), master_on_numbered_reply (numbered).
 
 from libc.stdint cimport int64_t, uint32_t
+
+cdef enum:
+    SLOW_CHECK_NS = 200_000
+
+cdef int64_t CHECKS_PAUSE_NS = 1_000_000_000
 
 
 cdef int master_on_reply(Master self, object reply, int64_t now_ns) except -1:
@@ -14,14 +19,18 @@ cdef int master_on_reply(Master self, object reply, int64_t now_ns) except -1:
         return master_on_handshake_reply(self, reply, now_ns)
     if self.in_flight.count == 0:
         return master_on_lost(self, "sent a reply nobody asked for", now_ns)
+    if self.in_flight.entries[self.in_flight.first].replies:
+        return master_on_numbered_reply(self, reply, now_ns)
     entry = in_flight_pop(self.in_flight)
     self.heard_ns = now_ns
     round = in_flight_round(entry)
     if round is None:
         return master_on_other_reply(self, entry, reply, now_ns)
+    if entry.kind == ENTRY_CHECK:
+        return master_on_check(self, round, reply, now_ns)
     vote = vote_of(
         reply_kind(
-            round, entry.is_second, entry.is_at_gate, entry.is_native, entry.is_fence
+            round, entry.is_second, entry.is_at_gate, entry.is_native, entry.fence
         ),
         reply,
     )
@@ -46,14 +55,8 @@ cdef int master_on_reply(Master self, object reply, int64_t now_ns) except -1:
         ):
             self.turns.append(round.resource)      # our entry stands (pushes)
     if round.fencing is not None and vote == VOTE_GRANTED:
-        fencing_on_granted(round, self.index, entry.is_fence, reply)
-    if round.verdict_code != VERDICT_OPEN:
-        master_count_late(self, round, now_ns)
-    elif round.operation_code < OPERATION_INSPECT:
-        self.samples[self.sample_count & (SAMPLES - 1)] = <uint32_t>min(
-            (now_ns - entry.sent_ns) // 1000, <int64_t>0xFFFFFFFF
-        )
-        self.sample_count += 1
+        fencing_on_granted(round, self.index, entry.fence, reply)
+    master_note_time(self, entry, round, now_ns)
     said = None
     if round.operation_code == OPERATION_INSPECT or (
         round.operation_code == OPERATION_ASK_TURN
@@ -66,7 +69,7 @@ cdef int master_on_definite(
     Master self, InFlightEntry entry, Round round, int vote, object said, int64_t now_ns
 ) except -1:
     # What failed in an open round is counted when that ends (engine_count_failures).
-    if round.operation_code <= OPERATION_PING and (
+    if round.operation_code <= OPERATION_PING and round.check != CHECK_TELLING and (
         vote != VOTE_FAILED or round.is_finished
     ):
         self.votes[vote] += 1
@@ -75,7 +78,7 @@ cdef int master_on_definite(
         # The command on the first connection has been executed, or may still be: an
         # answer to the second, an error too, proves nothing about it.
         round_on_sent(round, self.index)
-    elif entry.is_fence:      # nor one to the second write, about the SET
+    elif entry.fence:      # nor one to a further command, about the SET
         round_on_sent(round, self.index)
     return 0
 
@@ -93,6 +96,34 @@ cdef int master_on_other_reply(
         return master_on_lost(self, strange_text(reply), now_ns)
     self.lost_ids = self.lost_ids[1:]
     return 0
+
+
+cdef int master_on_check(
+    Master self, Round release, object reply, int64_t now_ns
+) except -1:
+    # An error (an ACL's) says nothing: the script may be allowed to look.
+    if type(reply) is not int:
+        if not reply_is_error(reply):
+            return master_on_lost(self, strange_text(reply), now_ns)
+        self.checks_from_ns = NEVER_NS
+    if release.check != CHECK_ASKED:      # it took too long
+        return 0
+    release.check = CHECK_NONE
+    if release.closed_ns:
+        master_note_check(self, now_ns - release.closed_ns, now_ns)
+    else:
+        master_note_check(self, 0, now_ns)
+    if type(reply) is not int or reply != 0:
+        self.queues_found.append(release)
+    return 0
+
+
+cdef void master_note_check(Master self, int64_t waited_ns, int64_t now_ns) noexcept:
+    # How long a release that was confirmed had to wait for it.
+    self.check_wait_ns += (waited_ns - self.check_wait_ns) // 16
+    if self.check_wait_ns > SLOW_CHECK_NS and self.checks_from_ns != NEVER_NS:
+        self.check_wait_ns //= 2
+        self.checks_from_ns = now_ns + CHECKS_PAUSE_NS
 
 
 cdef int master_on_time_reply(
@@ -132,7 +163,7 @@ cdef int master_on_failed_reply(
         again = in_flight_entry(entry.key_until_ns, entry.is_second)
         again.is_by_source = True
         again.is_at_gate = entry.is_at_gate
-        again.is_fence = entry.is_fence
+        again.fence = entry.fence
         return master_send_again(self, round, again, now_ns)
     if entry.is_at_gate and str(reply).startswith("NOSCRIPT"):
         master_on_turn_lost(self, round, now_ns)
@@ -191,6 +222,19 @@ cdef int master_on_busy_release(
     round_on_vote(round, self.index, VOTE_FAILED, said, False, now_ns)
     deferred_add(self.in_flight, round, entry.key_until_ns, entry.is_second)
     return master_on_lost(self, said, now_ns)
+
+
+cdef inline void master_note_time(
+    Master self, InFlightEntry entry, Round round, int64_t now_ns
+) noexcept:
+    # How long the answer took, or by how much it is late.
+    if round.verdict_code != VERDICT_OPEN:
+        master_count_late(self, round, now_ns)
+    elif round.operation_code < OPERATION_INSPECT:
+        self.samples[self.sample_count & (SAMPLES - 1)] = <uint32_t>min(
+            (now_ns - entry.sent_ns) // 1000, <int64_t>0xFFFFFFFF
+        )
+        self.sample_count += 1
 
 
 cdef void master_count_late(Master self, Round round, int64_t now_ns) noexcept:

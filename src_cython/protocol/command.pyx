@@ -11,6 +11,7 @@ from libc.string cimport memcpy, memset
 # fixed words, numbers. Reserved once; the pieces are then copied without a check.
 cdef enum:
     COMMAND_OVERHEAD = 256
+    FENCE_NAME_SIZE = 18
     BULK_OVERHEAD = 25     # of each further key: "$", 20 digits, two line ends
 
 
@@ -153,7 +154,7 @@ cdef int command_of_gate(
         )
     arguments = (<Turn>round.turn).arguments
     if round.fencing is not None:
-        arguments += (<Fencing>round.fencing).proposal
+        arguments += fencing_proposal(<Fencing>round.fencing)
     return command_script(
         out, scripts.take_turn, by_source, round.resource, None, round.token, 0,
         arguments,
@@ -169,10 +170,12 @@ cdef int command_of_round(
     cdef bint is_of_several = round.keys is not None
     cdef int64_t ttl_ms = 0
     if round.fencing is not None:
+        if fencing_is_plain(round, by_source, is_second):
+            return command_numbered(out, round, scripts.name_prefix)
         return command_script(
             out, scripts.acquire_again if is_second else scripts.acquire_all,
             by_source or is_second, round.resource, round.keys, round.token, 0,
-            (fencing_ttl(round),) + (<Fencing>round.fencing).proposal,
+            (fencing_ttl(round),) + fencing_proposal(<Fencing>round.fencing),
         )
     if operation == OPERATION_ACQUIRE and is_second:
         ttl_ms = round.terms.ttl_ms if round.terms.has_expiry else 0
@@ -194,13 +197,56 @@ cdef int command_of_round(
     )
 
 
+cdef int command_numbered(Buffer *out, Round round, bytes prefix) noexcept:
+    # An ACQUIRE of one key with fencing: SET, ZADD of the number behind it, PEXPIRE.
+    cdef Fencing fencing = <Fencing>round.fencing
+    cdef int error = command_acquire(
+        out, round.resource, round.token, round.terms.ttl_ms
+    )
+    if error == 0:
+        error = buffer_reserve(
+            out,
+            COMMAND_OVERHEAD + 2 * <size_t>PyBytes_GET_SIZE(prefix)
+            + 2 * <size_t>PyBytes_GET_SIZE(round.resource),
+        )
+    if error != 0:
+        return error
+    buffer_put(out, b"*6\r\n$4\r\nZADD\r\n", 14)
+    put_fence_name(out, prefix, round.resource)
+    buffer_put(out, b"$2\r\nGT\r\n$2\r\nCH\r\n", 16)
+    put_number(out, <uint64_t>fencing.proposed)
+    buffer_put(out, b"$1\r\nf\r\n", 7)
+    if fencing.is_renewing:
+        buffer_put(out, b"*3\r\n$7\r\nPEXPIRE\r\n", 17)
+        put_fence_name(out, prefix, round.resource)
+        put_number(out, <uint64_t>fencing.life_ms)
+    return 0
+
+
+cdef void put_fence_name(Buffer *out, bytes prefix, bytes resource) noexcept:
+    # The key of its number, as the scripts name it.
+    cdef char *at = out.data + out.end
+    at[0] = c'$'
+    out.end += 1 + decimal_digits(
+        FENCE_NAME_SIZE + <size_t>PyBytes_GET_SIZE(prefix)
+        + <size_t>PyBytes_GET_SIZE(resource),
+        at + 1,
+    )
+    buffer_put(out, b"\r\n", 2)
+    put_bytes(out, prefix)
+    buffer_put(out, b"fastredlock:fence:", FENCE_NAME_SIZE)
+    put_bytes(out, resource)
+    buffer_put(out, b"\r\n", 2)
+
+
 cdef int command_fence(
-    Buffer *out, Round round, Scripts scripts, bint by_source
+    Buffer *out, Round round, Scripts scripts, int fence, bint by_source
 ) noexcept:
-    # The second write of an ACQUIRE with fencing.
+    # A further command of an ACQUIRE with fencing: the second write, or one more.
     return command_script(
-        out, scripts.write_fence, by_source, round.resource, round.keys, round.token, 0,
-        (<Fencing>round.fencing).proposal,
+        out, scripts.write_fence if fence == FENCE_WRITE else scripts.next_fence,
+        by_source, round.resource, round.keys, round.token, 0,
+        fencing_proposal(<Fencing>round.fencing),
     )
 
 

@@ -12,6 +12,7 @@
 # them gives has done nothing, and the script is asked instead (master/replies): an ACL,
 # or a server without memory, may refuse the one and allow the other.
 
+from cpython.bytes cimport PyBytes_GET_SIZE
 from libc.stdint cimport uint64_t
 
 cdef enum:                   # in which form a round's command is sent to a master
@@ -19,8 +20,10 @@ cdef enum:                   # in which form a round's command is sent to a mast
     FORM_DELIFEQ = 1
     FORM_DELEX = 2
     FORM_GATE = 3            # by the script of its gate
-    FORMS = 4
+    FORM_CHECKED = 4         # natively at its gate, and EXISTS of the queue behind it
+    FORMS = 5
 
+cdef bytes QUEUE = b"fastredlock:queue:"      # behind the key_prefix
 cdef tuple NATIVE_NAMES = (b"DELIFEQ", b"DELEX")      # in the order of the forms
 
 
@@ -69,4 +72,24 @@ cdef int native_command(Buffer *out, Round round, int form) noexcept:
         put_bulk_bytes(out, round.resource)
         buffer_put(out, b"$4\r\nIFEQ\r\n", 10)
     put_bulk_bytes(out, round.token)
+    return 0
+
+
+cdef int native_queue_check(Buffer *out, Round round, bytes prefix) noexcept:
+    # Does anybody wait? The reply is no vote (engine/queue_check).
+    cdef char text[20]
+    cdef size_t size = (
+        <size_t>PyBytes_GET_SIZE(prefix) + <size_t>PyBytes_GET_SIZE(QUEUE)
+        + <size_t>PyBytes_GET_SIZE(round.resource)
+    )
+    cdef int error = buffer_reserve(out, COMMAND_OVERHEAD + size)
+    if error != 0:
+        return error
+    buffer_put(out, b"*2\r\n$6\r\nEXISTS\r\n$", 17)
+    buffer_put(out, text, <size_t>decimal_digits(size, text))
+    buffer_put(out, b"\r\n", 2)
+    put_bytes(out, prefix)
+    put_bytes(out, QUEUE)
+    put_bytes(out, round.resource)
+    buffer_put(out, b"\r\n", 2)
     return 0

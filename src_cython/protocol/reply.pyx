@@ -13,8 +13,7 @@
 #   REPLY_OF_TELL       1, 2      GRANTED    2: and another process was told
 #   REPLY_OF_TELL       0, 3      TAKEN      3: and another process was told
 #   REPLY_OF_ASK_TURN   [4 ints]  GRANTED
-#   REPLY_OF_FENCED     n > 0     GRANTED    n: the number that the key was set under;
-#                                            1: the one that was proposed
+#   REPLY_OF_FENCED     n > 0     GRANTED    n: the number that the key stands under
 #   REPLY_OF_FENCED     0         TAKEN
 #   REPLY_OF_FENCED_TURN  [1 or 3, n > 0]  GRANTED
 #   REPLY_OF_FENCED_TURN  [0 or 2, 0]      TAKEN
@@ -120,14 +119,14 @@ cdef object usual_reply(const char *at, Py_ssize_t size, int *length):
 
 
 cdef inline int reply_kind(
-    Round round, bint is_second, bint is_at_gate, bint is_native, bint is_fence
+    Round round, bint is_second, bint is_at_gate, bint is_native, int fence
 ) noexcept:
     if is_at_gate:
         if round.operation_code == OPERATION_RELEASE:
             return REPLY_OF_TELL
         return REPLY_OF_TAKE_TURN if round.fencing is None else REPLY_OF_FENCED_TURN
     if round.fencing is not None:
-        return REPLY_OF_SCRIPT if is_fence else REPLY_OF_FENCED
+        return REPLY_OF_SCRIPT if fence == FENCE_WRITE else REPLY_OF_FENCED
     if is_second and round.operation_code == OPERATION_ACQUIRE:
         return REPLY_OF_SCRIPT      # of acquire_again
     if is_native and round.operation_code == OPERATION_EXTEND:

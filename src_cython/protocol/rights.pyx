@@ -4,7 +4,8 @@
 # ttl. So the handshake runs a script without keys, by its source and by its hash, which
 # tries the commands of the release: NOPERM is then about the command and never about a
 # key that is forbidden to this user. (All servers check the command before its keys:
-# Redis 6.2 and 7.0, Valkey 9.1.) Other errors forbid nothing.
+# Redis 6.2 and 7.0, Valkey 9.1.) Other errors forbid nothing. With fencing it tries the
+# commands of the numbers as well, without which a key would be set that does not count.
 
 cimport cython
 
@@ -13,6 +14,7 @@ cimport cython
 cdef tuple OF_COMMANDS = (
     "permissions to run the", "can't run this command",
 )
+cdef str OF_NUMBERS = "fencing: "      # of the probe with fencing
 cdef tuple OF_ALL = (
     "NOPERM", "ERR ACL failure in script", "user executing the script can't",
 )
@@ -33,6 +35,7 @@ cdef class Rights:
     """The right to run scripts, from the answers of one handshake."""
 
     cdef str no_evalsha, no_eval, no_load, no_command     # the server's text, or None
+    cdef str no_number           # likewise, with fencing
 
     def on_reply(self, str name, reply):
         """Take the answer to SCRIPT LOAD, or to the probe by EVAL or by EVALSHA."""
@@ -47,11 +50,17 @@ cdef class Rights:
         elif type(reply) is list:      # of the probe: the commands refused inside of it
             for error in reply:
                 text = error.decode("utf-8", "replace") if type(error) is bytes else ""
-                if text_forbids_command(text):
-                    self.no_command = text[:SHOWN_REPLY_LENGTH]
+                is_of_number = text.startswith(OF_NUMBERS)
+                text = text.removeprefix(OF_NUMBERS)[:SHOWN_REPLY_LENGTH]
+                if not text_forbids_command(text):
+                    continue
+                if is_of_number:
+                    self.no_number = text
+                else:
+                    self.no_command = text
 
     def refusal(self):
-        """Say why no lock that is taken by this user can be released, or None."""
+        """Say why this user can release no lock, or give none a number, or None."""
         if self.no_evalsha is not None:
             rights = "+evalsha" if self.no_eval is None else "+evalsha +eval"
             return unreleased_text(self.no_evalsha, rights)
@@ -59,6 +68,11 @@ cdef class Rights:
             return unreleased_text(self.no_eval, "+eval")
         if self.no_command is not None:
             return unreleased_text(self.no_command, "+get +del")
+        if self.no_number is not None:
+            return (
+                f"its user may not write numbers of grants ({self.no_number}), so it "
+                "gets no vote: grant +zadd +zscore +pexpire"
+            )
         return None
 
     def warning(self):

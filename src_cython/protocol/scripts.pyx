@@ -11,8 +11,9 @@
 # At the gate of its queue (engine/gate) a round may send another script than to the
 # other masters: `take_turn` of an ACQUIRE, `release_and_tell` of a RELEASE.
 #
-# With fencing (round/fencing) each ACQUIRE is a script, of one key as of several: those
-# that set a key are of another text, and say which number they gave it.
+# With fencing (round/fencing) an ACQUIRE of one key is a SET and a ZADD. Where it is a
+# script, of several keys, at a gate, repeated, or without expiry, that is of another
+# text, and says which number it gave them.
 
 cimport cython
 
@@ -23,8 +24,7 @@ cdef enum:
     REPLY_OF_TAKE_TURN = 3   # 1, 3: done; 0, 2: refused, 2: another waits longer
     REPLY_OF_TELL = 4        # 1, 2: done; 0, 3: refused; 2, 3: another was told
     REPLY_OF_ASK_TURN = 5    # [1: our turn, 2: told another; ms, place, how many wait]
-    REPLY_OF_FENCED = 6      # with fencing: n: set, under this number (1: the one that
-    #                          was proposed); 0: refused
+    REPLY_OF_FENCED = 6      # with fencing: n: it stands, under this number; 0: refused
     REPLY_OF_FENCED_TURN = 7     # [as take_turn, the number or 0]
 
 cdef enum:
@@ -90,7 +90,8 @@ cdef class Scripts:
     cdef readonly Script ask_turn, leave_queue       # None: no queue is kept...
     cdef readonly Script take_turn, release_and_tell     # ...these two at its gate
     cdef readonly Script probe, marker      # of the handshake; None: left out
-    cdef readonly Script write_fence        # None: without fencing
+    cdef readonly Script write_fence        # None: without fencing...
+    cdef readonly Script next_fence         # ...and this
     cdef readonly bint releases_natively    # a command may stand for `release`
     cdef readonly bytes name_prefix         # of queues and channels, as in the scripts
     cdef tuple by_row                       # [2 * operation + several]
@@ -102,6 +103,7 @@ cdef class Scripts:
                  Script probe=None, Script marker=None, Script ask_turn=None,
                  Script leave_queue=None, Script take_turn=None,
                  Script release_and_tell=None, Script write_fence=None,
+                 Script next_fence=None,
                  bint releases_natively=False, bytes name_prefix=b""):
         self.extend = extend
         self.release = release
@@ -117,6 +119,7 @@ cdef class Scripts:
         self.take_turn = take_turn
         self.release_and_tell = release_and_tell
         self.write_fence = write_fence
+        self.next_fence = next_fence
         self.releases_natively = releases_natively
         self.name_prefix = name_prefix
         by_row = [None] * (2 * OPERATIONS)
@@ -129,6 +132,6 @@ cdef class Scripts:
 cdef tuple scripts_to_load(Scripts self):
     """List the scripts that each new connection loads."""
     names = [row[2] for row in ROWS if row[2] is not None]
-    names += ["take_turn", "release_and_tell", "write_fence"]
+    names += ["take_turn", "release_and_tell", "write_fence", "next_fence"]
     named = [getattr(self, name) for name in names]
     return tuple([script for script in named if script is not None])

@@ -2,9 +2,10 @@
 # storage can refuse the late write of a holder that was paused. Pure.
 #
 # Theory of operation. Each master keeps the last number of each resource. An ACQUIRE
-# brings a proposal, p; a master that is free sets the key and answers f, the larger one
-# of p and its last number + 1. F is the largest f of the masters that granted when they
-# were a quorum first.
+# brings a proposal, p. A master that is free sets the key, and then the number, if p is
+# more than it has: f, the number that it is known to have, is p then. Where it has p or
+# more already, it is asked for one more (next_fence), and f is what it answers. F is
+# the largest f of the masters that granted when they were a quorum first.
 #
 #   a quorum answered F itself    the round is won, and F is its number: no second write
 #   else                          F is written to those that answered less, where our
@@ -14,21 +15,40 @@
 #
 # So a quorum has F, or more, while our key stands there: `told` is what a master is
 # known to have. The quorum of every later grant shares a master with it, which sets
-# that key after ours has gone, and answers more than F. (tests/model tries all orders.)
+# that key after ours has gone, and the number after the key: what it is known to have
+# is more than F. (tests/model tries all orders.)
+#
+# Of one key these are plain commands in one write (SET NX PX, ZADD GT CH), which cost a
+# server half as much as a script; between them others may be executed. So
+#
+#   the key comes first      a number from before it may be less than one that was
+#                            written meanwhile, behind the key of the holder before us
+#   a master counts with     the reply to SET alone says nothing of its number
+#   both replies
+#   0 of ZADD is no number   it has p or more: p may be that of another's grant
+#
+# A round that is refused has raised the number all the same: a gap, no more. Where the
+# number is an error, the key may stand, and is released as any that may.
 #
 # A master that answers the SET later is written to then. Only those that granted are,
 # and only where the token stands: a number that was written elsewhere would be behind
 # the SET of a round that is under way there, and would prove nothing. A connection that
 # is lost meanwhile is no matter: the repeated SET brings F as its proposal.
 #
-# From below: round_note (judge).
+# From below: round_note (judge), reply_text (reply).
 
 cimport cython
 from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 
 cdef enum:
-    FENCE_LIFE_MS = 86_400_000       # of a number, beyond the ttl of its grant
+    FENCE_RENEWED_MS = 3_600_000     # an hour, in which a life is not sent again
+    FENCE_LIFE_MS = 90_000_000       # a day and that, beyond the ttl of the grant
+
+cdef enum:                   # the further commands of an ACQUIRE with fencing
+    FENCE_NONE = 0
+    FENCE_WRITE = 1          # the second write
+    FENCE_NEXT = 2           # one more than it has
 
 cdef int64_t FENCE_MOST = 9_007_199_254_740_991      # of Lua's numbers: 2^53 - 1
 
@@ -41,11 +61,14 @@ cdef str NOT_WRITTEN = "granted, and did not confirm its number (fence)"
 cdef class Fencing:
     """The numbers of one ACQUIRE: proposed, told by each master, and its own."""
 
-    cdef tuple proposal          # the number that a master sets at the least, and its
-    #                              life in ms: the last arguments of the scripts
     cdef int64_t proposed        # p
     cdef int64_t fence           # F; 0: there is no quorum yet
-    cdef uint64_t asked          # the masters that were sent it
+    cdef int64_t life_ms         # for how long a number is kept from now on
+    cdef bint is_renewing        # which is sent with p, too
+    cdef uint64_t asked          # the masters that were sent F
+    cdef bint has_more           # commands than the first, and has...
+    cdef bint is_extended        # ...more time
+    cdef dict refusals           # master: its error text, before its last reply
     cdef bint is_reported        # in the engine's list, as one to be written
     cdef int64_t *told           # `few`, or allocated; 0: nothing yet
     cdef int64_t few[FEW_MASTERS]
@@ -63,7 +86,7 @@ cdef Fencing fencing_new(int master_count, int64_t proposed, int64_t ttl_ms):
         if self.told == NULL:
             raise MemoryError
     self.proposed = proposed
-    fencing_propose(self, proposed, ttl_ms)
+    self.life_ms = ttl_ms + FENCE_LIFE_MS
     return self
 
 
@@ -74,9 +97,24 @@ cdef Fencing fencing_of_adopted(int64_t fence):
     return self
 
 
-cdef int fencing_propose(Fencing self, int64_t proposed, int64_t ttl_ms) except -1:
-    self.proposal = (b"%d" % proposed, b"%d" % (ttl_ms + FENCE_LIFE_MS))
-    return 0
+cdef tuple fencing_proposal(Fencing self):
+    # The number that a master sets at the least, and its life in ms: the last arguments
+    # of the scripts.
+    return b"%d" % (self.fence or self.proposed), b"%d" % self.life_ms
+
+
+cdef inline bint fencing_is_plain(
+    Round round, bint by_source, bint is_second
+) noexcept:
+    # Whether its command is not one script, but SET and ZADD, each with its reply.
+    return (
+        round.keys is None and round.terms.has_expiry and not (by_source or is_second)
+    )
+
+
+cdef inline int fencing_replies(Round round) noexcept:
+    # ...and how many replies that has.
+    return 3 if (<Fencing>round.fencing).is_renewing else 2
 
 
 cdef bytes fencing_ttl(Round round):
@@ -89,19 +127,53 @@ cdef object fencing_number(Round round):
     return (<Fencing>round.fencing).fence
 
 
-cdef void fencing_on_granted(
-    Round round, int master, bint is_written, object said
-) noexcept:
-    # Before its vote: the reply to a SET, at a gate or not, or to the second write.
+cdef void fencing_on_granted(Round round, int master, int fence, object said) noexcept:
+    # Before its vote: the reply of a script, at a gate or not, or to the second write.
     cdef Fencing self = <Fencing>round.fencing
-    if is_written:
+    if fence == FENCE_WRITE:
         self.told[master] = self.fence
     elif type(said) is list:
         self.told[master] = said[1]
     else:
-        # 1 stands for p. (Sent again by its source, the script was perhaps given F, and
-        # has more than we know.)
-        self.told[master] = self.proposed if said == 1 else said
+        self.told[master] = said
+
+
+cdef void fencing_on_numbered(Round round, int master) noexcept:
+    # ...or the replies to the plain commands.
+    (<Fencing>round.fencing).told[master] = (<Fencing>round.fencing).proposed
+
+
+cdef int fencing_on_refused(
+    Round round, int master, object reply, bint is_of_number
+) except -1:
+    # An error reply; the first of them is shown.
+    cdef Fencing self = <Fencing>round.fencing
+    text = reply_text(reply)
+    if is_of_number:
+        text = f"its number, fastredlock:fence:...: {text}"
+    if self.refusals is None:
+        self.refusals = {}
+    self.refusals.setdefault(master, text)
+    return 0
+
+
+cdef void fencing_extend(Round round, int64_t now_ns) noexcept:
+    # A further command begins: the round is open for as long again, once. A single try
+    # ends in two round timeouts, with its wait for connections.
+    cdef Fencing self = <Fencing>round.fencing
+    cdef int64_t until_ns = round.deadline_ns + now_ns - round.opened_ns
+    if round.left_ns == 0 and round.began_ns > 0:
+        until_ns = min(until_ns, round.began_ns + 2 * round.terms.timeout_ns)
+    if not self.is_extended:
+        self.is_extended = True
+        round.deadline_ns = max(round.deadline_ns, until_ns)
+
+
+cdef bint fencing_is_first(Fencing self) noexcept:
+    # Whether no further command was sent yet; one is, now.
+    cdef bint is_first = not self.has_more
+    self.has_more = True
+    return is_first
 
 
 cdef bint fencing_is_short(Round round, int master) noexcept:
@@ -134,8 +206,7 @@ cdef bint fencing_begins(Round round, int64_t now_ns) except -1:
             round.counts[VOTE_GRANTED] -= 1
             round.counts[VOTE_PENDING] += 1
             round_note(round, i, NOT_WRITTEN)
-    fencing_propose(self, self.fence, round.terms.ttl_ms)
-    round.deadline_ns += now_ns - round.opened_ns
+    fencing_extend(round, now_ns)
     return True
 
 

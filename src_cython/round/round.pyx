@@ -47,7 +47,14 @@ cdef enum:
     FEW_MASTERS = 7
 
 
-cdef struct VoteCell:
+cdef enum:                   # the check of the queue behind a native release
+    CHECK_NONE = 0           # there is none, or it is answered
+    CHECK_WANTED = 1         # to be sent with it
+    CHECK_ASKED = 2
+    CHECK_TELLING = 3        # it follows a check, and tells who waits
+
+
+cdef packed struct VoteCell:     # thousands of leases hold a round each
     uint32_t answered_us     # since the round was opened; saturates after 71 minutes
     uint8_t vote
 
@@ -68,14 +75,10 @@ cdef class Round:
     cdef public int64_t left_ns          # of the caller's timeout; 0: a single try,
     #                                      which may take its time; < 0: no limit
     cdef readonly int64_t began_ns       # when its caller began to acquire; 0: adopted
-    cdef public int attempt              # number within its acquire, from 1
-    cdef readonly bint is_finished       # closed, and confirmed or rolled back
     cdef readonly object lease_state     # see keep_lease_state; of an EXTEND, its
     #                                      lease; of a RELEASE, its script's arguments
     cdef readonly object entered_by      # of an `async with` by this lease: a weak
     #                                      reference to the task; or None
-    cdef uint32_t extensions             # of this lease; of an EXTEND, its number
-    cdef bint is_submitted               # given to the engine
     cdef list closed_list                # where it goes when it closes, or None
     cdef object waiter        # to be woken then: a follower, a future, a Batch; or None
     cdef list details                    # per master: error text or detail, or None
@@ -83,26 +86,31 @@ cdef class Round:
     cdef object turn                     # its Turn, where it waits for one; or None
     cdef object fencing                  # its Fencing; None: an ACQUIRE without, others
     cdef VoteCell *cells                 # `few`, or allocated where those are too few
+    # Thousands of leases hold a round each: from here on the smallest types, by size.
+    cdef public int attempt              # number within its acquire, from 1
+    cdef uint32_t extensions             # of this lease; of an EXTEND, its number
+    cdef readonly uint32_t generation    # of the process that made it: not a child's
     cdef VoteCell few[FEW_MASTERS]
     cdef uint8_t counts[5]               # by vote
     cdef uint8_t operation_code
     cdef uint8_t verdict_code
     cdef uint8_t master_count
     cdef uint8_t quorum
-    cdef uint8_t is_released             # an ACQUIRE: its release was made, so nothing
-    #                                      extends it any more
-    cdef readonly uint32_t generation    # of the process that made it: not a child's
-    cdef readonly bint is_opened
-    cdef readonly bint is_withheld       # not sent: an earlier use is not settled
-    cdef readonly bint may_settle        # by replies on connections that live
-    # Bytes, not bints: thousands of leases hold a round each.
-    cdef uint8_t is_connecting           # waits for all connections: they are decided
-    #                                      when it is opened, or closed with no question
-    cdef uint8_t is_rolled_back
-    cdef uint8_t needs_all               # closed by all answers or by time alone
-    cdef uint8_t is_reentrant            # begun inside a step of the same thread
-    cdef uint8_t was_told                # a RELEASE: the gate told another process
     cdef int8_t gate                     # the master that it asks in turn; -1: none
+    cdef readonly byte_bint is_opened
+    cdef readonly byte_bint is_finished  # closed, and confirmed or rolled back
+    cdef readonly byte_bint is_withheld  # not sent: an earlier use is not settled
+    cdef readonly byte_bint may_settle   # by replies on connections that live
+    cdef byte_bint is_submitted          # given to the engine
+    cdef byte_bint is_released           # an ACQUIRE: its release was made, so nothing
+    #                                      extends it any more
+    cdef byte_bint is_connecting         # waits for all connections: they are decided
+    #                                      when it is opened, or closed with no question
+    cdef byte_bint is_rolled_back
+    cdef byte_bint needs_all             # closed by all answers or by time alone
+    cdef byte_bint is_reentrant          # begun inside a step of the same thread
+    cdef byte_bint was_told              # a RELEASE: the gate told another process
+    cdef uint8_t check                   # ...or is asked whether anybody waits
 
     def __cinit__(
         self, int operation, bytes resource not None, bytes token not None,

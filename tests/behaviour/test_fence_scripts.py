@@ -18,7 +18,7 @@ from tests.behaviour.test_scripts_of_all import programs, user
 OURS, THEIRS = b"ours", b"theirs"
 LARGEST = 2**53 - 1
 TAKE_TURN = fence_scripts.TAKE_TURN.decode()
-LIFE_MS = 86_410_000
+LIFE_MS = 90_010_000
 
 
 @pytest.fixture(scope="module", params=programs())
@@ -44,8 +44,7 @@ def acquire(
     script = fence_scripts.ACQUIRE_AGAIN if again else fence_scripts.ACQUIRE_ALL
     keys = keys or ("k",)
     arguments = (OURS, ttl_ms, proposed, LIFE_MS)
-    said = server.eval(script.decode(), len(keys), *keys, *arguments)
-    return proposed if said == 1 else said
+    return server.eval(script.decode(), len(keys), *keys, *arguments)
 
 
 def write(server: redis.Redis, fence: int, *keys: str, token: bytes = OURS) -> Any:
@@ -54,13 +53,22 @@ def write(server: redis.Redis, fence: int, *keys: str, token: bytes = OURS) -> A
     return server.eval(script, len(keys), *keys, token, fence, LIFE_MS)
 
 
+def one_more(server: redis.Redis, proposed: int) -> Any:
+    script = fence_scripts.NEXT_FENCE.decode()
+    return server.eval(script, 1, "k", OURS, proposed, LIFE_MS)
+
+
 def take_turn(server: redis.Redis, proposed: int, process: bytes = b"p") -> Any:
     arguments = (OURS, 9000, process, 0, -1, proposed, LIFE_MS)
     return server.eval(TAKE_TURN, 1, "k", *arguments)
 
 
 def fence(server: redis.Redis, key: str = "k") -> int:
-    return int(server.get(f"fastredlock:fence:{key}") or 0)
+    return int(server.zscore(f"fastredlock:fence:{key}", "f") or 0)
+
+
+def have(server: redis.Redis, last: float | str, key: str = "k") -> None:
+    server.zadd(f"fastredlock:fence:{key}", {"f": last})
 
 
 @pytest.mark.parametrize("name", FENCED)
@@ -91,7 +99,7 @@ def test_number_is_what_is_proposed_or_one_more_than_the_last(
     server: redis.Redis, kind: str, last: int | None, proposed: int, given: int
 ) -> None:
     if last is not None:
-        server.set("fastredlock:fence:k", last)
+        have(server, last)
     if kind == "gate":
         assert take_turn(server, proposed) == [1, given]
     else:
@@ -102,7 +110,7 @@ def test_number_is_what_is_proposed_or_one_more_than_the_last(
 
 
 def test_number_of_several_keys_is_above_the_last_of_each(server: redis.Redis) -> None:
-    server.set("fastredlock:fence:b", 2000)
+    have(server, 2000, "b")
     assert acquire(server, 1000, "a", "b") == 2001
     assert (fence(server, "a"), fence(server, "b")) == (2001, 2001)
 
@@ -112,18 +120,31 @@ def test_key_without_expiry_has_none_and_its_number_has(server: redis.Redis) -> 
     assert (server.pttl("k"), server.pttl("fastredlock:fence:k") > 0) == (-1, True)
 
 
-@pytest.mark.parametrize("value", ["a token", "", LARGEST, 10**300, "inf"])
+@pytest.mark.parametrize("value", [LARGEST, 1e300, "inf"])
 @pytest.mark.parametrize("kind", ["acquire", "again", "gate"])
-def test_number_when_its_key_is_used_for_something_else_then_nothing_is_changed(
-    server: redis.Redis, kind: str, value: str | int
+def test_number_when_there_is_none_to_count_on_then_nothing_is_changed(
+    server: redis.Redis, kind: str, value: float | str
 ) -> None:
-    server.set("fastredlock:fence:k", value)
+    have(server, value)
     with pytest.raises(redis.ResponseError, match="is no number"):
         take_turn(server, 7) if kind == "gate" else acquire(
             server, 7, again=kind == "again"
         )
     assert server.get("k") is None
-    assert server.get("fastredlock:fence:k") == str(value).encode()
+    assert server.zscore("fastredlock:fence:k", "f") == float(value)
+
+
+@pytest.mark.parametrize("kind", ["acquire", "again", "gate"])
+def test_number_when_its_key_is_used_for_something_else_then_nothing_is_changed(
+    server: redis.Redis, kind: str
+) -> None:
+    server.set("fastredlock:fence:k", "a token")
+    with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+        take_turn(server, 7) if kind == "gate" else acquire(
+            server, 7, again=kind == "again"
+        )
+    assert server.get("k") is None
+    assert server.get("fastredlock:fence:k") == b"a token"
 
 
 @pytest.mark.parametrize("kind", ["acquire", "again", "gate"])
@@ -137,7 +158,7 @@ def test_number_when_it_cannot_be_written_then_the_key_is_not_set(
         take_turn(limited, 7) if kind == "gate" else acquire(
             limited, 7, again=kind == "again"
         )
-    assert (server.get("k"), server.get("fastredlock:fence:k")) == (None, None)
+    assert server.keys() == []
 
 
 def test_number_when_there_is_no_memory_then_the_key_is_not_set(
@@ -148,6 +169,49 @@ def test_number_when_there_is_no_memory_then_the_key_is_not_set(
         acquire(server, 7)
     server.config_set("maxmemory", 0)
     assert (server.get("k"), fence(server)) == (None, 0)
+
+
+# ---- one more
+
+
+@pytest.mark.parametrize(
+    ("last", "proposed", "given"),
+    [(None, 9, 9), (7, 9, 9), (9, 9, 10), (12, 9, 13), (LARGEST - 1, 1, LARGEST)],
+)
+def test_one_more_is_above_the_last_number_where_the_token_stands(
+    server: redis.Redis, last: int | None, proposed: int, given: int
+) -> None:
+    server.set("k", OURS)
+    if last is not None:
+        have(server, last)
+    assert one_more(server, proposed) == given
+    assert (server.get("k"), fence(server)) == (OURS, given)
+    assert LIFE_MS - 1000 < server.pttl("fastredlock:fence:k") <= LIFE_MS
+
+
+@pytest.mark.parametrize("held", [None, THEIRS])
+def test_one_more_when_the_token_does_not_stand_then_changes_nothing(
+    server: redis.Redis, held: bytes | None
+) -> None:
+    have(server, 7)
+    if held:
+        server.set("k", held)
+    assert one_more(server, 9) == 0
+    assert (server.get("k"), fence(server)) == (held, 7)
+
+
+def test_one_more_when_there_is_none_to_count_on_then_is_an_error(
+    server: redis.Redis,
+) -> None:
+    server.set("k", OURS)
+    have(server, LARGEST)
+    with pytest.raises(redis.ResponseError, match="is no number"):
+        one_more(server, 9)
+
+
+def test_probe_changes_nothing(server: redis.Redis) -> None:
+    assert server.eval(fence_scripts.PROBE.decode(), 0) == []
+    assert server.keys() == []
 
 
 # ---- refused
@@ -204,7 +268,7 @@ def test_second_write_raises_the_number_and_never_lowers_it(
 ) -> None:
     server.set("k", OURS)
     if last is not None:
-        server.set("fastredlock:fence:k", last)
+        have(server, last)
     assert write(server, 9) == 1
     assert fence(server) == kept
 
@@ -214,7 +278,7 @@ def test_second_write_when_the_token_does_not_stand_then_changes_nothing(
     server: redis.Redis, held: bytes | None
 ) -> None:
     """It is a late one: the key is free, or another's, whose number is not ours."""
-    server.set("fastredlock:fence:k", 7)
+    have(server, 7)
     if held:
         server.set("k", held)
     assert write(server, 9) == 0

@@ -1,4 +1,4 @@
-"""A second write that is late or lost: no two holders have the same number, or less."""
+"""A further command that is late or lost: no two holders have the same number."""
 
 from __future__ import annotations
 
@@ -52,55 +52,70 @@ def places(three: list[redis.Redis], token: bytes) -> list[bool]:
     return [value == token for value in values(three)]
 
 
-def hold_up_the_write(ways: list[Proxy], three: list[redis.Redis]) -> None:
-    """Let the SETs through, and then their replies; nothing that follows them."""
+def numbers(three: list[redis.Redis]) -> list[float]:
+    return [server.zscore(FENCE, "f") or 0 for server in three]
+
+
+def hold_up(ways: list[Proxy], three: list[redis.Redis], passing: int) -> None:
+    """Let the SETs through, and then their replies; further commands at one alone."""
     wait_until(lambda: stand_everywhere(three))
-    for way in ways:
-        way.set(holds_up=True)
+    for i, way in enumerate(ways):
+        way.set(holds_up=i != passing)
     for way in ways[:2]:  # the third would need no write, where it has the largest
         way.set(holds_down=False)
 
 
 def lose_by_a_late_write(
-    slow: FastRedlock, ways: list[Proxy], three: list[redis.Redis]
+    slow: FastRedlock, ways: list[Proxy], three: list[redis.Redis], kind: str
 ) -> None:
-    """Take the lock but for the second write, which is not through in time."""
-    for i, server in enumerate(three):  # each another number, far ahead of the clock
-        server.set(FENCE, 4_000_000_000_000_000 + 10 * i)
+    """Take the lock but for one of its further commands, which is not through in time.
+
+    "write": the second master has a number that is far ahead of the clock, and the
+    first is sent it. "next": all have, and are asked for one more.
+    """
+    for i, server in enumerate(three):
+        if kind == "next" or i == 1:
+            server.zadd(FENCE, {"f": 4_000_000_000_000_000 + 10 * i})
     for way in ways:
         way.set(holds_down=True)
+    passing = 1 if kind == "write" else -1
     with (
-        later(0, lambda: hold_up_the_write(ways, three)),
+        later(0, lambda: hold_up(ways, three, passing)),
         pytest.raises(QuorumUnreachableError) as raised,
     ):
         slow.acquire(KEY, ttl=TTL, timeout=0)
-    assert "did not confirm its number" in str(raised.value)
+    if kind == "write":
+        assert "did not confirm its number" in str(raised.value)
     assert slow.stats().fences_written == 1
 
 
-def test_second_write_when_it_comes_late_then_changes_nothing_of_the_next_holder(
-    slow: FastRedlock, other: FastRedlock, ways: list[Proxy], three: list[redis.Redis]
-) -> None:
-    lose_by_a_late_write(slow, ways, three)
+@pytest.mark.parametrize("kind", ["write", "next"])
+def test_further_command_when_it_comes_late_then_changes_nothing_of_the_next_holder(
+    slow: FastRedlock, other: FastRedlock, ways: list[Proxy], three: list[redis.Redis],
+    kind: str,
+) -> None:  # fmt: skip
+    lose_by_a_late_write(slow, ways, three, kind)
     holder = granted(other.acquire(KEY, ttl=30, timeout=10))  # when its keys are over
     other.holders(KEY)  # answered behind its SETs
-    held, numbers = places(three, holder.token), values(three, FENCE)
+    held, before = places(three, holder.token), numbers(three)
     for way in ways:
         way.heal()
     slow.holders(KEY)  # answered behind all that was held up
-    assert (places(three, holder.token), values(three, FENCE)) == (held, numbers)
+    assert (places(three, holder.token), numbers(three)) == (held, before)
     assert sum(held) >= 2
-    assert sum(int(number or 0) >= holder.fence for number in numbers) >= 2
+    assert sum(number >= holder.fence for number in before) >= 2
     holder.release()
     assert granted(other.acquire(KEY)).fence > holder.fence
 
 
-def test_second_write_when_it_is_lost_then_the_next_holder_has_a_larger_number(
-    slow: FastRedlock, other: FastRedlock, ways: list[Proxy], three: list[redis.Redis]
-) -> None:
+@pytest.mark.parametrize("kind", ["write", "next"])
+def test_further_command_when_it_is_lost_then_the_next_holder_has_a_larger_number(
+    slow: FastRedlock, other: FastRedlock, ways: list[Proxy], three: list[redis.Redis],
+    kind: str,
+) -> None:  # fmt: skip
     before = granted(other.acquire(KEY))
     before.release()
-    lose_by_a_late_write(slow, ways, three)
+    lose_by_a_late_write(slow, ways, three, kind)
     for way in ways:
         way.set(swallows=True, holds_up=False)
     holder = granted(other.acquire(KEY, timeout=10))

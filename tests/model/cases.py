@@ -11,6 +11,7 @@ BEHIND = (0, -3)  # two clients, one with a clock that is behind
 ONE = (
     (-2, -2, 0),
 )  # of the masters has more than the others: of a round that was lost
+BEFORE = ((-2, -2, -2),)  # all have less than any clock
 ALL = tuple(combinations_with_replacement((-2, 0, 2), 3))
 LONG = 2 * OUTAGE  # longer than a restart takes
 
@@ -23,6 +24,7 @@ class Case(NamedTuple):
     rules: Rules = Rules()
     is_violated: bool = False
     is_long: bool = False  # minutes: by hand alone
+    is_slow: bool = False  # seconds
 
 
 CASES = (
@@ -38,23 +40,45 @@ CASES = (
         World(BEHIND, first=ONE),
         Rules(writes=False),
         is_violated=True,
+        is_slow=True,
     ),
     Case(
         "F is written, and no quorum awaited",
         World(BEHIND, first=ONE),
         Rules(awaits=False),
         is_violated=True,
+        is_slow=True,
     ),
     Case(
         "F is written to all, the token not compared",
         World(BEHIND, first=ONE),
         Rules(compares=False),
         is_violated=True,
+        is_slow=True,
     ),
     Case(
         "F is not the largest that was answered",
         World(BEHIND, first=ONE),
         Rules(takes_largest=False),
+        is_violated=True,
+        is_slow=True,
+    ),
+    Case(
+        "the number is raised before the key is set",
+        World((0, 1), first=BEFORE),
+        Rules(sets_first=False),
+        is_violated=True,
+    ),
+    Case(
+        "the answer to SET alone is a grant",
+        World(BEHIND),
+        Rules(hears_both=False),
+        is_violated=True,
+    ),
+    Case(
+        "a number that is not less is taken for p",
+        World(BEHIND),
+        Rules(asks=False),
         is_violated=True,
     ),
     Case(

@@ -43,6 +43,7 @@ KEEPING = ("tests/unit/test_keeping.py",)
 OBSERVER = ("tests/behaviour/test_observer.py",)
 WAITERS = ("tests/sim/test_waiters.py",)
 NATIVE = ("tests/unit/test_native.py",)
+QUEUE_CHECK = ("tests/unit/test_queue_check.py",)
 TAKE_TURN_SHA1_ANEW = Edit(
     "fastredlock/_options/scripts.py",
     "# Leave the queue. A turn that was not used goes to the next. ARGV: process.\n",
@@ -54,10 +55,11 @@ FENCE_SCRIPTS = ("tests/behaviour/test_fence_scripts.py",)
 FENCED = "fastredlock/_options/fence_scripts.py"
 FENCE_SHA1S_ANEW = Edit(
     FENCED,
-    "# By the names of the scripts whose place they take.\n",
+    "# By the names that `Scripts` has for them.\n",
     "import hashlib\n\nACQUIRE_ALL_SHA1, ACQUIRE_AGAIN_SHA1, TAKE_TURN_SHA1, "
-    "WRITE_FENCE_SHA1 = (\n    hashlib.sha1(each).hexdigest().encode()\n"
-    "    for each in (ACQUIRE_ALL, ACQUIRE_AGAIN, TAKE_TURN, WRITE_FENCE)\n)\n",
+    "WRITE_FENCE_SHA1, NEXT_FENCE_SHA1 = (\n"
+    "    hashlib.sha1(each).hexdigest().encode()\n    for each in "
+    "(ACQUIRE_ALL, ACQUIRE_AGAIN, TAKE_TURN, WRITE_FENCE, NEXT_FENCE)\n)\n",
 )
 
 MUTANTS = (
@@ -222,8 +224,31 @@ MUTANTS = (
         (
             Edit(
                 "src_cython/master/in_flight.pyx",
-                "self.entries[self.first].overdue_ns < now_ns\n",
-                "self.entries[self.first].overdue_ns < 0\n",
+                "    if oldest.sent_ns < polled_before_ns:\n",
+                "    if oldest.sent_ns < 0:\n",
+            ),
+        ),
+        REPLIES,
+    ),
+    Mutant(
+        "a second write that no time ends",
+        (
+            Edit(
+                "src_cython/engine/fences.pyx",
+                "    engine_note_time(self, round.deadline_ns)"
+                "      # it had nothing in flight until now\n",
+                "",
+            ),
+        ),
+        ("tests/sim/test_sim.py",),
+    ),
+    Mutant(
+        "our own standing still taken for a master's silence",
+        (
+            Edit(
+                "src_cython/master/in_flight.pyx",
+                "    if oldest.sent_ns < polled_before_ns:\n",
+                "    if True:\n",
             ),
         ),
         REPLIES,
@@ -705,7 +730,7 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/engine/engine.pyx",
-                "        extension.keys = lease.keys\n",
+                "    extension.keys = lease.keys\n",
                 "",
             ),
         ),
@@ -1512,6 +1537,63 @@ for _, key in ipairs(KEYS) do redis""",
         NATIVE,
     ),
     Mutant(
+        "queue found behind a native release, and nobody told",
+        (
+            Edit(
+                "src_cython/master/replies.pyx",
+                "        self.queues_found.append(release)\n",
+                "        pass\n",
+            ),
+        ),
+        QUEUE_CHECK,
+    ),
+    Mutant(
+        "native release that knows of waiters",
+        (
+            Edit(
+                "src_cython/engine/queue_check.pyx",
+                "        and not wait_queues_are_until(\n"
+                "            self.queues.contended_ns, release.resource, now_ns\n"
+                "        )\n",
+                "",
+            ),
+        ),
+        QUEUE_CHECK,
+    ),
+    Mutant(
+        "our own waiter dropped by the script behind a native release",
+        (
+            Edit(
+                "src_cython/engine/queue_check.pyx",
+                "    engine_tell_at_gate(self, telling, now_ns)\n",
+                "    telling.lease_state = self.queues.leaving\n",
+            ),
+        ),
+        QUEUE_CHECK,
+    ),
+    Mutant(
+        "release that waits for the answer of a connection that is lost",
+        (
+            Edit(
+                "src_cython/master/in_flight.pyx",
+                "            round.check = CHECK_NONE\n",
+                "            pass\n",
+            ),
+        ),
+        QUEUE_CHECK,
+    ),
+    Mutant(
+        "answer of a gate not waited for by a process that then rests",
+        (
+            Edit(
+                "src_cython/engine/outcome.pyx",
+                "        if round.check == CHECK_ASKED:\n",
+                "        if False:\n",
+            ),
+        ),
+        QUEUE_CHECK,
+    ),
+    Mutant(
         "roll-back by a native command that was never answered",
         (
             Edit(
@@ -1538,8 +1620,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "fastredlock/_options/scripts.py",
-                "    if heard[2] ~= 0 then break end\n",
-                "    if heard[2] ~= -1 then break end\n",
+                "    if heard[2] ~= 0 and not is_late(head, last) then break end\n",
+                "    if heard[2] ~= -1 and not is_late(head, last) then break end\n",
             ),
         ),
         ("tests/sim/test_queues.py",),
@@ -1658,8 +1740,8 @@ for _, key in ipairs(KEYS) do redis""",
         "renewal counts after the validity is over",
         (
             Edit(
-                "fastredlock/_locking/keeping.py",
-                "                or round.closed_ns >= kept.validity_ns\n",
+                "src_cython/drivers/kept.pyx",
+                "            or round.closed_ns >= kept.validity_ns\n",
                 "",
             ),
         ),
@@ -1681,7 +1763,7 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "fastredlock/_locking/kept.py",
-                "            self.awaited |= renewal.may_hold\n",
+                "            self.watched().awaited |= renewal.may_hold\n",
                 "            pass\n",
             ),
         ),
@@ -1795,12 +1877,187 @@ for _, key in ipairs(KEYS) do redis""",
         (*FENCE_SCRIPTS, "tests/sim"),
     ),
     Mutant(
-        "number that is repeated on its usual way",
+        "number that is not less taken for the one proposed",
         (
-            Edit(FENCED, "or fence) < fence then", "or fence) <= fence then"),
+            Edit(
+                "src_cython/master/numbered.pyx",
+                "entry.number_vote == VOTE_TAKEN and (\n"
+                "        round.verdict_code == VERDICT_OPEN",
+                "entry.number_vote == VOTE_TAKEN and (\n"
+                "        False and round.verdict_code == VERDICT_OPEN",
+            ),
+        ),
+        (*FENCING, "tests/sim"),
+    ),
+    Mutant(
+        "answer to SET alone taken for the vote",
+        (
+            Edit(
+                "src_cython/master/numbered.pyx",
+                "    if entry.taken < entry.replies:\n",
+                "    if entry.taken == 1 and not is_error:\n"
+                "        oldest.number_vote = entry.number_vote = VOTE_GRANTED\n"
+                "        return master_on_numbered(self, entry, round, now_ns)\n"
+                "    if entry.taken < entry.replies:\n",
+            ),
+        ),
+        FENCING,
+    ),
+    Mutant(
+        "number sent before its key",
+        (
+            Edit(
+                "src_cython/protocol/command.pyx",
+                "    cdef int error = command_acquire(\n"
+                "        out, round.resource, round.token, round.terms.ttl_ms\n"
+                "    )\n",
+                "    cdef int error = 0\n",
+            ),
+            Edit(
+                "src_cython/protocol/command.pyx",
+                '    buffer_put(out, b"$1\\r\\nf\\r\\n", 7)\n',
+                '    buffer_put(out, b"$1\\r\\nf\\r\\n", 7)\n'
+                "    command_acquire(\n"
+                "        out, round.resource, round.token, round.terms.ttl_ms\n"
+                "    )\n",
+            ),
+        ),
+        FENCING,
+    ),
+    Mutant(
+        "key forgotten whose number is refused",
+        (
+            Edit(
+                "src_cython/master/numbered.pyx",
+                "        entry.fence = FENCE_NEXT      # the key may stand",
+                "        entry.fence = FENCE_NONE      # the key may stand",
+            ),
+        ),
+        FENCING,
+    ),
+    Mutant(
+        "error of a life of a number that is not seen",
+        (
+            Edit(
+                "src_cython/master/numbered.pyx",
+                "        if oldest.taken == 1 or vote == VOTE_FAILED:\n",
+                "        if oldest.taken == 1:\n",
+            ),
+        ),
+        FENCING,
+    ),
+    Mutant(
+        "reply of no known kind taken for an error",
+        (
+            Edit(
+                "src_cython/master/numbered.pyx",
+                "    if vote == VOTE_FAILED and not is_error:\n",
+                "    if False:\n",
+            ),
+        ),
+        FENCING,
+    ),
+    Mutant(
+        "life of a number not sent again to a master that was away",
+        (
+            Edit(
+                "src_cython/master/connect.pyx",
+                "        self.counters.life_epoch += 1\n",
+                "",
+            ),
+        ),
+        FENCING,
+    ),
+    Mutant(
+        "life of a number not sent again where it was refused",
+        (
+            Edit(
+                "src_cython/master/numbered.pyx",
+                "    if is_error and entry.taken > 1:\n",
+                "    if False:\n",
+            ),
+        ),
+        FENCING,
+    ),
+    Mutant(
+        "life of a number sent again by the hour alone, whatever the ttl",
+        (
+            Edit(
+                "src_cython/engine/fences.pyx",
+                "        now_ns + round.terms.ttl_ms * NS_PER_MS\n",
+                "        now_ns\n",
+            ),
+        ),
+        FENCING,
+    ),
+    Mutant(
+        "life of a number noted where the gate may have refused",
+        (
+            Edit(
+                "src_cython/engine/fences.pyx",
+                "    if round.gate >= 0 or self.token_uses is not None:\n",
+                "    if self.token_uses is not None:\n",
+            ),
+        ),
+        FENCING,
+    ),
+    Mutant(
+        "life of a number noted where a given token is left out",
+        (
+            Edit(
+                "src_cython/engine/fences.pyx",
+                "    if round.gate >= 0 or self.token_uses is not None:\n",
+                "    if round.gate >= 0:\n",
+            ),
+        ),
+        FENCING,
+    ),
+    Mutant(
+        "life of a number not sent again where a vote was withheld",
+        (
+            Edit(
+                "src_cython/engine/sending.pyx",
+                "    master.counters.life_epoch += 1\n",
+                "",
+            ),
+        ),
+        FENCING,
+    ),
+    Mutant(
+        "numbers that are ahead of the clock by an hour followed for good",
+        (
+            Edit(
+                "src_cython/engine/fences.pyx",
+                "    if self.ahead_us < ahead_us <= AHEAD_MOST_US:\n",
+                "    if self.ahead_us < ahead_us:\n",
+            ),
+        ),
+        FENCING,
+    ),
+    Mutant(
+        "one more without comparing the token",
+        (
+            Edit(
+                FENCED,
+                'if redis.call("get", KEYS[1]) ~= ARGV[1] then return 0 end\n"""\n'
+                "    + _NUMBER",
+                'if redis.call("get", KEYS[1]) == 0 then return 0 end\n"""\n'
+                "    + _NUMBER",
+            ),
             FENCE_SHA1S_ANEW,
         ),
-        FENCE_SCRIPTS,
+        (*FENCE_SCRIPTS, "tests/faults/test_late_fences.py"),
+    ),
+    Mutant(
+        "user that may not write numbers gets a vote",
+        (
+            Edit(
+                "src_cython/protocol/rights.pyx",
+                "        if self.no_number is not None:\n",
+                "        if False:\n",
+            ),
+        ),
+        ("tests/setups/test_rights.py",),
     ),
     Mutant(
         "number without the clock",
@@ -1845,7 +2102,7 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/master/replies.pyx",
-                "    elif entry.is_fence:      # nor one",
+                "    elif entry.fence:      # nor one",
                 "    elif False:      # nor one",
             ),
         ),
@@ -1856,8 +2113,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/round/fencing.pyx",
-                "    fencing_propose(self, self.fence, round.terms.ttl_ms)\n",
-                "",
+                'b"%d" % (self.fence or self.proposed)',
+                'b"%d" % self.proposed',
             ),
         ),
         FENCING,
@@ -1867,8 +2124,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/round/fencing.pyx",
-                "    round.deadline_ns += now_ns - round.opened_ns\n",
-                "    round.deadline_ns = NEVER_NS\n",
+                "        round.deadline_ns = max(round.deadline_ns, until_ns)\n",
+                "        round.deadline_ns = NEVER_NS\n",
             ),
         ),
         FENCING,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 import redis
@@ -39,6 +40,14 @@ def allow(server: redis.Redis, rules: str, keys: str = "~*") -> None:
     """Let user ann do this and nothing else, from now on."""
     words = f"ACL SETUSER ann reset on >pw {keys} {rules}".split()
     server.execute_command(*words)
+
+
+def allow_scripts(server: redis.Redis, rules: str, keys: str = "~*") -> None:
+    """Let ann do this, and release by scripts alone."""
+    allow(server, rules, keys)
+    for name in ("delifeq", "delex"):
+        with suppress(redis.ResponseError):  # the server does not know it
+            server.execute_command("ACL", "SETUSER", "ann", f"-{name}")
 
 
 def as_ann(master: LocalMasters) -> str:
@@ -82,6 +91,18 @@ def test_user_when_it_may_set_and_not_release_then_gets_no_lock_and_the_right_is
     assert [text.endswith(f"grant {right}") for text in told(caplog)] == [True]
     allow(server, "+@all")  # no new client is needed
     assert wait_until(lambda: is_used(locks))
+
+
+@pytest.mark.parametrize("right", ["zadd", "zscore", "pexpire"])
+def test_user_when_it_may_not_write_numbers_then_gets_no_lock_with_fencing_alone(
+    make_locks: MakeLocks, master: LocalMasters, server: redis.Redis, right: str
+) -> None:
+    allow(server, f"+@all -{right}")
+    said = reason(make_locks([as_ann(master)], ttl=60, fencing=True))
+    assert "may not write numbers of grants (" in said
+    assert said.endswith("so it gets no vote: grant +zadd +zscore +pexpire")
+    assert server.dbsize() == 0
+    assert is_used(make_locks([as_ann(master)]))
 
 
 def is_used(locks: FastRedlock) -> bool:
@@ -129,7 +150,7 @@ def test_right_when_taken_away_then_the_release_waits_for_it_and_no_lock_is_take
     allow(server, "+@all")
     locks = make_locks([as_ann(master)], ttl=60)
     lease = granted(locks.acquire(KEY, timeout=0))
-    allow(server, rules)
+    allow_scripts(server, rules)
     assert lease.release() is ReleaseStatus.UNKNOWN
     assert any("may not release locks" in text for text in told(caplog))
     assert "may not release locks" in reason(locks)
@@ -144,7 +165,7 @@ def test_key_when_it_may_be_set_and_not_read_then_the_release_says_which_right(
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
     try:
-        allow(server, "+@all", "%W~*")
+        allow_scripts(server, "+@all", "%W~*")
     except redis.ResponseError:
         pytest.skip("this server is too old for such a right (Redis < 7)")
     locks = make_locks([as_ann(master)], ttl=0.5)

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 RUN, WITHDRAW, CLOSE = "run", "withdraw", "close"
 SLEEP_LIMIT_NS = S  # of one poll
+SLICE_NS = CLOSE_WITHIN_NS // 32  # of a wait for replies
 
 
 def is_release(round: Round) -> bool:
@@ -187,8 +188,13 @@ class Driver:
         process.judge.on_shut(process)
         by_hand_begin_close(engine, process.now_ns())
         closer.is_shielded = True  # engine_settle looks at no signals
-        while by_hand_awaits_replies(engine) and process.now_ns() < deadline_ns:
-            yield from self._step(deadline_ns)
+        now_ns = process.now_ns()
+        while by_hand_awaits_replies(engine) and now_ns < deadline_ns:
+            before_ns = now_ns
+            yield from self._step(min(deadline_ns, now_ns + SLICE_NS))
+            now_ns = process.now_ns()
+            if now_ns - before_ns > 2 * SLICE_NS:  # it stood still
+                deadline_ns += now_ns - before_ns - SLICE_NS
         closer.is_shielded = False
         by_hand_end_close(engine, process.now_ns())
         process.drop_connections()

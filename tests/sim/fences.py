@@ -1,4 +1,4 @@
-"""The numbers of grants on a model server, by the scripts of fence_scripts.
+"""The numbers of grants on a model server, by the scripts of fence_scripts and ZADD.
 
 A number is a key like the others, with a ttl of its own, and gone where they are lost.
 """
@@ -16,12 +16,13 @@ if TYPE_CHECKING:
 
 FENCE = b"fastredlock:fence:"
 GATE = scripts.TAKE_TURN_SHA1
-AGAIN = scripts.ACQUIRE_AGAIN_SHA1
+PROBE = scripts.PROBE_SHA1
 GRANTED = (b":1\r\n", b":3\r\n")
 NUMBERED = {
     scripts.ACQUIRE_ALL_SHA1,
     scripts.ACQUIRE_AGAIN_SHA1,
     scripts.WRITE_FENCE_SHA1,
+    scripts.NEXT_FENCE_SHA1,
 }
 
 
@@ -35,6 +36,8 @@ def run(server: Server, digest: bytes, keys: list[bytes], words: list[bytes]) ->
     token = words[0]
     if digest == scripts.WRITE_FENCE_SHA1:
         return _write(server, keys, token, int(words[1]), int(words[2]))
+    if digest == scripts.NEXT_FENCE_SHA1:
+        return _next(server, keys, token, int(words[1]), int(words[2]))
     free = (None,) if digest == scripts.ACQUIRE_ALL_SHA1 else (None, token)
     if any(server.token_at(key) not in free for key in keys):
         return ZERO
@@ -43,9 +46,17 @@ def run(server: Server, digest: bytes, keys: list[bytes], words: list[bytes]) ->
     number = give(server, keys, int(words[2]), int(words[3]))
     for key in keys:
         server.keys[key] = (token, server.wall_ms() + int(words[1]))
-    if len(keys) == 1 and number == int(words[2]) and digest != AGAIN:
-        return ONE
     return b":%d\r\n" % number
+
+
+def count(server: Server, name: bytes, number: int) -> bytes:
+    """Raise a number; say whether it was less. A new one has no expiry yet."""
+    standing = server.token_at(name)
+    if standing is not None and int(standing) >= number:
+        return ZERO
+    until_ms = server.keys[name][1] if standing is not None else 1 << 62
+    server.keys[name] = (b"%d" % number, until_ms)
+    return ONE
 
 
 def take_turn(server: Server, key: bytes, words: list[bytes]) -> bytes:
@@ -78,6 +89,16 @@ def _write(
         return server.refuses
     _keep(server, smaller, number, life_ms)
     return ONE
+
+
+def _next(
+    server: Server, keys: list[bytes], token: bytes, proposed: int, life_ms: int
+) -> bytes:
+    if server.token_at(keys[0]) != token:
+        return ZERO
+    if server.refuses:
+        return server.refuses
+    return b":%d\r\n" % give(server, keys, proposed, life_ms)
 
 
 def _keep(server: Server, keys: list[bytes], number: int, life_ms: int) -> None:

@@ -77,7 +77,7 @@ class SimKeeper:
 
         One that its worker has left is not renewed, and may stand for a minute.
         """
-        leases = [kept.lease() for kept in self._kept if kept.until_ns is None]
+        leases = [kept() for kept in self._kept if kept.until_ns is None]
         return [each for each in leases if each is not None and each._status is None]
 
     def _step(self) -> Steps:
@@ -88,7 +88,7 @@ class SimKeeper:
             end_ns = end_of(kept)  # 0: an extension by hand has found it
             if end_ns and paused_ns == self._paused_ns and kept not in self._over:
                 late_ns = now_ns - end_ns - LATE_NS
-                process.judge.on_due(process, kept.lease(), late_ns)
+                process.judge.on_due(process, kept(), late_ns)
             self._tell(kept, "lost: its validity is over")
         self._paused_ns = paused_ns
         for lease in self.leases():
@@ -104,14 +104,14 @@ class SimKeeper:
             if paused_ns == process.paused_until_ns:
                 process.judge.on_renewed(process, end_ns + LATE_NS)
             gone = keeping.end([kept], [round], process.now_ns())
-            lease = kept.lease()
+            lease = kept()
             if lease is not None and lease._status is None:
                 process.judge.on_validity(process, lease)
             for each, _ in gone:
                 self._tell(each, "lost: expired or taken by another")
 
     def _tell(self, kept: Kept, reason: str) -> None:
-        lease = kept.lease()
+        lease = kept()
         if lease is None:
             return
         kept.lose(LeaseLostError(lease.resource, reason))

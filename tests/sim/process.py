@@ -114,6 +114,8 @@ class Process:
             raise RuntimeError("a round without a worker")
         called_ns, paused_ns = self.world.now_ns, self.paused_until_ns
         limit_ns = self.settings.connect_timeout_ns + 2 * round.terms.timeout_ns
+        if self.settings.fencing:  # the number, for as long again
+            limit_ns += round.terms.timeout_ns
         if by_hand_waits(round):
             limit_ns += round.left_ns
         yield from self._driver.run(self.running, round)

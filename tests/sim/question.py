@@ -13,7 +13,8 @@ from .replies import NIL, OK, ONE, THREE, TWO, ZERO
 
 ACQUIRE, EXTEND = int(Operation.ACQUIRE), int(Operation.EXTEND)
 RELEASE = int(Operation.RELEASE)
-WRITE_FENCE = 100  # no operation: the second write of an ACQUIRE
+WRITE_FENCE = 100  # no operation: a further command of an ACQUIRE with fencing
+NUMBER, LIFE = 101, 102  # nor these: of its number, behind its SET
 SCRIPT_OF = {
     text: operation
     for operation, texts in (
@@ -26,6 +27,7 @@ SCRIPT_OF = {
         (ACQUIRE, FENCED["acquire_again"]),
         (ACQUIRE, FENCED["take_turn"]),
         (WRITE_FENCE, FENCED["write_fence"]),
+        (WRITE_FENCE, FENCED["next_fence"]),
         (RELEASE, (scripts.RELEASE, scripts.RELEASE_SHA1)),
         (RELEASE, (scripts.RELEASE_AND_TELL, scripts.RELEASE_AND_TELL_SHA1)),
         (RELEASE, (scripts.RELEASE_ALL, scripts.RELEASE_ALL_SHA1)),
@@ -36,7 +38,7 @@ GRANTED, TAKEN, FAILED = int(Vote.GRANTED), int(Vote.TAKEN), int(Vote.FAILED)
 PENDING, SILENT = int(Vote.PENDING), int(Vote.SILENT)
 VOTE_OF = {OK: GRANTED, ONE: GRANTED, THREE: GRANTED, NIL: TAKEN, ZERO: TAKEN}
 
-FENCE_LIFE_MS = 86_400_000
+FENCE_LIFE_MS = 90_000_000
 
 Question = tuple[int, bytes, int]  # operation, token, ttl in ms or 0
 
@@ -81,4 +83,6 @@ def question_of(words: list[bytes]) -> Question | None:
                 return operation, words[first], int(words[first + 2]) - FENCE_LIFE_MS
             has_ttl = operation != RELEASE and len(words) > first + 1
             return operation, words[first], int(words[first + 1]) if has_ttl else 0
+    if name == b"ZADD" or name == b"PEXPIRE":
+        return NUMBER if name == b"ZADD" else LIFE, b"", 0
     return None

@@ -61,6 +61,10 @@ class Queues:
         """Count those who wait; -1 where the key is of another type."""
         return -1 if self._is_of_another_type(resource) else len(self.content(resource))
 
+    def stands(self, key: bytes) -> bool:
+        """Return whether a queue, or a lock of its name, stands under a key."""
+        return self.size(key.removeprefix(QUEUE)) != 0
+
     def resources(self) -> list[bytes]:
         """List the resources that have a queue."""
         return list(self._tickets)
@@ -225,7 +229,8 @@ class Queues:
                 whose = 2
         elif is_new == b"0":
             while (head := self._head(resource)) not in (None, process):
-                if self._listeners.get(CHANNEL + head):
+                is_heard = self._listeners.get(CHANNEL + head)
+                if is_heard and not self._is_late(resource, head):
                     break
                 self._remove(resource, head)
         order = [each for each, _ in self.content(resource)]

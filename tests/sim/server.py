@@ -78,6 +78,7 @@ class Server:
             b"CLIENT": self._client, b"SUBSCRIBE": self._subscribe,
             b"COMMAND": self._command_info,
             b"DELIFEQ": self._delete_native, b"DELEX": self._delete_native,
+            b"EXISTS": self._exists, b"ZADD": self._zadd, b"PEXPIRE": self._pexpire,
         }  # fmt: skip
         self.start()
 
@@ -239,6 +240,12 @@ class Server:
             return b"-NOPERM User default has no permissions to run the command\r\n"
         return self.release([words[1]], words[-1])
 
+    def _exists(self, words: list[bytes]) -> bytes:
+        # Of queues alone: does anybody wait?
+        if self.is_without_queues:
+            return b"-NOPERM User default has no permissions to access the key\r\n"
+        return ONE if self.queues.stands(words[1]) else ZERO
+
     def _extend_native(self, words: list[bytes]) -> bytes:
         _, key, token, _, compared, _, ttl = words
         if self.refuses:  # also where there is no memory, unlike the script
@@ -261,6 +268,22 @@ class Server:
         self.keys[key] = (token, self.wall_ms() + int(ttl))
         return OK
 
+    def _zadd(self, words: list[bytes]) -> bytes:
+        _, key, *how, score, member = words
+        if (how, member) != ([b"GT", b"CH"], b"f"):
+            return b"-ERR syntax error\r\n"
+        return self.refuses or fences.count(self, key, int(score))
+
+    def _pexpire(self, words: list[bytes]) -> bytes:
+        _, key, ttl = words
+        if self.refuses == WRITES_REFUSED:
+            return WRITES_REFUSED
+        token = self.token_at(key)
+        if token is None:
+            return ZERO
+        self.keys[key] = (token, self.wall_ms() + int(ttl))
+        return ONE
+
     def _load(self, source: bytes) -> bytes:
         digest = digest_of(source)
         self.loaded.add(digest)
@@ -270,7 +293,7 @@ class Server:
         digest = self._load(words[1]) if words[0] == b"EVAL" else words[1]
         if digest not in self.loaded:
             return NOSCRIPT
-        if digest == scripts.PROBE_SHA1:
+        if digest == scripts.PROBE_SHA1 or digest == fences.PROBE:
             return b"*0\r\n"
         if digest == scripts.MARKER_SHA1:
             return self._mark(*keys_and_arguments(words))

@@ -34,7 +34,8 @@ def mark(name: bytes, ms: bytes) -> tuple[bytes, ...]:
     return (b"EVAL", scripts.MARKER, b"2", MARKER, QUARANTINE, name, ms, b"exact")
 
 
-LIFE = b"86460000"
+LIFE = b"90060000"
+NUMBER = b"fastredlock:fence:" + KEY
 
 
 def fenced(name: str, *arguments: bytes) -> tuple[bytes, ...]:
@@ -71,6 +72,7 @@ COMMANDS = (
     (b"CLIENT", b"SETNAME", b"model"),
     (b"EVAL", scripts.PROBE, b"0"),
     (b"EVALSHA", scripts.PROBE_SHA1, b"0"),
+    (b"EVAL", FENCED["probe"][0], b"0"),
     mark(b"a", b"6000000"),
     mark(b"a", b"9000000"),
     mark(b"a", b"3000000"),
@@ -93,6 +95,13 @@ COMMANDS = (
     fenced("take_turn", OURS, b"60000", b"p", b"0", b"5", b"1000", LIFE),
     (b"EVAL", scripts.RELEASE, b"1", KEY, OURS),
     (b"EVAL", FENCED["acquire_all"][0], b"2", KEY, OTHER, OURS, b"60000", b"7", LIFE),
+    *((b"ZADD", NUMBER, b"GT", b"CH", n, b"f") for n in (b"9999", b"99999", b"99999")),
+    fenced("next_fence", THEIRS, b"1", LIFE),
+    fenced("next_fence", OURS, b"1", LIFE),
+    fenced("next_fence", OURS, b"1000000", LIFE),
+    (b"PEXPIRE", NUMBER, LIFE),
+    (b"PEXPIRE", b"sim:nothing", LIFE),
+    (b"ZADD", b"sim:number", b"GT", b"CH", b"7", b"f"),
 )
 
 

@@ -223,7 +223,9 @@ class Worker:
             is_undisturbed = is_undisturbed and pauses_before == process.paused_until_ns
             if is_undisturbed and timeout_ns is not None:
                 round_ns = min(terms.timeout_ns, S)  # a ceiling, whatever the ttl
-                limit_ns = timeout_ns + 2 * round_ns
+                limit_ns = (
+                    timeout_ns + (3 if process.settings.fencing else 2) * round_ns
+                )
                 judge.on_returned(process, self.world.now_ns - called_ns, limit_ns)
 
     def live(self) -> Iterator[tuple[str, int]]:

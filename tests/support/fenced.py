@@ -6,6 +6,7 @@ import hiredis
 
 from fastredlock._core import (
     Engine,
+    MasterState,
     Operation,
     Round,
     by_hand_connected,
@@ -19,9 +20,9 @@ from fastredlock._core import (
 from fastredlock._locking.driver import new_scripts
 from fastredlock._options import fence_scripts
 from fastredlock._options.endpoint import Endpoint
-from tests.support.by_hand import ALLOWED, HELLO, NO_NATIVE, TERMS, S, bulk, info
+from tests.support.by_hand import ALLOWED, HELLO, NO_NATIVE, TERMS, S, bulk, info, mark
 
-LOADS = 11  # scripts of a handshake
+LOADS = 12  # scripts of a handshake
 WALL_US = 1_800_000_000_000_000  # of the clock on the wall, at the start of a test
 START_NS = 1_000 * S
 T0 = START_NS + S
@@ -29,12 +30,21 @@ FREE = b"*3\r\n_\r\n:-2\r\n:0\r\n"
 TIME_REPLY = b"*2\r\n$1\r\n1\r\n$1\r\n1\r\n"  # TIME rides with the first round
 RAISED = b":1\r\n"
 NOT_OURS = b":0\r\n"
-DAY_MS = 86_400_000
+KEPT_MS = 86_400_000 + 3_600_000  # of a number, beyond its ttl
+TAKEN = b"$-1\r\n:0\r\n:1\r\n"  # by another; the plain commands
 
 
 def number(fence: int) -> bytes:
-    """Encode what a master says that has set the key under this number."""
+    """Encode what the script of a master says that has this number now."""
     return b":%d\r\n" % fence
+
+
+def counted(is_more: bool = True, is_renewing: bool = True) -> bytes:
+    """Encode the replies of a master that has set the key: is the number more there?
+
+    is_renewing: the number's life was sent as well, as at the first acquire of a key.
+    """
+    return b"+OK\r\n:%d\r\n" % is_more + b":1\r\n" * is_renewing
 
 
 def sent(engine: Engine, master: int = 0) -> list[list[bytes]]:
@@ -44,14 +54,25 @@ def sent(engine: Engine, master: int = 0) -> list[list[bytes]]:
     return [words for words in iter(reader.gets, None) if words != [b"TIME"]]
 
 
-def ready_engine(count: int = 3, wall_us: int = WALL_US) -> Engine:
-    """Make an engine whose masters are ready; its clock on the wall says this at T0."""
+def ready_engine(
+    count: int = 3,
+    wall_us: int = WALL_US,
+    max_ttl_ns: int = 0,
+    tokens_are_given: bool = False,
+) -> Engine:
+    """Make an engine whose masters are ready; its clock on the wall says this at T0.
+
+    With a `max_ttl_ns` the last of them is young.
+    """
     endpoints = [Endpoint("127.0.0.1", 7001 + i) for i in range(count)]
-    engine = Engine(endpoints, new_scripts(None, True), S, jitter_seed=1)
+    engine = Engine(
+        endpoints, new_scripts(None, True), S, (), max_ttl_ns, jitter_seed=1,
+        tokens_are_given=tokens_are_given,
+    )  # fmt: skip
     by_hand_engine(engine)
     engine.wall_offset_ns = wall_us * 1000 - T0
     for i in by_hand_open_due(engine, True, START_NS):
-        connect(engine, i, START_NS)
+        connect(engine, i, START_NS, 1 if max_ttl_ns and i == count - 1 else 99)
     inspection = engine.new_round(int(Operation.INSPECT), b"key", b"-", TERMS)
     by_hand_submit(engine, inspection, START_NS)
     for i in range(count):
@@ -61,11 +82,11 @@ def ready_engine(count: int = 3, wall_us: int = WALL_US) -> Engine:
     return engine
 
 
-def connect(engine: Engine, master: int, now_ns: int) -> None:
+def connect(engine: Engine, master: int, now_ns: int, uptime: int = 99) -> None:
     """Open the connection of a master that is CONNECTING, and answer its handshake."""
     by_hand_connected(engine, master, now_ns)
     by_hand_outgoing(engine, master)
-    said = info(run_id=f"id{master}", uptime_in_seconds=99)
+    said = info(run_id=f"id{master}", uptime_in_seconds=uptime)
     loaded = bulk(b"0" * 40) * LOADS
     by_hand_receive(
         engine,
@@ -73,6 +94,8 @@ def connect(engine: Engine, master: int, now_ns: int) -> None:
         HELLO + b"+OK\r\n" + said + NO_NATIVE + loaded + ALLOWED * 2,
         now_ns,
     )
+    if engine.states[master][0] is MasterState.HANDSHAKE:
+        by_hand_receive(engine, master, mark(), now_ns)
 
 
 def begin(engine: Engine, now_ns: int = T0, *keys: bytes) -> Round:
@@ -94,3 +117,8 @@ def hear(engine: Engine, now_ns: int, *said: bytes) -> None:
 def is_write(words: list[bytes]) -> bool:
     """Whether a command is the second write."""
     return words[1] in (fence_scripts.WRITE_FENCE, fence_scripts.WRITE_FENCE_SHA1)
+
+
+def is_next(words: list[bytes]) -> bool:
+    """Whether a command asks for one more than a master has."""
+    return words[1] in (fence_scripts.NEXT_FENCE, fence_scripts.NEXT_FENCE_SHA1)

@@ -35,6 +35,7 @@ from tests.support.by_hand import (
 )
 
 KEY = b"key"
+TIME = b"*2\r\n" + bulk(b"0") * 2
 SCRIPTS = Scripts(
     Script(scripts.EXTEND, scripts.EXTEND_SHA1),
     Script(scripts.RELEASE, scripts.RELEASE_SHA1),
@@ -44,6 +45,7 @@ SCRIPTS = Scripts(
     Script(scripts.RELEASE_ALL, scripts.RELEASE_ALL_SHA1),
     Script(scripts.ACQUIRE_AGAIN, scripts.ACQUIRE_AGAIN_SHA1),
     probe=Script(scripts.PROBE, scripts.PROBE_SHA1),
+    releases_natively=True,
     **queue_scripts(None),  # type: ignore[arg-type]  # none is named as another option
 )
 LOADED = 10  # scripts, by the handshake
@@ -52,9 +54,12 @@ LOADED = 10  # scripts, by the handshake
 class Gate:
     """One master, and an engine that waits there; time goes by when it is told to."""
 
-    def __init__(self, said_to_eval: bytes = ALLOWED) -> None:
+    def __init__(
+        self, said_to_eval: bytes = ALLOWED, native: bytes = NO_NATIVE
+    ) -> None:
         self.now_ns = START_NS
         self._probed = said_to_eval + ALLOWED
+        self._native = native
         self.engine = Engine(
             [Endpoint("127.0.0.1", 7001)], SCRIPTS, S, (), jitter_seed=1
         )
@@ -71,14 +76,14 @@ class Gate:
         loaded = bulk(b"0" * 40) * LOADED
         self.say(HELLO)
         self.hear()
-        self.say(b"+OK\r\n" + info(run_id="r") + NO_NATIVE + loaded + self._probed)
+        self.say(b"+OK\r\n" + info(run_id="r") + self._native + loaded + self._probed)
 
     def _tell_time(self) -> None:
         # It is asked with the first command, and then not for long.
         round = self.engine.new_round(int(Operation.INSPECT), b"-", b"-", TERMS)
         by_hand_submit(self.engine, round, self.now_ns)
         assert self.hear().endswith(b"$4\r\nTIME\r\n")
-        self.say(b"*3\r\n_\r\n:-2\r\n:0\r\n*2\r\n" + bulk(b"0") * 2)
+        self.say(b"*3\r\n_\r\n:-2\r\n:0\r\n" + TIME)
 
     def cut(self) -> None:
         """End the connection."""
@@ -133,10 +138,21 @@ class Gate:
         by_hand_pass_time(self.engine, self.now_ns)
         by_hand_finish(self.engine, self.now_ns)
 
-    def release(self, taken: Round) -> None:
-        """Give a lock back."""
+    def take(self, key: bytes = KEY) -> Round:
+        """Let a caller take the lock at its first try."""
+        self._numbers += 1
+        token = b"token-%d" % self._numbers
+        round = self.engine.new_round(int(Operation.ACQUIRE), key, token, TERMS)
+        by_hand_submit(self.engine, round, self.now_ns)
+        is_asked_time = self.hear().endswith(b"$4\r\nTIME\r\n")
+        self.say(b"+OK\r\n" + TIME * is_asked_time)
+        return round
+
+    def release(self, taken: Round) -> Round:
+        """Give a lock back; return the round that does."""
         release = self.engine.new_release(taken, TERMS)
         by_hand_submit(self.engine, release, self.now_ns)
+        return release
 
     def withdraw(self, round: Round) -> None:
         """Let the caller of a round give it up."""

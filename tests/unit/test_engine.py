@@ -199,6 +199,18 @@ def test_connection_when_a_reply_is_overdue_then_is_given_up() -> None:
     assert engine.states[0] == (MasterState.BACKOFF, "owed a reply for too long")
 
 
+def test_connection_when_we_stood_still_before_the_write_then_is_kept() -> None:
+    """Seen: our own pause before a write counted as the master's silence."""
+    engine = ready_engine(1)
+    round = begin(engine, T0)
+    by_hand_pass_time(engine, T0 + 5 * S)
+    by_hand_pass_time(engine, T0 + 5 * S + 99 * MS)
+    assert engine.states[0][0] is MasterState.READY
+    by_hand_pass_time(engine, T0 + 5 * S + 101 * MS)
+    assert engine.states[0][0] is MasterState.BACKOFF
+    assert round.verdict is Verdict.UNREACHABLE
+
+
 def test_round_when_the_servers_clock_is_asked_as_well_then_does_not_wait_for_it() -> (
     None
 ):

@@ -54,8 +54,8 @@ ARROWS: dict[str, set[str]] = {
     "_locking.loop_driver": {
         *("_core", "_locking.driver", "_locking.loop_keeper", "errors"),
     },
-    "_locking.kept": {"_locking.validity"},
-    "_locking.pace": set(),
+    "_locking.kept": {"_core", "_locking.validity"},
+    "_locking.pace": {"_core"},
     "_locking.keeping": {"_core", "_locking.pace"},
     "_locking.keeper": {
         *("_core", "_locking.keeping", "_locking.kept", "_reports.log", *BASE),
@@ -164,7 +164,8 @@ PUBLIC = {
 OF_COMMANDS = {
     "_core",  # a child that ends with its parent
     *("_options.endpoint", "_options.url", "_options.tls"),  # a plain connection
-    *("_options.keys", "_options.scripts"),  # names and rights to be tried
+    # names and rights to be tried
+    *("_options.keys", "_options.scripts", "_options.fence_scripts"),
     "_reports.votes",  # how a resource is shown
 }
 SMALL = [

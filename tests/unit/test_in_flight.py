@@ -255,6 +255,7 @@ def test_round_when_the_master_owed_a_reply_for_too_long_then_is_not_asked_again
     round = engine.new_round(int(Operation.INSPECT), b"key", b"-", Terms(0, 0, 9 * S))
     by_hand_start(engine, round, T0)
     sent(engine)
+    by_hand_pass_time(engine, T0 + MS)
     by_hand_pass_time(engine, T0 + 11 * S)
     assert engine.states[0][0] is MasterState.BACKOFF
 

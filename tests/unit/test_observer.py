@@ -102,7 +102,7 @@ def test_lease_without_an_observer_is_no_larger_for_what_it_tells() -> None:
     # of the allocator (16 bytes, with those of the collector).
     assert "__dict__" not in dir(Lease)
     assert Lease.__basicsize__ - object.__basicsize__ <= 5 * 8
-    assert Round.__basicsize__ - object.__basicsize__ <= 272
+    assert Round.__basicsize__ - object.__basicsize__ <= 224
 
 
 def test_pair_without_an_observer_reads_one_attribute_of_it_and_no_more() -> None:

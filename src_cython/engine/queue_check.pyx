@@ -1,0 +1,100 @@
+# Whether anybody waits for what was just released natively at its gate.
+#
+# The script of the gate deletes the key and tells the next of its queue in one step. A
+# native command costs the server half of it, and mostly nobody waits: so where this
+# client knows of nobody, the gate is asked by EXISTS, behind the native command and in
+# the same write, whether there is a queue. There is: the script follows, and does what
+# it would have done. Whoever enters the queue after the answer finds the key gone.
+#
+# Who releases may read nothing for hours afterwards. So a release that a quorum has
+# confirmed is finished when this answer is in as well, CHECK_NS later at the most: the
+# replies of one write come together. After that the script is sent without an answer.
+# A gate that is behind the quorum again and again is not asked in this way for a while.
+#
+# From below: engine_queue (sending), engine_note_time (admission).
+
+from libc.stdint cimport int64_t, uint64_t
+
+cdef enum:
+    CHECK_NS = 1_000_000
+
+
+cdef bint engine_may_check(Engine self, Round release, int64_t now_ns) except -1:
+    # Whether a release may go natively to its gate: nobody waits, as far as is known,
+    # and its answer will be read (not so inside of another step).
+    cdef Master gate
+    if (
+        release.gate < 0 or not self.scripts.releases_natively
+        or self.token_uses is not None or release.lease_state is STAYING
+        or self.leadership.depth > 1
+    ):
+        return False
+    gate = <Master>self.masters[release.gate]
+    return (
+        gate.native != FORM_SCRIPT and now_ns >= gate.checks_from_ns
+        and not wait_queues_are_until(
+            self.queues.contended_ns, release.resource, now_ns
+        )
+    )
+
+
+cdef int engine_hold_for_check(Engine self, Round release) except -1:
+    # It has its verdict; its gate has not answered.
+    self.unchecked.append(release)
+    engine_note_time(self, release.closed_ns + CHECK_NS)
+    return 0
+
+
+cdef int engine_take_checked(Engine self, int64_t now_ns) except -1:
+    # Let those end whose gate has answered, or takes too long.
+    cdef Round release
+    cdef Master gate
+    held, self.unchecked = self.unchecked, []
+    for release in held:
+        if release.check == CHECK_ASKED and now_ns < release.closed_ns + CHECK_NS:
+            self.unchecked.append(release)
+            continue
+        if release.check == CHECK_ASKED:
+            gate = <Master>self.masters[release.gate]
+            master_note_check(gate, CHECK_NS, now_ns)
+            engine_tell_late(self, release, gate, now_ns)
+        self.closed.append(release)
+    return 0
+
+
+cdef int64_t engine_checks_next_ns(Engine self) noexcept:
+    cdef Round release
+    cdef int64_t next_ns = NEVER_NS
+    for release in self.unchecked:
+        next_ns = min(next_ns, release.closed_ns + CHECK_NS)
+    return next_ns
+
+
+cdef int engine_take_queues_found(Engine self, Master gate, int64_t now_ns) except -1:
+    # Somebody waits: so the next releases of the same go by the script at once.
+    cdef Round release
+    found, gate.queues_found = gate.queues_found, []
+    for release in found:
+        wait_queues_remember(
+            self.queues.contended_ns, release.resource, now_ns + CONTENDED_NS
+        )
+        engine_tell_late(self, release, gate, now_ns)
+    return 0
+
+
+cdef int engine_tell_late(
+    Engine self, Round release, Master gate, int64_t now_ns
+) except -1:
+    # Send the script behind a native release. Nobody waits for its reply: so by its
+    # source.
+    cdef Round telling
+    release.check = CHECK_NONE
+    if gate.state_code != MASTER_READY:
+        return 0
+    telling = engine_new_release(self, release, release.terms)
+    engine_tell_at_gate(self, telling, now_ns)
+    telling.check = CHECK_TELLING
+    self.is_telling = True
+    telling.gate = gate.index
+    telling.may_hold = <uint64_t>1 << gate.index
+    return engine_queue(self, telling, telling.may_hold, True, now_ns)

@@ -1,0 +1,175 @@
+"""A native release at its gate, and the question whether anybody waits, by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from fastredlock._core import MasterState, Verdict, by_hand_finish, by_hand_open_due
+from fastredlock._options import scripts
+from tests.support.by_hand import S, bulk
+from tests.support.gate_by_hand import KEY, MS, Gate
+
+VALKEY = b"*2\r\n*1\r\n$7\r\ndelifeq\r\n_\r\n"
+REDIS = b"*2\r\n_\r\n*1\r\n$5\r\ndelex\r\n"
+EXISTS = b"*2\r\n$6\r\nEXISTS\r\n" + bulk(b"fastredlock:queue:" + KEY)
+NOPERM = b"-NOPERM User u has no permissions to run the 'exists' command\r\n"
+TELLING = scripts.RELEASE_AND_TELL
+
+
+@pytest.fixture
+def gate() -> Gate:
+    return Gate(native=VALKEY)
+
+
+@pytest.mark.parametrize(
+    ("native", "command"), [(VALKEY, b"$7\r\nDELIFEQ"), (REDIS, b"$5\r\nDELEX")]
+)
+def test_release_where_nobody_is_known_to_wait_is_native_with_a_check_behind_it(
+    native: bytes, command: bytes
+) -> None:
+    gate = Gate(native=native)
+    release = gate.release(gate.take())
+    said = gate.hear()
+    assert command in said
+    assert said.endswith(EXISTS)
+    gate.say(b":1\r\n")
+    assert release.verdict is Verdict.WON
+    assert not release.is_finished
+    gate.say(b":0\r\n")
+    assert release.is_finished
+    assert gate.hear() == b""
+
+
+def test_script_follows_where_somebody_waits(gate: Gate) -> None:
+    gate.release(gate.take())
+    gate.hear()
+    gate.say(b":1\r\n:1\r\n")
+    said = gate.hear()
+    assert TELLING in said  # by its source: nobody reads NOSCRIPT
+    assert said.endswith(bulk(b"0000000000000001"))  # our entry may be left
+    gate.say(b":3\r\n")
+    gate.release(gate.take())  # and from now on the script goes at once
+    assert scripts.RELEASE_AND_TELL_SHA1 in gate.hear()
+    gate.say(b":1\r\n")
+    gate.now_ns += S + MS
+    gate.release(gate.take())
+    assert gate.hear().endswith(EXISTS)
+
+
+def test_own_waiter_that_came_meanwhile_keeps_its_entry(gate: Gate) -> None:
+    gate.release(gate.take())
+    gate.hear()
+    gate.wait(is_answered=False)
+    gate.hear()
+    gate.say(b":1\r\n:1\r\n")
+    said = gate.hear()
+    assert TELLING in said
+    assert said.endswith(bulk(b""))  # nobody is named that leaves
+
+
+def test_check_that_is_refused_is_made_by_the_script_and_not_again(gate: Gate) -> None:
+    gate.release(gate.take())
+    gate.hear()
+    gate.say(b":1\r\n" + NOPERM)
+    assert TELLING in gate.hear()
+    gate.say(b":0\r\n")
+    gate.now_ns += 2 * S
+    gate.release(gate.take(b"other"))
+    assert scripts.RELEASE_AND_TELL_SHA1 in gate.hear()
+
+
+def test_native_release_that_is_refused_goes_by_its_script(gate: Gate) -> None:
+    release = gate.release(gate.take())
+    gate.hear()
+    gate.say(b"-OOM command not allowed\r\n:1\r\n")
+    assert release.verdict is Verdict.OPEN
+    said = gate.hear()
+    assert scripts.RELEASE in said
+    assert TELLING in said
+    gate.say(b":1\r\n")
+    assert release.is_won
+    gate.say(b":3\r\n")
+    assert gate.engine.states[0][0] is MasterState.READY
+
+
+def test_release_whose_check_takes_too_long_ends_with_the_script(gate: Gate) -> None:
+    release = gate.release(gate.take())
+    gate.hear()
+    gate.say(b":1\r\n")
+    gate.pass_time(MS - 1)
+    assert not release.is_finished
+    gate.pass_time(1)
+    assert release.is_finished
+    assert TELLING in gate.hear()
+    gate.say(b":1\r\n:3\r\n")  # it was late: the script is sent once
+    assert gate.hear() == b""
+
+
+def test_gate_that_is_behind_again_and_again_is_not_asked_for_a_while(
+    gate: Gate,
+) -> None:
+    for _ in range(30):
+        gate.release(gate.take())
+        if not gate.hear().endswith(EXISTS):
+            break
+        gate.say(b":1\r\n")
+        gate.now_ns += MS // 4
+        gate.say(b":0\r\n")
+    else:
+        pytest.fail("each release waits for it")
+    gate.say(b":1\r\n")
+    for wait_ns, command in (
+        (9 * S // 10, scripts.RELEASE_AND_TELL_SHA1),
+        (S // 5, EXISTS),
+    ):
+        gate.now_ns += wait_ns
+        gate.release(gate.take())
+        assert command in gate.hear()
+        gate.say(b":1\r\n")
+
+
+def test_gate_that_was_behind_once_is_asked_again(gate: Gate) -> None:
+    for late_ns in (MS, 0, 0):
+        gate.release(gate.take())
+        assert gate.hear().endswith(EXISTS)
+        gate.say(b":1\r\n")
+        gate.now_ns += late_ns
+        gate.say(b":0\r\n")
+
+
+def test_check_that_is_lost_with_its_connection_holds_up_nobody(gate: Gate) -> None:
+    release = gate.release(gate.take())
+    gate.hear()
+    gate.say(b":1\r\n")
+    gate.cut()
+    by_hand_finish(gate.engine, gate.now_ns)
+    assert release.is_finished
+    by_hand_open_due(gate.engine, True, gate.now_ns)
+    gate.connect()
+    assert scripts.RELEASE not in gate.hear()
+
+
+def test_script_behind_a_check_counts_as_no_vote(gate: Gate) -> None:
+    gate.release(gate.take())
+    gate.hear()
+    gate.say(b":1\r\n:1\r\n")
+    before = gate.engine.figures
+    gate.say(b":3\r\n")
+    assert gate.engine.figures == before
+
+
+def test_release_that_is_lost_with_its_check_is_sent_again_once(gate: Gate) -> None:
+    release = gate.release(gate.take())
+    gate.hear()
+    gate.cut()
+    gate.connect()
+    assert gate.hear().count(scripts.RELEASE) == 1
+    gate.say(b":0\r\n")
+    assert release.is_won
+
+
+def test_answer_of_another_kind_ends_the_connection(gate: Gate) -> None:
+    gate.release(gate.take())
+    gate.hear()
+    gate.say(b":1\r\n+OK\r\n")
+    assert gate.engine.states[0][0] is not MasterState.READY
