@@ -85,8 +85,9 @@ def test_turns_when_all_are_on_one_core_then_are_as_configured_but_for_detours(
         os.sched_setaffinity(masters.pid(i), CORES[:1])
     with FastRedlock(masters.urls) as locks:
         seen = [locks._driver.engine.send_order]
-        for _ in range(3 * 32):
-            do_rounds(locks, 2, 0)
+        for pair in range(1, 3 * 32 + 1):
+            detour, other = divmod(pair, 32)
+            do_rounds(locks, 2, 0 if other else detour)
             seen.append(locks._driver.engine.send_order)
     detours = [order for order in seen if order != AS_CONFIGURED]
     assert detours == [(1, 2, 3, 4, 0), (2, 3, 4, 0, 1), (3, 4, 0, 1, 2)]
