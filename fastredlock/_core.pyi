@@ -149,14 +149,14 @@ class Terms:
 class Round:
     left_ns: int
     attempt: int
-    def __new__(
-        cls,
+    def __init__(
+        self,
         operation: int,
         resource: bytes,
         token: bytes,
         terms: Terms,
         master_count: int,
-    ) -> Round: ...
+    ) -> None: ...
     @property
     def operation(self) -> Operation: ...
     @property
@@ -491,6 +491,8 @@ def blocking_close(engine: Engine, timeout_ns: int) -> None: ...
 def guard_release(method: _Method) -> _Method: ...
 def release_in_c(method: _Method) -> _Method: ...
 def exit_in_c(method: _Method) -> _Method: ...
+def acquire_in_c(kind: type[Any]) -> Callable[[_Method], _Method]: ...
+def acquire_call_in_c(kind: type[Any]) -> Callable[[_Method], _Method]: ...
 def try_first(
     self: AcquisitionFields, ttl: float | None, timeout: float | None
 ) -> Any: ...
@@ -600,6 +602,21 @@ class AsyncioDriver:
     def shut(self) -> None: ...
     def retire(self) -> None: ...
     def leave(self) -> None: ...
+
+@disjoint_base
+class DriverFields:
+    settings: Any
+    engine: Engine
+    keeper: Any
+    observer: Any
+    current: Any
+    warned: int
+    runs_in_core: bool
+    def __init__(self, settings: Any, engine: Engine) -> None: ...
+
+@disjoint_base
+class LocksFields:
+    _driver: Any
 
 @disjoint_base
 class LeaseFields:

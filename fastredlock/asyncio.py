@@ -5,13 +5,14 @@ from __future__ import annotations
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from ._core import forget_extensions
+from ._core import acquire_call_in_c, forget_extensions
 from ._locking.awaitable import (
     Acquisition,
     AcquisitionOfAll,
     Lease,
     Lock,
     LockOfAll,
+    marked_coroutine,
 )
 from ._locking.base import BaseLocks
 from ._locking.batch import AcquireEach, ExtendEach, ReleaseEach
@@ -54,6 +55,8 @@ class FastRedlock(BaseLocks):
 
     # --- taking -----------------------------------------------------------------------
 
+    @marked_coroutine
+    @acquire_call_in_c(Acquisition)
     def acquire(
         self,
         resource: str | bytes | None = None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import TracebackType
 
-from ._core import forget_extensions, guard_close
+from ._core import acquire_in_c, forget_extensions, guard_close
 from ._locking.base import BaseLocks
 from ._locking.batch import AcquireEach, ExtendEach, ReleaseEach
 from ._locking.blocking import Acquisition, AcquisitionOfAll, Lease, Lock, LockOfAll
@@ -60,6 +60,7 @@ class FastRedlock(BaseLocks):
 
     # --- taking -----------------------------------------------------------------------
 
+    @acquire_in_c(Acquisition)
     def acquire(
         self,
         resource: str | bytes | None = None,

@@ -41,9 +41,7 @@ cdef class TokenSource:
 
     def draw(self):
         """Draw a token that no one can guess or repeat."""
-        cdef uint8_t drawn[TOKEN_BYTES]
-        draw(drawn, TOKEN_BYTES)
-        return tokens_text(self, drawn)
+        return tokens_draw(self)
 
     def draw_many(self, Py_ssize_t count):
         """List so many fresh tokens, with few calls of the kernel."""
@@ -57,6 +55,12 @@ cdef class TokenSource:
                 tokens.append(tokens_text(self, drawn + i * TOKEN_BYTES))
             count -= some
         return tokens
+
+
+cdef bytes tokens_draw(TokenSource self):
+    cdef uint8_t drawn[TOKEN_BYTES]
+    draw(drawn, TOKEN_BYTES)
+    return tokens_text(self, drawn)
 
 
 cdef int tokens_set_ending(TokenSource self) except -1:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .._core import Operation, Round, Terms, Vote
+from .._core import LocksFields, Operation, Round, Terms, Vote
 from .._options.keys import PROBE, encode_resource, encode_resources, encode_token
 from .._options.settings import Settings, checked_fence, positive_ns
 from .._reports.health import MasterHealth, has_quorum, health_of
@@ -41,10 +41,10 @@ def with_options_of(
     return with_options
 
 
-class BaseLocks:
+class BaseLocks(LocksFields):
     """Hold the driver of one set of masters; see `FastRedlock`."""
 
-    __slots__ = ("__weakref__", "_driver")
+    __slots__ = ()
 
     _driver: BaseDriver
     _new_driver: type[BaseDriver]

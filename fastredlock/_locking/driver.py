@@ -10,6 +10,7 @@ import time
 
 from .._core import (
     ClosedError,
+    DriverFields,
     Engine,
     Script,
     Scripts,
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from _thread import LockType
     from typing import Any, NoReturn
 
-    from .. import _core
     from .._core import Batch, Round
     from .._options.credentials import Preparer
     from .._options.endpoint import Endpoint
@@ -55,15 +55,13 @@ def refuse_pickling(self: object) -> NoReturn:
     )
 
 
-class BaseDriver:
+class BaseDriver(DriverFields):
     """Hold an engine and its settings, and log its warnings; see `Driver`."""
 
-    __slots__ = ("engine", "keeper", "observer", "settings", "warned")
+    __slots__ = ()
 
-    keeper: Any  # of the leases that are kept, or None
-    observer: Observing | None  # who is told of what has happened
-    current: _core.AsyncioDriver | None = None  # see LoopDriver
-    runs_in_core: bool = False  # first tries, releases and exits: made without `run`
+    settings: Settings
+    observer: Observing | None
 
     # A lease reads its clock and its process here: drivers of tests have their own.
     if TYPE_CHECKING:
@@ -75,12 +73,8 @@ class BaseDriver:
         fork_generation = staticmethod(_fork_generation)
 
     def __init__(self, settings: Settings) -> None:
-        self.settings: Settings = settings
-        self.engine: Engine = new_engine(settings)
+        super().__init__(settings, new_engine(settings))
         self.engine.foreign = True  # keys that are no locks are looked for
-        self.keeper = None
-        self.observer = None
-        self.warned: int = 0  # how many of the engine's warnings have been logged
 
     def __reduce__(self) -> NoReturn:
         refuse_pickling(self)
@@ -104,10 +98,10 @@ class Driver(BaseDriver):
 
     __slots__ = ()
 
-    runs_in_core = True
-
-    def __init_subclass__(cls) -> None:
-        cls.runs_in_core = False  # it runs rounds, or reads the clock, in its own way
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        # Another one runs rounds, or reads the clock, in its own way.
+        self.runs_in_core = type(self) is Driver
 
     def run(self, work: Round | Batch) -> None:
         """Run a round or a batch until it is closed; a lost one is rolled back.

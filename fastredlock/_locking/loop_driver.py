@@ -23,20 +23,15 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from .._core import Batch, Round, RoundFuture
-    from .._options.settings import Settings
     from .kept import Kept
 
 
 class LoopDriver(BaseDriver):
     """Run rounds on one event loop, for any number of its tasks."""
 
-    __slots__ = ("current",)
+    __slots__ = ()
 
     current: _core.AsyncioDriver | None
-
-    def __init__(self, settings: Settings) -> None:
-        self.current = None
-        super().__init__(settings)
 
     def here(self) -> _core.AsyncioDriver:
         """Return the core's driver on the running loop; make it at the first use."""

@@ -1,5 +1,7 @@
 # An acquire of the awaitable FastRedlock: its first try is made in C (first_try). Where
 # that does not win, or is not made there, a coroutine of Python goes on.
+#
+# From below: dressed (with_body).
 
 cimport cython
 
@@ -8,53 +10,106 @@ cimport cython
 cdef class AcquireCall(AwaitedCall):
     """An acquire: its first try, and a coroutine of Python where that does not win."""
 
-    cdef AcquisitionFields acquisition
-    cdef object ttl, timeout
+    cdef AcquisitionFields acquisition      # of one resource: made for a second try
+    cdef type kind                          # ...of this Acquisition
+    cdef object resource, ttl, timeout
+    cdef Round round
+    cdef int64_t began_ns
 
     def __init__(self, AcquisitionFields acquisition not None, ttl, timeout):
-        self.driver = acquisition._driver
+        self.driver = <DriverFields?>acquisition._driver
         self.acquisition = acquisition
+        self.kind = type(acquisition)
+        self.resource = acquisition._resource
         self.ttl = ttl
         self.timeout = timeout
+        self.began_ns = acquisition.began_ns
         self.stage = CALL_NEW
 
     cdef int begin(self) except -1:
-        cdef AcquisitionFields acquisition = self.acquisition
-        cdef Round round
+        cdef object key
         if awaited_is_by_hand(self.driver):
-            self.rest = acquisition.go_on(
+            self.rest = self.acquisition.go_on(
                 self.driver.here(), self.ttl, self.timeout, None
             )
             return 0
         self.here = awaited_here(self.driver)
-        round = first_try_round(
-            acquisition, self.here.engine, self.ttl, self.timeout
-        )
-        if round is None:
-            return awaited_try_again(self, None)
-        return awaited_submit(self, round)
+        key = first_try_key(self.resource)
+        if key is None and self.acquisition is not None:
+            key = self.acquisition.encode(self.resource)
+        if key is not None:
+            self.round = first_try_round(
+                self.driver, key, self.ttl, self.timeout, self.began_ns
+            )
+        if self.acquisition is not None:
+            self.acquisition.round = self.round
+        if self.round is None:
+            return awaited_try_again(self)
+        return awaited_submit(self, self.round)
 
     cdef object end(self):
-        cdef AcquisitionFields acquisition = self.acquisition
-        if acquisition.round.verdict_code == VERDICT_WON:
+        if self.round.verdict_code == VERDICT_WON:
             return fields_lease(
-                acquisition.new_lease, self.driver, acquisition._resource,
-                acquisition.round,
+                self.kind.new_lease, self.driver, self.resource, self.round
             )
-        awaited_try_again(self, acquisition.round)
+        awaited_try_again(self)
 
     cdef int give_up(self) except -1:
-        if self.acquisition.round is not None:
-            self.driver.abandon(self.here, self.acquisition.round)
+        if self.round is not None:
+            self.driver.abandon(self.here, self.round)
         return 0
 
     cdef str name(self):
         return "FastRedlock.acquire"
 
 
-cdef int awaited_try_again(AcquireCall self, Round first) except -1:
+cdef int awaited_try_again(AcquireCall self) except -1:
+    cdef Round first = self.round
+    self.round = None      # thousands may wait here: the acquisition drops it
+    if self.acquisition is None:
+        self.acquisition = fields_acquisition(
+            self.kind, self.driver, self.resource, first, self.began_ns
+        )
     self.rest = self.acquisition.go_on(self.here, self.ttl, self.timeout, first)
     return 0
+
+
+def acquire_call_in_c(type kind not None):
+    """Return a decorator: the awaitable `FastRedlock.acquire` as a function of C.
+
+    As acquire_in_c.
+    """
+    def beside(method):
+        return awaited_acquire_beside(method, kind)
+
+    return beside
+
+
+cdef object awaited_acquire_beside(object method, type kind):
+    def guarded(
+        LocksFields self not None, resource=None, *, ttl=None, timeout=None,
+        keep_alive=False, on_lost=None,
+    ):
+        cdef DriverFields driver = fields_driver(self)
+        cdef AcquireCall call
+        if keep_alive is not False or on_lost is not None or (
+            awaited_is_by_hand(driver)
+        ):
+            return method(
+                self, resource, ttl=ttl, timeout=timeout, keep_alive=keep_alive,
+                on_lost=on_lost,
+            )
+        call = AcquireCall.__new__(AcquireCall)
+        call.driver = driver
+        call.kind = kind
+        call.resource = driver.settings.resource if resource is None else resource
+        call.ttl = ttl
+        call.timeout = timeout
+        call.began_ns = clock_ns()
+        call.stage = CALL_NEW
+        return call
+
+    return dressed(guarded, method)
 
 
 awaiting_set_slots(AcquireCall)

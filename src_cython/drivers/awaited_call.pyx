@@ -33,7 +33,7 @@ cdef enum:
 cdef class AwaitedCall(Awaited):
     """The base of a call that runs one round: a coroutine, for asyncio and `await`."""
 
-    cdef object driver           # the LoopDriver
+    cdef DriverFields driver     # the LoopDriver
     cdef AsyncioDriver here
     cdef AsyncioFuture future    # that its task waits for; in `rest`, of our own alone
     cdef object rest
@@ -203,12 +203,12 @@ cdef int awaited_submit(AwaitedCall self, Round round) except -1:
     return 0
 
 
-cdef bint awaited_is_by_hand(object driver) except -1:
+cdef inline bint awaited_is_by_hand(DriverFields driver) noexcept:
     # Whether it moves the bytes itself: then coroutines of Python do all.
-    return (<Engine?>driver.engine).by_hand is not None
+    return driver.engine.by_hand is not None
 
 
-cdef AsyncioDriver awaited_here(object driver):
+cdef AsyncioDriver awaited_here(DriverFields driver):
     # As LoopDriver.here.
     current = driver.current
     try:

@@ -15,7 +15,7 @@ cdef class ReleaseCall(AwaitedCall):
     cdef Round round             # None: nothing to be released
 
     def __init__(self, LeaseFields lease not None):
-        self.driver = lease._driver
+        self.driver = <DriverFields?>lease._driver
         self.lease = lease
         self.stage = CALL_NEW
 

@@ -1,7 +1,34 @@
-# The fields of leases and acquisitions, where C makes and reads them. All else of these
-# classes is Python (fastredlock/_locking).
+# The fields of drivers, leases and acquisitions, where C makes and reads them. All else
+# of these classes is Python (fastredlock/_locking).
 
 from libc.stdint cimport int64_t
+
+
+cdef class DriverFields:
+    """The fields of a driver: what the calls of one FastRedlock share."""
+
+    cdef public object settings
+    cdef public Engine engine
+    cdef public object keeper            # of the leases that are kept, or None
+    cdef public object observer          # Observing: who is told; or None
+    cdef public object current           # AsyncioDriver of its loop; None: it blocks
+    cdef public Py_ssize_t warned        # of the engine's warnings, so many are logged
+    cdef public bint runs_in_core        # first tries, releases, exits: without `run`
+    cdef Terms default_terms             # of the settings, which do not change
+    cdef TokenSource token_source        # likewise; None: the caller's function
+
+    def __init__(self, settings, Engine engine not None):
+        self.settings = settings
+        self.engine = engine
+        self.default_terms = settings.default_terms
+        self.token_source = settings.token_source
+
+
+cdef class LocksFields:
+    """The field of a FastRedlock."""
+
+    cdef public DriverFields _driver
+    cdef object __weakref__
 
 
 cdef class LeaseFields:
@@ -34,6 +61,30 @@ cdef class AcquisitionFields:
             self.began_ns = clock_ns()
         else:
             self.began_ns = driver.now_ns()
+
+
+cdef AcquisitionFields fields_acquisition(
+    type kind, DriverFields driver, object resource, Round first, int64_t began_ns
+):
+    # Of an acquire whose first try was made, or could have been.
+    cdef AcquisitionFields acquisition = <AcquisitionFields?>kind.__new__(kind)
+    acquisition._driver = driver
+    acquisition._resource = resource
+    acquisition.round = first
+    acquisition.began_ns = began_ns
+    return acquisition
+
+
+cdef inline DriverFields fields_driver(LocksFields locks):
+    if locks._driver is None:
+        raise AttributeError("its __init__() was not called")
+    return locks._driver
+
+
+cdef inline bytes fields_token(DriverFields driver):
+    if driver.token_source is None:
+        return driver.settings.new_token()
+    return tokens_draw(driver.token_source)
 
 
 cdef object fields_lease(type kind, object driver, object resource, Round round):

@@ -7,59 +7,66 @@
 from libc.stdint cimport int64_t
 
 cdef enum:
-    PLAIN_SIZE = 1024      # of a key that no rule of encode_resource refuses
+    PLAIN_SIZE = 1024              # of a key that no rule of encode_resource refuses
+    PLAIN_TIMEOUT = 1_000_000      # s
+    NO_PLAIN_TIMEOUT = -2
 
 cdef bytes RESERVED_PREFIX = b"fastredlock:"
 
 
 cdef Round first_try_round(
-    AcquisitionFields acquisition, Engine engine, object ttl, object timeout
+    DriverFields driver, object key, object ttl, object timeout, int64_t began_ns
 ):
-    # To be run, its arguments checked; it is the acquisition's round from now on. None:
-    # others wait for it already, or an observer is told, and nothing was done.
-    cdef int64_t timeout_ns = -1
-    cdef Terms terms
+    # To be run. None: these arguments, or this moment, are not the common case, and
+    # nothing was done; the attempts check them. The key is checked.
+    cdef Engine engine = driver.engine
+    cdef Terms terms = driver.default_terms
+    cdef int64_t timeout_ns = first_try_timeout_ns(timeout)
     cdef Round round
-    key = first_try_key(acquisition)
-    driver = acquisition._driver
-    settings = driver.settings
-    terms = settings.default_terms if ttl is None else settings.terms(ttl)
-    if type(timeout) is int and timeout == 0:      # what a single try gives
-        timeout_ns = 0
-    elif timeout is not None:
-        limit_ns = acquisition.to_ns(timeout)
-        timeout_ns = -1 if limit_ns is None else limit_ns
-    if driver.observer is not None or (
+    if ttl is not None:
+        terms = driver.settings.terms(ttl)
+    if timeout_ns == NO_PLAIN_TIMEOUT or driver.observer is not None or (
         timeout_ns != 0 and type(key) is bytes
-        and engine_is_contended(engine, key, acquisition.began_ns)
+        and engine_is_contended(engine, key, began_ns)
     ):
         return None
     round = engine_new_round(
-        engine, OPERATION_ACQUIRE, key, settings.new_token(), terms
+        engine, OPERATION_ACQUIRE, key, fields_token(driver), terms
     )
     round.attempt = 1
-    round.began_ns = acquisition.began_ns
+    round.began_ns = began_ns
     round.left_ns = timeout_ns      # as time_for_round
     if timeout_ns > 0:
         round.left_ns = max(timeout_ns, terms.last_round_ns(engine.round_trip_ns))
-    acquisition.round = round
     return round
 
 
-cdef object first_try_key(AcquisitionFields acquisition):
-    # As encode_resource, which is asked about all that is not plain: outside of any
-    # `except`, whose error would be the context of its own.
+cdef int64_t first_try_timeout_ns(object timeout) except? NO_PLAIN_TIMEOUT:
+    # As timeout_to_ns, which is asked about all that is not plain; -1: no limit.
+    if timeout is None:
+        return -1
+    if type(timeout) is int:
+        if timeout == 0:      # what a single try gives
+            return 0
+        if 0 < timeout <= PLAIN_TIMEOUT:
+            return <int64_t>timeout * NS_PER_S
+    elif type(timeout) is float and 0 <= <double>timeout <= PLAIN_TIMEOUT:
+        return <int64_t>(<double>timeout * 1e9)
+    return NO_PLAIN_TIMEOUT
+
+
+cdef bytes first_try_key(object resource):
+    # As encode_resource, which is asked about all that is not plain: None.
     cdef bytes key = None
-    resource = acquisition._resource
     if type(resource) is str:
         try:
             key = (<str>resource).encode("utf-8")
         except UnicodeEncodeError:
-            pass
+            return None
     elif type(resource) is bytes:
         key = resource
     if key is not None and 0 < len(key) <= PLAIN_SIZE and (
         not key.startswith(RESERVED_PREFIX)
     ):
         return key
-    return acquisition.encode(resource)
+    return None

@@ -42,10 +42,7 @@
 # From below: future_set_done (asyncio_future).
 
 cimport cython
-from cpython.pythread cimport (
-    NOWAIT_LOCK, PyThread_acquire_lock, PyThread_allocate_lock, PyThread_free_lock,
-    PyThread_get_thread_ident, PyThread_release_lock, PyThread_type_lock,
-)
+from cpython.pythread cimport PyThread_get_thread_ident
 from libc.stdint cimport int64_t
 
 cdef enum:
@@ -66,7 +63,7 @@ cdef enum:
 cdef class Leadership:
     """The threads that share one engine."""
 
-    cdef PyThread_type_lock mutex
+    cdef int mutex                      # 1: free. Never waited for, so an atomic flag
     cdef unsigned long owner            # thread that holds it...
     cdef size_t greenlet                # ...its greenlet, or 0 (greenlet_hub)...
     cdef int depth                      # ...and how often
@@ -82,23 +79,16 @@ cdef class Leadership:
         leader_reset(self)
 
     def __dealloc__(self):
-        if self.mutex != NULL:
-            PyThread_free_lock(self.mutex)
         event_close(&self.waker.event)
 
 
 cdef int leader_reset(Leadership self) except -1:
     # Begin anew, alone. After a fork the mutex may be held by a thread that does not
-    # exist here, so the old one is left as it is. Where this thread holds it (it forked
-    # inside a step) it holds the new one, as often: its outer frames give it back.
-    cdef bint is_mine = leader_is_caller(self)
-    self.mutex = PyThread_allocate_lock()
-    if self.mutex == NULL:
-        raise MemoryError
-    if is_mine:
-        PyThread_acquire_lock(self.mutex, NOWAIT_LOCK)
-    else:
+    # exist here. Where this thread holds it (it forked inside a step) it still does, as
+    # often: its outer frames give it back.
+    if not leader_is_caller(self):
         self.depth = 0
+        atomic_give(&self.mutex)
     self.leader_at = LEADER_HAS_GIL
     self.followers = []
     self.waiting = []
@@ -136,7 +126,7 @@ cdef bint leader_was_stopped(Leadership self) noexcept:
 
 
 cdef bint leader_try_enter(Leadership self) noexcept:
-    if PyThread_acquire_lock(self.mutex, NOWAIT_LOCK) == 0:
+    if atomic_take(&self.mutex) == 0:
         return False
     self.owner = PyThread_get_thread_ident()
     self.greenlet = greenlet_hub_caller()
@@ -147,7 +137,7 @@ cdef bint leader_try_enter(Leadership self) noexcept:
 cdef int leader_leave(Leadership self) except -1:
     self.depth -= 1
     if self.depth == 0:
-        PyThread_release_lock(self.mutex)
+        atomic_give(&self.mutex)
         if not wakeups_are_under_way(self.wakeups):      # else the last of them does
             leader_elect(self)
     elif self.greenlet != 0:      # the outer step may wait in the hub for this work

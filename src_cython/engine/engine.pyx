@@ -177,7 +177,10 @@ cdef class Engine:
         `attempt`: its number within an acquire that began at `began_ns` and has
         `left_ns` left.
         """
-        cdef Round round = engine_new_round(self, operation, keys, token, terms)
+        cdef Round round
+        if not OPERATION_ACQUIRE <= operation <= OPERATION_INSPECT:
+            raise ValueError("no such operation")
+        round = engine_new_round(self, operation, keys, token, terms)
         round.attempt = attempt
         round.began_ns = began_ns
         round.left_ns = left_ns
@@ -185,13 +188,13 @@ cdef class Engine:
 
     def new_inspection(self, Round round not None):
         """Make an INSPECT round of another round's key, with its terms."""
-        return Round(
+        return round_new(
             OPERATION_INSPECT, round.resource, b"-", round.terms, self.master_count
         )
 
     def new_connecting(self):
         """Make a round that asks nothing: it ends when all connections are decided."""
-        cdef Round round = Round(
+        cdef Round round = round_new(
             OPERATION_INSPECT, b"-", b"-", Terms(0, 0, 0), self.master_count
         )
         round.is_connecting = True
@@ -263,17 +266,17 @@ cdef Round engine_new_round(
     cdef Round round
     keys = engine_keys(self, keys)
     if type(keys) is not tuple:
-        return Round(operation, keys, token, terms, self.master_count)
+        return round_new(operation, keys, token, terms, self.master_count)
     check_keys(keys)
     if operation == OPERATION_INSPECT:
         raise ValueError("keys are inspected one by one")
-    round = Round(operation, keys[0], token, terms, self.master_count)
+    round = round_new(operation, keys[0], token, terms, self.master_count)
     round.keys = keys
     return round
 
 
 cdef Round engine_new_extension(Engine self, Round lease, Terms terms):
-    cdef Round extension = Round(
+    cdef Round extension = round_new(
         OPERATION_EXTEND, lease.resource, lease.token, terms, self.master_count
     )
     extension.keys = lease.keys
@@ -285,7 +288,7 @@ cdef Round engine_new_extension(Engine self, Round lease, Terms terms):
 
 
 cdef Round engine_new_release(Engine self, Round lease, Terms terms):
-    cdef Round release = Round(
+    cdef Round release = round_new(
         OPERATION_RELEASE, lease.resource, lease.token, terms, self.master_count
     )
     release.keys = lease.keys

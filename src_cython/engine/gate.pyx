@@ -64,7 +64,7 @@ cdef Round engine_question(
     Engine self, int operation, bytes resource, Turn turn, Terms terms
 ):
     # A round that goes to the gate alone. Nobody else can make one.
-    cdef Round round = Round(
+    cdef Round round = round_new(
         OPERATION_INSPECT, resource, self.queues.waiter, terms, self.master_count
     )
     round.operation_code = operation

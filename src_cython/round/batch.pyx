@@ -173,7 +173,7 @@ def new_acquires(Engine engine not None, list keys not None, Terms terms not Non
     cdef Round round
     cdef list rounds = []
     for i in range(len(keys)):
-        round = Round(
+        round = round_new(
             OPERATION_ACQUIRE, engine_keys(engine, keys[i]), tokens[i], terms,
             engine.master_count,
         )

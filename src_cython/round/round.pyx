@@ -112,7 +112,11 @@ cdef class Round:
     cdef byte_bint was_told              # a RELEASE: the gate told another process
     cdef uint8_t check                   # ...or is asked whether anybody waits
 
-    def __cinit__(
+    def __cinit__(self):
+        self.cells = self.few
+        self.gate = -1
+
+    def __init__(
         self, int operation, bytes resource not None, bytes token not None,
         Terms terms not None, int master_count,
     ):
@@ -120,20 +124,9 @@ cdef class Round:
             raise ValueError("master_count out of range")
         if not OPERATION_ACQUIRE <= operation <= OPERATION_INSPECT:
             raise ValueError("no such operation")
-        self.cells = self.few
-        if master_count > FEW_MASTERS:
-            self.cells = <VoteCell *>calloc(master_count, sizeof(VoteCell))
-            if self.cells == NULL:
-                raise MemoryError
-        self.operation_code = operation
-        self.resource = resource
-        self.token = token
-        self.terms = terms
-        self.master_count = master_count
-        self.quorum = master_count // 2 + 1
-        self.counts[VOTE_PENDING] = master_count
-        self.generation = current_generation
-        self.gate = -1
+        if self.terms is not None:
+            raise RuntimeError("a round is initialised once")
+        round_init(self, operation, resource, token, terms, master_count)
 
     def __dealloc__(self):
         if self.cells != self.few:
@@ -234,6 +227,35 @@ cdef class Round:
     def confirm(self, int64_t now_ns):
         """Check the validity again, just before the return to the caller."""
         round_confirm(self, now_ns)
+
+
+cdef inline Round round_new(
+    int operation, bytes resource, bytes token, Terms terms, int master_count
+):
+    # As Round(...), of arguments that are checked.
+    cdef Round round = Round.__new__(Round)
+    round_init(round, operation, resource, token, terms, master_count)
+    return round
+
+
+cdef int round_init(
+    Round self, int operation, bytes resource, bytes token, Terms terms,
+    int master_count,
+) except -1:
+    if master_count > FEW_MASTERS:
+        self.cells = <VoteCell *>calloc(master_count, sizeof(VoteCell))
+        if self.cells == NULL:
+            self.cells = self.few
+            raise MemoryError
+    self.operation_code = operation
+    self.resource = resource
+    self.token = token
+    self.terms = terms
+    self.master_count = master_count
+    self.quorum = master_count // 2 + 1
+    self.counts[VOTE_PENDING] = master_count
+    self.generation = current_generation
+    return 0
 
 
 cdef int round_check_master(Round self, int master) except -1:

@@ -5,7 +5,10 @@ from libc.stdint cimport int64_t
 
 
 cdef int work_check(object work) except -1:
-    if type(work) is not Round and type(work) is not Batch:
+    if type(work) is Round:
+        if (<Round>work).terms is None:
+            raise TypeError("a Round that was not initialised")
+    elif type(work) is not Batch:
         raise TypeError("a Round or a Batch")
     return 0
 

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import NamedTuple, TypeVar
 
 from .catalogue import Edit, Mutant
@@ -118,15 +119,19 @@ class Workshop:
         environment = {**os.environ, "PYTHONPATH": str(self.folder)}
         environment["FASTREDLOCK_DEBUG"] = "1"  # -O0: built in less time
         environment["TESTS_RUN_AGAIN"] = "0"  # `confirmed` does so, where it counts
-        return subprocess.run(
-            [sys.executable, *arguments],
-            cwd=self.folder,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=longest,
-        )
+        with TemporaryFile("w+") as output:  # a pipe waits for what a mutant left, too
+            done = subprocess.run(
+                [sys.executable, *arguments],
+                cwd=self.folder,
+                env=environment,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                timeout=longest,
+            )
+            output.seek(0)
+            return subprocess.CompletedProcess(
+                done.args, done.returncode, output.read()
+            )
 
 
 def deselected(tests: Sequence[str]) -> list[str]:

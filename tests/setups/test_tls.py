@@ -123,6 +123,7 @@ def test_fork_when_connections_speak_tls_then_the_child_opens_its_own(
     make_locks: MakeLocks, tls_ports: list[int], options: str
 ) -> None:
     locks = make_locks([url(port, options) for port in tls_ports])
+    locks.connect()  # to all three: a single try may end with two
     lease = granted(locks.acquire(KEY, timeout=0))
 
     def in_child() -> str:
