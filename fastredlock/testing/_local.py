@@ -223,7 +223,8 @@ class _Server:
         deadline = time.monotonic() + _START_TIMEOUT
         while time.monotonic() < deadline:
             if not self.is_running():
-                if "Address already in use" in self.log_tail():
+                taken = f":{self.port}: bind: Address already in use"
+                if self.port and taken in self.log_tail():  # ours: not one of options
                     return False
                 raise RuntimeError(self.failure("ended at once"))
             if _answers(self.socket_path):

@@ -152,6 +152,13 @@ def test_start_fails_with_the_log_when_the_port_was_lost_meanwhile() -> None:
             masters.start(0)
 
 
+def test_start_fails_with_the_log_where_a_port_of_the_options_is_taken() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        options = ("--port", str(taken.getsockname()[1]))  # beats the drawn one
+        with pytest.raises(RuntimeError, match=r"(?s)ended at once.*already in use"):
+            LocalMasters(1, options=options)
+
+
 def test_a_paused_master_accepts_but_answers_only_when_resumed() -> None:
     with LocalMasters(1) as masters:
         masters.pause(0)

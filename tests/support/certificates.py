@@ -60,19 +60,17 @@ def tls_master(
 
     A server built without TLS gets a proxy in front that speaks it.
     """
-    port = _any_port()
     chain, key = map(str, certificates.server)
     tls_options = (
-        *("--tls-port", str(port), "--tls-cert-file", chain, "--tls-key-file", key),
+        *("--tls-cert-file", chain, "--tls-key-file", key),
         *("--tls-ca-cert-file", str(certificates.authority)),
         *("--tls-auth-clients", "yes" if wants_client else "no"),
         *(() if version is None else ("--tls-protocols", version)),
     )
     with ExitStack() as opened:
         try:
-            masters = opened.enter_context(
-                LocalMasters(1, options=(*tls_options, *options))
-            )
+            masters, port = started_with_tls(*tls_options, *options)
+            opened.enter_context(masters)
         except RuntimeError as error:
             if not any(said in str(error) for said in _NO_TLS):
                 raise
@@ -81,3 +79,15 @@ def tls_master(
             target = ("127.0.0.1", masters.ports[0])
             port = opened.enter_context(Pipe(target, tls=context)).address[1]
         yield masters, port
+
+
+def started_with_tls(*options: str) -> tuple[LocalMasters, int]:
+    """Start a server on a port for TLS that is free."""
+    while True:
+        port = _any_port()
+        try:
+            given = ("--tls-port", str(port), *options)
+            return LocalMasters(1, options=given), port
+        except RuntimeError as error:
+            if f":{port}: bind: Address already in use" not in str(error):
+                raise
