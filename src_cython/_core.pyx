@@ -53,6 +53,7 @@ include "master/master.pyx"             # one master: its state
 include "master/ending.pyx"             # its connection ends; back-off
 include "master/io.pyx"                 # commands -> bytes, bytes -> replies
 include "master/pushes.pyx"             # what a server says unasked: a turn
+include "master/queue_checks.pyx"       # does anybody wait for what was released?
 include "master/replies.pyx"            # each reply, to its round
 include "master/numbered.pyx"           # ...or several, of one that brings a number
 include "master/connect.pyx"            # from an address to READY

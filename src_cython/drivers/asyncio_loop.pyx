@@ -127,6 +127,8 @@ cdef int asyncio_flush(AsyncioDriver self) except -1:
     engine.is_telling = False
     if self.generation != current_generation:      # the parent's sockets
         return 0
+    if engine.has_gathered:
+        engine_send_checks(engine, clock_ns())
     with nogil:
         links_send(engine.send_order, engine.master_count)
         for i in range(engine.master_count):

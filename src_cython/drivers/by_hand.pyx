@@ -91,9 +91,13 @@ def by_hand_pass_time(
     engine_on_time(engine, now_ns, quiet)
 
 
-def by_hand_engine(Engine engine not None):
-    """Open no sockets from now on; return the list of masters (indexes) to connect."""
+def by_hand_engine(Engine engine not None, bint gathers=False):
+    """Open no sockets from now on; return the list of masters (indexes) to connect.
+
+    gathers: checks of queues are sent together, as by an engine of a loop.
+    """
     engine.by_hand = []
+    engine.gathers_by_hand = gathers
     return engine.by_hand
 
 
@@ -124,6 +128,7 @@ def by_hand_tell(Engine engine not None, work not None, int64_t now_ns):
 def by_hand_outgoing(Engine engine not None, int index):
     """Return and forget the bytes to be sent to a master."""
     cdef Link *link = &by_hand_master(engine, index).link
+    by_hand_send_checks(engine)
     cdef bytes data = link.outgoing.data[link.outgoing.start:link.outgoing.end]
     buffer_consume(&link.outgoing, buffer_length(&link.outgoing))
     return data
@@ -133,11 +138,18 @@ def by_hand_all_outgoing(Engine engine not None):
     """As by_hand_outgoing for all masters: a list of (index, bytes), or None."""
     cdef int i
     cdef list taken = None
+    by_hand_send_checks(engine)
     for i in range(engine.master_count):
         if buffer_length(&engine.links[i].outgoing) > 0:
             taken = [] if taken is None else taken
             taken.append((i, by_hand_outgoing(engine, i)))
     return taken
+
+
+cdef int by_hand_send_checks(Engine engine) except -1:
+    if engine.has_gathered:
+        engine_send_checks(engine, engine.started_ns)
+    return 0
 
 
 def by_hand_is_submitted(work not None):

@@ -38,6 +38,8 @@ cdef class Engine:
     cdef bint is_telling                   # who waits is told by what is queued: a task
     #                                        that is woken may hold up its loop
     cdef bint has_batch                    # queued: more than sockets take at once
+    cdef bint has_gathered                 # ...or native releases, their checks not yet
+    cdef bint gathers_by_hand              # by hand: as a loop's engine, or a batch
     cdef list by_hand                      # driven by hand: masters to connect; or None
     cdef Leadership leadership             # the threads that share this engine
     cdef bint servers_may_be_same          # compat: databases of one server

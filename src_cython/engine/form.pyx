@@ -11,6 +11,8 @@ cdef inline int form_for(Master self, Round round, bint by_source) noexcept:
     if round.gate == self.index and round.operation_code <= OPERATION_RELEASE:
         if round.check == CHECK_WANTED and not by_source:
             return FORM_CHECKED
+        if round.check == CHECK_GATHERED and not by_source:
+            return self.native
         return FORM_GATE
     if self.native != FORM_SCRIPT and native_stands_for(round, self.scripts) and (
         self.native_is_proven or not by_source

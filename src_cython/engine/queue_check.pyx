@@ -7,8 +7,9 @@
 # it would have done. Whoever enters the queue after the answer finds the key gone.
 #
 # Who releases may read nothing for hours afterwards. So a release that a quorum has
-# confirmed is finished when this answer is in as well, CHECK_NS later at the most: the
-# replies of one write come together. After that the script is sent without an answer.
+# confirmed is finished when this answer is in as well, or after twice as long again as
+# it took, 1 to 10 ms: the replies of one write come together, and those of many callers
+# behind each other. After that the script is sent without an answer.
 # A gate that is behind the quorum again and again is not asked in this way for a while.
 #
 # From below: engine_queue (sending), engine_note_time (admission).
@@ -16,7 +17,8 @@
 from libc.stdint cimport int64_t, uint64_t
 
 cdef enum:
-    CHECK_NS = 1_000_000
+    CHECK_LEAST_NS = 1_000_000
+    CHECK_MOST_NS = 10_000_000
 
 
 cdef bint engine_may_check(Engine self, Round release, int64_t now_ns) except -1:
@@ -38,11 +40,34 @@ cdef bint engine_may_check(Engine self, Round release, int64_t now_ns) except -1
     )
 
 
+cdef inline bint engine_gathers(Engine self, Round release) noexcept:
+    # Whether others will be released in the same write.
+    return self.driver is not None or type(release.waiter) is Batch or (
+        self.gathers_by_hand
+    )
+
+
+cdef int engine_send_checks(Engine self, int64_t now_ns) except -1:
+    # Those that were gathered, before their bytes are written.
+    cdef Master master
+    self.has_gathered = False
+    for master in self.masters:
+        master_send_checks(master, now_ns)
+    return 0
+
+
 cdef int engine_hold_for_check(Engine self, Round release) except -1:
     # It has its verdict; its gate has not answered.
     self.unchecked.append(release)
-    engine_note_time(self, release.closed_ns + CHECK_NS)
+    engine_note_time(self, queue_check_until_ns(release))
     return 0
+
+
+cdef inline int64_t queue_check_until_ns(Round release) noexcept:
+    return release.closed_ns + min(
+        max(2 * (release.closed_ns - release.opened_ns), <int64_t>CHECK_LEAST_NS),
+        <int64_t>CHECK_MOST_NS,
+    )
 
 
 cdef int engine_take_checked(Engine self, int64_t now_ns) except -1:
@@ -51,12 +76,12 @@ cdef int engine_take_checked(Engine self, int64_t now_ns) except -1:
     cdef Master gate
     held, self.unchecked = self.unchecked, []
     for release in held:
-        if release.check == CHECK_ASKED and now_ns < release.closed_ns + CHECK_NS:
+        if release.check == CHECK_ASKED and now_ns < queue_check_until_ns(release):
             self.unchecked.append(release)
             continue
         if release.check == CHECK_ASKED:
             gate = <Master>self.masters[release.gate]
-            master_note_check(gate, CHECK_NS, now_ns)
+            master_note_check(gate, release, now_ns)
             engine_tell_late(self, release, gate, now_ns)
         self.closed.append(release)
     return 0
@@ -66,7 +91,7 @@ cdef int64_t engine_checks_next_ns(Engine self) noexcept:
     cdef Round release
     cdef int64_t next_ns = NEVER_NS
     for release in self.unchecked:
-        next_ns = min(next_ns, release.closed_ns + CHECK_NS)
+        next_ns = min(next_ns, queue_check_until_ns(release))
     return next_ns
 
 

@@ -4,8 +4,9 @@
 # entries in FIFOs. A driver does the rest.
 #
 # From below: engine_start_given (given_tokens), engine_set_gate, engine_tell_at_gate
-# (gate), engine_may_check (queue_check), engine_is_handing_over, engine_hand_over
-# (turns), engine_wait (waiting), engine_propose_fence, engine_note_renewed (fences).
+# (gate), engine_gathers, engine_may_check (queue_check), engine_is_handing_over,
+# engine_hand_over (turns), engine_wait (waiting), engine_propose_fence,
+# engine_note_renewed (fences).
 
 from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memset
@@ -28,7 +29,9 @@ cdef int engine_start(Engine self, Round round, int64_t now_ns) except -1:
         if not is_handing_over:
             engine_tell_at_gate(self, round, now_ns)
             if engine_may_check(self, round, now_ns):
-                round.check = CHECK_WANTED
+                round.check = (
+                    CHECK_GATHERED if engine_gathers(self, round) else CHECK_WANTED
+                )
     elif round.operation_code == OPERATION_ACQUIRE and (
         self.scripts.write_fence is not None
     ):
@@ -119,6 +122,11 @@ cdef int engine_queue_on(
                 master_send_again(master, round, again, now_ns)
             else:
                 master_send(master, round, &forms[form], entry, now_ns)
+                if round.check == CHECK_GATHERED and entry.is_native and (
+                    round.gate == master.index
+                ):
+                    self.has_gathered = True
+                    master_gather_check(master, round, now_ns)
             if (
                 master.state_code == MASTER_READY
                 and now_ns - master.clock.asked_at_ns > CLOCK_EVERY_NS

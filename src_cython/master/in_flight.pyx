@@ -39,7 +39,8 @@ cdef enum:                   # why an entry has no round, or no vote
     ENTRY_KILL = 2           # of our last connection there
     ENTRY_SUBSCRIBE = 3      # answered by a push, an error as all others
     ENTRY_LOAD = 4           # of a script that the server has lost
-    ENTRY_CHECK = 5          # of the queue; it has the release behind which it was sent
+    ENTRY_CHECK = 5          # of the queue; its round is the release behind which it
+    #                          was sent, or it is of several, in `checks`
 
 cdef struct InFlightEntry:
     PyObject *round          # owned; NULL for what belongs to no round
@@ -70,6 +71,8 @@ cdef class InFlight:
     cdef InFlightEntry *entries      # a ring of capacity, a power of two
     cdef uint32_t first, count, capacity
     cdef uint32_t closed             # so many of the oldest need no deadline
+    cdef list gathered               # releases whose checks are to be sent together
+    cdef list checks                 # ...and were: a list for each such entry
     cdef list deferred               # of DeferredRelease, for the next connection
     cdef size_t deferred_bytes
     cdef list unanswered             # open rounds that wait for the next connection
@@ -78,6 +81,8 @@ cdef class InFlight:
     cdef int64_t releases_dropped    # how many of `deferred` there was no room for
 
     def __cinit__(self):
+        self.gathered = []
+        self.checks = []
         self.deferred = []
         self.unanswered = []
         self.capacity = 16
@@ -184,6 +189,7 @@ cdef int in_flight_fail(
     cdef InFlightEntry entry
     cdef Round round
     cdef bint is_kept
+    in_flight_forget_checks(self)
     while self.count:
         entry = in_flight_pop(self)
         round = in_flight_round(entry)
@@ -208,6 +214,23 @@ cdef int in_flight_fail(
             self.unanswered.append(round)
         else:
             round_on_vote(round, self.master, VOTE_FAILED, reason, False, now_ns)
+    return 0
+
+
+cdef int in_flight_forget_checks(InFlight self) except -1:
+    self.checks.append(self.gathered)
+    checks, self.checks, self.gathered = self.checks, [], []
+    for releases in checks:
+        in_flight_forget_releases(releases)
+    return 0
+
+
+cdef int in_flight_forget_releases(list releases) except -1:
+    # Nobody will answer: what they deleted, or will, tells nobody but by its script.
+    cdef Round release
+    for release in releases:
+        if release.check == CHECK_ASKED:
+            release.check = CHECK_NONE
     return 0
 
 

@@ -5,11 +5,6 @@
 
 from libc.stdint cimport int64_t, uint32_t
 
-cdef enum:
-    SLOW_CHECK_NS = 200_000
-
-cdef int64_t CHECKS_PAUSE_NS = 1_000_000_000
-
 
 cdef int master_on_reply(Master self, object reply, int64_t now_ns) except -1:
     cdef InFlightEntry entry
@@ -86,6 +81,8 @@ cdef int master_on_definite(
 cdef int master_on_other_reply(
     Master self, InFlightEntry entry, object reply, int64_t now_ns
 ) except -1:
+    if entry.kind == ENTRY_CHECK:
+        return master_on_checks(self, reply, now_ns)
     if entry.kind == ENTRY_TIME:
         return master_on_time_reply(self, reply, entry.sent_ns, now_ns)
     if entry.kind == ENTRY_SUBSCRIBE:
@@ -96,34 +93,6 @@ cdef int master_on_other_reply(
         return master_on_lost(self, strange_text(reply), now_ns)
     self.lost_ids = self.lost_ids[1:]
     return 0
-
-
-cdef int master_on_check(
-    Master self, Round release, object reply, int64_t now_ns
-) except -1:
-    # An error (an ACL's) says nothing: the script may be allowed to look.
-    if type(reply) is not int:
-        if not reply_is_error(reply):
-            return master_on_lost(self, strange_text(reply), now_ns)
-        self.checks_from_ns = NEVER_NS
-    if release.check != CHECK_ASKED:      # it took too long
-        return 0
-    release.check = CHECK_NONE
-    if release.closed_ns:
-        master_note_check(self, now_ns - release.closed_ns, now_ns)
-    else:
-        master_note_check(self, 0, now_ns)
-    if type(reply) is not int or reply != 0:
-        self.queues_found.append(release)
-    return 0
-
-
-cdef void master_note_check(Master self, int64_t waited_ns, int64_t now_ns) noexcept:
-    # How long a release that was confirmed had to wait for it.
-    self.check_wait_ns += (waited_ns - self.check_wait_ns) // 16
-    if self.check_wait_ns > SLOW_CHECK_NS and self.checks_from_ns != NEVER_NS:
-        self.check_wait_ns //= 2
-        self.checks_from_ns = now_ns + CHECKS_PAUSE_NS
 
 
 cdef int master_on_time_reply(

@@ -77,6 +77,22 @@ cdef int native_command(Buffer *out, Round round, int form) noexcept:
 
 cdef int native_queue_check(Buffer *out, Round round, bytes prefix) noexcept:
     # Does anybody wait? The reply is no vote (engine/queue_check).
+    cdef int error = native_check_begin(out, 1)
+    return error or native_check_add(out, round, prefix)
+
+
+cdef int native_check_begin(Buffer *out, int queues) noexcept:
+    cdef char text[20]
+    cdef int error = buffer_reserve(out, COMMAND_OVERHEAD)
+    if error != 0:
+        return error
+    buffer_put(out, b"*", 1)
+    buffer_put(out, text, <size_t>decimal_digits(<uint64_t>queues + 1, text))
+    buffer_put(out, b"\r\n$6\r\nEXISTS\r\n", 14)
+    return 0
+
+
+cdef int native_check_add(Buffer *out, Round round, bytes prefix) noexcept:
     cdef char text[20]
     cdef size_t size = (
         <size_t>PyBytes_GET_SIZE(prefix) + <size_t>PyBytes_GET_SIZE(QUEUE)
@@ -85,7 +101,7 @@ cdef int native_queue_check(Buffer *out, Round round, bytes prefix) noexcept:
     cdef int error = buffer_reserve(out, COMMAND_OVERHEAD + size)
     if error != 0:
         return error
-    buffer_put(out, b"*2\r\n$6\r\nEXISTS\r\n$", 17)
+    buffer_put(out, b"$", 1)
     buffer_put(out, text, <size_t>decimal_digits(size, text))
     buffer_put(out, b"\r\n", 2)
     put_bytes(out, prefix)

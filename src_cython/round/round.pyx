@@ -50,8 +50,9 @@ cdef enum:
 cdef enum:                   # the check of the queue behind a native release
     CHECK_NONE = 0           # there is none, or it is answered
     CHECK_WANTED = 1         # to be sent with it
-    CHECK_ASKED = 2
-    CHECK_TELLING = 3        # it follows a check, and tells who waits
+    CHECK_GATHERED = 2       # to be sent behind it, with those of others
+    CHECK_ASKED = 3
+    CHECK_TELLING = 4        # it follows a check, and tells who waits
 
 
 cdef packed struct VoteCell:     # thousands of leases hold a round each

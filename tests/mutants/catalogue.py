@@ -1537,10 +1537,32 @@ for _, key in ipairs(KEYS) do redis""",
         NATIVE,
     ),
     Mutant(
+        "gathered check that is answered by 1 taken for an answer of each",
+        (
+            Edit(
+                "src_cython/master/queue_checks.pyx",
+                "    if len(releases) == 1 or type(reply) is int and reply == 0 or (\n",
+                "    if len(releases) or (\n",
+            ),
+        ),
+        QUEUE_CHECK,
+    ),
+    Mutant(
+        "gathered checks that are not sent before the write",
+        (
+            Edit(
+                "src_cython/drivers/by_hand.pyx",
+                "    if engine.has_gathered:\n",
+                "    if False:\n",
+            ),
+        ),
+        QUEUE_CHECK,
+    ),
+    Mutant(
         "queue found behind a native release, and nobody told",
         (
             Edit(
-                "src_cython/master/replies.pyx",
+                "src_cython/master/queue_checks.pyx",
                 "        self.queues_found.append(release)\n",
                 "        pass\n",
             ),

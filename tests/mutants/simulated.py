@@ -50,8 +50,8 @@ BUGS = (
     planted(
         "quorum of N // 2 where N is even",
         "src_cython/round/round.pyx",
-        "        self.quorum = master_count // 2 + 1",
-        "        self.quorum = (master_count + 1) // 2",
+        "    self.quorum = master_count // 2 + 1",
+        "    self.quorum = (master_count + 1) // 2",
     ),
     known("one token for all rounds of an acquire", "retry re-uses the token"),
     known(

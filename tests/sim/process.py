@@ -78,7 +78,7 @@ class Process:
             b"fastredlock",
             seed,
         )
-        self.begun = by_hand_engine(self.engine)
+        self.begun = by_hand_engine(self.engine, is_sharing)
         self.set_wall(0)
         self._driver = Driver(self)
         self.keeper: SimKeeper | None = None

@@ -244,7 +244,7 @@ class Server:
         # Of queues alone: does anybody wait?
         if self.is_without_queues:
             return b"-NOPERM User default has no permissions to access the key\r\n"
-        return ONE if self.queues.stands(words[1]) else ZERO
+        return b":%d\r\n" % sum(self.queues.stands(word) for word in words[1:])
 
     def _extend_native(self, words: list[bytes]) -> bytes:
         _, key, token, _, compared, _, ttl = words

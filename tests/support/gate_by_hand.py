@@ -55,7 +55,10 @@ class Gate:
     """One master, and an engine that waits there; time goes by when it is told to."""
 
     def __init__(
-        self, said_to_eval: bytes = ALLOWED, native: bytes = NO_NATIVE
+        self,
+        said_to_eval: bytes = ALLOWED,
+        native: bytes = NO_NATIVE,
+        gathers: bool = False,
     ) -> None:
         self.now_ns = START_NS
         self._probed = said_to_eval + ALLOWED
@@ -64,7 +67,7 @@ class Gate:
             [Endpoint("127.0.0.1", 7001)], SCRIPTS, S, (), jitter_seed=1
         )
         self._numbers = 0
-        by_hand_engine(self.engine)
+        by_hand_engine(self.engine, gathers)
         by_hand_open_due(self.engine, True, self.now_ns)
         self.connect()
         self._tell_time()

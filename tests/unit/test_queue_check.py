@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from fastredlock._core import MasterState, Verdict, by_hand_finish, by_hand_open_due
+from fastredlock._core import (
+    MasterState,
+    Round,
+    Verdict,
+    by_hand_finish,
+    by_hand_open_due,
+)
 from fastredlock._options import scripts
 from tests.support.by_hand import S, bulk
 from tests.support.gate_by_hand import KEY, MS, Gate
@@ -173,3 +179,103 @@ def test_answer_of_another_kind_ends_the_connection(gate: Gate) -> None:
     gate.hear()
     gate.say(b":1\r\n+OK\r\n")
     assert gate.engine.states[0][0] is not MasterState.READY
+
+
+# --- gathered: of a batch, or of the tasks of one loop --------------------------------
+
+
+def exists(*keys: bytes) -> bytes:
+    names = b"".join(bulk(b"fastredlock:queue:" + key) for key in keys)
+    return b"*%d\r\n$6\r\nEXISTS\r\n" % (len(keys) + 1) + names
+
+
+def released_together(gate: Gate, *keys: bytes) -> list[Round]:
+    taken = [gate.take(key) for key in keys]
+    return [gate.release(each) for each in taken]
+
+
+@pytest.fixture
+def gathering() -> Gate:
+    return Gate(native=VALKEY, gathers=True)
+
+
+def test_releases_of_one_write_have_one_check_behind_all(gathering: Gate) -> None:
+    releases = released_together(gathering, b"a", b"b", b"c")
+    said = gathering.hear()
+    assert said.count(b"DELIFEQ") == 3
+    assert said.endswith(exists(b"a", b"b", b"c"))
+    gathering.say(b":1\r\n" * 3)
+    assert [release.verdict for release in releases] == [Verdict.WON] * 3
+    assert not any(release.is_finished for release in releases)
+    gathering.say(b":0\r\n")
+    assert all(release.is_finished for release in releases)
+    assert gathering.hear() == b""
+
+
+@pytest.mark.parametrize("answer", [b":1\r\n", NOPERM], ids=["a queue", "refused"])
+def test_where_one_of_several_is_waited_for_each_is_asked_alone(
+    gathering: Gate, answer: bytes
+) -> None:
+    releases = released_together(gathering, b"a", b"b")
+    gathering.hear()
+    gathering.say(b":1\r\n" * 2 + answer)
+    assert gathering.hear() == exists(b"a") + exists(b"b")
+    gathering.say(b":0\r\n")
+    assert [release.is_finished for release in releases] == [True, False]
+    gathering.say(b":1\r\n")
+    assert all(release.is_finished for release in releases)
+    said = gathering.hear()
+    assert said.count(TELLING) == 1
+    assert bulk(b"b") in said
+
+
+def test_so_many_releases_do_not_wait_for_one_check(gathering: Gate) -> None:
+    keys = [b"%02d" % i for i in range(20)]
+    released_together(gathering, *keys)
+    said = gathering.hear()
+    assert exists(*keys[:16]) in said
+    assert said.endswith(exists(*keys[16:]))
+
+
+def test_gathered_check_that_is_lost_holds_up_nobody(gathering: Gate) -> None:
+    releases = released_together(gathering, b"a", b"b")
+    gathering.hear()
+    gathering.say(b":1\r\n" * 2)
+    gathering.cut()
+    by_hand_finish(gathering.engine, gathering.now_ns)
+    assert all(release.is_finished for release in releases)
+
+
+def test_gathered_check_that_was_not_written_is_not_sent_to_the_next_connection(
+    gathering: Gate,
+) -> None:
+    releases = released_together(gathering, b"a", b"b")
+    gathering.cut()
+    gathering.connect()
+    said = gathering.hear()
+    assert said.count(scripts.RELEASE) == 2
+    assert b"EXISTS" not in said
+    gathering.say(b":0\r\n" * 2)
+    assert all(release.is_finished for release in releases)
+
+
+def test_gathered_check_whose_answer_is_late_ends_with_the_scripts(
+    gathering: Gate,
+) -> None:
+    releases = released_together(gathering, b"a", b"b")
+    gathering.hear()
+    gathering.say(b":1\r\n" * 2)
+    gathering.pass_time(MS)
+    assert all(release.is_finished for release in releases)
+    assert gathering.hear().count(TELLING) == 2
+    gathering.say(b":2\r\n" + b":3\r\n" * 2)
+    assert gathering.hear() == b""
+
+
+def test_answer_of_another_kind_to_a_gathered_check_ends_the_connection(
+    gathering: Gate,
+) -> None:
+    released_together(gathering, b"a", b"b")
+    gathering.hear()
+    gathering.say(b":1\r\n" * 2 + b"+OK\r\n")
+    assert gathering.engine.states[0][0] is not MasterState.READY
