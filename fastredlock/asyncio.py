@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from ._core import acquire_call_in_c, forget_extensions
+from ._core import forget_extensions, new_acquire_call
 from ._locking.awaitable import (
     Acquisition,
     AcquisitionOfAll,
@@ -56,7 +56,6 @@ class FastRedlock(BaseLocks):
     # --- taking -----------------------------------------------------------------------
 
     @marked_coroutine
-    @acquire_call_in_c(Acquisition)
     def acquire(
         self,
         resource: str | bytes | None = None,
@@ -76,16 +75,13 @@ class FastRedlock(BaseLocks):
         renewed from now on; `on_lost(lease, error)` is called once, by the loop, where
         it is lost.
         """
-        acquisition: Acquisition
         if keep_alive or on_lost is not None:
             from ._locking.keep_alive import KeepAlive
             from ._locking.loop_kept_lock import KeptAcquisition
 
             asked = KeepAlive(keep_alive, on_lost)
-            acquisition = KeptAcquisition(self._driver, resource, asked)
-        else:
-            acquisition = Acquisition(self._driver, resource)
-        return acquisition.run(ttl, timeout)
+            return KeptAcquisition(self._driver, resource, asked).run(ttl, timeout)
+        return new_acquire_call(self, Acquisition, resource, ttl, timeout)
 
     def acquire_all(
         self,

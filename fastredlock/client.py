@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import TracebackType
 
-from ._core import acquire_in_c, forget_extensions, guard_close
+from ._core import forget_extensions, guard_close, new_acquisition
 from ._locking.base import BaseLocks
 from ._locking.batch import AcquireEach, ExtendEach, ReleaseEach
 from ._locking.blocking import Acquisition, AcquisitionOfAll, Lease, Lock, LockOfAll
@@ -60,7 +60,6 @@ class FastRedlock(BaseLocks):
 
     # --- taking -----------------------------------------------------------------------
 
-    @acquire_in_c(Acquisition)
     def acquire(
         self,
         resource: str | bytes | None = None,
@@ -87,7 +86,9 @@ class FastRedlock(BaseLocks):
             asked = KeepAlive(keep_alive, on_lost)
             acquisition = KeptAcquisition(self._driver, resource, asked)
         else:
-            acquisition = Acquisition(self._driver, resource)
+            acquisition = new_acquisition(self, Acquisition, resource)
+        # A frame of Python: a signal that came meanwhile is handled before it returns,
+        # and undone. After a function of C it would be, once its lease is lost.
         try:
             return acquisition.run(ttl, timeout)
         except BaseException:

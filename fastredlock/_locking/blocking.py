@@ -12,7 +12,7 @@ from .._core import (
     lock_enter,
     lock_undo,
     release_in_c,
-    try_first,
+    run_first_try,
     undo,
 )
 from .._options.keys import distinct, encode_resources
@@ -113,13 +113,12 @@ class Acquisition(BaseAcquisition):
     _driver: Driver
 
     undo = undo  # a function of C: no signal can come before its first line
-    try_first = try_first
-    new_lease = Lease  # for that one
+    new_lease = Lease  # for the core
+    if TYPE_CHECKING:
 
-    def run(self, ttl: float | None, timeout: float | None) -> Lease | None:
-        """Make the first try, in C, and then go on."""
-        lease: Lease | None = self.try_first(ttl, timeout)
-        return self.go_on(ttl, timeout) if lease is None else lease
+        def run(self, ttl: float | None, timeout: float | None) -> Lease | None: ...
+    else:
+        run = run_first_try
 
     def go_on(self, ttl: float | None, timeout: float | None) -> Lease | None:
         """Drive the attempts, from the first one that was made: rounds, and delays."""

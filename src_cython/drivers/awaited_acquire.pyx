@@ -1,7 +1,5 @@
 # An acquire of the awaitable FastRedlock: its first try is made in C (first_try). Where
 # that does not win, or is not made there, a coroutine of Python goes on.
-#
-# From below: dressed (with_body).
 
 cimport cython
 
@@ -74,42 +72,23 @@ cdef int awaited_try_again(AcquireCall self) except -1:
     return 0
 
 
-def acquire_call_in_c(type kind not None):
-    """Return a decorator: the awaitable `FastRedlock.acquire` as a function of C.
-
-    As acquire_in_c.
-    """
-    def beside(method):
-        return awaited_acquire_beside(method, kind)
-
-    return beside
-
-
-cdef object awaited_acquire_beside(object method, type kind):
-    def guarded(
-        LocksFields self not None, resource=None, *, ttl=None, timeout=None,
-        keep_alive=False, on_lost=None,
-    ):
-        cdef DriverFields driver = fields_driver(self)
-        cdef AcquireCall call
-        if keep_alive is not False or on_lost is not None or (
-            awaited_is_by_hand(driver)
-        ):
-            return method(
-                self, resource, ttl=ttl, timeout=timeout, keep_alive=keep_alive,
-                on_lost=on_lost,
-            )
-        call = AcquireCall.__new__(AcquireCall)
-        call.driver = driver
-        call.kind = kind
-        call.resource = driver.settings.resource if resource is None else resource
-        call.ttl = ttl
-        call.timeout = timeout
-        call.began_ns = clock_ns()
-        call.stage = CALL_NEW
-        return call
-
-    return dressed(guarded, method)
+def new_acquire_call(
+    LocksFields locks not None, type kind not None, resource, ttl, timeout
+):
+    """Return an acquire to be awaited; `kind`: the Acquisition of further tries."""
+    cdef DriverFields driver = fields_driver(locks)
+    cdef AcquireCall call
+    if awaited_is_by_hand(driver):
+        return AcquireCall(new_acquisition(locks, kind, resource), ttl, timeout)
+    call = AcquireCall.__new__(AcquireCall)
+    call.driver = driver
+    call.kind = kind
+    call.resource = driver.settings.resource if resource is None else resource
+    call.ttl = ttl
+    call.timeout = timeout
+    call.began_ns = clock_ns()
+    call.stage = CALL_NEW
+    return call
 
 
 awaiting_set_slots(AcquireCall)

@@ -17,73 +17,23 @@ cdef int blocking_call_run(DriverFields driver, Round round) except -1:
     return 0
 
 
-def acquire_in_c(type kind not None):
-    """Return a decorator: `FastRedlock.acquire` as a function of C, beside the method.
+def run_first_try(AcquisitionFields self not None, ttl, timeout):
+    """Make the first try of a blocking acquire, and go on where it has not won.
 
-    The method does all but what is plain. `kind`: the Acquisition of further tries.
-    """
-    def beside(method):
-        return blocking_call_acquire(method, kind)
-
-    return beside
-
-
-cdef object blocking_call_acquire(object method, type kind):
-    def guarded(
-        LocksFields self not None, resource=None, *, ttl=None, timeout=None,
-        keep_alive=False, on_lost=None,
-    ):
-        cdef DriverFields driver = fields_driver(self)
-        cdef int64_t began_ns = clock_ns()
-        cdef Round round = None
-        cdef AcquisitionFields acquisition = None
-        cdef bytes key
-        if resource is None:
-            resource = driver.settings.resource
-        key = first_try_key(resource)
-        if key is None or keep_alive is not False or on_lost is not None or (
-            not driver.runs_in_core
-        ):
-            return method(
-                self, resource, ttl=ttl, timeout=timeout, keep_alive=keep_alive,
-                on_lost=on_lost,
-            )
-        try:
-            round = first_try_round(driver, key, ttl, timeout, began_ns)
-            if round is not None:
-                blocking_call_run(driver, round)
-                if round.verdict_code == VERDICT_WON:
-                    return fields_lease(kind.new_lease, driver, resource, round)
-            acquisition = fields_acquisition(kind, driver, resource, round, began_ns)
-            return acquisition.go_on(ttl, timeout)
-        except BaseException:
-            if acquisition is not None:
-                undo(acquisition)
-            elif round is not None:
-                body_abandon(driver, round)
-            raise
-
-    return dressed(guarded, method)
-
-
-def try_first(AcquisitionFields self not None, ttl, timeout):
-    """Make the first try of a blocking acquire; return its lease if it has won.
-
-    None: `round` is that of the try, or None where no try was made here.
+    `round` is that of the last try: what raises here, or in the caller on return, a
+    signal's handler, is undone by it.
     """
     cdef DriverFields driver = <DriverFields?>self._driver
-    if not driver.runs_in_core:
-        return None
-    key = first_try_key(self._resource)
-    if key is None:
-        key = self.encode(self._resource)
-    self.round = first_try_round(driver, key, ttl, timeout, self.began_ns)
-    if self.round is None:
-        return None
-    blocking_call_run(driver, self.round)
-    if self.round.verdict_code != VERDICT_WON:
-        return None
-    return fields_lease(self.new_lease, driver, self._resource, self.round)
+    if driver.runs_in_core:
+        key = first_try_key(self._resource)
+        if key is None:
+            key = self.encode(self._resource)
+        self.round = first_try_round(driver, key, ttl, timeout, self.began_ns)
+        if self.round is not None:
+            blocking_call_run(driver, self.round)
+            if self.round.verdict_code == VERDICT_WON:
+                return fields_lease(self.new_lease, driver, self._resource, self.round)
+    return self.go_on(ttl, timeout)
 
 
 cdef object blocking_call_release(LeaseFields lease, DriverFields driver):

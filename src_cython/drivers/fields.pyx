@@ -27,8 +27,17 @@ cdef class DriverFields:
 cdef class LocksFields:
     """The field of a FastRedlock."""
 
-    cdef public DriverFields _driver
+    cdef DriverFields driver
     cdef object __weakref__
+
+    @property
+    def _driver(self):
+        """The driver; AttributeError before `__init__`."""
+        return fields_driver(self)
+
+    @_driver.setter
+    def _driver(self, DriverFields driver not None):
+        self.driver = driver
 
 
 cdef class LeaseFields:
@@ -76,15 +85,28 @@ cdef AcquisitionFields fields_acquisition(
 
 
 cdef inline DriverFields fields_driver(LocksFields locks):
-    if locks._driver is None:
+    if locks.driver is None:
         raise AttributeError("its __init__() was not called")
-    return locks._driver
+    return locks.driver
 
 
 cdef inline bytes fields_token(DriverFields driver):
     if driver.token_source is None:
         return driver.settings.new_token()
     return tokens_draw(driver.token_source)
+
+
+def new_acquisition(LocksFields locks not None, type kind not None, resource):
+    """Make an Acquisition, without a call of its class."""
+    cdef DriverFields driver = fields_driver(locks)
+    cdef int64_t now_ns
+    if driver.engine.by_hand is None:
+        now_ns = clock_ns()
+    else:
+        now_ns = driver.now_ns()
+    if resource is None:
+        resource = driver.settings.resource
+    return fields_acquisition(kind, driver, resource, None, now_ns)
 
 
 cdef object fields_lease(type kind, object driver, object resource, Round round):

@@ -184,5 +184,5 @@ def test_interrupt_when_it_comes_at_any_line_then_leaves_no_key(
         locks.holders(KEY)  # answered after the roll-back
         if delete_all(servers):
             left_at.append(at.where)
-    assert n > 5
+    assert n > 4  # its lines of Python: most of it is one call of the core
     assert left_at == []

@@ -1046,8 +1046,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/drivers/blocking_call.pyx",
-                "                if round.verdict_code == VERDICT_WON:\n",
-                "                if round.is_finished:\n",
+                "            if self.round.verdict_code == VERDICT_WON:\n",
+                "            if self.round.is_finished:\n",
             ),
         ),
         ("tests/behaviour/test_exclusion.py",),
