@@ -194,6 +194,33 @@ def test_release_where_nobody_waits_runs_no_script(
     assert place.counts("exists") >= 22
 
 
+@pytest.mark.parametrize("is_awaited", [False, True], ids=["batch", "tasks"])
+def test_releases_of_one_write_share_one_question(
+    place: Place, locks: FastRedlock, is_awaited: bool
+) -> None:
+    if place.kind not in COMMANDS:
+        pytest.skip("releases by script")
+    keys = [f"{KEY}:{i}" for i in range(32)]
+
+    async def tasks() -> None:
+        async with AsyncFastRedlock([place.url]) as awaited:
+            await awaited.connect()
+            leases = await asyncio.gather(*[awaited.acquire(key) for key in keys])
+            place.server.config_resetstat()
+            await asyncio.gather(*[granted(lease).release() for lease in leases])
+
+    if is_awaited:
+        asyncio.run(tasks())
+    else:
+        leases = locks.acquire_each(keys)
+        place.server.config_resetstat()
+        locks.release_each(leases)
+    assert place.counts(COMMANDS[place.kind]) == 32
+    assert place.counts("exists") == 2
+    assert place.counts("evalsha") == place.counts("eval") == 0
+    assert place.server.dbsize() == 0
+
+
 @pytest.fixture(params=[1, 3])
 def native_urls(request: pytest.FixtureRequest) -> Iterator[list[str]]:
     program = program_with("DELIFEQ") or program_with("DELEX")
