@@ -3,7 +3,7 @@
 
 How a lock is taken (docs/design.md, section 7): the table of scripts tells what a round
 sends (protocol/scripts); command makes one RESP buffer of it, which goes to the link of
-every master before any reply is read (engine/sending, engine/exchange); a driver polls
+every master before any reply is read (engine/sending, engine/links); a driver polls
 with the GIL released until the round is closed; bytes become replies (master/io),
 replies become votes (protocol/reply, master/replies), and votes and the time become a
 verdict and a validity (round/judge).
@@ -65,6 +65,7 @@ include "drivers/wakeups.pyx"           # followers are woken one after the othe
 include "drivers/leader.pyx"            # the threads that share an engine
 
 include "engine/order.pyx"              # in which order masters are written and read
+include "engine/links.pyx"              # written, polled and read, without the GIL
 include "engine/engine.pyx"             # the N masters
 include "engine/connections.pyx"        # opened, counted, closed
 include "engine/review.pyx"             # warnings, and masters that must not vote
@@ -81,7 +82,7 @@ include "round/batch.pyx"               # many rounds, one caller               
 include "round/work.pyx"                # a round or a batch                     [pure]
 include "engine/admission.pyx"          # a round is opened; the next due time
 include "engine/outcome.pyx"            # a round is confirmed, or withdrawn
-include "engine/exchange.pyx"           # bytes to and from the sockets, poll
+include "engine/exchange.pyx"           # what came, into the masters
 include "engine/takeover.pyx"           # after a fork, or a thread that was stopped
 include "engine/step.pyx"               # one step of a blocking driver
 include "engine/settlement.pyx"         # replies to be read before something ends

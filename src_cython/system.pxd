@@ -38,6 +38,7 @@ cdef extern from "system/system.h" nogil:
     int socket_open(int family)                       # non-blocking; -1 and errno
     int socket_core(int fd, int *core)                # of its last packet; 0: known
     void socket_drop_after(int fd, int ms)            # ...without an acknowledgement
+    int socket_block_for(int fd, int ms)              # a recv, at most; -1 and errno
     ctypedef struct Event:
         int fd             # readable while it is set; -1: it is not open
     int event_open(Event *event)                      # -1 and errno

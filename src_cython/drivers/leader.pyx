@@ -70,6 +70,7 @@ cdef class Leadership:
     cdef int leader_at
     cdef Waker waker
     cdef list followers                 # queued, not yet taken
+    cdef int64_t followed_at_ns         # when some were taken
     cdef list waiting                   # all with a thread in blocking_follow
     cdef Follower elected               # woken to lead next, not yet awake
     cdef Wakeups wakeups                # of those that are done
@@ -190,6 +191,7 @@ cdef list leader_take_followers(Leadership self):
         taken = self.followers
         self.followers = []
         self.waker.has_followers = 0
+    self.followed_at_ns = clock_ns()
     return taken
 
 

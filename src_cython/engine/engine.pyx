@@ -256,6 +256,8 @@ cdef inline void engine_note_time(Engine self, int64_t due_ns) noexcept:
 
 
 cdef bint engine_is_contended(Engine self, object keys, int64_t now_ns) except -1:
+    if not (self.queues.by_resource or self.queues.contended_ns):
+        return False
     keys = engine_keys(self, keys)
     return keys in self.queues.by_resource or (
         wait_queues_are_until(self.queues.contended_ns, keys, now_ns)

@@ -6,12 +6,15 @@
 from libc.errno cimport EINTR
 from libc.stdint cimport int64_t
 
+cdef enum:
+    FOLLOWED_NS = 1_000_000_000      # so long after a follower another one may come
+
 
 cdef bint engine_step(Engine self, int wanted, int64_t limit_ns) except -1:
     """Send, wait for an event, a due time or the limit, and take all that came.
 
     Reads from as many masters as are `wanted` to answer, not from more. Returns whether
-    a signal came first.
+    a signal came first, or may have.
     """
     cdef int error
     cdef int64_t until_ns
@@ -22,6 +25,9 @@ cdef bint engine_step(Engine self, int wanted, int64_t limit_ns) except -1:
         limit_ns = 0      # just now, by one of these followers: nothing will come
     if self.has_gathered:
         engine_send_checks(self, clock_ns())
+    self.leadership.waker.is_alone = (
+        self.started_ns - self.leadership.followed_at_ns > FOLLOWED_NS
+    )
     engine_before_nogil(self)
     until_ns = min(self.next_ns, limit_ns)
     with nogil:

@@ -13,6 +13,7 @@ cdef enum:
 
 cdef enum:
     INCOMING_CAPACITY = 16384
+    AWAIT_MS = 4
 
 cdef struct Link:
     int fd
@@ -29,6 +30,7 @@ cdef struct Link:
     bint is_polled         # the last poll included it...
     bint is_ready          # ...and reported an event
     bint is_parsing        # its bytes or entries are being taken out: no other step may
+    bint is_awaited        # the socket blocks where it is not told not to (link_await)
     int epoll_fd           # which watches it for an event loop...
     uint32_t watched       # ...for these events, 0: not at all...
     uint32_t watched_in    # ...in this generation of the process
@@ -163,6 +165,7 @@ cdef int link_open(Link *self, const sockaddr *address, socklen_t size) noexcept
         return -error
     self.fd = fd
     self.phase = LINK_CONNECTING
+    self.is_awaited = False
     return 0
 
 
@@ -213,7 +216,31 @@ cdef void link_send(Link *self) noexcept nogil:
 cdef void link_receive(Link *self) noexcept nogil:
     # One read, into an empty buffer. Bytes left in the socket are seen by the next
     # poll; a second read to find EAGAIN would cost a call in every round.
-    cdef ssize_t size = recv(self.fd, self.incoming, INCOMING_CAPACITY, MSG_DONTWAIT)
+    link_take(self, recv(self.fd, self.incoming, INCOMING_CAPACITY, MSG_DONTWAIT))
+
+
+cdef bint link_may_await(Link *self) noexcept nogil:
+    return (
+        self.phase == LINK_OPEN and not self.is_parsing
+        and buffer_length(&self.outgoing) == 0
+    )
+
+
+cdef int link_await(Link *self) noexcept nogil:
+    # Wait for one read, for AWAIT_MS at most. Returns -EINTR where a signal came first.
+    # From the first time on the socket blocks; all other calls say MSG_DONTWAIT.
+    cdef ssize_t size
+    if not self.is_awaited:
+        self.is_awaited = socket_block_for(self.fd, AWAIT_MS) == 0
+    size = recv(self.fd, self.incoming, INCOMING_CAPACITY, 0)
+    if size < 0 and errno == EINTR:
+        return -EINTR
+    link_take(self, size)
+    return 0
+
+
+cdef inline void link_take(Link *self, ssize_t size) noexcept nogil:
+    # What a recv(2) has just returned.
     if size > 0:
         self.received = <size_t>size
     elif size == 0:
