@@ -71,6 +71,8 @@ cdef class Leadership:
     cdef Waker waker
     cdef list followers                 # queued, not yet taken
     cdef int64_t followed_at_ns         # when some were taken
+    cdef int64_t waited_for_ns          # start of the last round that was waited for
+    #                                     in vain by a leader that was alone
     cdef list waiting                   # all with a thread in blocking_follow
     cdef Follower elected               # woken to lead next, not yet awake
     cdef Wakeups wakeups                # of those that are done

@@ -27,6 +27,7 @@ cdef bint engine_step(Engine self, int wanted, int64_t limit_ns) except -1:
         engine_send_checks(self, clock_ns())
     self.leadership.waker.is_alone = (
         self.started_ns - self.leadership.followed_at_ns > FOLLOWED_NS
+        and self.started_ns != self.leadership.waited_for_ns
     )
     engine_before_nogil(self)
     until_ns = min(self.next_ns, limit_ns)
@@ -41,7 +42,9 @@ cdef bint engine_step(Engine self, int wanted, int64_t limit_ns) except -1:
         if is_green:
             engine_wait_in_hub(self, until_ns)
         engine_take_events(self)
-    elif error != -EINTR:
+    elif error == -EINTR:
+        self.leadership.waited_for_ns = self.started_ns
+    else:
         raise OSError(-error, "poll")
     return error == -EINTR
 

@@ -11,6 +11,7 @@ from hiredis import ProtocolError, PushNotification
 
 cdef enum:
     UNPARSED_LIMIT = 1114112           # bytes; a push has a resource, up to 1 MiB
+    TELLING_MOST = 64                  # deferred releases, of 1.4 KB each
 
 
 cdef int master_send(
@@ -73,11 +74,18 @@ cdef int master_on_unsent(
 
 cdef int master_send_deferred(Master self, int64_t now_ns) except -1:
     # By source: there may be no caller to read that a server does not know the script.
+    # At its gate by the script that tells: what was cut may have deleted, and told
+    # nobody. Who waits in here now may be another: so it takes no entry of ours out.
     cdef DeferredRelease each
     cdef InFlightEntry entry
+    cdef int telling = 0
     for each in deferred_take(self.in_flight, now_ns):
         entry = in_flight_entry(each.key_until_ns, each.is_second)
         entry.is_by_source = self.may_eval
+        entry.is_at_gate = each.release.gate == self.index and telling < TELLING_MOST
+        if entry.is_at_gate:
+            telling += 1
+            each.release.lease_state = None
         master_send_again(self, each.release, entry, now_ns)
     return 0
 

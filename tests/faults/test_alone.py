@@ -1,12 +1,14 @@
 """A thread that is alone waits for replies alone at first: what it must not miss.
 
 Over one master it waits in recv(2), on a socket that blocks; over several in a poll in
-which nothing wakes it. Both for a few ms, and only where no other thread came lately.
+which nothing wakes it. Both for a few ms, once for each round, and only where no other
+thread came lately.
 """
 
 from __future__ import annotations
 
 import os
+import resource
 import socket
 import time
 from collections.abc import Callable
@@ -92,6 +94,23 @@ def test_alone_when_a_signal_comes_then_it_ends_the_wait(
             locks.acquire(KEY, timeout=9)
         assert elapsed() < delay + 1 + SLACK
     assert wait_until(lambda: values(servers[:count]) == [None] * count)
+
+
+@some_masters
+def test_alone_when_it_waits_for_long_then_it_sleeps(
+    alone: Callable[[int], tuple[FastRedlock, list[Proxy]]],
+    make_locks: MakeLocks,
+    count: int,
+) -> None:
+    # A few ms once, not again and again: that took 118 to 207 switches a second, and
+    # each call of another thread had to wait for the end of one.
+    locks, between = alone(count)
+    holder = connected(make_locks([proxy.url for proxy in between]))
+    lease = granted(holder.acquire(KEY, ttl=60))
+    before = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
+    assert locks.acquire(KEY, timeout=2) is None
+    assert resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw - before < 80
+    lease.release()
 
 
 @some_masters

@@ -2345,4 +2345,26 @@ for _, key in ipairs(KEYS) do redis""",
         ),
         ALONE,
     ),
+    Mutant(
+        "a leader that is alone does so again and again",
+        (
+            Edit(
+                "src_cython/engine/step.pyx",
+                "        and self.started_ns != self.leadership.waited_for_ns\n",
+                "",
+            ),
+        ),
+        ALONE,
+    ),
+    Mutant(
+        "deferred release tells nobody",
+        (
+            Edit(
+                "src_cython/master/io.pyx",
+                "entry.is_at_gate = each.release.gate == self.index and ",
+                "entry.is_at_gate = False and ",
+            ),
+        ),
+        ("tests/unit/test_queue_check.py",),
+    ),
 )

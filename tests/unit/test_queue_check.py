@@ -12,7 +12,7 @@ from fastredlock._core import (
     by_hand_open_due,
 )
 from fastredlock._options import scripts
-from tests.support.by_hand import S, bulk
+from tests.support.by_hand import NO_NATIVE, S, bulk
 from tests.support.gate_by_hand import KEY, MS, Gate
 
 VALKEY = b"*2\r\n*1\r\n$7\r\ndelifeq\r\n_\r\n"
@@ -169,7 +169,7 @@ def test_release_that_is_lost_with_its_check_is_sent_again_once(gate: Gate) -> N
     gate.hear()
     gate.cut()
     gate.connect()
-    assert gate.hear().count(scripts.RELEASE) == 1
+    assert gate.hear().count(TELLING) == 1
     gate.say(b":0\r\n")
     assert release.is_won
 
@@ -253,9 +253,41 @@ def test_gathered_check_that_was_not_written_is_not_sent_to_the_next_connection(
     gathering.cut()
     gathering.connect()
     said = gathering.hear()
-    assert said.count(scripts.RELEASE) == 2
+    assert said.count(TELLING) == 2
     assert b"EXISTS" not in said
     gathering.say(b":0\r\n" * 2)
+    assert all(release.is_finished for release in releases)
+
+
+@pytest.mark.parametrize("native", [VALKEY, NO_NATIVE])
+@pytest.mark.parametrize("is_told", [False, True])
+def test_release_that_was_cut_tells_who_waits_on_the_next_connection(
+    native: bytes, is_told: bool
+) -> None:
+    # It may have been executed, natively, and the queue never been asked for.
+    gate = Gate(native=native)
+    lease = gate.take()
+    release = gate.release(lease)
+    gate.hear()
+    gate.cut()
+    gate.connect()
+    assert gate.hear().endswith(
+        bulk(b"EVAL") + bulk(TELLING) + bulk(b"1") + bulk(KEY) + bulk(lease.token)
+    )  # no entry of ours is taken out: another of us may wait by now
+    gate.say(b":2\r\n" if is_told else b":0\r\n")
+    assert release.verdict is Verdict.WON
+    assert release.is_finished
+    assert gate.hear() == b""
+
+
+def test_releases_that_were_cut_tell_as_far_as_they_are_few(gathering: Gate) -> None:
+    keys = [b"%03d" % i for i in range(100)]
+    releases = released_together(gathering, *keys)
+    gathering.cut()
+    gathering.connect()
+    said = gathering.hear()
+    assert (said.count(TELLING), said.count(scripts.RELEASE)) == (64, 36)
+    gathering.say(b":1\r\n" * 100)
     assert all(release.is_finished for release in releases)
 
 
