@@ -10,7 +10,8 @@ cdef int engine_finish(Engine self, int64_t now_ns) except -1:
     if self.unchecked:
         engine_take_checked(self, now_ns)
     while self.closed:
-        round = <Round>self.closed.pop(0)
+        round = <Round>self.closed[0]
+        del self.closed[0]      # pop(0) of a short list takes 900 instructions more
         if round.fencing is not None and engine_write_fence(self, round, now_ns):
             continue
         if round.check == CHECK_ASKED:
