@@ -5,7 +5,7 @@ cdef struct Waker:
     Event event              # its fd is -1 where there is none
     int is_sleeping          # the leader is in poll, or about to be
     int has_followers        # followers left and not taken yet
-    bint is_alone            # none came for a while, and a round has just begun: links
+    bint is_alone            # of one master: none came for a while (links)
 
 
 cdef void waker_open(Waker *self) noexcept:

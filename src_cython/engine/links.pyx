@@ -3,12 +3,11 @@
 # Everything of a round is sent before anything of it is read, and no Python object is
 # made in between.
 #
-# A leader that no thread has followed for a while waits for a round's replies alone at
-# first, once, for a few ms: without the waker in the poll, and where there is one
-# master by a recv(2) that blocks (link_await) in place of poll and recv. A thread that
-# comes just then is seen behind the reply, or after these few ms. (A C program that
-# does no more took 5 % less time and 6 % less CPU over one master, and over three 1 to
-# 3 % without the waker.)
+# Over one master a leader that no thread has followed for a while waits for a round's
+# reply alone at first, once, for a few ms: by a recv(2) that blocks (link_await) in
+# place of poll and recv. A thread that comes just then is seen behind the reply, or
+# after these few ms. (A C program that does no more took 5 % less time so, and 6 % less
+# CPU. Over three and five, a poll without the waker made no difference.)
 
 from libc.errno cimport EINTR, errno
 from libc.stdint cimport int64_t
@@ -17,8 +16,7 @@ from posix.time cimport timespec
 cdef enum:
     BEHIND_LIMIT = 16     # replies in flight: from here on a master is read in any case
     SLEEP_LIMIT_NS = 1_000_000_000
-    ALONE_NS = 4_000_000            # the first wait of a leader that is alone
-    ALONE_LEFT_NS = 50_000_000      # ...where so much is left: AWAIT_MS is rounded up
+    ALONE_LEFT_NS = 50_000_000      # to wait alone, for AWAIT_MS, which is rounded up
 
 
 cdef int links_exchange(
@@ -32,27 +30,17 @@ cdef int links_exchange(
     if waker.has_followers or links_read_early(links, count, wanted):
         return 0
     if waker.is_alone and deadline_ns - clock_ns() > ALONE_LEFT_NS and (
-        count > 1 or link_may_await(links[0])
+        link_may_await(links[0])
     ):
-        return links_wait_alone(links, polled, count, wanted)
+        return links_wait_alone(links[0])
     return links_poll(links, polled, count, wanted, deadline_ns, waker)
 
 
-cdef int links_wait_alone(
-    Link **links, pollfd *polled, int count, int wanted
-) noexcept nogil:
+cdef int links_wait_alone(Link *link) noexcept nogil:
     # Returns -EINTR where nothing came as well: a timer's signal ends in the same tick
     # of the kernel, and would end no later wait.
-    cdef int error, found
-    if count == 1:
-        error = link_await(links[0])
-        return error if error != 0 or link_has_input(links[0]) else -EINTR
-    found = links_poll_for(polled, links_fill_polled(links, polled, count), ALONE_NS)
-    if found > 0:
-        links_collect_polled(links, polled, count, wanted)
-        return 0
-    links_forget_polled(links, count)
-    return found if found < 0 else -EINTR
+    cdef int error = link_await(link)
+    return error if error != 0 or link_has_input(link) else -EINTR
 
 
 cdef void links_send(Link **links, int count) noexcept nogil:
@@ -99,8 +87,10 @@ cdef int links_poll(
 ) noexcept nogil:
     cdef int watched = links_fill_polled(links, polled, count)
     cdef int error = links_sleep(polled, watched, deadline_ns, waker)
+    cdef int i
     if error < 0:
-        links_forget_polled(links, count)
+        for i in range(count):
+            links[i].is_polled = False
         return error
     links_collect_polled(links, polled, count, wanted)
     return 0
@@ -129,28 +119,21 @@ cdef inline int links_fill_polled(
 cdef inline int links_sleep(
     pollfd *polled, int watched, int64_t deadline_ns, Waker *waker
 ) noexcept nogil:
-    # Until an event, a wake-up of the leader, or the deadline. Returns -errno, or >= 0.
-    cdef int found = 0
+    # Until an event, a wake-up of the leader, or the deadline. Returns 0 or -errno.
+    cdef int64_t left_ns
+    cdef timespec timeout
+    cdef int error = 0
     polled[watched].fd = waker.event.fd      # poll leaves out a negative one
     polled[watched].events = POLLIN
     polled[watched].revents = 0
-    if not waker_is_set_before_sleep(waker):
-        found = links_poll_for(polled, watched + 1, deadline_ns - clock_ns())
-    waker_after_wake(waker, found >= 0 and polled[watched].revents != 0)
-    return found
-
-
-cdef inline int links_poll_for(
-    pollfd *polled, int count, int64_t left_ns
-) noexcept nogil:
-    # Returns how many have events, or -errno.
-    cdef timespec timeout
-    cdef int found
-    left_ns = min(max(left_ns, <int64_t>0), <int64_t>SLEEP_LIMIT_NS)
+    left_ns = min(max(deadline_ns - clock_ns(), <int64_t>0), <int64_t>SLEEP_LIMIT_NS)
     timeout.tv_sec = left_ns // NS_PER_S
     timeout.tv_nsec = left_ns % NS_PER_S
-    found = poll_for(polled, count, &timeout)
-    return found if found >= 0 else -errno
+    if not waker_is_set_before_sleep(waker):
+        if poll_for(polled, watched + 1, &timeout) < 0:
+            error = -errno
+    waker_after_wake(waker, error == 0 and polled[watched].revents != 0)
+    return error
 
 
 cdef inline void links_collect_polled(
@@ -171,12 +154,6 @@ cdef inline void links_collect_polled(
             link_receive(link)
             found += link_is_caught_up(link)
         watched += 1
-
-
-cdef void links_forget_polled(Link **links, int count) noexcept nogil:
-    cdef int i
-    for i in range(count):
-        links[i].is_polled = False
 
 
 cdef bint links_are_quiet(Link **links, int count) noexcept nogil:

@@ -26,7 +26,8 @@ cdef bint engine_step(Engine self, int wanted, int64_t limit_ns) except -1:
     if self.has_gathered:
         engine_send_checks(self, clock_ns())
     self.leadership.waker.is_alone = (
-        self.started_ns - self.leadership.followed_at_ns > FOLLOWED_NS
+        self.master_count == 1
+        and self.started_ns - self.leadership.followed_at_ns > FOLLOWED_NS
         and self.started_ns != self.leadership.waited_for_ns
     )
     engine_before_nogil(self)

@@ -1,8 +1,7 @@
-"""A thread that is alone waits for replies alone at first: what it must not miss.
+"""A thread that is alone waits for a reply alone at first: what it must not miss.
 
-Over one master it waits in recv(2), on a socket that blocks; over several in a poll in
-which nothing wakes it. Both for a few ms, once for each round, and only where no other
-thread came lately.
+Over one master, in recv(2), on a socket that blocks; for a few ms, once for each round,
+and only where no other thread came lately.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from tests.support.waiting import SLACK, stopwatch, wait_until
 
 pytestmark = blocking
 
-# One master, where it waits in recv(2), and three, where it does in a poll.
+# One master, and three, where it never does.
 some_masters = pytest.mark.parametrize("count", [1, 3])
 
 

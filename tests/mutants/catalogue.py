@@ -2310,11 +2310,6 @@ for _, key in ipairs(KEYS) do redis""",
                 "    AWAIT_MS = 4\n",
                 "    AWAIT_MS = 9000\n",
             ),
-            Edit(
-                "src_cython/engine/links.pyx",
-                "    ALONE_NS = 4_000_000 ",
-                "    ALONE_NS = 900_000_000 ",
-            ),
         ),
         ALONE,
     ),
@@ -2323,8 +2318,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/engine/links.pyx",
-                "error != 0 or link_has_input(links[0]) else -EINTR",
-                "error != 0 else 0",
+                "return error if error != 0 or link_has_input(link) else -EINTR",
+                "return error",
             ),
             Edit(
                 "src_cython/master/link.pyx",
