@@ -49,7 +49,7 @@ cdef enum:
     SLICE_US = 100_000       # how long a follower sleeps before it tries the mutex
     AWAIT_US = 1_000         # the same where no thread will wake it
     PATIENCE_US = 20_000     # the same while wake-ups are under way
-    TOGETHER = 12            # followers: so many wake the leader between wake-ups
+    TOGETHER = 24            # followers: so many wake the leader between wake-ups
 
 cdef enum:
     LEADER_HAS_GIL = 0           # with the GIL, or stopped where it gave it away
