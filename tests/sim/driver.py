@@ -153,7 +153,11 @@ class Driver:
             self._serve()
 
     def _withdraw(self, round: Round | None) -> None:
-        if round is not None and (not self._engine.is_closed or is_release(round)):
+        if round is not None and (
+            not self._engine.is_closed
+            or is_release(round)
+            or any(self._process.connections)  # a close that waits for replies
+        ):
             by_hand_withdraw(self._engine, round, self._process.now_ns())
 
     # --- blocking_close ---------------------------------------------------------------
