@@ -12,8 +12,8 @@ from bench.contestants.base import NotGrantedError
 Build = Callable[[Any, Sequence[str], Sequence[str]], tuple[list[Any], list[Any]]]
 
 
-# Of a free lock: on a busy machine one of them gives up now and then (pottery, once in
-# some 100,000). It counts as one pair, with the time of all tries.
+# Of a free lock, which a library gives up now and then (seen: pottery). It counts as
+# one pair, with the time of all tries.
 TRIES = 3
 
 

@@ -4,7 +4,7 @@
 # made in between.
 #
 # Over one master a leader that no thread has followed for a while waits for a round's
-# reply alone at first, once, for a few ms: by a recv(2) that blocks (link_await) in
+# reply alone at first, once, for a few ms: by a recv(2) that blocks (link_wait) in
 # place of poll and recv. A thread that comes just then is seen behind the reply, or
 # after these few ms. (A C program that does no more took 5 % less time so, and 6 % less
 # CPU. Over three and five, a poll without the waker made no difference.)
@@ -16,7 +16,7 @@ from posix.time cimport timespec
 cdef enum:
     BEHIND_LIMIT = 16     # replies in flight: from here on a master is read in any case
     SLEEP_LIMIT_NS = 1_000_000_000
-    ALONE_LEFT_NS = 50_000_000      # to wait alone, for AWAIT_MS, which is rounded up
+    ALONE_LEFT_NS = 50_000_000      # to wait alone: LINK_WAIT_MS is rounded up
 
 
 cdef int links_exchange(
@@ -30,7 +30,7 @@ cdef int links_exchange(
     if waker.has_followers or links_read_early(links, count, wanted):
         return 0
     if waker.is_alone and deadline_ns - clock_ns() > ALONE_LEFT_NS and (
-        link_may_await(links[0])
+        link_may_wait(links[0])
     ):
         return links_wait_alone(links[0])
     return links_poll(links, polled, count, wanted, deadline_ns, waker)
@@ -39,7 +39,7 @@ cdef int links_exchange(
 cdef int links_wait_alone(Link *link) noexcept nogil:
     # Returns -EINTR where nothing came as well: a timer's signal ends in the same tick
     # of the kernel, and would end no later wait.
-    cdef int error = link_await(link)
+    cdef int error = link_wait(link)
     return error if error != 0 or link_has_input(link) else -EINTR
 
 

@@ -13,7 +13,7 @@ cdef enum:
 
 cdef enum:
     INCOMING_CAPACITY = 16384
-    AWAIT_MS = 4
+    LINK_WAIT_MS = 4
 
 cdef struct Link:
     int fd
@@ -30,7 +30,7 @@ cdef struct Link:
     bint is_polled         # the last poll included it...
     bint is_ready          # ...and reported an event
     bint is_parsing        # its bytes or entries are being taken out: no other step may
-    bint is_awaited        # the socket blocks where it is not told not to (link_await)
+    bint may_block         # the socket: in calls that do not say MSG_DONTWAIT
     int epoll_fd           # which watches it for an event loop...
     uint32_t watched       # ...for these events, 0: not at all...
     uint32_t watched_in    # ...in this generation of the process
@@ -165,7 +165,7 @@ cdef int link_open(Link *self, const sockaddr *address, socklen_t size) noexcept
         return -error
     self.fd = fd
     self.phase = LINK_CONNECTING
-    self.is_awaited = False
+    self.may_block = False
     return 0
 
 
@@ -219,19 +219,19 @@ cdef void link_receive(Link *self) noexcept nogil:
     link_take(self, recv(self.fd, self.incoming, INCOMING_CAPACITY, MSG_DONTWAIT))
 
 
-cdef bint link_may_await(Link *self) noexcept nogil:
+cdef bint link_may_wait(Link *self) noexcept nogil:
     return (
         self.phase == LINK_OPEN and not self.is_parsing
         and buffer_length(&self.outgoing) == 0
     )
 
 
-cdef int link_await(Link *self) noexcept nogil:
-    # Wait for one read, for AWAIT_MS at most. Returns -EINTR where a signal came first.
-    # From the first time on the socket blocks; all other calls say MSG_DONTWAIT.
+cdef int link_wait(Link *self) noexcept nogil:
+    # Wait for one read, for LINK_WAIT_MS at most. Returns -EINTR where a signal came
+    # first. From the first time on the socket blocks; all other calls say MSG_DONTWAIT.
     cdef ssize_t size
-    if not self.is_awaited:
-        self.is_awaited = socket_block_for(self.fd, AWAIT_MS) == 0
+    if not self.may_block:
+        self.may_block = socket_block_for(self.fd, LINK_WAIT_MS) == 0
     size = recv(self.fd, self.incoming, INCOMING_CAPACITY, 0)
     if size < 0 and errno == EINTR:
         return -EINTR

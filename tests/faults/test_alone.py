@@ -34,18 +34,31 @@ pytestmark = blocking
 some_masters = pytest.mark.parametrize("count", [1, 3])
 
 
+# So many masters; returns a FastRedlock of their proxies, by which one thread took and
+# released before, and these.
+Alone = Callable[[int], tuple[FastRedlock, list[Proxy]]]
+
+
 @pytest.fixture
-def alone(
-    proxies: list[Proxy], make_locks: MakeLocks
-) -> Callable[[int], tuple[FastRedlock, list[Proxy]]]:
-    """Return what makes a FastRedlock of so many proxies, and takes and releases."""
+def alone(proxies: list[Proxy], make_locks: MakeLocks) -> Alone:
+    def make(count: int) -> tuple[FastRedlock, list[Proxy]]:
+        between = proxies[:count]
+        locks = make_locks([proxy.url for proxy in between], round_timeout=10)
+        granted(connected(locks).acquire("before")).release()
+        return locks, between
+
+    return make
+
+
+@pytest.fixture
+def unanswered(alone: Alone) -> Alone:
+    """As `alone`; from now on no reply comes through."""
 
     def make(count: int) -> tuple[FastRedlock, list[Proxy]]:
-        locks = connected(
-            make_locks([proxy.url for proxy in proxies[:count]], round_timeout=10)
-        )
-        granted(locks.acquire("before")).release()
-        return locks, proxies[:count]
+        locks, between = alone(count)
+        for proxy in between:
+            proxy.set(holds_down=True)
+        return locks, between
 
     return make
 
@@ -53,15 +66,10 @@ def alone(
 @some_masters
 @pytest.mark.parametrize("delay", [0.001, 0.3])
 def test_alone_when_a_second_thread_comes_then_its_command_is_sent_at_once(
-    alone: Callable[[int], tuple[FastRedlock, list[Proxy]]],
-    servers: list[redis.Redis],
-    count: int,
-    delay: float,
+    unanswered: Alone, servers: list[redis.Redis], count: int, delay: float
 ) -> None:
     # The first ms of the wait, in which nobody wakes the leader; and long after them.
-    locks, between = alone(count)
-    for proxy in between:
-        proxy.set(holds_down=True)
+    locks, between = unanswered(count)
     with ThreadPoolExecutor(2) as threads:
         first = threads.submit(locks.acquire, KEY, timeout=9)
         assert wait_until(lambda: None not in values(servers[:count]))
@@ -79,15 +87,10 @@ def test_alone_when_a_second_thread_comes_then_its_command_is_sent_at_once(
 @some_masters
 @pytest.mark.parametrize("delay", [0.002, 0.1])
 def test_alone_when_a_signal_comes_then_it_ends_the_wait(
-    alone: Callable[[int], tuple[FastRedlock, list[Proxy]]],
-    servers: list[redis.Redis],
-    count: int,
-    delay: float,
+    unanswered: Alone, servers: list[redis.Redis], count: int, delay: float
 ) -> None:
     # The replies of its undo are waited for, for a second at most.
-    locks, between = alone(count)
-    for proxy in between:
-        proxy.set(holds_down=True)
+    locks, _ = unanswered(count)
     with stopwatch() as elapsed:
         with pytest.raises(Interrupt), alarm(delay, interrupt):
             locks.acquire(KEY, timeout=9)
@@ -97,9 +100,7 @@ def test_alone_when_a_signal_comes_then_it_ends_the_wait(
 
 @some_masters
 def test_alone_when_it_waits_for_long_then_it_sleeps(
-    alone: Callable[[int], tuple[FastRedlock, list[Proxy]]],
-    make_locks: MakeLocks,
-    count: int,
+    alone: Alone, make_locks: MakeLocks, count: int
 ) -> None:
     # A few ms once, not again and again: that took 118 to 207 switches a second, and
     # each call of another thread had to wait for the end of one.
@@ -114,11 +115,9 @@ def test_alone_when_it_waits_for_long_then_it_sleeps(
 
 @some_masters
 def test_alone_when_no_reply_comes_then_the_deadline_holds(
-    alone: Callable[[int], tuple[FastRedlock, list[Proxy]]], count: int
+    unanswered: Alone, count: int
 ) -> None:
-    locks, between = alone(count)
-    for proxy in between:
-        proxy.set(holds_down=True)
+    locks, _ = unanswered(count)
     for timeout in (0.02, 0.06, 0.3):
         with stopwatch() as elapsed:
             with pytest.raises(FastRedlockError):

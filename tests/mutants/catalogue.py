@@ -2307,8 +2307,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/master/link.pyx",
-                "    AWAIT_MS = 4\n",
-                "    AWAIT_MS = 9000\n",
+                "    LINK_WAIT_MS = 4\n",
+                "    LINK_WAIT_MS = 9000\n",
             ),
         ),
         ALONE,
