@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .foreign import ForeignKeys
 
 ACQUIRE = int(Operation.ACQUIRE)
-LOST_TURNS = 2  # in a row, without a delay
+LOST_TURNS = 2  # in a row, without a pause
 
 
 def attempts(
@@ -48,6 +48,7 @@ def attempts(
     """
     tries = unreachable_tries = lost_turns = 0
     is_inspected = keeps_turn = has_waited = False
+    pause_ns = 0
     left_ns = timeout_ns
     may_wait = timeout_ns != 0 and retry.waits_in_turn and isinstance(key, bytes)
     waits = may_wait and engine.is_contended(key, began_ns)
@@ -70,7 +71,7 @@ def attempts(
             if waits:
                 before_wait(engine)
                 until_ns = -1 if timeout_ns is None else began_ns + timeout_ns
-                round.wait_in_turn(began_ns, keeps_turn, until_ns, has_waited)
+                round.wait_in_turn(began_ns, keeps_turn, until_ns, has_waited, pause_ns)
                 has_waited = True
             yield round
         if round.is_won:
@@ -88,12 +89,17 @@ def attempts(
             unreachable_tries = 0
             waits = may_wait and engine.may_wait_in_turn(key, round.closed_ns)
             if waits:
-                # The queue says when to try again. Where that fails again and again
-                # (a quorum is held, and the gate does not know), so does the delay.
-                keeps_turn = round.keeps_turn
-                lost_turns = lost_turns + 1 if round.had_turn else 0
-                if lost_turns <= LOST_TURNS:
-                    continue
+                # The queue says when to try again. Where a quorum is held and the gate
+                # does not know, that is at once, again and again: so this caller
+                # pauses, in its place, and those behind it need not try.
+                keeps_turn, pause_ns = round.keeps_turn, 0
+                if round.turn_was_told or (round.was_behind and not round.had_turn):
+                    lost_turns = 0
+                elif round.had_turn or keeps_turn:
+                    lost_turns += 1
+                if lost_turns > LOST_TURNS:
+                    pause_ns = int(delay_after(engine, round, retry) * 1e9)
+                continue
         elif verdict is not Verdict.UNREACHABLE:
             raise exhausted(engine, resource, round, tries, began_ns)
         elif round.is_withheld and unreachable_tries == 0:

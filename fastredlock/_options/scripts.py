@@ -138,7 +138,8 @@ MARKER_SHA1 = b"688280603bec40a3240a6c858c78ad158bd81c41"
 #                                  gate's clock) since when its first caller has waited
 #   fastredlock:turn:<resource>    a sorted set of the one process that was told last
 #                                  that the lock is free; it lives for 10 s, so its age
-#                                  is known
+#                                  is known. Or of "~" and the first process, where that
+#                                  one pauses; then for 300 ms
 #   fastredlock:waiter:<process>   the channel on which a process is told, the resource
 #                                  being the message
 #
@@ -240,7 +241,10 @@ RELEASE_ALL_SHA1 = b"78d30b21fcb2c762c8039836ef8a37ad4e17e8b5"
 # for how long (us) its first caller has waited; "1" where that is another than before,
 # "2" in the first question of a connection: then PUBLISH is tried first (a user who may
 # not, cannot tell others either, and is to know), and PEXPIRE, or its refusal would
-# leave a queue that never expires.
+# leave a queue that never expires. "3" where the process pauses: its turns were lost,
+# because a quorum is held elsewhere, and the key is free here all the same. So it is no
+# turn, and the questions of others do not disturb it (they get -1, "held", as its ttl
+# is not known here); a release tells it as ever.
 # Returns {1: it is your turn, 2: another's, that was told, 0: else; ttl left (ms) or
 # -2; place from 0; where it is ours, how many wait}. Where the lock is free, the first
 # has its turn; it has 50 ms, then the next asker drops it. Where it is not, those that
@@ -267,8 +271,13 @@ if last == ARGV[1] then
   last = nil
 end
 local left, whose = redis.call("pttl", key), 0
-if left == -2 then
-  local head = redis.call("zrange", queue, 0, 0)[1]
+local head = redis.call("zrange", queue, 0, 0)[1]
+if left == -2 and head == ARGV[1] and ARGV[3] == "3" then
+  note("~" .. head, last)
+  redis.pcall("pexpire", turn, 300)
+elseif left == -2 and head ~= ARGV[1] and (ARGV[3] == "3" or last == "~" .. head) then
+  left = -1
+elseif left == -2 then
   if is_late(head, last) then
     redis.call("zrem", queue, head)
     head = redis.call("zrange", queue, 0, 0)[1]
@@ -283,7 +292,7 @@ if left == -2 then
   end
 elseif ARGV[3] == "0" then
   for _ = 1, 100 do
-    local head = redis.call("zrange", queue, 0, 0)[1]
+    head = redis.call("zrange", queue, 0, 0)[1]
     if head == ARGV[1] then break end
     local heard = redis.pcall("pubsub", "numsub", "fastredlock:waiter:" .. head)
     if heard[2] ~= 0 and not is_late(head, last) then break end
@@ -293,7 +302,7 @@ end
 local count = whose == 1 and redis.call("zcard", queue) or 0
 return {whose, left, redis.call("zrank", queue, ARGV[1]) or 0, count}"""
 )
-ASK_TURN_SHA1 = b"3556192a2f19b9505d8b5df5e9d07d595a73342a"
+ASK_TURN_SHA1 = b"4b11dae8dbc2d891acaa29d214c9109a9c7e97f2"
 
 # SET NX PX, at the gate, by a process whose turn it is. ARGV: token; ttl (ms), "0" of
 # no expiry; process; for how long (us) its caller has waited, and its next caller, or

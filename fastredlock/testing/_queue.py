@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ._server import Connection, Server
 
 CHANNEL = b"fastredlock:waiter:"
-QUEUE_MS, TURN_MS, YOUNG_MS = 60_000, 10_000, 9_950
+QUEUE_MS, TURN_MS, YOUNG_MS, PAUSE_MS = 60_000, 10_000, 9_950, 300
 MOST_TOLD = 100  # in one call
 
 
@@ -118,8 +118,17 @@ class Queue:
         self._keep(resource, queue)
         self._forget_who_came(resource, process)
         left_ms, whose = self._server.left_ms(resource), 0
-        if left_ms == -2:
-            head = self._head(resource)
+        head = self._head(resource)
+        is_behind = head is not None and head != process
+        if left_ms == -2 and head == process and is_new == b"3":
+            self._set_turn(resource, b"~" + head, PAUSE_MS)
+        elif (
+            left_ms == -2
+            and is_behind
+            and (is_new == b"3" or self._told(resource) == b"~" + (head or b""))
+        ):
+            left_ms = -1
+        elif left_ms == -2:
             if head is not None and self._is_late(resource, head):
                 self._remove(resource, head)
                 head = self._head(resource)
@@ -206,8 +215,8 @@ class Queue:
             return False
         return self._turns[resource][1] - self._server.now_ms() <= YOUNG_MS
 
-    def _set_turn(self, resource: bytes, process: bytes) -> None:
-        self._turns[resource] = process, self._server.now_ms() + TURN_MS
+    def _set_turn(self, resource: bytes, process: bytes, for_ms: int = TURN_MS) -> None:
+        self._turns[resource] = process, self._server.now_ms() + for_ms
 
     def _forget_who_came(self, resource: bytes, process: bytes) -> None:
         if self._told(resource) == process:

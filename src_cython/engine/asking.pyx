@@ -26,6 +26,7 @@ cdef enum:                   # a turn, in the reply of ask_turn
 cdef bytes SAME_ENTRY = b"0"
 cdef bytes NEW_ENTRY = b"1"
 cdef bytes FIRST_QUESTION = b"2"       # of a connection: it asks for the rights, too
+cdef bytes PAUSED_ENTRY = b"3"         # its turn was lost often: it wants none
 
 cdef str QUEUE_OF_ANOTHER = (
     ": is there another use of its key fastredlock:queue:...?"
@@ -47,6 +48,7 @@ cdef int engine_ask(Engine self, WaitQueue queue, int64_t now_ns) except -1:
     turn.arguments = (
         turn_waited_us(turn.since_ns, now_ns),
         FIRST_QUESTION if not (<Master>self.masters[gate]).is_subscribed
+        else PAUSED_ENTRY if turn_is_paused(<Turn>head.turn)
         else NEW_ENTRY if is_new else SAME_ENTRY,
     )
     ask = engine_question(self, OPERATION_ASK_TURN, queue.resource, turn, head.terms)
@@ -92,6 +94,10 @@ cdef int engine_on_asked(Engine self, Round ask, int64_t now_ns) except -1:
         return engine_open_waiting(self, queue, queue.noted, now_ns)
     queue.place = place
     queue.is_first = place == 0
+    if turn_is_paused(<Turn>queue.noted.turn):
+        if place == 0 and left == -2:
+            return 0
+        (<Turn>queue.noted.turn).is_kept = False      # the gate knows when
     left_ms = min(max(<object>left, -2), 1_000_000)
     if place > 1:
         again_ns = ASK_AGAIN_BEHIND_NS

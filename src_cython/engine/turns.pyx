@@ -72,9 +72,7 @@ cdef int engine_on_turn_closed(Engine self, Round round, int64_t now_ns) except 
         if wait_queue_noted_number(queue) == turn.next_number:
             queue.noted = None
             queue.is_first = False
-        if round.verdict_code != VERDICT_TAKEN or (
-            now_ns >= turn.until_ns - LAST_ROUND_NS
-        ):
+        if not turn_is_taken_up(turn, round, now_ns):
             return engine_leave_if_empty(self, queue, now_ns)
         engine_set_due(self, queue, now_ns + SOON_NS)
     return engine_forget_queue(self, queue)
@@ -99,6 +97,7 @@ cdef int engine_take_turns(Engine self, Master master, int64_t now_ns) except -1
             engine_leave_queue(self, resource, master.index, now_ns)
             continue
         self.counters.turns_told += 1
+        (<Turn>wait_queue_head(queue).turn).is_told = True
         engine_open_waiting(self, queue, wait_queue_head(queue), now_ns)
     return 0
 

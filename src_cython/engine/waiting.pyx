@@ -32,11 +32,15 @@ cdef int engine_wait(Engine self, Round round, int64_t now_ns) except -1:
     self.counters.waits += not turn.has_waited
     if turn.until_ns != NEVER_NS:
         engine_add_due(self, turn.until_ns, round)
+    if turn.pause_ns > 0 and wait_queue_head(queue) is not round:
+        turn.is_kept = False      # before it stands one that tries
     if turn.is_kept:
         queue.noted = round
-        engine_add_due(
-            self, now_ns + max(self.round_trip_ns, <int64_t>AT_LEAST_NS), round
-        )
+        engine_add_due(self, now_ns + max(
+            self.round_trip_ns, max(<int64_t>AT_LEAST_NS, turn.pause_ns)
+        ), round)
+        if turn_is_paused(turn):
+            engine_ask(self, queue, now_ns)
     elif queue.opened is None and not wait_queue_is_noted(queue):
         engine_ask(self, queue, now_ns)
     return 0

@@ -185,15 +185,17 @@ cdef class Round:
 
     def wait_in_turn(
         self, int64_t since_ns, bint keeps_turn=False, int64_t until_ns=-1,
-        bint has_waited=False,
+        bint has_waited=False, int64_t pause_ns=0,
     ):
         """Wait in the queue of the resource before it is opened.
 
         since_ns: when its caller began to wait; until_ns: when it is opened at the
         latest, -1: no limit. keeps_turn: its last round had its turn, and lost it by a
         master that had not seen the release. has_waited: in an earlier round.
+        pause_ns: before it is opened, unless the gate tells that it is its turn; those
+        behind it in this process wait as long.
         """
-        self.turn = turn_new(since_ns, keeps_turn, until_ns, has_waited)
+        self.turn = turn_new(since_ns, keeps_turn, until_ns, has_waited, pause_ns)
 
     @property
     def had_turn(self):
@@ -206,6 +208,16 @@ cdef class Round:
     def keeps_turn(self):
         """Whether the gate had set the key of this round, which was lost elsewhere."""
         return self.turn is not None and turn_is_kept(<Turn>self.turn, self)
+
+    @property
+    def was_behind(self):
+        """Whether the gate had said no: a key stood there, or another was first."""
+        return self.turn is not None and turn_is_behind(<Turn>self.turn)
+
+    @property
+    def turn_was_told(self):
+        """Whether its gate had told its turn by itself: mostly there was a release."""
+        return self.turn is not None and (<Turn>self.turn).is_told
 
     def open(self, int64_t now_ns):
         """Begin: now_ns is t0."""

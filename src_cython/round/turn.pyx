@@ -31,6 +31,7 @@ cdef class Turn:
 
     cdef int64_t since_ns        # when its caller began to wait
     cdef int64_t until_ns        # when it tries a last time; NEVER_NS: it has no limit
+    cdef int64_t pause_ns        # before this try, where the last ones were lost; or 0
     cdef WaitQueue queue         # None before it is submitted
     cdef int64_t number          # its own, and that of the next of the queue when it
     cdef int64_t next_number     # was opened; 0: none. (A reference would make a chain
@@ -40,17 +41,20 @@ cdef class Turn:
     cdef bint is_open            # its round is, or was
     cdef bint is_kept            # from the last round of its caller: no need to ask
     cdef bint is_probe           # opened because it was time, not because of a turn
+    cdef bint is_told            # opened because its gate said so by itself
     cdef bint has_waited         # its caller has, in an earlier round: counted once
 
 
 cdef Turn turn_new(
-    int64_t since_ns, bint is_kept, int64_t until_ns=-1, bint has_waited=False
+    int64_t since_ns, bint is_kept, int64_t until_ns=-1, bint has_waited=False,
+    int64_t pause_ns=0,
 ):
     self = Turn()
     self.since_ns = since_ns
     self.until_ns = NEVER_NS if until_ns < 0 else until_ns
     self.gate_said = GATE_SILENT
-    self.is_kept = is_kept
+    self.is_kept = is_kept or pause_ns > 0
+    self.pause_ns = pause_ns
     self.has_waited = has_waited
     return self
 
@@ -59,6 +63,23 @@ cdef bint turn_is_kept(Turn self, Round round) noexcept:
     # Whether the gate had set the key of a round that was lost elsewhere.
     return round.verdict_code == VERDICT_TAKEN and (
         self.gate_said == GATE_SET or self.gate_said == GATE_SET_FIRST
+    )
+
+
+cdef bint turn_is_paused(Turn self) noexcept:
+    # Whether it waits for a while, or for a release, and is given no turn by its gate.
+    return self.is_kept and self.pause_ns > 0
+
+
+cdef bint turn_is_behind(Turn self) noexcept:
+    # Whether its gate had said no: the key stood there, or another waited longer.
+    return self.gate_said == GATE_TAKEN or self.gate_said == GATE_REFUSED
+
+
+cdef bint turn_is_taken_up(Turn self, Round round, int64_t now_ns) noexcept:
+    # Whether the caller of a lost round comes back at once, and has time for one more.
+    return round.verdict_code == VERDICT_TAKEN and (
+        now_ns < self.until_ns - LAST_ROUND_NS
     )
 
 

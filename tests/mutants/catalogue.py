@@ -34,6 +34,7 @@ OUTAGES = ("tests/behaviour/test_outages.py", "tests/behaviour/test_pauses.py")
 REPLIES = ("tests/unit/test_engine.py", "tests/sim", *OUTAGES)
 ROLL_BACK = "return engine_queue(self, release, release.may_hold, True, now_ns)"
 ALONE = ("tests/faults/test_alone.py",)
+ELSEWHERE = ("tests/faults/test_waiting_elsewhere.py",)
 ASKED_AGAIN = ("tests/unit/test_in_flight.py",)
 LEASE = (
     "tests/unit/test_lease.py",
@@ -1645,6 +1646,72 @@ for _, key in ipairs(KEYS) do redis""",
                 "fastredlock/_options/scripts.py",
                 "    if heard[2] ~= 0 and not is_late(head, last) then break end\n",
                 "    if heard[2] ~= -1 and not is_late(head, last) then break end\n",
+            ),
+        ),
+        ("tests/sim/test_queues.py",),
+    ),
+    Mutant(
+        "a pause in which the gate may give a turn",
+        (
+            Edit(
+                "src_cython/engine/asking.pyx",
+                "        else PAUSED_ENTRY if turn_is_paused(<Turn>head.turn)\n",
+                "",
+            ),
+        ),
+        ELSEWHERE,
+    ),
+    Mutant(
+        "callers whose turns are lost do not pause",
+        (
+            Edit(
+                "fastredlock/_locking/attempt.py",
+                "                if lost_turns > LOST_TURNS:\n",
+                "                if lost_turns > LOST_TURNS * 1000:\n",
+            ),
+        ),
+        ELSEWHERE,
+    ),
+    Mutant(
+        "a roll-back tells the next one of this process",
+        (
+            Edit(
+                "src_cython/engine/sending.pyx",
+                "    if round.turn is None or not turn_is_taken_up(",
+                "    if round.turn is not None or not turn_is_taken_up(",
+            ),
+        ),
+        ELSEWHERE,
+    ),
+    Mutant(
+        "a pause that goes on where the gate has the key",
+        (
+            Edit(
+                "src_cython/engine/asking.pyx",
+                "        if place == 0 and left == -2:\n            return 0\n",
+                "        return 0\n",
+            ),
+        ),
+        ELSEWHERE,
+    ),
+    Mutant(
+        "one that pauses is not noted at the gate",
+        (
+            Edit(
+                "fastredlock/_options/scripts.py",
+                '  note("~" .. head, last)\n',
+                "",
+            ),
+        ),
+        ("tests/sim/test_queues.py",),
+    ),
+    Mutant(
+        "one that pauses is taken for one that was told",
+        (
+            Edit(
+                "fastredlock/_options/scripts.py",
+                ' or last == "~" .. head) then\n',
+                ") then\n",
             ),
         ),
         ("tests/sim/test_queues.py",),

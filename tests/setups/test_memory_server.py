@@ -19,6 +19,9 @@ PROCESSES = [b"p1", b"p2", b"p3"]
 Words = tuple[bytes, ...]
 
 
+QUESTIONS = [b"0", b"1", b"3"]
+
+
 def commands(draw: random.Random) -> Words:
     """Return one command of those that a client sends."""
     key, token = draw.choice(KEYS), draw.choice(TOKENS)
@@ -39,9 +42,7 @@ def commands(draw: random.Random) -> Words:
             script(scripts.ACQUIRE_AGAIN, (key,), token),
             script(scripts.EXTEND_ALL, both, token, b"50000"),
             script(scripts.RELEASE_ALL, both, token),
-            script(
-                scripts.ASK_TURN, (key,), process, waited, draw.choice([b"0", b"1"])
-            ),
+            script(scripts.ASK_TURN, (key,), process, waited, draw.choice(QUESTIONS)),
             script(scripts.TAKE_TURN, taken[:1], *taken[1:]),
             script(scripts.RELEASE_AND_TELL, (key,), token),
             script(scripts.RELEASE_AND_TELL, (key,), token, process),

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 QUEUE, TURN = b"fastredlock:queue:", b"fastredlock:turn:"
 CHANNEL = b"fastredlock:waiter:"
-QUEUE_MS, TURN_MS, YOUNG_MS = 60_000, 10_000, 9_950
+QUEUE_MS, TURN_MS, YOUNG_MS, PAUSE_MS = 60_000, 10_000, 9_950, 300
 NEVER_MS = 1 << 62
 MOST_TOLD = 100  # in one call
 
@@ -214,9 +214,17 @@ class Queues:
         self._tickets[resource] = queue
         self._until_ms[resource] = self._server.wall_ms() + QUEUE_MS
         self._forget_who_came(resource, process)
-        left_ms, whose = self._left_ms(resource), 0
-        if left_ms == -2:
-            head = self._head(resource)
+        left_ms, whose, head = self._left_ms(resource), 0, self._head(resource)
+        if left_ms == -2 and head == process and is_new == b"3":
+            self._set_turn(resource, b"~" + head, PAUSE_MS)
+        elif (
+            left_ms == -2
+            and head is not None
+            and head != process
+            and (is_new == b"3" or self.told(resource) == b"~" + head)
+        ):
+            left_ms = -1
+        elif left_ms == -2:
             if head is not None and self._is_late(resource, head):
                 self._remove(resource, head)
                 head = self._head(resource)
@@ -317,11 +325,11 @@ class Queues:
         if not queue:
             self.lose(resource)
 
-    def _set_turn(self, resource: bytes, process: bytes) -> None:
+    def _set_turn(self, resource: bytes, process: bytes, for_ms: int = TURN_MS) -> None:
         self._forget_turn(resource)
         is_of_another_type = self._server.token_at(TURN + resource) is not None
         if not self._is_refused(needs_memory=True) and not is_of_another_type:
-            self._turns[resource] = process, self._server.wall_ms() + TURN_MS
+            self._turns[resource] = process, self._server.wall_ms() + for_ms
 
     def _forget_turn(self, resource: bytes) -> None:
         if not self._is_refused(needs_memory=False):

@@ -113,6 +113,7 @@ def drawn(draw: random.Random) -> Iterator[tuple[bytes, ...]]:
         ttl = draw.choice((b"3600000", b"7200000", b"0"))
         yield draw.choice((
             (scripts.ASK_TURN, process, waited, draw.choice((b"0", b"1", b"2"))),
+            (scripts.ASK_TURN, process, waited, b"3"),
             (scripts.ASK_TURN, process, waited, b"0"),
             (scripts.TAKE_TURN, token, ttl, process, waited, b"-1"),
             (scripts.TAKE_TURN, token, ttl, process, waited, later),
