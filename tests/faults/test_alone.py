@@ -109,7 +109,8 @@ def test_alone_when_it_waits_for_long_then_it_sleeps(
     lease = granted(holder.acquire(KEY, ttl=60))
     before = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
     assert locks.acquire(KEY, timeout=2) is None
-    assert resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw - before < 80
+    # Mostly 50; a proxy's thread that has the GIL makes one more.
+    assert resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw - before < 120
     lease.release()
 
 

@@ -1,9 +1,9 @@
 """Those who wait where a quorum is held, and not the gate: it says "your turn" to all.
 
 So it is after two first tries at the same moment: one wins by the others, the other had
-been first at the gate and is undone there. Seen: each waiter tried again at once, or by
-delays of its own, up to 18,000 commands a second at the gate, and came 50 ms late after
-a release.
+been first at the gate and is undone there. Or since the gate was restarted. Seen: each
+waiter tried again at once, or by delays of its own, up to 18,000 commands a second at
+the gate, and came 50 ms late after a release.
 """
 
 from __future__ import annotations
