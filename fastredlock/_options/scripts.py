@@ -274,7 +274,7 @@ local left, whose = redis.call("pttl", key), 0
 local head = redis.call("zrange", queue, 0, 0)[1]
 if left == -2 and head == ARGV[1] and ARGV[3] == "3" then
   note("~" .. head, last)
-  redis.pcall("pexpire", turn, 300)
+  if told() == "~" .. head then redis.pcall("pexpire", turn, 300) end
 elseif left == -2 and head ~= ARGV[1] and (ARGV[3] == "3" or last == "~" .. head) then
   left = -1
 elseif left == -2 then
@@ -302,7 +302,7 @@ end
 local count = whose == 1 and redis.call("zcard", queue) or 0
 return {whose, left, redis.call("zrank", queue, ARGV[1]) or 0, count}"""
 )
-ASK_TURN_SHA1 = b"4b11dae8dbc2d891acaa29d214c9109a9c7e97f2"
+ASK_TURN_SHA1 = b"fc03818c5c51d0361bb8f3b3c9500362889eb161"
 
 # SET NX PX, at the gate, by a process whose turn it is. ARGV: token; ttl (ms), "0" of
 # no expiry; process; for how long (us) its caller has waited, and its next caller, or

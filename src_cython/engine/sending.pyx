@@ -185,8 +185,10 @@ cdef int engine_roll_back(Engine self, Round round, int64_t now_ns) except -1:
     round.is_rolled_back = True
     self.counters.rolled_back += 1
     release = self.new_release(round, round.terms)
-    if round.turn is None or not turn_is_taken_up(<Turn>round.turn, round, now_ns):
-        # Else nobody is told: its caller tries again, and its successor in this
+    if (
+        round.turn is None or round.verdict_code != VERDICT_TAKEN
+        or now_ns >= (<Turn>round.turn).until_ns
+    ):  # Else nobody is told: its caller tries again, and its successor in this
         # process, who may stand at the gate by now, would try in vain as well.
         engine_set_gate(self, release, now_ns)
     if release.token_uses is not None:

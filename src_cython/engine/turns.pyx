@@ -72,7 +72,9 @@ cdef int engine_on_turn_closed(Engine self, Round round, int64_t now_ns) except 
         if wait_queue_noted_number(queue) == turn.next_number:
             queue.noted = None
             queue.is_first = False
-        if not turn_is_taken_up(turn, round, now_ns):
+        if round.verdict_code != VERDICT_TAKEN or (
+            now_ns >= turn.until_ns - LAST_ROUND_NS
+        ):
             return engine_leave_if_empty(self, queue, now_ns)
         engine_set_due(self, queue, now_ns + SOON_NS)
     return engine_forget_queue(self, queue)
@@ -91,6 +93,7 @@ cdef int engine_take_turns(Engine self, Master master, int64_t now_ns) except -1
     for resource in turns:
         queue = self.queues.by_resource.get(resource)
         if queue is not None and queue.opened is not None:
+            (<Turn>queue.opened.turn).is_told = True      # if it loses, by a moment
             continue
         if queue is None or not queue.rounds:
             self.counters.turns_missed += 1

@@ -41,7 +41,7 @@ cdef class Turn:
     cdef bint is_open            # its round is, or was
     cdef bint is_kept            # from the last round of its caller: no need to ask
     cdef bint is_probe           # opened because it was time, not because of a turn
-    cdef bint is_told            # opened because its gate said so by itself
+    cdef bint is_told            # its gate said so by itself: before, or meanwhile
     cdef bint has_waited         # its caller has, in an earlier round: counted once
 
 
@@ -74,13 +74,6 @@ cdef bint turn_is_paused(Turn self) noexcept:
 cdef bint turn_is_behind(Turn self) noexcept:
     # Whether its gate had said no: the key stood there, or another waited longer.
     return self.gate_said == GATE_TAKEN or self.gate_said == GATE_REFUSED
-
-
-cdef bint turn_is_taken_up(Turn self, Round round, int64_t now_ns) noexcept:
-    # Whether the caller of a lost round comes back at once, and has time for one more.
-    return round.verdict_code == VERDICT_TAKEN and (
-        now_ns < self.until_ns - LAST_ROUND_NS
-    )
 
 
 cdef void turn_spend(

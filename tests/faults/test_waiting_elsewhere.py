@@ -133,6 +133,35 @@ def test_first_when_it_pauses_and_is_no_more_then_the_next_has_the_release(
     assert is_over(servers)
 
 
+def test_lock_with_the_name_of_the_turn_when_one_pauses_then_keeps_its_ttl(
+    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+) -> None:
+    """Seen: its key was given 300 ms at the gate; with one more vote, two holders."""
+    locks = connected(make_locks(urls))
+    named = granted(locks.acquire(TURN_KEY, ttl=30))
+    lease = held_elsewhere(locks, servers)
+    assert connected(make_locks(urls)).acquire(KEY, timeout=0.5) is None
+    assert servers[GATE].pttl(TURN_KEY) > 20_000
+    for each in (named, lease):
+        each.release()
+    assert is_over(servers)
+
+
+def test_timeouts_when_a_quorum_is_held_elsewhere_then_none_of_them_spins(
+    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+) -> None:
+    """Seen: in its last 50 ms each told itself, by its roll-backs: 1,500 to 3,690."""
+    lease = held_elsewhere(connected(make_locks(urls)), servers)
+    locks = connected(make_locks(urls))
+    with Waiters() as waiters:
+        for i in range(40):
+            timeout = 0.2 + 0.03 * i
+            waiters.start(lambda timeout=timeout: locks.acquire(KEY, timeout=timeout))
+    assert locks.stats().rounds < 700  # mostly 350
+    lease.release()
+    assert is_over(servers)
+
+
 def test_key_when_it_comes_to_the_gate_then_the_first_waits_for_it(
     make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
 ) -> None:

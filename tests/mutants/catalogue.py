@@ -1677,8 +1677,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/engine/sending.pyx",
-                "    if round.turn is None or not turn_is_taken_up(",
-                "    if round.turn is not None or not turn_is_taken_up(",
+                "        round.turn is None or round.verdict_code != VERDICT_TAKEN\n",
+                "        True or round.verdict_code != VERDICT_TAKEN\n",
             ),
         ),
         ELSEWHERE,
