@@ -230,7 +230,8 @@ class Keeping:
         if kept.extensions is not None:  # that may have been shorter
             left_ns = kept.valid_until_ns - round.opened_ns
             wait_ns = min(wait_ns, max(left_ns // SHARE, LEAST_WAIT_NS))
-        self._put(kept, round.opened_ns + wait_ns >> pace.shift << pace.shift)
+        due_ns = round.opened_ns + wait_ns >> pace.shift << pace.shift
+        self._put(kept, min(due_ns, told_ns(kept.valid_until_ns, pace)))
 
     def _again(self, kept: Kept, now_ns: int) -> None:
         pace = self._pace(kept)
