@@ -118,7 +118,10 @@ def watched(folder: Path) -> dict[str, str]:
 
 
 def run(folder: Path, tests: list[str]) -> int:
-    options = ("-q", "-p", "no:cacheprovider", "-p", "no:faulthandler")
+    options = (
+        *("-q", "-p", "no:cacheprovider", "-p", "no:faulthandler"),
+        *("-W", "ignore:Unknown config option"),  # those of faulthandler
+    )
     # What was freed stays with ASan for a while, so memory grows whoever is to blame.
     # Greenlets copy the stack of their thread, which ASan takes for a stray read.
     left_out = (
