@@ -119,13 +119,13 @@ class Queue:
         self._forget_who_came(resource, process)
         left_ms, whose = self._server.left_ms(resource), 0
         head = self._head(resource)
-        is_behind = head is not None and head != process
         if left_ms == -2 and head == process and is_new == b"3":
             self._set_turn(resource, b"~" + head, PAUSE_MS)
         elif (
             left_ms == -2
-            and is_behind
-            and (is_new == b"3" or self._told(resource) == b"~" + (head or b""))
+            and head is not None
+            and head != process
+            and (is_new == b"3" or self._told(resource) == b"~" + head)
         ):
             left_ms = -1
         elif left_ms == -2:

@@ -185,11 +185,12 @@ cdef int engine_roll_back(Engine self, Round round, int64_t now_ns) except -1:
     round.is_rolled_back = True
     self.counters.rolled_back += 1
     release = self.new_release(round, round.terms)
+    # It tells nobody where its caller waits on: that one tries again, and the next in
+    # this process, who may stand at the gate by now, would try in vain as well.
     if (
         round.turn is None or round.verdict_code != VERDICT_TAKEN
         or now_ns >= (<Turn>round.turn).until_ns
-    ):  # Else nobody is told: its caller tries again, and its successor in this
-        # process, who may stand at the gate by now, would try in vain as well.
+    ):
         engine_set_gate(self, release, now_ns)
     if release.token_uses is not None:
         token_uses_add_round(release)

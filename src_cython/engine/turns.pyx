@@ -93,7 +93,7 @@ cdef int engine_take_turns(Engine self, Master master, int64_t now_ns) except -1
     for resource in turns:
         queue = self.queues.by_resource.get(resource)
         if queue is not None and queue.opened is not None:
-            (<Turn>queue.opened.turn).is_told = True      # if it loses, by a moment
+            (<Turn>queue.opened.turn).is_told = True      # lost, it tries again
             continue
         if queue is None or not queue.rounds:
             self.counters.turns_missed += 1

@@ -1706,6 +1706,24 @@ for _, key in ipairs(KEYS) do redis""",
         ("tests/sim/test_queues.py",),
     ),
     Mutant(
+        "a pause shortens the ttl of a lock that has the turn's name",
+        (
+            Edit(
+                "fastredlock/_options/scripts.py",
+                'if told() == "~" .. head then redis.pcall("pexpire", turn, 300) end',
+                'redis.pcall("pexpire", turn, 300)',
+            ),
+            Edit(
+                "fastredlock/_options/scripts.py",
+                "# SET NX PX, at the gate, by a process whose turn it is. ARGV: token;",
+                "import hashlib\n\n"
+                "ASK_TURN_SHA1 = hashlib.sha1(ASK_TURN).hexdigest().encode()\n"
+                "# SET NX PX, at the gate, by a process whose turn it is. ARGV: token;",
+            ),
+        ),
+        ELSEWHERE,
+    ),
+    Mutant(
         "one that pauses is taken for one that was told",
         (
             Edit(
