@@ -95,23 +95,6 @@ class Lease(BaseLease):
         """
         return ReleaseCall(self)
 
-    async def _release_by_hand(self) -> ReleaseStatus:
-        """Release where a driver moves the bytes itself: ReleaseCall comes here."""
-        driver = self._driver
-        here = driver.here()
-        round = None
-        try:
-            round = self._begin_release()
-            if round is None:
-                return ReleaseStatus.GONE
-            if await driver.submit(here, round) > driver.warned:
-                driver.log_warnings()
-        except BaseException:
-            if self._status is self._unknown:  # begun; else it is still held
-                driver.abandon(here, round or self._new_release())
-            raise
-        return self._end_release(round)
-
     __aenter__ = enter_lease
     __aexit__ = leave_lease
 

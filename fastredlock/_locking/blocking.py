@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from functools import wraps
-from types import CoroutineType, TracebackType
+from types import CoroutineType
 
 from .._core import (
     enter,
-    exit_in_c,
+    exit_lease,
     leave,
     lock_enter,
     lock_undo,
@@ -19,7 +19,7 @@ from .._options.keys import distinct, encode_resources
 from ..errors import FastRedlockError
 from .acquisition import BaseAcquisition, BaseLock
 from .decorated import check_decorated, name_of
-from .lease import GONE, BaseLease, ReleaseStatus
+from .lease import BaseLease, ReleaseStatus
 from .validity import extensions_of
 
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
@@ -75,34 +75,10 @@ class Lease(BaseLease):
         may be tried again, and is sent by itself to masters that reconnect. Interrupted
         at any point, it is sent all the same.
         """
-        # Of a driver that runs rounds by itself: else the core does the same.
-        round = self._begin_release()
-        if round is None:
-            return GONE
-        self._driver.run(round)
-        return self._end_release(round)
+        raise NotImplementedError  # its body is C
 
     __enter__ = enter
-
-    @exit_in_c
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        # Of one that was extended, kept or is observed: else the core does the same.
-        if self._status is not None:
-            return  # the body released it
-        was_valid = self.is_valid
-        try:
-            status = self.release()
-        except Exception:
-            if error is None:
-                raise
-            return  # the body's error stands
-        if error is None:
-            self._check_exit(was_valid, status)
+    __exit__ = exit_lease
 
 
 class Acquisition(BaseAcquisition):

@@ -98,11 +98,6 @@ class Driver(BaseDriver):
 
     __slots__ = ()
 
-    def __init__(self, settings: Settings) -> None:
-        super().__init__(settings)
-        # Another one runs rounds, or reads the clock, in its own way.
-        self.runs_in_core = type(self) is Driver
-
     def run(self, work: Round | Batch) -> None:
         """Run a round or a batch until it is closed; a lost one is rolled back.
 

@@ -25,6 +25,7 @@ class MemoryDriver(Driver):
 
     def __init__(self, settings: Settings, world: World) -> None:
         super().__init__(settings)
+        self.runs_in_core = False
         self._world = world
         self.now_ns = world.now_ns  # type: ignore[method-assign]
         self._client = Client(self, world)

@@ -32,6 +32,7 @@ class MemoryLoopDriver(LoopDriver):
 
     def __init__(self, settings: Settings, world: World) -> None:
         super().__init__(settings)
+        self.runs_in_core = False
         self.world = world
         self.now_ns = world.now_ns  # type: ignore[method-assign]
         self.client = Client(self, world)

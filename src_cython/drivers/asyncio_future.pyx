@@ -7,6 +7,9 @@ from libc.stdint cimport int64_t
 
 from contextvars import copy_context
 
+cdef extern from "Python.h":
+    PySendResult PyIter_Send(object rest, object value, PyObject **given) except -1
+
 
 cdef class AsyncioDriver      # asyncio.pyx
 
@@ -132,6 +135,22 @@ cdef class DelayFuture(AsyncioFuture):
         if timer is not None:
             timer.cancel()
         return AsyncioFuture.cancel(self, msg)
+
+
+@cython.final
+cdef class ByHandFuture(AsyncioFuture):
+    """The end of a round whose bytes are moved by hand: whatever is awaited there."""
+
+    cdef object waiting      # an iterator
+
+    cdef PySendResult step(self, PyObject **given) except -1:
+        return PyIter_Send(self.waiting, None, given)
+
+
+cdef AsyncioFuture future_by_hand(object awaited):
+    cdef ByHandFuture future = ByHandFuture.__new__(ByHandFuture)
+    future.waiting = awaited.__await__()
+    return future
 
 
 cdef int delay_arm(DelayFuture self, int64_t left_ns) except -1:

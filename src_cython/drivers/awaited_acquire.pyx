@@ -26,11 +26,6 @@ cdef class AcquireCall(AwaitedCall):
 
     cdef int begin(self) except -1:
         cdef object key
-        if awaited_is_by_hand(self.driver):
-            self.rest = self.acquisition.go_on(
-                self.driver.here(), self.ttl, self.timeout, None
-            )
-            return 0
         self.here = awaited_here(self.driver)
         key = first_try_key(self.resource)
         if key is None and self.acquisition is not None:
@@ -77,16 +72,13 @@ def new_acquire_call(
 ):
     """Return an acquire to be awaited; `kind`: the Acquisition of further tries."""
     cdef DriverFields driver = fields_driver(locks)
-    cdef AcquireCall call
-    if awaited_is_by_hand(driver):
-        return AcquireCall(new_acquisition(locks, kind, resource), ttl, timeout)
-    call = AcquireCall.__new__(AcquireCall)
+    cdef AcquireCall call = AcquireCall.__new__(AcquireCall)
     call.driver = driver
     call.kind = kind
     call.resource = driver.settings.resource if resource is None else resource
     call.ttl = ttl
     call.timeout = timeout
-    call.began_ns = clock_ns()
+    call.began_ns = fields_now_ns(driver)
     call.stage = CALL_NEW
     return call
 

@@ -19,9 +19,6 @@ from cpython.exc cimport PyErr_WarnEx
 from cpython.object cimport PyObject
 from libc.stdint cimport uint8_t
 
-cdef extern from "Python.h":
-    PySendResult PyIter_Send(object rest, object value, PyObject **given) except -1
-
 cdef enum:
     CALL_OVER = 0
     CALL_NEW = 1
@@ -34,7 +31,7 @@ cdef class AwaitedCall(Awaited):
     """The base of a call that runs one round: a coroutine, for asyncio and `await`."""
 
     cdef DriverFields driver     # the LoopDriver
-    cdef AsyncioDriver here
+    cdef object here             # AsyncioDriver, or what moves the bytes by hand
     cdef AsyncioFuture future    # that its task waits for; in `rest`, of our own alone
     cdef object rest
     cdef uint8_t stage
@@ -180,7 +177,7 @@ cdef PySendResult awaited_step(AwaitedCall self, PyObject **given) except -1:
                 return PYGEN_NEXT
             Py_XDECREF(told)
             self.future = None
-            if self.here.engine.warnings:
+            if self.driver.engine.warnings:
                 awaited_log(self)
         value = self.end()
         if self.rest is None:
@@ -190,26 +187,26 @@ cdef PySendResult awaited_step(AwaitedCall self, PyObject **given) except -1:
 
 
 cdef int awaited_log(AwaitedCall self) except -1:
-    if len(self.here.engine.warnings) > self.driver.warned:
+    if len(self.driver.engine.warnings) > self.driver.warned:
         self.driver.log_warnings()
     return 0
 
 
 cdef int awaited_submit(AwaitedCall self, Round round) except -1:
+    if not self.driver.runs_in_core:
+        self.future = future_by_hand(self.driver.submit(self.here, round))
+        return 0
     try:
-        self.future = asyncio_submit(self.here, round)
+        self.future = asyncio_submit(<AsyncioDriver>self.here, round)
     except (ClosedError, StateError) as error:
         self.driver.refuse(self.here, round, error)
     return 0
 
 
-cdef inline bint awaited_is_by_hand(DriverFields driver) noexcept:
-    # Whether it moves the bytes itself: then coroutines of Python do all.
-    return driver.engine.by_hand is not None
-
-
-cdef AsyncioDriver awaited_here(DriverFields driver):
+cdef object awaited_here(DriverFields driver):
     # As LoopDriver.here.
+    if not driver.runs_in_core:
+        return driver.here()
     current = driver.current
     try:
         if current is not None and asyncio_is_here(<AsyncioDriver?>current):

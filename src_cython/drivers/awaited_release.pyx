@@ -21,11 +21,8 @@ cdef class ReleaseCall(AwaitedCall):
 
     cdef int begin(self) except -1:
         cdef LeaseFields lease = self.lease
-        if awaited_is_by_hand(self.driver):
-            self.rest = lease._release_by_hand()
-            return 0
         self.here = awaited_here(self.driver)
-        self.round = fields_begin_release(lease, self.here.engine, lease._unknown)
+        self.round = fields_begin_release(lease, self.driver.engine, lease._unknown)
         return 0 if self.round is None else awaited_submit(self, self.round)
 
     cdef object end(self):
@@ -59,19 +56,14 @@ cdef class ExitCall(ReleaseCall):
 
     cdef int begin(self) except -1:
         cdef Round taken = self.lease._round
-        if taken.lease_state is not None or self.driver.observer is not None or (
-            awaited_is_by_hand(self.driver)
-        ):
+        if taken.lease_state is not None or self.driver.observer is not None:
             # It may be kept, or was extended; or its release tells an observer.
             self.rest = self.lease._leave(self.kind, self.error, self.traceback)
             return 0
         if self.lease._status is not None:      # the body released it
             self.was_released = True
             return 0
-        self.was_valid = (
-            taken.generation == current_generation and taken.is_opened
-            and round_valid_until_ns(taken) > clock_ns()
-        )
+        self.was_valid = fields_is_valid(self.lease, self.driver)
         return ReleaseCall.begin(self)
 
     cdef object end(self):

@@ -1,12 +1,15 @@
 # The calls of the blocking FastRedlock that run one round, made in C: the first try of
 # an acquire (first_try), a release, the end of a with block.
 #
-# As Python functions they cost 20,000 of a pair's 53,000 instructions. All but the
-# common case is left to Python, as is all of a driver that runs rounds by itself.
+# As Python functions they cost 20,000 of a pair's 53,000 instructions. A driver that
+# moves the bytes itself (masters in memory, the simulator) gets the same calls.
 
 cdef int blocking_call_run(DriverFields driver, Round round) except -1:
     # As Driver.run.
     cdef Py_ssize_t warnings
+    if not driver.runs_in_core:
+        driver.run(round)
+        return 0
     try:
         warnings = blocking_run_work(driver.engine, round)
     except (ClosedError, StateError) as error:
@@ -24,15 +27,14 @@ def run_first_try(AcquisitionFields self not None, ttl, timeout):
     signal's handler, is undone by it.
     """
     cdef DriverFields driver = <DriverFields?>self._driver
-    if driver.runs_in_core:
-        key = first_try_key(self._resource)
-        if key is None:
-            key = self.encode(self._resource)
-        self.round = first_try_round(driver, key, ttl, timeout, self.began_ns)
-        if self.round is not None:
-            blocking_call_run(driver, self.round)
-            if self.round.verdict_code == VERDICT_WON:
-                return fields_lease(self.new_lease, driver, self._resource, self.round)
+    key = first_try_key(self._resource)
+    if key is None:
+        key = self.encode(self._resource)
+    self.round = first_try_round(driver, key, ttl, timeout, self.began_ns)
+    if self.round is not None:
+        blocking_call_run(driver, self.round)
+        if self.round.verdict_code == VERDICT_WON:
+            return fields_lease(self.new_lease, driver, self._resource, self.round)
     return self.go_on(ttl, timeout)
 
 
@@ -48,16 +50,14 @@ cdef object blocking_call_release(LeaseFields lease, DriverFields driver):
 
 
 def release_in_c(method):
-    """Return a blocking lease's `release` as a function of C, beside `method`.
+    """Return a blocking lease's `release`, which is a function of C; `method` says what
+    it does.
 
     Where an exception leaves it and no quorum has confirmed, the release is sent.
     """
     def guarded(LeaseFields self not None):
-        cdef DriverFields driver = <DriverFields?>self._driver
         try:
-            if driver.runs_in_core:
-                return blocking_call_release(self, driver)
-            return method(self)
+            return blocking_call_release(self, <DriverFields?>self._driver)
         except BaseException:
             lease_give_up(self)
             raise
@@ -65,33 +65,26 @@ def release_in_c(method):
     return dressed(guarded, method)
 
 
-def exit_in_c(method):
-    """Return a blocking lease's `__exit__` likewise."""
-    def guarded(LeaseFields self not None, kind, error, traceback):
-        cdef Round taken = self._round
-        cdef DriverFields driver = <DriverFields?>self._driver
+def exit_lease(LeaseFields self not None, kind, error, traceback):
+    """Leave a with block by a blocking lease: its `__exit__`."""
+    cdef DriverFields driver = <DriverFields?>self._driver
+    cdef bint was_valid
+    try:
+        if self._status is not None:      # the body released it
+            return None
+        was_valid = fields_is_valid(self, driver)
         try:
-            if taken.lease_state is not None or driver.observer is not None or (
-                not driver.runs_in_core
-            ):      # extended or kept; or its release tells an observer
-                return method(self, kind, error, traceback)
-            if self._status is not None:      # the body released it
-                return None
-            was_valid = (
-                taken.generation == current_generation and taken.is_opened
-                and round_valid_until_ns(taken) > clock_ns()
-            )
-            try:
+            if driver.observer is None:
                 status = blocking_call_release(self, driver)
-            except Exception:
-                if error is None:
-                    raise
-                lease_give_up(self)
-                return None      # the body's error stands
-            if error is None and (not was_valid or status is self._gone):
-                self._check_exit(was_valid, status)
-        except BaseException:
+            else:
+                status = self.release()      # which notifies it
+        except Exception:
+            if error is None:
+                raise
             lease_give_up(self)
-            raise
-
-    return dressed(guarded, method)
+            return None      # the body's error stands
+        if error is None and (not was_valid or status is self._gone):
+            self._check_exit(was_valid, status)
+    except BaseException:
+        lease_give_up(self)
+        raise

@@ -182,6 +182,12 @@ def by_hand_end_close(Engine engine not None, int64_t now_ns):
     engine_finish(engine, now_ns)
 
 
+def by_hand_fork(int count):
+    """Count so many forks more, for what asks whether it is the parent's."""
+    global current_generation
+    current_generation += count
+
+
 def by_hand_votes(Round round not None):
     """List (vote, whether its master answered) per master, in plain ints."""
     cdef int i

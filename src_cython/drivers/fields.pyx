@@ -13,7 +13,7 @@ cdef class DriverFields:
     cdef public object observer          # Observing: who is told; or None
     cdef public object current           # AsyncioDriver of its loop; None: it blocks
     cdef public Py_ssize_t warned        # of the engine's warnings, so many are logged
-    cdef public bint runs_in_core        # first tries, releases, exits: without `run`
+    cdef public bint runs_in_core        # False: bytes and clock are its own
     cdef Terms default_terms             # of the settings, which do not change
     cdef TokenSource token_source        # likewise; None: the caller's function
 
@@ -22,6 +22,7 @@ cdef class DriverFields:
         self.engine = engine
         self.default_terms = settings.default_terms
         self.token_source = settings.token_source
+        self.runs_in_core = True
 
 
 cdef class LocksFields:
@@ -66,10 +67,7 @@ cdef class AcquisitionFields:
     def __init__(self, driver, resource):
         self._driver = driver
         self._resource = driver.settings.resource if resource is None else resource
-        if (<Engine?>driver.engine).by_hand is None:
-            self.began_ns = clock_ns()
-        else:
-            self.began_ns = driver.now_ns()
+        self.began_ns = fields_now_ns(<DriverFields?>driver)
 
 
 cdef AcquisitionFields fields_acquisition(
@@ -90,6 +88,21 @@ cdef inline DriverFields fields_driver(LocksFields locks):
     return locks.driver
 
 
+cdef inline int64_t fields_now_ns(DriverFields driver) except -1:
+    return clock_ns() if driver.runs_in_core else driver.now_ns()
+
+
+cdef bint fields_is_valid(LeaseFields lease, DriverFields driver) except -1:
+    # As is_valid, of one that was not released.
+    cdef Round taken = lease._round
+    if taken.lease_state is not None:      # extended or kept
+        return lease.is_valid
+    return (
+        taken.generation == current_generation and taken.is_opened
+        and round_valid_until_ns(taken) > fields_now_ns(driver)
+    )
+
+
 cdef inline bytes fields_token(DriverFields driver):
     if driver.token_source is None:
         return driver.settings.new_token()
@@ -99,14 +112,9 @@ cdef inline bytes fields_token(DriverFields driver):
 def new_acquisition(LocksFields locks not None, type kind not None, resource):
     """Make an Acquisition, without a call of its class."""
     cdef DriverFields driver = fields_driver(locks)
-    cdef int64_t now_ns
-    if driver.engine.by_hand is None:
-        now_ns = clock_ns()
-    else:
-        now_ns = driver.now_ns()
     if resource is None:
         resource = driver.settings.resource
-    return fields_acquisition(kind, driver, resource, None, now_ns)
+    return fields_acquisition(kind, driver, resource, None, fields_now_ns(driver))
 
 
 cdef object fields_lease(type kind, object driver, object resource, Round round):

@@ -1021,8 +1021,12 @@ for _, key in ipairs(KEYS) do redis""",
     Mutant(
         "interrupted before the first line of __exit__",
         (
-            Edit("fastredlock/_locking/blocking.py", "    @exit_in_c\n", ""),
-            Edit("fastredlock/_locking/blocking.py", "    @release_in_c\n", ""),
+            Edit(
+                "fastredlock/_locking/blocking.py",
+                "    __exit__ = exit_lease\n",
+                "    def __exit__(self, *raised: Any) -> None:\n"
+                "        exit_lease(self, *raised)\n",
+            ),
         ),
         ("tests/faults/test_callers.py",),
     ),
@@ -1048,8 +1052,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/drivers/blocking_call.pyx",
-                "            if self.round.verdict_code == VERDICT_WON:\n",
-                "            if self.round.is_finished:\n",
+                "        if self.round.verdict_code == VERDICT_WON:\n",
+                "        if self.round.is_finished:\n",
             ),
         ),
         ("tests/behaviour/test_exclusion.py",),
@@ -1059,8 +1063,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/drivers/blocking_call.pyx",
-                "            was_valid = (\n",
-                "            was_valid = True or (\n",
+                "was_valid = fields_is_valid(self, driver)\n",
+                "was_valid = True\n",
             ),
             Edit(
                 "src_cython/drivers/blocking_call.pyx",
@@ -1075,18 +1079,18 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/drivers/blocking_call.pyx",
-                "            return method(self)\n"
+                "<DriverFields?>self._driver)\n"
                 "        except BaseException:\n"
                 "            lease_give_up(self)\n",
-                "            return method(self)\n        except BaseException:\n",
+                "<DriverFields?>self._driver)\n        except BaseException:\n",
             ),
             Edit(
                 "src_cython/drivers/blocking_call.pyx",
-                "                self._check_exit(was_valid, status)\n"
-                "        except BaseException:\n"
-                "            lease_give_up(self)\n",
-                "                self._check_exit(was_valid, status)\n"
-                "        except BaseException:\n",
+                "            self._check_exit(was_valid, status)\n"
+                "    except BaseException:\n"
+                "        lease_give_up(self)\n",
+                "            self._check_exit(was_valid, status)\n"
+                "    except BaseException:\n",
             ),
         ),
         ("tests/behaviour/test_signals.py", "tests/faults/test_callers.py"),
@@ -1096,9 +1100,9 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/drivers/blocking_call.pyx",
-                "                lease_give_up(self)\n"
-                "                return None      # the body's error stands\n",
-                "                return None\n",
+                "            lease_give_up(self)\n"
+                "            return None      # the body's error stands\n",
+                "            return None\n",
             ),
         ),
         ("tests/faults/test_callers.py",),

@@ -139,6 +139,30 @@ BUGS = (
         "a loss told 30 ms after the end of the validity",
         "loss told 30 ms after the end of the validity",
     ),
+    known(
+        "a first try that was not won taken for a lease",
+        "first try that was not won taken for a lease",
+    ),
+    known(
+        "the end of a body that does not look at the validity",
+        "end of a with block in C that does not look at the validity",
+    ),
+    known(
+        "a release that is not sent where an exception leaves it",
+        "release in C that is not sent where an exception leaves it",
+    ),
+    planted(
+        "an awaited acquire that is cancelled is not undone",
+        "src_cython/drivers/awaited_acquire.pyx",
+        "        if self.round is not None:\n            self.driver.abandon",
+        "        if False:\n            self.driver.abandon",
+    ),
+    planted(
+        "a cancelled awaited release is not sent",
+        "src_cython/drivers/awaited_release.pyx",
+        "            self.driver.abandon(self.here, self.round)\n",
+        "            pass\n",
+    ),
     known("a number that no quorum has", "number that no quorum has"),
     known(
         "a number that is repeated where the clock is behind",

@@ -20,7 +20,7 @@ from . import world
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 MODULES = (
-    *("driver", "faults", "fences", "judge", "lease", "network", "orphans", "process"),
+    *("calls", "driver", "faults", "fences", "judge", "network", "orphans", "process"),
     *("question", "queues", "replies", "schedule", "server", "worker", "world"),
 )
 DIRECTIVES = ("annotation_typing=False", "binding=False", "overflowcheck=True")

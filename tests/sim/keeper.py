@@ -19,7 +19,8 @@ from .steps import SLEEP, Steps
 from .world import MS
 
 if TYPE_CHECKING:
-    from .lease import SimLease
+    from fastredlock import Lease
+
     from .process import Process
     from .worker import Worker
 
@@ -41,7 +42,7 @@ class SimKeeper:
         process.keeper = self
         worker.start(self._live())
 
-    def keep(self, lease: SimLease) -> None:
+    def keep(self, lease: Lease) -> None:
         """Keep a lease from now on."""
         kept = kept_of(lease)
         kept.until_ns = None
@@ -72,7 +73,7 @@ class SimKeeper:
     def _is_needed(self) -> bool:
         return any(lease.is_valid for lease in self.leases())
 
-    def leases(self) -> list[SimLease]:
+    def leases(self) -> list[Lease]:
         """Return the leases that are kept, and not released.
 
         One that its worker has left is not renewed, and may stand for a minute.

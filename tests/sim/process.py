@@ -19,11 +19,11 @@ from fastredlock._core import (
     by_hand_engine,
     by_hand_take_events,
     by_hand_waits,
-    fork_generation,
 )
 from fastredlock._locking.driver import named_scripts
 from fastredlock._options.settings import Settings
 
+from .calls import new_locks
 from .driver import Driver
 from .network import Connection, Path
 from .steps import WAIT, Steps
@@ -81,6 +81,7 @@ class Process:
         self.begun = by_hand_engine(self.engine, is_sharing)
         self.set_wall(0)
         self._driver = Driver(self)
+        self.locks = new_locks(self)
         self.keeper: SimKeeper | None = None
 
     def set_wall(self, ahead_ns: int) -> None:
@@ -92,8 +93,6 @@ class Process:
 
     def now_ns(self) -> int:
         return self.clock.read(self.world.now_ns)
-
-    fork_generation = staticmethod(fork_generation)
 
     def new_token(self) -> bytes:
         """Return a token that says whose it is."""
@@ -112,6 +111,7 @@ class Process:
         operation = self.judge.on_round(self, round)
         if self.running is None:
             raise RuntimeError("a round without a worker")
+        self.running.on_run(operation, round)
         called_ns, paused_ns = self.world.now_ns, self.paused_until_ns
         limit_ns = self.settings.connect_timeout_ns + 2 * round.terms.timeout_ns
         if self.settings.fencing:  # the number, for as long again
@@ -122,10 +122,6 @@ class Process:
         self.judge.on_closed(self, operation, round)
         if paused_ns == self.paused_until_ns:
             self.judge.on_returned(self, self.world.now_ns - called_ns, limit_ns)
-
-    def begin(self, round: Round) -> None:
-        """Send a release whose caller will not hear of it (blocking_abandon)."""
-        self.undo(round)
 
     def undo(self, round: Round) -> None:
         """Roll back a round whose caller will not get it (blocking_abandon)."""

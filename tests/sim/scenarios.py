@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from fastredlock import Lease
+
 from .judge import Judge, Violation
 from .keeper import SimKeeper
-from .lease import SimLease
 from .network import Path
 from .process import Process, new_settings
 from .server import Server
@@ -31,7 +32,7 @@ class Stage:
         self.options = options
         self.servers = []
         self.processes: list[Process] = []
-        self.leases: dict[str, SimLease | None] = {}
+        self.leases: dict[str, Lease | None] = {}
         for index in range(count):
             clock = Clock(EPOCH_NS, 0)
             server = Server(self.world, index, clock, self.judge)
@@ -95,7 +96,7 @@ def five_servers_one_restarts(max_ttl: float | None) -> Stage:
     stage = Stage(5, max_ttl=max_ttl)
     a, b = stage.process(), stage.process()
     stage.take(a, "warm-up")
-    stage.do(a, stage.leases["warm-up"].release())
+    stage.do(a, a.release(stage.leases["warm-up"]))
     stage.cut_off(a, 3, 4)
     stage.take(a, "A")
     stage.restart(2)
@@ -114,10 +115,10 @@ def five_servers_one_is_replaced(max_ttl: float | None, is_new: bool) -> Stage:
     stage = Stage(5, max_ttl=max_ttl)
     a, b = stage.process(), stage.process()
     stage.take(a, "warm-up")
-    stage.do(a, stage.leases["warm-up"].release())
+    stage.do(a, a.release(stage.leases["warm-up"]))
     if not is_new:
         stage.take(b, "warm-up of B")
-        stage.do(b, stage.leases["warm-up of B"].release())
+        stage.do(b, b.release(stage.leases["warm-up of B"]))
     stage.cut_off(a, 3, 4)
     stage.take(a, "A")
     stage.servers[2].age_s = 3600
@@ -215,12 +216,12 @@ def an_old_extension_arrives_late() -> Stage:
     return stage
 
 
-def extend(stage: Stage, worker: Worker, lease: SimLease, ttl: float) -> None:
+def extend(stage: Stage, worker: Worker, lease: Lease, ttl: float) -> None:
     """Extend; an error changes nothing but what the lease says."""
 
     def steps() -> Iterator[tuple[str, int]]:
         try:
-            left = yield from lease.extend(ttl)
+            left = yield from worker.extend(lease, ttl)
             stage.world.tell(f"extended: {left:.3f} s")
         except Exception as error:
             if isinstance(error, Violation):
@@ -231,7 +232,7 @@ def extend(stage: Stage, worker: Worker, lease: SimLease, ttl: float) -> None:
     stage.do(worker, steps())
 
 
-def keep(stage: Stage, worker: Worker, name: str) -> SimLease:
+def keep(stage: Stage, worker: Worker, name: str) -> Lease:
     """Keep a lease from now on, by a keeper of its process; return it."""
     keeper = SimKeeper(worker.process, Worker(worker.process, NOTHING, FOREVER_NS))
     lease = stage.leases[name]
@@ -239,7 +240,7 @@ def keep(stage: Stage, worker: Worker, name: str) -> SimLease:
     return lease
 
 
-def watch(stage: Stage, lease: SimLease, for_ns: int) -> int:
+def watch(stage: Stage, lease: Lease, for_ns: int) -> int:
     """Let time pass until the loss is told; return how long it took (ns), or for_ns."""
     began_ns, watch = stage.world.now_ns, lease._round.lease_state.watched()
     while watch.error is None and stage.world.now_ns - began_ns < for_ns:
@@ -247,7 +248,7 @@ def watch(stage: Stage, lease: SimLease, for_ns: int) -> int:
     return stage.world.now_ns - began_ns
 
 
-def a_kept_lease_and_clocks_that_are_set(by_ns: int) -> tuple[int, SimLease]:
+def a_kept_lease_and_clocks_that_are_set(by_ns: int) -> tuple[int, Lease]:
     """A keeps a lease of 1 s; then two of three servers' clocks are set by so much.
 
     Forward, its keys are gone at once: that is told at the next renewal, and B, which
@@ -267,7 +268,7 @@ def a_kept_lease_and_clocks_that_are_set(by_ns: int) -> tuple[int, SimLease]:
     return took_ns, lease
 
 
-def a_kept_lease_and_a_holder_that_pauses(for_ns: int) -> SimLease:
+def a_kept_lease_and_a_holder_that_pauses(for_ns: int) -> Lease:
     """A keeps a lease of 1 s and stands still; B takes the lock where it is free.
 
     When A goes on, nothing that it renews may touch the key of B, and its loss is told
@@ -296,7 +297,7 @@ def a_stopped_server_wakes_up() -> Stage:
     stage = Stage(1)
     a = stage.process()
     stage.take(a, "warm-up")
-    stage.do(a, stage.leases["warm-up"].release())
+    stage.do(a, a.release(stage.leases["warm-up"]))
     stage.servers[0].loaded.clear()
     stage.servers[0].pause(1200 * MS)
     a.process.connections[0].down.hole_until_ns = stage.world.now_ns + 10 * S

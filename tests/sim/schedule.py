@@ -252,7 +252,7 @@ class Schedule:
             self.judge.unseen.add(resource.encode())
             lease = yield from worker.acquire(resource, 300, 0)
             if lease is not None:
-                yield from lease.release()
+                yield from worker.release(lease)
         except (QuorumUnreachableError, ValidityExhaustedError):
             pass
         yield SLEEP, 200 * MS
@@ -264,7 +264,7 @@ class Schedule:
         try:
             lease = yield from worker.acquire(what, ttl_ms, 2 * S)
             if lease is not None:
-                status = yield from lease.release()
+                status = yield from worker.release(lease)
         except QuorumUnreachableError:
             if self._is_in_time(worker.process, ttl_ms):
                 raise

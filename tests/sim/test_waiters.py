@@ -40,7 +40,7 @@ class Queue(Stage):
     def _release(self, for_ns: int) -> Iterator[tuple[str, int]]:
         yield SLEEP, for_ns
         self.released_ns = self.world.now_ns
-        yield from self.leases["holder"].release()
+        yield from self.holder.release(self.leases["holder"])
 
     def wait(self, worker: Worker, name: str, hold_ns: int = 5 * MS) -> Worker:
         """Let a worker wait for the lock, hold it and give it back; 1 ms goes by."""
@@ -51,7 +51,7 @@ class Queue(Stage):
                 self.leases[name] = lease
                 self.granted.append((name, self.world.now_ns))
                 yield SLEEP, hold_ns
-                yield from lease.release()
+                yield from worker.release(lease)
 
         worker.start(steps())
         self.pass_time(2 * MS)

@@ -9,7 +9,7 @@ from .world cimport World
 cdef class Worker:
     cdef public Process process
     cdef public World world
-    cdef public object habits, round, _steps
+    cdef public object habits, round, tried, lease, _steps
     cdef public long long until_ns, waits_from_ns, waits_until_ns, round_timeout_ns
     cdef public bytes waits_for
     cdef public str awaits

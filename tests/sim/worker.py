@@ -1,23 +1,22 @@
 """What a client's threads do: acquire, hold, extend, release, give up, be interrupted.
 
-The acquire is `Acquisition.run` of _locking/blocking.py with the shipped generator of
-attempts; the lease is the shipped BaseLease. A worker is a generator that the world
+Each call is the one that ships (calls.py). A worker is a generator that the world
 resumes; at each of its yields it may find its process paused, or an exception thrown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from fastredlock import ReleaseStatus
-from fastredlock._core import ClosedError, Round
-from fastredlock._locking.attempt import attempts
+from fastredlock._core import Operation, Round
 from fastredlock._locking.kept import NEVER_KEPT_NS, kept_of
 from fastredlock._options.keys import encode_resource, encode_resources
 from fastredlock.errors import (
+    AcquireError,
     FastRedlockError,
     LeaseLostError,
     NotExtendedError,
@@ -25,11 +24,12 @@ from fastredlock.errors import (
     ValidityExhaustedError,
 )
 
-from .lease import SimLease
+from .calls import calls_of
 from .process import Process
 from .steps import CHECKPOINT, MUTEX, SLEEP, WAIT
 from .world import MS, S
 
+ACQUIRE = int(Operation.ACQUIRE)
 LONGEST_REST_NS = 10 * S  # for which a lease is held when the time is over
 
 
@@ -63,6 +63,8 @@ class Worker:
         self.until_ns = until_ns
         self.awaits = ""
         self.round: Round | None = None  # which it waits for
+        self.tried: Round | None = None  # the last one of its acquire
+        self.lease: Any = None  # which it extends or releases
         self.waits_for = b""  # the key of an acquire that is under way
         self.waits_from_ns = self.waits_until_ns = self.round_timeout_ns = 0
         self.is_done = False
@@ -179,44 +181,33 @@ class Worker:
         self, resources: str | tuple[str, ...], ttl_ms: int, timeout_ns: int | None
     ) -> Iterator[Any]:
         """As FastRedlock.acquire, or acquire_all where there are several."""
-        process, judge, round = self.process, self.process.judge, None
+        process, judge = self.process, self.process.judge
         key: bytes | tuple[bytes, ...]
         if isinstance(resources, str):
             key = encode_resource(resources)
         else:
             key = encode_resources(resources)
-        settings, began_ns = process.settings, process.now_ns()
-        terms, called_ns = settings.terms(ttl_ms / 1000), self.world.now_ns
+        terms, called_ns = process.settings.terms(ttl_ms / 1000), self.world.now_ns
         pauses_before, is_undisturbed = process.paused_until_ns, True
         if isinstance(key, bytes) and timeout_ns:
             self.waits_for, self.waits_from_ns = key, called_ns
             self.waits_until_ns = called_ns + timeout_ns
             self.round_timeout_ns = terms.timeout_ns
+        self.tried = None
         try:
-            for step in attempts(
-                process.engine, resources, key, terms,
-                process.new_token, settings.retry, timeout_ns,
-                began_ns,
-            ):  # fmt: skip
-                if isinstance(step, Round):
-                    round = step
-                    yield from process.run(step)
-                else:
-                    yield SLEEP, int(step * 1e9)
-            yield CHECKPOINT
-            if round is None or not round.is_won:
-                return None
-            lease = SimLease(process, resources, round)
-            judge.on_validity(process, lease)
-            judge.on_granted(lease)
+            lease = yield from calls_of(
+                process, partial(self._call, resources, ttl_ms / 1000, timeout_ns)
+            )
+            if lease is not None:
+                judge.on_validity(process, lease)
+                judge.on_granted(lease)
             return lease
         except BaseException as error:
-            if round is not None:
-                process.undo(round)
+            if self.tried is not None:
                 judge.on_ended(
-                    process, round.token, "cancelled or failed", is_undone=True
+                    process, self.tried.token, "cancelled or failed", is_undone=True
                 )
-            is_undisturbed = is_undisturbed and isinstance(error, FastRedlockError)
+            is_undisturbed = is_undisturbed and isinstance(error, AcquireError)
             raise
         finally:
             self.waits_for = b""
@@ -228,10 +219,82 @@ class Worker:
                 )
                 judge.on_returned(process, self.world.now_ns - called_ns, limit_ns)
 
+    def _call(
+        self, resources: str | tuple[str, ...], ttl: float, timeout_ns: int | None
+    ) -> Any:
+        locks, timeout = self.process.locks, timeout_ns
+        timeout = None if timeout_ns is None else timeout_ns / 1e9
+        if isinstance(resources, str):
+            return locks.acquire(resources, ttl=ttl, timeout=timeout)
+        return locks.acquire_all(resources, ttl=ttl, timeout=timeout)
+
+    def on_run(self, operation: int, round: Round) -> None:
+        """A round of one of its calls begins."""
+        if operation == ACQUIRE:
+            self.tried = round
+        elif self.lease is not None:
+            judge = self.process.judge
+            if self.lease._status is None:
+                judge.on_validity(self.process, self.lease)
+            else:
+                judge.on_release_called(self.process, self.lease)
+
+    def extend(self, lease: Any, ttl: float | None = None) -> Iterator[Any]:
+        """As Lease.extend."""
+        process, judge = self.process, self.process.judge
+        self.lease = lease
+        try:
+            return (yield from calls_of(process, partial(lease.extend, ttl)))
+        except (LeaseLostError, NotExtendedError) as error:
+            judge.on_not_extended(lease, error)
+            raise
+        finally:
+            self.lease = None
+            judge.on_validity(process, lease)
+
+    def release(self, lease: Any) -> Iterator[Any]:
+        """As Lease.release."""
+        status = yield from self._end(lease, lease.release)
+        if status is not ReleaseStatus.GONE or lease._status is status:
+            self.process.judge.on_released(self.process, lease, status)
+        return status
+
+    def leave_body(self, lease: Any, error: Exception | None) -> Iterator[Any]:
+        """As the end of a with block by a lease, of one that has raised or not."""
+        process, judge = self.process, self.process.judge
+        was_valid, was_released = lease.is_valid, lease._status is not None
+        leave = lease.__aexit__ if process.is_sharing else lease.__exit__
+        kind = None if error is None else type(error)
+        is_lost = False
+        try:
+            yield from self._end(lease, partial(leave, kind, error, None))
+        except LeaseLostError:
+            is_lost = True
+        status = lease._status
+        if not was_released:
+            judge.on_released(process, lease, status)
+        is_over = not was_valid or status is ReleaseStatus.GONE
+        must_raise = is_over and error is None and not was_released
+        if is_lost != must_raise:
+            judge.fail("I9", f"{lease.token.decode()}: its body ended, lost: {is_lost}")
+        return status
+
+    def _end(self, lease: Any, call: Callable[[], Any]) -> Iterator[Any]:
+        self.lease = lease
+        try:
+            return (yield from calls_of(self.process, call))
+        finally:
+            self.lease = None
+            if lease._status is not None:  # also where no round was run
+                self.process.judge.on_release_called(self.process, lease)
+
     def live(self) -> Iterator[tuple[str, int]]:
         """Take and give back, until the time is over or the client is closed."""
-        with suppress(ClosedError):
+        try:
             yield from self._live()
+        except FastRedlockError:
+            if not self.process.engine.is_closed:
+                raise
 
     def leave(self, is_orderly: bool) -> Iterator[tuple[str, int]]:
         """End the process as a program does: let the others finish or not, close."""
@@ -271,7 +334,7 @@ class Worker:
         count = world.random.randrange(2, len(habits.resources) + 1)
         return tuple(sorted(world.random.sample(habits.resources, count)))
 
-    def _hold(self, lease: SimLease) -> Iterator[tuple[str, int]]:
+    def _hold(self, lease: Any) -> Iterator[tuple[str, int]]:
         habits, world, keeper = self.habits, self.world, self.process.keeper
         is_kept = keeper is not None and world.chance(habits.keeps)
         if keeper is not None and is_kept:
@@ -286,7 +349,8 @@ class Worker:
                 break
             self._expect_cancel(20)
             try:
-                yield from lease.extend(world.random.choice(habits.ttls_ms) / 1000)
+                ttl = world.random.choice(habits.ttls_ms) / 1000
+                yield from self.extend(lease, ttl)
             except LeaseLostError:
                 break
             except (NotExtendedError, Cancelled):
@@ -300,13 +364,19 @@ class Worker:
         for _ in range(2):
             self._expect_cancel(20)
             try:
-                if (yield from lease.release()) is not ReleaseStatus.UNKNOWN:
+                if (yield from self._give_back(lease)) is not ReleaseStatus.UNKNOWN:
                     return
             except Cancelled:
                 pass
             finally:
                 self._cancel_in = -1
             yield SLEEP, world.between(0, 50 * MS)
+
+    def _give_back(self, lease: Any) -> Iterator[Any]:
+        draw = self.world.random.randrange(4)
+        if draw > 1:
+            return self.release(lease)
+        return self.leave_body(lease, ValueError("of the body") if draw else None)
 
     def _expect_cancel(self, within: int) -> None:
         if self.world.chance(self.habits.cancels):

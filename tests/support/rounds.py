@@ -6,6 +6,7 @@ pending.
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import pytest
@@ -23,9 +24,11 @@ from fastredlock._core import (
     Terms,
     Verdict,
     Vote,
+    by_hand_fork,
 )
 from fastredlock._locking.driver import Driver
 from fastredlock._options.endpoint import Endpoint
+from fastredlock._options.settings import Settings
 
 MS = 1_000_000  # ns
 S = 1_000_000_000  # ns
@@ -192,6 +195,10 @@ class ScriptedDriver(Driver):
 
     locks: "ScriptedLocks"
 
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self.runs_in_core = False
+
     def run(self, work: Round | Batch) -> None:
         for round in work.rounds if isinstance(work, Batch) else [work]:
             self.locks.run(round)
@@ -199,8 +206,15 @@ class ScriptedDriver(Driver):
     def now_ns(self) -> int:
         return self.locks.now
 
-    def fork_generation(self) -> int:
-        return self.locks.generation
+
+@contextmanager
+def in_child() -> Iterator[None]:
+    """Count one fork more: what was made before is the parent's."""
+    by_hand_fork(1)
+    try:
+        yield
+    finally:
+        by_hand_fork(-1)
 
 
 class ScriptedLocks(FastRedlock):
@@ -222,7 +236,6 @@ class ScriptedLocks(FastRedlock):
         self.answers = list(answers)
         self.took_ns = took_ns
         self.now = T0
-        self.generation = 0
         self.rounds: list[Round] = []
         self.meanwhile: Callable[[], object] | None = None
 

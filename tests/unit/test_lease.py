@@ -16,7 +16,7 @@ from fastredlock import asyncio as awaitable
 from fastredlock._core import Operation
 from fastredlock._locking.driver import Driver
 from tests.support.leases import GONE, RELEASED, VALIDITY_NS, seconds, taken
-from tests.support.rounds import MS, S, ScriptedLocks, cast, new_engine
+from tests.support.rounds import MS, S, ScriptedLocks, cast, in_child, new_engine
 from tests.support.settings import MASTERS
 
 UNKNOWN = ReleaseStatus.UNKNOWN
@@ -68,8 +68,8 @@ def test_grant_that_comes_late_counts_as_one_more_vote_of_the_lease() -> None:
 def test_lease_of_the_parent_is_not_valid_in_a_forked_child() -> None:
     locks = ScriptedLocks("GG.")
     lease = taken(locks)
-    locks.generation += 1
-    assert (lease.remaining(), lease.is_valid) == (0.0, False)
+    with in_child():
+        assert (lease.remaining(), lease.is_valid) == (0.0, False)
 
 
 def test_taken_resource_is_no_lease() -> None:
@@ -156,8 +156,8 @@ def test_release_of_a_lease_whose_validity_is_over_is_sent_all_the_same() -> Non
 def test_release_in_a_forked_child_sends_nothing() -> None:
     locks = ScriptedLocks("GG.")
     lease = taken(locks)
-    locks.generation += 1
-    lease.release()
+    with in_child():
+        lease.release()
     assert len(locks.rounds) == 1
 
 
