@@ -70,7 +70,8 @@ class Driver:
             by_hand_tell(self._engine, round, self._process.now_ns())
             self._flush()
         except BaseException:
-            self.undo(round)
+            if not self._process.is_sharing:  # else the call does, or the task's end
+                self.undo(round)
             raise
         finally:
             worker.round = None

@@ -380,4 +380,4 @@ class Worker:
 
     def _expect_cancel(self, within: int) -> None:
         if self.world.chance(self.habits.cancels):
-            self._cancel_in = self.world.random.randrange(2, within)
+            self._cancel_in = self.world.random.randrange(1, within)
