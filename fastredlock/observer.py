@@ -26,9 +26,9 @@ class Observer:
     """Be told of what has happened; every method does nothing.
 
     They are called after the fact, never while a round is under way: by the thread that
-    made the call, in asyncio by the loop; for a lease that is kept by its keeper, in
-    the keeper's thread, or by the loop. Until a method returns, this thread, loop or
-    keeper does nothing else: be quick. An exception of one is logged, the first of each
+    made the call, in asyncio by the loop; for a lease that is kept in threads beside
+    its keeper, or by the loop. Until a method returns, this thread or loop does nothing
+    else: be quick. An exception of one is logged, the first of each
     FastRedlock alone, and reaches no caller. What a method does with locks of the same
     FastRedlock is not told. Of a call that is cancelled or interrupted nothing is told.
 

@@ -85,12 +85,16 @@ class BaseDriver(DriverFields):
 
     def log_warnings(self) -> None:
         """Log the engine's warnings that have not been logged."""
+        for name, text in self.new_warnings():
+            warn("%s: %s", name, text)
+
+    def new_warnings(self) -> list[tuple[str, str]]:
+        """Return the engine's warnings that have not been logged, to be logged now."""
         # Counted before they are logged: a handler may take a lock, and come here.
         count = len(self.engine.warnings)
         new = self.engine.warnings[self.warned : count]
         self.warned = count
-        for name, text in new:
-            warn("%s: %s", name, text)
+        return new
 
 
 class Driver(BaseDriver):

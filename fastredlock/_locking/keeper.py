@@ -15,41 +15,48 @@ from collections import deque
 from contextlib import suppress
 from threading import Thread
 
-from .._core import Batch, draw_fraction, kept_begin
-from .._reports.log import warn
+from .._core import Batch, ClosedError, blocking_run, draw_fraction, kept_begin
 from .._reports.votes import votes_of
 from ..errors import FastRedlockError, LeaseLostError
+from .foreign_calls import Crew, call_on_lost, log_error, log_warnings, note_renewal
 from .keeping import Keeping, end_of
 from .kept import NEVER_KEPT_NS
 
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from .._core import Round
     from .driver import BaseDriver, Driver
+    from .foreign_calls import Calls
     from .kept import Kept
     from .lease import BaseLease
 
 # Timers stand still while the machine is suspended, and the validity does not.
 LONGEST_SLEEP_NS = 1_000_000_000
+# Threads of `on_lost`, where it takes long: a process that needs more has a fault.
+MOST_ON_LOST = 1000
 RAN_OUT = "lost: its validity is over, and no renewal was confirmed in time"
 ENDED = "lost: its validity is over, and it was not renewed any more"
 TAKEN = "lost: expired or taken by another"
 
 
 class BaseKeeper:
-    """Make the renewals of a `Keeping`, and tell what was lost; see `Service`."""
+    """Make the renewals of a `Keeping`, and notify of losses; see `Service`.
 
-    __slots__ = ("_driver", "_keeping", "_untold")
+    It runs no foreign code: it appends to `_losses` and `_notes`, and `_call` has those
+    calls made elsewhere, or later.
+    """
+
+    __slots__ = ("_driver", "_keeping", "_losses", "_notes")
 
     _driver: BaseDriver
 
-    def __init__(self, driver: BaseDriver) -> None:
+    def __init__(self, driver: BaseDriver, losses: Calls, notes: Calls) -> None:
         self._driver = driver
         self._keeping = Keeping(int(draw_fraction() * 65536))
-        # For an observer: leases, with the error of one that is lost.
-        self._untold: list[tuple[BaseLease, LeaseLostError | None]] = []
+        self._losses = losses
+        self._notes = notes  # of renewals, and for logs: less urgent
 
     def _due(self, now_ns: int) -> tuple[list[Kept], list[Round]]:
         """Tell what is lost; begin renewals, and return their rounds to run."""
@@ -70,18 +77,18 @@ class BaseKeeper:
         for kept, round in others:
             kept.begin(round, now_ns)
             if kept.watch.on_renewal is not None:
-                note(kept.watch.on_renewal)
+                self._notes.append(note_renewal, kept)
         return rounds
 
     def _end(self, renewals: list[Kept], rounds: list[Round]) -> None:
         """Take the outcomes of rounds that were run."""
         gone = self._keeping.end(renewals, rounds, self._driver.now_ns())
         self._tell([(kept, self._taken(kept, round)) for kept, round in gone])
-        if self._driver.observer is not None:
+        observer = self._driver.observer
+        if observer is not None:
             for kept, round in zip(renewals, rounds, strict=True):
-                lease = kept()
-                if round.is_won and lease is not None and lease.is_valid:
-                    self._untold.append((lease, None))
+                if round.is_won:
+                    self._notes.append(observer.kept_extended, kept)
 
     def _give_up(self, renewals: Iterable[Kept], now_ns: int) -> None:
         """Keep these no longer, after close(): their losses are told all the same."""
@@ -111,56 +118,36 @@ class BaseKeeper:
         return LeaseLostError(lease.resource, TAKEN, votes)
 
     def _tell(self, losses: list[tuple[Kept, LeaseLostError | None]]) -> None:
-        """Let all of these count as lost first, and then call what is to be called."""
-        calls: list[tuple[BaseLease, LeaseLostError]] = []
+        """Let all of these count as lost first, and then have foreign code called."""
+        told: list[tuple[BaseLease, LeaseLostError]] = []
         for kept, error in losses:
             lease = kept()
-            if lease is None or error is None or not kept.lose(error):
-                continue
-            if self._driver.observer is not None:
-                self._untold.append((lease, error))
-            if kept.watched().on_lost is not None:
-                calls.append((lease, error))
-        if calls:
-            self._call(calls)
-
-    def _call(self, calls: list[tuple[BaseLease, LeaseLostError]]) -> None:
-        raise NotImplementedError
-
-    def _observe(self) -> None:
-        """Tell the observer, when all that is due has been done."""
-        untold, self._untold = self._untold, []
+            if lease is not None and error is not None and kept.lose(error):
+                told.append((lease, error))
         observer = self._driver.observer
+        for lost in told:
+            if lost[0]._round.lease_state.kept.watched().on_lost is not None:
+                self._losses.append(call_on_lost, lost)
         if observer is not None:
-            observer.kept(untold)
+            for lost in told:
+                self._losses.append(observer.kept_lost, lost)
+        if self._losses:
+            self._call()
 
-
-def note(on_renewal: Callable[[], object]) -> None:
-    """Note a renewal in a log; what its handlers raise stops no keeper."""
-    try:
-        on_renewal()
-    except Exception as raised:
-        warn("the log of a renewal raised %r", raised)
-
-
-def call_all(calls: list[tuple[BaseLease, LeaseLostError]]) -> None:
-    """Call `on_lost` of each; an exception of one is logged, and stops no other."""
-    for lease, error in calls:
-        made = lease._round.lease_state
-        on_lost = made.kept.watched().on_lost
-        try:
-            on_lost(lease, error)
-        except Exception as raised:
-            warn("%r: on_lost raised %r", lease.resource, raised)
+    def _call(self) -> None:
+        """Have the calls made that wait; returns before any of them begins."""
+        raise NotImplementedError
 
 
 class Keeper:
     """Start the thread that keeps leases, and hand them over to it."""
 
-    __slots__ = ("_waker", "added", "baton", "generation")
+    __slots__ = ("_waker", "added", "baton", "generation", "losses", "notes")
 
     def __init__(self, generation: int) -> None:
         self.generation = generation
+        self.losses = Crew("fastredlock on_lost", MOST_ON_LOST)
+        self.notes = Crew("fastredlock observer", 1)
         self.added: deque[Kept] = deque()
         self.baton = allocate_lock()  # of the thread that serves
         self._waker = allocate_lock()
@@ -197,7 +184,7 @@ class Service(BaseKeeper):
     _driver: Driver
 
     def __init__(self, driver: Driver, keeper: Keeper) -> None:
-        super().__init__(driver)
+        super().__init__(driver, keeper.losses.calls, keeper.notes.calls)
         self._keeper = keeper
 
     def run(self) -> None:
@@ -220,8 +207,8 @@ class Service(BaseKeeper):
             renewals, rounds = self._due(now_ns)
             if renewals:
                 self._renew(renewals, rounds, now_ns)
-            if self._untold:
-                self._observe()
+            if self._notes:
+                self._call()
             next_ns = keeping.next_ns
             if keeper.added:
                 continue
@@ -232,21 +219,21 @@ class Service(BaseKeeper):
                 keeper.sleep(left_ns)
 
     def _renew(self, renewals: list[Kept], rounds: list[Round], now_ns: int) -> None:
+        driver = self._driver
         try:
-            self._driver.run(Batch(rounds))
-        except FastRedlockError:  # closed
+            warnings = blocking_run(driver.engine, Batch(rounds))
+        except ClosedError:
             self._give_up(renewals, now_ns)
             return
         except Exception as error:
-            warn("a renewal raised %r", error)
+            self._notes.append(log_error, error)
+        else:
+            if warnings > driver.warned:
+                self._notes.append(log_warnings, driver)
         self._end(renewals, rounds)
 
-    def _call(self, calls: list[tuple[BaseLease, LeaseLostError]]) -> None:
-        """Call in another thread: what it takes there must delay no renewal."""
-        thread = Thread(
-            target=call_all, args=(calls,), name="fastredlock on_lost", daemon=True
-        )
-        try:
-            thread.start()
-        except RuntimeError:
-            call_all(calls)
+    def _call(self) -> None:
+        """Have threads make the calls; in this one where none can be started at all."""
+        if not self._keeper.losses.start():
+            self._losses.make_all()
+        self._keeper.notes.start()  # or later

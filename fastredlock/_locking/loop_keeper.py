@@ -6,18 +6,19 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from .._core import Batch
-from .._reports.log import warn
 from ..errors import FastRedlockError
-from .keeper import LONGEST_SLEEP_NS, BaseKeeper, call_all
+from .foreign_calls import Calls, log_error, log_warnings, make
+from .keeper import LONGEST_SLEEP_NS, BaseKeeper
 
 if TYPE_CHECKING:
     from asyncio import TimerHandle
 
     from .._core import AsyncioDriver, Round
-    from ..errors import LeaseLostError
     from .kept import Kept
-    from .lease import BaseLease
     from .loop_driver import LoopDriver
+
+
+CALLS_NS = 1_000_000  # of calls to foreign code, and then the loop has its turn
 
 
 class LoopKeeper(BaseKeeper):
@@ -28,17 +29,27 @@ class LoopKeeper(BaseKeeper):
     The driver refers to it only while something is kept.
     """
 
-    __slots__ = ("_armed_ns", "_generation", "_timer", "_under_way", "here")
+    __slots__ = (
+        "_armed_ns",
+        "_generation",
+        "_is_calling",
+        "_rests",
+        "_timer",
+        "_under_way",
+        "here",
+    )
 
     _driver: LoopDriver
 
     def __init__(self, driver: LoopDriver, here: AsyncioDriver) -> None:
-        super().__init__(driver)
+        super().__init__(driver, Calls(), Calls())
         self.here = here
         self._generation = driver.fork_generation()
         self._timer: TimerHandle | None = None
         self._armed_ns = 0
         self._under_way = 0  # batches
+        self._is_calling = False
+        self._rests = False  # from notes, not from losses
 
     def keep(self, kept: Kept) -> None:
         """Keep a lease from now on, or look at its times again."""
@@ -72,8 +83,8 @@ class LoopKeeper(BaseKeeper):
             if renewals:
                 self._renew(renewals, rounds, now_ns)
         self._arm()
-        if self._untold:
-            self._observe()
+        if self._notes:
+            self._call()
 
     def _renew(self, renewals: list[Kept], rounds: list[Round], now_ns: int) -> None:
         ended = partial(self._on_ended, renewals, rounds)
@@ -92,14 +103,52 @@ class LoopKeeper(BaseKeeper):
         driver = self._driver
         self._under_way -= 1
         try:
-            if len(driver.engine.warnings) > driver.warned:
-                driver.log_warnings()
             self._end(renewals, rounds)
             self._arm()
-            if self._untold:
-                self._observe()
         except Exception as error:  # an exception would end in the loop's own code
-            warn("a renewal raised %r", error)
+            self._notes.append(log_error, error)
+        if len(driver.engine.warnings) > driver.warned:
+            self._notes.append(log_warnings, driver)
+        if self._notes:
+            self._call()
 
-    def _call(self, calls: list[tuple[BaseLease, LeaseLostError]]) -> None:
-        self.here.loop.call_soon(call_all, calls)
+    def _call(self) -> None:
+        """Have the loop make the calls, after all that is ready now."""
+        if self._losses or not self._rests:
+            self._call_soon()
+
+    def _call_soon(self) -> None:
+        if not self._is_calling:
+            self._is_calling = True
+            self.here.loop.call_soon(self._make_calls)
+
+    def _make_calls(self) -> None:
+        """Make calls for a short time, at least one: the loop goes on in between.
+
+        What should end the program does, once `on_lost` was called of every loss.
+        """
+        self._is_calling = False
+        if self._generation != self._driver.fork_generation():
+            return
+        began_ns, took_ns, ending = self._driver.now_ns(), 0, None
+        while (
+            ending is None
+            and took_ns < CALLS_NS
+            and (calls := self._losses or self._notes)
+        ):
+            ending = make(calls.take())
+            took_ns = self._driver.now_ns() - began_ns
+        if ending is not None:
+            self._losses.make_all()
+        if self._losses:
+            self._call_soon()
+        elif self._notes and not self._rests:
+            self._rests = True
+            self.here.loop.call_later(took_ns / 1e9, self._end_rest)
+        if ending is not None:
+            raise ending
+
+    def _end_rest(self) -> None:
+        """Go on with notes, after as much time for renewals as the last ones took."""
+        self._rests = False
+        self._make_calls()

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .._reports.votes import Resource
     from .acquisition import BaseAcquisition
     from .driver import BaseDriver
+    from .kept import Kept
     from .lease import BaseLease
 
 LOST = "lost before its release: validity over, or taken"
@@ -49,11 +50,14 @@ class Observing:
         try:
             method(*values)
         except Exception as raised:
-            if not self._has_raised:
-                self._has_raised = True
-                warn("observer: %s raised %r; later ones are not logged", event, raised)
+            self._log(event, raised)
         finally:
             self._at_it.discard(me)
+
+    def _log(self, event: str, raised: BaseException) -> None:
+        if not self._has_raised:
+            self._has_raised = True
+            warn("observer: %s raised %r; later ones are not logged", event, raised)
 
     # --- acquires ---------------------------------------------------------------------
 
@@ -110,13 +114,27 @@ class Observing:
             elif isinstance(outcome, LeaseLostError):
                 lease._observed.lost(lease, outcome)
 
-    def kept(self, untold: Iterable[tuple[Any, LeaseLostError | None]]) -> None:
-        """Tell what a keeper has done: renewals, and errors of leases that are lost."""
-        for lease, error in untold:
-            if error is None:
-                lease._observed.extended(lease.remaining())
-            else:
-                lease._observed.lost(lease, error)
+    # --- for keepers, in threads of theirs or by the loop -----------------------------
+
+    def kept_extended(self, kept: Kept) -> None:
+        """Tell of renewals of a kept lease, unless it has ended meanwhile."""
+        lease: Any = kept()
+        left = 0.0 if lease is None else lease.remaining()
+        if left > 0.0:
+            observed: Observed = lease._observed
+            del lease  # a method that takes long must not have it renewed
+            self._tell_all("extended", observed.extended, left)
+
+    def kept_lost(self, lost: tuple[Any, LeaseLostError]) -> None:
+        """Tell of the loss of a kept lease."""
+        self._tell_all("lost", lost[0]._observed.lost, *lost)
+
+    def _tell_all(self, event: str, tell: Callable[..., None], *values: object) -> None:
+        try:
+            tell(*values)
+        except BaseException as raised:  # no caller is there to see it
+            self._log(event, raised)
+            raise
 
 
 class Observed:

@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .._core import Batch
-from .._locking.keeper import BaseKeeper, call_all
+from .._locking.foreign_calls import Calls
+from .._locking.keeper import BaseKeeper
 from ..errors import FastRedlockError
 
 if TYPE_CHECKING:
     from .._core import Round
     from .._locking.driver import BaseDriver
     from .._locking.kept import Kept
-    from .._locking.lease import BaseLease
-    from ..errors import LeaseLostError
     from ._client import Client
 
     UnderWay = tuple[list[Kept], list[Round], Batch]
@@ -25,7 +24,7 @@ class MemoryKeeper(BaseKeeper):
     __slots__ = ("_client", "_under_way")
 
     def __init__(self, driver: BaseDriver, client: Client) -> None:
-        super().__init__(driver)
+        super().__init__(driver, Calls(), Calls())
         self._client = client
         self._under_way: list[UnderWay] = []
 
@@ -50,8 +49,8 @@ class MemoryKeeper(BaseKeeper):
         for each in ended:
             self._under_way.remove(each)
             self._end(each[0], each[1])
-        if self._untold:
-            self._client.world.calls.append(self._observe)
+        if self._notes:
+            self._call()
         return did or bool(ended)
 
     def _renew(self, renewals: list[Kept], rounds: list[Round], now_ns: int) -> None:
@@ -63,5 +62,12 @@ class MemoryKeeper(BaseKeeper):
             return
         self._under_way.append((renewals, rounds, batch))
 
-    def _call(self, calls: list[tuple[BaseLease, LeaseLostError]]) -> None:
-        self._client.world.calls.append(lambda: call_all(calls))
+    def _call(self) -> None:
+        if self._make_calls not in self._client.world.calls:
+            self._client.world.calls.append(self._make_calls)
+
+    def _make_calls(self) -> None:
+        ending = self._losses.make_all()
+        ending = self._notes.make_all() or ending
+        if ending is not None:
+            raise ending

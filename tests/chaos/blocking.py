@@ -10,7 +10,7 @@ from fastredlock.errors import InternalError, LeaseLostError, NotExtendedError
 from .clients import TTL
 from .habits import Habits, name_of
 from .ledger import Hold, Ledger
-from .losses import Told
+from .losses import Harming
 from .report import Report
 
 CONNECTING = 1.0  # s; what a call may wait for connections
@@ -79,7 +79,7 @@ class Thread:
 
     def _keep(self) -> bool:
         resource, timeout = self._habits.resource(), self._habits.timeout()
-        told = Told(self._report)
+        told = Harming(self._report)
         with self._report.timed("acquire", timeout + CONNECTING):
             lease = self._locks.acquire(
                 name_of(resource), timeout=timeout, keep_alive=True, on_lost=told
@@ -95,7 +95,7 @@ class Thread:
         return True
 
     def _keep_lock(self) -> bool:
-        resource, told = self._habits.resource(), Told(self._report)
+        resource, told = self._habits.resource(), Harming(self._report)
         lock = self._locks.lock(
             name_of(resource), timeout=0.3, keep_alive=60, on_lost=told
         )

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+import time
+from random import random
+
 from .ledger import Hold, now_ns
 from .report import Report
 
@@ -23,3 +27,18 @@ class Told:
         self._report.say("lost")
         if told_ns > end_ns + LATE * 1e9:
             self._report.say("late", f"{end_ns} {told_ns} {error}")
+
+
+class Harming(Told):
+    """The same in a thread; half of them then take long or exit: no other is late."""
+
+    HARM = 5.0  # s
+
+    def __call__(self, lease: object, error: Exception) -> None:
+        """Note a loss, and do harm."""
+        super().__call__(lease, error)
+        harm = random()
+        if harm < 0.25:
+            time.sleep(self.HARM)
+        elif harm < 0.5:
+            sys.exit("in on_lost")

@@ -42,6 +42,8 @@ LEASE = (
     "tests/behaviour/test_release.py",
 )
 KEEPING = ("tests/unit/test_keeping.py",)
+FOREIGN_CALLS = ("tests/unit/test_foreign_calls.py",)
+BESIDE_KEEPERS = ("tests/behaviour/test_keeping_foreign_code.py",)
 OBSERVER = ("tests/behaviour/test_observer.py",)
 WAITERS = ("tests/sim/test_waiters.py",)
 NATIVE = ("tests/unit/test_native.py",)
@@ -1836,6 +1838,83 @@ for _, key in ipairs(KEYS) do redis""",
             ),
         ),
         (*KEEPING, "tests/sim"),
+    ),
+    Mutant(
+        "callbacks of lost leases wait for each other",
+        (
+            Edit(
+                "fastredlock/_locking/foreign_calls.py",
+                "            self.start()\n            make(call)\n",
+                "            make(call)\n",
+            ),
+        ),
+        FOREIGN_CALLS,
+    ),
+    Mutant(
+        "exit in a callback silences the others",
+        (
+            Edit(
+                "fastredlock/_locking/foreign_calls.py",
+                "    except BaseException as raised:\n        return raised if",
+                "    except Exception as raised:\n        return raised if",
+            ),
+        ),
+        FOREIGN_CALLS,
+    ),
+    Mutant(
+        "child of a callback that forks makes the parent's calls",
+        (
+            Edit(
+                "fastredlock/_locking/foreign_calls.py",
+                "            if fork_generation() != self._generation:\n",
+                "            if False:\n",
+            ),
+        ),
+        FOREIGN_CALLS,
+    ),
+    Mutant(
+        "exit in a callback is not logged",
+        (
+            Edit(
+                "fastredlock/_locking/foreign_calls.py",
+                '    except BaseException as raised:\n        log("%r: on_lost raised',
+                '    except Exception as raised:\n        log("%r: on_lost raised',
+            ),
+        ),
+        BESIDE_KEEPERS,
+    ),
+    Mutant(
+        "observer of renewals called by the keeper itself",
+        (
+            Edit(
+                "fastredlock/_locking/keeper.py",
+                "        self._keeper.notes.start()  # or later",
+                "        self._notes.make_all()\n",
+            ),
+        ),
+        BESIDE_KEEPERS,
+    ),
+    Mutant(
+        "slow observer leaves the loop no turn",
+        (
+            Edit(
+                "fastredlock/_locking/loop_keeper.py",
+                "CALLS_NS = 1_000_000  #",
+                "CALLS_NS = 1 << 60  #",
+            ),
+        ),
+        BESIDE_KEEPERS,
+    ),
+    Mutant(
+        "lease is renewed for an observer's sake",
+        (
+            Edit(
+                "fastredlock/_locking/observing.py",
+                "            del lease  # a method",
+                "            pass  # a method",
+            ),
+        ),
+        BESIDE_KEEPERS,
     ),
     Mutant(
         "bound of keeping ignored",

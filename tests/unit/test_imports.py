@@ -58,9 +58,13 @@ ARROWS: dict[str, set[str]] = {
     "_locking.pace": {"_core"},
     "_locking.keeping": {"_core", "_locking.pace"},
     "_locking.keeper": {
-        *("_core", "_locking.keeping", "_locking.kept", "_reports.log", *BASE),
+        *("_core", "_locking.foreign_calls", "_locking.keeping", "_locking.kept"),
+        *("_reports.votes", "errors"),
     },
-    "_locking.loop_keeper": {"_core", "_locking.keeper", "_reports.log", "errors"},
+    "_locking.foreign_calls": {"_core", "_reports.log"},
+    "_locking.loop_keeper": {
+        *("_core", "_locking.foreign_calls", "_locking.keeper", "errors"),
+    },
     "_locking.lost": {"_locking.kept", "errors"},
     "_locking.loop_lost": {"_locking.lost"},
     "_locking.keep_alive": {"_locking.kept", "_options.settings", "errors"},
@@ -140,7 +144,9 @@ ARROWS: dict[str, set[str]] = {
         *("_core", "_options.keys", "_options.settings", "testing._world", "errors"),
     },
     "testing._client": {"_core", "_locking.driver", "errors"},
-    "testing._keeper": {"_core", "_locking.keeper", "errors"},
+    "testing._keeper": {
+        *("_core", "_locking.foreign_calls", "_locking.keeper", "errors"),
+    },
     "testing._driver": {"_locking.driver", "testing._client", "testing._keeper"},
     "testing._loop_driver": {
         *("_locking.loop_driver", "testing._world"),
