@@ -131,7 +131,7 @@ class Lease(BaseLease):
             return
         from .loop_lost import Body
 
-        kept.watched().body = body = Body(task)
+        kept.watched().body = body = Body(task, self.resource)
         if kept.is_lost:
             body.cancel()
 

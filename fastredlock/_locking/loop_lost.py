@@ -61,16 +61,19 @@ class Body:
     """The body of an `async with`: its task is cancelled where the lease is lost.
 
     In the way of `asyncio.timeout`: a cancellation that others asked for stays one, and
-    of nested blocks each takes back its own. Before Python 3.11 a task does not count
-    its cancellations; there the messages tell them apart, and the last one counts.
+    of nested blocks each takes back its own.
+
+    The body of an async generator waits at its `yield` while its consumer, the same
+    task, works. There the cancellation comes up in the consumer, and reaches the body
+    as GeneratorExit where the consumer closes the generator (`contextlib.aclosing`).
     """
 
-    __slots__ = ("_before", "_is_cancelled", "_is_over", "_message", "_task")
+    __slots__ = ("_before", "_is_cancelled", "_is_over", "_resource", "_task")
 
-    def __init__(self, task: Any) -> None:
+    def __init__(self, task: Any, resource: object) -> None:
         self._task = task
-        self._before: int = task.cancelling() if hasattr(task, "cancelling") else -1
-        self._message = BodyMessage()
+        self._resource = resource
+        self._before: int = task.cancelling()
         self._is_cancelled = False
         self._is_over = False
 
@@ -78,27 +81,12 @@ class Body:
         """Cancel the task: the lease is lost."""
         if not (self._is_over or self._is_cancelled):
             self._is_cancelled = True
-            self._task.cancel(self._message)
+            self._task.cancel(f"the lease of {self._resource!r} was lost")
 
     def leave(self, error: BaseException | None) -> bool:
         """Take our cancellation back; return whether `error` is that, and no other."""
         self._is_over = True
         if not self._is_cancelled:
             return False
-        if self._before >= 0:
-            is_ours = self._task.uncancel() <= self._before
-            return is_ours and isinstance(error, CancelledError)
-        last = getattr(self._task, "_cancel_message", self._message)
-        return (
-            isinstance(error, CancelledError)
-            and bool(error.args)
-            and isinstance(error.args[0], BodyMessage)
-            and last is self._message
-        )
-
-
-class BodyMessage:
-    """The message of a cancellation by a lost lease."""
-
-    def __repr__(self) -> str:
-        return "a lease was lost"
+        is_ours = self._task.uncancel() <= self._before
+        return is_ours and isinstance(error, CancelledError | GeneratorExit)

@@ -1840,6 +1840,17 @@ for _, key in ipairs(KEYS) do redis""",
         (*KEEPING, "tests/sim"),
     ),
     Mutant(
+        "consumer of a generator is not told why it was cancelled",
+        (
+            Edit(
+                "fastredlock/_locking/loop_lost.py",
+                "isinstance(error, CancelledError | GeneratorExit)",
+                "isinstance(error, CancelledError)",
+            ),
+        ),
+        ("tests/behaviour/test_keeping_generators.py",),
+    ),
+    Mutant(
         "callbacks of lost leases wait for each other",
         (
             Edit(
