@@ -10,12 +10,11 @@ from typing import Any, NamedTuple
 import hiredis
 
 from .._options.endpoint import Endpoint
-from .._options.keys import RESERVED
+from .._options.keys import RESERVED, used_in
 from .._options.url import parse_masters
 from .server import Server, ServerError
 
 COUNT = 1000  # keys that a server looks at in one step
-FENCE = b"fastredlock:fence:"  # of the numbers; behind the prefix of any client
 
 
 class Names(NamedTuple):
@@ -69,7 +68,7 @@ def _names(server: Server, pattern: bytes, most: int) -> set[bytes]:
 
 def is_lock(name: bytes) -> bool:
     """Return whether a key is none of fastredlock's own."""
-    return name not in RESERVED and FENCE not in name
+    return name not in RESERVED and used_in(name) is None
 
 
 def _quoted(prefix: bytes) -> bytes:

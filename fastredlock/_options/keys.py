@@ -12,6 +12,9 @@ LONGEST_RESOURCE = 1_048_576  # bytes; each round sends it whole to every master
 # Written or deleted by every client: the restart guard's, and that of scripts.PROBE.
 PROBE = b"fastredlock:probe"
 RESERVED = frozenset((b"fastredlock:voter", b"fastredlock:quarantine", PROBE))
+OWN = b"fastredlock:"  # in all names of our own keys
+# Behind the key_prefix of any client; a resource's key comes behind them.
+PER_RESOURCE = (OWN + b"fence:", OWN + b"queue:", OWN + b"turn:")
 FUNCTION = ", or a function of the call's arguments where lock() decorates one"
 LONGEST_TOKEN = 262_144  # bytes; scripts.INSPECT returns no longer value
 LONGEST_HOST = 40  # of the default owner
@@ -38,7 +41,17 @@ def encode_resource(resource: str | bytes) -> bytes:
             f"resource={printable(resource)}: a name that every handshake and the "
             "restart guard (max_ttl) use for themselves"
         )
+    if key.find(OWN) >= 0 and (used := used_in(key)):
+        raise ConfigurationError(
+            f"resource={printable(resource)}: another lock's {used.decode()} would "
+            "have this key, which fastredlock keeps for itself: give another name"
+        )
     return key
+
+
+def used_in(key: bytes) -> bytes | None:
+    """Return the beginning of names of our own that a key has anywhere, or None."""
+    return next((used for used in PER_RESOURCE if used in key), None)
 
 
 def utf8_or_bytes(value: object) -> bytes | None:
@@ -81,7 +94,7 @@ def encode_each(resources: list[str | bytes]) -> list[bytes]:
         is_plain
         and all(keys)
         and max(map(len, keys), default=0) <= LONGEST_RESOURCE
-        and RESERVED.isdisjoint(keys)
+        and b" ".join(keys).find(OWN) < 0  # type: ignore[arg-type]
     ):
         return keys  # type: ignore[return-value]
     return [encode_resource(resource) for resource in resources]

@@ -8,10 +8,13 @@ from .._core import Terms, TokenSource
 from .._reports.log import warn
 from ..errors import ConfigurationError
 from .keys import (
+    OWN,
+    PER_RESOURCE,
     RESERVED,
     encode_resource,
     encode_token,
     new_token_source,
+    used_in,
     utf8_or_bytes,
 )
 from .retry import Retry, number_of
@@ -224,9 +227,16 @@ def checked_key_prefix(prefix: str | bytes) -> bytes:
         raise ConfigurationError(
             f"key_prefix={prefix!r}: allowed is text or bytes, up to {LONGEST_PREFIX}"
         )
-    if key and any(reserved.startswith(key) for reserved in RESERVED):
+    # Or it would be the resource that makes a name of our own complete.
+    is_begun = any(
+        key.endswith(name[:end])
+        for name in PER_RESOURCE
+        for end in range(len(OWN), len(name))
+    )
+    is_own = any(reserved.startswith(key) for reserved in RESERVED)
+    if key and (is_own or is_begun or used_in(key)):
         raise ConfigurationError(
-            f"key_prefix={prefix!r}: keys of fastredlock's own begin so"
+            f"key_prefix={prefix!r}: keys of fastredlock's own have such names"
         )
     return key
 

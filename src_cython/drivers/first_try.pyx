@@ -5,13 +5,13 @@
 # it does not win the attempts go on behind it, with its round as their first one.
 
 from libc.stdint cimport int64_t
+from libc.string cimport memchr, memcmp
 
 cdef enum:
     PLAIN_SIZE = 1024              # of a key that no rule of encode_resource refuses
     PLAIN_TIMEOUT = 1_000_000      # s
     NO_PLAIN_TIMEOUT = -2
-
-cdef bytes RESERVED_PREFIX = b"fastredlock:"
+    OWN_SIZE = 12
 
 
 cdef Round first_try_round(
@@ -66,7 +66,22 @@ cdef bytes first_try_key(object resource):
     elif type(resource) is bytes:
         key = resource
     if key is not None and 0 < len(key) <= PLAIN_SIZE and (
-        not key.startswith(RESERVED_PREFIX)
+        not first_try_has_own(<const char *>key, len(key))
     ):
         return key
     return None
+
+
+cdef bint first_try_has_own(const char *at, Py_ssize_t left) noexcept:
+    # Whether what is in all names of our own keys is anywhere in a key. (`in` of bytes
+    # makes an exception first, and takes 0.3 us.)
+    cdef const char *found
+    while left >= OWN_SIZE:
+        found = <const char *>memchr(at, c'f', left - OWN_SIZE + 1)
+        if found == NULL:
+            return False
+        if memcmp(found, b"fastredlock:", OWN_SIZE) == 0:
+            return True
+        left -= found + 1 - at
+        at = found + 1
+    return False

@@ -111,7 +111,10 @@ def test_user_of_the_prefix_alone_waits_in_turn_and_is_told(
         (None, "key_prefix=None"),
         ("\ud800", "key_prefix="),
         ("x" * 1025, "up to 1024"),
-        ("fastredlock:", "keys of fastredlock's own begin so"),
+        ("fastredlock:", "keys of fastredlock's own have such names"),
+        ("app:fastredlock:", "keys of fastredlock's own have such names"),
+        (b"fastredlock:fen", "keys of fastredlock's own have such names"),
+        ("app:fastredlock:turn:x", "keys of fastredlock's own have such names"),
     ],
 )
 def test_prefix_that_is_wrong_is_refused(prefix: Any, said: str) -> None:

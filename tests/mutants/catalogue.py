@@ -1840,6 +1840,28 @@ for _, key in ipairs(KEYS) do redis""",
         (*KEEPING, "tests/sim"),
     ),
     Mutant(
+        "lock on the key of another's number, by the first try",
+        (
+            Edit(
+                "src_cython/drivers/first_try.pyx",
+                "        left -= found + 1 - at\n",
+                "        return False\n",
+            ),
+        ),
+        ("tests/unit/test_values.py",),
+    ),
+    Mutant(
+        "lock of many on the key of another's number",
+        (
+            Edit(
+                "fastredlock/_options/keys.py",
+                'b" ".join(keys).find(OWN) < 0',
+                "RESERVED.isdisjoint(keys)",
+            ),
+        ),
+        ("tests/unit/test_values.py",),
+    ),
+    Mutant(
         "consumer of a generator is not told why it was cancelled",
         (
             Edit(

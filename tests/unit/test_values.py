@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 from numbers import Real
 from typing import Any
 
@@ -17,6 +18,7 @@ from fastredlock import ConfigurationError, FastRedlock, FastRedlockError, Retry
 from fastredlock._options.keys import encode_each, encode_resource, encode_token
 from fastredlock._options.retry import delay_of, number_of
 from fastredlock._reports.votes import printable
+from fastredlock.testing import MemoryLocks
 from tests.support.settings import MASTERS
 from tests.support.settings import new_settings as settings
 
@@ -181,3 +183,39 @@ def test_resource_that_every_client_uses_is_refused(name: str | bytes) -> None:
     ):
         with pytest.raises(ConfigurationError, match="restart guard"):
             call()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("fastredlock:fence:j", b"fastredlock:queue:j", "fastredlock:turn:j"),
+        *("app:fastredlock:fence:app:j", b"\xff fastredlock:fence:"),
+        *("ffastredlock:turn:", "fast" + "x" * 1000 + "fastredlock:queue:"),
+    ],
+)
+def test_resource_whose_key_another_lock_needs_is_refused(name: str | bytes) -> None:
+    """Issue 27: while such a lock was held, the fenced lock j was unavailable."""
+    for locks in (
+        FastRedlock(["redis://a"]),
+        FastRedlock(["redis://a"], key_prefix="app:"),
+        MemoryLocks(),
+    ):
+        calls: list[Callable[[], object]] = [
+            partial(locks.acquire, name, timeout=0),
+            partial(locks.acquire_each, ["x", name]),
+            partial(locks.acquire_all, ["x", name]),
+            partial(locks.adopt, name, b"token"),
+            locks.lock(name).__enter__,
+            partial(FastRedlock, ["redis://a"], resource=name),
+        ]
+        for call in calls:
+            with pytest.raises(ConfigurationError, match="give another name"):
+                call()
+
+
+@pytest.mark.parametrize(
+    "name", ["fastredlock", "fastredlock:fence", "fastredlock:jobs", "fence:j"]
+)
+def test_resource_that_looks_like_one_of_ours_is_none(name: str) -> None:
+    assert encode_resource(name) == name.encode()
+    assert encode_each([name, "x"]) == [name.encode(), b"x"]
