@@ -14,6 +14,7 @@ _COMMANDS = {
     "who": "say who holds a lock",
     "list": "list the locks whose names match a pattern",
     "break": "break a lock whose holder is gone",
+    "renumber": "let the numbers of a lock (fencing) begin anew",
     "check": "look for what would lose locks on the masters",
     "demo": "watch the lock keep a counter right while masters fail",
 }
@@ -63,6 +64,10 @@ def _main_of(command: str) -> Callable[[Sequence[str]], int]:
         from ._cli import check
 
         return check.main
+    if command == "renumber":
+        from ._cli import numbers
+
+        return numbers.renumber
     from ._cli import locks
 
     return {"who": locks.who, "list": locks.list_, "break": locks.break_}[command]
@@ -94,7 +99,7 @@ def _without_command(words: Sequence[str]) -> int:
         prog="fastredlock",
         description="Locks over independent Redis masters: use, watch and test them.",
         epilog="commands:\n"
-        + "".join(f"  {name:8}{text}\n" for name, text in _COMMANDS.items())
+        + "".join(f"  {name:10}{text}\n" for name, text in _COMMANDS.items())
         + "\n`fastredlock COMMAND --help` tells the rest.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from .holding import Holding
-from .setup import MASTERS_END, Parser, given_options, new_reader, number
+from .setup import MASTERS_END, Parser, agrees, given_options, new_reader, number
 from .status import CommandError, Status
 
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
@@ -111,13 +111,10 @@ def break_(words: Sequence[str]) -> int:
         help="break it only where this token holds it, as `who` shows it; else it is "
         "asked for each token that a master has",
     )
-    parser.add_argument("--yes", action="store_true", help="do not ask")
+    parser.add_yes()
     parser.add_masters()
     asked = parser.parse_args(words)
-    if not (asked.yes or sys.stdin.isatty()):
-        parser.error(
-            "nobody can be asked, for standard input is no terminal: give --yes"
-        )
+    parser.check_yes(asked)
     with new_reader(asked) as locks:
         holding = Holding(asked.name, locks.holders(asked.name))
         print(holding)
@@ -141,10 +138,7 @@ def _chosen(holding: Holding, token_hash: str | None) -> list[str]:
 
 
 def _agrees(holding: Holding, token_hash: str) -> bool:
-    print(
-        f"Break the lock of {holding.describe(token_hash)}? [y/N] ", end="", flush=True
-    )
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
+    return agrees(f"Break the lock of {holding.describe(token_hash)}?")
 
 
 def _broken(locks: FastRedlock, name: str | bytes, token_hash: str) -> int:

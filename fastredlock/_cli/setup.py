@@ -84,6 +84,23 @@ class Parser(argparse.ArgumentParser):
         """Add the name of a lock."""
         self.add_argument("name", type=resource, metavar="NAME", help="the lock")
 
+    def add_yes(self) -> None:
+        """Add --yes."""
+        self.add_argument("--yes", action="store_true", help="do not ask")
+
+    def check_yes(self, asked: argparse.Namespace) -> None:
+        """End the command where nobody can be asked, and has to be."""
+        if not (asked.yes or sys.stdin.isatty()):
+            self.error(
+                "nobody can be asked, for standard input is no terminal: give --yes"
+            )
+
+
+def agrees(question: str) -> bool:
+    """Ask the user; return whether the answer is yes."""
+    print(f"{question} [y/N] ", end="", flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
 
 def masters_in(text: str) -> tuple[str, ...]:
     """Return the URLs in a list with commas."""

@@ -15,12 +15,13 @@ from fastredlock import cli
 from tests.support.keys import KEY
 from tests.support.processes import environment_of_children
 
-COMMANDS = ("run", "who", "list", "break", "check")
+COMMANDS = ("run", "who", "list", "break", "renumber", "check")
 WORDS = {
     "run": ["run", KEY, "--", "true"],
     "who": ["who", KEY],
     "list": ["list", "*"],
     "break": ["break", "--yes", KEY],
+    "renumber": ["renumber", "--yes", KEY],
     "check": ["check"],
 }
 
@@ -56,7 +57,7 @@ def test_command_when_none_or_a_wrong_one_is_given_then_names_them_all(
 ) -> None:
     assert call() == call("rnu", "-n") == 2
     said = capsys.readouterr().err
-    assert said.count("give run, who, list, break, check, demo") == 2
+    assert said.count("give run, who, list, break, renumber, check, demo") == 2
     assert "'rnu' is no command" in said
     assert call("--help") == 0
     assert all(f"  {name} " in capsys.readouterr().out for name in ["run"])
@@ -98,6 +99,7 @@ def test_masters_when_a_url_is_wrong_then_says_which_and_not_its_password(
         (["run", "", "--", "true"], "the name is empty"),
         (["who"], "required: NAME"),
         (["break", KEY], "standard input is no terminal: give --yes"),
+        (["renumber", KEY], "standard input is no terminal: give --yes"),
         (["list"], "required: PATTERN"),
         (["list", "--most", "0", "*"], "'0' is not a number from 1 on"),
         (["check", "--masters", "redis://a,,redis://b"], "one of the URLs is empty"),
@@ -186,7 +188,7 @@ def test_file_when_it_cannot_be_read_then_is_named(
     assert f"$FASTREDLOCK_CONFIG: '{config}': No such file" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["run", "who", "break"])
+@pytest.mark.parametrize("command", ["run", "who", "break", "renumber"])
 def test_name_when_it_is_one_of_fastredlock_itself_then_is_a_wrong_argument(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1840,6 +1840,28 @@ for _, key in ipairs(KEYS) do redis""",
         (*KEEPING, "tests/sim"),
     ),
     Mutant(
+        "numbers begin anew under a holder",
+        (
+            Edit(
+                "fastredlock/_cli/numbers.py",
+                'if redis.call("exists", KEYS[1]) == 1 then',
+                "if false then",
+            ),
+        ),
+        ("tests/cli/test_numbers.py",),
+    ),
+    Mutant(
+        "numbers that can go on begin anew",
+        (
+            Edit(
+                "fastredlock/_cli/numbers.py",
+                "        return self.error is None and not self.value < LAST\n",
+                "        return not self.can_go_on\n",
+            ),
+        ),
+        ("tests/cli/test_numbers.py",),
+    ),
+    Mutant(
         "lock on the key of another's number, by the first try",
         (
             Edit(
