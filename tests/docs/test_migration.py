@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import sys
 import warnings
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -78,6 +80,50 @@ def test_lock_of_redis_py_with_the_line_changed_holds(servers: list[Any]) -> Non
         with eval(line, names):
             assert servers[0].exists("orders:42")
         assert not servers[0].exists("orders:42")
+
+
+def shop(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Import the page's module of a client as `shop.redis`; return the settings."""
+    settings: dict[str, Any] = {}
+    for block in blocks(FOLDER / "redis-py.md", "python"):
+        if "partialmethod" in block:
+            monkeypatch.setitem(sys.modules, "shop", ModuleType("shop"))
+            module = ModuleType("shop.redis")
+            exec(block, module.__dict__)
+            monkeypatch.setitem(sys.modules, "shop.redis", module)
+        if "CACHES" in block:
+            exec(block, settings)
+    return {**settings["CACHES"]["default"], "module": module}
+
+
+def test_cache_lock_of_django_redis_with_the_settings_of_the_page_is_ours(
+    monkeypatch: pytest.MonkeyPatch, urls: list[str], servers: list[redis.Redis]
+) -> None:
+    caches = pytest.importorskip("django.core.cache")
+    pytest.importorskip("django_redis")
+    from fastredlock.compat.redis import Lock
+
+    settings = shop(monkeypatch) | {"LOCATION": urls[0]}
+    cache = caches.CacheHandler({"default": settings})["default"]
+    with cache.lock("orders:42", timeout=5) as lock:
+        assert isinstance(lock, Lock)
+        assert servers[0].get(":1:orders:42") == lock.local.token
+        assert not cache.lock("orders:42").acquire(blocking=False)
+        assert not cache.lock("orders:42", blocking_timeout=0.1).acquire()
+    assert servers[0].keys() == []
+    cache.client.get_client().connection_pool.disconnect()
+
+
+def test_redbeat_finds_the_client_where_the_page_puts_it(
+    monkeypatch: pytest.MonkeyPatch, urls: list[str]
+) -> None:
+    celery, schedulers = map(pytest.importorskip, ("celery", "redbeat.schedulers"))
+    module = shop(monkeypatch)["module"]
+    app = celery.Celery("shop", broker="memory://", set_as_current=False)
+    app.conf.redbeat_redis_url, app.conf.redbeat_redis_options = urls[0], {}
+    line = blocks(FOLDER / "redis-py.md", "text")[0]
+    exec(line, {"app": app, "Redis": module.Redis})
+    assert type(schedulers.get_redis(app)) is module.Redis
 
 
 def test_lock_of_a_list_of_clients_holds_on_all(servers: list[redis.Redis]) -> None:

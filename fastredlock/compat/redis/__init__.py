@@ -134,6 +134,10 @@ class Lock(BaseLock):
         self._forget()
 
     def do_release(self, expected_token: bytes) -> None:
+        if self._is_set("release"):
+            if not self._run("release", expected_token):
+                raise self._not_owned("release")
+            return
         lease = self._lease_of(expected_token) or self._adopted(expected_token)
         if not give_back(lease):
             raise self._not_owned("release")
@@ -147,6 +151,9 @@ class Lock(BaseLock):
 
     def do_extend(self, additional_time: float, replace_ttl: bool) -> Literal[True]:
         ttl_ms = int(additional_time * 1000)
+        if self._is_set("extend"):
+            args = (self._token_or("extend"), ttl_ms, "1" if replace_ttl else "0")
+            return self._ran("extend", self._run("extend", *args))
         if not replace_ttl:
             ttl_ms = self._sum_ms(ask(self._locks, self._key()), ttl_ms)
         return self._prolong("extend", ttl_ms)
@@ -157,7 +164,11 @@ class Lock(BaseLock):
         return self.do_reacquire()
 
     def do_reacquire(self) -> Literal[True]:
-        return self._prolong("reacquire", round(self._ttl() * 1000))
+        ttl_ms = round(self._ttl() * 1000)
+        if self._is_set("reacquire"):
+            args = (self._token_or("reacquire"), ttl_ms)
+            return self._ran("reacquire", self._run("reacquire", *args))
+        return self._prolong("reacquire", ttl_ms)
 
     def _prolong(self, what: str, ttl_ms: int) -> Literal[True]:
         token = self._token_or(what)

@@ -8,7 +8,7 @@ from functools import cache
 from os import getpid
 from time import monotonic
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any, Literal
 
 from redis.exceptions import LockError, LockNotOwnedError, RedisError
 
@@ -16,16 +16,6 @@ from ... import NO_EXPIRY, ConfigurationError, MasterVote
 from .._common.redis_py import clients_of, key_of, times_left_ms
 
 NOT_RAISED = "Lock was unlocked or no longer owned when exiting context manager. (%s)"
-_HOOKS = {
-    "LUA_RELEASE_SCRIPT": "do_release",
-    "LUA_EXTEND_SCRIPT": "do_extend",
-    "LUA_REACQUIRE_SCRIPT": "do_reacquire",
-}
-
-
-def is_ours(thing: Any) -> bool:
-    """Tell whether a class or a function is from here, not from a user's subclass."""
-    return bool(thing.__module__.startswith(__package__ or "fastredlock"))
 
 
 @cache
@@ -37,6 +27,31 @@ def _thread_local(base: type) -> type:
     return type("_ThreadLocal", (base,), {"token": None, "lease": None, "pid": None})
 
 
+class Script:
+    """A script of redis-py's Lock, such as `lua_extend`, of the text LUA_EXTEND_SCRIPT.
+
+    Users set them, on a lock or a class (RedBeat does); what they set is run, by their
+    client. Ours is registered when somebody reads it, for hooks of a subclass that call
+    it, and does no I/O: the engine has scripts of the same meaning.
+    """
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name, self._text = name, f"{name.upper()}_SCRIPT"
+
+    def __get__(self, lock: Any, owner: type | None = None) -> Any:
+        if lock is None:
+            return None  # as redis-py's is, before the first lock
+        script = vars(lock).get(self._name)
+        if script is None:
+            script = lock._clients[0].register_script(getattr(lock, self._text))
+        return script
+
+    def __set__(self, lock: Any, script: Any) -> None:
+        if script is not None:
+            lock._check_one_client(self._name)
+        vars(lock)[self._name] = script
+
+
 class BaseLock:
     """Hold the options of a lock under redis-py's names.
 
@@ -44,12 +59,10 @@ class BaseLock:
     is then held by a majority of these independent masters.
     """
 
-    lua_release: ClassVar[Any] = None
-    lua_extend: ClassVar[Any] = None
-    lua_reacquire: ClassVar[Any] = None
+    lua_release = Script()
+    lua_extend = Script()
+    lua_reacquire = Script()
 
-    # For subclasses that call lua_release(...) and the like in hooks of their own; the
-    # engine has scripts of the same meaning.
     LUA_RELEASE_SCRIPT = """
         if redis.call('get', KEYS[1]) ~= ARGV[1] then return 0 end
         return redis.call('del', KEYS[1])
@@ -85,35 +98,61 @@ class BaseLock:
         self.blocking_timeout = blocking_timeout
         self.thread_local: bool = bool(thread_local)
         self.raise_on_release_error = raise_on_release_error
-        self._clients = clients_of(redis)
         self.local: Any = (
             _thread_local(threading.local)()
             if self.thread_local
             else SimpleNamespace(token=None, lease=None, pid=None)
         )
-        self._connect()
         self.register_scripts()
+
+    @property
+    def redis(self) -> Any:
+        """The client, or the list of them; another one may be set."""
+        return self._redis
+
+    @redis.setter
+    def redis(self, redis: Any) -> None:
+        self._redis = redis
+        self._clients = clients_of(redis)
+        self._connect()
 
     def _connect(self) -> None:
         raise NotImplementedError
 
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        for script, hook in _HOOKS.items():
-            if script in vars(cls) and is_ours(getattr(cls, hook)):
-                raise TypeError(f"{script} is not what runs: override {hook}() as well")
+    # --- scripts that users have set --------------------------------------------------
 
     def register_scripts(self) -> None:
-        """Make the scripts that hooks of a subclass may call; does no I/O.
+        """Refuse scripts of users for a list of clients: they run on one server."""
+        for what in ("release", "extend", "reacquire"):
+            if self._is_set(what):
+                self._check_one_client(f"lua_{what}")
 
-        They keep alive the client that they were made with, so only then.
-        """
-        cls = type(self)
-        if not is_ours(cls) and "lua_release" not in vars(cls):
-            client = self._clients[0]
-            cls.lua_release = client.register_script(cls.LUA_RELEASE_SCRIPT)
-            cls.lua_extend = client.register_script(cls.LUA_EXTEND_SCRIPT)
-            cls.lua_reacquire = client.register_script(cls.LUA_REACQUIRE_SCRIPT)
+    def _check_one_client(self, name: str) -> None:
+        if len(self._clients) > 1:
+            raise TypeError(f"{name}: one client runs it, not a list of them")
+
+    def _is_set(self, what: str) -> bool:
+        """Tell whether a user has set the script for this, or its text."""
+        name, text = f"lua_{what}", f"LUA_{what.upper()}_SCRIPT"
+        return (
+            vars(self).get(name) is not None
+            or getattr(type(self), name) is not None
+            or getattr(self, text) is not getattr(BaseLock, text)
+        )
+
+    def _run(self, what: str, *arguments: object) -> Any:
+        script = getattr(self, f"lua_{what}")
+        return script(keys=[self.name], args=arguments, client=self.redis)
+
+    def _ran(self, what: str, is_done: Any) -> Literal[True]:
+        """Take the reply of a user's script; how long the lock lives is not known."""
+        if not is_done:
+            raise self._not_owned(what)
+        self._keep(self._adopted(self._token_or(what)))
+        return True
+
+    def _adopted(self, token: bytes) -> Any:
+        raise NotImplementedError
 
     # --- the lease --------------------------------------------------------------------
 

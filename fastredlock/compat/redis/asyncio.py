@@ -165,6 +165,10 @@ class Lock(BaseLock):
         self._forget()
 
     async def do_release(self, expected_token: bytes) -> None:
+        if self._is_set("release"):
+            if not await self._run("release", expected_token):
+                raise self._not_owned("release")
+            return
         lease = self._lease_of(expected_token) or self._adopted(expected_token)
         was_valid = lease.is_valid
         for pause in PAUSES:
@@ -192,6 +196,9 @@ class Lock(BaseLock):
         self, additional_time: float, replace_ttl: bool
     ) -> Literal[True]:
         ttl_ms = int(additional_time * 1000)
+        if self._is_set("extend"):
+            args = (self._token_or("extend"), ttl_ms, "1" if replace_ttl else "0")
+            return self._ran("extend", await self._run("extend", *args))
         if not replace_ttl:
             ttl_ms = self._sum_ms(await self._ask(), ttl_ms)
         return await self._prolong("extend", ttl_ms)
@@ -202,7 +209,11 @@ class Lock(BaseLock):
         return self.do_reacquire()
 
     async def do_reacquire(self) -> Literal[True]:
-        return await self._prolong("reacquire", round(self._ttl() * 1000))
+        ttl_ms = round(self._ttl() * 1000)
+        if self._is_set("reacquire"):
+            args = (self._token_or("reacquire"), ttl_ms)
+            return self._ran("reacquire", await self._run("reacquire", *args))
+        return await self._prolong("reacquire", ttl_ms)
 
     async def _prolong(self, what: str, ttl_ms: int) -> Literal[True]:
         token = self._token_or(what)

@@ -31,6 +31,7 @@ DIFFERENCES = {
     "Lock.LUA_RELEASE_SCRIPT": "a text of our own with the same keys and answers",
     "Lock.LUA_EXTEND_SCRIPT": "the same",
     "Lock.LUA_REACQUIRE_SCRIPT": "the same",
+    "Lock.redis": "a property: its settings are copied again when it is set",
 }
 
 
