@@ -1254,6 +1254,28 @@ for _, key in ipairs(KEYS) do redis""",
         ("tests/compat/common/test_late_releases.py",),
     ),
     Mutant(
+        "a refused extension leaves the minority's keys",
+        (
+            Edit(
+                "fastredlock/compat/aioredlock/algorithm.py",
+                "            await self._lease_of(lock).release()  # a minority",
+                "            pass  # a minority",
+            ),
+        ),
+        ("tests/compat/aioredlock/test_held_locks.py",),
+    ),
+    Mutant(
+        "a script that was set on a lock is not seen",
+        (
+            Edit(
+                "fastredlock/compat/redis/_base.py",
+                "            vars(self).get(name) is not None\n            or ",
+                "            ",
+            ),
+        ),
+        ("tests/compat/redis/test_scripts.py",),
+    ),
+    Mutant(
         "databases of one server taken outside compat",
         (
             Edit(
@@ -2031,8 +2053,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "fastredlock/compat/aioredlock/algorithm.py",
-                "        lock.valid = False\n        log.error(",
-                "        log.error(",
+                "        lock.valid = False\n        manager = ",
+                "        manager = ",
             ),
         ),
         ("tests/compat/aioredlock/test_faults.py",),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from asyncio import sleep
+from asyncio import Task, ensure_future, gather, sleep
 from collections.abc import Iterable, Sequence
 from functools import partial
 from hashlib import sha256
@@ -72,6 +72,7 @@ class Aioredlock:
         self._redlock: FastRedlock = new_locks(FastRedlock, masters)
         self._quorum = len(masters) // 2 + 1
         self._locks: dict[str, Lock] = {}  # by resource: the last one taken
+        self._lost: set[Task[Any]] = set()  # releases of what a minority has left
 
     @property
     def log(self) -> Logger:
@@ -126,6 +127,8 @@ class Aioredlock:
             if error.votes and not self._could_answer(error.votes):
                 raise LockRuntimeError("Can not set lock") from error
             lock.valid = False
+            await self._lease_of(lock).release()  # a minority may have it, and anew
+            self._forget(lock)
             raise LockAcquiringError("Can not set lock") from error
 
     async def unlock(self, lock: Lock) -> None:
@@ -142,8 +145,7 @@ class Aioredlock:
                 raise unanswered("Can not unset lock", lock.resource, votes)
             if not self._is_free(votes):
                 raise error_of("Can not unset lock", lock.resource, votes)
-        if self._locks.get(lock.resource) is lock:
-            del self._locks[lock.resource]
+        self._forget(lock)
 
     async def is_locked(self, resource_or_lock: str | Lock) -> bool:
         """Return whether a majority of the masters has the resource, for anybody."""
@@ -192,18 +194,21 @@ class Aioredlock:
                 except Exception:
                     self.log.exception('Can not unlock "%s"', lock.resource)
         self._locks.clear()
+        await gather(*self._lost, return_exceptions=True)
         await self._redlock.close()
 
     async def _taken(self, resource: str, ttl: float, identifier: Any) -> Lease:
         """Take the resource, in all the tries there are."""
-        name = key_name(resource)
+        name, minority = key_name(resource), None
         if identifier:
+            lease = self._redlock.adopt(name, token_of(identifier), ttl=ttl)
             try:
-                lease = self._redlock.adopt(name, token_of(identifier), ttl=ttl)
                 await lease.extend(ttl)
                 return lease
-            except (LeaseLostError, NotExtendedError):
-                pass  # not ours, or nobody's
+            except LeaseLostError:  # not ours, or nobody's: at most a minority's
+                minority = lease
+            except NotExtendedError:
+                pass
         failure: LockError
         began = monotonic()
         for tried in range(self.retry_count):
@@ -224,12 +229,14 @@ class Aioredlock:
         if isinstance(failure, LockAcquiringError):
             votes, took = await self._redlock.holders(name), monotonic() - began
             failure = taken("Can not set lock", name, votes, self.retry_count, took)
+        if minority is not None:
+            await minority.release()  # its keys were extended just now
         raise failure
 
     async def _keep(self, lock: Lock, lease: Lease) -> None:
         """Let it be extended in time until it is released, lost, or garbage."""
         try:
-            lease.keep_alive(on_lost=partial(_on_lost, self.log, ref(lock)))
+            lease.keep_alive(on_lost=partial(_on_lost, ref(lock)))
         except (ConfigurationError, LeaseLostError) as error:
             await lease.release()
             raise LockError("Lock timeout") from error
@@ -243,6 +250,10 @@ class Aioredlock:
                 ttl=ttl if ttl >= SHORTEST else self.internal_lock_timeout,
             )
         return lock._lease
+
+    def _forget(self, lock: Lock) -> None:
+        if self._locks.get(lock.resource) is lock:
+            del self._locks[lock.resource]
 
     def _is_free(self, votes: Sequence[MasterVote]) -> bool:
         return sum(vote.vote is Vote.GRANTED for vote in votes) >= self._quorum
@@ -262,11 +273,15 @@ class Aioredlock:
         )
 
 
-def _on_lost(log: Logger, lost: ref[Lock], _: Lease, error: LeaseLostError) -> None:
+def _on_lost(lost: ref[Lock], lease: Lease, error: LeaseLostError) -> None:
     lock = lost()  # not its own: it would be kept alive, and extended, in a cycle
     if lock is not None:
         lock.valid = False
-        log.error('"%s" is lost: %s', lock.resource, error)
+        manager = lock.lock_manager
+        manager.log.error('"%s" is lost: %s', lock.resource, error)
+        release = ensure_future(lease.release())
+        manager._lost.add(release)
+        release.add_done_callback(manager._lost.discard)
 
 
 def _check_validity(ttl: float) -> None:

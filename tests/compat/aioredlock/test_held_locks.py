@@ -52,6 +52,40 @@ def test_extend_of_what_another_has_raises(
     assert lock.valid is False
 
 
+def test_extend_when_it_is_refused_then_leaves_no_key_of_ours(
+    aioredlock: Face, urls: list[str], servers: list[redis.Redis]
+) -> None:
+    manager = aioredlock.manager(urls)
+    lock = aioredlock.run(manager.lock(KEY, 60))
+    set_all(servers[:3], "another's")
+    with pytest.raises(aioredlock.LockError):
+        aioredlock.run(lock.extend())
+    assert values(servers) == [b"another's"] * 3 + [None] * 2
+
+
+def test_lock_when_its_identifier_has_a_minority_then_leaves_no_key_of_it(
+    aioredlock: Face, urls: list[str], servers: list[redis.Redis]
+) -> None:
+    set_all(servers[:3], "another's")
+    set_all(servers[3:], "id", px=60_000)
+    manager = aioredlock.manager(urls)
+    with pytest.raises(aioredlock.LockError):
+        aioredlock.run(manager.lock(KEY, 60, lock_identifier="id"))
+    aioredlock.wait(0.2)  # theirs does it in the background
+    assert values(servers) == [b"another's"] * 3 + [None] * 2
+
+
+def test_lock_when_lost_while_it_is_extended_then_leaves_no_key_of_ours(
+    aioredlock: Face, urls: list[str], servers: list[redis.Redis]
+) -> None:
+    manager = aioredlock.manager(urls, internal_lock_timeout=0.9)
+    lock = aioredlock.run(manager.lock(KEY))
+    set_all(servers[:3], "another's")
+    aioredlock.wait(0.7)
+    assert lock.valid is False
+    assert values(servers) == [b"another's"] * 3 + [None] * 2
+
+
 @pytest.mark.slow
 def test_lock_without_a_timeout_is_extended_until_it_is_released(
     aioredlock: Face, urls: list[str], servers: list[redis.Redis]
