@@ -183,6 +183,7 @@ end
 """
 
 _OF_ONE_KEY = b"local key, leaving = KEYS[1], nil\n" + _TELL
+TELL_NEXT = _OF_ONE_KEY  # for a release script of another text, which may call tell()
 
 # The release, at the gate: 1 deleted, 0 not; 2 and 3 the same, and somebody was told.
 # A key that has expired is free, so the next is told then, too. ARGV[2], of a lease's

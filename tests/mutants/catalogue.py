@@ -1265,6 +1265,28 @@ for _, key in ipairs(KEYS) do redis""",
         ("tests/compat/aioredlock/test_held_locks.py",),
     ),
     Mutant(
+        "a waiter beside a FastRedlock waits for a signal",
+        (
+            Edit(
+                "fastredlock/compat/redis_lock/_signal.py",
+                "LONGEST_WAIT if is_signalled else WITHOUT_SIGNAL",
+                "LONGEST_WAIT",
+            ),
+        ),
+        ("tests/compat/redis_lock/test_mixed_fleet.py",),
+    ),
+    Mutant(
+        "a release of python-redis-lock's kin wakes no queue",
+        (
+            Edit(
+                "fastredlock/compat/redis_lock/_signal.py",
+                "==1 then tell() end",
+                "==1 then end",
+            ),
+        ),
+        ("tests/compat/redis_lock/test_mixed_fleet.py",),
+    ),
+    Mutant(
         "a script that was set on a lock is not seen",
         (
             Edit(

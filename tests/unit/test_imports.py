@@ -164,6 +164,7 @@ PUBLIC = {
     *("", "asyncio", "testing", "client", "errors", "types"),
     "_options.url",  # for compat: that masters may be databases of one server
     "_locking.kept",  # for compat: that a renewal has its line in a log
+    "_options.scripts",  # for compat: that its release wakes the queue
     "observer",
     "_reports.totals",  # for observers: what Stats count
 }

@@ -4,7 +4,9 @@ A release leaves one element in a list that lives for `signal_expire` ms; a wait
 it (BLPOP) and tries again. The push belongs into the script that deletes the key: as a
 command of its own it would be lost with a process that dies in between, or after the
 roll-back of a try whose reply came too late, and a waiter of the old library that has
-no timeout would then wait for ever.
+no timeout would then wait for ever. The same script notifies the queue in which the
+callers of FastRedlock wait; their releases push no signal, so that a waiter of ours
+looks again every 0.25 s while one of them holds the lock.
 
 BLPOP, and the keys of others that `reset` deletes, are the client's work.
 """
@@ -19,12 +21,14 @@ from typing import Any
 from redis.exceptions import TimeoutError
 
 from ... import FastRedlock, MasterVote, Vote
+from ..._options.scripts import TELL_NEXT
 from .._common.redis_py import patient_options
 
 LOCK, SIGNAL = "lock:", "lock-signal:"
 
 # s; after so long a waiter looks again, signal or not: the holder may have died.
 LONGEST_WAIT = 5.0
+WITHOUT_SIGNAL = 0.25  # s; the same, where the holder's release pushes none
 SHORTEST_WAIT = 0.01  # s; BLPOP takes 0 for no limit
 LATENESS = 0.15  # s; a server looks for timeouts that have passed every 0.1 s
 EXPIRED = 0.002  # s; added to the time left of a key, so that it is gone then
@@ -35,14 +39,16 @@ local signal="lock-signal:"..string.sub(KEYS[1],6)
 redis.call("del",signal)
 redis.call("lpush",signal,1)
 redis.call("pexpire",signal,%d)
-return redis.call("del",KEYS[1])
+local deleted=redis.call("del",KEYS[1])
+if redis.pcall("exists","fastredlock:queue:"..KEYS[1])==1 then tell() end
+return deleted
 """
 
 
 @cache
 def releasing_with(signal_expire: int) -> Callable[..., FastRedlock]:
     """Return the maker of a FastRedlock with releases that signal; one per argument."""
-    script = (_RELEASE % signal_expire).encode()
+    script = TELL_NEXT + (_RELEASE % signal_expire).encode()
 
     def new_locks(clients: Sequence[Any], **options: Any) -> FastRedlock:
         options = patient_options(clients, options)
@@ -58,7 +64,9 @@ def wait(
     held = [vote for vote in votes if vote.vote is Vote.TAKEN]
     if not held:
         return  # released since we were refused
-    times = [LONGEST_WAIT, LONGEST_WAIT if left is None else left]
+    is_signalled = all(vote.owner is None for vote in held)  # no FastRedlock has it
+    longest = LONGEST_WAIT if is_signalled else WITHOUT_SIGNAL
+    times = [longest, longest if left is None else left]
     times += [
         vote.remaining_ms / 1000 + EXPIRED
         for vote in held

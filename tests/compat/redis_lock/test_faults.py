@@ -175,24 +175,30 @@ def test_client_that_cannot_be_copied_is_refused_when_the_lock_is_made() -> None
 
 
 @pytest.mark.parametrize(
-    ("remaining", "left", "socket_timeout", "waits"),
+    ("owner", "remaining", "left", "socket_timeout", "waits"),
     [
-        (-1, None, None, _signal.LONGEST_WAIT),
-        (-1, 2.0, None, 2.0),
-        (1000, None, None, 1.002),
-        (-1, None, 0.5, 0.25),
-        (-1, 0.0001, None, _signal.SHORTEST_WAIT),
+        (None, -1, None, None, _signal.LONGEST_WAIT),
+        (None, -1, 2.0, None, 2.0),
+        (None, 1000, None, None, 1.002),
+        (None, -1, None, 0.4, 0.2),
+        (None, -1, 0.0001, None, _signal.SHORTEST_WAIT),
+        ("host:1", -1, None, None, _signal.WITHOUT_SIGNAL),
+        ("host:1", -1, 0.1, None, 0.1),
     ],
 )
 def test_wait_is_as_long_as_it_is_of_use(
-    remaining: int, left: float | None, socket_timeout: float | None, waits: float
+    owner: str | None,
+    remaining: int,
+    left: float | None,
+    socket_timeout: float | None,
+    waits: float,
 ) -> None:
     from fastredlock import MasterVote, Vote
 
     waited: list[tuple[str, float]] = []
     client = redis.Redis(socket_timeout=socket_timeout, retry=Retry(NoBackoff(), 0))
     client.blpop = lambda *args: waited.append(args)  # type: ignore[method-assign]
-    vote = MasterVote("m", Vote.TAKEN, remaining_ms=remaining)
+    vote = MasterVote("m", Vote.TAKEN, remaining_ms=remaining, owner=owner)
     _signal.wait(client, SIGNAL, [vote], left)
     assert waited == [(SIGNAL, waits)]
 
