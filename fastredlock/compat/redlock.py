@@ -24,6 +24,7 @@ from .. import (
     ValidityExhaustedError,
 )
 from ._common.first_try import try_once
+from ._common.refusing import Refusing, refused
 from ._common.shared import (
     SameServerAllowed,
     key_name,
@@ -73,13 +74,15 @@ class MultipleRedlockException(Exception):  # noqa: N818 - its name
         return self.__str__()
 
 
-class Redlock:
+class Redlock(Refusing):
     """Take locks on a majority of servers; see redlock-py for how it is used.
 
     `connection_list`: redis-py URLs, dicts of its arguments, or clients: their settings
     are copied; raises Warning for one that cannot be. `retry_count` tries in all,
     `retry_delay` s between them.
     """
+
+    _NOT_RUN = frozenset({"lock_instance", "unlock_instance", "unlock_script"})
 
     default_retry_count = 3
     default_retry_delay: float = 0.2
@@ -97,20 +100,49 @@ class Redlock:
         retry_count: int | None = None,
         retry_delay: float | None = None,
     ) -> None:
-        self.servers: list[object] = list(connection_list)
-        self.quorum: int = len(self.servers) // 2 + 1
-        if not self.servers:
+        self._given = list(connection_list)
+        self._clients: tuple[Any, ...] | None = None
+        if not self._given:
             raise CannotObtainLock("Failed to connect to the majority of redis servers")
         self.retry_count: int = retry_count or self.default_retry_count
         self.retry_delay: float = retry_delay or self.default_retry_delay
         try:
             self._locks = shared_locks(
                 FastRedlock,
-                SameServerAllowed(self.servers),
+                SameServerAllowed(self._given),
                 drift_factor=self.clock_drift_factor,
             )
         except ValueError as error:
             raise Warning(str(error)) from error
+
+    @property
+    def quorum(self) -> int:
+        """How many servers must grant."""
+        return len(self._given) // 2 + 1
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name in self._NOT_RUN or name == "clock_drift_factor":  # read when made
+            raise refused(type(self), name)
+        super().__setattr__(name, value)
+
+    @property
+    def servers(self) -> tuple[Any, ...]:
+        """The servers as clients of redis-py, which has to be installed for them.
+
+        For commands of the caller; locks are taken on connections of their own.
+        """
+        if self._clients is None:
+            from redis import Redis
+
+            self._clients = tuple(
+                Redis.from_url(each)
+                if isinstance(each, str)
+                else Redis(**each)
+                if isinstance(each, dict)
+                else each
+                for each in self._given
+            )
+        return self._clients
 
     def lock(self, resource: Any, ttl: int) -> Lock | Literal[False]:
         """Return a Lock for `ttl` ms, or False if there is none after all tries."""

@@ -1287,6 +1287,17 @@ for _, key in ipairs(KEYS) do redis""",
         ("tests/compat/redis_lock/test_mixed_fleet.py",),
     ),
     Mutant(
+        "an override that is not run is ignored in silence",
+        (
+            Edit(
+                "fastredlock/compat/_common/refusing.py",
+                "sorted(cls._NOT_RUN & vars(cls).keys())",
+                "()",
+            ),
+        ),
+        ("tests/compat/common/test_what_users_set.py",),
+    ),
+    Mutant(
         "a script that was set on a lock is not seen",
         (
             Edit(

@@ -27,6 +27,7 @@ from ... import (
 )
 from ...asyncio import FastRedlock, Lease
 from .._common.first_try import try_once_awaited
+from .._common.refusing import Refusing
 from .._common.shared import SameServerAllowed, key_name, new_locks, token_source
 from ._connections import master_of, without_password
 from ._votes import error_of, left_ms, taken, token_of, unanswered
@@ -39,13 +40,15 @@ LOCALHOST: list[dict[str, Any]] = [{"host": "localhost", "port": 6379}]
 SHORTEST = 0.003  # s; of less, drift leaves nothing
 
 
-class Aioredlock:
+class Aioredlock(Refusing):
     """Take locks on a majority of masters; see aioredlock for how it is used.
 
     `redis_connections`: dicts of aioredis's arguments, `(host, port)`, URLs, paths of
     unix sockets, or clients, whose settings are copied. Raises ValueError for one that
     cannot be, and for counts and times (s) that are not positive.
     """
+
+    _NOT_RUN = frozenset({"_auto_extend", "_set_lock", "_watchdogs", "redis"})
 
     def __init__(
         self,
@@ -96,6 +99,8 @@ class Aioredlock:
         answer the last one, or a release with this identifier is not confirmed.
         """
         _check_timeout(lock_timeout)
+        if lock_timeout is None and type(self).extend is not Aioredlock.extend:
+            raise TypeError("extend() of a subclass is not what extends it in time")
         ttl = lock_timeout or self.internal_lock_timeout
         _check_validity(ttl)
         lease = await self._taken(resource, ttl, lock_identifier)
@@ -242,7 +247,8 @@ class Aioredlock:
             raise LockError("Lock timeout") from error
 
     def _lease_of(self, lock: Lock) -> Lease:
-        if lock._lease is None:  # taken by another process, or by another manager
+        # Taken by another process, by another manager, or set to be another's.
+        if lock._lease is None or lock._lease.token != token_of(lock.id):
             ttl = lock.lock_timeout or 0
             lock._lease = self._redlock.adopt(
                 key_name(lock.resource),

@@ -16,6 +16,7 @@ from ... import (
     ValidityExhaustedError,
     Vote,
 )
+from .._common.refusing import Refusing
 from .._common.shared import SameServerAllowed, shared_locks
 from .base import logger
 from .exceptions import (
@@ -32,19 +33,24 @@ class DefaultMaster(str):
     __slots__ = ("__weakref__",)
 
 
-class Common:
+class Common(Refusing):
     """The base of the blocking and the awaitable Redlock: all but the I/O."""
 
     __slots__ = (
         "_extension_num",
         "_key",
         "_lease",
+        "_locks",
+        "_masters",
         "auto_release_time",
         "context_manager_blocking",
         "context_manager_timeout",
-        "masters",
         "num_extensions",
         "raise_on_redis_errors",
+    )
+
+    _NOT_RUN = frozenset(
+        {"_acquire_masters", "_acquired_script", "_extend_script", "_release_script"}
     )
 
     _KEY_PREFIX: ClassVar[str] = "redlock"
@@ -68,7 +74,7 @@ class Common:
         if not context_manager_blocking and context_manager_timeout != -1:
             raise ValueError("can't specify a timeout for a non-blocking call")
         self.key = key
-        self.masters: frozenset[object] = frozenset(masters) or self._DEFAULT_MASTERS
+        self.masters = frozenset(masters) or self._DEFAULT_MASTERS
         self.raise_on_redis_errors: bool = raise_on_redis_errors
         self.auto_release_time: float = auto_release_time
         self.num_extensions: int = num_extensions
@@ -85,6 +91,19 @@ class Common:
     @key.setter
     def key(self, value: str) -> None:
         self._key = f"{self._KEY_PREFIX}:{value}"
+
+    @property
+    def masters(self) -> frozenset[object]:
+        """The clients, whose settings are copied; others may be set."""
+        return self._masters
+
+    @masters.setter
+    def masters(self, masters: Iterable[object]) -> None:
+        self._masters = frozenset(masters)
+        self._locks = self._connected()
+
+    def _connected(self) -> Any:
+        raise NotImplementedError
 
     def _shared(self, make: Callable[..., Any]) -> Any:
         masters = sorted(self.masters, key=id)  # the same for equal sets

@@ -33,7 +33,7 @@ class AIORedlock(Common):
     sockets are not used.
     """
 
-    __slots__ = ("_locks",)
+    __slots__ = ()
 
     _SAMPLE = "aioredlock"
 
@@ -57,9 +57,12 @@ class AIORedlock(Common):
             context_manager_blocking=context_manager_blocking,
             context_manager_timeout=context_manager_timeout,
         )
+
+    def _connected(self) -> FastRedlock:
         from ...asyncio import FastRedlock  # here: pottery's other half needs no loop
 
-        self._locks: FastRedlock = self._shared(FastRedlock)
+        locks: FastRedlock = self._shared(FastRedlock)
+        return locks
 
     async def acquire(
         self,

@@ -37,7 +37,7 @@ class Redlock(Common):
     sockets are not used; without, there is one master, REDIS_URL or localhost.
     """
 
-    __slots__ = ("_locks",)
+    __slots__ = ()
 
     _DEFAULT_MASTERS = frozenset(
         {DefaultMaster(os.environ.get("REDIS_URL", "redis://localhost:6379/0"))}
@@ -64,7 +64,10 @@ class Redlock(Common):
             context_manager_blocking=context_manager_blocking,
             context_manager_timeout=context_manager_timeout,
         )
-        self._locks: FastRedlock = self._shared(FastRedlock)
+
+    def _connected(self) -> FastRedlock:
+        locks: FastRedlock = self._shared(FastRedlock)
+        return locks
 
     def acquire(
         self,

@@ -123,9 +123,10 @@ class BaseLock:
 
     def register_scripts(self) -> None:
         """Refuse scripts of users for a list of clients: they run on one server."""
-        for what in ("release", "extend", "reacquire"):
-            if self._is_set(what):
-                self._check_one_client(f"lua_{what}")
+        if len(self._clients) > 1:
+            for what in ("release", "extend", "reacquire"):
+                if self._is_set(what):
+                    self._check_one_client(f"lua_{what}")
 
     def _check_one_client(self, name: str) -> None:
         if len(self._clients) > 1:

@@ -20,6 +20,7 @@ from ... import (
 )
 from .._common.calls import ask, give_back, prolong, take, tries
 from .._common.redis_py import is_held, times_left_ms, unsettled
+from .._common.refusing import Refusing
 from .._common.shared import shared_locks
 from ._errors import (
     AlreadyAcquired,
@@ -33,7 +34,7 @@ from ._signal import LOCK, SIGNAL, releasing_with, reset, wait
 from ._values import deadline_of, new_id, text_of, whole_seconds
 
 
-class Lock:
+class Lock(Refusing):
     """Take a lock as python-redis-lock's does; see its documentation for the options.
 
     `expire` is in whole s, None leaves the key until it is released; `signal_expire` is
@@ -46,9 +47,17 @@ class Lock:
     this process knows of is refused: `acquire` raises ConnectionError then.
     """
 
+    _NOT_RUN = frozenset(
+        {
+            *("_lock_renewer", "extend_script", "register_scripts", "reset_all_script"),
+            *("reset_script", "unlock_script"),
+        }
+    )
+    _READ_ONCE = frozenset({"_client", "_name", "_signal", "_signal_expire"})
+
     blocking: bool | None = None
     _lock_renewal_interval: float | None  # of a subclass, perhaps: not None is renewed
-    _renewal: Renewal | None
+    _lock_renewal_thread: Renewal | None  # of theirs: is there one?
 
     def __init__(
         self,
@@ -78,7 +87,7 @@ class Lock:
         self._lock_renewal_interval = (
             self._expire * 2 / 3 if auto_renewal and self._expire else None
         )
-        self._renewal = None
+        self._lock_renewal_thread = None
         self.blocking = blocking
         self._locks = shared_locks(releasing_with(int(signal_expire)), [redis_client])
         self._key = self._name.encode()
@@ -123,6 +132,9 @@ class Lock:
         `timeout` is in s; None and 0 wait without end.
         """
         logger_for_acquire.debug("Acquiring Lock(%r) ...", self._name)
+        is_renewed = self._lock_renewal_interval is not None
+        if is_renewed and type(self).extend is not Lock.extend:
+            raise TypeError("extend() of a subclass is not what renews the lock")
         self._forget_parents()
         if (self._lease or not self._has_own_id) and self._held:
             raise AlreadyAcquired("Already acquired from this Lock instance.")
@@ -130,7 +142,6 @@ class Lock:
             # Lost, or perhaps not released: a late release must not meet the next.
             self._lease, self._is_settled = None, True
             self._renew_id()
-        is_renewed = self._lock_renewal_interval is not None
         longest = None if is_renewed else self._expire
         deadline = deadline_of(blocking, timeout, longest)
         while not self._take():
@@ -145,7 +156,7 @@ class Lock:
                 return False
             wait(self._client, self._signal, votes, left)
         logger_for_acquire.info("Acquired Lock(%r).", self._name)
-        if self._lock_renewal_interval is not None:
+        if is_renewed:
             self._stop_lock_renewer()  # of a lock that was lost
             try:
                 self._start_lock_renewer()
@@ -210,16 +221,16 @@ class Lock:
         return self._locks.adopt(self._key, self._token)
 
     def _start_lock_renewer(self) -> None:
-        if self._renewal is not None:
+        if self._lock_renewal_thread is not None:
             raise AlreadyStarted("Lock refresh thread already started")
         if self._lease is None:
             self._lease = self._locks.adopt(self._key, self._token, ttl=self._ttl)
-        self._renewal = Renewal(
+        self._lock_renewal_thread = Renewal(
             self, self._name, self._lease, self._lock_renewal_interval
         )
 
     def _stop_lock_renewer(self) -> None:
-        renewal, self._renewal = self._renewal, None
+        renewal, self._lock_renewal_thread = self._lock_renewal_thread, None
         if renewal is not None:
             renewal.end()
 
@@ -267,7 +278,7 @@ class Lock:
         """Hold nothing in a forked child: the lease is the parent's."""
         if self._pid != getpid():
             self._pid = getpid()
-            self._lease = self._renewal = None
+            self._lease = self._lock_renewal_thread = None
             self._renew_id()
 
     def _renew_id(self) -> None:

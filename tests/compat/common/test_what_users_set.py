@@ -1,0 +1,170 @@
+"""What users of the five libraries set or override: heeded, or refused at once."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+import redis
+
+from fastredlock.compat import aioredlock, pottery, redis_lock, redlock
+from tests.support.keys import KEY
+
+NOT_RUN = [
+    *((redlock.Redlock, each) for each in ("lock_instance", "unlock_script")),
+    (redlock.Redlock, "unlock_instance"),
+    *((pottery.Redlock, each) for each in ("_release_script", "_extend_script")),
+    *((pottery.AIORedlock, each) for each in ("_acquired_script", "_acquire_masters")),
+    *((aioredlock.Aioredlock, each) for each in ("_set_lock", "_auto_extend", "redis")),
+    *((redis_lock.Lock, each) for each in ("unlock_script", "extend_script")),
+    *((redis_lock.Lock, each) for each in ("register_scripts", "_lock_renewer")),
+]
+
+
+def made(cls: Any, url: str) -> Any:
+    """Make a lock, or a manager of locks, with as little as it takes."""
+    if issubclass(cls, pottery.Redlock | pottery.AIORedlock):
+        module = redis if issubclass(cls, pottery.Redlock) else redis.asyncio
+        return cls(key=KEY, masters={module.Redis.from_url(url)})
+    if issubclass(cls, redis_lock.Lock):
+        return cls(redis.Redis.from_url(url), KEY, expire=5)
+    return cls([url])
+
+
+@pytest.mark.parametrize(("cls", "name"), NOT_RUN)
+def test_subclass_when_it_overrides_what_is_not_run_then_is_refused(
+    cls: Any, name: str
+) -> None:
+    with pytest.raises(TypeError, match=f"Own.{name} cannot be changed"):
+        type("Own", (cls,), {name: None})
+    type("Own", (cls,), {"acquire": None, "lock": None})  # these are called
+
+
+@pytest.mark.parametrize(("cls", "name"), NOT_RUN)
+def test_object_when_what_is_not_run_is_set_then_refuses(
+    cls: Any, name: str, urls: list[str]
+) -> None:
+    with pytest.raises(TypeError, match=f"{name} cannot be changed"):
+        setattr(made(cls, urls[0]), name, None)
+
+
+@pytest.mark.parametrize(
+    ("cls", "name"),
+    [
+        (redlock.Redlock, "clock_drift_factor"),
+        *((redis_lock.Lock, each) for each in ("_client", "_name", "_signal")),
+        (redis_lock.Lock, "_signal_expire"),
+    ],
+)
+def test_object_when_what_it_was_made_with_is_set_then_refuses(
+    cls: Any, name: str, urls: list[str]
+) -> None:
+    lock = made(cls, urls[0])
+    with pytest.raises(TypeError, match=f"{name} cannot be changed"):
+        setattr(lock, name, getattr(lock, name))
+
+
+# --- renewal --------------------------------------------------------------------------
+
+
+def test_renewed_lock_when_its_class_has_an_extend_of_its_own_then_is_refused(
+    urls: list[str], servers: list[redis.Redis]
+) -> None:
+    class Own(redis_lock.Lock):
+        def extend(self, expire: float | None = None) -> None:
+            super().extend(expire)
+
+    lock = Own(redis.Redis.from_url(urls[0]), KEY, expire=5, auto_renewal=True)
+    with pytest.raises(TypeError, match=r"extend\(\) of a subclass"):
+        lock.acquire()
+    lock = Own(redis.Redis.from_url(urls[0]), KEY, expire=5)
+    with lock:
+        lock.extend(9)
+        assert servers[0].pttl(f"lock:{KEY}") > 5000
+
+
+def test_lock_without_a_timeout_when_its_manager_has_an_extend_of_its_own_is_refused(
+    urls: list[str], servers: list[redis.Redis]
+) -> None:
+    class Own(aioredlock.Aioredlock):
+        async def extend(self, lock: Any, lock_timeout: float | None = None) -> None:
+            await super().extend(lock, lock_timeout)
+
+    async def body() -> None:
+        manager = Own(urls)
+        with pytest.raises(TypeError, match=r"extend\(\) of a subclass"):
+            await manager.lock(KEY)
+        async with await manager.lock(KEY, lock_timeout=5) as lock:
+            await lock.extend()
+        await manager.destroy()
+
+    asyncio.run(body())
+    assert [server.keys() for server in servers] == [[]] * 5
+
+
+# --- what is heeded -------------------------------------------------------------------
+
+
+def test_lock_of_redis_lock_when_released_as_public_subclasses_do_it_then_is_free(
+    urls: list[str], servers: list[redis.Redis]
+) -> None:
+    class Own(redis_lock.Lock):
+        def release(self) -> None:
+            if self._lock_renewal_thread is not None:
+                self._stop_lock_renewer()
+            self._client.delete(self._signal)
+            self._client.lpush(self._signal, 1)
+            self._client.pexpire(self._signal, self._signal_expire)
+            self._client.delete(self._name)
+
+    lock = Own(redis.Redis.from_url(urls[0]), KEY, expire=5, auto_renewal=True)
+    for _ in range(2):
+        assert lock.acquire()
+        lock.release()
+    assert servers[0].keys() == [f"lock-signal:{KEY}".encode()]
+
+
+def test_servers_of_redlock_when_they_are_used_then_are_clients(
+    urls: list[str], servers: list[redis.Redis]
+) -> None:
+    settings = servers[1].connection_pool.connection_kwargs
+    where = {name: settings[name] for name in ("host", "port")}
+    given: list[Any] = [urls[0], where, servers[2]]
+    manager = redlock.Redlock(given)
+    lock = manager.lock(KEY, 5000)
+    assert lock
+    assert [server.get(KEY) for server in manager.servers].count(lock.key) >= 2
+    assert manager.servers[2] is servers[2]
+    assert manager.servers is manager.servers
+    with pytest.raises(AttributeError, match="servers"):
+        manager.servers = ()
+    with pytest.raises(AttributeError, match="quorum"):
+        manager.quorum = 1
+    manager.unlock(lock)
+    for server in manager.servers[:2]:
+        server.close()
+
+
+def test_masters_of_pottery_when_others_are_set_then_are_used(
+    urls: list[str], servers: list[redis.Redis]
+) -> None:
+    lock = made(pottery.Redlock, urls[0])
+    lock.masters = {redis.Redis.from_url(urls[1])}
+    with lock:
+        assert [len(server.keys()) for server in servers[:2]] == [0, 1]
+
+
+def test_lock_of_aioredlock_when_another_id_is_set_then_is_that_of_this_id(
+    urls: list[str], servers: list[redis.Redis]
+) -> None:
+    async def body() -> None:
+        manager = aioredlock.Aioredlock(urls[:1])
+        lock = await manager.lock(KEY, lock_timeout=5)
+        servers[0].set(KEY, "other", px=5000)
+        lock.id = "other"
+        await lock.release()
+        await manager.destroy()
+
+    asyncio.run(body())
+    assert servers[0].keys() == []
