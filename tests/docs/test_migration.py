@@ -126,7 +126,7 @@ def test_redbeat_finds_the_client_where_the_page_puts_it(
     assert type(schedulers.get_redis(app)) is module.Redis
 
 
-def test_lock_of_a_list_of_clients_holds_on_all(servers: list[redis.Redis]) -> None:
+def test_lock_of_a_list_of_clients_holds_on_a_majority(servers: list[redis.Redis]) -> None:
     names: dict[str, Any] = dict(
         zip(("client_a", "client_b", "client_c"), servers, strict=False)
     )
@@ -135,4 +135,4 @@ def test_lock_of_a_list_of_clients_holds_on_all(servers: list[redis.Redis]) -> N
     assert line is not None
     exec("from fastredlock.compat.redis import Lock", names)
     with eval(line[0], names):
-        assert [server.exists("orders:42") for server in servers[:3]] == [1, 1, 1]
+        assert sum(server.exists("orders:42") for server in servers[:3]) >= 2
