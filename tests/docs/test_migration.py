@@ -126,7 +126,9 @@ def test_redbeat_finds_the_client_where_the_page_puts_it(
     assert type(schedulers.get_redis(app)) is module.Redis
 
 
-def test_lock_of_a_list_of_clients_holds_on_a_majority(servers: list[redis.Redis]) -> None:
+def test_lock_of_a_list_of_clients_holds_on_a_majority(
+    servers: list[redis.Redis],
+) -> None:
     names: dict[str, Any] = dict(
         zip(("client_a", "client_b", "client_c"), servers, strict=False)
     )
