@@ -14,8 +14,7 @@ cdef int engine_finish(Engine self, int64_t now_ns) except -1:
         del self.closed[0]      # pop(0) of a short list takes 900 instructions more
         if round.fencing is not None and engine_write_fence(self, round, now_ns):
             continue
-        if round.check == CHECK_ASKED:
-            engine_hold_for_check(self, round)
+        if engine_hold(self, round, now_ns):
             continue
         if not round.is_connecting or round.operation_code == OPERATION_PING:
             engine_on_closed(self, round, now_ns)
@@ -44,7 +43,7 @@ cdef int engine_on_closed(Engine self, Round round, int64_t now_ns) except -1:
     if round.counts[VOTE_SILENT] > 0:
         engine_note_silent(self, round, now_ns)
     if verdict != VERDICT_UNREACHABLE and round.operation_code < OPERATION_INSPECT and (
-        not (round.needs_all or round.is_withheld)
+        not (round.needs_all or round.is_repeated or round.is_withheld)
         and round.closed_ns <= round.deadline_ns      # else we stood still meanwhile
     ):
         engine_learn_round_trip(self, round.closed_ns - round.opened_ns)

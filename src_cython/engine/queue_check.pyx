@@ -12,6 +12,8 @@
 # behind each other. After that the script is sent without an answer.
 # A gate that is behind the quorum again and again is not asked in this way for a while.
 #
+# A release that had to be repeated is held in the same way (engine_held_ns).
+#
 # From below: engine_queue (sending), engine_note_time (admission).
 
 from libc.stdint cimport int64_t, uint64_t
@@ -56,28 +58,47 @@ cdef int engine_send_checks(Engine self, int64_t now_ns) except -1:
     return 0
 
 
-cdef int engine_hold_for_check(Engine self, Round release) except -1:
-    # It has its verdict; its gate has not answered.
+cdef bint engine_hold(Engine self, Round release, int64_t now_ns) except -1:
+    # It has its verdict. Is there more to read, before its caller goes?
+    cdef int64_t until_ns = engine_held_ns(self, release)
+    if now_ns >= until_ns:
+        return False
     self.unchecked.append(release)
-    engine_note_time(self, queue_check_until_ns(release))
-    return 0
+    engine_note_time(self, until_ns)
+    return True
+
+
+cdef int64_t engine_held_ns(Engine self, Round release) except -1:
+    # A release that was repeated at one master, which did not know its script, or whose
+    # connection was cut: the others will hardly be better off, and to a master that is
+    # not read nothing is sent again. They have twice as long again as the quorum, so
+    # a frozen one keeps nobody waiting; one that connects again, as long as the round.
+    cdef Master master
+    if release.is_repeated and release.counts[VOTE_PENDING] > 0:
+        for master in self.masters:
+            if release in master.in_flight.unanswered:
+                return release.deadline_ns
+        return min(release.closed_ns + twice_again_ns(release), release.deadline_ns)
+    return queue_check_until_ns(release) if release.check == CHECK_ASKED else 0
 
 
 cdef inline int64_t queue_check_until_ns(Round release) noexcept:
-    return release.closed_ns + min(
-        max(2 * (release.closed_ns - release.opened_ns), <int64_t>CHECK_LEAST_NS),
-        <int64_t>CHECK_MOST_NS,
+    return release.closed_ns + min(twice_again_ns(release), <int64_t>CHECK_MOST_NS)
+
+
+cdef inline int64_t twice_again_ns(Round release) noexcept:
+    return max(
+        2 * (release.closed_ns - release.opened_ns), <int64_t>CHECK_LEAST_NS
     )
 
 
 cdef int engine_take_checked(Engine self, int64_t now_ns) except -1:
-    # Let those end whose gate has answered, or takes too long.
+    # Let those end whose masters have answered, or take too long.
     cdef Round release
     cdef Master gate
     held, self.unchecked = self.unchecked, []
     for release in held:
-        if release.check == CHECK_ASKED and now_ns < queue_check_until_ns(release):
-            self.unchecked.append(release)
+        if engine_hold(self, release, now_ns):
             continue
         if release.check == CHECK_ASKED:
             gate = <Master>self.masters[release.gate]
@@ -87,11 +108,11 @@ cdef int engine_take_checked(Engine self, int64_t now_ns) except -1:
     return 0
 
 
-cdef int64_t engine_checks_next_ns(Engine self) noexcept:
+cdef int64_t engine_checks_next_ns(Engine self) except -1:
     cdef Round release
     cdef int64_t next_ns = NEVER_NS
     for release in self.unchecked:
-        next_ns = min(next_ns, queue_check_until_ns(release))
+        next_ns = min(next_ns, engine_held_ns(self, release))
     return next_ns
 
 

@@ -210,7 +210,7 @@ cdef int in_flight_fail(
                 self.unanswered_late += 1
             continue
         if is_kept:      # its second write as well: the SET is repeated, and says more
-            round_wait_for_all(round)
+            round_on_repeated(round)
             self.unanswered.append(round)
         else:
             round_on_vote(round, self.master, VOTE_FAILED, reason, False, now_ns)

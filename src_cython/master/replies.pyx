@@ -128,7 +128,7 @@ cdef int master_on_failed_reply(
         and round_may_repeat(round)
     ):
         self.counters.repeated_scripts += 1
-        round_wait_for_all(round)
+        round_on_repeated(round)
         again = in_flight_entry(entry.key_until_ns, entry.is_second)
         again.is_by_source = True
         again.is_at_gate = entry.is_at_gate
@@ -154,7 +154,7 @@ cdef int master_on_native_refused(
     cdef InFlightEntry again = in_flight_entry(NEVER_NS, False)
     if text_forbids(said) or said.startswith("ERR unknown command"):
         self.native = FORM_SCRIPT
-    round_wait_for_all(round)
+    round_on_repeated(round)
     again.is_by_source = self.may_eval
     return master_send_again(self, round, again, now_ns)
 

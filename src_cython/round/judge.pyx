@@ -24,11 +24,8 @@
 #
 # The quorum is of the configured masters, never of the reachable ones. The slowest
 # master is not waited for, except by INSPECT and PING, which close when all have
-# answered, and by a release that has to be repeated on one of them, because the master
-# did not know its script or because the connection was cut: the others will hardly be
-# better off, and to a master that is not read nothing is sent again. (Not so inside
-# another step, as in a signal handler: a master is not read here while that step takes
-# its replies.)
+# answered. (The caller of a release gets the verdict a little later where it
+# had to be repeated, or the gate is asked whether anybody waits: engine/queue_check.)
 #
 # A verdict never changes, with one exception: `round_confirm` turns WON into TOO_LATE
 # when the validity ran out before the return to the caller (a paused process). After
@@ -109,9 +106,11 @@ cdef bint round_is_settled(Round self, int vote) noexcept:
     return vote != VOTE_FAILED or self.operation_code == OPERATION_EXTEND
 
 
-cdef void round_wait_for_all(Round self) noexcept:
+cdef void round_on_repeated(Round self) noexcept:
+    # The script was not known to a master, or the connection was cut. (Inside another
+    # step, as in a signal handler, a master may not be read: nothing waits for it.)
     if self.operation_code == OPERATION_RELEASE and not self.is_reentrant:
-        self.needs_all = True
+        self.is_repeated = True
 
 
 cdef bint round_may_repeat(Round self) noexcept:

@@ -109,6 +109,7 @@ cdef class Round:
     #                                      when it is opened, or closed with no question
     cdef byte_bint is_rolled_back
     cdef byte_bint needs_all             # closed by all answers or by time alone
+    cdef byte_bint is_repeated           # a RELEASE: sent to one master once more
     cdef byte_bint is_reentrant          # begun inside a step of the same thread
     cdef byte_bint was_told              # a RELEASE: the gate told another process
     cdef uint8_t check                   # ...or is asked whether anybody waits
@@ -181,7 +182,7 @@ cdef class Round:
 
     def wait_for_all(self):
         """Close by all answers, or by time alone: of a release that reports on each."""
-        round_wait_for_all(self)
+        self.needs_all = True
 
     def wait_in_turn(
         self, int64_t since_ns, bint keeps_turn=False, int64_t until_ns=-1,

@@ -135,23 +135,27 @@ def test_release_when_scripts_were_flushed_then_the_slowest_master_is_asked_agai
             server.delete(KEY)
         slow.set(delay=0.05)
         assert lease.release() is status
+        locks.holders()  # reads NOSCRIPT from the slowest, and waits for what follows
         assert values(servers) == NOBODY
 
 
 @by_script
-def test_release_when_scripts_were_flushed_and_one_is_silent_then_ends_in_its_time(
+def test_release_when_scripts_were_flushed_and_one_is_frozen_then_is_as_quick_as_ever(
     masters: LocalMasters, make_locks: MakeLocks, raw: Raw
 ) -> None:
-    locks = connected(make_locks(masters.urls, round_timeout=0.2))
-    lease = granted(locks.acquire(KEY))
+    """Seen: the first releases took the time of a round, whatever their gate."""
+    locks = connected(make_locks(masters.urls, ttl=20))  # a round would wait for 1 s
+    leases = [granted(locks.acquire(f"{KEY}{i}")) for i in range(9)]
     servers = [raw(url) for url in masters.urls]
-    for server in servers:
-        server.script_flush()
     masters.pause(0)
-    with stopwatch() as elapsed:
-        assert lease.release() is ReleaseStatus.RELEASED
-    assert 0.2 <= elapsed() < 1
-    assert values(servers[1:]) == NOBODY[1:]
+    took = []
+    for lease in leases:
+        for server in servers[1:]:
+            server.script_flush()
+        with stopwatch() as elapsed:
+            assert lease.release() is ReleaseStatus.RELEASED
+        took.append(elapsed())
+    assert sorted(took)[4] < 0.02, took
     assert locks.stats().round_trip < 0.02  # or the next retry would be long in coming
 
 

@@ -662,7 +662,40 @@ MUTANTS = (
         ("tests/behaviour/test_release.py", *REPLIES),
     ),
     Mutant(
-        "release closed at quorum though scripts are unknown",
+        "release finished at quorum though scripts are unknown",
+        (
+            Edit(
+                "src_cython/engine/queue_check.pyx",
+                "    if release.is_repeated and release.counts[VOTE_PENDING] > 0:\n",
+                "    if False:\n",
+            ),
+        ),
+        ("tests/unit/test_engine.py", "tests/unit/test_in_flight.py"),
+    ),
+    Mutant(
+        "repeated release waits for a frozen master",
+        (
+            Edit(
+                "src_cython/engine/queue_check.pyx",
+                "            if release in master.in_flight.unanswered:\n",
+                "            if True:\n",
+            ),
+        ),
+        ("tests/unit/test_engine.py", "tests/behaviour/test_release.py"),
+    ),
+    Mutant(
+        "cut release does not wait for the next connection",
+        (
+            Edit(
+                "src_cython/engine/queue_check.pyx",
+                "            if release in master.in_flight.unanswered:\n",
+                "            if False:\n",
+            ),
+        ),
+        ("tests/unit/test_engine.py",),
+    ),
+    Mutant(
+        "release that reports on each closed at quorum",
         (
             Edit(
                 "src_cython/round/judge.pyx",
@@ -670,7 +703,7 @@ MUTANTS = (
                 "",
             ),
         ),
-        ("tests/behaviour/test_release.py",),
+        ("tests/behaviour/test_breaking.py",),
     ),
     Mutant(
         "release inside of another waits for what that one reads",
@@ -1671,9 +1704,9 @@ for _, key in ipairs(KEYS) do redis""",
         "answer of a gate not waited for by a process that then rests",
         (
             Edit(
-                "src_cython/engine/outcome.pyx",
-                "        if round.check == CHECK_ASKED:\n",
-                "        if False:\n",
+                "src_cython/engine/queue_check.pyx",
+                " if release.check == CHECK_ASKED else 0\n",
+                " if False else 0\n",
             ),
         ),
         QUEUE_CHECK,

@@ -17,6 +17,7 @@ from fastredlock._core import (
     by_hand_outgoing,
     by_hand_receive,
     by_hand_start,
+    by_hand_submit,
 )
 from fastredlock._options import scripts
 from fastredlock._options.endpoint import Endpoint
@@ -98,6 +99,14 @@ def begin(
     round = engine.new_round(int(operation), b"key", b"token-%d" % now_ns, TERMS)
     by_hand_start(engine, round, now_ns)
     return round
+
+
+def release_adopted(engine: Engine, now_ns: int) -> Round:
+    """Release what another process took; the engine finishes it once it is closed."""
+    lease = engine.new_adopted(b"key", b"token-%d" % now_ns, TERMS)
+    release = engine.new_release(lease, TERMS)
+    by_hand_submit(engine, release, now_ns)
+    return release
 
 
 def begin_all(

@@ -18,6 +18,7 @@ from fastredlock._core import (
     Vote,
     by_hand_conclude,
     by_hand_connected,
+    by_hand_finish,
     by_hand_lost,
     by_hand_open_due,
     by_hand_outgoing,
@@ -40,6 +41,7 @@ from tests.support.by_hand import (
     info,
     make_ready,
     new_engine,
+    release_adopted,
     said_of,
 )
 
@@ -241,6 +243,49 @@ def test_noscript_when_answered_then_the_script_is_sent_by_its_text() -> None:
     again = TIME_REPLY + b"-NOSCRIPT No matching script.\r\n"
     by_hand_receive(engine, 0, again, T0 + MS)
     assert round.verdict is Verdict.UNREACHABLE
+
+
+@pytest.mark.parametrize("is_frozen", [False, True])
+def test_release_when_repeated_then_waits_for_the_others_but_for_no_frozen_master(
+    is_frozen: bool,
+) -> None:
+    """Seen: after a SCRIPT FLUSH the first releases took the time of a round, 0.25 s.
+
+    The slower ones will not know the script either, and are sent it where they are
+    read: so it is not finished by the quorum at once.
+    """
+    engine = ready_engine(3)
+    release = release_adopted(engine, T0)
+    by_hand_outgoing(engine, 2)
+    by_hand_receive(engine, 0, b":1\r\n" + TIME_REPLY, T0 + MS)
+    by_hand_receive(engine, 1, b"-NOSCRIPT No\r\n" + TIME_REPLY, T0 + MS)
+    by_hand_receive(engine, 1, b":1\r\n", T0 + 2 * MS)
+    by_hand_finish(engine, T0 + 3 * MS)
+    assert (release.verdict, release.is_finished) == (Verdict.WON, False)
+    assert engine.next_ns <= T0 + 6 * MS
+    if not is_frozen:
+        by_hand_receive(engine, 2, b"-NOSCRIPT No\r\n" + TIME_REPLY, T0 + 3 * MS)
+        assert scripts.RELEASE in by_hand_outgoing(engine, 2)
+        by_hand_receive(engine, 2, b":1\r\n", T0 + 4 * MS)
+        assert said_of(release, 2) == (Vote.GRANTED, None)
+    by_hand_finish(engine, T0 + (6 if is_frozen else 4) * MS)
+    assert release.is_finished
+
+
+def test_release_when_cut_then_waits_for_the_next_connection_and_no_frozen_master() -> (
+    None
+):
+    engine = ready_engine(5)
+    release = release_adopted(engine, T0)
+    by_hand_lost(engine, 0, "cut", T0 + MS)
+    for master in (1, 2, 3):
+        by_hand_receive(engine, master, b":1\r\n" + TIME_REPLY, T0 + MS)
+    by_hand_finish(engine, T0 + 2 * MS)
+    assert (release.verdict, release.is_finished) == (Verdict.WON, False)
+    assert engine.next_ns <= release.deadline_ns
+    assert scripts.RELEASE in reconnect(engine, T0 + 2 * MS)
+    by_hand_finish(engine, T0 + 3 * MS)
+    assert release.is_finished
 
 
 def test_round_when_withdrawn_before_it_is_opened_then_is_never_sent() -> None:
