@@ -96,6 +96,7 @@ class LocalMasters:
         try:
             os.mkdir(folder, 0o700)
             self._start_all()
+            self._servers.sort(key=lambda each: each.port)  # as a client orders them
         except BaseException:
             self.close()
             raise

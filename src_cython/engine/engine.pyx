@@ -1,7 +1,7 @@
 # The N masters, and what belongs to all of them: the engine.
 #
 # From below: engine_settle_all, UNDO_NS (settlement), interpreter_exit_watch
-# (interpreter_exit), engine_gate (gate).
+# (interpreter_exit), engine_gate, engine_set_gate_order (gate).
 
 cimport cython
 from libc.stdint cimport int64_t, uint32_t, uint64_t
@@ -21,6 +21,7 @@ cdef class Engine:
     cdef Link *links[MAX_MASTERS]          # as configured
     cdef pollfd polled[MAX_MASTERS + 1]    # and the waker
     cdef int master_count
+    cdef int gate_order[MAX_MASTERS]       # their indices, by address (gate)
     cdef int quorum
     cdef Link *send_order[MAX_MASTERS]     # in the order of writing and reading
     cdef int64_t started_ns                # when the last round was
@@ -101,6 +102,7 @@ cdef class Engine:
             master.in_flight.has_given_tokens = tokens_are_given
         self.master_count = len(self.masters)
         self.quorum = self.master_count // 2 + 1
+        engine_set_gate_order(self)
         interpreter_exit_watch(self)
 
     def __del__(self):

@@ -1,9 +1,10 @@
 # The gate of a resource: the one master that keeps the queue of those who wait for it.
 #
-# Every client finds the same one, from the resource's name and the masters in their
-# configured order: the first from there on that is READY. Where two clients find
-# different ones, because one of them has lost a connection, there are two queues for a
-# while: that costs order, nothing else. A master that may not vote now is none.
+# Every client finds the same one, from the resource's name and the masters in the order
+# of their addresses, however they were listed: the first from there on that is READY.
+# Where two clients find different ones, because one of them has lost a connection, or
+# knows a server by another name, there are two queues for a while: that costs order,
+# nothing else. A master that may not vote now is none.
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint8_t, uint64_t
@@ -17,12 +18,24 @@ cdef int engine_gate(Engine self, bytes resource, int64_t now_ns) noexcept:
         return -1
     first = <int>(engine_hash(resource) % <uint64_t>self.master_count)
     for i in range(self.master_count):
-        master = <Master>self.masters[(first + i) % self.master_count]
+        master = <Master>self.masters[self.gate_order[(first + i) % self.master_count]]
         if master.state_code == MASTER_READY and master.may_queue and (
             now_ns >= master.votes_from_ns
         ):
             return master.index
     return -1
+
+
+cdef int engine_set_gate_order(Engine self) except -1:
+    cdef Master master
+    cdef int place
+    by_address = [
+        (master.settings.server, master.settings.db, master.index)
+        for master in self.masters
+    ]
+    for place, (_, _, index) in enumerate(sorted(by_address)):
+        self.gate_order[place] = index
+    return 0
 
 
 cdef uint64_t engine_hash(bytes resource) noexcept:

@@ -69,6 +69,24 @@ def test_clients_when_they_wait_then_are_served_in_the_order_of_their_coming(
     assert is_over(servers[:n])
 
 
+def test_clients_when_they_list_the_masters_in_other_orders_then_have_one_gate(
+    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+) -> None:
+    """Seen: a gate was found by its place in the list, so each order had its own."""
+    orders = [urls, urls[::-1], [*urls[2:], *urls[:2]]]
+    clients = [connected(make_locks(order)) for order in orders]
+    with Waiters() as waiters:
+        for i in range(5):
+            key = f"{KEY}{i}"
+            lease = granted(clients[0].acquire(key, ttl=30))
+            for each in clients:
+                waiters.come(f"{i}", each, key=key)
+            assert wait_until(lambda key=key: queued(servers, key) == 3)
+            at_most = max(queued([server], key) for server in servers)
+            lease.release()
+            assert at_most == 3
+
+
 def test_callers_of_two_clients_when_mixed_then_the_longest_waiting_is_next(
     make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
 ) -> None:

@@ -26,9 +26,15 @@ def driver(request: pytest.FixtureRequest) -> str:
 def proxies(
     shared_masters: LocalMasters, servers: list[redis.Redis]
 ) -> Iterator[list[Proxy]]:
-    """Stand a proxy before each of the five shared masters, emptied before."""
+    """Stand a proxy before each of the five shared masters, emptied before.
+
+    Their addresses are in the order of the masters' own: so the gates are the same.
+    """
     with ExitStack() as opened:
-        yield [opened.enter_context(Proxy(url)) for url in shared_masters.urls]
+        yield [
+            opened.enter_context(Proxy(url, address=(f"127.0.0.{i}", 0)))
+            for i, url in enumerate(shared_masters.urls, 2)
+        ]
 
 
 @pytest.fixture

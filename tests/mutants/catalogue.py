@@ -706,6 +706,17 @@ MUTANTS = (
         ("tests/behaviour/test_breaking.py",),
     ),
     Mutant(
+        "gate found by the order in which the masters are listed",
+        (
+            Edit(
+                "src_cython/engine/gate.pyx",
+                "in enumerate(sorted(by_address))",
+                "in enumerate(by_address)",
+            ),
+        ),
+        ("tests/behaviour/test_waiting_in_turn.py",),
+    ),
+    Mutant(
         "release inside of another waits for what that one reads",
         (Edit("src_cython/round/judge.pyx", " and not self.is_reentrant:\n", ":\n"),),
         ("tests/unit/test_engine_nested_calls.py",),

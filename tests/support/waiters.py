@@ -32,7 +32,10 @@ def queue_key(key: str | bytes = KEY) -> bytes:
 
 
 def gate_of(count: int, key: str | bytes = KEY) -> int:
-    """Return the index of the gate where all of so many masters are connected."""
+    """Return the index of the gate among so many masters, all of them connected.
+
+    They are listed in the order of their addresses, as those of LocalMasters are.
+    """
     hashed = 0xCBF29CE484222325
     for byte in as_bytes(key):
         hashed = (hashed ^ byte) * 0x100000001B3 % 2**64
