@@ -136,12 +136,13 @@ MARKER_SHA1 = b"688280603bec40a3240a6c858c78ad158bd81c41"
 #
 #   fastredlock:queue:<resource>   a sorted set: process -> ticket, the time (us, by the
 #                                  gate's clock) since when its first caller has waited
-#   fastredlock:turn:<resource>    a sorted set of the one process that was told last
-#                                  that the lock is free; it lives for 10 s, so its age
-#                                  is known. Or of "~" and the first process, where that
-#                                  one pauses; then for 300 ms
-#   fastredlock:waiter:<process>   the channel on which a process is told, the resource
-#                                  being the message
+#   fastredlock:turn:<resource>    a sorted set of those that were told last that the
+#                                  lock is free, and have not come: mostly of one. It
+#                                  lives for 10 s, so its age is known. Or of "~" and
+#                                  the first process, where that one pauses; for 300 ms
+#   fastredlock:waiter:<process>   the channel on which a process is told that it is its
+#                                  turn, the resource being the message; behind "~" it
+#                                  is to ask at once, behind "?" to ask in 50 ms
 #
 # "Tell": publish to the first of the queue of `key`; one that nobody hears is dropped,
 # so is one that was told 50 ms ago and has not come since (it stands still, however
@@ -150,34 +151,62 @@ MARKER_SHA1 = b"688280603bec40a3240a6c858c78ad158bd81c41"
 # told, and the rest of the script is not concerned. Both keys are changed by commands
 # of their type alone: a lock may have their names. Who comes, by ASK_TURN or TAKE_TURN,
 # is not told any more.
+#
+# A host that is suspended leaves many of them in a row, and 50 ms are enough for all
+# together. First, somebody has to notice: where the first has waited for 0.1 s, and may
+# be gone, the last of the queue is asked to look in 50 ms. Then, whoever `asks` and
+# finds that a turn has passed, has all before it called, who have 50 ms to ask as well.
+# They are called, not told: only the first of them may try, and it learns so by asking.
+# Who comes later enters again with its own ticket, so it keeps its place.
 _TELL = b"""\
 local queue, turn = "fastredlock:queue:" .. key, "fastredlock:turn:" .. key
-local function told() return redis.pcall("zrange", turn, 0, 0)[1] end
-local function forget() return redis.pcall("zremrangebyrank", turn, 0, -1) end
-local function is_late(head, last)
-  local left = last == head and redis.pcall("pttl", turn)
+local function call(process, how)
+  return redis.pcall("publish", "fastredlock:waiter:" .. process, how .. key)
+end
+local function is_told(process)
+  return type(redis.pcall("zscore", turn, process)) == "string"
+end
+local function is_late(process)
+  local left = is_told(process) and redis.pcall("pttl", turn)
   return type(left) == "number" and left <= 9950
 end
-local function note(head, last)
-  if last then forget() end
-  local noted = redis.pcall("zadd", turn, 0, head)
+local function forget() return redis.pcall("zremrangebyrank", turn, 0, -1) end
+local function note(process)
+  forget()
+  local noted = redis.pcall("zadd", turn, 0, process)
   if noted == 1 then redis.pcall("pexpire", turn, 10000) end
 end
-local function tell()
-  local last = told()
+local function come(process)
+  if is_told(process) then redis.pcall("zrem", turn, process) end
+end
+local function tell(asks)
+  local has_passed = false
   for _ = 1, 100 do
-    local head = redis.pcall("zrange", queue, 0, 0)[1]
-    if not head then return false end
-    local heard = 0
-    if head ~= leaving and not is_late(head, last) then
-      heard = redis.pcall("publish", "fastredlock:waiter:" .. head, key)
-    end
+    local head = redis.pcall("zrange", queue, 0, 0, "withscores")
+    local first, heard = head[1], 0
+    if not first then return false end
+    local late = is_late(first)
+    if first == asks then return false end
+    if first ~= leaving and not late then heard = call(first, "") end
     if type(heard) ~= "number" then return false end
     if heard > 0 then
-      if last ~= head then note(head, last) end
+      if not is_told(first) then note(first) end
+      local last = redis.pcall("zrange", queue, -1, -1)[1]
+      if not asks and last ~= first then
+        local now = redis.pcall("time")
+        local waited = (now[1] or 0) * 1000000 + (now[2] or 0) - head[2]
+        if waited > 100000 then call(last, "?") end
+      elseif asks and has_passed then
+        for _, next in ipairs(redis.pcall("zrange", queue, 1, 100)) do
+          if next == asks then break end
+          redis.pcall("zadd", turn, 0, next)
+          call(next, "~")
+        end
+      end
       return true
     end
-    redis.pcall("zrem", queue, head)
+    has_passed = has_passed or late
+    redis.pcall("zrem", queue, first)
   end
 end
 """
@@ -207,7 +236,7 @@ if redis.pcall("exists", "fastredlock:queue:" .. key) == 0 then return deleted e
 if tell() then return 3 - deleted end
 return deleted"""
 )
-RELEASE_AND_TELL_SHA1 = b"cb271ab4bc8652c105527f22b21c222a12ecc8fc"
+RELEASE_AND_TELL_SHA1 = b"e56d9dbcd6acbe5aa459b3ec55f8553cb155af07"
 
 # The release of several keys. Never stops half-way: it deletes our keys, also where
 # others fail. Each may have a queue here, or elsewhere.
@@ -236,7 +265,7 @@ for _, key in ipairs(free) do
 end
 return answer"""
 )
-RELEASE_ALL_SHA1 = b"78d30b21fcb2c762c8039836ef8a37ad4e17e8b5"
+RELEASE_ALL_SHA1 = b"45ceea254a847fc782136c608763f4d15c12c129"
 
 # Enter the queue, or say that one is still in it; nothing is locked. ARGV: process;
 # for how long (us) its first caller has waited; "1" where that is another than before,
@@ -246,11 +275,12 @@ RELEASE_ALL_SHA1 = b"78d30b21fcb2c762c8039836ef8a37ad4e17e8b5"
 # because a quorum is held elsewhere, and the key is free here all the same. So it is no
 # turn, and the questions of others do not disturb it (they get -1, "held", as its ttl
 # is not known here); a release tells it as ever.
-# Returns {1: it is your turn, 2: another's, that was told, 0: else; ttl left (ms) or
-# -2; place from 0; where it is ours, how many wait}. Where the lock is free, the first
-# has its turn; it has 50 ms, then the next asker drops it. Where it is not, those that
-# ask again drop a first one that let its turn pass, or (if the ACL allows PUBSUB) that
-# nobody hears: the first tries on all masters, and the key may stand here alone.
+# Returns {1: it is your turn, 2: another's, that was told, 3: and by this question, 0:
+# else; ttl left (ms) or -2; place from 0; where it is ours, how many wait}. Where the
+# lock is free, the first has its turn; it has 50 ms, then the next asker drops it.
+# Where it is not, those that ask again drop a first one that let its turn pass, or (if
+# the ACL allows PUBSUB) that nobody hears: the first tries on all masters, and the key
+# may stand here alone.
 ASK_TURN = (
     _OF_ONE_KEY
     + b"""\
@@ -266,44 +296,37 @@ else
   redis.call("zadd", queue, ticket, ARGV[1])
 end
 redis.call("pexpire", queue, 60000)
-local last = told()
-if last == ARGV[1] then
-  forget()
-  last = nil
-end
+come(ARGV[1])
 local left, whose = redis.call("pttl", key), 0
 local head = redis.call("zrange", queue, 0, 0)[1]
 if left == -2 and head == ARGV[1] and ARGV[3] == "3" then
-  note("~" .. head, last)
-  if told() == "~" .. head then redis.pcall("pexpire", turn, 300) end
-elseif left == -2 and head ~= ARGV[1] and (ARGV[3] == "3" or last == "~" .. head) then
+  note("~" .. head)
+  if is_told("~" .. head) then redis.pcall("pexpire", turn, 300) end
+elseif left == -2 and head ~= ARGV[1] and (ARGV[3] == "3" or is_told("~" .. head)) then
   left = -1
 elseif left == -2 then
-  if is_late(head, last) then
-    redis.call("zrem", queue, head)
-    head = redis.call("zrange", queue, 0, 0)[1]
-  elseif last == head then
+  if head ~= ARGV[1] and is_told(head) and not is_late(head) then
     whose = 2
+  elseif head ~= ARGV[1] and tell(ARGV[1]) then
+    whose = 3
   end
-  if head == ARGV[1] then
-    note(head, last)
+  if redis.call("zrange", queue, 0, 0)[1] == ARGV[1] then
+    note(ARGV[1])
     whose = 1
-  elseif whose == 0 and tell() then
-    whose = 2
   end
 elseif ARGV[3] == "0" then
   for _ = 1, 100 do
     head = redis.call("zrange", queue, 0, 0)[1]
     if head == ARGV[1] then break end
     local heard = redis.pcall("pubsub", "numsub", "fastredlock:waiter:" .. head)
-    if heard[2] ~= 0 and not is_late(head, last) then break end
+    if heard[2] ~= 0 and not is_late(head) then break end
     redis.pcall("zrem", queue, head)
   end
 end
 local count = whose == 1 and redis.call("zcard", queue) or 0
 return {whose, left, redis.call("zrank", queue, ARGV[1]) or 0, count}"""
 )
-ASK_TURN_SHA1 = b"fc03818c5c51d0361bb8f3b3c9500362889eb161"
+ASK_TURN_SHA1 = b"a5ef6bbe9ae37afb05b70fe0dc2202f9004d12d7"
 
 # SET NX PX, at the gate, by a process whose turn it is. ARGV: token; ttl (ms), "0" of
 # no expiry; process; for how long (us) its caller has waited, and its next caller, or
@@ -318,7 +341,7 @@ local head = redis.pcall("zrange", queue, 0, 0, "withscores")
 if head[1] and head[1] ~= ARGV[3] then
   local ticket = redis.pcall("zscore", queue, ARGV[3]) or now - ARGV[4]
   if tonumber(head[2]) < tonumber(ticket) then
-    if told() == ARGV[3] then forget() end
+    come(ARGV[3])
     if redis.call("pttl", key) ~= -2 then return 0 end
     tell()
     return 2
@@ -331,7 +354,7 @@ else
   is_set = redis.call("set", key, ARGV[1], "nx", "px", ARGV[2])
 end
 if not is_set then
-  if told() == ARGV[3] then forget() end
+  come(ARGV[3])
   return 0
 end
 forget()
@@ -344,20 +367,20 @@ redis.pcall("pexpire", queue, 60000)
 if redis.pcall("zrange", queue, 0, 0)[1] == ARGV[3] then return 3 end
 return 1"""
 )
-TAKE_TURN_SHA1 = b"c0de7f34487d5434a568e8997caf6b567d72948d"
+TAKE_TURN_SHA1 = b"201441908ce2e7bea64bb8cb25ecfdf24a801226"
 
 # Leave the queue. A turn that was not used goes to the next. ARGV: process.
 LEAVE_QUEUE = (
     _OF_ONE_KEY
     + b"""\
 redis.pcall("zrem", queue, ARGV[1])
-if told() == ARGV[1] then
-  forget()
+if is_told(ARGV[1]) then
+  come(ARGV[1])
   tell()
 end
 return 1"""
 )
-LEAVE_QUEUE_SHA1 = b"4fed67142340939d80fbb867eb62c393c88f233c"
+LEAVE_QUEUE_SHA1 = b"bc07fe7236b14c8e5a9c9d96de9f084dbc515f68"
 
 
 def with_prefix(source: bytes, prefix: bytes) -> bytes:

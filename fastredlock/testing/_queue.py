@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 CHANNEL = b"fastredlock:waiter:"
 QUEUE_MS, TURN_MS, YOUNG_MS, PAUSE_MS = 60_000, 10_000, 9_950, 300
+OLD_US = 100_000  # of a first that may be gone
 MOST_TOLD = 100  # in one call
 
 
@@ -39,7 +40,7 @@ class Queue:
         """Forget all who wait."""
         self._tickets: dict[bytes, dict[bytes, int]] = {}  # us, by process
         self._until_ms: dict[bytes, int] = {}
-        self._turns: dict[bytes, tuple[bytes, int]] = {}  # process, until ms
+        self._turns: dict[bytes, tuple[set[bytes], int]] = {}  # processes, until ms
 
     def size(self, resource: bytes) -> int:
         """Count the processes that wait."""
@@ -82,19 +83,37 @@ class Queue:
 
     # --- the scripts ------------------------------------------------------------------
 
-    def tell(self, resource: bytes, leaving: bytes | None = None) -> bool:
+    def tell(
+        self, resource: bytes, leaving: bytes | None = None, asks: bytes | None = None
+    ) -> bool:
         """Tell the first that the lock is free; those that do not hear are dropped."""
+        has_passed = False
         for _ in range(MOST_TOLD):
-            head = self._head(resource)
-            if head is None:
+            first = self._head(resource)
+            if first is None or first == asks:
                 return False
-            is_late = head == leaving or self._is_late(resource, head)
-            if not is_late and self._publish(head, resource) > 0:
-                if self._told(resource) != head:
-                    self._set_turn(resource, head)
+            is_late = self._is_late(resource, first)
+            if not (is_late or first == leaving) and self._publish(first, resource) > 0:
+                self._on_told(resource, first, asks, has_passed)
                 return True
-            self._remove(resource, head)
+            has_passed = has_passed or is_late
+            self._remove(resource, first)
         return False
+
+    def _on_told(
+        self, resource: bytes, first: bytes, asks: bytes | None, has_passed: bool
+    ) -> None:
+        if first not in self._told(resource):
+            self._set_turn(resource, first)
+        order = self._order(resource)
+        if asks is None and order[-1] != first:
+            since_us = self._queue(resource)[first]
+            if self._server.now_us() - since_us > OLD_US:
+                self._publish(order[-1], b"?" + resource)
+        elif asks is not None and has_passed:
+            for process in order[1 : order.index(asks)][:MOST_TOLD]:
+                self._told(resource).add(process)
+                self._publish(process, b"~" + resource)
 
     def _release_and_tell(
         self, keys: list[bytes], token: bytes, process: bytes | None = None
@@ -116,7 +135,7 @@ class Queue:
         if is_new != b"0" or process not in queue:
             queue[process] = self._server.now_us() - int(waited_us)
         self._keep(resource, queue)
-        self._forget_who_came(resource, process)
+        self._come(resource, process)
         left_ms, whose = self._server.left_ms(resource), 0
         head = self._head(resource)
         if left_ms == -2 and head == process and is_new == b"3":
@@ -125,20 +144,19 @@ class Queue:
             left_ms == -2
             and head is not None
             and head != process
-            and (is_new == b"3" or self._told(resource) == b"~" + head)
+            and (is_new == b"3" or b"~" + head in self._told(resource))
         ):
             left_ms = -1
         elif left_ms == -2:
-            if head is not None and self._is_late(resource, head):
-                self._remove(resource, head)
-                head = self._head(resource)
-            elif self._told(resource) == head:
-                whose = 2
-            if head == process:
+            if head != process:
+                told = self._told(resource)
+                if head in told and not self._is_late(resource, head):
+                    whose = 2
+                elif self.tell(resource, asks=process):
+                    whose = 3
+            if self._head(resource) == process:
                 self._set_turn(resource, process)
                 whose = 1
-            elif whose == 0 and self.tell(resource):
-                whose = 2
         elif is_new == b"0":
             while (head := self._head(resource)) is not None and head != process:
                 if self._listening(head) and not self._is_late(resource, head):
@@ -159,13 +177,13 @@ class Queue:
         if head is not None and head != process:
             ticket = queue.get(process, now_us - int(waited_us))
             if queue[head] < ticket:
-                self._forget_who_came(resource, process)
+                self._come(resource, process)
                 if server.token_at(resource) is not None:
                     return ZERO
                 self.tell(resource)
                 return TWO
         if server.token_at(resource) is not None:
-            self._forget_who_came(resource, process)
+            self._come(resource, process)
             return ZERO
         server.put(resource, token, int(ttl_ms) or None)
         self._turns.pop(resource, None)
@@ -179,8 +197,8 @@ class Queue:
     def _leave_queue(self, keys: list[bytes], process: bytes) -> bytes:
         (resource,) = keys
         self._remove(resource, process)
-        if self._told(resource) == process:
-            self._turns.pop(resource, None)
+        if process in self._told(resource):
+            self._come(resource, process)
             self.tell(resource)
         return ONE
 
@@ -206,18 +224,17 @@ class Queue:
     def _remove(self, resource: bytes, process: bytes) -> None:
         self._queue(resource).pop(process, None)
 
-    def _told(self, resource: bytes) -> bytes | None:
-        process, until_ms = self._turns.get(resource, (None, 0))
-        return process if self._server.now_ms() <= until_ms else None
+    def _told(self, resource: bytes) -> set[bytes]:
+        processes, until_ms = self._turns.get(resource, (set(), 0))
+        return processes if self._server.now_ms() <= until_ms else set()
 
     def _is_late(self, resource: bytes, head: bytes) -> bool:
-        if self._told(resource) != head:
+        if head not in self._told(resource):
             return False
         return self._turns[resource][1] - self._server.now_ms() <= YOUNG_MS
 
     def _set_turn(self, resource: bytes, process: bytes, for_ms: int = TURN_MS) -> None:
-        self._turns[resource] = process, self._server.now_ms() + for_ms
+        self._turns[resource] = {process}, self._server.now_ms() + for_ms
 
-    def _forget_who_came(self, resource: bytes, process: bytes) -> None:
-        if self._told(resource) == process:
-            self._turns.pop(resource, None)
+    def _come(self, resource: bytes, process: bytes) -> None:
+        self._told(resource).discard(process)

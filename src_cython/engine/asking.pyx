@@ -22,6 +22,7 @@ cdef int64_t POLLED_NS = 10_000_000_000
 cdef enum:                   # a turn, in the reply of ask_turn
     WHOSE_OURS = 1
     WHOSE_ANOTHERS = 2       # that was told
+    WHOSE_JUST_TOLD = 3      # ...by this question: whoever asked it looks again in time
 
 cdef bytes SAME_ENTRY = b"0"
 cdef bytes NEW_ENTRY = b"1"
@@ -104,9 +105,11 @@ cdef int engine_on_asked(Engine self, Round ask, int64_t now_ns) except -1:
     elif place == 0:       # it may have become so just now, and not have tried for long
         again_ns = max(<int64_t>0, queue.tried_ns + again_ns - now_ns)
     if left_ms == -2:      # free: another was told, or a hundred were dropped
-        again_ns = ASK_AGAIN_NS if place > NEAR_PLACE else TURN_NS
-        if whose != WHOSE_ANOTHERS:
+        again_ns = TURN_NS
+        if whose < WHOSE_ANOTHERS:
             again_ns = NOBODY_TOLD_NS
+        elif whose == WHOSE_ANOTHERS and place > NEAR_PLACE:
+            again_ns = ASK_AGAIN_NS
     elif left_ms >= 0:     # those before us, if they are there, come first
         again_ns = min(again_ns, (
             left_ms * NS_PER_MS + AFTER_EXPIRY_NS

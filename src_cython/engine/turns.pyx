@@ -11,8 +11,8 @@
 #
 # Nothing here decides who holds the lock: the round does, by a quorum.
 #
-# From below: engine_leave_if_empty, engine_forget_queue, engine_set_due (waiting),
-# engine_submit (admission).
+# From below: engine_ask (asking), engine_leave_if_empty, engine_forget_queue,
+# engine_set_due (waiting), engine_submit (admission).
 
 from libc.stdint cimport int64_t
 
@@ -95,6 +95,8 @@ cdef int engine_take_turns(Engine self, Master master, int64_t now_ns) except -1
         if queue is not None and queue.opened is not None:
             (<Turn>queue.opened.turn).is_told = True      # lost, it tries again
             continue
+        if queue is None and engine_is_called(self, resource, now_ns):
+            continue
         if queue is None or not queue.rounds:
             self.counters.turns_missed += 1
             engine_leave_queue(self, resource, master.index, now_ns)
@@ -103,6 +105,24 @@ cdef int engine_take_turns(Engine self, Master master, int64_t now_ns) except -1
         (<Turn>wait_queue_head(queue).turn).is_told = True
         engine_open_waiting(self, queue, wait_queue_head(queue), now_ns)
     return 0
+
+
+cdef bint engine_is_called(Engine self, bytes push, int64_t now_ns) except -1:
+    # No turn: the gate has doubts whether those before us are alive. It asks us to say
+    # that we are, at once ("~"); or to look whether they came, when their time is over
+    # ("?"). Who also waits for a resource of such a name is told of that one, and finds
+    # this by its next question.
+    cdef WaitQueue queue = self.queues.by_resource.get(push[1:])
+    if queue is None or push[:1] not in (b"~", b"?"):
+        return False
+    queue.tried_ns = now_ns      # so the question is asked, and not a try made
+    if queue.opened is not None or not queue.rounds or queue.is_unanswered:
+        return True
+    if push[:1] == b"~":
+        engine_ask(self, queue, now_ns)
+    else:
+        engine_set_due(self, queue, min(queue.due_ns, now_ns + TURN_NS))
+    return True
 
 
 cdef bint engine_is_handing_over(Engine self, Round release, int64_t now_ns) except -1:

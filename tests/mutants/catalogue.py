@@ -1749,8 +1749,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "fastredlock/_options/scripts.py",
-                "    if heard[2] ~= 0 and not is_late(head, last) then break end\n",
-                "    if heard[2] ~= -1 and not is_late(head, last) then break end\n",
+                "    if heard[2] ~= 0 and not is_late(head) then break end\n",
+                "    if heard[2] ~= -1 and not is_late(head) then break end\n",
             ),
         ),
         ("tests/sim/test_queues.py",),
@@ -1800,11 +1800,77 @@ for _, key in ipairs(KEYS) do redis""",
         ELSEWHERE,
     ),
     Mutant(
+        "last of a queue not asked to look after an old first",
+        (
+            Edit(
+                "fastredlock/_options/scripts.py",
+                "        if waited > 100000 then",
+                "        if false then",
+            ),
+        ),
+        ("tests/sim/test_queues.py",),
+    ),
+    Mutant(
+        "those behind one that let its turn pass told one by one",
+        (
+            Edit(
+                "fastredlock/_options/scripts.py",
+                "      elseif asks and has_passed then\n",
+                "      elseif false then\n",
+            ),
+        ),
+        ("tests/sim/test_queues.py",),
+    ),
+    Mutant(
+        "call taken for a turn",
+        (
+            Edit(
+                "src_cython/engine/turns.pyx",
+                "if queue is None and engine_is_called(self, resource, now_ns):",
+                "if False:",
+            ),
+        ),
+        ("tests/unit/test_waiting_by_hand.py",),
+    ),
+    Mutant(
+        "one that is called does not ask at once",
+        (
+            Edit(
+                "src_cython/engine/turns.pyx",
+                '    if push[:1] == b"~":\n',
+                "    if False:\n",
+            ),
+        ),
+        ("tests/unit/test_waiting_by_hand.py",),
+    ),
+    Mutant(
+        "one that is asked to look later looks at its usual time",
+        (
+            Edit(
+                "src_cython/engine/turns.pyx",
+                "min(queue.due_ns, now_ns + TURN_NS)",
+                "queue.due_ns",
+            ),
+        ),
+        ("tests/unit/test_waiting_by_hand.py",),
+    ),
+    Mutant(
+        "one that is far behind does not look at what its question has told",
+        (
+            Edit(
+                "src_cython/engine/asking.pyx",
+                "whose == WHOSE_ANOTHERS and place",
+                "place",
+            ),
+        ),
+        ("tests/unit/test_waiting_by_hand.py",),
+    ),
+    Mutant(
         "one that pauses is not noted at the gate",
         (
             Edit(
                 "fastredlock/_options/scripts.py",
-                '  note("~" .. head, last)\n',
+                '  note("~" .. head)\n',
                 "",
             ),
         ),
@@ -1815,7 +1881,7 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "fastredlock/_options/scripts.py",
-                'if told() == "~" .. head then redis.pcall("pexpire", turn, 300) end',
+                'if is_told("~" .. head) then redis.pcall("pexpire", turn, 300) end',
                 'redis.pcall("pexpire", turn, 300)',
             ),
             Edit(
@@ -1833,7 +1899,7 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "fastredlock/_options/scripts.py",
-                ' or last == "~" .. head) then\n',
+                ' or is_told("~" .. head)) then\n',
                 ") then\n",
             ),
         ),

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 QUEUE, TURN = b"fastredlock:queue:", b"fastredlock:turn:"
 CHANNEL = b"fastredlock:waiter:"
 QUEUE_MS, TURN_MS, YOUNG_MS, PAUSE_MS = 60_000, 10_000, 9_950, 300
+OLD_US = 100_000  # of a first that may be gone
 NEVER_MS = 1 << 62
 MOST_TOLD = 100  # in one call
 
@@ -38,7 +39,7 @@ class Queues:
         self._server = server
         self._tickets: dict[bytes, dict[bytes, int]] = {}  # resource: process: us
         self._until_ms: dict[bytes, int] = {}  # of a queue's key
-        self._turns: dict[bytes, tuple[bytes, int]] = {}  # process, until ms
+        self._turns: dict[bytes, tuple[set[bytes], int]] = {}  # processes, until ms
         self._listeners: dict[bytes, list[Connection]] = {}  # by channel
         self._to_speaker: list[bytes] = []
         self._has_written = False
@@ -78,19 +79,19 @@ class Queues:
         self._tickets.pop(resource, None)
         self._until_ms.pop(resource, None)
 
-    def told(self, resource: bytes) -> bytes | None:
-        """Return the process that was told last that the lock is free."""
-        process, until_ms = self._turns.get(resource, (None, 0))
+    def told(self, resource: bytes) -> set[bytes]:
+        """Return the processes that were told last that the lock is free."""
+        processes, until_ms = self._turns.get(resource, (set(), 0))
         if self._server.wall_ms() > until_ms:
             self._turns.pop(resource, None)
-            return None
+            return set()
         is_of_another_type = self._server.token_at(TURN + resource) is not None
-        return None if is_of_another_type else process
+        return set() if is_of_another_type else processes
 
     def set_left(self, resource: bytes, left_ms: int) -> None:
         """Give the note of who was told another ttl, where there is one."""
-        if (process := self.told(resource)) is not None:
-            self._turns[resource] = process, self._server.wall_ms() + left_ms
+        if told := self.told(resource):
+            self._turns[resource] = told, self._server.wall_ms() + left_ms
 
     def forget_told(self, resource: bytes) -> None:
         """Delete the note of who was told."""
@@ -153,27 +154,50 @@ class Queues:
         self._has_written = has_written
         return self._around[digest](resource, *arguments)
 
-    def _tell(self, resource: bytes, leaving: bytes | None = None) -> bool:
+    def _tell(
+        self, resource: bytes, leaving: bytes | None = None, asks: bytes | None = None
+    ) -> bool:
+        has_passed = False
         for _ in range(MOST_TOLD):
-            head = self._head(resource)
-            if head is None:
+            first = self._head(resource)
+            if first is None or first == asks:
                 return False
-            is_late = head == leaving or self._is_late(resource, head)
-            if not is_late and self.publish(CHANNEL + head, resource) > 0:
-                if self.told(resource) != head:
-                    self._set_turn(resource, head)
+            is_late = self._is_late(resource, first)
+            if not (is_late or first == leaving) and (
+                self.publish(CHANNEL + first, resource) > 0
+            ):
+                self._on_told(resource, first, asks, has_passed)
                 return True
-            self._remove(resource, head)
+            has_passed = has_passed or is_late
+            self._remove(resource, first)
         return False
 
+    def _on_told(
+        self, resource: bytes, first: bytes, asks: bytes | None, has_passed: bool
+    ) -> None:
+        if first not in self.told(resource):
+            self._set_turn(resource, first)
+        content = self.content(resource)
+        if asks is None and content[-1][0] != first:
+            if self._now_us() - content[0][1] > OLD_US:
+                self.publish(CHANNEL + content[-1][0], b"?" + resource)
+        elif asks is not None and has_passed:
+            for process, _ in content[1 : 1 + MOST_TOLD]:
+                if process == asks:
+                    break
+                if not self._is_refused(needs_memory=True):
+                    self.told(resource).add(process)
+                self.publish(CHANNEL + process, b"~" + resource)
+
     def _is_late(self, resource: bytes, head: bytes) -> bool:
-        if self.told(resource) != head:
+        if head not in self.told(resource):
             return False
         return self._turns[resource][1] - self._server.wall_ms() <= YOUNG_MS
 
-    def _forget_who_came(self, resource: bytes, process: bytes) -> None:
-        if self.told(resource) == process:
-            self._forget_turn(resource)
+    def _come(self, resource: bytes, process: bytes) -> None:
+        told = self.told(resource)
+        if process in told and not self._is_refused(needs_memory=False):
+            told.discard(process)
 
     def _release_and_tell(
         self, resource: bytes, token: bytes, process: bytes | None = None
@@ -213,7 +237,7 @@ class Queues:
             queue[process] = self._now_us() - int(waited_us)
         self._tickets[resource] = queue
         self._until_ms[resource] = self._server.wall_ms() + QUEUE_MS
-        self._forget_who_came(resource, process)
+        self._come(resource, process)
         left_ms, whose, head = self._left_ms(resource), 0, self._head(resource)
         if left_ms == -2 and head == process and is_new == b"3":
             self._set_turn(resource, b"~" + head, PAUSE_MS)
@@ -221,20 +245,19 @@ class Queues:
             left_ms == -2
             and head is not None
             and head != process
-            and (is_new == b"3" or self.told(resource) == b"~" + head)
+            and (is_new == b"3" or b"~" + head in self.told(resource))
         ):
             left_ms = -1
         elif left_ms == -2:
-            if head is not None and self._is_late(resource, head):
-                self._remove(resource, head)
-                head = self._head(resource)
-            elif self.told(resource) == head:
-                whose = 2
-            if head == process:
+            if head != process:
+                told = self.told(resource)
+                if head in told and not self._is_late(resource, head):
+                    whose = 2
+                elif self._tell(resource, asks=process):
+                    whose = 3
+            if self._head(resource) == process:
                 self._set_turn(resource, process)
                 whose = 1
-            elif whose == 0 and self._tell(resource):
-                whose = 2
         elif is_new == b"0":
             while (head := self._head(resource)) not in (None, process):
                 is_heard = self._listeners.get(CHANNEL + head)
@@ -256,7 +279,7 @@ class Queues:
             queue = self._tickets[resource]
             ticket = queue.get(process, now_us - int(waited_us))
             if queue[head] < ticket:
-                self._forget_who_came(resource, process)
+                self._come(resource, process)
                 if server.token_at(resource) is not None:
                     return ZERO
                 self._tell(resource)
@@ -264,7 +287,7 @@ class Queues:
         if self._is_refused(needs_memory=True):
             return server.refuses
         if server.token_at(resource) is not None:
-            self._forget_who_came(resource, process)
+            self._come(resource, process)
             return ZERO
         until_ms = server.wall_ms() + int(ttl_ms) if int(ttl_ms) else NEVER_MS
         server.keys[resource] = (token, until_ms)
@@ -282,8 +305,8 @@ class Queues:
 
     def _leave_queue(self, resource: bytes, process: bytes) -> bytes:
         self._remove(resource, process)
-        if self.told(resource) == process:
-            self._forget_turn(resource)
+        if process in self.told(resource):
+            self._come(resource, process)
             self._tell(resource)
         return ONE
 
@@ -329,7 +352,7 @@ class Queues:
         self._forget_turn(resource)
         is_of_another_type = self._server.token_at(TURN + resource) is not None
         if not self._is_refused(needs_memory=True) and not is_of_another_type:
-            self._turns[resource] = process, self._server.wall_ms() + for_ms
+            self._turns[resource] = {process}, self._server.wall_ms() + for_ms
 
     def _forget_turn(self, resource: bytes) -> None:
         if not self._is_refused(needs_memory=False):

@@ -200,7 +200,7 @@ def test_lock_when_the_one_that_is_told_is_gone_then_is_taken_by_the_next(
 ) -> None:
     queue, workers = waiting()
     gate = queue.servers[queue.gate()]
-    while gate.queues.told(KEY) is None:  # its message is under way
+    while not gate.queues.told(KEY):  # its message is under way
         queue.pass_time(1000)
     fault(queue, workers[0])
     queue.pass_time(8 * S)

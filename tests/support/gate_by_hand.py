@@ -105,6 +105,11 @@ class Gate:
         """Tell the engine that it is its turn."""
         self.say(b">3\r\n" + bulk(b"message") + bulk(b"channel") + bulk(key))
 
+    def answer(self, whose: int, left_ms: int, place: int) -> None:
+        """Answer a question: whose turn it is, its ttl, how many come before."""
+        assert scripts.ASK_TURN_SHA1 in self.hear()
+        self.say(b"*4\r\n:%d\r\n:%d\r\n:%d\r\n:0\r\n" % (whose, left_ms, place))
+
     def wait(
         self, for_ns: int = -1, key: bytes = KEY, is_answered: bool = True
     ) -> Round:
