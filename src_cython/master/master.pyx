@@ -116,6 +116,8 @@ cdef class Master:
     cdef bint is_subscribed          # this connection is, to our channel
     cdef list turns                  # resources whose turn it is, as it has told
     cdef list told                   # resources for which it has told another process
+    cdef int64_t missed_ns           # from when on turns that were missed are counted
+    cdef int missed
     cdef list queues_found           # native releases of resources that are waited for
     cdef int64_t checks_from_ns      # no queue is checked for here before
     cdef int64_t check_wait_ns       # for such an answer, behind a quorum's: an average

@@ -1866,6 +1866,17 @@ for _, key in ipairs(KEYS) do redis""",
         ("tests/unit/test_waiting_by_hand.py",),
     ),
     Mutant(
+        "every turn that is unknown has an answer",
+        (
+            Edit(
+                "src_cython/engine/turns.pyx",
+                "    if master.missed > MISSED_MOST:\n",
+                "    if False:\n",
+            ),
+        ),
+        ("tests/unit/test_waiting_by_hand.py",),
+    ),
+    Mutant(
         "one that pauses is not noted at the gate",
         (
             Edit(

@@ -203,3 +203,17 @@ def test_call_when_nobody_waits_for_it_then_is_a_turn_of_that_name_that_is_misse
     gate.tell(b"~another")
     assert scripts.LEAVE_QUEUE in gate.hear()
     assert gate.engine.counters.turns_missed == 1
+
+
+def test_turns_when_thousands_are_unknown_then_a_few_are_passed_on_at_a_time() -> None:
+    """Seen: a gate that sent 2,000 before each reply doubled timeout=1."""
+    gate = Gate()
+    gate.wait()
+    sent = []
+    for _ in range(3):
+        for i in range(1000):
+            gate.tell(b"unknown%d" % i)
+        sent.append(gate.hear().count(scripts.LEAVE_QUEUE))
+        gate.pass_time(30 * MS)
+    assert sent == [16, 0, 16]
+    assert gate.engine.counters.turns_missed == 3000
