@@ -189,7 +189,6 @@ cdef int asyncio_forget_connections(Engine self) except -1:
     # its parent.
     cdef int64_t now_ns = clock_ns()
     cdef Round round
-    cdef Admission admission
     cdef int i
     if self.generation != current_generation:
         return engine_reset_after_fork(self)
@@ -197,8 +196,8 @@ cdef int asyncio_forget_connections(Engine self) except -1:
         link_forget_loop(self.links[i])
     engine_settle_all(self, now_ns + UNDO_NS)
     engine_forget_but_defer(self, "its event loop was closed", now_ns)
-    for admission in self.admissions:
-        admission.round.waiter = None
+    for round in self.admissions:
+        round.waiter = None
     for queue in self.queues.by_resource.values():
         for round in (<WaitQueue>queue).rounds:
             round.waiter = None

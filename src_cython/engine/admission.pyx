@@ -28,10 +28,15 @@ cdef class Admission:
     cdef bint is_decided
 
 
+cdef struct Prospects:       # of all that wait, looked at once
+    int opening              # connections on their way
+    int ready                # masters that take an operation,
+    int voting               # and an ACQUIRE
+
+
 cdef int engine_submit(Engine self, Round round, int64_t now_ns) except -1:
     # Open a round, or let it wait for connections. A healthy engine passes with two
     # comparisons.
-    cdef Admission admission
     cdef int ready = engine_asked_count(self, round.operation_code, now_ns)
     round.is_submitted = True
     round.closed_list = self.closed
@@ -43,14 +48,23 @@ cdef int engine_submit(Engine self, Round round, int64_t now_ns) except -1:
         engine_open_due(self, ready < self.quorum or round.is_connecting, now_ns)
     if ready >= self.quorum and not round.is_connecting:
         return engine_start(self, round, now_ns)
-    admission = Admission()
+    return engine_let_wait(self, round, now_ns)
+
+
+cdef int engine_let_wait(Engine self, Round round, int64_t now_ns) except -1:
+    # For connections. Those that wait already are looked at in the next step: nothing
+    # is over for them because one more has come.
+    cdef Admission admission = Admission()
+    cdef Prospects prospects = engine_prospects(self, now_ns)
     admission.round = round
     admission.began_ns = now_ns
     admission.deadline_ns = now_ns + engine_patience_ns(self, round)
     admission.limit_ns = admission.deadline_ns
-    self.admissions.append(admission)
+    self.admissions[round] = admission
     engine_note_time(self, admission.limit_ns)
-    return engine_admit(self, now_ns)
+    if admission_is_over(self, admission, &prospects, now_ns):
+        return engine_end_admission(self, admission, now_ns)
+    return 0
 
 
 cdef int engine_submit_at_once(Engine self, Round round, int64_t now_ns) except -1:
@@ -89,29 +103,39 @@ cdef int64_t engine_patience_ns(Engine self, Round round) noexcept:
 
 
 cdef int engine_admit(Engine self, int64_t now_ns) except -1:
-    # Open the rounds whose wait is over.
+    # Open the rounds whose wait is over: once in a step, however many they are.
     cdef Admission admission
-    cdef int opening
+    cdef Prospects prospects
     if not self.admissions:
         return 0
-    opening = engine_opening_count(self)
-    waiting = self.admissions
-    self.admissions = []
-    for admission in waiting:
-        if admission.round.is_finished:      # the process forked in here
-            continue
-        if not admission_is_over(self, admission, opening, now_ns):
-            self.admissions.append(admission)
-        elif admission.round.is_connecting and (
-            admission.round.operation_code != OPERATION_PING
-        ):
-            round_open(admission.round, now_ns)
-            round_close(admission.round, VERDICT_WON, now_ns)
-            round_report_closed(admission.round)
-        else:
-            admission_spend(admission, now_ns)
-            engine_start(self, admission.round, now_ns)
+    prospects = engine_prospects(self, now_ns)
+    for admission in list(self.admissions.values()):
+        if admission_is_over(self, admission, &prospects, now_ns):
+            engine_end_admission(self, admission, now_ns)
     return 0
+
+
+cdef Prospects engine_prospects(Engine self, int64_t now_ns) noexcept:
+    cdef Prospects prospects
+    prospects.opening = engine_opening_count(self)
+    prospects.ready = engine_asked_count(self, OPERATION_INSPECT, now_ns)
+    prospects.voting = engine_asked_count(self, OPERATION_ACQUIRE, now_ns)
+    return prospects
+
+
+cdef int engine_end_admission(
+    Engine self, Admission admission, int64_t now_ns
+) except -1:
+    # Opening the one before it may have run a finalizer, which forked, or gave it up.
+    cdef Round round = admission.round
+    if self.admissions.pop(round, None) is None:
+        return 0
+    if round.is_connecting and round.operation_code != OPERATION_PING:
+        round_open(round, now_ns)
+        round_close(round, VERDICT_WON, now_ns)
+        return round_report_closed(round)
+    admission_spend(admission, now_ns)
+    return engine_start(self, round, now_ns)
 
 
 cdef void admission_spend(Admission self, int64_t now_ns) noexcept:
@@ -126,19 +150,20 @@ cdef void admission_spend(Admission self, int64_t now_ns) noexcept:
 
 
 cdef bint admission_is_over(
-    Engine self, Admission admission, int opening, int64_t now_ns
+    Engine self, Admission admission, Prospects *prospects, int64_t now_ns
 ) noexcept:
     # Until a quorum takes the operation, or cannot, or the deadline. Those that are
     # still on their way then get as long again as it took, at least GRACE_NS: they
     # mostly arrive together, a lease on all of them is worth more, and an error that
     # names those that do not come is worth more, too.
-    cdef int ready
+    cdef int ready = prospects.ready
     cdef int64_t grace_ns
-    if opening == 0:
+    if prospects.opening == 0:
         return True
     if not admission.is_decided and not admission.round.is_connecting:
-        ready = engine_asked_count(self, admission.round.operation_code, now_ns)
-        if ready >= self.quorum or ready + opening < self.quorum:
+        if admission.round.operation_code == OPERATION_ACQUIRE:
+            ready = prospects.voting
+        if ready >= self.quorum or ready + prospects.opening < self.quorum:
             grace_ns = max(now_ns - admission.began_ns, <int64_t>GRACE_NS)
             admission.is_decided = True
             admission.limit_ns = min(admission.deadline_ns, now_ns + grace_ns)
@@ -164,7 +189,7 @@ cdef int engine_on_time(Engine self, int64_t now_ns, uint64_t quiet) except -1:
     self.next_ns = NEVER_NS
     engine_note_time(self, wait_queues_next_ns(self.queues))
     engine_note_time(self, engine_checks_next_ns(self))
-    for admission in self.admissions:
+    for admission in self.admissions.values():
         engine_note_time(self, admission.limit_ns)
     for master in self.masters:
         engine_note_time(self, master_next_ns(master, now_ns))

@@ -33,8 +33,9 @@ cdef class Engine:
     cdef int64_t polled_before_ns          # and the time before
     cdef bint is_settling                  # has its own patience (settlement)
     cdef readonly int64_t next_ns          # nothing is due before
-    cdef list admissions                   # rounds that wait for connections
-    cdef list closed                       # rounds with a verdict, to be finished
+    cdef dict admissions                   # Round: Admission; they wait for connections
+    cdef list closed                       # rounds with a verdict, to be finished...
+    cdef Py_ssize_t closed_first           # ...from this one on
     cdef list unchecked                    # ...and those whose gate has not answered
     cdef bint is_telling                   # who waits is told by what is queued: a task
     #                                        that is woken may hold up its loop
@@ -59,7 +60,7 @@ cdef class Engine:
 
     def __cinit__(self):
         self.leadership = Leadership()
-        self.admissions = []
+        self.admissions = {}
         self.closed = []
         self.unchecked = []
         self.next_ns = NEVER_NS

@@ -48,11 +48,10 @@ cdef int engine_forget_steps(Engine self) except -1:
 
 cdef int engine_give_up_rounds(Engine self, int64_t now_ns) except -1:
     # The parent's: a frame of ours that waits for one has to end.
-    cdef Admission admission
     cdef Round round
-    for admission in self.admissions:
-        round_give_up(admission.round, "the process forked", now_ns)
-    self.admissions = []
+    for round in list(self.admissions):
+        round_give_up(round, "the process forked", now_ns)
+    self.admissions = {}
     engine_end_waiting(self, "the process forked", now_ns)
     self.queues = wait_queues_new(draw_token()[:16])      # it is another process
     for round in self.closed + self.unchecked:
@@ -62,6 +61,7 @@ cdef int engine_give_up_rounds(Engine self, int64_t now_ns) except -1:
             batch_give_up(<Batch>round.waiter, round)
         round.waiter = None
     self.closed.clear()
+    self.closed_first = 0
     self.unchecked = []
     return 0
 

@@ -1406,8 +1406,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/engine/outcome.pyx",
-                "            engine_start(self, admission.round, now_ns)\n",
-                "            self.admissions.append(admission)\n",
+                "            engine_start(self, round, now_ns)\n",
+                "            pass\n",
             ),
         ),
         ("tests/behaviour/test_closing.py",),
@@ -2760,5 +2760,28 @@ for _, key in ipairs(KEYS) do redis""",
             ),
         ),
         ("tests/unit/test_queue_check.py",),
+    ),
+    Mutant(
+        "rounds that wait for connections are looked at with each that comes",
+        (
+            Edit(
+                "src_cython/engine/admission.pyx",
+                "    cdef Prospects prospects = engine_prospects(self, now_ns)\n",
+                "    cdef Prospects prospects = engine_prospects(self, now_ns)\n"
+                "    engine_admit(self, now_ns)\n",
+            ),
+        ),
+        ("tests/unit/test_admission.py",),
+    ),
+    Mutant(
+        "closed rounds are removed one by one",
+        (
+            Edit(
+                "src_cython/engine/outcome.pyx",
+                "    CLOSED_TAKEN = 256\n",
+                "    CLOSED_TAKEN = 1\n",
+            ),
+        ),
+        ("tests/unit/test_admission.py",),
     ),
 )

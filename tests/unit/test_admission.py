@@ -1,0 +1,126 @@
+"""Rounds that wait for connections: opened together, at a cost that is linear."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import thread_time_ns
+
+from fastredlock._core import (
+    Engine,
+    Operation,
+    Round,
+    Verdict,
+    by_hand_connected,
+    by_hand_engine,
+    by_hand_finish,
+    by_hand_outgoing,
+    by_hand_pass_time,
+    by_hand_receive,
+    by_hand_submit,
+    by_hand_withdraw,
+)
+from tests.support.by_hand import (
+    MS,
+    START_NS,
+    TERMS,
+    handshake_replies,
+    info,
+    make_ready,
+    new_engine,
+)
+
+FEW, MANY = 500, 8_000  # a quadratic cost is 256 times as much, a linear one 16
+
+
+def cold_engine() -> Engine:
+    engine = new_engine(5)
+    by_hand_engine(engine)
+    return engine
+
+
+def submit(engine: Engine, count: int, now_ns: int = START_NS) -> list[Round]:
+    """Begin acquires with a timeout of 1 s."""
+    rounds = []
+    for i in range(count):
+        acquire = int(Operation.ACQUIRE)
+        round = engine.new_round(acquire, b"%d" % i, b"t", TERMS, left_ns=1000 * MS)
+        by_hand_submit(engine, round, now_ns)
+        rounds.append(round)
+    return rounds
+
+
+def answer_handshake(engine: Engine, index: int, now_ns: int) -> None:
+    by_hand_connected(engine, index, now_ns)
+    by_hand_outgoing(engine, index)
+    by_hand_receive(engine, index, handshake_replies(info(run_id=str(index))), now_ns)
+
+
+def cost_of(work: Callable[[int], object], count: int) -> int:
+    """Return the least CPU time of three runs (ns)."""
+    times = []
+    for _ in range(3):
+        began = thread_time_ns()
+        work(count)
+        times.append(thread_time_ns() - began)
+    return min(times)
+
+
+def test_acquire_when_many_wait_for_connections_then_each_costs_the_same() -> None:
+    # Each that came looked at all that waited: 20,000 took 2.8 s of CPU, beyond their
+    # timeout of 1 s, and 13,052 were unreachable on five healthy masters (issue 27, D).
+    def wait(count: int) -> None:
+        submit(cold_engine(), count)
+
+    assert cost_of(wait, MANY) < 64 * cost_of(wait, FEW)
+
+
+def test_withdraw_when_many_wait_for_connections_then_each_costs_the_same() -> None:
+    # The last ones first: a search from the front passes all the others.
+    def wait_and_leave(count: int) -> None:
+        engine = cold_engine()
+        for round in reversed(submit(engine, count)):
+            by_hand_withdraw(engine, round, START_NS)
+
+    assert cost_of(wait_and_leave, MANY) < 64 * cost_of(wait_and_leave, FEW)
+
+
+def test_finish_when_many_rounds_end_at_once_then_each_costs_the_same() -> None:
+    # To remove the first of a list moves all others.
+    def end_all(count: int) -> None:
+        engine = make_ready(new_engine(5), [info(run_id=str(i)) for i in range(5)])
+        rounds = submit(engine, count)
+        now_ns = START_NS + 501 * MS
+        began = thread_time_ns()
+        by_hand_pass_time(engine, now_ns)
+        by_hand_finish(engine, now_ns)
+        times.append(thread_time_ns() - began)
+        assert {round.verdict for round in rounds} == {Verdict.UNREACHABLE}
+
+    times: list[int] = []
+    for count in (4 * MANY, 4 * MANY, FEW, FEW):
+        end_all(count)
+    assert min(times[:2]) < 4 * 64 * min(times[2:])
+
+
+def test_acquire_when_a_quorum_is_connected_then_all_that_waited_are_opened() -> None:
+    engine = cold_engine()
+    rounds = submit(engine, 3)
+    for index in range(3):
+        answer_handshake(engine, index, START_NS + MS)
+    by_hand_finish(engine, START_NS + MS)
+    assert not any(round.is_opened for round in rounds)  # the others get as long
+    by_hand_pass_time(engine, START_NS + 12 * MS)
+    assert all(round.is_opened for round in rounds)
+    assert [round.opened_ns for round in rounds] == [START_NS + 12 * MS] * 3
+
+
+def test_acquire_when_one_of_several_that_wait_is_withdrawn_then_it_is_not_sent() -> (
+    None
+):
+    engine = cold_engine()
+    first, second, third = submit(engine, 3)
+    by_hand_withdraw(engine, second, START_NS)
+    for index in range(5):
+        answer_handshake(engine, index, START_NS + MS)
+    by_hand_finish(engine, START_NS + MS)
+    assert [each.is_opened for each in (first, second, third)] == [True, False, True]
