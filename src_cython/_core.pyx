@@ -76,6 +76,7 @@ include "engine/fences.pyx"             # numbers: proposed, and written
 include "engine/gate.pyx"               # the master that keeps a resource's queue
 include "engine/queue_check.pyx"        # does anybody wait there?
 include "engine/asking.pyx"             # what it is asked, and answers
+include "engine/questions.pyx"          # ...about many queues together
 include "engine/turns.pyx"              # what opens a round that waits
 include "engine/waiting.pyx"            # the callers that wait for their turn
 include "round/batch.pyx"               # many rounds, one caller                [pure]

@@ -267,6 +267,18 @@ return answer"""
 )
 RELEASE_ALL_SHA1 = b"45ceea254a847fc782136c608763f4d15c12c129"
 
+# Of one key, or of many: then ARGV has those behind the process once for each key, and
+# the answer so many times four numbers, -1 in front where a queue is refused.
+_OF_EACH_KEY = (
+    b"""\
+local given, answers, leaving = ARGV, {}, nil
+for at, key in ipairs(KEYS) do
+local ARGV = {given[1], given[2 * at], given[2 * at + 1]}
+"""
+    + _TELL
+    + b"local function ask()\n"
+)
+
 # Enter the queue, or say that one is still in it; nothing is locked. ARGV: process;
 # for how long (us) its first caller has waited; "1" where that is another than before,
 # "2" in the first question of a connection: then PUBLISH is tried first (a user who may
@@ -282,7 +294,7 @@ RELEASE_ALL_SHA1 = b"45ceea254a847fc782136c608763f4d15c12c129"
 # the ACL allows PUBSUB) that nobody hears: the first tries on all masters, and the key
 # may stand here alone.
 ASK_TURN = (
-    _OF_ONE_KEY
+    _OF_EACH_KEY
     + b"""\
 local time = redis.call("time")
 local ticket = string.format("%.0f", time[1] * 1000000 + time[2] - ARGV[2])
@@ -324,9 +336,16 @@ elseif ARGV[3] == "0" then
   end
 end
 local count = whose == 1 and redis.call("zcard", queue) or 0
-return {whose, left, redis.call("zrank", queue, ARGV[1]) or 0, count}"""
+return {whose, left, redis.call("zrank", queue, ARGV[1]) or 0, count}
+end
+if #KEYS == 1 then return ask() end
+local is_done, answer = pcall(ask)
+if not is_done then answer = {-1, -2, 0, 0} end
+for place = 1, 4 do answers[4 * at - 4 + place] = answer[place] end
+end
+return answers"""
 )
-ASK_TURN_SHA1 = b"a5ef6bbe9ae37afb05b70fe0dc2202f9004d12d7"
+ASK_TURN_SHA1 = b"1aade4a18b8f50a1bf36d3340b40a2d8ae46be19"
 
 # SET NX PX, at the gate, by a process whose turn it is. ARGV: token; ttl (ms), "0" of
 # no expiry; process; for how long (us) its caller has waited, and its next caller, or

@@ -29,7 +29,7 @@ class Queue:
         self._to_speaker = b""
         self.prefix = b""  # of the names in the script that runs
         self.scripts: dict[bytes, Callable[..., bytes]] = {
-            scripts.ASK_TURN_SHA1: self._ask_turn,
+            scripts.ASK_TURN_SHA1: self._ask_turns,
             scripts.TAKE_TURN_SHA1: self._take_turn,
             scripts.RELEASE_AND_TELL_SHA1: self._release_and_tell,
             scripts.LEAVE_QUEUE_SHA1: self._leave_queue,
@@ -127,10 +127,18 @@ class Queue:
             return reply
         return TWO if reply == ONE else THREE
 
+    def _ask_turns(self, keys: list[bytes], process: bytes, *told: bytes) -> bytes:
+        answers = b"".join(
+            self._ask_turn(resource, process, waited_us, is_new)
+            for resource, waited_us, is_new in zip(
+                keys, told[::2], told[1::2], strict=True
+            )
+        )
+        return b"*%d\r\n%b" % (4 * len(keys), answers)
+
     def _ask_turn(
-        self, keys: list[bytes], process: bytes, waited_us: bytes, is_new: bytes
+        self, resource: bytes, process: bytes, waited_us: bytes, is_new: bytes
     ) -> bytes:
-        (resource,) = keys
         queue = self._queue(resource)
         if is_new != b"0" or process not in queue:
             queue[process] = self._server.now_us() - int(waited_us)
@@ -165,7 +173,7 @@ class Queue:
         order = self._order(resource)
         place = order.index(process) if process in order else 0
         count = len(order) if whose == 1 else 0
-        return b"*4\r\n:%d\r\n:%d\r\n:%d\r\n:%d\r\n" % (whose, left_ms, place, count)
+        return b":%d\r\n:%d\r\n:%d\r\n:%d\r\n" % (whose, left_ms, place, count)
 
     def _take_turn(
         self, keys: list[bytes], token: bytes, ttl_ms: bytes, process: bytes,

@@ -2,7 +2,7 @@
 # stands, to leave it.
 #
 # From below: engine_open_waiting (turns), engine_stop_waiting and engine_set_due
-# (waiting).
+# (waiting), engine_on_asked_together (questions).
 
 from libc.stdint cimport int64_t
 
@@ -20,6 +20,7 @@ cdef enum:
 cdef int64_t POLLED_NS = 10_000_000_000
 
 cdef enum:                   # a turn, in the reply of ask_turn
+    WHOSE_REFUSED = -1       # of several that are asked about together
     WHOSE_OURS = 1
     WHOSE_ANOTHERS = 2       # that was told
     WHOSE_JUST_TOLD = 3      # ...by this question: whoever asked it looks again in time
@@ -39,28 +40,41 @@ cdef int engine_ask(Engine self, WaitQueue queue, int64_t now_ns) except -1:
     cdef Round head = wait_queue_head(queue), ask
     cdef Turn turn
     cdef int gate = engine_gate(self, queue.resource, now_ns)
-    cdef bint is_new = queue.noted is not head or queue.gate != gate
     engine_open_due(self, False, now_ns)      # who waits for long has no other call
     if gate < 0:
         return engine_stop_waiting(self, queue, now_ns)
     turn = turn_new((<Turn>head.turn).since_ns, False)
     turn.queue = queue
     turn.next_number = (<Turn>head.turn).number
-    turn.arguments = (
+    turn.arguments = engine_question_arguments(self, queue, head, gate, now_ns)
+    ask = engine_question(self, OPERATION_ASK_TURN, queue.resource, turn, head.terms)
+    engine_note_asked(self, queue, head, gate, now_ns)
+    master_subscribe(<Master>self.masters[gate], self.queues.waiter, now_ns)
+    return engine_send_to_gate(self, ask, gate, False, now_ns)
+
+
+cdef tuple engine_question_arguments(
+    Engine self, WaitQueue queue, Round head, int gate, int64_t now_ns
+):
+    cdef Turn turn = <Turn>head.turn
+    cdef bint is_new = queue.noted is not head or queue.gate != gate
+    return (
         turn_waited_us(turn.since_ns, now_ns),
         FIRST_QUESTION if not (<Master>self.masters[gate]).is_subscribed
-        else PAUSED_ENTRY if turn_is_paused(<Turn>head.turn)
+        else PAUSED_ENTRY if turn_is_paused(turn)
         else NEW_ENTRY if is_new else SAME_ENTRY,
     )
-    ask = engine_question(self, OPERATION_ASK_TURN, queue.resource, turn, head.terms)
+
+
+cdef int engine_note_asked(
+    Engine self, WaitQueue queue, Round head, int gate, int64_t now_ns
+) except -1:
+    if queue.noted is not head or queue.gate != gate:
+        queue.is_first = False
     queue.noted = head
     engine_set_queue_gate(self, queue, gate, now_ns)
     queue.is_entered = queue.is_unanswered = True
-    if is_new:
-        queue.is_first = False
-    engine_set_due(self, queue, now_ns + ASK_AGAIN_NS)
-    master_subscribe(<Master>self.masters[gate], self.queues.waiter, now_ns)
-    return engine_send_to_gate(self, ask, gate, False, now_ns)
+    return engine_set_due(self, queue, now_ns + ASK_AGAIN_NS)
 
 
 cdef int engine_set_queue_gate(
@@ -78,17 +92,28 @@ cdef int engine_on_asked(Engine self, Round ask, int64_t now_ns) except -1:
     # The gate has answered ASK_TURN, or has not.
     cdef Turn turn = <Turn>ask.turn
     cdef WaitQueue queue = turn.queue
-    cdef int64_t left_ms, again_ns = ASK_AGAIN_NS
+    if ask.keys is not None:
+        return engine_on_asked_together(self, ask, now_ns)
     if ask.verdict_code != VERDICT_WON:
         if ask.cells[ask.gate].vote == VOTE_FAILED and ask.cells[ask.gate].answered_us:
             engine_on_queue_refused(self, queue, ask, now_ns)
         return 0
+    return engine_take_answer(
+        self, queue, turn.next_number, ask.details[ask.gate], now_ns
+    )
+
+
+cdef int engine_take_answer(
+    Engine self, WaitQueue queue, int64_t number, list answer, int64_t now_ns
+) except -1:
+    # Whose turn it is in one queue; its first, when it was asked, had this number.
+    cdef int64_t left_ms, again_ns = ASK_AGAIN_NS
     queue.is_unanswered = False
     if queue.opened is not None or not wait_queue_is_noted(queue) or (
-        wait_queue_noted_number(queue) != turn.next_number
+        wait_queue_noted_number(queue) != number
     ):
         return 0      # it was for another that was first
-    whose, left, place, count = ask.details[ask.gate]
+    whose, left, place, count = answer
     if whose == WHOSE_OURS:
         if count == 1:      # so the next first try need not ask
             self.queues.contended_ns.pop(queue.resource, None)

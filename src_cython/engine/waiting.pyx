@@ -136,6 +136,9 @@ cdef int engine_take_due(Engine self, int64_t now_ns) except -1:
         if type(work) is WaitQueue:
             engine_on_queue_due(self, <WaitQueue>work, now_ns)
             continue
+        if type(work) is Questions:
+            engine_ask_together(self, <Questions>work, now_ns)
+            continue
         round = <Round>work
         if (<Turn>round.turn).is_kept or now_ns >= (<Turn>round.turn).until_ns:
             engine_open_waiting(self, (<Turn>round.turn).queue, round, now_ns)
@@ -148,16 +151,26 @@ cdef int engine_on_queue_due(Engine self, WaitQueue queue, int64_t now_ns) excep
         return engine_set_due(self, queue, now_ns + ASK_AGAIN_NS)
     if not queue.rounds:
         return engine_leave_if_empty(self, queue, now_ns)
-    if not (wait_queue_is_noted(queue) and (
-        queue.is_first or queue.is_unanswered
-        or now_ns - queue.tried_ns >= TRY_BEHIND_NS * queue.place
-    )):
-        return engine_ask(self, queue, now_ns)
+    if engine_waits_for_many(self):
+        return engine_ask_soon(self, queue, now_ns)
+    if engine_may_try(queue, now_ns):
+        return engine_try(self, queue, now_ns)
+    return engine_ask(self, queue, now_ns)
+
+
+cdef bint engine_may_try(WaitQueue queue, int64_t now_ns) noexcept:
     # The first of all asks every master, as if it had its turn: the key may stand at
     # the gate alone (a releaser that died half-way), or has expired just now. So does
     # the first in here where the gate is silent: it may be long until that counts as
     # lost, and a quorum does without it. Those behind do so the less often, the further
     # behind they are: before them stands perhaps one that is frozen, or one whose entry
     # was left at its gate and which reads that with its next call.
+    return wait_queue_is_noted(queue) and (
+        queue.is_first or queue.is_unanswered
+        or now_ns - queue.tried_ns >= TRY_BEHIND_NS * queue.place
+    )
+
+
+cdef int engine_try(Engine self, WaitQueue queue, int64_t now_ns) except -1:
     (<Turn>queue.noted.turn).is_probe = True
     return engine_open_waiting(self, queue, queue.noted, now_ns)

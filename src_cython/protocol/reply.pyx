@@ -13,6 +13,7 @@
 #   REPLY_OF_TELL       1, 2      GRANTED    2: and another process was told
 #   REPLY_OF_TELL       0, 3      TAKEN      3: and another process was told
 #   REPLY_OF_ASK_TURN   [4 ints]  GRANTED
+#   REPLY_OF_ASK_TURNS  [4 ints of each]  GRANTED
 #   REPLY_OF_FENCED     n > 0     GRANTED    n: the number that the key stands under
 #   REPLY_OF_FENCED     0         TAKEN
 #   REPLY_OF_FENCED_TURN  [1 or 3, n > 0]  GRANTED
@@ -164,6 +165,11 @@ cdef int vote_of(int kind, object reply) noexcept:
                 return VOTE_TAKEN
     elif kind == REPLY_OF_ASK_TURN:
         if type(reply) is list and [type(each) for each in reply] == 4 * [int]:
+            return VOTE_GRANTED
+    elif kind == REPLY_OF_ASK_TURNS:
+        if type(reply) is list and reply and len(<list>reply) % 4 == 0 and (
+            {type(each) for each in reply} == {int}
+        ):
             return VOTE_GRANTED
     elif type(reply) is list and len(<list>reply) in (2, 3):
         if type((<list>reply)[1]) is int and type((<list>reply)[-1]) is int:

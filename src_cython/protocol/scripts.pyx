@@ -26,6 +26,7 @@ cdef enum:
     REPLY_OF_ASK_TURN = 5    # [1: our turn, 2: told another; ms, place, how many wait]
     REPLY_OF_FENCED = 6      # with fencing: n: it stands, under this number; 0: refused
     REPLY_OF_FENCED_TURN = 7     # [as take_turn, the number or 0]
+    REPLY_OF_ASK_TURNS = 8       # of several keys: the same four of each
 
 cdef enum:
     OPERATIONS = 7
@@ -58,6 +59,7 @@ cdef tuple ROWS = (
     (OPERATION_EXTEND, True, "extend_all", True, REPLY_OF_SCRIPT),
     (OPERATION_RELEASE, True, "release_all", False, REPLY_OF_SCRIPT),
     (OPERATION_ASK_TURN, False, "ask_turn", False, REPLY_OF_ASK_TURN),
+    (OPERATION_ASK_TURN, True, "ask_turn", False, REPLY_OF_ASK_TURNS),
     (OPERATION_LEAVE_QUEUE, False, "leave_queue", False, REPLY_OF_SCRIPT),
 )
 
@@ -133,5 +135,5 @@ cdef tuple scripts_to_load(Scripts self):
     """List the scripts that each new connection loads."""
     names = [row[2] for row in ROWS if row[2] is not None]
     names += ["take_turn", "release_and_tell", "write_fence", "next_fence"]
-    named = [getattr(self, name) for name in names]
+    named = [getattr(self, name) for name in dict.fromkeys(names)]
     return tuple([script for script in named if script is not None])

@@ -4,6 +4,7 @@
 # another time, the round is open) stays until its time, or until most are such.
 
 cimport cython
+from cpython.bytes cimport PyBytes_GET_SIZE
 from libc.stdint cimport int64_t
 
 from heapq import heapify, heappop, heappush
@@ -11,6 +12,22 @@ from heapq import heapify, heappop, heappush
 cdef enum:
     DUE_AT_LEAST = 64
     REMEMBERED_MOST = 1024
+    QUESTION_LEAST = 128         # queues; some 6 us each at the server
+    QUESTION_MOST = 512
+    QUESTIONS_ROUND = 40         # so many questions are to be enough for all queues
+    QUESTION_BYTES = 65536       # of their names
+
+
+@cython.final
+@cython.internal
+cdef class Questions:
+    """The queues that one gate is to be asked about, together."""
+
+    cdef int gate
+    cdef list queues             # the one that has been due for longest first
+    cdef int64_t asked_ns        # the last time
+    cdef int64_t tried_ns        # when one of them tried on all masters
+    cdef int64_t due_ns          # the next one; NEVER_NS: there is none to ask about
 
 
 @cython.final
@@ -21,9 +38,10 @@ cdef class WaitQueues:
     cdef bytes waiter            # the name of this process, at every gate
     cdef tuple leaving           # the same, as the argument of a release
     cdef dict by_resource
-    cdef list due                # (ns, number, a WaitQueue or a Round)
+    cdef list due                # (ns, number, a WaitQueue, a Round or Questions)
     cdef Py_ssize_t due_most     # from how many on they are looked at
     cdef int64_t number          # drawn last: of an entry, or a turn
+    cdef dict questions          # gate: Questions
     cdef dict contended_ns       # resource: until when a first try joins the queue
     cdef dict polled_ns          # resource: until when no queue is asked for it
 
@@ -35,9 +53,36 @@ cdef WaitQueues wait_queues_new(bytes waiter):
     self.by_resource = {}
     self.due = []
     self.due_most = DUE_AT_LEAST
+    self.questions = {}
     self.contended_ns = {}
     self.polled_ns = {}
     return self
+
+
+cdef Questions wait_queues_questions(WaitQueues self, int gate):
+    cdef Questions questions = self.questions.get(gate)
+    if questions is None:
+        questions = Questions()
+        questions.gate = gate
+        questions.queues = []
+        questions.due_ns = NEVER_NS
+        self.questions[gate] = questions
+    return questions
+
+
+cdef list wait_queues_take_questions(Questions self):
+    # Those of the next question.
+    cdef Py_ssize_t most = min(
+        max(<Py_ssize_t>QUESTION_LEAST, len(self.queues) // QUESTIONS_ROUND),
+        <Py_ssize_t>QUESTION_MOST,
+    )
+    cdef Py_ssize_t count = 0, size = 0
+    while count < min(most, len(self.queues)) and size < QUESTION_BYTES:
+        size += PyBytes_GET_SIZE((<WaitQueue>self.queues[count]).resource)
+        count += 1
+    taken = self.queues[:count]
+    del self.queues[:count]
+    return taken
 
 
 cdef int64_t wait_queues_number(WaitQueues self) noexcept:
@@ -72,7 +117,7 @@ cdef int wait_queues_add_due(WaitQueues self, int64_t due_ns, object work) excep
 
 
 cdef object wait_queues_take_due(WaitQueues self, int64_t now_ns):
-    # A WaitQueue or a Round whose time has come; None: there is none.
+    # A WaitQueue, a Round or Questions whose time has come; None: there is none.
     while self.due and <int64_t>self.due[0][0] <= now_ns:
         entry = heappop(self.due)
         if wait_queues_counts(entry):
@@ -84,6 +129,8 @@ cdef bint wait_queues_counts(tuple entry) except -1:
     cdef Round round
     if type(entry[2]) is WaitQueue:
         return (<WaitQueue>entry[2]).due_ns == <int64_t>entry[0]
+    if type(entry[2]) is Questions:
+        return (<Questions>entry[2]).due_ns == <int64_t>entry[0]
     round = <Round>entry[2]
     return round.turn is not None and not round.is_finished and (
         not (<Turn>round.turn).is_open

@@ -54,6 +54,8 @@ TAKE_TURN_SHA1_ANEW = Edit(
     "import hashlib\n\nTAKE_TURN_SHA1 = hashlib.sha1(TAKE_TURN).hexdigest().encode()\n",
 )
 
+MANY = ("tests/unit/test_waiting_for_many.py",)
+
 FENCING = ("tests/unit/test_fencing.py",)
 FENCE_SCRIPTS = ("tests/behaviour/test_fence_scripts.py",)
 FENCED = "fastredlock/_options/fence_scripts.py"
@@ -1760,7 +1762,7 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/engine/asking.pyx",
-                "        else PAUSED_ENTRY if turn_is_paused(<Turn>head.turn)\n",
+                "        else PAUSED_ENTRY if turn_is_paused(turn)\n",
                 "",
             ),
         ),
@@ -2783,5 +2785,65 @@ for _, key in ipairs(KEYS) do redis""",
             ),
         ),
         ("tests/unit/test_admission.py",),
+    ),
+    Mutant(
+        "every queue is asked about by itself",
+        (
+            Edit(
+                "src_cython/engine/questions.pyx",
+                "    return len(self.queues.by_resource) > 1\n",
+                "    return False\n",
+            ),
+        ),
+        MANY,
+    ),
+    Mutant(
+        "of many queues all try on all masters",
+        (
+            Edit(
+                "src_cython/engine/questions.pyx",
+                "    questions.tried_ns = now_ns\n",
+                "",
+            ),
+        ),
+        MANY,
+    ),
+    Mutant(
+        "a question about many queues has no bound",
+        (
+            Edit(
+                "src_cython/round/wait_queues.pyx",
+                "    QUESTION_MOST = 512\n",
+                "    QUESTION_MOST = 100000\n",
+            ),
+            Edit(
+                "src_cython/round/wait_queues.pyx",
+                "    QUESTIONS_ROUND = 40 ",
+                "    QUESTIONS_ROUND = 4 ",
+            ),
+        ),
+        MANY,
+    ),
+    Mutant(
+        "an answer about many queues is taken for one of another length",
+        (
+            Edit(
+                "src_cython/engine/questions.pyx",
+                "        if len(answers) != 4 * len(ask.keys):\n            return 0\n",
+                "",
+            ),
+        ),
+        MANY,
+    ),
+    Mutant(
+        "a refused queue is asked about among many again",
+        (
+            Edit(
+                "src_cython/engine/questions.pyx",
+                "            answers is None or answers[at] == WHOSE_REFUSED\n",
+                "            answers is None\n",
+            ),
+        ),
+        MANY,
     ),
 )

@@ -43,6 +43,9 @@ def commands(draw: random.Random) -> Words:
             script(scripts.EXTEND_ALL, both, token, b"50000"),
             script(scripts.RELEASE_ALL, both, token),
             script(scripts.ASK_TURN, (key,), process, waited, draw.choice(QUESTIONS)),
+            script(
+                scripts.ASK_TURN, both, process, *(waited, draw.choice(QUESTIONS)) * 2
+            ),
             script(scripts.TAKE_TURN, taken[:1], *taken[1:]),
             script(scripts.RELEASE_AND_TELL, (key,), token),
             script(scripts.RELEASE_AND_TELL, (key,), token, process),

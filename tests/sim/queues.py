@@ -142,10 +142,12 @@ class Queues:
         """Whether this is a script of the queue."""
         return digest in self._scripts
 
-    def run(self, digest: bytes, resource: bytes, arguments: list[bytes]) -> bytes:
+    def run(self, digest: bytes, keys: list[bytes], arguments: list[bytes]) -> bytes:
         """Run one of the four scripts; return its reply."""
         self._has_written = False
-        return self._scripts[digest](resource, *arguments)
+        if len(keys) > 1:
+            return self._ask_turns(keys, *arguments)
+        return self._scripts[digest](keys[0], *arguments)
 
     def run_as(
         self, digest: bytes, resource: bytes, arguments: list[bytes], has_written: bool
@@ -269,6 +271,16 @@ class Queues:
         return b"*4\r\n:%d\r\n:%d\r\n:%d\r\n:%d\r\n" % (
             whose, left_ms, place, len(order) if whose == 1 else 0,
         )  # fmt: skip
+
+    def _ask_turns(self, keys: list[bytes], process: bytes, *told: bytes) -> bytes:
+        answers = b""
+        for resource, waited_us, is_new in zip(
+            keys, told[::2], told[1::2], strict=True
+        ):
+            answer = self._ask_turn(resource, process, waited_us, is_new)
+            is_done = answer.startswith(b"*4\r\n")
+            answers += answer[4:] if is_done else b":-1\r\n:-2\r\n:0\r\n:0\r\n"
+        return b"*%d\r\n%b" % (4 * len(keys), answers)
 
     def _take_turn(
         self, resource: bytes, token: bytes, ttl_ms: bytes, process: bytes,

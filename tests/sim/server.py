@@ -304,7 +304,7 @@ class Server:
             return fences.take_turn(self, keys[0], arguments)
         if self.queues.knows(digest):
             keys, arguments = keys_and_arguments(words)
-            return self.queues.run(digest, keys[0], arguments)
+            return self.queues.run(digest, keys, arguments)
         keys, (token, *ttl) = keys_and_arguments(words)
         if digest == scripts.INSPECT_SHA1:
             return self._inspect(keys[0])

@@ -161,6 +161,23 @@ def test_model_queue_when_its_key_is_of_another_type_then_says_what_a_real_one_s
             assert real == model, arguments
 
 
+def test_model_queue_when_many_are_asked_about_then_says_what_a_real_one_says(
+    urls: list[str],
+) -> None:
+    # One is of another type: the others are answered all the same.
+    with ExitStack() as stack:
+        pair = Pair(urls[0], stack)
+        pair.ask_real(b"SET", QUEUE + b"other", b"of another")
+        pair.model.keys[QUEUE + b"other"] = (b"of another", 1 << 62)
+        told = (PROCESSES[0], b"0", b"1", b"0", b"1", b"0", b"1")
+        words = (b"EVAL", scripts.ASK_TURN, b"3", KEY, b"other", b"free", *told)
+        pair.world.now_ns += MS
+        real, model = pair.ask_real(*words), pair.model.execute([*words])
+        assert real == model
+        refused, first = b":-1\r\n:-2\r\n:0\r\n:0\r\n", b":1\r\n:-2\r\n:0\r\n:1\r\n"
+        assert real == b"*12\r\n" + first + refused + first
+
+
 def test_message_when_encoded_then_is_what_a_real_server_pushes(
     urls: list[str],
 ) -> None:

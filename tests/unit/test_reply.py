@@ -209,6 +209,22 @@ def test_answer_to_another_operation_is_a_failed_vote(operation: Operation) -> N
         assert (vote is Vote.FAILED) == (operation not in operations)
 
 
+@pytest.mark.parametrize(
+    ("reply", "vote"),
+    [
+        ([0, 250, 0, 1], Vote.GRANTED),
+        ([0, 250, 0, 1, -1, -2, 0, 0], Vote.GRANTED),
+        ([0, 250, 0, 1, -1, -2, 0], Vote.FAILED),
+        ([0, 250, 0, 1, 0, 250, 0, b"1"], Vote.FAILED),
+        ([], Vote.FAILED),
+    ],
+)
+def test_answer_about_many_queues_is_four_numbers_of_each(
+    reply: list[object], vote: Vote
+) -> None:
+    assert vote_of_reply(ASK_TURN, reply, is_of_all=True)[0] is vote
+
+
 # The table says [nil, ms]: a nil alone does not make it.
 def test_inspect_with_a_nil_token_and_no_time_is_a_failed_vote() -> None:
     vote, _ = vote_of_reply(INSPECT, [None, b"x"])

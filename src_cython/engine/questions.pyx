@@ -1,0 +1,134 @@
+# What a gate is asked about many queues together.
+#
+# A process that waits for one resource asks its gate by itself (asking). Where it waits
+# for several, all questions that the time brings go together: for each gate one, a few
+# times per second, of the queues that have been due for longest. So the commands per
+# second have a bound, however many wait, and a queue is asked about the less often, the
+# more there are: all of them within 10 s, up to 20,000 at one gate. The tries on all
+# masters have such a bound, too: one per second, of one queue after the other.
+#
+# To enter a queue, and whatever a push, a release or an answer brings, is done at once.
+#
+# From below: engine_on_queue_due, engine_set_due, engine_add_due, engine_may_try,
+# engine_try (waiting).
+
+from libc.stdint cimport int64_t
+
+cdef enum:
+    QUESTIONS_EVERY_NS = 250_000_000
+    TRY_AMONG_NS = 1_000_000_000
+
+
+cdef inline bint engine_waits_for_many(Engine self) noexcept:
+    return len(self.queues.by_resource) > 1
+
+
+cdef int engine_ask_soon(Engine self, WaitQueue queue, int64_t now_ns) except -1:
+    # By itself, or with the next question of many.
+    cdef Questions questions
+    cdef int gate = engine_gate(self, queue.resource, now_ns)
+    if gate < 0 or not engine_waits_for_many(self):
+        return engine_ask(self, queue, now_ns)
+    questions = wait_queues_questions(self.queues, gate)
+    questions.queues.append(queue)
+    if questions.due_ns == NEVER_NS:
+        engine_set_questions_due(
+            self, questions, max(now_ns, questions.asked_ns + QUESTIONS_EVERY_NS)
+        )
+    return 0
+
+
+cdef int engine_set_questions_due(
+    Engine self, Questions questions, int64_t due_ns
+) except -1:
+    questions.due_ns = due_ns
+    return engine_add_due(self, due_ns, questions)
+
+
+cdef int engine_ask_together(
+    Engine self, Questions questions, int64_t now_ns
+) except -1:
+    # Those that were asked about meanwhile have a time of their own again.
+    cdef WaitQueue queue
+    cdef list asked = []
+    cdef list taken = wait_queues_take_questions(questions)
+    questions.asked_ns = now_ns
+    questions.due_ns = NEVER_NS
+    if questions.queues:
+        engine_set_questions_due(self, questions, now_ns + QUESTIONS_EVERY_NS)
+    engine_open_due(self, False, now_ns)
+    for queue in taken:
+        if queue.due_ns != NEVER_NS:
+            continue
+        if queue.opened is not None or not queue.rounds:
+            engine_on_queue_due(self, queue, now_ns)
+        elif engine_gate(self, queue.resource, now_ns) != questions.gate:
+            engine_ask_soon(self, queue, now_ns)
+        elif engine_may_try_among(self, questions, queue, now_ns):
+            engine_try(self, queue, now_ns)
+        elif len(taken) == 1 or (
+            not (<Master>self.masters[questions.gate]).is_subscribed
+        ):
+            engine_ask(self, queue, now_ns)
+        else:
+            asked.append(queue)
+    return engine_send_questions(self, asked, questions.gate, now_ns) if asked else 0
+
+
+cdef bint engine_may_try_among(
+    Engine self, Questions questions, WaitQueue queue, int64_t now_ns
+) noexcept:
+    # The gates in turn, and so do the queues of each.
+    cdef int64_t every_ns = len(self.queues.questions) * <int64_t>TRY_AMONG_NS
+    if now_ns - questions.tried_ns < every_ns or not engine_may_try(queue, now_ns):
+        return False
+    questions.tried_ns = now_ns
+    return True
+
+
+cdef int engine_send_questions(
+    Engine self, list queues, int gate, int64_t now_ns
+) except -1:
+    cdef WaitQueue queue
+    cdef Round head, ask
+    cdef Turn turn = turn_new(now_ns, False)
+    cdef list arguments = []
+    cdef list asked = []
+    for queue in queues:
+        head = wait_queue_head(queue)
+        arguments += engine_question_arguments(self, queue, head, gate, now_ns)
+        asked.append((queue, (<Turn>head.turn).number))
+    turn.arguments = tuple(arguments)
+    ask = engine_question(
+        self, OPERATION_ASK_TURN, (<WaitQueue>queues[0]).resource, turn, head.terms
+    )
+    ask.keys = tuple([(<WaitQueue>queue).resource for queue in queues])
+    ask.lease_state = asked
+    for queue in queues:
+        engine_note_asked(self, queue, wait_queue_head(queue), gate, now_ns)
+    return engine_send_to_gate(self, ask, gate, False, now_ns)
+
+
+cdef int engine_on_asked_together(Engine self, Round ask, int64_t now_ns) except -1:
+    # A queue that is refused is asked about by itself, and its callers poll then. A
+    # refusal of the whole may be that of one, or of all.
+    cdef WaitQueue queue
+    cdef Py_ssize_t at = 0
+    cdef list answers = None
+    if ask.verdict_code == VERDICT_WON:
+        answers = ask.details[ask.gate]
+        if len(answers) != 4 * len(ask.keys):
+            return 0
+    elif not (ask.cells[ask.gate].vote == VOTE_FAILED and (
+        ask.cells[ask.gate].answered_us
+    )):
+        return 0
+    for queue, number in ask.lease_state:
+        if queue.opened is None and queue.rounds and (
+            answers is None or answers[at] == WHOSE_REFUSED
+        ):
+            engine_ask(self, queue, now_ns)
+        elif answers is not None:
+            engine_take_answer(self, queue, number, answers[at:at + 4], now_ns)
+        at += 4
+    return 0
