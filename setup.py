@@ -58,7 +58,6 @@ setup(
             "auto_pickle": False,  # a socket cannot be pickled
             "autotestdict": False,
             "language_level": 3,
-            "freethreading_compatible": True,  # reasons: src_cython/drivers/leader.pyx
             "embedsignature": True,
             "embedsignature.format": "clinic",
         },

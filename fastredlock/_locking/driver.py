@@ -6,6 +6,7 @@ the driver alone: a lease can be released after its FastRedlock was collected.
 
 from __future__ import annotations
 
+import sys
 import time
 
 from .._core import (
@@ -23,7 +24,7 @@ from .._core import fork_generation as _fork_generation
 from .._core import now_ns as _now_ns
 from .._options import scripts
 from .._reports.log import warn
-from ..errors import FastRedlockError, InternalError
+from ..errors import ConfigurationError, FastRedlockError, InternalError
 
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
@@ -152,6 +153,11 @@ class Driver(BaseDriver):
 
 def new_engine(settings: Settings) -> Engine:
     """Make the engine of these masters; reads certificates, and connects nothing."""
+    if not getattr(sys, "_is_gil_enabled", lambda: True)():
+        # Importing the core has turned it on, unless that is forbidden.
+        raise ConfigurationError(
+            "fastredlock needs the GIL: leave out PYTHON_GIL=0 and -X gil=0"
+        )
     return Engine(
         settings.endpoints,
         new_scripts(settings.release_script, settings.fencing, settings.key_prefix),

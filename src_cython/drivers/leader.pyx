@@ -23,16 +23,11 @@
 # the mutex back, and before it sleeps. A thread that comes while wake-ups are under way
 # does not try, but waits for the last of them, at most PATIENCE_US.
 #
-# Without the GIL (free-threaded CPython) it stays correct, for these reasons. Engine,
-# masters, entries in flight, links, and a round or batch from its submission to its end
-# belong to the leader alone, and the mutex orders one leader's writes before the next
-# one's reads; a round's end is published by the lock of its Follower. Other threads
-# read, while a leader works: whole numbers that fit a register (counters, verdicts,
-# times), each true on its own; and objects (a master's reason and server_info, the
-# details of a round, the lists and the elected follower here), read and replaced in
-# critical sections. An awaitable engine belongs to the thread of its loop. In Python, a
-# lease's validity is changed in single steps on lists and dicts, which have locks of
-# their own there.
+# All of this counts on the GIL, which is given away in system calls alone: a follower
+# that asks whether its work is finished, and then whether it is done, sees both of one
+# moment. So the extension does not declare that it runs without (free-threaded
+# CPython): importing it turns the GIL on, and where that is forbidden no engine is
+# made (_locking/driver). An awaitable engine belongs to the thread of its loop.
 #
 # When the interpreter ends, a daemon thread stops at the moment at which it next wants
 # the GIL, and never gives the mutex back. `leader_at` shows the last thread where that
@@ -153,16 +148,15 @@ cdef int leader_elect(Leadership self) except -1:
     # One whose round is not finished; one that sleeps rather than one that may be long
     # in a signal handler.
     cdef Follower follower, chosen = None
-    with cython.critical_section(self):
-        if self.elected is None:
-            for follower in self.waiting:
-                if not follower.is_done and (chosen is None or follower.is_waiting):
-                    chosen = follower
-                    if follower.is_waiting:
-                        break
-            if chosen is not None:
-                self.elected = chosen
-                follower_wake(chosen)
+    if self.elected is None:
+        for follower in self.waiting:
+            if not follower.is_done and (chosen is None or follower.is_waiting):
+                chosen = follower
+                if follower.is_waiting:
+                    break
+        if chosen is not None:
+            self.elected = chosen
+            follower_wake(chosen)
     return 0
 
 
@@ -179,20 +173,18 @@ cdef int leader_add_follower(Leadership self, Follower follower) except -1:
     # Queue a follower, and make sure that the leader sees it before it sleeps on. Where
     # more are about to come, the last of them does.
     cdef bint is_last
-    with cython.critical_section(self):
-        self.followers.append(follower)
-        self.waker.has_followers = 1
-        is_last = len(self.followers) % TOGETHER == 0 or follower.kind != FOLLOWER_RUN
+    self.followers.append(follower)
+    self.waker.has_followers = 1
+    is_last = len(self.followers) % TOGETHER == 0 or follower.kind != FOLLOWER_RUN
     if is_last or not wakeups_are_under_way(self.wakeups):
         return leader_ensure(self)
     return 0
 
 
 cdef list leader_take_followers(Leadership self):
-    with cython.critical_section(self):
-        taken = self.followers
-        self.followers = []
-        self.waker.has_followers = 0
+    taken = self.followers
+    self.followers = []
+    self.waker.has_followers = 0
     self.followed_at_ns = clock_ns()
     return taken
 
@@ -200,9 +192,8 @@ cdef list leader_take_followers(Leadership self):
 cdef int leader_put_back(Leadership self, list followers) except -1:
     # An exception came before these were submitted.
     if followers:
-        with cython.critical_section(self):
-            self.followers = followers + self.followers
-            self.waker.has_followers = 1
+        self.followers = followers + self.followers
+        self.waker.has_followers = 1
     return 0
 
 
@@ -221,10 +212,9 @@ cdef int leader_await(Leadership self, Follower follower, int64_t slice_us) exce
 
 cdef bint leader_after_wake(Leadership self, Follower follower) except -1:
     # A thread is awake. If it was elected it is to lead; the next wake-ups follow.
-    with cython.critical_section(self):
-        if self.elected is follower:
-            self.elected = None
-            follower.is_elected = True
+    if self.elected is follower:
+        self.elected = None
+        follower.is_elected = True
     if wakeups_after_wake(self.wakeups, follower):
         leader_ensure(self)
     return follower.is_elected
@@ -233,9 +223,8 @@ cdef bint leader_after_wake(Leadership self, Follower follower) except -1:
 cdef int leader_remove_follower(Leadership self, Follower follower) except -1:
     # A follower leaves. If it was elected another one is, also where it woke for its
     # own round, which had been finished meanwhile.
-    with cython.critical_section(self):
-        follower_forget(self.waiting, follower)
-        follower_forget(self.followers, follower)
+    follower_forget(self.waiting, follower)
+    follower_forget(self.followers, follower)
     return leader_ensure(self) if leader_after_wake(self, follower) else 0
 
 

@@ -15,7 +15,6 @@
 # An entry is noted and taken off by functions of C, for the reason given in with_body:
 # no signal comes between the end of a body and the release of its lease.
 
-cimport cython
 from cpython.weakref cimport PyWeakref_NewRef
 from libc.stdint cimport uint64_t
 
@@ -50,8 +49,7 @@ def lock_enter(LockEntries self not None, lease not None):
     `_entries`, after which no signal is looked at.
     """
     caller = lock_caller()
-    with cython.critical_section(self):
-        self.entries = (caller, lease, self.entries)
+    self.entries = (caller, lease, self.entries)
     return lease
 
 
@@ -62,8 +60,7 @@ def lock_undo(LockEntries self not None, acquisition):
     while entry is not None and entry[1]._round is not taken:
         entry = entry[2]
     if entry is not None:
-        with cython.critical_section(self):
-            self.entries = lock_entries_without(self.entries, entry[1])
+        self.entries = lock_entries_without(self.entries, entry[1])
     undo(acquisition)
 
 
@@ -93,21 +90,20 @@ async def nothing():
 cdef object lock_take(LockEntries self, bint is_awaitable):
     # Take the entry that the caller leaves off the list; None where there is none.
     cdef tuple entries, found
-    with cython.critical_section(self):
-        entries = self.entries
-        if entries is None:
-            return None
-        if entries[2] is None:
-            self.entries = None
-            return entries[1]
-        caller = lock_calling_task(self) if is_awaitable else lock_caller()
-        found = entries
-        while found is not None and found[0] != caller:
-            found = found[2]
-        if found is None:
-            return None
-        self.entries = lock_entries_without(entries, found[1])
-        return found[1]
+    entries = self.entries
+    if entries is None:
+        return None
+    if entries[2] is None:
+        self.entries = None
+        return entries[1]
+    caller = lock_calling_task(self) if is_awaitable else lock_caller()
+    found = entries
+    while found is not None and found[0] != caller:
+        found = found[2]
+    if found is None:
+        return None
+    self.entries = lock_entries_without(entries, found[1])
+    return found[1]
 
 
 cdef tuple lock_entries_without(tuple entries, object lease):

@@ -36,31 +36,28 @@ cdef bint wakeups_are_under_way(Wakeups self) noexcept:
 
 
 cdef int wakeups_add(Wakeups self, Follower follower) except -1:
-    with cython.critical_section(self):
-        follower.is_done = True
-        if follower.is_waiting:
-            self.finished.append(follower)
+    follower.is_done = True
+    if follower.is_waiting:
+        self.finished.append(follower)
     return wakeups_wake_next(self)
 
 
 cdef int wakeups_wake_next(Wakeups self) except -1:
     cdef Follower follower
-    with cython.critical_section(self):
-        if not wakeups_are_under_way(self):
-            self.under_way = 0
-        while self.finished and self.under_way < AT_ONCE:
-            follower = <Follower>self.finished.pop(0)
-            follower.is_waking = True
-            self.under_way += 1
-            self.woken_at_ns = clock_ns()
-            follower_wake(follower)
+    if not wakeups_are_under_way(self):
+        self.under_way = 0
+    while self.finished and self.under_way < AT_ONCE:
+        follower = <Follower>self.finished.pop(0)
+        follower.is_waking = True
+        self.under_way += 1
+        self.woken_at_ns = clock_ns()
+        follower_wake(follower)
     return 0
 
 
 cdef bint wakeups_before_sleep(Wakeups self, Follower follower) except -1:
     # A thread is about to sleep. Returns False where it is done already.
-    with cython.critical_section(self):
-        follower.is_waiting = not follower.is_done
+    follower.is_waiting = not follower.is_done
     return follower.is_waiting
 
 
@@ -68,13 +65,12 @@ cdef bint wakeups_after_wake(Wakeups self, Follower follower) except -1:
     # A thread is awake, for whatever reason. Returns whether it was the last of the
     # wake-ups under way.
     cdef bint was_waking
-    with cython.critical_section(self):
-        was_waking = follower.is_waking
-        if was_waking:
-            self.under_way = max(0, self.under_way - 1)
-        elif follower.is_done and follower.is_waiting:
-            follower_forget(self.finished, follower)
-        follower.is_waking = follower.is_waiting = False
+    was_waking = follower.is_waking
+    if was_waking:
+        self.under_way = max(0, self.under_way - 1)
+    elif follower.is_done and follower.is_waiting:
+        follower_forget(self.finished, follower)
+    follower.is_waking = follower.is_waiting = False
     if was_waking:
         wakeups_wake_next(self)
     return was_waking and not wakeups_are_under_way(self)

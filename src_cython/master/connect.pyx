@@ -232,9 +232,8 @@ cdef int master_on_handshake_reply(Master self, object reply, int64_t now_ns) ex
     # may take one more call. (Who waits for connections has a limit of its own.)
     self.give_up_at_ns = now_ns + self.connect_timeout_ns
     if self.handshake.is_done:
-        with cython.critical_section(self):
-            self.server_info = self.handshake.server_info
-            self.clock = ServerClock()
+        self.server_info = self.handshake.server_info
+        self.clock = ServerClock()
         self.client_id = self.handshake.client_id
         self.may_eval = self.handshake.rights.no_eval is None
         self.may_queue = self.handshake.speaks_resp3

@@ -3,7 +3,6 @@
 #
 # From below: master_on_address_failed, BACKOFF_FIRST_NS, BACKOFF_CAP_NS (connect).
 
-cimport cython
 from libc.stdint cimport int64_t, uint64_t
 
 cdef enum:
@@ -43,8 +42,7 @@ cdef int master_end_connection(
     self.prepared = None
     self.client_id = 0
     master_set_state(self, MASTER_BACKOFF)
-    with cython.critical_section(self):
-        self.reason = self.last_error = reason
+    self.reason = self.last_error = reason
     self.counters.losses += 1
     self.losses += 1
     self.lost_at_ns = now_ns

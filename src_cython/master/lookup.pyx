@@ -142,11 +142,10 @@ cdef LookUp look_up_of(bytes host, int port, int64_t now_ns):
     """Attach to the name's look-up, or begin one. Raises OSError."""
     cdef LookUp found
     cdef tuple name = (host, port)
-    with cython.critical_section(look_ups):
-        found = look_ups.by_name.get(name)
-        if found is None or look_up_is_stale(found, now_ns):
-            look_ups_forget_stale(now_ns)
-            found = look_ups.by_name[name] = look_up_begin(name)
+    found = look_ups.by_name.get(name)
+    if found is None or look_up_is_stale(found, now_ns):
+        look_ups_forget_stale(now_ns)
+        found = look_ups.by_name[name] = look_up_begin(name)
     return found
 
 
@@ -165,9 +164,8 @@ cdef int look_ups_forget_stale(int64_t now_ns) except -1:
 
 cdef int look_up_forget(LookUp self) except -1:
     # Its answer is being used: the next connection looks the name up anew.
-    with cython.critical_section(look_ups):
-        if look_ups.by_name.get(self.name) is self:
-            del look_ups.by_name[self.name]
+    if look_ups.by_name.get(self.name) is self:
+        del look_ups.by_name[self.name]
     return 0
 
 

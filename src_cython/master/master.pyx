@@ -175,16 +175,14 @@ cdef class Master:
 
 
 cdef tuple master_state_and_reason(Master self):
-    with cython.critical_section(self):
-        reason = self.reason
+    reason = self.reason
     return MasterState(self.state_code), reason
 
 
 cdef tuple master_health(Master self):
     cdef int i
-    with cython.critical_section(self):
-        server_info, clock = self.server_info, self.clock
-        reason = self.reason or self.last_error
+    server_info, clock = self.server_info, self.clock
+    reason = self.reason or self.last_error
     samples = sorted([self.samples[i] for i in range(master_sample_count(self))])
     return (
         self.name, MasterState(self.state_code), reason, server_info, clock, samples,
@@ -205,10 +203,8 @@ cdef tuple master_figures(Master self):
 
 
 cdef int master_set_reason(Master self, str reason) except -1:
-    # Why it takes no command now. Threads that do not lead read this, without the GIL
-    # too: never a bare write. (The same holds for server_info.)
-    with cython.critical_section(self):
-        self.reason = reason
+    # Why it takes no command now. Threads that do not lead read this, too.
+    self.reason = reason
     return 0
 
 

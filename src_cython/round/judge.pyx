@@ -146,10 +146,9 @@ cdef inline bint round_is_of_released(Round self) noexcept:
 
 
 cdef int round_note(Round self, int master, object detail) except -1:
-    with cython.critical_section(self):
-        if self.details is None:
-            self.details = [None] * self.master_count
-        self.details[master] = detail
+    if self.details is None:
+        self.details = [None] * self.master_count
+    self.details[master] = detail
     return 0
 
 

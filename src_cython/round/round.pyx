@@ -162,8 +162,7 @@ cdef class Round:
 
     def votes(self):
         """List (Vote, text or detail or None, ms until it came or None) per master."""
-        with cython.critical_section(self):      # late votes still come in
-            details = self.details
+        details = self.details
         return [
             (
                 Vote(self.cells[i].vote),
@@ -175,10 +174,9 @@ cdef class Round:
 
     def keep_lease_state(self, state):
         """Keep the lease's state, in one step; return the one that was kept first."""
-        with cython.critical_section(self):
-            if self.lease_state is None:
-                self.lease_state = state
-            return self.lease_state
+        if self.lease_state is None:
+            self.lease_state = state
+        return self.lease_state
 
     def wait_for_all(self):
         """Close by all answers, or by time alone: of a release that reports on each."""

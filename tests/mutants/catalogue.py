@@ -824,8 +824,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/drivers/lock_entries.pyx",
-                "        while found is not None and found[0] != caller:\n",
-                "        while False:\n",
+                "    while found is not None and found[0] != caller:\n",
+                "    while False:\n",
             ),
         ),
         ("tests/unit/test_lock_entries.py", "tests/behaviour/test_lock_entries.py"),
@@ -1193,8 +1193,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/master/lookup.pyx",
-                "        if look_ups.by_name.get(self.name) is self:",
-                "        if False:",
+                "    if look_ups.by_name.get(self.name) is self:",
+                "    if False:",
             ),
         ),
         ("tests/faults/test_processes.py",),
@@ -2845,5 +2845,16 @@ for _, key in ipairs(KEYS) do redis""",
             ),
         ),
         MANY,
+    ),
+    Mutant(
+        "engine made without the GIL",
+        (
+            Edit(
+                "fastredlock/_locking/driver.py",
+                '    if not getattr(sys, "_is_gil_enabled", lambda: True)():\n',
+                "    if False:\n",
+            ),
+        ),
+        ("tests/unit/test_settings.py",),
     ),
 )

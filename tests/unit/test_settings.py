@@ -1,6 +1,7 @@
 """Bad input is refused before any I/O; good input becomes whole numbers."""
 
 import re
+import sys
 from base64 import urlsafe_b64decode
 from collections.abc import Callable
 from inspect import signature
@@ -402,3 +403,11 @@ def test_token_of_ours_is_twenty_bytes_and_the_owner_and_never_the_same() -> Non
     assert {token[27:] for token in drawn} == {b"@ann"}
     assert {len(urlsafe_b64decode(token[:27] + b"=")) for token in drawn} == {20}
     assert len(set(drawn)) == 100
+
+
+def test_client_when_the_interpreter_runs_without_the_gil_then_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)
+    with pytest.raises(ConfigurationError, match="needs the GIL: leave out PYTHON_GIL"):
+        FastRedlock(["redis://127.0.0.1:7001"])
