@@ -112,6 +112,7 @@ cdef class AsyncioDriver:
         elif self.generation == current_generation:
             # A task that its loop left behind is collected, by any thread: with the
             # GIL, for another loop may be about to take the engine over.
+            engine_before_write(self.engine)
             links_send(self.engine.send_order, self.engine.master_count)
 
     def flush(self):
@@ -134,7 +135,8 @@ cdef class AsyncioDriver:
         """
         cdef AsyncioFuture future
         cdef Py_ssize_t count = 0
-        done, self.done = self.done, []
+        empty = []
+        done, self.done = self.done, empty
         self.awake = PyThread_get_thread_ident()
         try:
             for future in done:

@@ -5,11 +5,21 @@ from libc.errno cimport errno
 from libc.stdint cimport int64_t
 
 
-cdef int asyncio_wake_soon(AsyncioDriver self, AsyncioFuture future) except -1:
-    if not self.done:
-        self.loop.call_soon(self.wake)
-    self.done.append(future)
+cdef int asyncio_call_soon(AsyncioDriver self, object callback) except -1:
+    # A loop is Python code, in which a signal handler may raise, before the callback is
+    # queued or behind that: so it is queued again. Twice does no harm.
+    try:
+        self.loop.call_soon(callback)
+    except BaseException:
+        self.loop.call_soon(callback)
+        raise
     return 0
+
+
+cdef int asyncio_wake_soon(AsyncioDriver self, AsyncioFuture future) except -1:
+    cdef bint is_first = not self.done
+    self.done.append(future)
+    return asyncio_call_soon(self, self.wake) if is_first else 0
 
 
 cdef int asyncio_join(AsyncioDriver self) except -1:
@@ -75,8 +85,8 @@ cdef int asyncio_end_acquires(AsyncioDriver self, str reason) except -1:
 cdef int asyncio_wake_later(AsyncioDriver self, Py_ssize_t before) except -1:
     # Inside a task: others can be woken only after it. `before`: how many there were to
     # be woken already.
-    if before == 0 and self.done and not self.is_over():
-        self.loop.call_soon(self.wake)
+    if before == 0 and self.done and self.generation == current_generation:
+        asyncio_call_soon(self, self.wake)
     return 0
 
 
@@ -102,8 +112,8 @@ cdef int64_t asyncio_probe_idle(AsyncioDriver self) except -1:
 
 cdef int asyncio_flush_soon(AsyncioDriver self) except -1:
     if not self.is_flush_due:
-        self.loop.call_soon(self.flush)
         self.is_flush_due = True
+        asyncio_call_soon(self, self.flush)
     return 0
 
 
@@ -113,6 +123,8 @@ cdef int asyncio_flush_rest(AsyncioDriver self) except -1:
     cdef int i
     if self.is_flush_due:
         return 0
+    if self.engine.has_tls:
+        engine_encrypt(self.engine, clock_ns())
     for i in range(self.engine.master_count):
         if buffer_length(&self.engine.links[i].outgoing) > 0:
             return asyncio_flush_soon(self)
@@ -127,14 +139,13 @@ cdef int asyncio_flush(AsyncioDriver self) except -1:
     engine.is_telling = False
     if self.generation != current_generation:      # the parent's sockets
         return 0
-    if engine.has_gathered:
-        engine_send_checks(engine, clock_ns())
+    engine_before_write(engine)
     with nogil:
         links_send(engine.send_order, engine.master_count)
         for i in range(engine.master_count):
             is_broken = is_broken or engine.links[i].error != 0
     if is_broken:
-        self.loop.call_soon(self.on_ready)
+        asyncio_call_soon(self, self.on_ready)
     return asyncio_watch(self)
 
 

@@ -19,12 +19,14 @@ cdef int blocking_lead(Engine self, object work) except -1:
                 engine_probe_idle(self)     # idle: has one been cut?
                 now_ns = clock_ns()         # (and this may have submitted it)
             engine_submit_work(self, work, None, now_ns)
-            if self.closed:
-                # Nothing to wait for; but take the replies for others, or handshakes
-                # and repeated releases stand still while all rounds end like this one.
-                engine_step(self, self.master_count, 0)
             # A batch was long in the making: a signal that came then ends no poll.
             is_signal = type(work) is Batch
+        elif type(work) is Round:      # where there was no memory to report it
+            round_report_closed(<Round>work)
+        if self.closed:
+            # Nothing to wait for; but take the replies for others, or handshakes
+            # and repeated releases stand still while all rounds end like this one.
+            engine_step(self, self.master_count, 0)
         while not (work_is_finished(work) or is_signal):
             is_signal = engine_step(self, blocking_wanted(self, work), NEVER_NS)
         engine_drain(self)
@@ -117,8 +119,9 @@ cdef int blocking_take_followers(Engine self) except -1:
     followers = leader_take_followers(self.leadership)
     followers.reverse()
     try:
-        while followers:
-            blocking_take_follower(self, <Follower>followers.pop())
+        while followers:      # one whose work is not taken is taken by the next leader
+            blocking_take_follower(self, <Follower>followers[-1])
+            followers.pop()
     finally:
         followers.reverse()
         leader_put_back(self.leadership, followers)

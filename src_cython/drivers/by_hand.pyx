@@ -149,6 +149,8 @@ def by_hand_all_outgoing(Engine engine not None):
 cdef int by_hand_send_checks(Engine engine) except -1:
     if engine.has_gathered:
         engine_send_checks(engine, engine.started_ns)
+    if engine.has_tls:
+        engine_encrypt(engine, engine.started_ns)
     return 0
 
 

@@ -91,7 +91,7 @@ cdef int leader_reset(Leadership self) except -1:
     self.followers = []
     self.waiting = []
     self.elected = None
-    self.wakeups = Wakeups()
+    self.wakeups = Wakeups.__new__(Wakeups)
     waker_close(&self.waker)
     return 0
 
@@ -182,8 +182,8 @@ cdef int leader_add_follower(Leadership self, Follower follower) except -1:
 
 
 cdef list leader_take_followers(Leadership self):
-    taken = self.followers
-    self.followers = []
+    cdef list empty = []      # (it may collect garbage: exchange)
+    taken, self.followers = self.followers, empty
     self.waker.has_followers = 0
     self.followed_at_ns = clock_ns()
     return taken

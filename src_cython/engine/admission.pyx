@@ -36,31 +36,31 @@ cdef struct Prospects:       # of all that wait, looked at once
 
 cdef int engine_submit(Engine self, Round round, int64_t now_ns) except -1:
     # Open a round, or let it wait for connections. A healthy engine passes with two
-    # comparisons.
+    # comparisons. What may run Python code, or fail, comes before it is submitted.
     cdef int ready = engine_asked_count(self, round.operation_code, now_ns)
-    round.is_submitted = True
-    round.closed_list = self.closed
     if ready == self.master_count:
-        return engine_start(self, round, now_ns)
+        return engine_submit_at_once(self, round, now_ns)
     if round.operation_code == OPERATION_PING:
         engine_open_all(self, now_ns)
     else:
         engine_open_due(self, ready < self.quorum or round.is_connecting, now_ns)
     if ready >= self.quorum and not round.is_connecting:
-        return engine_start(self, round, now_ns)
+        return engine_submit_at_once(self, round, now_ns)
     return engine_let_wait(self, round, now_ns)
 
 
 cdef int engine_let_wait(Engine self, Round round, int64_t now_ns) except -1:
     # For connections. Those that wait already are looked at in the next step: nothing
     # is over for them because one more has come.
-    cdef Admission admission = Admission()
+    cdef Admission admission = Admission.__new__(Admission)
     cdef Prospects prospects = engine_prospects(self, now_ns)
     admission.round = round
     admission.began_ns = now_ns
     admission.deadline_ns = now_ns + engine_patience_ns(self, round)
     admission.limit_ns = admission.deadline_ns
     self.admissions[round] = admission
+    round.is_submitted = True
+    round.closed_list = self.closed
     engine_note_time(self, admission.limit_ns)
     if admission_is_over(self, admission, &prospects, now_ns):
         return engine_end_admission(self, admission, now_ns)

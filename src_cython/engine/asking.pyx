@@ -1,8 +1,8 @@
 # What a gate is asked, by rounds that go to it alone: to enter the queue, how it
 # stands, to leave it.
 #
-# From below: engine_open_waiting (turns), engine_stop_waiting and engine_set_due
-# (waiting), engine_on_asked_together (questions).
+# From below: engine_open_waiting (turns), engine_stop_waiting, engine_set_due and
+# engine_leave_if_empty (waiting), engine_on_asked_together (questions).
 
 from libc.stdint cimport int64_t
 
@@ -17,6 +17,7 @@ cdef enum:
     AFTER_EXPIRY_NS = 1_500_000             # a server expires keys by whole ms
     CONTENDED_NS = 1_000_000_000
 
+cdef Terms LEAVE_TERMS = Terms(0, 0, OVERDUE_AT_LEAST_NS)
 cdef int64_t POLLED_NS = 10_000_000_000
 
 cdef enum:                   # a turn, in the reply of ask_turn
@@ -43,6 +44,8 @@ cdef int engine_ask(Engine self, WaitQueue queue, int64_t now_ns) except -1:
     engine_open_due(self, False, now_ns)      # who waits for long has no other call
     if gate < 0:
         return engine_stop_waiting(self, queue, now_ns)
+    if head is None:      # a finalizer has opened it meanwhile
+        return engine_leave_if_empty(self, queue, now_ns)
     turn = turn_new((<Turn>head.turn).since_ns, False)
     turn.queue = queue
     turn.next_number = (<Turn>head.turn).number
@@ -170,7 +173,5 @@ cdef int engine_leave_queue(
     cdef Turn turn = turn_new(now_ns, False)
     if gate < 0 or (<Master>self.masters[gate]).state_code != MASTER_READY:
         return 0
-    leave = engine_question(
-        self, OPERATION_LEAVE_QUEUE, resource, turn, Terms(0, 0, OVERDUE_AT_LEAST_NS)
-    )
+    leave = engine_question(self, OPERATION_LEAVE_QUEUE, resource, turn, LEAVE_TERMS)
     return engine_send_to_gate(self, leave, gate, True, now_ns)

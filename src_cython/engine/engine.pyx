@@ -41,6 +41,7 @@ cdef class Engine:
     #                                        that is woken may hold up its loop
     cdef bint has_batch                    # queued: more than sockets take at once
     cdef bint has_gathered                 # ...or native releases, their checks not yet
+    cdef bint has_tls                      # some connection may be encrypted
     cdef bint gathers_by_hand              # by hand: as a loop's engine, or a batch
     cdef list by_hand                      # driven by hand: masters to connect; or None
     cdef Leadership leadership             # the threads that share this engine
@@ -86,6 +87,7 @@ cdef class Engine:
         self.generation = current_generation
         self.token_uses = {} if tokens_are_given else None
         self.servers_may_be_same = servers_may_be_same
+        self.has_tls = any(tls_contexts) or any(preparers)
         self.queues = wait_queues_new(b"%016x" % jitter_seed)
         self.fences = {}
         self.renewed = {}

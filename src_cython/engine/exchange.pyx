@@ -6,6 +6,10 @@
 # order of the replies stands; it leaves alone a master whose replies the outer step is
 # taking out at this moment.
 #
+# Before 3.12 any new object may collect garbage, and so run a finalizer. So a list is
+# taken out in one step, for an empty one that was made before: else what a finalizer
+# adds in between would be lost.
+#
 # From below: engine_admit, engine_on_time (admission), engine_finish (outcome),
 # engine_check_fork (takeover).
 
@@ -90,6 +94,24 @@ cdef int engine_on_due(Engine self, int64_t now_ns) except -1:
         if quiet == ~<uint64_t>0 >> (MAX_MASTERS - self.master_count):
             break
     return engine_on_time(self, now_ns, quiet)
+
+
+cdef inline int engine_before_write(Engine self) except -1:
+    # Before bytes are written: checks that were gathered stand behind all else, and
+    # TLS, which runs Python code, encrypts what was queued since the last write.
+    if self.has_gathered:
+        engine_send_checks(self, clock_ns())
+    return engine_encrypt(self, clock_ns()) if self.has_tls else 0
+
+
+cdef int engine_encrypt(Engine self, int64_t now_ns) except -1:
+    cdef Master master
+    for master in self.masters:
+        if master.tls is not None and master.tls.unencrypted and (
+            not master.link.is_parsing      # the outer step encrypts this as well
+        ):
+            master_encrypt(master, now_ns)
+    return 0
 
 
 cdef inline int engine_before_nogil(Engine self) except -1:

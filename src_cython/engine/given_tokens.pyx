@@ -81,7 +81,7 @@ cdef tuple engine_current_token_uses(Engine self, Round round):
     for key in round.keys or (round.resource,):
         use = self.token_uses.get((key, round.token))
         if use is None:
-            use = TokenUse()
+            use = TokenUse.__new__(TokenUse)
             use.dropped = {}
             self.token_uses[key, round.token] = use
         uses.append(use)
@@ -97,7 +97,7 @@ cdef tuple engine_renewed_token_uses(Engine self, Round round, tuple earlier):
             renewed.append(old)
             continue
         old.is_over = True
-        use = TokenUse()
+        use = TokenUse.__new__(TokenUse)
         use.dropped = old.dropped
         self.token_uses[key, round.token] = use
         renewed.append(use)

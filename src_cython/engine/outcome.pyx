@@ -15,23 +15,17 @@ cdef enum:
 
 cdef int engine_finish(Engine self, int64_t now_ns) except -1:
     # Confirm or roll back the rounds that have closed, and wake their waiters.
-    cdef Round round
+    cdef Round round = None
     if self.unchecked:
         engine_take_checked(self, now_ns)
-    while self.closed:
-        round = engine_next_closed(self)
-        if round.fencing is not None and engine_write_fence(self, round, now_ns):
-            continue
-        if engine_hold(self, round, now_ns):
-            continue
-        if not round.is_connecting or round.operation_code == OPERATION_PING:
-            engine_on_closed(self, round, now_ns)
-        round.is_finished = True
-        waiter, round.waiter = round.waiter, None
-        if type(waiter) is Batch:
-            batch_on_finished(self, <Batch>waiter, round, now_ns)
-        else:
-            waiter_wake(waiter)
+    try:
+        while self.closed:
+            round = engine_next_closed(self)
+            engine_finish_round(self, round, now_ns)
+    except BaseException:      # the next step goes on with it
+        if not round.is_finished:
+            self.closed.insert(self.closed_first, round)
+        raise
     return 0
 
 
@@ -46,6 +40,36 @@ cdef Round engine_next_closed(Engine self):
         self.closed_first = 0
         PyList_SetSlice(self.closed, 0, taken, NULL)
     return round
+
+
+cdef int engine_finish_round(Engine self, Round round, int64_t now_ns) except -1:
+    if round.fencing is not None and engine_write_fence(self, round, now_ns):
+        return 0
+    if engine_hold(self, round, now_ns):
+        return 0
+    if not round.is_connecting or round.operation_code == OPERATION_PING:
+        engine_on_closed(self, round, now_ns)
+    round.is_finished = True
+    waiter, round.waiter = round.waiter, None
+    if type(waiter) is Batch:
+        return batch_on_finished(self, <Batch>waiter, round, now_ns)
+    return waiter_wake(waiter)
+
+
+cdef int engine_end_torn(Engine self, Round round, int64_t now_ns) except -1:
+    # An exception came between two halves of a change (no memory, or too deep a
+    # recursion: signal handlers do not run there), so the round may be in no list: it
+    # ends, or its caller would wait for ever.
+    cdef Turn turn = <Turn>round.turn
+    if turn is not None and turn.queue is not None and not turn.is_open:
+        wait_queue_remove(turn.queue, round)
+        turn.queue.due_ns = now_ns
+        wait_queues_add_due(self.queues, now_ns, turn.queue)
+    engine_note_time(self, now_ns)
+    round.is_submitted = True
+    if round.verdict_code == VERDICT_OPEN:
+        round.closed_list = self.closed
+    return round_give_up(round, "interrupted", now_ns)
 
 
 cdef int engine_on_closed(Engine self, Round round, int64_t now_ns) except -1:
@@ -119,7 +143,10 @@ cdef int engine_withdraw(Engine self, Round round, int64_t now_ns) except -1:
             engine_queue(self, round, <uint64_t>-1, True, now_ns)
         else:
             round.is_finished = True      # engine_start leaves it alone from now on
-    return engine_roll_back(self, round, now_ns)
+    engine_roll_back(self, round, now_ns)
+    if round.is_opened and round.operation_code == OPERATION_ACQUIRE:
+        round.is_rolled_back = True      # sent later, engine_start undoes it
+    return 0
 
 
 cdef int engine_withdraw_work(Engine self, object work, int64_t now_ns) except -1:

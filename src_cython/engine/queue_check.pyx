@@ -96,15 +96,16 @@ cdef int engine_take_checked(Engine self, int64_t now_ns) except -1:
     # Let those end whose masters have answered, or take too long.
     cdef Round release
     cdef Master gate
-    held, self.unchecked = self.unchecked, []
+    empty = []
+    held, self.unchecked = self.unchecked, empty
     for release in held:
         if engine_hold(self, release, now_ns):
             continue
+        self.closed.append(release)
         if release.check == CHECK_ASKED:
             gate = <Master>self.masters[release.gate]
             master_note_check(gate, release, now_ns)
             engine_tell_late(self, release, gate, now_ns)
-        self.closed.append(release)
     return 0
 
 
@@ -119,7 +120,8 @@ cdef int64_t engine_checks_next_ns(Engine self) except -1:
 cdef int engine_take_queues_found(Engine self, Master gate, int64_t now_ns) except -1:
     # Somebody waits: so the next releases of the same go by the script at once.
     cdef Round release
-    found, gate.queues_found = gate.queues_found, []
+    empty = []
+    found, gate.queues_found = gate.queues_found, empty
     for release in found:
         wait_queues_remember(
             self.queues.contended_ns, release.resource, now_ns + CONTENDED_NS

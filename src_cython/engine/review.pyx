@@ -11,7 +11,8 @@ cdef int engine_review_master(Engine self, Master master, int64_t now_ns) except
     if master.clock.step_ns:
         step_s = master.clock.step_ns / 1e9
         engine_warn(self, master, f"its clock jumped by {step_s:+.3f} s")
-    new_warnings, master.new_warnings = master.new_warnings, []
+    empty = []
+    new_warnings, master.new_warnings = master.new_warnings, empty
     for text in master.server_info.warnings() + new_warnings:
         engine_warn(self, master, text)
     refusal = master.server_info.refusal()

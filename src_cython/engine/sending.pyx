@@ -6,13 +6,21 @@
 # From below: engine_start_given (given_tokens), engine_set_gate, engine_tell_at_gate
 # (gate), engine_gathers, engine_may_check (queue_check), engine_is_handing_over,
 # engine_hand_over (turns), engine_wait (waiting), engine_propose_fence,
-# engine_note_renewed (fences).
+# engine_note_renewed (fences), engine_end_torn (outcome).
 
 from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memset
 
 
 cdef int engine_start(Engine self, Round round, int64_t now_ns) except -1:
+    try:
+        return engine_start_whole(self, round, now_ns)
+    except BaseException:
+        engine_end_torn(self, round, now_ns)
+        raise
+
+
+cdef int engine_start_whole(Engine self, Round round, int64_t now_ns) except -1:
     # A finalizer may run while connections or votes are made for a round, and withdraw
     # it for another thread: then it has been opened, or must not be, and behind its
     # roll-back none of its commands may be sent.
@@ -184,7 +192,7 @@ cdef int engine_roll_back(Engine self, Round round, int64_t now_ns) except -1:
         return 0
     round.is_rolled_back = True
     self.counters.rolled_back += 1
-    release = self.new_release(round, round.terms)
+    release = engine_new_release(self, round, round.terms)
     # It tells nobody where its caller waits on: that one tries again, and the next in
     # this process, who may stand at the gate by now, would try in vain as well.
     if (

@@ -56,7 +56,7 @@ cdef Settlement settlement_of(
     Engine engine, bint is_of_all, int64_t quiet_ns, int64_t until_ns
 ):
     # Of the commands in flight now; for callers that may touch the engine.
-    cdef Settlement self = Settlement()
+    cdef Settlement self = Settlement.__new__(Settlement)
     cdef InFlight in_flight
     cdef int i
     cdef int64_t now_ns = clock_ns()
@@ -80,7 +80,7 @@ cdef Settlement settlement_of(
 
 cdef Settlement settlement_of_running(Engine engine, int64_t until_ns):
     # Of an engine that another thread drives: its entries are not read.
-    cdef Settlement self = Settlement()
+    cdef Settlement self = Settlement.__new__(Settlement)
     cdef int i
     self.quiet_ns = engine_quiet_ns(engine, QUIET_NS)
     self.slice_ns = self.quiet_ns // SLICES

@@ -23,8 +23,7 @@ cdef bint engine_step(Engine self, int wanted, int64_t limit_ns) except -1:
     blocking_take_followers(self)
     if self.is_closed and not engine_is_connected_or_deferring(self):
         limit_ns = 0      # just now, by one of these followers: nothing will come
-    if self.has_gathered:
-        engine_send_checks(self, clock_ns())
+    engine_before_write(self)
     self.leadership.waker.is_alone = (
         self.master_count == 1
         and self.started_ns - self.leadership.followed_at_ns > FOLLOWED_NS
@@ -104,8 +103,7 @@ cdef int engine_take_leftover(Engine self) except -1:
 cdef int engine_flush(Engine self) except -1:
     # Send all that is queued, a roll-back too, and do not wait.
     cdef int i
-    if self.has_gathered:
-        engine_send_checks(self, clock_ns())
+    engine_before_write(self)
     for i in range(self.master_count):
         if buffer_length(&self.links[i].outgoing) > 0:
             engine_before_nogil(self)

@@ -12,7 +12,7 @@
 # Nothing here decides who holds the lock: the round does, by a quorum.
 #
 # From below: engine_ask (asking), engine_leave_if_empty, engine_forget_queue,
-# engine_set_due (waiting), engine_submit (admission).
+# engine_set_due (waiting), engine_submit (admission), engine_end_torn (outcome).
 
 from libc.stdint cimport int64_t
 
@@ -27,24 +27,30 @@ cdef int engine_open_waiting(
     # It is its turn, or the end of its time.
     cdef Turn turn = <Turn>round.turn
     cdef int gate = engine_gate(self, queue.resource, now_ns)
-    cdef Round next
+    cdef Round next = wait_queue_behind(queue, round)
+    # First all that may fail, or collect garbage: between two lists a round is lost.
+    if gate >= 0:
+        turn_set_arguments(turn, round, next, self.queues.waiter, now_ns)
+    engine_set_queue_gate(self, queue, gate, now_ns)
+    engine_set_due(self, queue, now_ns + ASK_AGAIN_NS)
+    if turn.is_open or round.is_finished:      # a finalizer has opened or withdrawn it
+        return 0
     wait_queue_remove(queue, round)
-    next = wait_queue_head(queue)
     turn.is_open = True
     turn.next_number = 0 if next is None else (<Turn>next.turn).number
     turn_spend(turn, round, self.round_trip_ns, now_ns)
-    if gate >= 0:
-        turn_set_arguments(turn, round, next, self.queues.waiter, now_ns)
-        round.gate = gate
-    engine_set_queue_gate(self, queue, gate, now_ns)
+    round.gate = gate
     queue.noted = next
     queue.is_first = False
     queue.tried_ns = now_ns
     queue.is_entered = gate >= 0
     if queue.opened is None:
         queue.opened = round
-    engine_set_due(self, queue, now_ns + ASK_AGAIN_NS)
-    return engine_submit(self, round, now_ns)
+    try:
+        return engine_submit(self, round, now_ns)
+    except BaseException:
+        engine_end_torn(self, round, now_ns)
+        raise
 
 
 cdef int engine_on_turn_closed(Engine self, Round round, int64_t now_ns) except -1:
@@ -90,7 +96,8 @@ cdef int engine_take_turns(Engine self, Master master, int64_t now_ns) except -1
             self.queues.contended_ns, resource, now_ns + CONTENDED_NS
         )
     master.told = []
-    turns, master.turns = master.turns, []
+    empty = []
+    turns, master.turns = master.turns, empty
     for resource in turns:
         queue = self.queues.by_resource.get(resource)
         if queue is not None and queue.opened is not None:

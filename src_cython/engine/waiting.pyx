@@ -24,14 +24,15 @@ cdef int engine_wait(Engine self, Round round, int64_t now_ns) except -1:
         return engine_start(self, round, now_ns)
     queue = self.queues.by_resource.get(round.resource)
     if queue is None:
-        queue = wait_queue_new(round.resource, now_ns)
-        self.queues.by_resource[round.resource] = queue
+        queue = self.queues.by_resource.setdefault(
+            round.resource, wait_queue_new(round.resource, now_ns)
+        )
     turn.queue = queue
     turn.number = wait_queues_number(self.queues)
-    wait_queue_add(queue, round)
-    self.counters.waits += not turn.has_waited
     if turn.until_ns != NEVER_NS:
         engine_add_due(self, turn.until_ns, round)
+    wait_queue_add(queue, round)
+    self.counters.waits += not turn.has_waited
     if turn.pause_ns > 0 and wait_queue_head(queue) is not round:
         turn.is_kept = False      # before it stands one that tries
     if turn.is_kept:
@@ -90,8 +91,8 @@ cdef int engine_stop_waiting(Engine self, WaitQueue queue, int64_t now_ns) excep
     # There is no queue: all try once, and poll. Where the connections are gone, too,
     # they wait for the next ones first, as other rounds do.
     cdef Round round
-    cdef list rounds = queue.rounds
-    queue.rounds = []
+    cdef list empty = [], rounds = queue.rounds
+    queue.rounds = empty
     queue.noted = None
     queue.is_entered = queue.is_first = False
     for round in rounds:
@@ -106,7 +107,8 @@ cdef int engine_end_waiting(Engine self, str reason, int64_t now_ns) except -1:
     cdef WaitQueue queue
     cdef Round round
     for queue in list(self.queues.by_resource.values()):
-        rounds, queue.rounds = queue.rounds, []
+        empty = []
+        rounds, queue.rounds = queue.rounds, empty
         for round in rounds:
             round_give_up(round, reason, now_ns)
         if queue.is_entered and queue.opened is None:

@@ -208,7 +208,7 @@ cdef int master_on_connected(Master self, int64_t now_ns) except -1:
             records = tls.start()
             if self.tls is not tls:      # closed, or a fork, inside of it
                 return 0
-            master_append(self, records)
+            master_append(self, records, now_ns)
     except BaseException as error:
         return master_on_exception(self, error, tls_reason(error), now_ns)
     finally:

@@ -48,7 +48,7 @@ cdef int deferred_add(
         self.counters.releases_dropped += 1
         self.releases_dropped += 1
         return 0
-    waiting = DeferredRelease()
+    waiting = DeferredRelease.__new__(DeferredRelease)
     waiting.release = release
     waiting.key_until_ns = key_until_ns
     waiting.is_second = is_second
@@ -62,8 +62,9 @@ cdef list deferred_take(InFlight self, int64_t now_ns):
     # earlier connections have been executed by now, or are about to be: so the time of
     # the keys begins.
     cdef DeferredRelease each
+    cdef list empty = []
     cdef list deferred = self.deferred
-    self.deferred = []
+    self.deferred = empty
     self.deferred_bytes = 0
     for each in deferred:
         if each.key_until_ns == NEVER_NS:

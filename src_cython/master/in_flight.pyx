@@ -184,42 +184,55 @@ cdef bint in_flight_is_full(InFlight self, int64_t heard_ns, int64_t now_ns) noe
 cdef int in_flight_fail(
     InFlight self, str reason, bint is_reopened, int64_t now_ns
 ) except -1:
-    # The connection is gone. Where it is reopened at once, open rounds wait for the
-    # next one, but each of them once only.
-    cdef InFlightEntry entry
-    cdef Round round
-    cdef bint is_kept
-    in_flight_forget_checks(self)
+    # The connection is gone. No entry of it may be left, whatever is raised: the next
+    # connection's replies would be read as this one's.
+    failure = None
     while self.count:
-        entry = in_flight_pop(self)
-        round = in_flight_round(entry)
-        if round is None:
-            continue
-        if entry.kind == ENTRY_CHECK:
-            round.check = CHECK_NONE
-            continue
-        is_kept = is_reopened and not entry.is_second and not (
-            self.has_given_tokens and round.operation_code == OPERATION_ACQUIRE
-        )
-        if round.operation_code == OPERATION_RELEASE:
-            deferred_add(self, round, entry.key_until_ns, True)
-            is_kept = is_kept and (round.may_hold >> self.master) & 1
-        round_on_dropped(round, self.master, now_ns)
-        if round.verdict_code != VERDICT_OPEN:
-            if round.cells[self.master].vote == VOTE_PENDING:
-                self.unanswered_late += 1
-            continue
-        if is_kept:      # its second write as well: the SET is repeated, and says more
-            round_on_repeated(round)
-            self.unanswered.append(round)
-        else:
-            round_on_vote(round, self.master, VOTE_FAILED, reason, False, now_ns)
+        try:
+            in_flight_fail_oldest(self, reason, is_reopened, now_ns)
+        except BaseException as error:
+            failure = error
+    in_flight_forget_checks(self)
+    if failure is not None:
+        raise failure
     return 0
+
+
+cdef int in_flight_fail_oldest(
+    InFlight self, str reason, bint is_reopened, int64_t now_ns
+) except -1:
+    # Where the connection is reopened at once, open rounds wait for the next one, but
+    # each of them once only.
+    cdef InFlightEntry entry = in_flight_pop(self)
+    cdef Round round = in_flight_round(entry)
+    cdef bint is_kept
+    if round is None:
+        return 0
+    if entry.kind == ENTRY_CHECK:
+        round.check = CHECK_NONE
+        return 0
+    is_kept = is_reopened and not entry.is_second and not (
+        self.has_given_tokens and round.operation_code == OPERATION_ACQUIRE
+    )
+    if round.operation_code == OPERATION_RELEASE:
+        deferred_add(self, round, entry.key_until_ns, True)
+        is_kept = is_kept and (round.may_hold >> self.master) & 1
+    round_on_dropped(round, self.master, now_ns)
+    if round.verdict_code != VERDICT_OPEN:
+        if round.cells[self.master].vote == VOTE_PENDING:
+            self.unanswered_late += 1
+        return 0
+    if is_kept:      # its second write as well: the SET is repeated, and says more
+        round_on_repeated(round)
+        self.unanswered.append(round)
+        return 0
+    return round_on_vote(round, self.master, VOTE_FAILED, reason, False, now_ns)
 
 
 cdef int in_flight_forget_checks(InFlight self) except -1:
     self.checks.append(self.gathered)
-    checks, self.checks, self.gathered = self.checks, [], []
+    empty, nothing = [], []
+    checks, self.checks, self.gathered = self.checks, empty, nothing
     for releases in checks:
         in_flight_forget_releases(releases)
     return 0
@@ -237,7 +250,8 @@ cdef int in_flight_forget_releases(list releases) except -1:
 cdef int in_flight_fail_unanswered(InFlight self, str reason, int64_t now_ns) except -1:
     # The next connection has failed, too.
     cdef Round round
-    unanswered, self.unanswered = self.unanswered, []
+    empty = []
+    unanswered, self.unanswered = self.unanswered, empty
     for round in unanswered:
         if round.verdict_code == VERDICT_OPEN:
             round_on_vote(round, self.master, VOTE_FAILED, reason, False, now_ns)

@@ -94,7 +94,8 @@ cdef int master_send_unanswered(Master self, int64_t now_ns) except -1:
     # Send again the rounds that the last connection left open. Releases are sent with
     # the deferred ones.
     cdef Round round
-    unanswered, self.in_flight.unanswered = self.in_flight.unanswered, []
+    empty = []
+    unanswered, self.in_flight.unanswered = self.in_flight.unanswered, empty
     for round in unanswered:
         if round.operation_code == OPERATION_RELEASE or (
             round.verdict_code != VERDICT_OPEN
@@ -126,21 +127,20 @@ cdef int master_kill_lost(Master self, int64_t now_ns) except -1:
         self.lost_ids = []      # of another server: ids begin anew when a server does
     entry.kind = ENTRY_KILL
     for client_id in self.lost_ids:
+        command = command_encode((b"CLIENT", b"KILL", b"ID", decimal_bytes(client_id)))
         in_flight_push(self.in_flight, None, entry, now_ns)
-        master_write(
-            self, command_encode((b"CLIENT", b"KILL", b"ID", b"%d" % client_id)), now_ns
-        )
+        master_write(self, command, now_ns)
     return 0
 
 
 cdef int master_write(Master self, bytes plain, int64_t now_ns) except -1:
-    # Queue plain text, encrypted where the connection is.
+    # Queue plain text. That of TLS is encrypted just before the next bytes are written
+    # (engine_before_write): ssl runs Python code, and this may be called between two
+    # halves of a change.
     if self.tls is None:
-        return master_append(self, plain)
+        return master_append(self, plain, now_ns)
     self.tls.unencrypted.append(plain)
-    if self.link.is_parsing:      # the outer step encrypts this as well, in order
-        return 0
-    return master_encrypt(self, now_ns)
+    return 0
 
 
 cdef int master_encrypt(Master self, int64_t now_ns) except -1:
@@ -158,7 +158,7 @@ cdef int master_encrypt(Master self, int64_t now_ns) except -1:
         ):
             records = tls.encrypt(tls.unencrypted.pop(0))
             if self.tls is tls:
-                master_append(self, records)
+                master_append(self, records, now_ns)
     except BaseException as error:
         return master_on_exception(self, error, tls_reason(error), now_ns)
     finally:
@@ -166,13 +166,13 @@ cdef int master_encrypt(Master self, int64_t now_ns) except -1:
     return 0
 
 
-cdef int master_append(Master self, bytes data) except -1:
+cdef int master_append(Master self, bytes data, int64_t now_ns) except -1:
     if not data:      # nothing to say yet; memcpy(3) to no buffer is undefined
         return 0
     if buffer_append(
         &self.link.outgoing, PyBytes_AS_STRING(data), <size_t>PyBytes_GET_SIZE(data)
-    ) != 0:
-        raise MemoryError
+    ) != 0:      # an entry without its bytes would shift every later reply
+        return master_on_lost(self, "out of memory", now_ns)
     return 0
 
 
@@ -191,7 +191,7 @@ cdef int master_on_received(Master self, bytes data, int64_t now_ns) except -1:
         self.link.is_parsing = False
     if self.tls is not tls:      # closed, or a fork, inside of it
         return 0
-    master_append(self, records)
+    master_append(self, records, now_ns)
     master_on_bytes(self, plain, now_ns)
     return 0 if self.tls is None else master_encrypt(self, now_ns)
 

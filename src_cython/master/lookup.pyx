@@ -116,7 +116,7 @@ cdef int look_up_spawn(LookUpState *state) noexcept nogil:
 cdef LookUp look_up_begin(tuple name):
     cdef LookUp self = LookUp()
     cdef bytes host = name[0]
-    cdef bytes port = b"%d" % name[1]
+    cdef bytes port = decimal_bytes(name[1])
     cdef int error
     if len(host) >= LONGEST_NAME or len(port) >= 8:
         raise OSError(ENAMETOOLONG, "host name")

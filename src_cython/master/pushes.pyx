@@ -18,11 +18,13 @@ cdef int master_subscribe(Master self, bytes waiter, int64_t now_ns) except -1:
     cdef InFlightEntry entry = in_flight_entry(NEVER_NS, False)
     if self.is_subscribed:
         return 0
+    command = command_encode(
+        (b"SUBSCRIBE", self.scripts.name_prefix + CHANNEL + waiter)
+    )
     self.is_subscribed = True
     entry.kind = ENTRY_SUBSCRIBE
     in_flight_push(self.in_flight, None, entry, now_ns)
-    channel = self.scripts.name_prefix + CHANNEL + waiter
-    return master_write(self, command_encode((b"SUBSCRIBE", channel)), now_ns)
+    return master_write(self, command, now_ns)
 
 
 cdef int master_on_push(Master self, object push, int64_t now_ns) except -1:
@@ -49,13 +51,11 @@ cdef int master_on_turn_lost(Master self, Round round, int64_t now_ns) except -1
     cdef InFlightEntry entry = in_flight_entry(NEVER_NS, False)
     if round.operation_code != OPERATION_ACQUIRE:
         return 0
+    command = command_encode((b"SCRIPT", b"LOAD", self.scripts.take_turn.source))
     self.turns.append(round.resource)
     entry.kind = ENTRY_LOAD
     in_flight_push(self.in_flight, None, entry, now_ns)
-    return master_write(
-        self,
-        command_encode((b"SCRIPT", b"LOAD", self.scripts.take_turn.source)), now_ns,
-    )
+    return master_write(self, command, now_ns)
 
 
 cdef int master_refuse_queue(Master self, str said) except -1:

@@ -31,7 +31,8 @@ cdef int master_send_checks(Master self, int64_t now_ns) except -1:
     # Before the bytes are written that they stand behind.
     if not self.in_flight.gathered:
         return 0
-    gathered, self.in_flight.gathered = self.in_flight.gathered, []
+    empty = []
+    gathered, self.in_flight.gathered = self.in_flight.gathered, empty
     return master_ask_queues(self, gathered, now_ns)
 
 

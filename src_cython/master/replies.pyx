@@ -124,7 +124,7 @@ cdef int master_on_failed_reply(
     Master self, InFlightEntry entry, Round round, object reply, int64_t now_ns
 ) except -1:
     if (
-        not entry.is_by_source and str(reply).startswith("NOSCRIPT")
+        not entry.is_by_source and reply_said(reply).startswith("NOSCRIPT")
         and round_may_repeat(round)
     ):
         self.counters.repeated_scripts += 1
@@ -134,11 +134,11 @@ cdef int master_on_failed_reply(
         again.is_at_gate = entry.is_at_gate
         again.fence = entry.fence
         return master_send_again(self, round, again, now_ns)
-    if entry.is_at_gate and str(reply).startswith("NOSCRIPT"):
+    if entry.is_at_gate and reply_said(reply).startswith("NOSCRIPT"):
         master_on_turn_lost(self, round, now_ns)
-    if round.operation_code == OPERATION_RELEASE and text_forbids(str(reply)):
+    if round.operation_code == OPERATION_RELEASE and text_forbids(reply_said(reply)):
         return master_on_forbidden_release(self, entry, round, reply, now_ns)
-    if round.operation_code == OPERATION_RELEASE and text_is_of_now(str(reply)):
+    if round.operation_code == OPERATION_RELEASE and text_is_of_now(reply_said(reply)):
         return master_on_busy_release(self, entry, round, reply, now_ns)
     # An error reply means that the command did nothing: it is as definite as a no.
     return master_on_definite(
@@ -150,7 +150,7 @@ cdef int master_on_native_refused(
     Master self, Round round, object reply, int64_t now_ns
 ) except -1:
     # It has done nothing; the script may be allowed to do what the command is not.
-    cdef str said = str(reply)
+    cdef str said = reply_said(reply)
     cdef InFlightEntry again = in_flight_entry(NEVER_NS, False)
     if text_forbids(said) or said.startswith("ERR unknown command"):
         self.native = FORM_SCRIPT
@@ -165,7 +165,7 @@ cdef int master_on_forbidden_release(
     # The ACL has changed, or forbids a key that it lets us SET. Where it is a command,
     # no lock may be taken here any more: the next handshake finds out, or has the
     # right back (and the script loaded again), and then the release is sent, once.
-    cdef bint is_command = text_forbids_command(str(reply))
+    cdef bint is_command = text_forbids_command(reply_said(reply))
     cdef bint is_first = entry.key_until_ns == NEVER_NS
     said = reply_text(reply)
     if not is_command:

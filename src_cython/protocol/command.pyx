@@ -2,7 +2,9 @@
 #
 # Which command an operation sends is looked up in the table of scripts.
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.bytes cimport (
+    PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE,
+)
 from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memcpy, memset
 
@@ -38,6 +40,12 @@ cdef int decimal_digits(uint64_t value, char *text) noexcept nogil:
     for i in range(count):
         text[i] = reversed_digits[count - 1 - i]
     return count
+
+
+cdef bytes decimal_bytes(uint64_t value):
+    # As b"%d" % value; but CPython runs signal handlers while it formats an integer.
+    cdef char text[20]
+    return PyBytes_FromStringAndSize(text, decimal_digits(value, text))
 
 
 cdef void put_bulk(Buffer *out, const char *data, size_t size) noexcept nogil:
@@ -145,7 +153,7 @@ cdef int command_script(
 
 cdef int command_of_gate(
     Buffer *out, Round round, Scripts scripts, bint by_source
-) noexcept:
+) except -1:
     # At the gate of its queue, a round that is first sent there.
     if round.operation_code == OPERATION_RELEASE:
         return command_script(
@@ -163,7 +171,7 @@ cdef int command_of_gate(
 
 cdef int command_of_round(
     Buffer *out, Round round, Scripts scripts, bint by_source, bint is_second
-) noexcept:
+) except -1:
     # is_second: it was sent on an earlier connection, and may have been executed. Then
     # an ACQUIRE goes by a script that takes its own token for a grant.
     cdef int operation = round.operation_code
@@ -241,7 +249,7 @@ cdef void put_fence_name(Buffer *out, bytes prefix, bytes resource) noexcept:
 
 cdef int command_fence(
     Buffer *out, Round round, Scripts scripts, int fence, bint by_source
-) noexcept:
+) except -1:
     # A further command of an ACQUIRE with fencing: the second write, or one more.
     return command_script(
         out, scripts.write_fence if fence == FENCE_WRITE else scripts.next_fence,
@@ -252,9 +260,10 @@ cdef int command_fence(
 
 cdef bytes command_encode(tuple words):
     # Any other command; for the handshake, where nanoseconds do not count.
-    return b"".join(
-        [b"*%d\r\n" % len(words)] + [b"$%d\r\n%b\r\n" % (len(w), w) for w in words]
-    )
+    pieces = [b"*", decimal_bytes(len(words)), b"\r\n"]
+    for word in words:
+        pieces += (b"$", decimal_bytes(len(<bytes?>word)), b"\r\n", word, b"\r\n")
+    return b"".join(pieces)
 
 
 def encode_acquire(bytes resource not None, bytes token not None, int64_t ttl_ms):

@@ -79,7 +79,7 @@ cdef class Handshake:
         name, is_required = self.awaited.pop(0)
         if name == "HELLO":
             return self._on_hello(reply)
-        if reply_is_error(reply) and text_is_of_now(str(reply)):
+        if reply_is_error(reply) and text_is_of_now(reply_said(reply)):
             self.failure = f"{name}: {reply_text(reply)}"
         elif name == "INFO":
             self.server_info = ServerInfo(reply)
@@ -120,9 +120,9 @@ cdef class Handshake:
             self.speaks_resp3 = isinstance(reply, dict)
             return self._introduce(is_authenticated=True)
         if reply_is_error(reply) and (
-            str(reply).startswith(("ERR unknown command", "NOPROTO", "NOPERM"))
+            reply_said(reply).startswith(("ERR unknown command", "NOPROTO", "NOPERM"))
             # Of a HELLO that carries the password: so it was not understood.
-            or self.password is not None and str(reply).startswith("NOAUTH")
+            or self.password is not None and reply_said(reply).startswith("NOAUTH")
         ):
             return self._introduce(is_authenticated=False)
         self.failure = f"HELLO: {reply_text(reply)}"
@@ -134,7 +134,7 @@ cdef class Handshake:
             user = () if self.username is None else (self.username,)
             commands.append(("AUTH", True, (b"AUTH", *user, self.password)))
         if self.db:
-            commands.append(("SELECT", True, (b"SELECT", b"%d" % self.db)))
+            commands.append(("SELECT", True, (b"SELECT", decimal_bytes(self.db))))
         commands.append(
             ("CLIENT SETNAME", False, (b"CLIENT", b"SETNAME", self.client_name))
         )

@@ -21,7 +21,7 @@ cdef tuple marker_command(Script script, ServerInfo server_info, int64_t max_ttl
         name, kind = server_info.run_id.encode("utf-8", "surrogateescape"), b"exact"
     return (
         b"EVAL", script.source, b"2", MARKER_KEY, QUARANTINE_KEY,
-        name, b"%d" % span_ms, kind,
+        name, decimal_bytes(span_ms), kind,
     )
 
 

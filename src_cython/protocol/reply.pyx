@@ -135,6 +135,15 @@ cdef inline int reply_kind(
     return rows[round.operation_code][round.keys is not None].reply
 
 
+cdef bint reply_is_numbers(object reply, Py_ssize_t count) noexcept:
+    if type(reply) is not list or len(<list>reply) != count:
+        return False
+    for each in <list>reply:
+        if type(each) is not int:
+            return False
+    return True
+
+
 cdef int vote_of(int kind, object reply) noexcept:
     # `kind` is the reply's in the table of scripts.
     if kind == REPLY_OF_SET:
@@ -152,7 +161,7 @@ cdef int vote_of(int kind, object reply) noexcept:
         if type(reply) is int and 0 <= reply <= FENCE_MOST:
             return VOTE_GRANTED if reply > 0 else VOTE_TAKEN
     elif kind == REPLY_OF_FENCED_TURN:
-        if type(reply) is list and [type(each) for each in reply] == 2 * [int]:
+        if reply_is_numbers(reply, 2):
             if 0 <= reply[1] <= FENCE_MOST and (
                 (reply[1] > 0) == (reply[0] == 1 or reply[0] == 3)
             ):
@@ -164,7 +173,7 @@ cdef int vote_of(int kind, object reply) noexcept:
             if reply == 0 or reply == (2 if kind == REPLY_OF_TAKE_TURN else 3):
                 return VOTE_TAKEN
     elif kind == REPLY_OF_ASK_TURN:
-        if type(reply) is list and [type(each) for each in reply] == 4 * [int]:
+        if reply_is_numbers(reply, 4):
             return VOTE_GRANTED
     elif kind == REPLY_OF_ASK_TURNS:
         if type(reply) is list and reply and len(<list>reply) % 4 == 0 and (
@@ -193,12 +202,17 @@ cdef bint reply_is_error(object reply) noexcept:
     return isinstance(reply, ReplyError)
 
 
+cdef str reply_said(object error):
+    # The text of an error reply: str(error), but CPython runs signal handlers in that.
+    return <str?>error.args[0]
+
+
 cdef str reply_text(object reply):
     # The text for a reply that is not in the table. An error is the server's own text.
     # Of anything else only the type is shown: it may hold a token.
     if isinstance(reply, ReplyError):
         # "ERR unknown command ..., with args beginning with: ..." repeats what we sent.
-        return str(reply).partition(", with args")[0][:SHOWN_REPLY_LENGTH]
+        return reply_said(reply).partition(", with args")[0][:SHOWN_REPLY_LENGTH]
     return f"unexpected reply of type {type(reply).__name__}"
 
 

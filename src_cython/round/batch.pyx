@@ -16,8 +16,8 @@
 #
 # A batch itself blocks nowhere: its `waiter` is woken at its end.
 #
-# From below: engine_submit, engine_submit_at_once (admission), engine_withdraw
-# (outcome).
+# From below: engine_submit, engine_submit_at_once (admission), engine_withdraw,
+# engine_end_torn (outcome).
 
 cimport cython
 from libc.stdint cimport int64_t
@@ -94,7 +94,11 @@ cdef int batch_go_on(Engine engine, Batch self, int64_t now_ns) except -1:
         if self.failure is not None:
             engine_submit_at_once(engine, round, now_ns)
             continue
-        engine_submit(engine, round, now_ns)
+        try:
+            engine_submit(engine, round, now_ns)
+        except BaseException:      # else it stays under way, and the batch for ever
+            engine_end_torn(engine, round, now_ns)
+            raise
         if not round.is_opened:
             break
     return 0

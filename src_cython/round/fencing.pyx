@@ -35,7 +35,7 @@
 # the SET of a round that is under way there, and would prove nothing. A connection that
 # is lost meanwhile is no matter: the repeated SET brings F as its proposal.
 #
-# From below: round_note (judge), reply_text (reply).
+# From below: round_note (judge), reply_text (reply), decimal_bytes (command).
 
 cimport cython
 from libc.stdint cimport int64_t, uint64_t
@@ -79,7 +79,7 @@ cdef class Fencing:
 
 
 cdef Fencing fencing_new(int master_count, int64_t proposed, int64_t ttl_ms):
-    cdef Fencing self = Fencing()
+    cdef Fencing self = Fencing.__new__(Fencing)
     self.told = self.few
     if master_count > FEW_MASTERS:
         self.told = <int64_t *>calloc(master_count, sizeof(int64_t))
@@ -91,7 +91,7 @@ cdef Fencing fencing_new(int master_count, int64_t proposed, int64_t ttl_ms):
 
 
 cdef Fencing fencing_of_adopted(int64_t fence):
-    cdef Fencing self = Fencing()
+    cdef Fencing self = Fencing.__new__(Fencing)
     self.told = self.few
     self.fence = fence
     return self
@@ -100,7 +100,7 @@ cdef Fencing fencing_of_adopted(int64_t fence):
 cdef tuple fencing_proposal(Fencing self):
     # The number that a master sets at the least, and its life in ms: the last arguments
     # of the scripts.
-    return b"%d" % (self.fence or self.proposed), b"%d" % self.life_ms
+    return decimal_bytes(self.fence or self.proposed), decimal_bytes(self.life_ms)
 
 
 cdef inline bint fencing_is_plain(
@@ -118,7 +118,7 @@ cdef inline int fencing_replies(Round round) noexcept:
 
 
 cdef bytes fencing_ttl(Round round):
-    return b"%d" % round.terms.ttl_ms if round.terms.has_expiry else b"0"
+    return decimal_bytes(round.terms.ttl_ms if round.terms.has_expiry else 0)
 
 
 cdef object fencing_number(Round round):

@@ -6,7 +6,7 @@
 # refuses where somebody waits longer, and this refusal is a veto, for the other masters
 # know nothing of the queue. A gate that says nothing refuses nothing.
 #
-# From below: wait_queue_on_first (wait_queue).
+# From below: wait_queue_on_first (wait_queue), decimal_bytes (command).
 
 cimport cython
 from libc.stdint cimport int64_t
@@ -49,7 +49,7 @@ cdef Turn turn_new(
     int64_t since_ns, bint is_kept, int64_t until_ns=-1, bint has_waited=False,
     int64_t pause_ns=0,
 ):
-    self = Turn()
+    cdef Turn self = Turn.__new__(Turn)
     self.since_ns = since_ns
     self.until_ns = NEVER_NS if until_ns < 0 else until_ns
     self.gate_said = GATE_SILENT
@@ -88,7 +88,7 @@ cdef void turn_spend(
 
 cdef bytes turn_waited_us(int64_t since_ns, int64_t now_ns):
     # For how long a caller has waited, as an argument of a script.
-    return b"%d" % max(<int64_t>0, (now_ns - since_ns) // 1000)
+    return decimal_bytes(max(<int64_t>0, (now_ns - since_ns) // 1000))
 
 
 cdef int turn_set_arguments(
@@ -96,7 +96,7 @@ cdef int turn_set_arguments(
 ) except -1:
     # Those of take_turn behind the token. The next of the queue takes our place there.
     self.arguments = (
-        b"%d" % round.terms.ttl_ms if round.terms.has_expiry else b"0",
+        decimal_bytes(round.terms.ttl_ms if round.terms.has_expiry else 0),
         waiter,
         turn_waited_us(self.since_ns, now_ns),
         b"-1" if next is None else turn_waited_us((<Turn>next.turn).since_ns, now_ns),

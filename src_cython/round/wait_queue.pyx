@@ -33,7 +33,7 @@ cdef class WaitQueue:
 
 
 cdef WaitQueue wait_queue_new(bytes resource, int64_t now_ns):
-    self = WaitQueue()
+    cdef WaitQueue self = WaitQueue.__new__(WaitQueue)
     self.resource = resource
     self.tried_ns = now_ns
     self.rounds = []
@@ -68,6 +68,12 @@ cdef bint wait_queue_remove(WaitQueue self, Round round) except -1:
 
 cdef Round wait_queue_head(WaitQueue self):
     return <Round>self.rounds[0] if self.rounds else None
+
+
+cdef Round wait_queue_behind(WaitQueue self, Round round):
+    # The first, once this one has been taken out.
+    cdef Py_ssize_t at = len(self.rounds) > 0 and self.rounds[0] is round
+    return <Round>self.rounds[at] if at < len(self.rounds) else None
 
 
 cdef bint wait_queue_is_noted(WaitQueue self) noexcept:

@@ -47,7 +47,7 @@ cdef class WaitQueues:
 
 
 cdef WaitQueues wait_queues_new(bytes waiter):
-    self = WaitQueues()
+    cdef WaitQueues self = WaitQueues.__new__(WaitQueues)
     self.waiter = waiter
     self.leaving = (waiter,)
     self.by_resource = {}
@@ -62,7 +62,7 @@ cdef WaitQueues wait_queues_new(bytes waiter):
 cdef Questions wait_queues_questions(WaitQueues self, int gate):
     cdef Questions questions = self.questions.get(gate)
     if questions is None:
-        questions = Questions()
+        questions = Questions.__new__(Questions)
         questions.gate = gate
         questions.queues = []
         questions.due_ns = NEVER_NS
@@ -71,7 +71,9 @@ cdef Questions wait_queues_questions(WaitQueues self, int gate):
 
 
 cdef list wait_queues_take_questions(Questions self):
-    # Those of the next question.
+    # Those of the next question. From here on nothing is allocated: a finalizer that
+    # takes a lock would come here, too.
+    cdef list taken = []
     cdef Py_ssize_t most = min(
         max(<Py_ssize_t>QUESTION_LEAST, len(self.queues) // QUESTIONS_ROUND),
         <Py_ssize_t>QUESTION_MOST,
@@ -79,8 +81,8 @@ cdef list wait_queues_take_questions(Questions self):
     cdef Py_ssize_t count = 0, size = 0
     while count < min(most, len(self.queues)) and size < QUESTION_BYTES:
         size += PyBytes_GET_SIZE((<WaitQueue>self.queues[count]).resource)
+        taken.append(self.queues[count])
         count += 1
-    taken = self.queues[:count]
     del self.queues[:count]
     return taken
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
+import time
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
@@ -186,3 +188,45 @@ def test_interrupt_when_it_comes_at_any_line_then_leaves_no_key(
             left_at.append(at.where)
     assert n > 4  # its lines of Python: most of it is one call of the core
     assert left_at == []
+
+
+@pytest.mark.slow
+@blocking
+def test_waiters_when_a_handler_raises_in_another_thread_then_all_end_in_time(
+    make_locks: MakeLocks, urls: list[str]
+) -> None:
+    locks = connected(make_locks(urls, ttl=60))
+    ended = time.monotonic() + 3
+    is_armed = [False]
+    waits: list[float] = []
+
+    def on_alarm() -> None:
+        if is_armed[0]:
+            is_armed[0] = False
+            raise Interrupt
+
+    def work() -> None:
+        while time.monotonic() < ended:
+            began = time.monotonic()
+            lease = locks.acquire(KEY, timeout=1)
+            waits.append(time.monotonic() - began)
+            if lease:
+                lease.release()
+
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    interrupts = 0
+    with alarm(0.0005, on_alarm, every=0.0007):
+        while time.monotonic() < ended:
+            try:
+                is_armed[0] = True
+                with locks.lock(KEY, timeout=1):
+                    is_armed[0] = False
+            except Interrupt:
+                interrupts += 1
+    for thread in threads:
+        thread.join(5)
+    assert interrupts > 100
+    assert [thread for thread in threads if thread.is_alive()] == []
+    assert max(waits) < 3

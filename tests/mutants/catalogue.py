@@ -46,6 +46,7 @@ FOREIGN_CALLS = ("tests/unit/test_foreign_calls.py",)
 BESIDE_KEEPERS = ("tests/behaviour/test_keeping_foreign_code.py",)
 OBSERVER = ("tests/behaviour/test_observer.py",)
 WAITERS = ("tests/sim/test_waiters.py",)
+RAISING = ("tests/unit/test_python_calls.py", "tests/fuzz/test_raising.py")
 NATIVE = ("tests/unit/test_native.py",)
 QUEUE_CHECK = ("tests/unit/test_queue_check.py",)
 TAKE_TURN_SHA1_ANEW = Edit(
@@ -275,8 +276,8 @@ MUTANTS = (
         (
             Edit(
                 "src_cython/master/in_flight.pyx",
-                "            deferred_add(self, round, entry.key_until_ns, True)\n",
-                "            pass\n",
+                "        deferred_add(self, round, entry.key_until_ns, True)\n",
+                "        pass\n",
             ),
         ),
         REPLIES,
@@ -358,8 +359,9 @@ MUTANTS = (
         (
             Edit(
                 "src_cython/protocol/handshake.pyx",
-                "        if reply_is_error(reply) and text_is_of_now(str(reply)):\n",
-                "        if False:\n",
+                " and text_is_of_now(reply_said(reply)):\n"
+                '            self.failure = f"{name}: {reply_text(reply)}"\n',
+                " and False:\n            pass\n",
             ),
         ),
         (*ASKED_AGAIN, "tests/unit/test_handshake.py"),
@@ -370,7 +372,7 @@ MUTANTS = (
             Edit(
                 "src_cython/master/replies.pyx",
                 "    if round.operation_code == OPERATION_RELEASE and "
-                "text_is_of_now(str(reply)):\n",
+                "text_is_of_now(reply_said(reply)):\n",
                 "    if False:\n",
             ),
         ),
@@ -657,7 +659,7 @@ MUTANTS = (
         (
             Edit(
                 "src_cython/master/replies.pyx",
-                'by_source and str(reply).startswith("NOSCRIPT")',
+                'by_source and reply_said(reply).startswith("NOSCRIPT")',
                 "by_source and False",
             ),
         ),
@@ -1008,7 +1010,7 @@ for _, key in ipairs(KEYS) do redis""",
             Edit(
                 "src_cython/protocol/handshake.pyx",
                 "            or self.password is not None and "
-                'str(reply).startswith("NOAUTH")\n',
+                'reply_said(reply).startswith("NOAUTH")\n',
                 "",
             ),
         ),
@@ -1707,8 +1709,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/master/in_flight.pyx",
-                "            round.check = CHECK_NONE\n",
-                "            pass\n",
+                "        round.check = CHECK_NONE\n        return 0\n",
+                "        return 0\n",
             ),
         ),
         QUEUE_CHECK,
@@ -2537,8 +2539,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/round/fencing.pyx",
-                'b"%d" % (self.fence or self.proposed)',
-                'b"%d" % self.proposed',
+                "decimal_bytes(self.fence or self.proposed)",
+                "decimal_bytes(self.proposed)",
             ),
         ),
         FENCING,
@@ -2845,6 +2847,65 @@ for _, key in ipairs(KEYS) do redis""",
             ),
         ),
         MANY,
+    ),
+    Mutant(
+        "numbers formatted between two halves of a hand-over",
+        (
+            Edit(
+                "src_cython/round/turn.pyx",
+                "return decimal_bytes(max(<int64_t>0, (now_ns - since_ns) // 1000))",
+                'return b"%d" % max(<int64_t>0, (now_ns - since_ns) // 1000)',
+            ),
+        ),
+        RAISING,
+    ),
+    Mutant(
+        "text of an error reply asked of CPython, which runs signal handlers",
+        (
+            Edit(
+                "src_cython/protocol/reply.pyx",
+                "    return <str?>error.args[0]\n",
+                "    return str(error)\n",
+            ),
+        ),
+        RAISING,
+    ),
+    Mutant(
+        "TLS encrypted in the middle of a round's commands",
+        (
+            Edit(
+                "src_cython/master/io.pyx",
+                "    self.tls.unencrypted.append(plain)\n    return 0\n",
+                "    self.tls.unencrypted.append(plain)\n"
+                "    return 0 if self.link.is_parsing else "
+                "master_encrypt(self, now_ns)\n",
+            ),
+        ),
+        RAISING,
+    ),
+    Mutant(
+        "task cancelled while its loop raises is never woken",
+        (
+            Edit(
+                "src_cython/drivers/asyncio_loop.pyx",
+                "    try:\n        self.loop.call_soon(callback)\n"
+                "    except BaseException:\n        self.loop.call_soon(callback)\n"
+                "        raise\n    return 0\n",
+                "    self.loop.call_soon(callback)\n    return 0\n",
+            ),
+        ),
+        ("tests/fuzz/test_raising.py",),
+    ),
+    Mutant(
+        "followers taken out for a list that is made afterwards",
+        (
+            Edit(
+                "src_cython/drivers/leader.pyx",
+                "    taken, self.followers = self.followers, empty\n",
+                "    taken, self.followers = self.followers, []\n",
+            ),
+        ),
+        RAISING,
     ),
     Mutant(
         "engine made without the GIL",

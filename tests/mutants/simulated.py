@@ -82,8 +82,8 @@ BUGS = (
     planted(
         "an interrupted round not undone",
         "src_cython/engine/outcome.pyx",
-        "    return engine_roll_back(self, round, now_ns)",
-        "    return 0",
+        "    engine_roll_back(self, round, now_ns)\n    if round.is_opened and",
+        "    if round.is_opened and",
     ),
     known("restart guard off", "restart guard ignored"),
     planted(
@@ -105,9 +105,9 @@ BUGS = (
     planted(
         "releases forgotten where a frozen server's connection is given up",
         "src_cython/master/in_flight.pyx",
+        "        deferred_add(self, round, entry.key_until_ns, True)\n",
+        '        if not reason.startswith("owed a reply"):\n'
         "            deferred_add(self, round, entry.key_until_ns, True)\n",
-        '            if not reason.startswith("owed a reply"):\n'
-        "                deferred_add(self, round, entry.key_until_ns, True)\n",
     ),
     planted(
         "a master that is silent is taken for one that refused",

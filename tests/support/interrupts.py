@@ -8,11 +8,16 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def alarm(delay: float, on_alarm: Callable[[], object]) -> Iterator[None]:
-    """Call on_alarm in a signal handler, `delay` s after the block was entered."""
+def alarm(
+    delay: float, on_alarm: Callable[[], object], every: float = 0
+) -> Iterator[None]:
+    """Call on_alarm in a signal handler, `delay` s after the block was entered.
+
+    every: and again after each so many seconds.
+    """
     old = signal.signal(signal.SIGALRM, lambda *_: on_alarm())
     try:
-        signal.setitimer(signal.ITIMER_REAL, delay)
+        signal.setitimer(signal.ITIMER_REAL, delay, every)
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)

@@ -1,0 +1,123 @@
+"""Nothing that may run Python stands between two halves of a change of the engine.
+
+CPython runs signal handlers, which may raise, in each function of Python, and where it
+makes a text of an object: of an integer, too. So does a codec, a class, a loop. Here
+are all functions of the core that call such a thing, each with the reason why it may.
+(Objects are made everywhere: before 3.12 that may run a finalizer, which may call the
+engine again. tests/fuzz/raising tries both at every place.)
+"""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.support.generated import ROOT, Call, calls, calls_in, is_current
+
+pytestmark = pytest.mark.skipif(
+    not is_current(), reason="no C file of these sources: built elsewhere"
+)
+STATES = (
+    *("engine/", "round/", "master/", "drivers/leader", "drivers/follower"),
+    *("drivers/wakeups", "drivers/blocking_roles", "protocol/reply"),
+)
+MAY_RUN_PYTHON = re.compile(
+    r"PyObject_(Str|Repr|ASCII)$|PyNumber_Remainder|PyErr_CheckSignals|__Pyx_Import$"
+    r"|__Pyx_PyObject_(Format|Unicode|Call|FastCall)|__Pyx_PyUnicode_Format"
+    r"|__Pyx_Object_Vectorcall|PyContext_"
+)
+# They call functions of C alone: methods of lists, sets and texts, heapq, zip, a class
+# of the core; and format what is a str, or a float.
+OF_C = {
+    *("engine_end_acquires", "engine_forget_but_defer", "engine_give_up_rounds"),
+    *("engine_on_queue_refused", "engine_open_acquires", "engine_renewed_token_uses"),
+    *("engine_review_master", "engine_withdraw"),
+    *("error_text", "in_flight_new", "look_up_begin", "master_on_time_reply"),
+    *("master_state_and_reason", "master_health", "restart_guard_new"),
+    *("restart_guard_text", "wait_queues_add_due", "wait_queues_take_due"),
+    *("next_reply", "not_resp_text", "reply_reader", "reply_text"),
+}
+# What is raised there ends the connection, and with it all that was under way on it.
+ENDS_A_CONNECTION = {
+    *("master_encrypt", "master_find_address", "master_on_connected"),
+    *("master_on_handshake_reply", "master_on_received", "master_on_resolved"),
+    *("master_take_replies", "tls_error_text"),
+}
+# Between two steps, with nothing in hand; or before anything was changed.
+IN_BETWEEN = {
+    *("blocking_lead", "blocking_follow", "leader_await"),
+    *("master_begin_preparing", "preparing_begin"),
+}
+# A future of another's make, where an engine is driven by hand.
+BY_HAND = {"waiter_wake"}
+PRINTED = {"__Pyx_WriteUnraisable"}
+NEW_OBJECTS = {"PyList_New", "PyTuple_New", "PyTuple_Pack", "PyDict_New"}
+
+
+def may_run_python(call: Call) -> bool:
+    return (
+        call.is_c
+        and call.file.startswith(STATES)
+        and MAY_RUN_PYTHON.match(call.called) is not None
+        and not call.source().startswith("raise ")
+    )
+
+
+def test_core_when_it_changes_a_state_then_calls_nothing_that_may_run_python() -> None:
+    known = OF_C | ENDS_A_CONNECTION | IN_BETWEEN | BY_HAND
+    found = {call.function: call for call in calls() if may_run_python(call)}
+    new = [f"{found[each]}: {found[each].source()}" for each in found.keys() - known]
+    assert not new, "\n".join(new)
+    assert known <= found.keys(), f"idle: {known - found.keys()}"
+
+
+def test_core_when_an_integer_becomes_bytes_then_c_formats_it() -> None:
+    found = [call for call in calls() if call.called == "PyNumber_Remainder"]
+    # A token's owner, and the name of a new engine: before there is any round.
+    known = {"6Engine_2__init__", "tokens_set_ending"}
+    assert {call.function for call in found} <= known, found
+
+
+# An exception in these is printed, and they return as if nothing had happened. They
+# index lists, and read attributes of objects that are there.
+def test_function_when_it_cannot_raise_then_calls_nothing_that_may_run_python() -> None:
+    silent = {call.function for call in calls() if call.called in PRINTED}
+    assert len(silent) > 10
+    found = [
+        f"{call.file}:{call.line} {call.source()}"
+        for call in calls()
+        if call.function in silent
+        and not call.function.endswith(("__del__", "greenlet_hub_caller"))
+        and (MAY_RUN_PYTHON.match(call.called) or call.called in NEW_OBJECTS)
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_list_when_it_is_taken_out_then_the_empty_one_was_made_before() -> None:
+    # `x, self.y = self.y, []` would lose what a finalizer adds to self.y in between.
+    swaps = re.compile(r"\w+, ([\w.]+) = \1, \[\]")
+    found = {
+        f"{call.file}:{call.line}" for call in calls() if swaps.match(call.source())
+    }
+    assert not found
+
+
+def test_tls_when_it_encrypts_then_not_in_the_middle_of_a_rounds_commands() -> None:
+    callers = set()
+    for path in (ROOT / "src_cython").rglob("*.pyx"):
+        for function in re.split(r"^cdef ", path.read_text("utf-8"), flags=re.M)[1:]:
+            head, _, body = function.partition(":\n")
+            if "master_encrypt(" in body:
+                callers.add(head.partition("(")[0].split()[-1])
+    assert callers == {"engine_encrypt", "master_on_received"}
+
+
+def test_check_when_python_formats_an_integer_then_sees_it() -> None:
+    own = (
+        "static PyObject *__pyx_f_11fastredlock_5_core_turn_waited_us(int64_t a) {\n"
+        '  /* "src_cython/round/turn.pyx":91\n'
+        "  __pyx_t_5 = PyNumber_Remainder(__pyx_kp_b_d, __pyx_t_4);\n"
+    )
+    [call] = calls_in(own)
+    assert may_run_python(call)
