@@ -93,7 +93,8 @@ def test_release_when_done_inside_of_another_then_does_not_wait_for_its_replies(
 
     for i in range(10):
         is_armed = [False]
-        outer = locks.acquire(f"outer{i}")
+        # Of two keys: so by a script, on every server, which is loaded anew.
+        outer = locks.acquire_all([f"outer{i}", f"more{i}"])
         assert outer
         for server in servers:
             server.script_flush()
