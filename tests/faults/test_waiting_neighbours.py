@@ -18,7 +18,7 @@ from fastredlock.testing import LocalMasters
 from tests.support import library_process
 from tests.support.calls import connected, granted
 from tests.support.fixtures import MakeLocks, Raw, blocking
-from tests.support.keys import KEY
+from tests.support.keys import KEY, NOBODY, values
 from tests.support.two_libraries import running
 from tests.support.waiters import (
     FALL_BACK,
@@ -338,12 +338,12 @@ def test_channel_when_full_of_noise_then_waiters_are_served_one_at_a_time(
     assert sorted(waiters.served) == [f"{i}" for i in range(5)]
     assert locks.stats().turns_missed > 100
 
-    def is_over_by_the_next_call() -> bool:  # a client at rest reads no late answer
+    def is_over_by_the_next_calls() -> bool:  # a client at rest reads no late answer
         with granted(locks.acquire("next", timeout=5)):
             pass
-        return is_over(servers)
+        return values(servers) == NOBODY and queued(servers) == 0
 
-    assert wait_until(is_over_by_the_next_call), [each.keys() for each in servers]
+    assert wait_until(is_over_by_the_next_calls), [each.keys() for each in servers]
 
 
 # --- rights ---------------------------------------------------------------------------
