@@ -17,6 +17,9 @@ from tests.support.keys import KEY, values
 from tests.support.waiting import PATIENCE, wait_until
 
 HOLD = ("sh", "-c", "echo held; sleep 60")
+# Signals 32 and 33, which no program can set: posix_spawn(3) ignores them in what it
+# starts, and so does CPython 3.13 start the processes of pytest-xdist.
+OF_GLIBC = 0b11 << 31
 
 
 # --- the command ----------------------------------------------------------------------
@@ -78,7 +81,8 @@ def test_run_when_signals_are_blocked_by_us_then_the_command_has_them_as_usual(
     script = "grep -E 'SigBlk|SigIgn' /proc/self/status"
     status, out, _ = start("run", KEY, "--", "sh", "-c", script).end()
     assert status == 0
-    assert {line.split()[1] for line in out.splitlines()} == {"0" * 16}
+    masks = [int(line.split()[1], 16) for line in out.splitlines()]
+    assert [mask & ~OF_GLIBC for mask in masks] == [0, 0]
 
 
 # --- taken ----------------------------------------------------------------------------

@@ -91,7 +91,7 @@ def every_interrupt(work: Callable[[], object], step: int = 1) -> Iterator[str]:
     while True:
         where = interrupted_at(k, work)
         if not where:
-            assert k > 50, "nothing was traced"
+            assert k > 20, "nothing was traced"  # 45 of an entry, on CPython 3.13
             return
         yield where
         k += step
