@@ -7,6 +7,7 @@ from there. One seed is one run in both; the digest at the end of a run tells.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -65,6 +66,8 @@ def build() -> Path:
     folder = folder_of_build()
     if folder.exists():
         return folder
+    if importlib.util.find_spec("Cython") is None:
+        sys.exit("--compiled needs Cython: pip install -e '.[dev]'")
     print(f"building {folder}", file=sys.stderr)
     unfinished = folder.with_name(f"{folder.name}.{os.getpid()}")
     package = unfinished / "tests" / "sim"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from .compiled import folder_of_build
+from . import compiled
 from .faults import ASSUMPTIONS
 from .scenarios import (
     a_kept_lease_and_a_holder_that_pauses,
@@ -99,7 +100,9 @@ def test_schedule_when_run_again_then_is_the_same_event_by_event(seed: int) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not folder_of_build().exists(), reason="compiled by hand only")
+@pytest.mark.skipif(
+    not compiled.folder_of_build().exists(), reason="compiled by hand only"
+)
 def test_compiled_simulator_when_given_the_same_seeds_then_runs_the_same() -> None:
     argv = [sys.executable, "-m", "tests.sim", "--count", "40"]
     told = [
@@ -108,6 +111,16 @@ def test_compiled_simulator_when_given_the_same_seeds_then_runs_the_same() -> No
     ]
     digests = [run.stdout.partition("digest ")[2].split()[0] for run in told]
     assert digests[0] == digests[1]
+
+
+def test_compiled_simulator_when_nothing_can_compile_it_then_says_so_in_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Seen: a traceback of 20 lines out of a command that CONTRIBUTING names."""
+    monkeypatch.setattr(compiled, "folder_of_build", lambda: tmp_path / "no")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(SystemExit, match=r"^--compiled needs Cython: pip install"):
+        compiled.build()
 
 
 def test_schedules_when_seeds_differ_then_differ() -> None:
