@@ -22,7 +22,7 @@ from bench.contending.turns import Run
 from bench.harness.servers import local_masters
 
 BLOCKS = 7
-SECONDS = 0.3  # of a window
+SECONDS = 0.3  # of a window; in a shorter one a busy machine may grant none
 CALLERS = {OURS: 4, ASYNCIO: 20, "redis-py": 4, "python-redis-lock": 4}
 Measured = tuple[int, dict[str, list[Run]]]  # masters, the windows of each
 
