@@ -12,10 +12,11 @@ from griffe import Docstring, Extension
 
 OPTIONS = "_options.settings.Settings.__init__"
 LOCKS = "_locking.base.BaseLocks.__init__"
-RETURNED = [
-    *("_locking.lease.BaseLease", "_locking.acquisition.BaseLock"),
+RETURNED = (  # where the constructor of each is written
+    "_core.LeaseFields",
+    "_locking.acquisition.BaseLock",
     "_locking.lost.BaseLost",
-]
+)
 
 
 class Reference(Extension):
