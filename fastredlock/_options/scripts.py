@@ -283,10 +283,11 @@ local ARGV = {given[1], given[2 * at], given[2 * at + 1]}
 # for how long (us) its first caller has waited; "1" where that is another than before,
 # "2" in the first question of a connection: then PUBLISH is tried first (a user who may
 # not, cannot tell others either, and is to know), and PEXPIRE, or its refusal would
-# leave a queue that never expires. "3" where the process pauses: its turns were lost,
-# because a quorum is held elsewhere, and the key is free here all the same. So it is no
-# turn, and the questions of others do not disturb it (they get -1, "held", as its ttl
-# is not known here); a release tells it as ever.
+# leave a queue that never expires; but not on a key that is no queue, which ZADD will
+# refuse, always in one line. "3" where the process pauses: its turns were lost, because
+# a quorum is held elsewhere, and the key is free here all the same. So it is no turn,
+# and the questions of others do not disturb it (they get -1, "held", as its ttl is not
+# known here); a release tells it as ever.
 # Returns {1: it is your turn, 2: another's, that was told, 3: and by this question, 0:
 # else; ttl left (ms) or -2; place from 0; where it is ours, how many wait}. Where the
 # lock is free, the first has its turn; it has 50 ms, then the next asker drops it.
@@ -300,7 +301,8 @@ local time = redis.call("time")
 local ticket = string.format("%.0f", time[1] * 1000000 + time[2] - ARGV[2])
 if ARGV[3] == "2" then
   redis.call("publish", "fastredlock:waiter:", "")
-  redis.call("pexpire", queue, 60000)
+  local waiting = redis.pcall("zcard", queue)
+  if type(waiting) == "number" then redis.call("pexpire", queue, 60000) end
 end
 if ARGV[3] == "0" then
   redis.call("zadd", queue, "nx", ticket, ARGV[1])
@@ -345,7 +347,7 @@ for place = 1, 4 do answers[4 * at - 4 + place] = answer[place] end
 end
 return answers"""
 )
-ASK_TURN_SHA1 = b"1aade4a18b8f50a1bf36d3340b40a2d8ae46be19"
+ASK_TURN_SHA1 = b"28c9a30d81144929966db85ae982974e6adc8c54"
 
 # SET NX PX, at the gate, by a process whose turn it is. ARGV: token; ttl (ms), "0" of
 # no expiry; process; for how long (us) its caller has waited, and its next caller, or

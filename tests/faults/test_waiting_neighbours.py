@@ -146,6 +146,7 @@ def test_queue_when_its_key_is_of_another_type_then_callers_poll_and_each_client
     assert "WRONGTYPE" in text
     assert "is there another use of its key fastredlock:queue:" in text
     assert gate.type(queue_key()) == kind.encode()
+    assert gate.pttl(queue_key()) == -1  # seen: it was to expire, a minute later
     gate.delete(queue_key())
     assert is_over(servers)
 

@@ -1910,6 +1910,24 @@ for _, key in ipairs(KEYS) do redis""",
         ELSEWHERE,
     ),
     Mutant(
+        "the first question lets a key expire that is no queue",
+        (
+            Edit(
+                "fastredlock/_options/scripts.py",
+                'if type(waiting) == "number" then redis.call',
+                "if true then redis.call",
+            ),
+            Edit(
+                "fastredlock/_options/scripts.py",
+                "# SET NX PX, at the gate, by a process whose turn it is. ARGV: token;",
+                "import hashlib\n\n"
+                "ASK_TURN_SHA1 = hashlib.sha1(ASK_TURN).hexdigest().encode()\n"
+                "# SET NX PX, at the gate, by a process whose turn it is. ARGV: token;",
+            ),
+        ),
+        ("tests/faults/test_waiting_neighbours.py",),
+    ),
+    Mutant(
         "one that pauses is taken for one that was told",
         (
             Edit(
