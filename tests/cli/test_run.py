@@ -46,7 +46,7 @@ def test_run_while_the_command_runs_then_it_holds_the_lock_by_its_token(
     )  # fmt: skip
     token = command.line().encode()
     assert token.endswith(b"@ann")
-    held = start("run", KEY, "--", "sh", "-c", "echo $FASTREDLOCK_TOKEN; read x")
+    held = start("run", KEY, "--", "sh", "-c", "echo $FASTREDLOCK_TOKEN; sleep 60")
     token = held.line().encode()
     assert values(servers[:3]) == [token] * 3
 
