@@ -383,12 +383,13 @@ if ARGV[5] == "-1" then
   redis.pcall("zrem", queue, ARGV[3])
   return 1
 end
-redis.pcall("zadd", queue, string.format("%.0f", now - ARGV[5]), ARGV[3])
-redis.pcall("pexpire", queue, 60000)
+local ticket = string.format("%.0f", now - ARGV[5])
+local entered = redis.pcall("zadd", queue, ticket, ARGV[3])
+if type(entered) == "number" then redis.pcall("pexpire", queue, 60000) end
 if redis.pcall("zrange", queue, 0, 0)[1] == ARGV[3] then return 3 end
 return 1"""
 )
-TAKE_TURN_SHA1 = b"201441908ce2e7bea64bb8cb25ecfdf24a801226"
+TAKE_TURN_SHA1 = b"5ec45fc87771ea99e5cab8b9fdb93f681f49ee2f"
 
 # Leave the queue. A turn that was not used goes to the next. ARGV: process.
 LEAVE_QUEUE = (

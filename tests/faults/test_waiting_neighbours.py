@@ -14,6 +14,7 @@ import pytest
 import redis
 
 from fastredlock import FastRedlock, ReleaseStatus
+from fastredlock._options import scripts
 from fastredlock.testing import LocalMasters
 from tests.support import library_process
 from tests.support.calls import connected, granted
@@ -149,6 +150,16 @@ def test_queue_when_its_key_is_of_another_type_then_callers_poll_and_each_client
     assert gate.pttl(queue_key()) == -1  # seen: it was to expire, a minute later
     gate.delete(queue_key())
     assert is_over(servers)
+
+
+def test_turn_when_the_queue_has_become_of_another_type_then_its_key_does_not_expire(
+    servers: list[redis.Redis],
+) -> None:
+    """Seen: one that took its turn, with another behind it, gave that key a minute."""
+    servers[0].set(queue_key(), "another's")
+    asked = (KEY, b"token", 30_000, b"process", 0, 0)
+    assert servers[0].execute_command("EVAL", scripts.TAKE_TURN, 1, *asked) == 1
+    assert servers[0].pttl(queue_key()) == -1
 
 
 def test_queue_when_its_server_takes_no_writes_then_callers_poll_and_no_use_is_blamed(

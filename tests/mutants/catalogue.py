@@ -1928,6 +1928,18 @@ for _, key in ipairs(KEYS) do redis""",
         ("tests/faults/test_waiting_neighbours.py",),
     ),
     Mutant(
+        "one that takes its turn lets a key expire that is no queue",
+        (
+            Edit(
+                "fastredlock/_options/scripts.py",
+                'if type(entered) == "number" then ',
+                "if true then ",
+            ),
+            TAKE_TURN_SHA1_ANEW,
+        ),
+        ("tests/faults/test_waiting_neighbours.py",),
+    ),
+    Mutant(
         "one that pauses is taken for one that was told",
         (
             Edit(
