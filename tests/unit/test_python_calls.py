@@ -30,9 +30,9 @@ MAY_RUN_PYTHON = re.compile(
 # They call functions of C alone: methods of lists, sets and texts, heapq, zip, a class
 # of the core; and format what is a str, or a float.
 OF_C = {
-    *("engine_end_acquires", "engine_forget_but_defer", "engine_give_up_rounds"),
+    *("engine_forget_but_defer", "engine_give_up_rounds"),
     *("engine_on_queue_refused", "engine_open_acquires", "engine_renewed_token_uses"),
-    *("engine_review_master", "engine_withdraw"),
+    "engine_review_master",
     *("error_text", "in_flight_new", "look_up_begin", "master_on_time_reply"),
     *("master_state_and_reason", "master_health", "restart_guard_new"),
     *("restart_guard_text", "wait_queues_add_due", "wait_queues_take_due"),
