@@ -73,7 +73,10 @@ cdef int64_t engine_held_ns(Engine self, Round release) except -1:
     # connection was cut: the others will hardly be better off, and to a master that is
     # not read nothing is sent again. They have twice as long again as the quorum, so
     # a frozen one keeps nobody waiting; one that connects again, as long as the round.
+    # A close() waits for the replies itself, and behind it none will come.
     cdef Master master
+    if self.is_closed:
+        return 0
     if release.is_repeated and release.counts[VOTE_PENDING] > 0:
         for master in self.masters:
             if release in master.in_flight.unanswered:
