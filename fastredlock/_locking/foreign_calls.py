@@ -11,7 +11,7 @@ again, so what waits is bounded by the number of kept leases, however slow a cal
 
 from __future__ import annotations
 
-from _thread import allocate_lock
+import _thread  # by its name: gevent or eventlet may patch it later
 from collections import deque
 from threading import Thread
 
@@ -95,7 +95,7 @@ class Crew:
         self._generation = fork_generation()
         self._name = name
         self._most = most
-        self._lock = allocate_lock()  # of the next two, and of the end of `calls`
+        self._lock = _thread.allocate_lock()  # of the next two, and the end of `calls`
         self._size = 0
         self._has_spare = False
 

@@ -10,7 +10,7 @@ The thread holds the driver, not the FastRedlock, and leases by weak references.
 
 from __future__ import annotations
 
-from _thread import allocate_lock
+import _thread  # by its name: gevent or eventlet may patch it later
 from collections import deque
 from contextlib import suppress
 from threading import Thread
@@ -149,8 +149,8 @@ class Keeper:
         self.losses = Crew("fastredlock on_lost", MOST_ON_LOST)
         self.notes = Crew("fastredlock observer", 1)
         self.added: deque[Kept] = deque()
-        self.baton = allocate_lock()  # of the thread that serves
-        self._waker = allocate_lock()
+        self.baton = _thread.allocate_lock()  # of the thread that serves
+        self._waker = _thread.allocate_lock()
         self._waker.acquire()
 
     def keep(self, kept: Kept, driver: Driver) -> None:

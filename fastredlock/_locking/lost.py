@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from _thread import allocate_lock
+import _thread  # by its name: gevent or eventlet may patch it later
 from contextlib import suppress
 
 from ..errors import LeaseLostError
@@ -122,7 +122,7 @@ class Lost(BaseLost):
         until_ns, watch = self._until_ns(timeout), self._watch()
         now_ns = self._lease._driver.now_ns
         while not self._is_over():
-            gate = allocate_lock()
+            gate = _thread.allocate_lock()
             gate.acquire()
             watch.waiters.append(gate.release)
             try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from _thread import get_ident
+import _thread  # by its name: gevent or eventlet may patch it later
 
 from .._core import Round
 from .._reports.log import warn
@@ -43,7 +43,7 @@ class Observing:
     def tell(self, event: str, *values: object) -> None:
         """Call a method, if there is one; what it raises is logged the first time."""
         method = getattr(self._observer, event, None)
-        me = get_ident()
+        me = _thread.get_ident()
         if method is None or me in self._at_it:
             return
         self._at_it.add(me)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from _thread import get_ident
+import _thread  # by its name: gevent or eventlet may patch it later
 
 at_it: set[int] = set()  # threads: a handler that takes a lock comes back here
 
@@ -15,7 +15,7 @@ def warn(text: str, *values: object) -> None:
     """
     import logging  # 8 ms: only where there is a warning
 
-    me = get_ident()
+    me = _thread.get_ident()
     if me in at_it:
         return
     at_it.add(me)

@@ -421,14 +421,17 @@ def use_compat(masters: LocalMasters) -> None:
 def keep_leases(masters: LocalMasters) -> None:
     """Keep the leases of many greenlets: their keeper is one more, and wakes them."""
     locks = fastredlock.FastRedlock(by_name(masters), ttl=0.6)
+    began, taken = time.monotonic(), list[float]()
 
     def hold(i: int) -> None:
         with locks.lock(f"{KEY}:{i}", keep_alive=True) as lease:
+            taken.append(time.monotonic() - began)
             time.sleep(1.5)
             lease.check()
 
     ticker = Ticker()
     run_all([lambda i=i: hold(i) for i in range(30)])
+    assert max(taken) < 0.5  # the keeper slept in a lock that was bound before the patch
     lease = locks.acquire(KEY, keep_alive=True)
     assert lease is not None
     masters.pause(0), masters.pause(1), masters.pause(2)
