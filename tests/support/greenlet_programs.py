@@ -431,7 +431,7 @@ def keep_leases(masters: LocalMasters) -> None:
 
     ticker = Ticker()
     run_all([lambda i=i: hold(i) for i in range(30)])
-    assert max(taken) < 0.5  # the keeper slept in a lock that was bound before the patch
+    assert max(taken) < 0.5  # else the keeper sleeps in a lock from before the patch
     lease = locks.acquire(KEY, keep_alive=True)
     assert lease is not None
     masters.pause(0), masters.pause(1), masters.pause(2)
