@@ -17,8 +17,9 @@ from greenlet import getcurrent, greenlet
 import fastredlock.asyncio
 from fastredlock import FastRedlock
 from fastredlock._core import ClosedError, DriverFields, Round
-from fastredlock._locking.driver import Driver
+from fastredlock._locking.driver import CLOSED, Driver
 from fastredlock._locking.loop_driver import LoopDriver
+from fastredlock.errors import FastRedlockError
 
 from .steps import SLEEP, Steps
 
@@ -162,7 +163,10 @@ class Awaited:
         self._steps = steps
 
     def __await__(self) -> Iterator[Any]:
-        yield from self._steps
+        try:
+            yield from self._steps
+        except ClosedError as error:  # another task closes before the first step
+            raise FastRedlockError(CLOSED) from error
         return 0  # warnings that are not logged yet
 
 
