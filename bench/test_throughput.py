@@ -106,7 +106,8 @@ def _report(benchmark: Any, measured: Measured, entry: str) -> None:
     if entry not in able:
         pytest.skip("these servers have no DELIFEQ: Valkey has, from 9.0")
     if entry not in rounds[0]:
-        pytest.fail("; ".join(notes))
+        is_ours = contestant_of(entry).module.startswith(("bench", "fastredlock"))
+        (pytest.fail if is_ours else pytest.skip)("; ".join(notes))
     blocks = iter(rounds)
     benchmark.pedantic(
         lambda: STOPWATCH.pass_block(next(blocks)[entry]), rounds=len(rounds)
