@@ -18,6 +18,7 @@ from fastredlock.testing import LocalMasters
 from tests.support.calls import QUICK, connected, granted
 from tests.support.fixtures import MakeLocks
 from tests.support.keys import KEY, set_all, settled_values, values
+from tests.support.proxy import Proxy
 from tests.support.waiting import PATIENCE, wait_until
 
 UNKNOWN_HASH = "0123456789abcdef"
@@ -58,6 +59,19 @@ def test_break_when_a_minority_has_a_token_then_deletes_that_alone(
     assert breaker.break_(KEY, token_hash=stranger) is ReleaseStatus.RELEASED
     assert values(servers) == [lease.token] * 3 + [None, lease.token]
     assert lease.extend() > 0
+
+
+def test_break_when_only_a_slow_master_has_the_token_then_waits_for_its_answer(
+    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+) -> None:
+    with Proxy(urls[0]) as slow:
+        breaker = connected(make_locks([slow.url, *urls[1:]]))
+        servers[0].set(KEY, b"left over")
+        slow.set(delay=0.05)
+        hashes = [vote.token_hash for vote in breaker.holders(KEY)]
+        (token_hash,) = filter(None, hashes)
+        assert breaker.break_(KEY, token_hash=token_hash) is ReleaseStatus.RELEASED
+    assert servers[0].get(KEY) is None
 
 
 def test_break_when_the_key_has_no_expiry_then_deletes_it(

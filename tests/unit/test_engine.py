@@ -283,8 +283,10 @@ def test_release_when_cut_then_waits_for_the_next_connection_and_no_frozen_maste
     by_hand_finish(engine, T0 + 2 * MS)
     assert (release.verdict, release.is_finished) == (Verdict.WON, False)
     assert engine.next_ns <= release.deadline_ns
-    assert scripts.RELEASE in reconnect(engine, T0 + 2 * MS)
-    by_hand_finish(engine, T0 + 3 * MS)
+    by_hand_finish(engine, T0 + 50 * MS)  # longer than a master that is frozen is given
+    assert not release.is_finished
+    assert scripts.RELEASE in reconnect(engine, T0 + 50 * MS)
+    by_hand_finish(engine, T0 + 51 * MS)
     assert release.is_finished
 
 
