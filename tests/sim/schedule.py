@@ -164,6 +164,9 @@ class Schedule:
                 raise
         finally:
             _attempt.draw_fraction = original
+            for process in self.processes:
+                for worker in process.workers:
+                    worker.forget()
         return Outcome(
             self.seed, self.world.digest, self.world.events, len(self.judge.rounds),
             self.judge.leases, self.nemesis.strikes,

@@ -7,6 +7,7 @@ resumes; at each of its yields it may find its process paused, or an exception t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -87,6 +88,12 @@ class Worker:
         self.is_done = True
         self._turn += 1
         self.awaits = ""
+
+    def forget(self) -> None:
+        """Leave the call that it is in: a greenlet that waits is no garbage."""
+        self.process.running = self
+        with suppress(Exception):  # of the judge, who has said all
+            self._steps.close()  # type: ignore[attr-defined]
 
     def is_answered(self) -> bool:
         """Whether the round it waits for is finished, by another's step."""
