@@ -129,6 +129,9 @@ def _refusal(holding: Holding, numbers: list[Number]) -> int | None:
     if holding.tokens:
         print("nothing was changed: it is held, or a key is left over: see `break`")
         return Status.NOT_HELD
+    if sum(each.error is None for each in numbers) < holding.quorum:
+        print("nothing was changed: too few masters say which number they have")
+        return Status.UNREACHABLE
     if not any(each.is_at_its_end for each in numbers):
         print("nothing was changed: the numbers can go on")
         return Status.NOT_HELD

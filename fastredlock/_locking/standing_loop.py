@@ -24,9 +24,11 @@ told: list[str] = []  # in this process
 
 def before_wait(engine: Engine) -> None:
     """Warn where no event loop drives the engine, but one runs in this thread."""
-    asyncio = sys.modules.get("asyncio")
-    if told or asyncio is None or engine.is_awaited:
+    # Another thread may be importing asyncio at this moment. A closed engine has no
+    # driver any more, and the next round ends at once.
+    running = getattr(sys.modules.get("asyncio"), "_get_running_loop", None)
+    if told or running is None or engine.is_awaited or engine.is_closed:
         return
-    if asyncio._get_running_loop() is not None:
+    if running() is not None:
         told.append(TEXT)  # before it is logged: a handler may wait for a lock, too
         warn("%s", TEXT)

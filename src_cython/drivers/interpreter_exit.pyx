@@ -34,14 +34,17 @@ cdef int interpreter_exit_hook() except -1:
     global watched_in, is_exiting, exiting_thread
     import atexit
 
-    watched_in = current_generation
+    # Another thread may be importing it at this moment: the next engine sees it whole.
+    util = sys.modules.get("multiprocessing.util")
+    finalize = getattr(util, "Finalize", None)
     is_exiting = False
     exiting_thread = 0
     atexit.unregister(interpreter_exit_end)     # the parent's, where it was not cleared
     atexit.register(interpreter_exit_end)
-    util = sys.modules.get("multiprocessing.util")
-    if util is not None:      # the last of its finalizers
-        util.Finalize(None, interpreter_exit_drain, exitpriority=-100)
+    if finalize is not None:      # the last of its finalizers
+        finalize(None, interpreter_exit_drain, exitpriority=-100)
+    if util is None or finalize is not None:
+        watched_in = current_generation
     return 0
 
 

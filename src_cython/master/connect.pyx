@@ -173,27 +173,37 @@ cdef int master_on_connect_event(Master self, int64_t now_ns) except -1:
 
 
 cdef int master_on_connected(Master self, int64_t now_ns) except -1:
+    # All that is made comes first: before 3.12 it may run a finalizer, whose own calls
+    # may give this connection up, and connect again.
+    cdef int64_t this_give_up_at_ns = self.give_up_at_ns
+    cdef Handshake handshake
     reader = reply_reader()
-    self.feed = reader.feed
-    self.gets = reader.gets
-    self.unparsed = 0
-    self.is_between_replies = False
-    self.scan.where = SCAN_LINE_START
-    self.is_proven = False
-    username, password = (
-        encoded(self.settings.username), encoded(self.settings.password)
+    feed, gets = reader.feed, reader.gets
+    username, password, context = (
+        encoded(self.settings.username), encoded(self.settings.password), None
     )
     if self.prepared is not None:
         username, password, context = self.prepared
-        self.prepared = None
-        if context is not None:
-            self.tls_context = context
-    self.handshake = Handshake(
+    handshake = Handshake(
         username, password, self.settings.db,
         self.client_name,
         scripts_to_load(self.scripts),
         self.scripts.probe, self.scripts.marker, self.restart_guard.max_ttl_ns,
     )
+    if self.state_code != MASTER_CONNECTING or (
+        self.give_up_at_ns != this_give_up_at_ns
+    ):
+        return 0
+    self.prepared = None
+    if context is not None:
+        self.tls_context = context
+    self.feed = feed
+    self.gets = gets
+    self.unparsed = 0
+    self.is_between_replies = False
+    self.scan.where = SCAN_LINE_START
+    self.is_proven = False
+    self.handshake = handshake
     master_set_state(self, MASTER_HANDSHAKE)
     master_set_reason(self, self.last_error or "no answer to the handshake yet")
     self.has_received = False
@@ -213,7 +223,10 @@ cdef int master_on_connected(Master self, int64_t now_ns) except -1:
         return master_on_exception(self, error, tls_reason(error), now_ns)
     finally:
         self.link.is_parsing = False
-    return master_write(self, self.handshake.start(), now_ns)
+    first = handshake.start()
+    if self.handshake is not handshake:
+        return 0
+    return master_write(self, first, now_ns)
 
 
 cdef bytes encoded(str text):
