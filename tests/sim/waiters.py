@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .worker import Worker
 
 LOOK_NS = 50 * MS
+TRY_AMONG_NS = S  # engine/questions: of several resources one tries in a second
 TAKEN_NS = 600 * MS  # 0.25 s until the gate is asked again, 50 ms for one that was told
 SLOW_NS = 350 * MS  # counted
 DISTURBED_NS = 3 * S  # until a connection counts as dead, and back-off
@@ -102,6 +103,9 @@ class Waiters:
             return
         took_ns = now_ns - max(since_ns, self._undisturbed_from_ns())
         limit_ns = TAKEN_NS + ROUND_TRIPS * slowest_ns
+        waited_for = {each.waits_for for each in process.workers if not each.is_done}
+        if (count_of_keys := len(waited_for - {b""})) > 1:
+            limit_ns += count_of_keys * TRY_AMONG_NS
         if took_ns > SLOW_NS:
             self._excuse(key, since_ns, "a free lock stood for over 0.35 s, one waits")
         if took_ns <= limit_ns:
