@@ -1459,7 +1459,7 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/drivers/interpreter_exit.pyx",
-                "    if util is not None: ",
+                "    if finalize is not None: ",
                 "    if False: ",
             ),
         ),
