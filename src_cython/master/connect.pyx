@@ -234,39 +234,57 @@ cdef bytes encoded(str text):
 
 
 cdef int master_on_handshake_reply(Master self, object reply, int64_t now_ns) except -1:
-    cdef bytes answer = self.handshake.on_reply(reply)
-    if self.handshake.failure is not None:
-        master_add_warnings(self, self.handshake.warnings())
-        return master_on_lost(self, self.handshake.failure, now_ns)
+    # Each object that is made here may run a finalizer before 3.12, whose own calls may
+    # give this connection up, and begin the next one.
+    cdef Handshake handshake = self.handshake
+    cdef bytes answer = handshake.on_reply(reply)
+    cdef list warnings = None
+    if handshake.failure is not None or handshake.is_done:
+        warnings = handshake.warnings()
+    if self.handshake is not handshake:
+        return 0
+    if handshake.failure is not None:
+        master_add_warnings(self, warnings)
+        return master_on_lost(self, handshake.failure, now_ns)
     master_write(self, answer, now_ns)
-    if self.state_code != MASTER_HANDSHAKE:      # TLS refused to take it
+    if self.handshake is not handshake:      # TLS refused to take it
         return 0
     # Anew for each answer: a client that blocks reads them in its calls alone, and each
     # may take one more call. (Who waits for connections has a limit of its own.)
     self.give_up_at_ns = now_ns + self.connect_timeout_ns
-    if self.handshake.is_done:
-        self.server_info = self.handshake.server_info
-        self.clock = ServerClock()
-        self.client_id = self.handshake.client_id
-        self.may_eval = self.handshake.rights.no_eval is None
-        self.may_queue = self.handshake.speaks_resp3
-        self.is_subscribed = False
-        self.checks_from_ns = 0
-        self.native = self.handshake.native
-        self.native_is_proven = False
-        master_identify(self, self.server_info, self.handshake.mark, now_ns)
-        master_add_warnings(self, self.handshake.warnings())
-        self.needs_review = True
-        self.handshake = None
-        master_set_state(self, MASTER_READY)
-        master_set_reason(self, "")
-        self.ready_at_ns = now_ns
-        self.heard_ns = now_ns
-        self.counters.connects += 1
-        self.counters.life_epoch += 1
-        self.connects += 1
-        master_kill_lost(self, now_ns)
-        master_send_deferred(self, now_ns)
+    if handshake.is_done:
+        return master_on_ready(self, handshake, warnings, now_ns)
+    return 0
+
+
+cdef int master_on_ready(
+    Master self, Handshake handshake, list warnings, int64_t now_ns
+) except -1:
+    clock = ServerClock()
+    if self.handshake is not handshake:
+        return 0
+    self.server_info = handshake.server_info
+    self.clock = clock
+    self.client_id = handshake.client_id
+    self.may_eval = handshake.rights.no_eval is None
+    self.may_queue = handshake.speaks_resp3
+    self.is_subscribed = False
+    self.checks_from_ns = 0
+    self.native = handshake.native
+    self.native_is_proven = False
+    master_identify(self, self.server_info, handshake.mark, now_ns)
+    master_add_warnings(self, warnings)
+    self.needs_review = True
+    self.handshake = None
+    master_set_state(self, MASTER_READY)
+    master_set_reason(self, "")
+    self.ready_at_ns = now_ns
+    self.heard_ns = now_ns
+    self.counters.connects += 1
+    self.counters.life_epoch += 1
+    self.connects += 1
+    master_kill_lost(self, now_ns)
+    master_send_deferred(self, now_ns)
     return 0
 
 

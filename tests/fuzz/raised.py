@@ -29,6 +29,7 @@ KEY = "contended"
 TIMEOUT = 1.0
 LATE = 2.0  # a busy machine; a caller that is forgotten waits for ever
 FIRST, MOST = 10, 80  # mostly one of the first of these calls, else of as many as this
+CONNECTING_MOST = 120
 
 
 class Interrupted(BaseException):
@@ -38,13 +39,16 @@ class Interrupted(BaseException):
 class Hook:
     """The hook of the build, as raising.h describes it."""
 
-    def __init__(self, kind: str, locks: FastRedlock | None) -> None:
+    def __init__(
+        self, kind: str, locks: FastRedlock | None, nested_timeout: float = 0
+    ) -> None:
         library = ctypes.CDLL(_core.__file__)
         self._left = ctypes.c_long.in_dll(library, "raising_left")
         self._class = ctypes.c_int.in_dll(library, "raising_class")
         self._function = ctypes.c_char_p.in_dll(library, "raising_function")
         self._kind = KINDS[kind]
-        self._locks = locks if kind == "nested" else None
+        self.locks = locks if kind == "nested" else None
+        self._nested_timeout = nested_timeout
         self._called = self._call  # held: the build has a bare pointer
         ctypes.c_void_p.in_dll(library, "raising_hook").value = id(self._called)
         thread = ctypes.c_ulong.in_dll(library, "raising_thread")
@@ -63,12 +67,12 @@ class Hook:
         self.disarm()
         self.last = (self._function.value or b"").decode().rpartition("_core_")[2]
         self.places[self.last] += 1
-        if self._locks is None:
+        if self.locks is None:
             raise Interrupted
         # As a finalizer would: of our resource, too, which is mostly taken.
         for name in (f"nested {self.places.total()}", KEY):
             with suppress(fastredlock.AcquireError):
-                lease = self._locks.acquire(name, timeout=0)
+                lease = self.locks.acquire(name, timeout=self._nested_timeout)
                 if lease:
                     lease.release()
 
@@ -144,6 +148,38 @@ def run_threads(
     return hook
 
 
+def run_connecting(
+    urls: list[str], options: dict[str, Any], kind: str, seconds: float, seed: int
+) -> Hook:
+    """Connect a new client again and again; another one holds the lock.
+
+    What interrupts it waits for longer than a connection may take.
+    """
+    rng = random.Random(seed)
+    holder = FastRedlock(urls, ttl=600)
+    lease = holder.acquire(KEY)
+    hook, grants = Hook(kind, None, 0.08), 0
+    ended = time.monotonic() + seconds
+    while time.monotonic() < ended:
+        with FastRedlock(urls, ttl=600, connect_timeout=0.05, **options) as locks:
+            hook.locks = locks if kind == "nested" else None
+            hook.arm(rng.randrange(1, CONNECTING_MOST))
+            try:
+                own = locks.acquire("own", timeout=1)
+                hook.disarm()
+                grants += own is not None
+                if own:
+                    own.release()
+            except (Interrupted, fastredlock.AcquireError):
+                pass
+            finally:
+                hook.disarm()
+    assert lease and lease.release()
+    holder.close()
+    assert grants > seconds, (grants, hook.places)
+    return hook
+
+
 async def run_tasks(
     urls: list[str], options: dict[str, Any], kind: str, seconds: float, seed: int
 ) -> Hook:
@@ -204,11 +240,12 @@ def main() -> None:
             addresses = masters.urls
         options = {"fencing": True} if setting == "fencing" else {}
         given = addresses, options, kind, float(seconds), int(seed)
-        hook = (
-            run_threads(*given)
-            if client == "threads"
-            else asyncio.run(run_tasks(*given))
-        )
+        if client == "tasks":
+            hook = asyncio.run(run_tasks(*given))
+        else:
+            hook = {"threads": run_threads, "connecting": run_connecting}[client](
+                *given
+            )
         wanted = time.monotonic() + 1
         while (keys := left_on(masters)) and time.monotonic() < wanted:
             time.sleep(0.01)

@@ -311,7 +311,7 @@ MUTANTS = (
         (
             Edit(
                 "src_cython/master/connect.pyx",
-                "        master_kill_lost(self, now_ns)\n",
+                "    master_kill_lost(self, now_ns)\n",
                 "",
             ),
         ),
@@ -2418,7 +2418,7 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/master/connect.pyx",
-                "        self.counters.life_epoch += 1\n",
+                "    self.counters.life_epoch += 1\n",
                 "",
             ),
         ),

@@ -41,8 +41,8 @@ OF_C = {
 # What is raised there ends the connection, and with it all that was under way on it.
 ENDS_A_CONNECTION = {
     *("master_encrypt", "master_find_address", "master_on_connected"),
-    *("master_on_handshake_reply", "master_on_received", "master_on_resolved"),
-    *("master_take_replies", "tls_error_text"),
+    *("master_on_handshake_reply", "master_on_ready", "master_on_received"),
+    *("master_on_resolved", "master_take_replies", "tls_error_text"),
 }
 # Between two steps, with nothing in hand; or before anything was changed.
 IN_BETWEEN = {
