@@ -14,9 +14,14 @@ import redis
 from fastredlock import FastRedlock
 from fastredlock.testing import LocalMasters
 from tests.support.awaited import AwaitedLocks, LoopThread
+from tests.support.parallel import pytest_cmdline_main
 from tests.support.stolen_time import pytest_runtest_protocol, pytest_terminal_summary
 
-__all__ = ["pytest_runtest_protocol", "pytest_terminal_summary"]  # hooks, for pytest
+__all__ = [  # hooks, for pytest
+    "pytest_cmdline_main",
+    "pytest_runtest_protocol",
+    "pytest_terminal_summary",
+]
 
 # A shell without job control starts what runs in the background with SIGINT ignored,
 # and so would be all programs that the tests start.
