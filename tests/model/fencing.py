@@ -301,11 +301,25 @@ class Model:
         return masters, put(clients, c, client), fence, time, restarts
 
 
-def search(world: World, rules: Rules = Rules(), most: int = 0) -> Found:  # noqa: B008
-    """Try all orders of events, up to so many states; stop at the first violation."""
+def search(
+    world: World,
+    rules: Rules = Rules(),  # noqa: B008
+    most: int = 0,
+    begin: tuple[str, ...] = (),
+) -> Found:
+    """Try all orders of events, up to so many states; stop at the first violation.
+
+    begin: the first steps of all of them, in this order.
+    """
     model = Model(world, rules)
     found, at = list(model.starts()), 0
     came_from: dict[State, tuple[State, str] | None] = dict.fromkeys(found)
+    for step in begin:
+        links = [(state, *each) for state in found for each in model.steps(state)]
+        came_from |= {
+            after: (state, step) for state, text, after in links if text == step
+        }
+        found = [after for _, text, after in links if text == step]
     seen = {in_order(state) for state in found}
     while at < len(found) and not (most and at >= most):
         state = found[at]
