@@ -52,8 +52,13 @@ def every_ms(step: float = 2.0) -> Iterator[Wait]:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("slow")
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("call", ["acquire", "acquire_all", "each", "lock", "release"])
+@pytest.mark.parametrize(
+    ("call", "way"),
+    [
+        *((call, by_cancel) for call in ("acquire_all", "each", "lock", "release")),
+        *(("acquire", way) for way in WAYS),
+    ],
+)
 @with_client
 async def test_call_when_cancelled_at_any_ms_of_slow_round_trips_then_leaves_no_key(
     world: World, client: FastRedlock, call: str, way: How
