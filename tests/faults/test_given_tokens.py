@@ -126,6 +126,7 @@ def test_acquire_each_when_a_pair_is_named_twice_then_the_second_is_taken(
     make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
 ) -> None:
     locks = make_locks(urls, new_token=lambda: TOKEN)
+    locks.connect()
     first, second, third = locks.acquire_each([KEY, KEY, "another"])
     assert second is None
     assert settled_values(servers, [TOKEN] * 5) == [TOKEN] * 5

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -56,13 +57,20 @@ def test_write_when_its_holder_stood_still_then_is_refused(
 
 
 @pytest.fixture(scope="module")
-def query(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Query]:
-    """Run a server of one's own, with the recipe in it; return what asks it."""
+def query() -> Iterator[Query]:
+    """Run a server of one's own, with the recipe in it; return what asks it.
+
+    Not below pytest's folder: another pytest closes that to other users.
+    """
     if shutil.which("postgres") is None or shutil.which("initdb") is None:
         pytest.skip("no PostgreSQL server on PATH")
-    folder = tmp_path_factory.mktemp("postgresql")
-    for above in (folder, *folder.parents[:3]):
-        above.chmod(above.stat().st_mode | 0o055)
+    with TemporaryDirectory(prefix="postgresql-", ignore_cleanup_errors=True) as folder:
+        Path(folder).chmod(0o755)
+        yield from server(Path(folder))
+
+
+def server(folder: Path) -> Iterator[Query]:
+    """Run it in this folder."""
     data, user = folder / "data", None
     data.mkdir(mode=0o700)
     if os.geteuid() == 0:  # which it refuses to run as
@@ -71,15 +79,15 @@ def query(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Query]:
     initdb = ["initdb", "--no-sync", "--auth=trust", "-U", "postgres", "-D", str(data)]
     subprocess.run(initdb, check=True, stdout=subprocess.DEVNULL, user=user, cwd="/")
     options = ("-c", "listen_addresses=", "-c", "fsync=off", "-k", str(data))
-    server = subprocess.Popen(
+    process = subprocess.Popen(
         ["postgres", "-D", str(data), *options],
         user=user, cwd="/", stderr=subprocess.DEVNULL,
     )  # fmt: skip
     try:
         yield lambda text: answer(data, text)
     finally:
-        server.send_signal(signal.SIGINT)
-        server.wait(30)
+        process.send_signal(signal.SIGINT)
+        process.wait(30)
 
 
 def answer(data: Path, text: str) -> str:
