@@ -49,6 +49,7 @@ include "master/tls.pyx"                # records in, plain text out, and back
 include "master/restart_guard.pyx"      # when a master may vote again           [pure]
 include "master/deferred.pyx"           # releases for the next connection       [pure]
 include "master/in_flight.pyx"          # commands sent and not answered         [pure]
+include "master/slowness.pyx"           # by far slower than a quorum            [pure]
 include "master/master.pyx"             # one master: its state
 include "master/ending.pyx"             # its connection ends; back-off
 include "master/io.pyx"                 # commands -> bytes, bytes -> replies
@@ -75,6 +76,7 @@ include "engine/given_tokens.pyx"       # rounds with a token that the caller ga
 include "engine/fences.pyx"             # numbers: proposed, and written
 include "engine/gate.pyx"               # the master that keeps a resource's queue
 include "engine/queue_check.pyx"        # does anybody wait there?
+include "engine/moved.pyx"              # ...which is at the next, where it is slow
 include "engine/asking.pyx"             # what it is asked, and answers
 include "engine/questions.pyx"          # ...about many queues together
 include "engine/turns.pyx"              # what opens a round that waits

@@ -90,7 +90,7 @@ if redis.call("exists", KEYS[1]) == 0 then
   if not fence then return refused end
 end
 local said = take()
-if said == 0 or said == 2 then fence = 0 end
+if said % 2 == 0 then fence = 0 end
 return {said, fence}"""
 )
 
@@ -141,7 +141,7 @@ return refused"""
 
 ACQUIRE_ALL_SHA1 = b"978c35de0657ecbb490cb1641d602691f353158b"
 ACQUIRE_AGAIN_SHA1 = b"92986d704b750e2dc90e05e72f44e0032f223021"
-TAKE_TURN_SHA1 = b"6c12620ba47c7ae84633a515e14919b676e31b4e"
+TAKE_TURN_SHA1 = b"4377a686039d7fd1d7dcffab86ae33fd72a32a36"
 WRITE_FENCE_SHA1 = b"9b35f5a917399e50f84bb78014629579a1fc7960"
 PROBE_SHA1 = b"89c3c21bf52e89fe76228cb32e78a982064745d6"
 NEXT_FENCE_SHA1 = b"4d448773a148a993dcdfdc75ee3c1db0765650bc"

@@ -34,10 +34,10 @@ else
   if type(value) == "table" then return value end
   told = value and "=" .. string.gsub(value, "\\n", "\\n=")
 end
-local waiting = redis.pcall("zcard", "fastredlock:queue:" .. KEYS[1])
+local waiting = redis.pcall("zcount", "fastredlock:queue:" .. KEYS[1], "(-inf", "inf")
 if type(waiting) ~= "number" then waiting = -1 end
 return {told, redis.call("pttl", KEYS[1]), waiting}"""
-INSPECT_SHA1 = b"08d8c6e594368fd0a7aa3b1a31df2a386a5d76fe"
+INSPECT_SHA1 = b"12925adbba708723429d40fa13d1c1538c47d3b5"
 
 # Of several keys, all or nothing. Each looks at all keys before it changes the first,
 # and a server runs nothing in between. A server that refuses a write (no memory, a
@@ -135,7 +135,9 @@ MARKER_SHA1 = b"688280603bec40a3240a6c858c78ad158bd81c41"
 # it costs time, and no key of a lock is changed but as by SET NX and the release.
 #
 #   fastredlock:queue:<resource>   a sorted set: process -> ticket, the time (us, by the
-#                                  gate's clock) since when its first caller has waited
+#                                  gate's clock) since when its first caller has waited.
+#                                  Or of ">" alone, before all tickets, for 10 s: the
+#                                  gate is slow, the queue is at the next master
 #   fastredlock:turn:<resource>    a sorted set of those that were told last that the
 #                                  lock is free, and have not come: mostly of one. It
 #                                  lives for 10 s, so its age is known. Or of "~" and
@@ -176,6 +178,9 @@ local function note(process)
   local noted = redis.pcall("zadd", turn, 0, process)
   if noted == 1 then redis.pcall("pexpire", turn, 10000) end
 end
+local function is_moved()
+  return type(redis.pcall("zscore", queue, ">")) == "string"
+end
 local function come(process)
   if is_told(process) then redis.pcall("zrem", turn, process) end
 end
@@ -184,7 +189,7 @@ local function tell(asks)
   for _ = 1, 100 do
     local head = redis.pcall("zrange", queue, 0, 0, "withscores")
     local first, heard = head[1], 0
-    if not first then return false end
+    if not first or first == ">" then return false end
     local late = is_late(first)
     if first == asks then return false end
     if first ~= leaving and not late then heard = call(first, "") end
@@ -214,7 +219,8 @@ end
 _OF_ONE_KEY = b"local key, leaving = KEYS[1], nil\n" + _TELL
 TELL_NEXT = _OF_ONE_KEY  # for a release script of another text, which may call tell()
 
-# The release, at the gate: 1 deleted, 0 not; 2 and 3 the same, and somebody was told.
+# The release, at the gate: 1 deleted, 0 not; 2 and 3 the same, and somebody was told;
+# 5 and 4 the same, and the queue is at the next master, where the script is to follow.
 # A key that has expired is free, so the next is told then, too. ARGV[2], of a lease's
 # own release, not of a roll-back: also where another key stands; it may have been left
 # at the gate alone, while a quorum knew of this lock. It names the process where nobody
@@ -233,10 +239,11 @@ if redis.pcall("exists", "fastredlock:queue:" .. key) == 0 then return deleted e
 """
     + _TELL
     + b"""\
+if is_moved() then return 4 + deleted end
 if tell() then return 3 - deleted end
 return deleted"""
 )
-RELEASE_AND_TELL_SHA1 = b"e56d9dbcd6acbe5aa459b3ec55f8553cb155af07"
+RELEASE_AND_TELL_SHA1 = b"ed10c5578a0d6c8e2ab9729e7650e40af2444603"
 
 # The release of several keys. Never stops half-way: it deletes our keys, also where
 # others fail. Each may have a queue here, or elsewhere.
@@ -265,7 +272,7 @@ for _, key in ipairs(free) do
 end
 return answer"""
 )
-RELEASE_ALL_SHA1 = b"45ceea254a847fc782136c608763f4d15c12c129"
+RELEASE_ALL_SHA1 = b"43dfafcc303255089d70c2fbd6deefc9409a591e"
 
 # Of one key, or of many: then ARGV has those behind the process once for each key, and
 # the answer so many times four numbers, -1 in front where a queue is refused.
@@ -287,10 +294,12 @@ local ARGV = {given[1], given[2 * at], given[2 * at + 1]}
 # refuse, always in one line. "3" where the process pauses: its turns were lost, because
 # a quorum is held elsewhere, and the key is free here all the same. So it is no turn,
 # and the questions of others do not disturb it (they get -1, "held", as its ttl is not
-# known here); a release tells it as ever.
-# Returns {1: it is your turn, 2: another's, that was told, 3: and by this question, 0:
-# else; ttl left (ms) or -2; place from 0; where it is ours, how many wait}. Where the
-# lock is free, the first has its turn; it has 50 ms, then the next asker drops it.
+# known here); a release tells it as ever. "4" where the process has measured that this
+# gate is slow: all that are entered here are called, and go to the next master.
+# Returns {4, for how long (ms) yet, 0, 0} where they have gone; else {1: it is your
+# turn, 2: another's, that was told, 3: and by this question, 0: else; ttl left (ms) or
+# -2; place from 0; where it is ours, how many wait}. Where the lock is free, the first
+# has its turn; it has 50 ms, then the next asker drops it.
 # Where it is not, those that ask again drop a first one that let its turn pass, or (if
 # the ACL allows PUBSUB) that nobody hears: the first tries on all masters, and the key
 # may stand here alone.
@@ -301,6 +310,17 @@ local time = redis.call("time")
 local ticket = string.format("%.0f", time[1] * 1000000 + time[2] - ARGV[2])
 if ARGV[3] == "2" then
   redis.call("publish", "fastredlock:waiter:", "")
+end
+if ARGV[3] == "4" then
+  redis.call("zadd", queue, "-inf", ">")
+  redis.call("pexpire", queue, 10000)
+  for _, each in ipairs(redis.call("zrange", queue, 1, 100)) do
+    if each ~= ARGV[1] then call(each, "~") end
+  end
+  redis.call("zremrangebyrank", queue, 1, -1)
+end
+if is_moved() then return {4, redis.call("pttl", queue), 0, 0} end
+if ARGV[3] == "2" then
   local waiting = redis.pcall("zcard", queue)
   if type(waiting) == "number" then redis.call("pexpire", queue, 60000) end
 end
@@ -347,19 +367,21 @@ for place = 1, 4 do answers[4 * at - 4 + place] = answer[place] end
 end
 return answers"""
 )
-ASK_TURN_SHA1 = b"28c9a30d81144929966db85ae982974e6adc8c54"
+ASK_TURN_SHA1 = b"913f5aef767ea611dca50ae628261a6ecfe89a7c"
 
 # SET NX PX, at the gate, by a process whose turn it is. ARGV: token; ttl (ms), "0" of
 # no expiry; process; for how long (us) its caller has waited, and its next caller, or
 # "-1". Returns 0: the key exists; 2: somebody waits longer, who was told; 1: it is set;
-# 3: so is it, and the next caller waits longest of all.
+# 3: so is it, and the next caller waits longest of all. 4 and 5: as 0 and 1, and the
+# queue is at the next master.
 TAKE_TURN = (
     _OF_ONE_KEY
     + b"""\
 local time = redis.call("time")
 local now = time[1] * 1000000 + time[2]
 local head = redis.pcall("zrange", queue, 0, 0, "withscores")
-if head[1] and head[1] ~= ARGV[3] then
+local moved = head[1] == ">" and 4 or 0
+if moved == 0 and head[1] and head[1] ~= ARGV[3] then
   local ticket = redis.pcall("zscore", queue, ARGV[3]) or now - ARGV[4]
   if tonumber(head[2]) < tonumber(ticket) then
     come(ARGV[3])
@@ -376,9 +398,10 @@ else
 end
 if not is_set then
   come(ARGV[3])
-  return 0
+  return moved
 end
 forget()
+if moved == 4 then return 5 end
 if ARGV[5] == "-1" then
   redis.pcall("zrem", queue, ARGV[3])
   return 1
@@ -389,7 +412,7 @@ if type(entered) == "number" then redis.pcall("pexpire", queue, 60000) end
 if redis.pcall("zrange", queue, 0, 0)[1] == ARGV[3] then return 3 end
 return 1"""
 )
-TAKE_TURN_SHA1 = b"5ec45fc87771ea99e5cab8b9fdb93f681f49ee2f"
+TAKE_TURN_SHA1 = b"a159495ccac097c549fef49f95e1031e4004ba95"
 
 # Leave the queue. A turn that was not used goes to the next. ARGV: process.
 LEAVE_QUEUE = (
@@ -402,7 +425,7 @@ if is_told(ARGV[1]) then
 end
 return 1"""
 )
-LEAVE_QUEUE_SHA1 = b"bc07fe7236b14c8e5a9c9d96de9f084dbc515f68"
+LEAVE_QUEUE_SHA1 = b"dad9f26e8319e6b3ca92e48dbf4b28f7538e1954"
 
 
 def with_prefix(source: bytes, prefix: bytes) -> bytes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .._options import fence_scripts, scripts
-from ._replies import ONE, TWO, ZERO, integer
+from ._replies import FOUR, ONE, TWO, ZERO, integer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -107,7 +107,7 @@ class Fences:
             if not fence:
                 return REFUSED
         said = self._take(keys, *arguments[:-2])
-        if said in (ZERO, TWO):
+        if said in (ZERO, TWO, FOUR):
             fence = 0
         return b"*2\r\n" + said + integer(fence)
 

@@ -9,13 +9,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from .._options import scripts
-from ._replies import ONE, THREE, TWO, ZERO, bulk, push
+from ._replies import FIVE, FOUR, ONE, THREE, TWO, ZERO, bulk, push
 
 if TYPE_CHECKING:
     from ._server import Connection, Server
 
 CHANNEL = b"fastredlock:waiter:"
 QUEUE_MS, TURN_MS, YOUNG_MS, PAUSE_MS = 60_000, 10_000, 9_950, 300
+MOVED, MOVED_MS = b">", 10_000  # the mark that the queue is at the next master
 OLD_US = 100_000  # of a first that may be gone
 MOST_TOLD = 100  # in one call
 
@@ -44,7 +45,7 @@ class Queue:
 
     def size(self, resource: bytes) -> int:
         """Count the processes that wait."""
-        return len(self._queue(resource))
+        return len(self._queue(resource)) - self._is_moved(resource)
 
     # --- publish and subscribe --------------------------------------------------------
 
@@ -90,7 +91,7 @@ class Queue:
         has_passed = False
         for _ in range(MOST_TOLD):
             first = self._head(resource)
-            if first is None or first == asks:
+            if first in (None, MOVED) or first == asks:
                 return False
             is_late = self._is_late(resource, first)
             if not (is_late or first == leaving) and self._publish(first, resource) > 0:
@@ -123,6 +124,8 @@ class Queue:
         reply = self._server.release(keys, token)
         if reply != ONE and not is_free and process is None:
             return reply
+        if self._is_moved(resource):
+            return FIVE if reply == ONE else FOUR
         if not self.tell(resource, process):
             return reply
         return TWO if reply == ONE else THREE
@@ -139,6 +142,11 @@ class Queue:
     def _ask_turn(
         self, resource: bytes, process: bytes, waited_us: bytes, is_new: bytes
     ) -> bytes:
+        if is_new == b"4":
+            self._move(resource, process)
+        if self._is_moved(resource):
+            left_ms = self._until_ms[resource] - self._server.now_ms()
+            return b":4\r\n:%d\r\n:0\r\n:0\r\n" % left_ms
         queue = self._queue(resource)
         if is_new != b"0" or process not in queue:
             queue[process] = self._server.now_us() - int(waited_us)
@@ -182,7 +190,8 @@ class Queue:
         (resource,) = keys
         server, now_us = self._server, self._server.now_us()
         queue, head = self._queue(resource), self._head(resource)
-        if head is not None and head != process:
+        is_moved = head == MOVED
+        if head is not None and head != process and not is_moved:
             ticket = queue.get(process, now_us - int(waited_us))
             if queue[head] < ticket:
                 self._come(resource, process)
@@ -192,9 +201,11 @@ class Queue:
                 return TWO
         if server.token_at(resource) is not None:
             self._come(resource, process)
-            return ZERO
+            return FOUR if is_moved else ZERO
         server.put(resource, token, int(ttl_ms) or None)
         self._turns.pop(resource, None)
+        if is_moved:
+            return FIVE
         if next_waited_us == b"-1":
             self._remove(resource, process)
             return ONE
@@ -220,6 +231,17 @@ class Queue:
     def _keep(self, resource: bytes, queue: dict[bytes, int]) -> None:
         self._tickets[resource] = queue
         self._until_ms[resource] = self._server.now_ms() + QUEUE_MS
+
+    def _is_moved(self, resource: bytes) -> bool:
+        return MOVED in self._queue(resource)
+
+    def _move(self, resource: bytes, process: bytes) -> None:
+        called = [each for each in self._order(resource) if each != MOVED][:MOST_TOLD]
+        self._tickets[resource] = {MOVED: -1}
+        self._until_ms[resource] = self._server.now_ms() + MOVED_MS
+        for each in called:
+            if each != process:
+                self._publish(each, b"~" + resource)
 
     def _order(self, resource: bytes) -> list[bytes]:
         queue = self._queue(resource)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 OK, NIL, ONE, ZERO = b"+OK\r\n", b"$-1\r\n", b":1\r\n", b":0\r\n"
-TWO, THREE = b":2\r\n", b":3\r\n"
+TWO, THREE, FOUR, FIVE = b":2\r\n", b":3\r\n", b":4\r\n", b":5\r\n"
 NOSCRIPT = b"-NOSCRIPT No matching script. Please use EVAL.\r\n"
 
 

@@ -185,6 +185,9 @@ cdef int asyncio_receive(Link **links, int master_count, int epoll_fd) noexcept 
     # Returns how many had an event.
     cdef epoll_event events[MAX_MASTERS]
     cdef int i, count
+    cdef int64_t now_ns = clock_ns()
+    for i in range(master_count):
+        link_note_look(links[i], now_ns)
     if IS_PORTABLE:
         return asyncio_receive_polled(links, master_count)
     count = epoll_wait(epoll_fd, events, MAX_MASTERS, 0)

@@ -33,6 +33,7 @@ def by_hand_connected(Engine engine not None, int index, int64_t now_ns):
 def by_hand_receive(Engine engine not None, int index, bytes data, int64_t now_ns):
     """Take the bytes that a master sent."""
     cdef Master master = by_hand_master(engine, index)
+    link_note_look(&master.link, now_ns)
     engine_take_bytes(engine, master, data, now_ns)
     by_hand_send_unanswered(engine, master, now_ns)
 
@@ -58,6 +59,8 @@ def by_hand_take_events(
     """
     cdef Master master
     engine.polled_before_ns, engine.polled_at_ns = engine.polled_at_ns, now_ns
+    for master in engine.masters:
+        link_note_look(&master.link, now_ns)
     for index, is_connected, data, reason in arrivals:
         master = by_hand_master(engine, index)
         if is_connected:
@@ -87,7 +90,10 @@ def by_hand_pass_time(
 ):
     """Do all that is due, all that came having been read: end rounds and waits, give up
     connections that take too long among the masters without an event."""
+    cdef int i
     engine.polled_before_ns, engine.polled_at_ns = engine.polled_at_ns, now_ns
+    for i in range(engine.master_count):
+        link_note_look(engine.links[i], now_ns)
     engine_on_time(engine, now_ns, quiet)
 
 

@@ -25,6 +25,7 @@ cdef enum:                   # a turn, in the reply of ask_turn
     WHOSE_OURS = 1
     WHOSE_ANOTHERS = 2       # that was told
     WHOSE_JUST_TOLD = 3      # ...by this question: whoever asked it looks again in time
+    WHOSE_MOVED = 4          # nobody's here: the queue is at the next master
 
 cdef bytes SAME_ENTRY = b"0"
 cdef bytes NEW_ENTRY = b"1"
@@ -64,6 +65,7 @@ cdef tuple engine_question_arguments(
     return (
         turn_waited_us(turn.since_ns, now_ns),
         FIRST_QUESTION if not (<Master>self.masters[gate]).is_subscribed
+        else MOVING if engine_may_mark(self, gate)
         else PAUSED_ENTRY if turn_is_paused(turn)
         else NEW_ENTRY if is_new else SAME_ENTRY,
     )
@@ -77,6 +79,7 @@ cdef int engine_note_asked(
     queue.noted = head
     engine_set_queue_gate(self, queue, gate, now_ns)
     queue.is_entered = queue.is_unanswered = True
+    engine_mark_again(self, queue, now_ns)
     return engine_set_due(self, queue, now_ns + ASK_AGAIN_NS)
 
 
@@ -98,19 +101,26 @@ cdef int engine_on_asked(Engine self, Round ask, int64_t now_ns) except -1:
     if ask.keys is not None:
         return engine_on_asked_together(self, ask, now_ns)
     if ask.verdict_code != VERDICT_WON:
-        if ask.cells[ask.gate].vote == VOTE_FAILED and ask.cells[ask.gate].answered_us:
+        if ask.cells[ask.gate].vote == VOTE_FAILED and (
+            ask.cells[ask.gate].answered_us and ask.gate == queue.gate
+        ):
             engine_on_queue_refused(self, queue, ask, now_ns)
         return 0
     return engine_take_answer(
-        self, queue, turn.next_number, ask.details[ask.gate], now_ns
+        self, queue, turn.next_number, ask.gate, ask.details[ask.gate], now_ns
     )
 
 
 cdef int engine_take_answer(
-    Engine self, WaitQueue queue, int64_t number, list answer, int64_t now_ns
+    Engine self, WaitQueue queue, int64_t number, int gate, list answer, int64_t now_ns
 ) except -1:
     # Whose turn it is in one queue; its first, when it was asked, had this number.
     cdef int64_t left_ms, again_ns = ASK_AGAIN_NS
+    if answer[0] == WHOSE_MOVED:
+        left_ms = min(max(<object>answer[1], MOVED_LEAST_MS), MOVED_MOST_MS)
+        return engine_on_moved(
+            self, queue.resource, gate, now_ns + left_ms * NS_PER_MS, now_ns
+        )
     queue.is_unanswered = False
     if queue.opened is not None or not wait_queue_is_noted(queue) or (
         wait_queue_noted_number(queue) != number

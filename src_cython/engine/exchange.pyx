@@ -59,6 +59,8 @@ cdef int engine_take_bytes(
     master_on_received(master, data, now_ns)
     if master.turns or master.told:
         engine_take_turns(self, master, now_ns)
+    if master.moved:
+        engine_take_moved(self, master, now_ns)
     if master.queues_found:
         engine_take_queues_found(self, master, now_ns)
     return engine_review_master(self, master, now_ns) if master.needs_review else 0

@@ -5,13 +5,22 @@
 # Where two clients find different ones, because one of them has lost a connection, or
 # knows a server by another name, there are two queues for a while: that costs order,
 # nothing else. A master that may not vote now is none.
+# A slow gate is passed over, by all alike (moved).
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 
 
-cdef int engine_gate(Engine self, bytes resource, int64_t now_ns) noexcept:
+cdef inline int engine_gate(Engine self, bytes resource, int64_t now_ns) noexcept:
     # Its index; -1: no master can be one, or no queue is kept.
+    return engine_gate_but(
+        self, resource, wait_queues_moved(self.queues, resource, now_ns), now_ns
+    )
+
+
+cdef int engine_gate_but(
+    Engine self, bytes resource, uint64_t but, int64_t now_ns
+) noexcept:
     cdef Master master
     cdef int i, first
     if self.scripts.ask_turn is None:
@@ -20,7 +29,7 @@ cdef int engine_gate(Engine self, bytes resource, int64_t now_ns) noexcept:
     for i in range(self.master_count):
         master = <Master>self.masters[self.gate_order[(first + i) % self.master_count]]
         if master.state_code == MASTER_READY and master.may_queue and (
-            now_ns >= master.votes_from_ns
+            now_ns >= master.votes_from_ns and not (but >> master.index) & 1
         ):
             return master.index
     return -1

@@ -92,7 +92,7 @@ cdef int links_poll(
         for i in range(count):
             links[i].is_polled = False
         return error
-    links_collect_polled(links, polled, count, wanted)
+    links_collect_polled(links, polled, count, wanted, clock_ns())
     return 0
 
 
@@ -137,7 +137,7 @@ cdef inline int links_sleep(
 
 
 cdef inline void links_collect_polled(
-    Link **links, pollfd *polled, int count, int wanted
+    Link **links, pollfd *polled, int count, int wanted, int64_t now_ns
 ) noexcept nogil:
     # The events, into the links; receive from as many as are `wanted`.
     cdef int i, watched = 0, found = 0
@@ -147,11 +147,11 @@ cdef inline void links_collect_polled(
         if not link.is_polled:
             continue
         link.is_ready = polled[watched].revents != 0
-        if (
-            link.phase == LINK_OPEN and found < wanted
-            and polled[watched].revents & ~POLLOUT
-        ):
+        if not polled[watched].revents & ~POLLOUT:
+            link_note_look(link, now_ns)
+        elif link.phase == LINK_OPEN and found < wanted:
             link_receive(link)
+            link_note_look(link, now_ns)
             found += link_is_caught_up(link)
         watched += 1
 

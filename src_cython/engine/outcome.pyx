@@ -124,6 +124,7 @@ cdef void engine_learn_round_trip(Engine self, int64_t took_ns) noexcept:
         self.round_trip_ns += (took_ns - self.round_trip_ns) // 8
     if self.shortest_round_trip_ns == 0 or took_ns < self.shortest_round_trip_ns:
         self.shortest_round_trip_ns = took_ns
+    self.counters.slow_from_ns = slow_from_ns(self.round_trip_ns)
 
 
 cdef int engine_withdraw(Engine self, Round round, int64_t now_ns) except -1:

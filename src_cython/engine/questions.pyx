@@ -129,6 +129,8 @@ cdef int engine_on_asked_together(Engine self, Round ask, int64_t now_ns) except
         ):
             engine_ask(self, queue, now_ns)
         elif answers is not None:
-            engine_take_answer(self, queue, number, answers[at:at + 4], now_ns)
+            engine_take_answer(
+                self, queue, number, ask.gate, answers[at:at + 4], now_ns
+            )
         at += 4
     return 0

@@ -24,6 +24,8 @@ cdef struct Link:
     uint32_t in_flight     # commands whose replies have not come
     uint32_t answered      # replies that came, or were given up; wraps around
     int64_t heard_ns       # when the master last sent something
+    int64_t looked_ns      # when all that had come was last read...
+    int64_t looked_before_ns     # ...and the time before
     int error              # 0, or the -errno that ended the connection
     bint is_at_end         # the peer closed
     bint is_unseen         # written to, and not read since
@@ -39,6 +41,11 @@ cdef struct Link:
 
 cdef bint link_has_input(Link *self) noexcept nogil:
     return self.received > 0 or self.error != 0 or self.is_at_end
+
+
+cdef inline void link_note_look(Link *self, int64_t now_ns) noexcept nogil:
+    self.looked_before_ns = self.looked_ns
+    self.looked_ns = now_ns
 
 
 cdef bint link_wants_to_write(Link *self) noexcept nogil:

@@ -31,6 +31,7 @@ cdef class Counters:
     cdef readonly int64_t waits, turns_told, turns_missed, handed_over
     cdef readonly int64_t fences_written
     cdef int64_t life_epoch          # a master may have a number without life (fences)
+    cdef int64_t slow_from_ns        # a reply of a slow master takes longer (slowness)
 
     @property
     def won(self):
@@ -118,6 +119,8 @@ cdef class Master:
     cdef list told                   # resources for which it has told another process
     cdef int64_t missed_ns           # from when on turns that were missed are counted
     cdef int missed
+    cdef list moved                  # rounds whose queue is not here, as it has replied
+    cdef Slowness slowness
     cdef list queues_found           # native releases of resources that are waited for
     cdef int64_t checks_from_ns      # no queue is checked for here before
     cdef int64_t check_wait_ns       # for such an answer, behind a quorum's: an average
@@ -165,6 +168,7 @@ cdef class Master:
         self.may_eval = True
         self.turns = []
         self.told = []
+        self.moved = []
         self.queues_found = []
         self.lost_ids = []
         self.in_flight = in_flight_new(index, &self.link, counters)

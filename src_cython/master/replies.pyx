@@ -18,6 +18,10 @@ cdef int master_on_reply(Master self, object reply, int64_t now_ns) except -1:
         return master_on_numbered_reply(self, reply, now_ns)
     entry = in_flight_pop(self.in_flight)
     self.heard_ns = now_ns
+    slowness_on_reply(
+        &self.slowness, self.counters.slow_from_ns,
+        self.link.looked_before_ns - entry.sent_ns, now_ns - entry.sent_ns, now_ns,
+    )
     round = in_flight_round(entry)
     if round is None:
         return master_on_other_reply(self, entry, reply, now_ns)
@@ -42,10 +46,13 @@ cdef int master_on_reply(Master self, object reply, int64_t now_ns) except -1:
     if entry.is_native:
         self.native_is_proven = True
     if entry.is_at_gate:
-        round_on_gate_reply(round, reply[0] if type(reply) is list else reply)
+        at_gate = reply[0] if type(reply) is list else reply
+        round_on_gate_reply(round, at_gate)
         if round.was_told:
             self.told.append(round.resource)
-        if vote == VOTE_TAKEN and round.verdict_code == VERDICT_WON and (
+        if at_gate >= GATE_MOVED:
+            self.moved.append(round)
+        elif vote == VOTE_TAKEN and round.verdict_code == VERDICT_WON and (
             round.operation_code == OPERATION_ACQUIRE
         ):
             self.turns.append(round.resource)      # our entry stands (pushes)

@@ -8,16 +8,16 @@
 #   REPLY_OF_SCRIPT  0            TAKEN      gone, or another's; of an ACQUIRE: a key
 #   REPLY_OF_INSPECT [nil, ms, n] GRANTED    the key is free there
 #   REPLY_OF_INSPECT [token, ms, n]  TAKEN   n: how many processes wait; may be missing
-#   REPLY_OF_TAKE_TURN  1, 3      GRANTED
-#   REPLY_OF_TAKE_TURN  0, 2      TAKEN      2: somebody waits longer
-#   REPLY_OF_TELL       1, 2      GRANTED    2: and another process was told
-#   REPLY_OF_TELL       0, 3      TAKEN      3: and another process was told
+#   REPLY_OF_TAKE_TURN  1, 3, 5   GRANTED    5: and the queue is at the next master
+#   REPLY_OF_TAKE_TURN  0, 2, 4   TAKEN      2: somebody waits longer; 4: as 5
+#   REPLY_OF_TELL       1, 2, 5   GRANTED    2: and another process was told; 5: too
+#   REPLY_OF_TELL       0, 3, 4   TAKEN      3: and another process was told; 4: as 5
 #   REPLY_OF_ASK_TURN   [4 ints]  GRANTED
 #   REPLY_OF_ASK_TURNS  [4 ints of each]  GRANTED
 #   REPLY_OF_FENCED     n > 0     GRANTED    n: the number that the key stands under
 #   REPLY_OF_FENCED     0         TAKEN
-#   REPLY_OF_FENCED_TURN  [1 or 3, n > 0]  GRANTED
-#   REPLY_OF_FENCED_TURN  [0 or 2, 0]      TAKEN
+#   REPLY_OF_FENCED_TURN  [1, 3 or 5, n > 0]  GRANTED
+#   REPLY_OF_FENCED_TURN  [0, 2 or 4, 0]      TAKEN
 #   any              error        FAILED     NOSCRIPT is repeated first, by the master
 #   any              else         FAILED     and nothing is known of its effect
 
@@ -163,14 +163,14 @@ cdef int vote_of(int kind, object reply) noexcept:
     elif kind == REPLY_OF_FENCED_TURN:
         if reply_is_numbers(reply, 2):
             if 0 <= reply[1] <= FENCE_MOST and (
-                (reply[1] > 0) == (reply[0] == 1 or reply[0] == 3)
+                (reply[1] > 0) == (reply[0] in (1, 3, 5))
             ):
                 return vote_of(REPLY_OF_TAKE_TURN, reply[0])
     elif kind == REPLY_OF_TAKE_TURN or kind == REPLY_OF_TELL:
         if type(reply) is int:
-            if reply == 1 or reply == (3 if kind == REPLY_OF_TAKE_TURN else 2):
+            if reply in (1, 5, 3 if kind == REPLY_OF_TAKE_TURN else 2):
                 return VOTE_GRANTED
-            if reply == 0 or reply == (2 if kind == REPLY_OF_TAKE_TURN else 3):
+            if reply in (0, 4, 2 if kind == REPLY_OF_TAKE_TURN else 3):
                 return VOTE_TAKEN
     elif kind == REPLY_OF_ASK_TURN:
         if reply_is_numbers(reply, 4):

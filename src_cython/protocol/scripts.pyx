@@ -23,6 +23,7 @@ cdef enum:
     REPLY_OF_INSPECT = 2     # [nil, ms, n]: the key is free; [token, ms, n]: held
     REPLY_OF_TAKE_TURN = 3   # 1, 3: done; 0, 2: refused, 2: another waits longer
     REPLY_OF_TELL = 4        # 1, 2: done; 0, 3: refused; 2, 3: another was told
+    #                          ...of both, 5: done, 4: refused; the queue is elsewhere
     REPLY_OF_ASK_TURN = 5    # [1: our turn, 2: told another; ms, place, how many wait]
     REPLY_OF_FENCED = 6      # with fencing: n: it stands, under this number; 0: refused
     REPLY_OF_FENCED_TURN = 7     # [as take_turn, the number or 0]

@@ -18,6 +18,7 @@ cdef enum:                   # the replies of take_turn
     GATE_SET = 1
     GATE_REFUSED = 2         # somebody waits longer
     GATE_SET_FIRST = 3       # set, and our next caller waits longest of all
+    GATE_MOVED = 4           # the key exists; 5: it is set. The queue is elsewhere
 
 
 cdef class WaitQueue         # wait_queue.pyx
@@ -108,7 +109,7 @@ cdef void round_on_gate_reply(Round self, int said) noexcept:
     # What the gate says beside its vote; it may come after the verdict.
     cdef Turn turn
     if self.operation_code == OPERATION_RELEASE:
-        self.was_told = said >= 2
+        self.was_told = 2 <= said < GATE_MOVED
     elif self.turn is not None:
         turn = <Turn>self.turn
         turn.gate_said = said

@@ -5,7 +5,7 @@
 
 cimport cython
 from cpython.bytes cimport PyBytes_GET_SIZE
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint64_t
 
 from heapq import heapify, heappop, heappush
 
@@ -15,6 +15,7 @@ cdef enum:
     QUESTION_LEAST = 128         # queues; some 6 us each at the server
     QUESTION_MOST = 512
     QUESTIONS_ROUND = 40         # so many questions are to be enough for all queues
+    MARKED_MOST = 16             # waited for at once: queues that a process may move
     QUESTION_BYTES = 65536       # of their names
 
 
@@ -44,6 +45,7 @@ cdef class WaitQueues:
     cdef dict questions          # gate: Questions
     cdef dict contended_ns       # resource: until when a first try joins the queue
     cdef dict polled_ns          # resource: until when no queue is asked for it
+    cdef dict moved              # resource: (until when, the masters passed over)
 
 
 cdef WaitQueues wait_queues_new(bytes waiter):
@@ -56,6 +58,7 @@ cdef WaitQueues wait_queues_new(bytes waiter):
     self.questions = {}
     self.contended_ns = {}
     self.polled_ns = {}
+    self.moved = {}
     return self
 
 
@@ -106,6 +109,32 @@ cdef int wait_queues_remember(dict until_ns, bytes resource, int64_t at_ns) exce
     if len(until_ns) >= REMEMBERED_MOST:
         until_ns.clear()
     until_ns[resource] = at_ns
+    return 0
+
+
+cdef uint64_t wait_queues_moved(
+    WaitQueues self, bytes resource, int64_t now_ns
+) noexcept:
+    # The masters that have replied that its queue is not there. Mostly none.
+    if not self.moved:
+        return 0
+    moved = <tuple>self.moved.get(resource)
+    if moved is None or now_ns >= <int64_t>moved[0]:
+        return 0
+    return <uint64_t>moved[1]
+
+
+cdef int wait_queues_on_moved(
+    WaitQueues self, bytes resource, int gate, int64_t until_ns, int64_t now_ns
+) except -1:
+    # Of several the first to end ends all: they are asked again.
+    cdef uint64_t bit = <uint64_t>1 << gate
+    cdef uint64_t others = wait_queues_moved(self, resource, now_ns) & ~bit
+    if others:
+        until_ns = min(until_ns, <int64_t>self.moved[resource][0])
+    if len(self.moved) >= REMEMBERED_MOST:
+        self.moved.clear()
+    self.moved[resource] = (until_ns, others | bit)
     return 0
 
 

@@ -56,6 +56,7 @@ TAKE_TURN_SHA1_ANEW = Edit(
 )
 
 MANY = ("tests/unit/test_waiting_for_many.py",)
+SLOW_GATES = ("tests/unit/test_waiting_at_slow_gates.py",)
 
 FENCING = ("tests/unit/test_fencing.py",)
 FENCE_SCRIPTS = ("tests/behaviour/test_fence_scripts.py",)
@@ -2947,5 +2948,115 @@ for _, key in ipairs(KEYS) do redis""",
             ),
         ),
         ("tests/unit/test_settings.py",),
+    ),
+    Mutant(
+        "a slow gate is marked by those that only read late",
+        (
+            Edit(
+                "src_cython/master/replies.pyx",
+                "        self.link.looked_before_ns - entry.sent_ns, now_ns",
+                "        now_ns - entry.sent_ns, now_ns",
+            ),
+        ),
+        SLOW_GATES,
+    ),
+    Mutant(
+        "a gate is slow after one standstill",
+        (
+            Edit(
+                "src_cython/master/slowness.pyx",
+                "self.score == SLOW_REPLIES and now_ns - self.since_ns >= SLOW_FOR_NS",
+                "self.score == SLOW_REPLIES",
+            ),
+        ),
+        SLOW_GATES,
+    ),
+    Mutant(
+        "a gate is slow for ever",
+        (
+            Edit(
+                "src_cython/master/slowness.pyx",
+                "            self.is_slow = False\n",
+                "            pass\n",
+            ),
+        ),
+        SLOW_GATES,
+    ),
+    Mutant(
+        "a queue that has moved is asked for where it was",
+        (
+            Edit(
+                "src_cython/engine/gate.pyx",
+                "and not (but >> master.index) & 1",
+                "and True",
+            ),
+        ),
+        SLOW_GATES,
+    ),
+    Mutant(
+        "a caller whose queue has moved waits on where it was",
+        (
+            Edit(
+                "src_cython/engine/moved.pyx",
+                "        return engine_ask(self, queue, now_ns)\n",
+                "        return 0\n",
+            ),
+        ),
+        SLOW_GATES,
+    ),
+    Mutant(
+        "a release that reads of a moved queue tells nobody there",
+        (
+            Edit(
+                "src_cython/engine/moved.pyx",
+                "if round.operation_code == OPERATION_RELEASE and gate >= 0",
+                "if False and gate >= 0",
+            ),
+        ),
+        SLOW_GATES,
+    ),
+    Mutant(
+        "a given token is released twice, where its queue has moved",
+        (
+            Edit(
+                "src_cython/engine/moved.pyx",
+                "            self.token_uses is None\n",
+                "            True\n",
+            ),
+        ),
+        SLOW_GATES,
+    ),
+    Mutant(
+        "a mark is not set again",
+        (
+            Edit(
+                "src_cython/engine/asking.pyx",
+                "    engine_mark_again(self, queue, now_ns)\n",
+                "",
+            ),
+        ),
+        SLOW_GATES,
+    ),
+    Mutant(
+        "a mark is taken for a process that is gone",
+        (
+            Edit(
+                "fastredlock/_options/scripts.py",
+                'if not first or first == ">" then return false end',
+                "if not first then return false end",
+            ),
+        ),
+        ("tests/sim/test_queues.py",),
+    ),
+    Mutant(
+        "those entered where a queue moves are not called",
+        (
+            Edit(
+                "fastredlock/_options/scripts.py",
+                'if each ~= ARGV[1] then call(each, "~") end',
+                "local _ = each",
+            ),
+        ),
+        ("tests/sim/test_queues.py",),
     ),
 )

@@ -19,7 +19,8 @@ PROCESSES = [b"p1", b"p2", b"p3"]
 Words = tuple[bytes, ...]
 
 
-QUESTIONS = [b"0", b"1", b"3"]
+QUEUE = b"fastredlock:queue:"
+QUESTIONS = [b"0", b"1", b"3"] * 4 + [b"4"]  # the last one marks the queue as moved
 
 
 def commands(draw: random.Random) -> Words:
@@ -34,6 +35,7 @@ def commands(draw: random.Random) -> Words:
             (b"SET", key, token, b"NX", b"PX", b"60000"),
             (b"SET", key, token, b"NX"),
             (b"DEL", key),
+            (b"DEL", QUEUE + key),
             script(scripts.EXTEND, (key,), token, b"50000"),
             script(scripts.RELEASE, (key,), token),
             script(scripts.INSPECT, (key,), b"-"),
@@ -81,6 +83,9 @@ class Memory:
         if words[0] == b"DEL":
             was = self._server.token_at(words[1]) is not None
             self._server.keys.pop(words[1], None)
+            if words[1].startswith(QUEUE):
+                queues = self._server.queue._tickets
+                was = bool(queues.pop(words[1].removeprefix(QUEUE), None))
             return b":%d" % was
         return self._server.execute(list(words)).strip()
 

@@ -30,6 +30,7 @@ DECLARED = (
     *("forget_scripts", "pause_process", "crash_process", "exit_process"),
     *("lose_queue", "spoil_queue", "noise", "crash_head", "pause_head"),
 )
+MOVED = "move_queue"  # in some schedules
 KEPT = ("pause_keeper", "pause_keeper", "set_back")  # where leases are kept
 ASSUMPTIONS = {
     "drift": "clocks run alike within drift_factor",
@@ -220,6 +221,16 @@ class Nemesis:
             server.queues.lose(resource)
             until_ms = server.wall_ms() + self._for_ns() // MS
             server.keys[QUEUE + resource] = (b"of another", until_ms)
+
+    def _move_queue(self) -> None:
+        # Somebody has found a gate slow, or says so; perhaps every gate.
+        draw = self.world.random
+        count = draw.randrange(1, len(self.servers) + 1)
+        for server in draw.sample(self.servers, count):
+            resource = draw.choice((b"r", b"r", b"s", b"t"))
+            if not server.is_down and server.queues.size(resource) >= 0:
+                self.world.tell(f"server {server.index} has its queue moved")
+                server.queues.move(resource, b"")
 
     def _noise(self) -> None:
         # Anybody may publish.

@@ -9,7 +9,7 @@ from fastredlock._core import Operation, Vote
 from fastredlock._options import scripts
 from fastredlock._options.fence_scripts import FENCED
 
-from .replies import NIL, OK, ONE, THREE, TWO, ZERO
+from .replies import FIVE, FOUR, NIL, OK, ONE, THREE, TWO, ZERO
 
 ACQUIRE, EXTEND = int(Operation.ACQUIRE), int(Operation.EXTEND)
 RELEASE = int(Operation.RELEASE)
@@ -36,7 +36,10 @@ SCRIPT_OF = {
 }
 GRANTED, TAKEN, FAILED = int(Vote.GRANTED), int(Vote.TAKEN), int(Vote.FAILED)
 PENDING, SILENT = int(Vote.PENDING), int(Vote.SILENT)
-VOTE_OF = {OK: GRANTED, ONE: GRANTED, THREE: GRANTED, NIL: TAKEN, ZERO: TAKEN}
+VOTE_OF = {
+    **{OK: GRANTED, ONE: GRANTED, THREE: GRANTED, NIL: TAKEN, ZERO: TAKEN},
+    **{FOUR: TAKEN, FIVE: GRANTED},  # of a gate whose queue is at the next master
+}
 
 FENCE_LIFE_MS = 90_000_000
 

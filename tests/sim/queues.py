@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING
 
 from fastredlock._options import fence_scripts, scripts
 
-from .replies import ONE, THREE, TWO, WRITES_REFUSED, WRONG_TYPE, ZERO, bulk
+from .replies import (
+    FIVE,
+    FOUR,
+    ONE,
+    THREE,
+    TWO,
+    WRITES_REFUSED,
+    WRONG_TYPE,
+    ZERO,
+    bulk,
+)
 
 if TYPE_CHECKING:
     from .network import Connection
@@ -21,6 +31,7 @@ if TYPE_CHECKING:
 QUEUE, TURN = b"fastredlock:queue:", b"fastredlock:turn:"
 CHANNEL = b"fastredlock:waiter:"
 QUEUE_MS, TURN_MS, YOUNG_MS, PAUSE_MS = 60_000, 10_000, 9_950, 300
+MOVED, MOVED_MS = b">", 10_000  # the mark that the queue is at the next master
 OLD_US = 100_000  # of a first that may be gone
 NEVER_MS = 1 << 62
 MOST_TOLD = 100  # in one call
@@ -56,7 +67,12 @@ class Queues:
     def content(self, resource: bytes) -> list[tuple[bytes, int]]:
         """Return (process, ticket) of those who wait, the first one first."""
         queue = self._queue(resource) or {}
-        return sorted(queue.items(), key=lambda entry: (entry[1], entry[0]))
+        waiting = [entry for entry in queue.items() if entry[0] != MOVED]
+        return sorted(waiting, key=lambda entry: (entry[1], entry[0]))
+
+    def is_moved(self, resource: bytes) -> bool:
+        """Whether the mark is here that the queue is at the next master."""
+        return MOVED in (self._queue(resource) or {})
 
     def size(self, resource: bytes) -> int:
         """Count those who wait; -1 where the key is of another type."""
@@ -64,7 +80,17 @@ class Queues:
 
     def stands(self, key: bytes) -> bool:
         """Return whether a queue, or a lock of its name, stands under a key."""
-        return self.size(key.removeprefix(QUEUE)) != 0
+        resource = key.removeprefix(QUEUE)
+        return self.size(resource) != 0 or self.is_moved(resource)
+
+    def move(self, resource: bytes, process: bytes) -> None:
+        """Mark a queue as moved; call all that were entered but this process."""
+        called = self.content(resource)[:MOST_TOLD]
+        self._tickets[resource] = {MOVED: 0}
+        self._until_ms[resource] = self._server.wall_ms() + MOVED_MS
+        for each, _ in called:
+            if each != process:
+                self.publish(CHANNEL + each, b"~" + resource)
 
     def resources(self) -> list[bytes]:
         """List the resources that have a queue."""
@@ -209,6 +235,8 @@ class Queues:
         if reply != ONE and not (reply == ZERO and (is_free or process is not None)):
             return reply
         self._has_written = self._has_written or reply == ONE
+        if self.is_moved(resource):
+            return FIVE if reply == ONE else FOUR
         if self._head(resource) is None:
             return reply
         if not self._tell(resource, process):
@@ -234,6 +262,11 @@ class Queues:
             return self._server.refuses
         if self._is_of_another_type(resource):
             return WRONG_TYPE
+        if is_new == b"4":
+            self.move(resource, process)
+        if self.is_moved(resource):
+            left_ms = self._until_ms[resource] - self._server.wall_ms()
+            return b"*4\r\n:4\r\n:%d\r\n:0\r\n:0\r\n" % left_ms
         queue = self._tickets.get(resource, {}) if self._queue(resource) else {}
         if is_new != b"0" or process not in queue:
             queue[process] = self._now_us() - int(waited_us)
@@ -287,6 +320,7 @@ class Queues:
         waited_us: bytes, next_waited_us: bytes,
     ) -> bytes:  # fmt: skip
         server, now_us, head = self._server, self._now_us(), self._head(resource)
+        is_moved = self.is_moved(resource)
         if head is not None and head != process:
             queue = self._tickets[resource]
             ticket = queue.get(process, now_us - int(waited_us))
@@ -300,10 +334,12 @@ class Queues:
             return server.refuses
         if server.token_at(resource) is not None:
             self._come(resource, process)
-            return ZERO
+            return FOUR if is_moved else ZERO
         until_ms = server.wall_ms() + int(ttl_ms) if int(ttl_ms) else NEVER_MS
         server.keys[resource] = (token, until_ms)
         self._forget_turn(resource)
+        if is_moved:
+            return FIVE
         if next_waited_us == b"-1":
             self._remove(resource, process)
             return ONE

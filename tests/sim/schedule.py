@@ -10,7 +10,7 @@ from fastredlock import ReleaseStatus, Retry
 from fastredlock._locking import attempt as _attempt
 from fastredlock.errors import QuorumUnreachableError, ValidityExhaustedError
 
-from .faults import DECLARED, KEPT, Nemesis
+from .faults import DECLARED, KEPT, MOVED, Nemesis
 from .judge import Judge, Violation
 from .keeper import SimKeeper
 from .network import Path
@@ -54,6 +54,9 @@ class Schedule:
         self.count = draw.choice((1, 3, 3, 3, 5, 5, 2, 4))
         self.until_ns = draw.choice((500 * MS, S, S, 2 * S, 2 * S, 3 * S, 8 * S))
         self.base_ns = draw.choice((50_000, 500_000, 5 * MS))
+        self.is_one_far = Random(self.seed + 6).random() < 0.15 and self.count > 2
+        if self.is_one_far:  # it takes a second to be noticed, and many replies
+            self.until_ns, self.base_ns = max(self.until_ns, 3 * S), 50_000
         ttls_ms = (100, 400), (400, 2000), (300,), (200, 203, 3000), (1500, 6000)
         self.ttls_ms = draw.choice((*ttls_ms, (300, 60_000)))
         self.is_guarded = draw.random() < 0.25 and "restart" not in broken
@@ -71,7 +74,10 @@ class Schedule:
             resources=resources,
             ttls_ms=self.ttls_ms,
             takes_several=draw.choice((0, 0.3, 0.8)) if len(resources) > 1 else 0,
-            longest_think_ns=draw.choice((5 * MS, 50 * MS, 500 * MS)),
+            longest_think_ns=min(
+                draw.choice((5 * MS, 50 * MS, 500 * MS)),
+                5 * MS if self.is_one_far else S,
+            ),
             cancels=draw.choice((0, 0.1, 0.5)),
             extends=draw.choice((0, 0.3, 0.8)),
             leaves=draw.choice((0, 0.2)),
@@ -122,6 +128,7 @@ class Schedule:
             Path(self.world, self.world.between(self.base_ns, 3 * self.base_ns))
             for _ in self.servers
         ]
+        self._draw_far(index, paths)
         process = Process(
             self.world, index, settings, clock, self.servers, paths, self.judge,
             self.is_sharing,
@@ -134,12 +141,22 @@ class Schedule:
             )
         return process
 
+    def _draw_far(self, index: int, paths: list[Path]) -> None:
+        # One master is far from all, or from some; by draws of its own.
+        fleet, own = Random(self.seed + 5), Random(f"{self.seed}:{index}:far")
+        far, is_far_from_all = fleet.randrange(self.count), fleet.random() < 0.5
+        if self.is_one_far and (is_far_from_all or own.random() < 0.5):
+            path, more_ns = paths[far], own.randrange(4 * MS, 20 * MS)
+            path.delay_ns = path.usual_ns = path.usual_ns + more_ns
+
     def _faults(self) -> tuple[str, ...]:
         draw = self.world.random
         faults = [f for f in DECLARED if draw.random() < draw.choice((0.1, 0.5))]
         if self.habits.keeps:
             own = Random(self.seed + 2)  # other schedules stay as they were
             faults += [fault for fault in KEPT if own.random() < 0.5]
+        if Random(self.seed + 4).random() < 0.25:
+            faults.append(MOVED)
         if self.is_guarded or "restart" in self.broken:
             faults.append("restart_losing")
         faults += [f for f in ("jump", "evict") if f in self.broken]
@@ -180,7 +197,7 @@ class Schedule:
             Orphans(self.world, self.judge).look()
             if not self.is_guarded:
                 Waiters(self.world, self.judge, self.processes).look()
-        self.world.run(self.until_ns, MOST_EVENTS)
+        self.world.run(self.until_ns, MOST_EVENTS * (2 if self.is_one_far else 1))
         if self.world.now_ns < self.until_ns:
             self._end_early()
         self.nemesis.heal()

@@ -18,7 +18,7 @@ import pytest
 from fastredlock._options import scripts
 
 from .judge import Judge
-from .queues import CHANNEL, QUEUE, TURN, message_of
+from .queues import CHANNEL, MOVED, QUEUE, TURN, message_of
 from .server import Server
 from .test_model import encoded
 from .world import EPOCH_NS, MS, Clock, World
@@ -72,6 +72,11 @@ class Pair:
         self.world.now_ns += MS
         return in_hours(self.ask_real(*words)), in_hours(self.model.execute([*words]))
 
+    def lose(self) -> None:
+        """Delete the queue, on both; and with it the mark that it has moved."""
+        self.ask_real(b"DEL", QUEUE + KEY)
+        self.model.queues.lose(KEY)
+
     def set_age(self, left_ms: bytes) -> None:
         """Make the note of who was told young or old, on both."""
         self.ask_real(b"PEXPIRE", TURN + KEY, left_ms)
@@ -79,7 +84,8 @@ class Pair:
 
     def contents(self) -> tuple[bytes, bytes]:
         """Return both queues, as ZRANGE gives them, without their times."""
-        names = [process for process, _ in self.model.queues.content(KEY)]
+        names = [MOVED] * self.model.queues.is_moved(KEY)
+        names += [process for process, _ in self.model.queues.content(KEY)]
         bulks = b"".join(b"$%d\r\n%b\r\n" % (len(name), name) for name in names)
         there = self.ask_real(b"ZRANGE", QUEUE + KEY, b"0", b"-1")
         return there, b"*%d\r\n" % len(names) + bulks
@@ -114,7 +120,7 @@ def drawn(draw: random.Random) -> Iterator[tuple[bytes, ...]]:
         yield draw.choice((
             (scripts.ASK_TURN, process, waited, draw.choice((b"0", b"1", b"2"))),
             (scripts.ASK_TURN, process, waited, b"3"),
-            (scripts.ASK_TURN, process, waited, b"0"),
+            (scripts.ASK_TURN, process, waited, draw.choice((b"0", b"0", b"4"))),
             (scripts.TAKE_TURN, token, ttl, process, waited, b"-1"),
             (scripts.TAKE_TURN, token, ttl, process, waited, later),
             (scripts.RELEASE_AND_TELL, token),
@@ -134,6 +140,8 @@ def test_model_queue_when_scripts_come_in_any_order_then_is_that_of_a_real_serve
         pair = Pair(urls[0], stack)
         for _, (source, *arguments) in zip(range(STEPS), drawn(draw), strict=False):
             pair.set_age(draw.choice((YOUNG, YOUNG, OLD)))
+            if pair.model.queues.is_moved(KEY) and draw.random() < 0.2:
+                pair.lose()
             real, model = pair.run(source, *arguments)
             assert real == model, (arguments, real, model)
             real, model = pair.contents()

@@ -178,13 +178,17 @@ def test_reply_that_is_not_in_the_table_is_a_failed_vote(
         (ACQUIRE, b":1\r\n", Vote.GRANTED),
         (ACQUIRE, b":2\r\n", Vote.TAKEN),  # somebody waits longer
         (ACQUIRE, b":3\r\n", Vote.GRANTED),  # and our next caller is next
-        (ACQUIRE, b":4\r\n", Vote.FAILED),
+        (ACQUIRE, b":4\r\n", Vote.TAKEN),  # and the queue is at the next master
+        (ACQUIRE, b":5\r\n", Vote.GRANTED),  # as well
+        (ACQUIRE, b":6\r\n", Vote.FAILED),
         (ACQUIRE, b"+OK\r\n", Vote.FAILED),
         (RELEASE, b":0\r\n", Vote.TAKEN),
         (RELEASE, b":1\r\n", Vote.GRANTED),
         (RELEASE, b":2\r\n", Vote.GRANTED),  # and somebody was told
         (RELEASE, b":3\r\n", Vote.TAKEN),  # and somebody was told
-        (RELEASE, b":4\r\n", Vote.FAILED),
+        (RELEASE, b":4\r\n", Vote.TAKEN),  # and the queue is at the next master
+        (RELEASE, b":5\r\n", Vote.GRANTED),  # as well
+        (RELEASE, b":6\r\n", Vote.FAILED),
     ],
 )
 def test_reply_of_a_gate_is_a_vote_by_its_own_table(
