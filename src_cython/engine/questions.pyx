@@ -78,11 +78,15 @@ cdef int engine_ask_together(
 cdef bint engine_may_try_among(
     Engine self, Questions questions, WaitQueue queue, int64_t now_ns
 ) noexcept:
-    # The gates in turn, and so do the queues of each.
+    # The gates in turn, and so do the queues of each; at first not all at once.
     cdef int64_t every_ns = len(self.queues.questions) * <int64_t>TRY_AMONG_NS
-    if now_ns - questions.tried_ns < every_ns or not engine_may_try(queue, now_ns):
+    if (
+        now_ns - questions.tried_ns < every_ns
+        or now_ns - self.queues.tried_ns < TRY_AMONG_NS - QUESTIONS_EVERY_NS
+        or not engine_may_try(queue, now_ns)
+    ):
         return False
-    questions.tried_ns = now_ns
+    questions.tried_ns = self.queues.tried_ns = now_ns
     return True
 
 

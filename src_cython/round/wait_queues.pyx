@@ -43,6 +43,7 @@ cdef class WaitQueues:
     cdef Py_ssize_t due_most     # from how many on they are looked at
     cdef int64_t number          # drawn last: of an entry, or a turn
     cdef dict questions          # gate: Questions
+    cdef int64_t tried_ns        # when one of any of them tried
     cdef dict contended_ns       # resource: until when a first try joins the queue
     cdef dict polled_ns          # resource: until when no queue is asked for it
     cdef dict moved              # resource: (until when, the masters passed over)

@@ -62,7 +62,7 @@ def test_processes_when_their_gate_is_far_then_hand_over_at_the_pace_of_the_next
         assert [each.wait(20) for each in workers] == [0] * PROCESSES
     assert int(counted.read_text()) == PROCESSES * TIMES
     half = had_ns[len(had_ns) // 2 :]
-    assert len(half) / (half[-1] - half[0]) * 1e9 > 60  # 300, on an idle machine
+    assert len(half) / (half[-1] - half[0]) * 1e9 > 30  # 300, on an idle machine
     assert queued_at(servers[-1], key) == [MARK]
     forget(servers, key)
     assert is_over(servers, key)

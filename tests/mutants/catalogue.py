@@ -2835,7 +2835,7 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/engine/questions.pyx",
-                "    questions.tried_ns = now_ns\n",
+                "    questions.tried_ns = self.queues.tried_ns = now_ns\n",
                 "",
             ),
         ),
@@ -3058,5 +3058,16 @@ for _, key in ipairs(KEYS) do redis""",
             ),
         ),
         ("tests/sim/test_queues.py",),
+    ),
+    Mutant(
+        "all gates are tried on at once, at first",
+        (
+            Edit(
+                "src_cython/engine/questions.pyx",
+                "now_ns - self.queues.tried_ns < TRY_AMONG_NS - QUESTIONS_EVERY_NS",
+                "False",
+            ),
+        ),
+        MANY,
     ),
 )

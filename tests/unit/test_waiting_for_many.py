@@ -8,6 +8,7 @@ from hiredis import Reader
 from fastredlock._core import Verdict
 from fastredlock._options import scripts
 from tests.support.gate_by_hand import MS, TIME, Gate
+from tests.support.gates_by_hand import Gates
 
 HELD, REFUSED = b":0\r\n:60000\r\n:0\r\n:1\r\n", b":-1\r\n:-2\r\n:0\r\n:0\r\n"
 OURS = b":1\r\n:-2\r\n:0\r\n:1\r\n"
@@ -184,3 +185,17 @@ def test_tries_when_many_wait_then_go_round_among_them() -> None:
     many.pass_time(24)  # 6 s
     assert 4 <= len(many.tried) <= 7
     assert {*many.tried} == {*many.names}
+
+
+def test_tries_when_there_are_several_gates_then_begin_one_after_the_other() -> None:
+    """Seen: in the first second each gate had its try, and more commands than ten."""
+    gates = Gates()
+    rounds = [gates.wait(b"r%d" % i) for i in range(12)]
+    gates.answer_all()
+    opened = []
+    for _ in range(8):
+        gates.pass_time(QUARTER)
+        gates.answer_all(b"$-1\r\n")
+        opened.append(sum(round.is_opened for round in rounds))
+    assert opened[:3] == [1, 1, 1]
+    assert opened[-1] == 3
