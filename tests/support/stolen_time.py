@@ -14,9 +14,9 @@ The rule, for each test:
 4. So is a failed one of `RACES`, files whose tests wait for turns between processes:
    where the CPU is busy, a turn is missed now and then, which costs time alone.
 5. So is any other failed test, once, as long as at most `FEW` tests of a process needed
-   it: of 6,000 tests on a machine shared with others a few meet a server that was slow
-   for no reason that is counted: in CI another part of it, or the other process. What
-   is broken fails twice, or in many tests.
+   it, 24 of all processes: of 8,000 tests on a machine shared with others a few meet a
+   server that was slow for no reason that is counted: in CI another part of it, or
+   another process. What is broken fails twice, or in many tests.
    (TESTS_RUN_AGAIN=0: none. So the mutants are judged by the first run.)
 6. Each test that was run again stands in the summary, with the first failure's reason
    and the time stolen, so that no failure is hidden: one that stands there in every run
@@ -38,7 +38,8 @@ from _pytest.runner import runtestprotocol
 STAT = Path("/proc/stat")
 ENOUGH_MS = 50.0
 MOST_REPEATS = 2
-FEW = int(os.environ.get("TESTS_RUN_AGAIN", "8"))
+_PROCESSES = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+FEW = int(os.environ.get("TESTS_RUN_AGAIN", min(8, 24 // _PROCESSES)))
 RACES = ("test_waiting_",)
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
