@@ -175,7 +175,7 @@ def test_acquire_all_when_a_quorum_is_down_then_names_the_first_and_leaves_none(
 def test_acquire_all_when_interrupted_then_leaves_no_key_anywhere(
     make_locks: MakeLocks, masters: LocalMasters, raw: Raw
 ) -> None:
-    locks = connected(make_locks(masters.urls, ttl=60, round_timeout=2))
+    locks = connected(make_locks(masters.urls, ttl=60, round_timeout=0.3))
     pause(masters, 3)
     for delay_ms in range(1, 20):
         with pytest.raises(Interrupt), alarm(delay_ms / 1000, interrupt):

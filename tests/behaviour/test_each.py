@@ -236,7 +236,7 @@ def test_acquire_each_when_closed_then_says_so(
 def test_acquire_each_when_interrupted_then_leaves_no_key_anywhere(
     make_locks: MakeLocks, masters: LocalMasters, raw: Raw
 ) -> None:
-    locks = connected(make_locks(masters.urls, ttl=60, round_timeout=2))
+    locks = connected(make_locks(masters.urls, ttl=60, round_timeout=0.3))
     names = [str(i) for i in range(2000)]
     pause(masters, 3)
     ends = []
