@@ -26,7 +26,8 @@ from tests.support.keys import KEY, NOBODY, settled_values, values
 from tests.support.masters import pause, resume, stop
 from tests.support.waiting import SLACK, settled, wait_until
 
-TTL = 0.6  # s
+TTL = 0.9  # s; a process that stands still for half of it loses nothing
+BEYOND = 1.5 * TTL
 pytestmark = pytest.mark.slow
 
 
@@ -60,7 +61,7 @@ def test_lease_when_kept_then_outlives_its_ttl_until_it_is_released(
     locks: FastRedlock, servers: list[redis.Redis]
 ) -> None:
     lease = granted(locks.acquire(KEY, ttl=TTL, keep_alive=True))
-    for _ in range(20):
+    for _ in range(12):
         time.sleep(TTL / 6)
         assert lease.remaining() > TTL / 3
         assert not lease.lost.is_set()
@@ -78,7 +79,7 @@ def test_block_when_it_is_longer_than_the_ttl_then_holds_to_its_end(
 ) -> None:
     told = Told()
     with locks.lock(KEY, ttl=TTL, keep_alive=True, on_lost=told) as lease:
-        time.sleep(2 * TTL)
+        time.sleep(BEYOND)
         assert sum(value == lease.token for value in values(servers)) >= 3
         lease.check()
     assert settled_values(servers, NOBODY) == NOBODY
@@ -87,7 +88,7 @@ def test_block_when_it_is_longer_than_the_ttl_then_holds_to_its_end(
 
 def test_lease_of_several_when_kept_then_outlives_its_ttl(locks: FastRedlock) -> None:
     lease = granted(locks.acquire_all(["a", "b"], ttl=TTL, keep_alive=60))
-    time.sleep(2 * TTL)
+    time.sleep(BEYOND)
     lease.check()
     assert lease.release() is ReleaseStatus.RELEASED
 
@@ -97,12 +98,12 @@ def test_function_when_decorated_then_its_lease_is_kept(urls: list[str]) -> None
 
         @locks.lock(lambda name: name, keep_alive=True)
         def work(name: str) -> float:
-            time.sleep(2 * TTL)
+            time.sleep(BEYOND)
             return granted(locks.acquire(f"{name} is ours")).remaining()
 
         assert work(KEY) > 0
         with locks.lock_all(["a", "b"], keep_alive=True) as lease:
-            time.sleep(2 * TTL)
+            time.sleep(BEYOND)
             lease.check()
 
 
@@ -114,7 +115,7 @@ def test_lease_when_adopted_and_kept_then_is_renewed_from_then_on(
     adopted = other.adopt(KEY, lease.token, ttl=TTL)
     adopted.keep_alive(True)
     assert wait_until(lambda: adopted.is_valid)
-    time.sleep(2 * TTL)
+    time.sleep(BEYOND)
     assert adopted.is_valid
     assert not lease.is_valid
     assert adopted.release() is ReleaseStatus.RELEASED
@@ -157,7 +158,7 @@ def test_lease_when_its_client_was_dropped_then_is_kept_all_the_same(
 ) -> None:
     lease = granted(FastRedlock(urls, ttl=TTL).acquire(KEY, keep_alive=True))
     gc.collect()
-    time.sleep(2 * TTL)
+    time.sleep(BEYOND)
     assert lease.release() is ReleaseStatus.RELEASED
 
 
@@ -172,7 +173,7 @@ def test_thread_when_nothing_is_kept_then_is_none(urls: list[str]) -> None:
             locks.release_each(leases)
         assert wait_until(lambda: keepers() == 0, within=20)
         with locks.lock(KEY, ttl=TTL, keep_alive=True) as lease:
-            time.sleep(2 * TTL)
+            time.sleep(BEYOND)
             assert lease.is_valid
 
 
@@ -224,7 +225,7 @@ def test_quorum_when_it_is_away_for_longer_then_the_loss_is_told_at_the_end(
     end = last_end(lease)
     assert lease.lost.is_set()
     assert settled(lambda: len(told.calls), 1) == 1
-    assert -0.1 < told.times[0] - end < 0.01
+    assert -0.1 < told.times[0] - end < 0.1
     assert "no renewal was confirmed in time" in str(told.calls[0][1])
     with pytest.raises(LeaseLostError, match="no renewal was confirmed"):
         lease.check()
@@ -285,7 +286,7 @@ def test_callback_when_it_takes_long_then_renewals_go_on(urls: list[str]) -> Non
             locks.acquire(KEY, keep_alive=0.01, on_lost=lambda *_: end.wait(60))
         )
         assert lease.lost.wait(10)
-        time.sleep(2 * TTL)
+        time.sleep(BEYOND)
         assert other.release() is ReleaseStatus.RELEASED
         end.set()
 
@@ -335,10 +336,10 @@ def test_lease_when_extended_by_hand_then_is_kept_with_that_ttl(
 ) -> None:
     lease = granted(locks.acquire(KEY, ttl=TTL, keep_alive=True))
     assert lease.extend(30) > 25
-    time.sleep(2 * TTL)
+    time.sleep(BEYOND)
     assert lease.remaining() > 20
     assert lease.extend(TTL) > 0
-    time.sleep(2 * TTL)
+    time.sleep(BEYOND)
     assert 0 < lease.remaining() <= TTL
     assert lease.release() is ReleaseStatus.RELEASED
 
