@@ -174,7 +174,8 @@ def run_connecting(
                 pass
             finally:
                 hook.disarm()
-    assert lease and lease.release()
+    assert lease
+    assert lease.release()
     holder.close()
     assert grants > seconds, (grants, hook.places)
     return hook
