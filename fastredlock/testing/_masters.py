@@ -53,7 +53,7 @@ class MemoryMasters:
         A holder learns of it as in life: at the next renewal, extension or release.
         """
         key = encode_resource(resource)
-        self._change(lambda server: server.keys.pop(key, None))
+        self._change(lambda server: server.model.keys.drop(key))
 
     def steal(self, resource: str | bytes, *, ttl: float = 10.0) -> bytes:
         """Let another client hold a resource, for `ttl` s; return its token."""
@@ -64,7 +64,7 @@ class MemoryMasters:
 
     def flush(self) -> None:
         """Delete all keys on every master; the masters may vote all the same."""
-        self._change(lambda server: server.flush())
+        self._change(lambda server: server.model.keys.clear())
 
     def stop(self, i: int) -> None:
         """Kill master `i`: its connections end, its keys are lost."""

@@ -1,10 +1,12 @@
-"""The replies of a master in memory, and the words of a command."""
+"""The replies of a model server, and the words of a command."""
 
 from __future__ import annotations
 
-OK, NIL, ONE, ZERO = b"+OK\r\n", b"$-1\r\n", b":1\r\n", b":0\r\n"
-TWO, THREE, FOUR, FIVE = b":2\r\n", b":3\r\n", b":4\r\n", b":5\r\n"
-NOSCRIPT = b"-NOSCRIPT No matching script. Please use EVAL.\r\n"
+from typing import Any
+
+OK = b"+OK\r\n"
+
+Reply = int | bytes | list[Any] | None
 
 
 def bulk(data: bytes) -> bytes:
@@ -12,14 +14,20 @@ def bulk(data: bytes) -> bytes:
     return b"$%d\r\n%b\r\n" % (len(data), data)
 
 
-def integer(number: int) -> bytes:
-    """Encode an integer."""
-    return b":%d\r\n" % number
-
-
 def push(kind: bytes, channel: bytes, last: bytes) -> bytes:
     """Encode what a subscriber is sent; `last` is encoded already."""
     return b">3\r\n" + bulk(kind) + bulk(channel) + last
+
+
+def encode(reply: Reply, nil: bytes) -> bytes:
+    """Encode what a script returns; `nil` is None, by the connection's protocol."""
+    if isinstance(reply, int):
+        return b":%d\r\n" % reply
+    if reply is None:
+        return nil
+    if isinstance(reply, bytes):
+        return bulk(reply)
+    return b"*%d\r\n" % len(reply) + b"".join([encode(each, nil) for each in reply])
 
 
 def keys_and_arguments(words: list[bytes]) -> tuple[list[bytes], list[bytes]]:

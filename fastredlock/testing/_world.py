@@ -40,6 +40,7 @@ class World:
     """Hold the servers, the clients and the clock; see `MemoryMasters`."""
 
     def __init__(self, n: int, auto_advance: bool) -> None:
+        self._now_ns = EPOCH_NS
         self.auto_advance = auto_advance
         self.changed = threading.Condition(threading.RLock())
         self.calls: list[Callable[[], None]] = []  # of on_lost, to be made
@@ -47,7 +48,6 @@ class World:
         self.servers = [Server(index, self.now_ns) for index in range(n)]
         self.wakes: list[Callable[[], None]] = []  # of event loops, at each settling
         self.waiting: dict[int, Callable[[], bool]] = {}  # by thread: is it over?
-        self._now_ns = EPOCH_NS
         self._clients: list[ReferenceType[Client]] = []
         self._owner = os.getpid()
 

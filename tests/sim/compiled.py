@@ -21,8 +21,8 @@ from . import world
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 MODULES = (
-    *("calls", "driver", "faults", "fences", "judge", "network", "orphans", "process"),
-    *("question", "queues", "replies", "schedule", "server", "worker", "world"),
+    *("calls", "driver", "faults", "judge", "network", "orphans", "process"),
+    *("question", "schedule", "server", "worker", "world"),
 )
 DIRECTIVES = ("annotation_typing=False", "binding=False", "overflowcheck=True")
 

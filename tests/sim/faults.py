@@ -15,9 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from .network import Connection, Path
-from .queues import QUEUE
-from .replies import SETS_REFUSED, WRITES_REFUSED
-from .server import Server
+from .server import QUEUE, SETS_REFUSED, TURN, WRITES_REFUSED, Server
 from .world import FOREVER_NS, MS, S, World
 
 if TYPE_CHECKING:
@@ -87,7 +85,7 @@ class Nemesis:
             path.is_slicing = False
         for server in self.servers:
             if server.refuses:
-                server.refuses = b""
+                server.refuse(b"")
                 server.calm_from_ns = max(self.world.now_ns, server.paused_until_ns)
             if server.is_down:
                 server.start()
@@ -185,19 +183,19 @@ class Nemesis:
 
     def _refuse(self) -> None:
         server = self._server()
-        server.refuses = self.world.random.choice((SETS_REFUSED, WRITES_REFUSED, b""))
+        server.refuse(self.world.random.choice((SETS_REFUSED, WRITES_REFUSED, b"")))
         if not server.is_down:
             calm_ns = max(self.world.now_ns, server.paused_until_ns)
             server.calm_from_ns = FOREVER_NS if server.refuses else calm_ns
 
     def _forget_scripts(self) -> None:
-        self._server().loaded.clear()
+        self._server().model.loaded.clear()
 
     # --- queues -----------------------------------------------------------------------
 
     def _queue(self) -> tuple[Server, bytes] | None:
         server = self._server()
-        resources = server.queues.resources()
+        resources = server.queues()
         if server.is_down or not resources:
             return None
         return server, self.world.random.choice(resources)
@@ -208,9 +206,9 @@ class Nemesis:
         if found is not None:
             server, resource = found
             self.world.tell(f"server {server.index} loses a queue")
-            server.queues.lose(resource)
+            server.model.keys.drop(QUEUE + resource)
             if self.world.chance(0.5):
-                server.queues.forget_told(resource)
+                server.model.keys.drop(TURN + resource)
 
     def _spoil_queue(self) -> None:
         # Another application has a key of that name, for a while.
@@ -218,9 +216,7 @@ class Nemesis:
         if found is not None and self.world.chance(0.3):
             server, resource = found
             self.world.tell(f"server {server.index} has another key for a queue")
-            server.queues.lose(resource)
-            until_ms = server.wall_ms() + self._for_ns() // MS
-            server.keys[QUEUE + resource] = (b"of another", until_ms)
+            server.put(QUEUE + resource, b"of another", self._for_ns() // MS + 1)
 
     def _move_queue(self) -> None:
         # Somebody has found a gate slow, or says so; perhaps every gate.
@@ -228,24 +224,24 @@ class Nemesis:
         count = draw.randrange(1, len(self.servers) + 1)
         for server in draw.sample(self.servers, count):
             resource = draw.choice((b"r", b"r", b"s", b"t"))
-            if not server.is_down and server.queues.size(resource) >= 0:
+            if not server.is_down:
                 self.world.tell(f"server {server.index} has its queue moved")
-                server.queues.move(resource, b"")
+                server.move(resource)
 
     def _noise(self) -> None:
         # Anybody may publish.
         server = self._server()
-        channels = server.queues.channels()
+        channels = list(server.model.pushes.channels)
         if channels and not server.is_down:
             channel = self.world.random.choice(channels)
-            server.queues.publish(channel, self.world.random.choice(NOISE))
+            server.publish(channel, self.world.random.choice(NOISE))
 
     def _head(self) -> Process | None:
         # The first of a queue, told or not.
         found = self._queue()
-        content = found[0].queues.content(found[1]) if found is not None else None
+        waiting = found[0].waiting(found[1]) if found is not None else []
         for process in self.processes:
-            if content and process.waiter == content[0][0]:
+            if process.waiter in waiting[:1]:
                 return None if process.is_gone or process.is_leaving else process
         return None
 
@@ -320,5 +316,5 @@ class Nemesis:
 
     def _evict(self) -> None:
         server = self._server()
-        self.world.tell(f"server {server.index} evicts {list(server.keys.values())}")
-        server.keys.clear()
+        self.world.tell(f"server {server.index} evicts {list(server.model.keys)}")
+        server.model.keys.clear()

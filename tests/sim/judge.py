@@ -43,18 +43,21 @@ from .question import (
     FAILED,
     GRANTED,
     LIFE,
+    NIL,
+    NULL,
     NUMBER,
+    OK,
     PENDING,
     RELEASE,
     SILENT,
     TAKEN,
+    TWO,
     WRITE_FENCE,
     Question,
     question_of,
     said_of_gate,
     vote_of,
 )
-from .replies import NIL, OK, TWO
 from .world import FOREVER_NS, World
 
 if TYPE_CHECKING:
@@ -201,7 +204,7 @@ class Judge:
             elif (
                 question[0] == ACQUIRE
                 and process.settings.fencing
-                and (reply in (OK, NIL))
+                and (reply in (OK, NIL, NULL))
             ):
                 self._set_heard[at[:2]] = at, vote_of(ACQUIRE, reply)
             else:

@@ -43,7 +43,7 @@ class Orphans:
         for server in judge.servers:
             if server.calm_from_ns > self._world.now_ns:
                 continue
-            for key in tuple(server.keys):
+            for key in server.model.keys:
                 if key in judge.unseen:
                     continue
                 token = server.token_at(key)

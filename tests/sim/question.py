@@ -9,8 +9,8 @@ from fastredlock._core import Operation, Vote
 from fastredlock._options import scripts
 from fastredlock._options.fence_scripts import FENCED
 
-from .replies import FIVE, FOUR, NIL, OK, ONE, THREE, TWO, ZERO
-
+OK, NIL, NULL, ONE, ZERO = b"+OK\r\n", b"$-1\r\n", b"_\r\n", b":1\r\n", b":0\r\n"
+TWO, THREE, FOUR, FIVE = b":2\r\n", b":3\r\n", b":4\r\n", b":5\r\n"
 ACQUIRE, EXTEND = int(Operation.ACQUIRE), int(Operation.EXTEND)
 RELEASE = int(Operation.RELEASE)
 WRITE_FENCE = 100  # no operation: a further command of an ACQUIRE with fencing
@@ -37,8 +37,9 @@ SCRIPT_OF = {
 GRANTED, TAKEN, FAILED = int(Vote.GRANTED), int(Vote.TAKEN), int(Vote.FAILED)
 PENDING, SILENT = int(Vote.PENDING), int(Vote.SILENT)
 VOTE_OF = {
-    **{OK: GRANTED, ONE: GRANTED, THREE: GRANTED, NIL: TAKEN, ZERO: TAKEN},
-    **{FOUR: TAKEN, FIVE: GRANTED},  # of a gate whose queue is at the next master
+    # 4 and 5: of a gate whose queue is at the next master
+    **dict.fromkeys((OK, ONE, THREE, FIVE), GRANTED),
+    **dict.fromkeys((NIL, NULL, ZERO, FOUR), TAKEN),
 }
 
 FENCE_LIFE_MS = 90_000_000

@@ -36,7 +36,7 @@ class Stage:
         for index in range(count):
             clock = Clock(EPOCH_NS, 0)
             server = Server(self.world, index, clock, self.judge)
-            server.started_s -= 1_000_000
+            server.model.started_s -= 1_000_000
             server.mark()
             self.servers.append(server)
         self.judge.servers = self.servers
@@ -189,7 +189,7 @@ def two_keys_are_evicted(count: int) -> None:
     a, b = stage.process(), stage.process()
     stage.take(a, "A")
     for server in stage.servers[:count]:
-        server.keys.clear()
+        server.model.keys.clear()
     try_to_take(stage, b, "B")
 
 
@@ -298,7 +298,7 @@ def a_stopped_server_wakes_up() -> Stage:
     a = stage.process()
     stage.take(a, "warm-up")
     stage.do(a, a.release(stage.leases["warm-up"]))
-    stage.servers[0].loaded.clear()
+    stage.servers[0].model.loaded.clear()
     stage.servers[0].pause(1200 * MS)
     a.process.connections[0].down.hole_until_ns = stage.world.now_ns + 10 * S
     try_to_take(stage, a, "A", 300)

@@ -96,7 +96,7 @@ class Schedule:
         rate_ppm = draw.choice((-worst, 0, worst, draw.randrange(-worst, worst)))
         clock = Clock(EPOCH_NS + draw.randrange(S), rate_ppm)
         server = Server(self.world, index, clock, self.judge)
-        server.started_s -= 1_000_000
+        server.model.started_s -= 1_000_000
         server.mark()
         server.is_old = draw.random() < 0.1
         server.is_without_queues = draw.random() < 0.05
@@ -110,7 +110,7 @@ class Schedule:
         if fleet.random() < 0.4:
             return
         most = fleet.choice((b"", DELIFEQ, DELEX))
-        server.native = most or draw.choice((b"", DELIFEQ, DELEX))
+        server.model.native = most or draw.choice((b"", DELIFEQ, DELEX))
         server.is_native_forbidden = draw.random() < 0.1
 
     def _new_process(self, index: int) -> Process:

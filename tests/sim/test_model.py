@@ -1,138 +1,335 @@
-"""The model server against a real one, byte by byte, in what we send."""
+"""The model server against real ones: replies, messages and keys, by one clock.
+
+Random sequences of all that we send. The model and a real server (`clocked_server`) are
+asked the same at the same time, by four processes, each of which listens on its own
+connection; what the model has under each name is compared after each command.
+"""
 
 from __future__ import annotations
 
-import re
-import socket
-from urllib.parse import urlsplit
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import hiredis
+import pytest
 
 from fastredlock._options import scripts
 from fastredlock._options.fence_scripts import FENCED
+from fastredlock.testing._keyspace import ReplyError
+from fastredlock.testing._model import Model, digest_of, without_prefix
+from tests.support.clocked_server import EPOCH_US, Client, ClockedServer, encoded
+from tests.support.server_binaries import PROGRAMS
 
-from .judge import Judge
 from .scenarios import Stage
-from .server import Server
-from .world import EPOCH_NS, Clock, S, World
+from .world import S
 
-KEY, OTHER, OURS, THEIRS = b"sim:model", b"sim:other", b"ours", b"theirs"
-SET = (b"SET", KEY, OURS, b"NX", b"PX", b"60000")
-UNKNOWN = (b"EVALSHA", b"0" * 40, b"1", KEY, OURS)
+Words = tuple[bytes, ...]
 
-
-def script(sha1: bytes, token: bytes, *ttl: bytes) -> tuple[bytes, ...]:
-    return (b"EVALSHA", sha1, b"1", KEY, token, *ttl)
-
-
-def of_all(sha1: bytes, token: bytes, *ttl: bytes) -> tuple[bytes, ...]:
-    return (b"EVALSHA", sha1, b"2", KEY, OTHER, token, *ttl)
-
-
-MARKER, QUARANTINE = b"sim:voter", b"sim:quarantine"
-
-
-def mark(name: bytes, ms: bytes) -> tuple[bytes, ...]:
-    return (b"EVAL", scripts.MARKER, b"2", MARKER, QUARANTINE, name, ms, b"exact")
-
-
-LIFE = b"90060000"
-NUMBER = b"fastredlock:fence:" + KEY
-
-
-def fenced(name: str, *arguments: bytes) -> tuple[bytes, ...]:
-    return (b"EVAL", FENCED[name][0], b"1", KEY, *arguments)
-
-
-SCRIPTS_OF_ALL = (scripts.ACQUIRE_ALL, scripts.EXTEND_ALL, scripts.RELEASE_ALL)
-COMMANDS = (
-    *(UNKNOWN, SET, SET, (b"SET", KEY, THEIRS, b"NX", b"PX", b"60000")),
-    *((b"SCRIPT", b"LOAD", text) for text in (scripts.EXTEND, scripts.INSPECT)),
-    (b"EVAL", scripts.RELEASE, b"1", KEY, THEIRS),
-    script(scripts.EXTEND_SHA1, THEIRS, b"5000"),
-    script(scripts.EXTEND_SHA1, OURS, b"5000"),
-    script(scripts.RELEASE_SHA1, THEIRS),
-    script(scripts.RELEASE_SHA1, OURS),
-    script(scripts.RELEASE_SHA1, OURS),
-    script(scripts.EXTEND_SHA1, OURS, b"5000"),
-    script(scripts.INSPECT_SHA1, b"-"),
-    *((b"SCRIPT", b"LOAD", text) for text in SCRIPTS_OF_ALL),
-    of_all(scripts.RELEASE_ALL_SHA1, OURS),
-    of_all(scripts.ACQUIRE_ALL_SHA1, OURS, b"60000"),
-    of_all(scripts.ACQUIRE_ALL_SHA1, OURS, b"60000"),
-    of_all(scripts.EXTEND_ALL_SHA1, THEIRS, b"5000"),
-    of_all(scripts.EXTEND_ALL_SHA1, OURS, b"5000"),
-    of_all(scripts.RELEASE_ALL_SHA1, THEIRS),
-    script(scripts.RELEASE_SHA1, OURS),
-    of_all(scripts.ACQUIRE_ALL_SHA1, THEIRS, b"60000"),
-    of_all(scripts.EXTEND_ALL_SHA1, OURS, b"5000"),
-    of_all(scripts.RELEASE_ALL_SHA1, OURS),
-    script(scripts.INSPECT_SHA1, b"-"),
-    of_all(scripts.ACQUIRE_ALL_SHA1, THEIRS, b"60000"),
-    of_all(scripts.RELEASE_ALL_SHA1, THEIRS),
-    (b"SELECT", b"0"),
-    (b"CLIENT", b"SETNAME", b"model"),
-    (b"EVAL", scripts.PROBE, b"0"),
-    (b"EVALSHA", scripts.PROBE_SHA1, b"0"),
-    (b"EVAL", FENCED["probe"][0], b"0"),
-    mark(b"a", b"6000000"),
-    mark(b"a", b"9000000"),
-    mark(b"a", b"3000000"),
-    mark(b"b", b"2000000"),
-    mark(b"b", b"9600000"),
-    fenced("acquire_all", OURS, b"60000", b"1000", LIFE),
-    fenced("acquire_all", OURS, b"60000", b"2000", LIFE),
-    fenced("acquire_again", THEIRS, b"60000", b"2000", LIFE),
-    fenced("acquire_again", OURS, b"60000", b"900", LIFE),
-    fenced("write_fence", THEIRS, b"5000", LIFE),
-    fenced("write_fence", OURS, b"5000", LIFE),
-    fenced("write_fence", OURS, b"4000", LIFE),
-    fenced("take_turn", THEIRS, b"60000", b"p", b"0", b"-1", b"9000", LIFE),
-    script(scripts.RELEASE_SHA1, OURS),
-    fenced("acquire_all", OURS, b"60000", b"1000", LIFE),
-    script(scripts.RELEASE_SHA1, OURS),
-    fenced("take_turn", OURS, b"60000", b"p", b"0", b"-1", b"9000", LIFE),
-    fenced("write_fence", OURS, b"9500", LIFE),
-    script(scripts.RELEASE_SHA1, OURS),
-    fenced("take_turn", OURS, b"60000", b"p", b"0", b"5", b"1000", LIFE),
-    (b"EVAL", scripts.RELEASE, b"1", KEY, OURS),
-    (b"EVAL", FENCED["acquire_all"][0], b"2", KEY, OTHER, OURS, b"60000", b"7", LIFE),
-    *((b"ZADD", NUMBER, b"GT", b"CH", n, b"f") for n in (b"9999", b"99999", b"99999")),
-    fenced("next_fence", THEIRS, b"1", LIFE),
-    fenced("next_fence", OURS, b"1", LIFE),
-    fenced("next_fence", OURS, b"1000000", LIFE),
-    (b"PEXPIRE", NUMBER, LIFE),
-    (b"PEXPIRE", b"sim:nothing", LIFE),
-    (b"ZADD", b"sim:number", b"GT", b"CH", b"7", b"f"),
+PREFIXES = (b"", b'of "us":')
+PROCESSES = (b"p1", b"p2", b"p3", b"gone")
+LISTENING = PROCESSES[:3]
+TOKENS = (b"t1", b"t2")
+LIFE = b"90000000"
+LONG = b"=" * 262_144, b"=" * 262_145  # the longest token that INSPECT returns
+STEPS_US = (1, 1000, 30_000, 60_000, 400_000, 11_000_000, 70_000_000)
+OFTEN = (8, 8, 8, 4, 2, 1, 1)
+OOM = b"-OOM command not allowed when used memory > 'maxmemory'.\r\n"
+NO_REPLICAS = b"-NOREPLICAS Not enough good replicas to write.\r\n"
+REFUSALS = (
+    (b"maxmemory", b"1", "memory_refused", OOM),
+    (b"min-replicas-to-write", b"1", "writes_refused", NO_REPLICAS),
 )
 
 
-def rounded_up(found: re.Match[bytes]) -> bytes:
-    """Return the time left in whole minutes."""
-    return found[1] + b"%d" % (-(-int(found[2]) // 60_000) * 60_000)
+class Draw:
+    """Draw what is asked: under one prefix, mostly about one of three locks."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.prefix = PREFIXES[seed % 2]
+        self.locks = [self.prefix + name for name in (b"a", b"b", b"c")]
+
+    def names(self) -> list[bytes]:
+        """List all names of keys."""
+        own = [
+            self.prefix + b"fastredlock:" + kind + lock
+            for kind in (b"queue:", b"turn:", b"fence:")
+            for lock in self.locks
+        ]
+        return [*self.locks, *own, b"marker", b"quarantine"]
+
+    def script(self, source: bytes, keys: list[bytes], *arguments: bytes) -> Words:
+        """Send a script by its source, or its hash, which may be unknown."""
+        source = scripts.with_prefix(source, self.prefix)
+        how = (b"EVAL", source)
+        if self.random.random() < 0.3:
+            how = (b"EVALSHA", digest_of(source))
+        return (*how, b"%d" % len(keys), *keys, *arguments)
+
+    def step_us(self) -> int:
+        """Draw the time until the next command."""
+        (step_us,) = self.random.choices(STEPS_US, OFTEN)
+        return step_us
+
+    def commands(self) -> Iterator[Words]:
+        """Draw commands, without end."""
+        choice = self.random.choice
+        kinds = (self.of_locks, self.of_queues, self.of_queues, self.of_queues)
+        kinds = (*kinds, self.of_queues, self.of_numbers, self.of_servers)
+        while True:
+            yield choice(choice(kinds)())
+
+    def of_locks(self) -> list[Words]:
+        """Draw commands of locks."""
+        draw, script = self.random, self.script
+        key, token = draw.choice(self.locks), draw.choice(TOKENS)
+        ttl = draw.choice((b"90", b"5000", b"60000"))
+        some = draw.sample(self.locks, draw.choice((1, 1, 2, 3)))
+        return [
+            (b"SET", key, token, b"NX", b"PX", ttl),
+            (b"SET", key, token, b"NX"),
+            (b"SET", key, token, b"IFEQ", draw.choice(TOKENS), b"PX", ttl),
+            (b"DELIFEQ", key, token),
+            (b"PEXPIRE", key, ttl),
+            script(scripts.RELEASE, [key], token),
+            script(scripts.EXTEND, [key], token, ttl),
+            script(scripts.INSPECT, [key], b"-"),
+            script(scripts.ACQUIRE_ALL, some, token, ttl),
+            script(scripts.ACQUIRE_AGAIN, some, token, ttl),
+            script(scripts.ACQUIRE_AGAIN, [key], token),
+            script(scripts.EXTEND_ALL, some, token, ttl),
+            script(scripts.RELEASE_ALL, some, token),
+        ]
+
+    def of_queues(self) -> list[Words]:
+        """Draw commands of queues."""
+        draw, script = self.random, self.script
+        key, token = draw.choice(self.locks[:2]), draw.choice(TOKENS)
+        process = draw.choice(PROCESSES)
+        waited, later = (b"%d" % draw.randrange(0, 10**6, 40_000) for _ in range(2))
+        ttl = draw.choice((b"90", b"5000", b"0"))
+        some = draw.sample(self.locks, draw.randrange(2, 4))
+        each = [
+            w for _ in some for w in (waited, draw.choice((b"0", b"1", b"2", b"3")))
+        ]
+        ask, take = scripts.ASK_TURN, scripts.TAKE_TURN
+        return [
+            script(ask, [key], process, waited, b"0"),
+            script(ask, [key], process, waited, draw.choice((b"0", b"0", b"4"))),
+            script(ask, [key], process, waited, draw.choice((b"1", b"2"))),
+            script(ask, [key], process, waited, b"3"),
+            script(ask, some, process, *each),
+            script(take, [key], token, ttl, process, waited, b"-1"),
+            script(take, [key], token, ttl, process, waited, later),
+            script(scripts.RELEASE_AND_TELL, [key], token),
+            script(scripts.RELEASE_AND_TELL, [key], token, draw.choice((b"", process))),
+            script(scripts.RELEASE_ALL, some, token),
+            script(scripts.LEAVE_QUEUE, [key], process),
+        ]
+
+    def of_numbers(self) -> list[Words]:
+        """Draw commands of numbers."""
+        draw = self.random
+        key, token = draw.choice(self.locks), draw.choice(TOKENS)
+        number = draw.choice((b"5", b"50", b"150", b"9007199254740990"))
+        ttl, process = draw.choice((b"90", b"5000", b"0")), draw.choice(PROCESSES)
+        some = draw.sample(self.locks, draw.randrange(1, 4))
+        fence = self.prefix + b"fastredlock:fence:" + key
+
+        def script(name: str, keys: list[bytes], *arguments: bytes) -> Words:
+            return self.script(FENCED[name][0], keys, *arguments, number, LIFE)
+
+        return [
+            script("acquire_all", some, token, ttl),
+            script("acquire_again", some, token, ttl),
+            script("take_turn", [key], token, ttl, process, b"0", b"-1"),
+            script("take_turn", [key], token, ttl, process, b"0", b"7000"),
+            script("write_fence", some, token),
+            script("next_fence", [key], token),
+            (b"ZADD", fence, b"GT", b"CH", number, b"f"),
+            (b"PEXPIRE", fence, LIFE),
+        ]
+
+    def of_servers(self) -> list[Words]:
+        """Draw what else a client sends; and keys of others in the place of ours."""
+        draw, names = self.random, self.names()
+        span, how = b"%d" % draw.randrange(1000, 9000), draw.choice((b"any", b"exact"))
+        marked = (draw.choice((b"m1", b"m2")), span, how)
+        source = scripts.with_prefix(scripts.ASK_TURN, self.prefix)
+        return [
+            (b"TIME",),
+            (b"SELECT", b"0"),
+            (b"CLIENT", b"SETNAME", b"ours"),
+            (b"CLIENT", b"KILL", b"ID", b"123456789"),
+            (b"EXISTS", *draw.sample(names, 3)),
+            (b"SCRIPT", b"LOAD", source),
+            self.script(scripts.PROBE, []),
+            self.script(scripts.PROBE_CALL, []),
+            self.script(FENCED["probe"][0], []),
+            *[self.script(scripts.MARKER, [b"marker", b"quarantine"], *marked)] * 3,
+            (b"SET", draw.choice(names), b"another's", b"NX", b"PX", b"3000"),
+            (b"SET", draw.choice(names), b"11\n12", b"NX"),
+            (b"SET", draw.choice(names), draw.choice(LONG), b"NX", b"PX", b"90"),
+            (b"ZADD", draw.choice(names), b"GT", b"CH", b"7", b"f"),
+            *[(b"DEL", draw.choice(names))] * 3,
+            *[(b"DEL", self.prefix + b"fastredlock:queue:" + self.locks[0])] * 3,
+        ]
 
 
-def encoded(words: tuple[bytes, ...]) -> bytes:
-    bulks = b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in words)
-    return b"*%d\r\n" % len(words) + bulks
+class Pair:
+    """A real server and the model, asked the same."""
+
+    def __init__(self, server: ClockedServer, prefix: bytes) -> None:
+        self.real, self.model = server, Model()
+        self.clients = [Client(server.url) for _ in PROCESSES]
+        (known, _) = self.clients[0].ask(
+            (b"COMMAND", b"INFO", b"DELIFEQ"), (b"FLUSHALL",)
+        )
+        self.model.native = b"DELIFEQ" if known[0] else b""
+        self.clients[0].ask((b"SCRIPT", b"FLUSH"))
+        self.sent: dict[Client, list[Any]] = {each: [] for each in self.clients}
+        for client in self.clients:
+            self.model.execute([b"HELLO", b"3"], client, server.now_us)
+        for client, process in zip(self.clients, LISTENING, strict=False):
+            channel = prefix + b"fastredlock:waiter:" + process
+            real, model = self.ask(client, (b"SUBSCRIBE", channel))
+            assert real == model
+
+    def ask(self, client: Client, words: Words) -> tuple[Any, Any]:
+        """Return both replies, of an error the code."""
+        (reply,) = client.ask(words)
+        said = self.execute(client, words)
+        for receiver, push in self.model.pushes.take():
+            self.sent[receiver].append(parsed(push))
+        return code_of(reply), code_of(parsed(said))
+
+    def execute(self, client: Client, words: Words) -> bytes:
+        """Ask the model; it has no DEL, which stands for other clients."""
+        if words[0] != b"DEL":
+            return self.model.execute([*words], client, self.real.now_us)
+        keys = self.model.keys
+        keys.now_us, keys.has_written = self.real.now_us, False
+        deleted = keys.pcall(keys.delete, words[1])
+        is_error = isinstance(deleted, ReplyError)
+        return deleted.reply if is_error else b":%d\r\n" % deleted
+
+    def keys(self, names: list[bytes]) -> tuple[list[Any], list[Any]]:
+        """Return what is under these names on both, with the ttl."""
+        keys, there, here = self.model.keys, list[Any](), list[Any]()
+        for name in names:
+            asked = (b"PTTL", name), (b"GET", name), (b"ZRANGE", name, b"0", b"-1")
+            there += map(code_of, self.clients[0].ask(*asked))
+            here.append(keys.pttl(name))
+            for command in (keys.get, keys.zrange):
+                found = keys.pcall(command, name)
+                is_error = isinstance(found, ReplyError)
+                here.append(code_of(parsed(found.reply)) if is_error else found)
+        return there, here
+
+    def refuse(self, draw: random.Random) -> None:
+        """Have both refuse writes from now on, for one reason or for none."""
+        chosen = draw.choice((*REFUSALS, None))
+        for each in REFUSALS:
+            name, value, attribute, reply = each
+            is_on = each is chosen
+            self.clients[0].ask((b"CONFIG", b"SET", name, value if is_on else b"0"))
+            setattr(self.model.keys, attribute, reply if is_on else b"")
+
+    def close(self) -> None:
+        for name, *_ in REFUSALS:
+            self.clients[0].ask((b"CONFIG", b"SET", name, b"0"))
+        for client in self.clients:
+            client.close()
 
 
-def test_model_server_when_asked_what_we_ask_then_answers_as_a_real_one(
-    urls: list[str],
-) -> None:
-    world = World(1)
-    model = Server(world, 0, Clock(EPOCH_NS, 0), Judge(world))
-    where = urlsplit(urls[0])
-    with socket.create_connection((where.hostname, where.port), 5) as real:
-        for words in COMMANDS:
-            real.sendall(encoded(words))
-            said = real.recv(65536)
-            if words[1:2] == (scripts.MARKER,):  # the real server's time goes on
-                said = re.sub(rb"^(\*2\r\n:)(\d+)", rounded_up, said)
-            assert comparable(model.execute(list(words))) == comparable(said), words
+def parsed(reply: bytes) -> Any:
+    reader = hiredis.Reader()
+    reader.feed(reply)
+    return reader.gets()
 
 
-def comparable(reply: bytes) -> bytes:
+def code_of(reply: Any) -> Any:
     """Keep of an error its code: Redis and Valkey word the rest differently."""
-    return reply.split()[0] if reply.startswith(b"-") else reply
+    is_error = isinstance(reply, hiredis.ReplyError)
+    return str(reply).split()[0] if is_error else reply
+
+
+@pytest.fixture(scope="module", params=PROGRAMS)
+def clocked_server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ClockedServer]:
+    server = ClockedServer(request.param, tmp_path_factory.mktemp("clock"))
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def make_pair(clocked_server: ClockedServer) -> Iterator[Callable[[bytes], Pair]]:
+    pairs: list[Pair] = []
+
+    def make(prefix: bytes) -> Pair:
+        pairs.append(Pair(clocked_server, prefix))
+        return pairs[-1]
+
+    yield make
+    for pair in pairs:
+        pair.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(8))
+def test_model_when_asked_what_we_ask_then_answers_as_a_real_server(
+    make_pair: Callable[[bytes], Pair], seed: int
+) -> None:
+    draw = Draw(seed)
+    pair = make_pair(draw.prefix)
+    names, done = draw.names(), list[Words]()
+    for number, words in zip(range(1500), draw.commands(), strict=False):
+        pair.real.set_time(pair.real.now_us + draw.step_us())
+        if seed >= 4 and number % 20 == 0:
+            pair.refuse(draw.random)
+        real, model = pair.ask(draw.random.choice(pair.clients), words)
+        done = [*done[-5:], words]
+        assert model == real, (number, done)
+        there, here = pair.keys(names)
+        assert here == there, (number, done)
+        if number % 20 == 0:
+            for client in pair.clients:
+                assert pair.sent[client] == client.pushes(), (number, done)
+                pair.sent[client] = []
+
+
+def test_script_when_its_names_have_a_prefix_then_is_known() -> None:
+    for source in (scripts.ASK_TURN, scripts.RELEASE_ALL, scripts.INSPECT):
+        named = scripts.with_prefix(source, b'a"b:')
+        assert without_prefix(named) == (digest_of(source), b'a"b:')
+    assert without_prefix(scripts.RELEASE) == (scripts.RELEASE_SHA1, b"")
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        ((b"EVALSHA", b"0" * 40, b"0"), b"-NOSCRIPT"),
+        ((b"EVAL", b"return 1 + 1", b"0"), b"-ERR this model runs the scripts of"),
+        ((b"GET", b"k"), b"-ERR unknown command"),
+    ],
+)
+def test_model_when_asked_what_we_never_ask_then_replies_with_an_error(
+    words: Words, code: bytes
+) -> None:
+    assert Model().execute([*words], None, EPOCH_US).startswith(code)
+
+
+def test_client_when_killed_then_listens_no_more_and_has_no_id() -> None:
+    model, client = Model(), object()
+    hello = parsed(model.execute([b"HELLO", b"3"], client, EPOCH_US))
+    model.execute([b"SUBSCRIBE", b"channel"], client, EPOCH_US)
+    kill = [b"CLIENT", b"KILL", b"ID", b"%d" % hello[b"id"]]
+    assert model.execute(kill, None, EPOCH_US) == b":1\r\n"
+    assert model.killed == {client}
+    assert model.pushes.publish(b"channel", b"text") == 0
+    assert model.execute(kill, None, EPOCH_US) == b":0\r\n"
 
 
 def test_server_when_it_comes_back_then_gets_nothing_of_an_old_connection() -> None:

@@ -10,8 +10,8 @@ import pytest
 from fastredlock._core import ClosedError
 from fastredlock.errors import FastRedlockError
 
-from .queues import CHANNEL, QUEUE, TURN
 from .scenarios import NOTHING, Stage
+from .server import CHANNEL, QUEUE, TURN
 from .steps import SLEEP
 from .waiters import gate_of
 from .worker import Worker
@@ -62,11 +62,11 @@ class Queue(Stage):
 
     def gate(self) -> int:
         """Return the index of the one server that has the queue."""
-        (index,) = [s.index for s in self.servers if s.queues.content(KEY)]
+        (index,) = [s.index for s in self.servers if s.waiting(KEY)]
         return index
 
     def heads(self) -> list[bytes]:
-        return [name for name, _ in self.servers[self.gate()].queues.content(KEY)]
+        return self.servers[self.gate()].waiting(KEY)
 
     def took_ns(self) -> int:
         """Return the time from the release to the next grant."""
@@ -92,7 +92,7 @@ def test_waiters_when_their_clocks_differ_then_are_served_as_they_came(
     queue.pass_time(S)
     assert [name for name, _ in queue.granted] == ["a", "b", "c"]
     assert queue.took_ns() < 3 * ROUND_TRIP_NS
-    assert not any(server.queues.resources() for server in queue.servers)
+    assert not any(server.queues() for server in queue.servers)
 
 
 def test_waiter_when_released_beside_it_then_has_the_lock_after_one_round_trip() -> (
@@ -126,13 +126,12 @@ def test_waiters_when_in_one_process_then_have_one_entry_at_the_gate() -> None:
 
 
 def lose_queue(queue: Queue, first: Worker) -> None:
-    queue.servers[queue.gate()].queues.lose(KEY)
+    queue.servers[queue.gate()].model.keys.drop(QUEUE + KEY)
 
 
 def spoil_queue(queue: Queue, first: Worker) -> None:
     server = queue.servers[queue.gate()]
-    server.queues.lose(KEY)
-    server.keys[QUEUE + KEY] = (b"of another", 1 << 62)
+    server.put(QUEUE + KEY, b"of another")
 
 
 def stop_gate(queue: Queue, first: Worker) -> None:
@@ -164,12 +163,12 @@ def black_hole_first(queue: Queue, first: Worker) -> None:
 def make_noise(queue: Queue, first: Worker) -> None:
     server = queue.servers[queue.gate()]
     for text in (b"r", b"s", b"", b"r", b":1\r\n"):
-        server.queues.publish(CHANNEL + first.process.waiter, text)
+        server.publish(CHANNEL + first.process.waiter, text)
 
 
 def spoil_turn(queue: Queue, first: Worker) -> None:
     server = queue.servers[queue.gate()]
-    server.keys[TURN + KEY] = (b"nobody", 1 << 62)
+    server.put(TURN + KEY, b"nobody")
 
 
 FAULTS = (
@@ -200,7 +199,7 @@ def test_lock_when_the_one_that_is_told_is_gone_then_is_taken_by_the_next(
 ) -> None:
     queue, workers = waiting()
     gate = queue.servers[queue.gate()]
-    while not gate.queues.told(KEY):  # its message is under way
+    while not gate.told(KEY):  # its message is under way
         queue.pass_time(1000)
     fault(queue, workers[0])
     queue.pass_time(8 * S)
@@ -243,16 +242,16 @@ def test_close_when_its_tasks_wait_then_ends_them_and_leaves_the_queue(
 def test_waiter_when_told_out_of_turn_then_is_refused_by_the_gate() -> None:
     queue = Queue()
     for server in queue.servers:
-        server.keys[KEY] = (b"another", server.wall_ms() + 60_000)
+        server.put(KEY, b"another", 60_000)
     first, second = (queue.wait(queue.process(), name) for name in "ab")
     gate = queue.servers[queue.gate()]
     first.process.pause(20 * MS)
     for server in queue.servers:
-        del server.keys[KEY]  # nobody is told
+        server.model.keys.drop(KEY)  # nobody is told
     for path in second.process.paths:
         path.delay_ns = 3 * MS  # the gate answers first
     second.process.paths[gate.index].delay_ns = MS // 10
-    gate.queues.publish(CHANNEL + second.process.waiter, KEY)
+    gate.publish(CHANNEL + second.process.waiter, KEY)
     queue.pass_time(100 * MS)
     assert [name for name, _ in queue.granted][:1] == ["a"]
 
@@ -262,7 +261,7 @@ def test_waiter_when_told_and_most_have_another_key_then_is_not_granted() -> Non
     gate = queue.gate()
     for server in queue.servers:
         if server.index != gate:
-            server.keys[KEY] = (b"another", server.wall_ms() + 2000)
+            server.put(KEY, b"another", 2000)
     queue.pass_time(S)
     assert workers[0].process.engine.counters.turns_told >= 1
     assert not queue.granted
@@ -272,7 +271,7 @@ def test_lock_when_its_gate_alone_has_a_key_that_was_left_then_is_taken() -> Non
     # Of a process that crashed in its acquire: polling takes the other two masters.
     queue, _ = waiting()
     gate = queue.servers[queue.gate()]
-    gate.keys[KEY] = (b"left", gate.wall_ms() + 20_000)
+    gate.put(KEY, b"left", 20_000)
     queue.pass_time(8 * S)
     assert queue.took_ns() < 3 * S
 
@@ -288,7 +287,7 @@ def test_lock_when_its_gate_has_a_left_key_and_the_first_is_no_more_then_is_take
     # Only the first of all would try on the other masters. Seen: seed 413384.
     queue, workers = waiting()
     gate = queue.servers[queue.gate()]
-    gate.keys[KEY] = (b"left", gate.wall_ms() + 20_000)
+    gate.put(KEY, b"left", 20_000)
     fault(queue, workers[0])
     queue.pass_time(8 * S)
     assert queue.took_ns() < most_ns

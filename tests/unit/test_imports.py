@@ -131,14 +131,17 @@ ARROWS: dict[str, set[str]] = {
     "observer": {"errors"},
     "testing._local": set(),
     "testing._replies": set(),
-    "testing._queue": {"_options.scripts", "testing._replies"},
-    "testing._fences": {
-        *("_options.fence_scripts", "_options.scripts", "testing._replies"),
+    "testing._keyspace": set(),
+    "testing._pushes": {"testing._replies"},
+    "testing._scripts": {
+        *("_options.fence_scripts", "_options.scripts", "testing._keyspace"),
+        *("testing._pushes", "testing._replies"),
     },
-    "testing._server": {
-        *("_options.scripts", "testing._fences", "testing._queue"),
-        "testing._replies",
+    "testing._model": {
+        *("testing._keyspace", "testing._pushes", "testing._replies"),
+        "testing._scripts",
     },
+    "testing._server": {"_options.scripts", "testing._model"},
     "testing._world": {"testing._server"},
     "testing._masters": {
         *("_core", "_options.keys", "_options.settings", "testing._world", "errors"),
