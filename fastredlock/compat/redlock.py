@@ -31,6 +31,7 @@ from ._common.shared import (
     shared_locks,
     token_source,
 )
+from ._common.steps import run
 
 __all__ = ["CannotObtainLock", "Lock", "MultipleRedlockException", "Redlock"]
 
@@ -198,7 +199,10 @@ class Redlock(Refusing):
     def _try(self, resource: Any, ttl: int) -> Lease | None:
         token_source.set(self.get_unique_id)
         try:
-            return try_once(self._locks, key_name(resource), ttl / 1000)
+            lease: Lease | None = run(
+                try_once(self._locks, key_name(resource), ttl / 1000)
+            )
+            return lease
         except (
             QuorumUnreachableError,
             TokenReusedError,

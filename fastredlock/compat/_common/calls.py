@@ -1,13 +1,17 @@
-"""The calls of the blocking replacements: to FastRedlock, as patient as redis-py's."""
+"""The calls of locks on redis-py clients: to FastRedlock, as patient as redis-py's.
+
+`locks` is a FastRedlock, blocking or awaitable, `lease` one of its leases.
+"""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from redis.exceptions import RedisError
 
 from ... import (
-    FastRedlock,
-    Lease,
     LeaseLostError,
     MasterVote,
     NotExtendedError,
@@ -25,19 +29,20 @@ from .redis_errors import (
 )
 from .redis_py import PAUSES, answered, unanswered_releases, unsettled
 from .shared import token_source
+from .steps import Steps
 
 RELEASED, GONE, UNKNOWN = ReleaseStatus
 
 
-def take(locks: FastRedlock, key: bytes, token: bytes, ttl: float) -> Lease | None:
-    """Try once to take the key with this token; None if others hold it.
+def take(locks: Any, key: bytes, token: bytes, ttl: float) -> Steps[Any]:
+    """Try once to take the key with this token; return a lease, None if others hold it.
 
     Raises redis-py's errors; the cause of one that may be tried again, best with
     another token, is a QuorumUnreachableError.
     """
     mark = token_source.set(lambda: token)
     try:
-        return locks.acquire(key, ttl=ttl, timeout=0)
+        return (yield partial(locks.acquire, key, ttl=ttl, timeout=0))
     except QuorumUnreachableError as error:
         raise redis_error(error) from error
     except ValidityExhaustedError as error:
@@ -48,20 +53,35 @@ def take(locks: FastRedlock, key: bytes, token: bytes, ttl: float) -> Lease | No
         token_source.reset(mark)
 
 
-def ask(locks: FastRedlock, key: bytes) -> tuple[MasterVote, ...]:
+def try_again(attempt: Callable[[], Any]) -> Steps[Any]:
+    """Make an attempt; again where too few masters could answer, as redis-py does."""
+    for pause in PAUSES:
+        yield pause
+        try:
+            return (yield attempt)
+        except RedisError as error:
+            if not isinstance(error.__cause__, QuorumUnreachableError):
+                raise
+            failure = error
+    raise failure
+
+
+def ask(locks: Any, key: bytes) -> Steps[tuple[MasterVote, ...]]:
     """Return the holders once a quorum has answered; raise redis-py's errors."""
-    for _ in tries():
-        votes = locks.holders(key)
+    for pause in PAUSES:
+        yield pause
+        votes: tuple[MasterVote, ...] = yield partial(locks.holders, key)
         if answered(votes):
             return votes
     raise unanswered(key, votes)
 
 
-def prolong(lease: Lease, ttl: float) -> bool:
+def prolong(lease: Any, ttl: float) -> Steps[bool]:
     """Set the ttl (s) anew; return False if the lease was lost."""
-    for _ in tries():
+    for pause in PAUSES:
+        yield pause
         try:
-            lease.extend(ttl)
+            yield partial(lease.extend, ttl)
             return True
         except (LeaseLostError, NotExtendedError) as error:
             failure = error
@@ -71,14 +91,15 @@ def prolong(lease: Lease, ttl: float) -> bool:
     raise redis_error(failure) from failure
 
 
-def give_back(lease: Lease) -> bool:
+def give_back(lease: Any) -> Steps[bool]:
     """Release; return False if it was lost before.
 
     Raises if it is not confirmed. It may then be called again.
     """
     was_valid = lease.is_valid
-    for _ in tries():
-        status = lease.release()
+    for pause in PAUSES:
+        yield pause
+        status = yield lease.release
         if status is RELEASED:
             return True
         if status is GONE:
@@ -87,11 +108,3 @@ def give_back(lease: Lease) -> bool:
         if was_valid:
             unanswered_releases.add(lease)
     raise unconfirmed(lease.resource)
-
-
-def tries() -> Iterator[int]:
-    """Count the tries, with a pause before those that need one."""
-    for attempt, pause in enumerate(PAUSES, 1):
-        if pause:
-            time.sleep(pause)
-        yield attempt

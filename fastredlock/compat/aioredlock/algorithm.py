@@ -26,9 +26,10 @@ from ... import (
     Vote,
 )
 from ...asyncio import FastRedlock, Lease
-from .._common.first_try import try_once_awaited
+from .._common.first_try import try_once
 from .._common.refusing import Refusing
 from .._common.shared import SameServerAllowed, key_name, new_locks, token_source
+from .._common.steps import run_awaited
 from ._connections import master_of, without_password
 from ._votes import error_of, left_ms, taken, token_of, unanswered
 from .errors import LockAcquiringError, LockError, LockRuntimeError
@@ -221,7 +222,9 @@ class Aioredlock(Refusing):
                 await sleep(uniform(self.retry_delay_min, self.retry_delay_max))
             token_source.set(lambda: token_of(identifier or uuid4()))
             try:
-                taken_now = await try_once_awaited(self._redlock, name, ttl)
+                taken_now: Lease | None = await run_awaited(
+                    try_once(self._redlock, name, ttl)
+                )
                 if taken_now is not None:
                     return taken_now
                 failure = LockAcquiringError("Can not set lock")

@@ -3,28 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from hashlib import sha256
 from math import ceil, inf
 from time import monotonic
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 from uuid import uuid4
 
 from ... import (
     FastRedlockError,
+    LeaseLostError,
     MasterVote,
+    NotExtendedError,
     QuorumUnreachableError,
+    ReleaseStatus,
     ValidityExhaustedError,
     Vote,
 )
+from .._common.first_try import try_once
 from .._common.refusing import Refusing
-from .._common.shared import SameServerAllowed, shared_locks
+from .._common.shared import SameServerAllowed, shared_locks, token_source
+from .._common.steps import Steps
 from .base import logger
 from .exceptions import (
     ExtendUnlockedLock,
+    PrimitiveError,
     QuorumIsImpossible,
     ReleaseUnlockedLock,
     TooManyExtensions,
 )
+
+E = TypeVar("E", bound=PrimitiveError)
 
 
 class DefaultMaster(str):
@@ -64,12 +73,12 @@ class Common(Refusing):
         self,
         *,
         key: str,
-        masters: Iterable[object],
-        raise_on_redis_errors: bool,
-        auto_release_time: float,
-        num_extensions: int,
-        context_manager_blocking: bool,
-        context_manager_timeout: float,
+        masters: Iterable[object] = frozenset(),
+        raise_on_redis_errors: bool = False,
+        auto_release_time: float = _AUTO_RELEASE_TIME,
+        num_extensions: int = _NUM_EXTENSIONS,
+        context_manager_blocking: bool = True,
+        context_manager_timeout: float = -1,
     ) -> None:
         if not context_manager_blocking and context_manager_timeout != -1:
             raise ValueError("can't specify a timeout for a non-blocking call")
@@ -111,9 +120,66 @@ class Common(Refusing):
             make, SameServerAllowed(masters), drift_factor=self._CLOCK_DRIFT_FACTOR
         )
 
-    def _hold(self, lease: Any) -> None:
-        self._lease = lease
-        self._extension_num = 0
+    # --- the bodies of the calls ------------------------------------------------------
+
+    def _acquire(
+        self, blocking: bool, timeout: float, flag: bool | None
+    ) -> Steps[bool]:
+        seconds = seconds_of(blocking, timeout)
+        began, ttl = monotonic(), self.auto_release_time
+        for tried, left in enumerate(tries(seconds)):
+            token_source.set(new_uuid)
+            try:
+                lease = (
+                    (
+                        yield partial(
+                            self._locks.acquire, self.key, ttl=ttl, timeout=left
+                        )
+                    )
+                    if tried
+                    else (yield from try_once(self._locks, self.key, ttl))
+                )
+            except (QuorumUnreachableError, ValidityExhaustedError) as error:
+                self._failed(error, flag)
+                continue
+            if lease is not None:
+                self._lease, self._extension_num = lease, 0
+                if tried:
+                    self._log_waited(began, True)
+                return True
+        if blocking:
+            self._log_waited(began, False)
+        return False
+
+    def _left(self, flag: bool | None) -> Steps[float]:
+        if self._lease is None or not self._lease.is_valid:
+            return 0
+        votes = yield partial(self._locks.holders, self.key)
+        return self._remaining(votes, flag)
+
+    def _extend(self, flag: bool | None) -> Steps[None]:
+        if self._extension_num >= self.num_extensions:
+            raise TooManyExtensions(self.key, self.masters)
+        if self._lease is None:
+            raise self._failure(ExtendUnlockedLock, (), flag)
+        try:
+            yield partial(self._lease.extend, self.auto_release_time)
+        except (LeaseLostError, NotExtendedError) as error:
+            raise self._failure(ExtendUnlockedLock, error.votes, flag) from error
+        self._extension_num += 1
+
+    def _release(self, flag: bool | None) -> Steps[None]:
+        status = ReleaseStatus.GONE
+        if self._lease is not None:
+            status = yield self._lease.release
+        if status is ReleaseStatus.RELEASED:
+            return
+        votes: tuple[MasterVote, ...] = ()
+        if status is ReleaseStatus.UNKNOWN:
+            votes = yield partial(self._locks.holders, self.key)
+        raise self._failure(ReleaseUnlockedLock, votes, flag)
+
+    # --- their parts ------------------------------------------------------------------
 
     def _remaining(self, votes: Iterable[MasterVote], flag: bool | None) -> float:
         """Return how long (s) a majority will have our token, or 0 if none has it."""
@@ -128,29 +194,18 @@ class Common(Refusing):
         self._check_enough_masters_up(flag, failures(votes))
         return 0
 
-    def _not_extended(
-        self, votes: Iterable[MasterVote], flag: bool | None
-    ) -> ExtendUnlockedLock:
+    def _failure(
+        self, error: type[E], votes: Iterable[MasterVote], flag: bool | None
+    ) -> E:
         errors = failures(votes)
         self._check_enough_masters_up(flag, errors)
-        return ExtendUnlockedLock(self.key, self.masters, redis_errors=errors)
-
-    def _not_released(
-        self, votes: Iterable[MasterVote], flag: bool | None
-    ) -> ReleaseUnlockedLock:
-        errors = failures(votes)
-        self._check_enough_masters_up(flag, errors)
-        return ReleaseUnlockedLock(self.key, self.masters, redis_errors=errors)
+        return error(self.key, self.masters, redis_errors=errors)
 
     def _failed(
         self, error: QuorumUnreachableError | ValidityExhaustedError, flag: bool | None
     ) -> None:
         logger.warning("%s.acquire() caught %s", type(self).__qualname__, error)
         self._check_enough_masters_up(flag, failures(error.votes))
-
-    def _check_extensions(self) -> None:
-        if self._extension_num >= self.num_extensions:
-            raise TooManyExtensions(self.key, self.masters)
 
     def _check_enough_masters_up(
         self, flag: bool | None, errors: Sequence[Exception]

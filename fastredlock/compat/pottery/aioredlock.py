@@ -3,21 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from time import monotonic
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
-from ... import (
-    LeaseLostError,
-    MasterVote,
-    NotExtendedError,
-    QuorumUnreachableError,
-    ReleaseStatus,
-    ValidityExhaustedError,
-)
-from .._common.first_try import try_once_awaited
-from .._common.shared import token_source
-from ._common import Common, new_uuid, seconds_of, tries
+from .._common.steps import run_awaited
+from ._common import Common
 from .exceptions import PrimitiveError, QuorumNotAchieved
 
 if TYPE_CHECKING:
@@ -76,60 +66,23 @@ class AIORedlock(Common):
         Raises QuorumIsImpossible, where errors are to be raised, as soon as a majority
         of the masters fails.
         """
-        seconds = seconds_of(blocking, timeout)
-        began, ttl = monotonic(), self.auto_release_time
-        for tried, left in enumerate(tries(seconds)):
-            token_source.set(new_uuid)
-            try:
-                lease = await (
-                    self._locks.acquire(self.key, ttl=ttl, timeout=left)
-                    if tried
-                    else try_once_awaited(self._locks, self.key, ttl)
-                )
-            except (QuorumUnreachableError, ValidityExhaustedError) as error:
-                self._failed(error, raise_on_redis_errors)
-                continue
-            if lease is not None:
-                self._hold(lease)
-                if tried:
-                    self._log_waited(began, True)
-                return True
-        if blocking:
-            self._log_waited(began, False)
-        return False
+        steps = self._acquire(blocking, timeout, raise_on_redis_errors)
+        return await run_awaited(steps)
 
     async def locked(self, *, raise_on_redis_errors: bool | None = None) -> float:
         """Return how long it is still ours (s), or 0 where a majority has it no more.
 
         Waits until every master was asked.
         """
-        if self._lease is None or not self._lease.is_valid:
-            return 0
-        votes = await self._locks.holders(self.key)
-        return self._remaining(votes, raise_on_redis_errors)
+        return await run_awaited(self._left(raise_on_redis_errors))
 
     async def extend(self, *, raise_on_redis_errors: bool | None = None) -> None:
         """Make it ours for `auto_release_time` from now on, `num_extensions` times."""
-        self._check_extensions()
-        if self._lease is None:
-            raise self._not_extended((), raise_on_redis_errors)
-        try:
-            await self._lease.extend(self.auto_release_time)
-        except (LeaseLostError, NotExtendedError) as error:
-            raise self._not_extended(error.votes, raise_on_redis_errors) from error
-        self._extension_num += 1
+        await run_awaited(self._extend(raise_on_redis_errors))
 
     async def release(self, *, raise_on_redis_errors: bool | None = None) -> None:
         """Release it, or raise ReleaseUnlockedLock where it was not ours any more."""
-        status = ReleaseStatus.GONE
-        if self._lease is not None:
-            status = await self._lease.release()
-        if status is ReleaseStatus.RELEASED:
-            return
-        votes: tuple[MasterVote, ...] = ()
-        if status is ReleaseStatus.UNKNOWN:
-            votes = await self._locks.holders(self.key)
-        raise self._not_released(votes, raise_on_redis_errors)
+        await run_awaited(self._release(raise_on_redis_errors))
 
     async def __aenter__(self: Self) -> Self:
         if await self.acquire(

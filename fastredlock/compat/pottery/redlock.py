@@ -10,17 +10,9 @@ from time import monotonic
 from types import TracebackType
 from typing import Any, Literal, TypeVar
 
-from ... import (
-    FastRedlock,
-    LeaseLostError,
-    NotExtendedError,
-    QuorumUnreachableError,
-    ReleaseStatus,
-    ValidityExhaustedError,
-)
-from .._common.first_try import try_once
-from .._common.shared import token_source
-from ._common import Common, DefaultMaster, new_uuid, seconds_of, tries
+from ... import FastRedlock
+from .._common.steps import run
+from ._common import Common, DefaultMaster
 from .base import logger
 from .exceptions import PrimitiveError, QuorumNotAchieved
 
@@ -44,27 +36,6 @@ class Redlock(Common):
     )
     _SAMPLE = "redlock"
 
-    def __init__(
-        self,
-        *,
-        key: str,
-        masters: Iterable[object] = frozenset(),
-        raise_on_redis_errors: bool = False,
-        auto_release_time: float = Common._AUTO_RELEASE_TIME,
-        num_extensions: int = Common._NUM_EXTENSIONS,
-        context_manager_blocking: bool = True,
-        context_manager_timeout: float = -1,
-    ) -> None:
-        super().__init__(
-            key=key,
-            masters=masters,
-            raise_on_redis_errors=raise_on_redis_errors,
-            auto_release_time=auto_release_time,
-            num_extensions=num_extensions,
-            context_manager_blocking=context_manager_blocking,
-            context_manager_timeout=context_manager_timeout,
-        )
-
     def _connected(self) -> FastRedlock:
         locks: FastRedlock = self._shared(FastRedlock)
         return locks
@@ -81,55 +52,22 @@ class Redlock(Common):
         Raises QuorumIsImpossible, where errors are to be raised, as soon as a majority
         of the masters fails.
         """
-        seconds = seconds_of(blocking, timeout)
-        began, ttl = monotonic(), self.auto_release_time
-        for tried, left in enumerate(tries(seconds)):
-            token_source.set(new_uuid)
-            try:
-                lease = (
-                    self._locks.acquire(self.key, ttl=ttl, timeout=left)
-                    if tried
-                    else try_once(self._locks, self.key, ttl)
-                )
-            except (QuorumUnreachableError, ValidityExhaustedError) as error:
-                self._failed(error, raise_on_redis_errors)
-                continue
-            if lease is not None:
-                self._hold(lease)
-                if tried:
-                    self._log_waited(began, True)
-                return True
-        if blocking:
-            self._log_waited(began, False)
-        return False
+        return run(self._acquire(blocking, timeout, raise_on_redis_errors))
 
     def locked(self, *, raise_on_redis_errors: bool | None = None) -> float:
         """Return how long it is still ours (s), or 0 where a majority has it no more.
 
         Blocks until every master was asked.
         """
-        if self._lease is None or not self._lease.is_valid:
-            return 0
-        return self._remaining(self._locks.holders(self.key), raise_on_redis_errors)
+        return run(self._left(raise_on_redis_errors))
 
     def extend(self, *, raise_on_redis_errors: bool | None = None) -> None:
         """Make it ours for `auto_release_time` from now on, `num_extensions` times."""
-        self._check_extensions()
-        if self._lease is None:
-            raise self._not_extended((), raise_on_redis_errors)
-        try:
-            self._lease.extend(self.auto_release_time)
-        except (LeaseLostError, NotExtendedError) as error:
-            raise self._not_extended(error.votes, raise_on_redis_errors) from error
-        self._extension_num += 1
+        run(self._extend(raise_on_redis_errors))
 
     def release(self, *, raise_on_redis_errors: bool | None = None) -> None:
         """Release it, or raise ReleaseUnlockedLock where it was not ours any more."""
-        status = ReleaseStatus.GONE if self._lease is None else self._lease.release()
-        if status is ReleaseStatus.RELEASED:
-            return
-        votes = self._locks.holders(self.key) if status is ReleaseStatus.UNKNOWN else ()
-        raise self._not_released(votes, raise_on_redis_errors)
+        run(self._release(raise_on_redis_errors))
 
     def __enter__(self: Self) -> Self:
         if self.acquire(

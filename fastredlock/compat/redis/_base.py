@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
+from math import inf
 from os import getpid
 from time import monotonic
 from types import SimpleNamespace
@@ -12,8 +13,18 @@ from typing import Any, Literal
 
 from redis.exceptions import LockError, LockNotOwnedError, RedisError
 
-from ... import NO_EXPIRY, ConfigurationError, MasterVote
-from .._common.redis_py import clients_of, key_of, times_left_ms
+from ... import NO_EXPIRY, ConfigurationError
+from .._common.calls import ask, give_back, prolong, take, try_again
+from .._common.redis_py import (
+    clients_of,
+    draw_token,
+    encoded,
+    is_held,
+    key_of,
+    times_left_ms,
+)
+from .._common.shared import shared_locks
+from .._common.steps import Steps
 
 NOT_RAISED = "Lock was unlocked or no longer owned when exiting context manager. (%s)"
 
@@ -117,6 +128,10 @@ class BaseLock:
         self._connect()
 
     def _connect(self) -> None:
+        self._locks: Any = shared_locks(self._new_locks, self._clients)
+
+    @staticmethod
+    def _new_locks(clients: Sequence[Any], **options: Any) -> Any:
         raise NotImplementedError
 
     # --- scripts that users have set --------------------------------------------------
@@ -145,15 +160,124 @@ class BaseLock:
         script = getattr(self, f"lua_{what}")
         return script(keys=[self.name], args=arguments, client=self.redis)
 
-    def _ran(self, what: str, is_done: Any) -> Literal[True]:
-        """Take the reply of a user's script; how long the lock lives is not known."""
-        if not is_done:
+    # --- the bodies of the calls; the hooks of redis-py begin with do_ ----------------
+
+    def do_acquire(self, token: bytes) -> Any:
+        raise NotImplementedError
+
+    def do_release(self, expected_token: bytes) -> Any:
+        raise NotImplementedError
+
+    def _acquire(
+        self,
+        sleep: float,
+        blocking: bool | None,
+        blocking_timeout: float | None,
+        token: str | bytes | None,
+    ) -> Steps[bool]:
+        blocking = self.blocking if blocking is None else blocking
+        given = None if token is None else encoded(self._clients[0], token)
+        if blocking_timeout is None:
+            blocking_timeout = self.blocking_timeout
+        ends = inf if blocking_timeout is None else monotonic() + blocking_timeout
+        while not (yield from self._try(given)):
+            if not blocking or monotonic() + sleep > ends:
+                return False
+            yield sleep
+        return True
+
+    def _try(self, given: bytes | None) -> Steps[bool]:
+        token = b""
+
+        def attempt() -> Any:
+            nonlocal token
+            token = draw_token() if given is None else given
+            return self.do_acquire(token)
+
+        is_taken: bool = yield from try_again(attempt)
+        if is_taken:
+            self.local.token = token
+        return is_taken
+
+    def _take(self, token: bytes) -> Steps[bool]:
+        try:
+            lease = yield from take(self._locks, self._key(), token, self._ttl())
+        except ConfigurationError as error:
+            raise self._refused(error) from error
+        if lease is not None:
+            self._keep(lease)
+        return lease is not None
+
+    def _locked(self) -> Steps[bool]:
+        return is_held((yield from ask(self._locks, self._key())))
+
+    def _owned(self) -> Steps[bool]:
+        votes = yield from ask(self._locks, self._key())
+        token = self._token()
+        return token is not None and bool(times_left_ms(votes, token))
+
+    def _release(self) -> Steps[None]:
+        token = self._token()
+        if token is None:
+            raise self._error(
+                "Cannot release a lock that's not owned or is already unlocked."
+            )
+        try:
+            yield partial(self.do_release, token)
+        except LockNotOwnedError:
+            self._forget()
+            raise
+        self._forget()
+
+    def _give_back(self, token: bytes) -> Steps[None]:
+        if self._is_set("release"):
+            is_released = yield partial(self._run, "release", token)
+        else:
+            lease = self._lease_of(token) or self._adopted(token)
+            is_released = yield from give_back(lease)
+        if not is_released:
+            raise self._not_owned("release")
+
+    def _extend(self, added: float, replace_ttl: bool) -> Steps[Literal[True]]:
+        ttl_ms = int(added * 1000)
+        if self._is_set("extend"):
+            args = (ttl_ms, "1" if replace_ttl else "0")
+            return (yield from self._run_to_prolong("extend", *args))
+        if not replace_ttl:
+            votes = yield from ask(self._locks, self._key())
+            left = min(times_left_ms(votes, self._token_or("extend")), default=-1)
+            if left < 0:  # lost, or without expiry
+                raise self._not_owned("extend")
+            ttl_ms += left
+        return (yield from self._prolong("extend", ttl_ms))
+
+    def _reacquire(self) -> Steps[Literal[True]]:
+        ttl_ms = round(self._ttl() * 1000)
+        if self._is_set("reacquire"):
+            return (yield from self._run_to_prolong("reacquire", ttl_ms))
+        return (yield from self._prolong("reacquire", ttl_ms))
+
+    def _run_to_prolong(self, what: str, *arguments: object) -> Steps[Literal[True]]:
+        """Run a user's script; how long the lock lives is not known."""
+        token = self._token_or(what)
+        if not (yield partial(self._run, what, token, *arguments)):
             raise self._not_owned(what)
         self._keep(self._adopted(self._token_or(what)))
         return True
 
-    def _adopted(self, token: bytes) -> Any:
-        raise NotImplementedError
+    def _prolong(self, what: str, ttl_ms: int) -> Steps[Literal[True]]:
+        token = self._token_or(what)
+        lease = self._lease_of(token)
+        if lease is None or not lease.is_valid:
+            lease = self._adopted(token)  # the masters' votes count
+        try:
+            is_prolonged = yield from prolong(lease, ttl_ms / 1000)
+        except ConfigurationError as error:
+            raise self._refused(error) from error
+        if not is_prolonged:
+            raise self._not_owned(what)
+        self._keep(lease)
+        return True
 
     # --- the lease --------------------------------------------------------------------
 
@@ -177,7 +301,8 @@ class BaseLock:
         lease = self.local.lease
         return lease if lease is not None and lease.token == token else None
 
-    # --- arithmetic -------------------------------------------------------------------
+    def _adopted(self, token: bytes) -> Any:
+        return self._locks.adopt(self._key(), token)
 
     def _key(self) -> bytes:
         return key_of(self._clients[0], self.name)
@@ -185,21 +310,6 @@ class BaseLock:
     def _ttl(self) -> float:
         # In whole milliseconds, cut off as redis-py does it.
         return int(self.timeout * 1000) / 1000 if self.timeout else NO_EXPIRY
-
-    def _deadline(self, blocking_timeout: float | None) -> float | None:
-        limit = self.blocking_timeout if blocking_timeout is None else blocking_timeout
-        return None if limit is None else monotonic() + limit
-
-    def _is_ours(self, votes: Sequence[MasterVote]) -> bool:
-        token = self._token()
-        return token is not None and bool(times_left_ms(votes, token))
-
-    def _sum_ms(self, votes: Sequence[MasterVote], added_ms: int) -> int:
-        """Return the ttl with this much added to the time left on the masters."""
-        left = min(times_left_ms(votes, self._token_or("extend")), default=-1)
-        if left < 0:  # lost, or without expiry
-            raise self._not_owned("extend")
-        return left + added_ms
 
     # --- errors -----------------------------------------------------------------------
 

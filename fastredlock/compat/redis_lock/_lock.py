@@ -18,10 +18,11 @@ from ... import (
     MasterVote,
     QuorumUnreachableError,
 )
-from .._common.calls import ask, give_back, prolong, take, tries
+from .._common.calls import ask, give_back, prolong, take, try_again
 from .._common.redis_py import is_held, times_left_ms, unsettled
 from .._common.refusing import Refusing
 from .._common.shared import shared_locks
+from .._common.steps import run
 from ._errors import (
     AlreadyAcquired,
     AlreadyStarted,
@@ -104,7 +105,10 @@ class Lock(Refusing):
 
     @property
     def _held(self) -> bool:
-        return self._is_held_by_us(ask(self._locks, self._key))
+        return self._is_held_by_us(self._ask())
+
+    def _ask(self) -> tuple[MasterVote, ...]:
+        return run(ask(self._locks, self._key))
 
     def _is_held_by_us(self, votes: tuple[MasterVote, ...]) -> bool:
         return bool(times_left_ms(votes, self._token))
@@ -120,7 +124,7 @@ class Lock(Refusing):
 
     def locked(self) -> bool:
         """Tell whether anybody holds the lock."""
-        return is_held(ask(self._locks, self._key))
+        return is_held(self._ask())
 
     # --- taking -----------------------------------------------------------------------
 
@@ -145,7 +149,7 @@ class Lock(Refusing):
         longest = None if is_renewed else self._expire
         deadline = deadline_of(blocking, timeout, longest)
         while not self._take():
-            votes = ask(self._locks, self._key)
+            votes = self._ask()
             if self._is_held_by_us(votes):
                 raise AlreadyAcquired("Already acquired from this Lock instance.")
             if not blocking:
@@ -167,19 +171,17 @@ class Lock(Refusing):
         return True
 
     def _take(self) -> bool:
-        for _ in tries():
-            try:
-                lease = take(self._locks, self._key, self._token, self._ttl)
-            except RedisError as error:
-                if not isinstance(error.__cause__, QuorumUnreachableError):
-                    raise
-                failure = error
+        self._lease = run(try_again(self._attempt))
+        return self._lease is not None
+
+    def _attempt(self) -> Any:
+        try:
+            return run(take(self._locks, self._key, self._token, self._ttl))
+        except RedisError as error:
+            if isinstance(error.__cause__, QuorumUnreachableError):
                 # The roll-back of that try may arrive late: it must not meet the next.
                 self._renew_id()
-            else:
-                self._lease = lease
-                return lease is not None
-        raise failure
+            raise
 
     @property
     def _ttl(self) -> float:
@@ -205,7 +207,7 @@ class Lock(Refusing):
         if lease is None or self._expire is None or not lease.is_valid:
             lease = self._adopted_to_extend()
         try:
-            is_extended = prolong(lease, seconds)
+            is_extended = run(prolong(lease, seconds))
         finally:
             self._is_settled = self._is_settled and lease not in unsettled
         if not is_extended:
@@ -215,7 +217,7 @@ class Lock(Refusing):
         self._lease = lease
 
     def _adopted_to_extend(self) -> Lease:
-        left = times_left_ms(ask(self._locks, self._key), self._token)
+        left = times_left_ms(self._ask(), self._token)
         if left and min(left) < 0:
             raise NotExpirable(f"Lock {self._name} has no assigned expiration time")
         return self._locks.adopt(self._key, self._token)
@@ -247,7 +249,7 @@ class Lock(Refusing):
         self._forget_parents()
         lease = self._lease or self._locks.adopt(self._key, self._token)
         try:
-            is_released = give_back(lease)
+            is_released = run(give_back(lease))
         finally:
             self._is_settled = self._is_settled and lease not in unsettled
         self._lease = None
