@@ -1,20 +1,17 @@
 """The jobs of the demo for a worker process, and the outcomes it sends back.
 
-One `Job` is one JSON line on the worker's stdin, its `Outcome` one JSON line on the
-worker's stdout. While a job runs, the two look at the same `CounterFile`s instead:
+Both are pickled. While a job runs, demo and worker look at the same `CounterFile`s:
 the one counter everybody increments, and per worker the increments it has done.
 """
 
 from __future__ import annotations
 
-import json
 import os
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
 
 
 class Work(StrEnum):
@@ -37,17 +34,6 @@ class Job:
     seconds: float
     pause: float  # seconds between reading and writing the counter
     folder: str
-
-    def to_line(self) -> bytes:
-        """Return the job as one line of JSON."""
-        return json.dumps(self, default=_fields).encode() + b"\n"
-
-    @classmethod
-    def from_line(cls, line: bytes) -> Job:
-        """Return the job that `to_line` wrote."""
-        values = json.loads(line)
-        masters, work = tuple(values.pop("masters")), Work(values.pop("work"))
-        return cls(masters=masters, work=work, **values)
 
 
 _TEXTS_MAX = 20  # per master; a text can hold a number, and so be new every time
@@ -92,27 +78,6 @@ class Outcome:
         if index == len(self.masters):
             self.masters.append(MasterTally(master))
         return self.masters[index]
-
-    def to_line(self) -> bytes:
-        """Return the outcome as one line of JSON."""
-        return json.dumps(self, default=_fields).encode() + b"\n"
-
-    @classmethod
-    def from_line(cls, line: bytes) -> Outcome:
-        """Return the outcome that `to_line` wrote."""
-        values = json.loads(line)
-        for name in ("acquire_us", "release_us"):  # JSON has made the keys strings
-            values[name] = Counter({int(us): n for us, n in values[name].items()})
-        values["masters"] = [
-            MasterTally(each["master"], Counter(each["counts"]), Counter(each["texts"]))
-            for each in values["masters"]
-        ]
-        return cls(**values)
-
-
-def _fields(record: Any) -> dict[str, Any]:
-    # Not asdict(): before Python 3.12 it breaks a Counter.
-    return {each.name: getattr(record, each.name) for each in fields(record)}
 
 
 def merged(outcomes: Iterable[Outcome]) -> Outcome:

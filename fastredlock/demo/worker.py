@@ -1,7 +1,7 @@
 """Be one worker process of the demo; `crew` starts it and calls `main`.
 
-It reads jobs from stdin and answers on stdout (`job`). It ends when its stdin
-does, so it never outlives the demo, not even one that was killed with SIGKILL.
+Its stdin is a connection, which brings jobs and takes outcomes (`job`). It ends when
+that does, so it never outlives the demo, not even one that was killed with SIGKILL.
 """
 
 from __future__ import annotations
@@ -11,19 +11,15 @@ import shutil
 import threading
 import time
 from contextlib import suppress
+from multiprocessing.connection import Connection
 from pathlib import Path
 from queue import SimpleQueue
 
-from .. import (
-    AcquireError,
-    ConfigurationError,
-    FastRedlock,
-    Lease,
-)
+from .. import AcquireError, ConfigurationError, FastRedlock, Lease
 from .job import CounterFile, Job, Outcome, Work
 
 _TRY_TIMEOUT = 0.5  # s; so soon a worker that waits for the lock sees it should end
-_GRACE = 1.0  # s; so long a worker may take to release and end once stdin is closed
+_GRACE = 1.0  # s; so long a worker may take to release and end once the demo has ended
 _FAILURE_DELAY = 0.05  # s; masters that are gone come back no sooner for being asked
 _TALLY_EVERY = 32  # pairs between two writes of the progress: the file costs time too
 
@@ -153,11 +149,11 @@ WORKS = {
 }
 
 
-def listen(jobs: SimpleQueue[Job | None], folder: str) -> None:
-    """Put the jobs from stdin into `jobs`; at its end, see to it that we end too."""
-    with open(0, "rb", buffering=0) as stdin:
-        for line in stdin:
-            jobs.put(Job.from_line(line))
+def listen(demo: Connection, jobs: SimpleQueue[Job | None], folder: str) -> None:
+    """Put the jobs into `jobs`; where the demo has ended, see to it that we end too."""
+    with suppress(EOFError, OSError):
+        while True:
+            jobs.put(demo.recv())
     stopping.set()
     jobs.put(None)
     time.sleep(_GRACE)
@@ -174,12 +170,11 @@ def remove(folder: str) -> None:
 
 
 def main(number: str, folder: str) -> None:
-    """Do jobs until stdin ends; then remove `folder`, the whole demo's."""
+    """Do jobs until the demo ends; then remove `folder`, the whole demo's."""
+    demo = Connection(0)
     jobs: SimpleQueue[Job | None] = SimpleQueue()
-    threading.Thread(target=listen, args=(jobs, folder), daemon=True).start()
-    with suppress(BrokenPipeError), open(1, "wb") as stdout:  # broken: demo was killed
+    threading.Thread(target=listen, args=(demo, jobs, folder), daemon=True).start()
+    with suppress(OSError):  # the demo was killed
         while (job := jobs.get()) is not None:
-            outcome = WORKS[job.work](job, Counters(job.folder, number))
-            stdout.write(outcome.to_line())
-            stdout.flush()
+            demo.send(WORKS[job.work](job, Counters(job.folder, number)))
     remove(folder)

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from fastredlock.demo.job import Job, MasterTally, Outcome, Work, merged, percentile_us
+from fastredlock.demo.job import MasterTally, Outcome, merged, percentile_us
 from fastredlock.testing import LocalMasters
 from fastredlock.testing._local import _EMBEDDED
 
@@ -334,29 +334,6 @@ def test_importing_fastredlock_loads_nothing_of_the_demo() -> None:
     assert "fastredlock" in modules
     assert not [name for name in modules if "demo" in name or name.endswith(".cli")]
     assert not {"rich", "argparse"} & set(modules)
-
-
-def test_job_is_the_same_when_it_has_been_sent() -> None:
-    job = Job(
-        work=Work.WITH_LOCK,
-        masters=("redis://a", "redis://b"),
-        resource="r",
-        ttl=2.0,
-        seconds=1.5,
-        pause=0.001,
-        folder="/tmp/x",
-    )
-    assert Job.from_line(job.to_line()) == job
-
-
-def test_outcome_is_the_same_when_it_has_been_sent() -> None:
-    outcome = Outcome(
-        leases=3,
-        failure="no",
-        acquire_us=Counter({120: 2, 99: 1}),
-        masters=[MasterTally("a:1", Counter(GRANTED=3), Counter(refused=1))],
-    )
-    assert Outcome.from_line(outcome.to_line()) == outcome
 
 
 def test_merged_outcome_adds_up_when_workers_saw_the_same_master() -> None:

@@ -32,8 +32,9 @@ LISTENING = PROCESSES[:3]
 TOKENS = (b"t1", b"t2")
 LIFE = b"90000000"
 LONG = b"=" * 262_144, b"=" * 262_145  # the longest token that INSPECT returns
-STEPS_US = (1, 1000, 30_000, 60_000, 400_000, 11_000_000, 70_000_000)
-OFTEN = (8, 8, 8, 4, 2, 1, 1)
+# On a grid of 10 ms, as the times of waiting: so that tickets are equal at times.
+STEPS_US = (10_000, 20_000, 30_000, 60_000, 400_000, 11_000_000, 70_000_000)
+OFTEN = (16, 8, 8, 4, 2, 1, 1)
 OOM = b"-OOM command not allowed when used memory > 'maxmemory'.\r\n"
 NO_REPLICAS = b"-NOREPLICAS Not enough good replicas to write.\r\n"
 REFUSALS = (
@@ -105,9 +106,9 @@ class Draw:
     def of_queues(self) -> list[Words]:
         """Draw commands of queues."""
         draw, script = self.random, self.script
-        key, token = draw.choice(self.locks[:2]), draw.choice(TOKENS)
+        key, token = draw.choices(self.locks, (6, 2, 1))[0], draw.choice(TOKENS)
         process = draw.choice(PROCESSES)
-        waited, later = (b"%d" % draw.randrange(0, 10**6, 40_000) for _ in range(2))
+        waited, later = (b"%d" % draw.randrange(0, 200_000, 10_000) for _ in range(2))
         ttl = draw.choice((b"90", b"5000", b"0"))
         some = draw.sample(self.locks, draw.randrange(2, 4))
         each = [
