@@ -14,6 +14,8 @@ from typing import Any
 
 WRONG_TYPE = b"-WRONGTYPE Operation against a key holding the wrong kind of value\r\n"
 
+NEVER_US = 1 << 62
+
 Set = dict[bytes, float]  # member: score; whole numbers, or -inf
 
 
@@ -36,16 +38,14 @@ class Keyspace:
         self.writes_refused = b""  # an error reply to each write
         self.memory_refused = b""  # an error reply to those that need memory
         self.has_written = False  # the script that runs
-        self._values: dict[bytes, bytes | Set] = {}
-        self._until_ms: dict[bytes, int] = {}  # of those that expire
+        self._entries: dict[bytes, tuple[bytes | Set, int]] = {}  # value, gone at (us)
 
     def __iter__(self) -> Iterator[bytes]:
-        return iter(tuple(self._values))
+        return iter(tuple(self._entries))
 
     def clear(self) -> None:
         """FLUSHALL."""
-        self._values.clear()
-        self._until_ms.clear()
+        self._entries.clear()
 
     def pcall(self, command: Callable[..., Any], *arguments: object) -> Any:
         """Return what a command replies, its error included."""
@@ -66,16 +66,22 @@ class Keyspace:
 
     def value(self, key: bytes) -> bytes | Set | None:
         """Return what is under a key that has not expired."""
-        until_ms = self._until_ms.get(key)
-        # redis/src/db.c, keyIsExpired: now > when
-        if until_ms is not None and self.now_us // 1000 > until_ms:
-            self.drop(key)
-        return self._values.get(key)
+        entry = self._entries.get(key)
+        if entry is None:
+            return None
+        value, gone_us = entry
+        if self.now_us >= gone_us:
+            del self._entries[key]
+            return None
+        return value
 
     def drop(self, key: bytes) -> None:
         """Delete a key, as an eviction does."""
-        self._values.pop(key, None)
-        self._until_ms.pop(key, None)
+        self._entries.pop(key, None)
+
+    def _gone_us(self, ttl_ms: int) -> int:
+        # redis/src/db.c, keyIsExpired: in ms, now > when
+        return (self.now_us // 1000 + ttl_ms + 1) * 1000
 
     def exists(self, key: bytes) -> int:
         return int(self.value(key) is not None)
@@ -89,14 +95,15 @@ class Keyspace:
     def pttl(self, key: bytes) -> int:
         if self.value(key) is None:
             return -2
-        until_ms = self._until_ms.get(key)
-        return -1 if until_ms is None else until_ms - self.now_us // 1000
+        gone_us = self._entries[key][1]
+        return -1 if gone_us == NEVER_US else gone_us // 1000 - 1 - self.now_us // 1000
 
     def pexpire(self, key: bytes, ttl_ms: int) -> int:
         self.check_write(needs_memory=False)
-        if self.value(key) is None:
+        value = self.value(key)
+        if value is None:
             return 0
-        self._until_ms[key] = self.now_us // 1000 + ttl_ms
+        self._entries[key] = value, self._gone_us(ttl_ms)
         return 1
 
     # --- strings ----------------------------------------------------------------------
@@ -119,11 +126,7 @@ class Keyspace:
 
     def put(self, key: bytes, value: bytes, ttl_ms: int | None = None) -> None:
         """Set a key, whatever this server refuses."""
-        self._values[key] = value
-        if ttl_ms:
-            self._until_ms[key] = self.now_us // 1000 + ttl_ms
-        else:
-            self._until_ms.pop(key, None)
+        self._entries[key] = value, self._gone_us(ttl_ms) if ttl_ms else NEVER_US
 
     # --- sorted sets ------------------------------------------------------------------
 
@@ -148,7 +151,7 @@ class Keyspace:
         if before is not None and (nx or (gt and score <= before)):
             return 0
         members[member] = score
-        self._values[key] = members
+        self._entries.setdefault(key, (members, NEVER_US))
         return int(gt or before is None)
 
     def zrem(self, key: bytes, member: bytes) -> int:

@@ -46,6 +46,7 @@ FOREIGN_CALLS = ("tests/unit/test_foreign_calls.py",)
 BESIDE_KEEPERS = ("tests/behaviour/test_keeping_foreign_code.py",)
 OBSERVER = ("tests/behaviour/test_observer.py",)
 WAITERS = ("tests/sim/test_waiters.py",)
+MODEL = ("tests/sim/test_model.py",)
 RAISING = ("tests/unit/test_python_calls.py", "tests/fuzz/test_raising.py")
 NATIVE = ("tests/unit/test_native.py",)
 QUEUE_CHECK = ("tests/unit/test_queue_check.py",)
@@ -1589,7 +1590,7 @@ for _, key in ipairs(KEYS) do redis""",
             ),
             TAKE_TURN_SHA1_ANEW,
         ),
-        ("tests/sim/test_model.py",),
+        MODEL,
     ),
     Mutant(
         "ticket from the client's clock",
@@ -1605,7 +1606,7 @@ for _, key in ipairs(KEYS) do redis""",
                 "(since_ns // 1000)",
             ),
         ),
-        ("tests/sim/test_model.py", *WAITERS),
+        (*MODEL, *WAITERS),
     ),
     Mutant(
         "push counted as a reply",
@@ -1758,7 +1759,7 @@ for _, key in ipairs(KEYS) do redis""",
                 "    if heard[2] ~= -1 and not is_late(head) then break end\n",
             ),
         ),
-        ("tests/sim/test_model.py",),
+        MODEL,
     ),
     Mutant(
         "a pause in which the gate may give a turn",
@@ -1813,7 +1814,7 @@ for _, key in ipairs(KEYS) do redis""",
                 "        if false then",
             ),
         ),
-        ("tests/sim/test_model.py",),
+        MODEL,
     ),
     Mutant(
         "those behind one that let its turn pass told one by one",
@@ -1824,7 +1825,7 @@ for _, key in ipairs(KEYS) do redis""",
                 "      elseif false then\n",
             ),
         ),
-        ("tests/sim/test_model.py",),
+        MODEL,
     ),
     Mutant(
         "call taken for a turn",
@@ -1890,7 +1891,7 @@ for _, key in ipairs(KEYS) do redis""",
                 "",
             ),
         ),
-        ("tests/sim/test_model.py",),
+        MODEL,
     ),
     Mutant(
         "a pause shortens the ttl of a lock that has the turn's name",
@@ -1949,7 +1950,7 @@ for _, key in ipairs(KEYS) do redis""",
                 ") then\n",
             ),
         ),
-        ("tests/sim/test_model.py",),
+        MODEL,
     ),
     Mutant(
         "those behind never try on all masters",
@@ -3046,7 +3047,7 @@ for _, key in ipairs(KEYS) do redis""",
                 "if not first then return false end",
             ),
         ),
-        ("tests/sim/test_model.py",),
+        MODEL,
     ),
     Mutant(
         "those entered where a queue moves are not called",
@@ -3057,7 +3058,7 @@ for _, key in ipairs(KEYS) do redis""",
                 "local _ = each",
             ),
         ),
-        ("tests/sim/test_model.py",),
+        MODEL,
     ),
     Mutant(
         "all gates are tried on at once, at first",
@@ -3069,5 +3070,82 @@ for _, key in ipairs(KEYS) do redis""",
             ),
         ),
         MANY,
+    ),
+    Mutant(
+        "model: a ttl ends a millisecond too early",
+        (
+            Edit(
+                "fastredlock/testing/_keyspace.py",
+                "if self.now_us >= gone_us",
+                "if self.now_us >= gone_us - 1000",
+            ),
+        ),
+        MODEL,
+    ),
+    Mutant(
+        "model: a script that has written is refused",
+        (
+            Edit(
+                "fastredlock/testing/_keyspace.py",
+                "        if not self.has_written:\n",
+                "        if True:\n",
+            ),
+        ),
+        MODEL,
+    ),
+    Mutant(
+        "model: the one that leaves is told",
+        (
+            Edit(
+                "fastredlock/testing/_scripts.py",
+                "is_called = first != self._leaving and not is_late",
+                "is_called = not is_late",
+            ),
+        ),
+        MODEL,
+    ),
+    Mutant(
+        "model: a turn lasts for 51 ms",
+        (
+            Edit(
+                "fastredlock/testing/_scripts.py",
+                "YOUNG_MS, PAUSE_MS = 60_000, 10_000, 9_950, 300",
+                "YOUNG_MS, PAUSE_MS = 60_000, 10_000, 9_949, 300",
+            ),
+        ),
+        MODEL,
+    ),
+    Mutant(
+        "model: those behind are told, not called",
+        (
+            Edit(
+                "fastredlock/testing/_scripts.py",
+                'self._call(process, b"~")',
+                'self._call(process, b"")',
+            ),
+        ),
+        MODEL,
+    ),
+    Mutant(
+        "model: a question gives a new ticket",
+        (
+            Edit(
+                "fastredlock/testing/_scripts.py",
+                'nx=how == b"0"',
+                "nx=False",
+            ),
+        ),
+        MODEL,
+    ),
+    Mutant(
+        "model: a number is given twice",
+        (
+            Edit(
+                "fastredlock/testing/_scripts.py",
+                "fence = max(fence, int(last) + 1)",
+                "fence = max(fence, int(last))",
+            ),
+        ),
+        MODEL,
     ),
 )

@@ -43,11 +43,8 @@ class Orphans:
         for server in judge.servers:
             if server.calm_from_ns > self._world.now_ns:
                 continue
-            for key in server.model.keys:
-                if key in judge.unseen:
-                    continue
-                token = server.token_at(key)
-                if token is not None and token in judge.ended:
+            for key, token in server.tokens():
+                if token in judge.ended and key not in judge.unseen:
                     self._judge_key(server, token, judge.ended[token])
         self._world.at(self._world.now_ns + LOOK_NS, self.look)
 

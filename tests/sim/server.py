@@ -189,6 +189,13 @@ class Server:
         value = self.model.keys.value(key)
         return value if isinstance(value, bytes) else None
 
+    def tokens(self) -> list[tuple[bytes, bytes]]:
+        """Return all keys that are strings, with their values."""
+        keys = self.model.keys
+        keys.now_us = self.now_us()
+        found = [(key, keys.value(key)) for key in keys]
+        return [(key, value) for key, value in found if type(value) is bytes]
+
     def put(self, key: bytes, value: bytes, ttl_ms: int = 0) -> None:
         """Set a key, whoever has it; of a ttl of 0, for ever."""
         self.model.keys.now_us = self.now_us()
