@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib import import_module
 
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
+# In _cli the module and the function of each, and what it does.
 _COMMANDS = {
-    "run": "run a command while a lock is held",
-    "who": "say who holds a lock",
-    "list": "list the locks whose names match a pattern",
-    "break": "break a lock whose holder is gone",
-    "renumber": "let the numbers of a lock (fencing) begin anew",
-    "check": "look for what would lose locks on the masters",
-    "demo": "watch the lock keep a counter right while masters fail",
+    "run": ("run", "main", "run a command while a lock is held"),
+    "who": ("locks", "who", "say who holds a lock"),
+    "list": ("locks", "list_", "list the locks whose names match a pattern"),
+    "break": ("locks", "break_", "break a lock whose holder is gone"),
+    "renumber": (
+        *("numbers", "renumber", "let the numbers of a lock (fencing) begin anew"),
+    ),
+    "check": ("check", "main", "look for what would lose locks on the masters"),
+    "demo": ("demo", "main", "watch the lock keep a counter right while masters fail"),
 }
 
 
@@ -27,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             if not words or words[0] not in _COMMANDS:
                 return _without_command(words)
-            return _run(words[0], _main_of(words[0]), words[1:])
+            return _run(words[0], words[1:])
         finally:
             if sys.stdout is not None:  # it was closed
                 sys.stdout.flush()
@@ -50,46 +54,22 @@ def _say_no_more() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _main_of(command: str) -> Callable[[Sequence[str]], int]:
-    # Only the one that is run: each import counts before a command can start.
-    if command == "run":
-        from ._cli import run
-
-        return run.main
-    if command == "demo":
-        from ._cli import demo
-
-        return demo.main
-    if command == "check":
-        from ._cli import check
-
-        return check.main
-    if command == "renumber":
-        from ._cli import numbers
-
-        return numbers.renumber
-    from ._cli import locks
-
-    return {"who": locks.who, "list": locks.list_, "break": locks.break_}[command]
-
-
-def _run(
-    command: str, main: Callable[[Sequence[str]], int], words: Sequence[str]
-) -> int:
+def _run(command: str, words: Sequence[str]) -> int:
     from ._cli.status import CommandError, Status
     from .errors import ConfigurationError, FastRedlockError
 
+    module, name, _ = _COMMANDS[command]
     try:
-        return main(words)
-    except CommandError as error:
+        # Only the one that is run: each import counts before a command can start.
+        main = getattr(import_module(f"fastredlock._cli.{module}"), name)
+        status: int = main(words)
+        return status
+    except (CommandError, FastRedlockError) as error:
         print(f"fastredlock {command}: {error}", file=sys.stderr)
-        return error.status
-    except ConfigurationError as error:  # of a name, which the locks check
-        print(f"fastredlock {command}: {error}", file=sys.stderr)
-        return Status.USAGE
-    except FastRedlockError as error:
-        print(f"fastredlock {command}: {error}", file=sys.stderr)
-        return Status.INTERNAL
+        if isinstance(error, CommandError):
+            return error.status
+        is_of_name = isinstance(error, ConfigurationError)  # which the locks check
+        return Status.USAGE if is_of_name else Status.INTERNAL
 
 
 def _without_command(words: Sequence[str]) -> int:
@@ -99,7 +79,7 @@ def _without_command(words: Sequence[str]) -> int:
         prog="fastredlock",
         description="Locks over independent Redis masters: use, watch and test them.",
         epilog="commands:\n"
-        + "".join(f"  {name:10}{text}\n" for name, text in _COMMANDS.items())
+        + "".join(f"  {name:10}{text}\n" for name, (_, _, text) in _COMMANDS.items())
         + "\n`fastredlock COMMAND --help` tells the rest.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

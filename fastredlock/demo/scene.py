@@ -64,6 +64,12 @@ class Scene:
     events: list[Event] = field(default_factory=list)
     started: float = field(default_factory=time.monotonic)
 
+    def mark(self, index: int, condition: Condition, text: str) -> None:
+        """Note that one of our masters has got into this condition."""
+        if self.conditions is not None:
+            self.conditions[index] = condition
+        self.note(f"master {index + 1} {text}")
+
     def note(self, text: str) -> None:
         """Add an event that happens now."""
         self.events.append(Event(time.monotonic() - self.started, text))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 from ..testing import LocalMasters
 from .scene import Condition, Scene
@@ -22,10 +21,17 @@ class Act:
 
 def trouble(masters: LocalMasters, scene: Scene) -> list[Act]:
     """Return the faults to cause: one master stops, later another hangs."""
-    return [
-        Act(0.25, partial(_stop, masters, scene)),
-        Act(0.50, partial(_pause, masters, scene)),
-    ]
+
+    def stop() -> None:
+        masters.stop(_STOPPED)
+        scene.mark(_STOPPED, Condition.STOPPED, "stopped: it refuses connections")
+
+    def pause() -> None:
+        masters.pause(_PAUSED)
+        text = "paused (SIGSTOP): it accepts, but never answers"
+        scene.mark(_PAUSED, Condition.PAUSED, text)
+
+    return [Act(0.25, stop), Act(0.50, pause)]
 
 
 def repair(masters: LocalMasters, scene: Scene) -> None:
@@ -34,20 +40,3 @@ def repair(masters: LocalMasters, scene: Scene) -> None:
     masters.resume(_PAUSED)
     scene.conditions = [Condition.UP for _ in masters.urls]
     scene.note(f"master {_STOPPED + 1} started again, master {_PAUSED + 1} resumed")
-
-
-def _stop(masters: LocalMasters, scene: Scene) -> None:
-    masters.stop(_STOPPED)
-    _mark(scene, _STOPPED, Condition.STOPPED)
-    scene.note(f"master {_STOPPED + 1} stopped: it refuses connections")
-
-
-def _pause(masters: LocalMasters, scene: Scene) -> None:
-    masters.pause(_PAUSED)
-    _mark(scene, _PAUSED, Condition.PAUSED)
-    scene.note(f"master {_PAUSED + 1} paused (SIGSTOP): it accepts, but never answers")
-
-
-def _mark(scene: Scene, index: int, condition: Condition) -> None:
-    if scene.conditions is not None:
-        scene.conditions[index] = condition
