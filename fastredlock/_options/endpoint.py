@@ -172,16 +172,13 @@ def _tls_settings(settings: Mapping[str, object]) -> TLSSettings:
     min_version = settings.get("ssl_min_version")
     if min_version is not None:
         min_version = _number("ssl_min_version", min_version, _TLS_1_2, _TLS_1_3)
+    names = ("ca_certs", "ca_path", "certfile", "keyfile", "password")
     return TLSSettings(
         cert_reqs=cert_reqs,
         check_hostname=check_hostname and cert_reqs != "none",
-        ca_certs=_optional_text(settings, "ssl_ca_certs"),
-        ca_path=_optional_text(settings, "ssl_ca_path"),
         ca_data=ca_data,
-        certfile=_optional_text(settings, "ssl_certfile"),
-        keyfile=_optional_text(settings, "ssl_keyfile"),
-        password=_optional_text(settings, "ssl_password"),
         min_version=min_version,
+        **{name: _optional_text(settings, f"ssl_{name}") for name in names},
     )
 
 

@@ -8,7 +8,7 @@ script: behind it the script must go on (redis/src/script.c, SCRIPT_WRITE_DIRTY)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from math import inf
 from typing import Any
 
@@ -40,8 +40,14 @@ class Keyspace:
         self.has_written = False  # the script that runs
         self._entries: dict[bytes, tuple[bytes | Set, int]] = {}  # value, gone at (us)
 
-    def __iter__(self) -> Iterator[bytes]:
-        return iter(tuple(self._entries))
+    def items(self) -> list[tuple[bytes, bytes | Set]]:
+        """Return all keys with what is under them."""
+        now_us = self.now_us
+        return [
+            (key, value)
+            for key, (value, gone_us) in self._entries.items()
+            if now_us < gone_us
+        ]
 
     def clear(self) -> None:
         """FLUSHALL."""

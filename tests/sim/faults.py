@@ -316,5 +316,5 @@ class Nemesis:
 
     def _evict(self) -> None:
         server = self._server()
-        self.world.tell(f"server {server.index} evicts {list(server.model.keys)}")
+        self.world.tell(f"server {server.index} evicts {server.tokens()}")
         server.model.keys.clear()

@@ -191,10 +191,11 @@ class Server:
 
     def tokens(self) -> list[tuple[bytes, bytes]]:
         """Return all keys that are strings, with their values."""
-        keys = self.model.keys
-        keys.now_us = self.now_us()
-        found = [(key, keys.value(key)) for key in keys]
-        return [(key, value) for key, value in found if type(value) is bytes]
+        return [(key, value) for key, value in self._items() if type(value) is bytes]
+
+    def _items(self) -> list[tuple[bytes, object]]:
+        self.model.keys.now_us = self.now_us()
+        return self.model.keys.items()
 
     def put(self, key: bytes, value: bytes, ttl_ms: int = 0) -> None:
         """Set a key, whoever has it; of a ttl of 0, for ever."""
@@ -224,8 +225,8 @@ class Server:
         """List the resources that have a queue."""
         return [
             key.removeprefix(QUEUE)
-            for key in self.model.keys
-            if key.startswith(QUEUE) and self.waiting(key.removeprefix(QUEUE))
+            for key, value in self._items()
+            if key.startswith(QUEUE) and type(value) is dict
         ]
 
     def move(self, resource: bytes) -> None:

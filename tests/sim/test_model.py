@@ -146,6 +146,7 @@ class Draw:
             script("acquire_again", some, token, ttl),
             script("take_turn", [key], token, ttl, process, b"0", b"-1"),
             script("take_turn", [key], token, ttl, process, b"0", b"7000"),
+            *[script("write_fence", [key], token)] * 3,
             script("write_fence", some, token),
             script("next_fence", [key], token),
             (b"ZADD", fence, b"GT", b"CH", number, b"f"),
