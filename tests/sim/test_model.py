@@ -2,7 +2,7 @@
 
 Random sequences of all that we send. The model and a real server (`clocked_server`) are
 asked the same at the same time, by four processes, each of which listens on its own
-connection; what the model has under each name is compared after each command.
+connection; what is under each name is compared after each four commands.
 """
 
 from __future__ import annotations
@@ -287,15 +287,16 @@ def test_model_when_asked_what_we_ask_then_answers_as_a_real_server(
     draw = Draw(seed)
     pair = make_pair(draw.prefix)
     names, done = draw.names(), list[Words]()
-    for number, words in zip(range(1500), draw.commands(), strict=False):
+    for number, words in zip(range(1000), draw.commands(), strict=False):
         pair.real.set_time(pair.real.now_us + draw.step_us())
         if seed >= 4 and number % 20 == 0:
             pair.refuse(draw.random)
         real, model = pair.ask(draw.random.choice(pair.clients), words)
         done = [*done[-5:], words]
         assert model == real, (number, done)
-        there, here = pair.keys(names)
-        assert here == there, (number, done)
+        if number % 4 == 0:
+            there, here = pair.keys(names)
+            assert here == there, (number, done)
         if number % 20 == 0:
             for client in pair.clients:
                 assert pair.sent[client] == client.pushes(), (number, done)
