@@ -8,21 +8,17 @@ over random sequences.
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import inf
 from typing import TYPE_CHECKING
 
 from .._options import fence_scripts, scripts
 from ._keyspace import Keyspace, ReplyError
+from ._queue import Queue
 from ._replies import Reply
 
 if TYPE_CHECKING:
     from ._pushes import Pushes
 
 LONGEST_TOKEN = 262_144
-QUEUE_MS, TURN_MS, YOUNG_MS, PAUSE_MS = 60_000, 10_000, 9_950, 300
-MOVED, MOVED_MS = b">", 10_000  # the mark that the queue is at the next master
-OLD_US = 100_000  # of a first that may be gone
-MOST_TOLD = 100  # in one call
 LARGEST = 2**53 - 1  # of Lua's numbers
 NO_NUMBER = b"-ERR fastredlock:fence: is no number to count on\r\n"
 NOT_ASKED = [-1, -2, 0, 0]
@@ -126,7 +122,7 @@ class Scripts:
                     free.append(key)
         for key in free:
             queue = self._queue(key)
-            if redis.exists(queue.name):
+            if queue.exists():
                 queue.tell()
         return answer
 
@@ -171,22 +167,6 @@ class Scripts:
     def _queue(self, key: bytes, leaving: bytes | None = None) -> Queue:
         return Queue(self._redis, self._pushes, self.prefix, key, leaving)
 
-    def _release_and_tell(
-        self, keys: list[bytes], token: bytes, leaving: bytes | None = None
-    ) -> Reply:
-        redis, (key,) = self._redis, keys
-        held, deleted = redis.get(key), 0
-        if held == token:
-            deleted = redis.delete(key)
-        elif held is not None and leaving is None:
-            return 0
-        queue = self._queue(key, leaving)
-        if not redis.exists(queue.name):
-            return deleted
-        if queue.is_moved():
-            return 4 + deleted
-        return 3 - deleted if queue.tell() else deleted
-
     def _ask_turn(self, keys: list[bytes], process: bytes, *given: bytes) -> Reply:
         if len(keys) == 1:
             return self._queue(keys[0]).ask(process, *given)
@@ -197,47 +177,16 @@ class Scripts:
             answers += NOT_ASKED if isinstance(answer, ReplyError) else answer
         return answers
 
-    def _take_turn(
-        self, keys: list[bytes], token: bytes, ttl_ms: bytes, process: bytes,
-        waited_us: bytes, next_waited_us: bytes,
-    ) -> int:  # fmt: skip
-        redis, (key,) = self._redis, keys
-        queue = self._queue(key)
-        head, name = queue.first(), queue.name
-        moved = 4 if head == MOVED else 0
-        if (
-            not moved
-            and head is not None
-            and head != process
-            and queue.ticket(head) < queue.ticket(process, int(waited_us))
-        ):
-            queue.come(process)
-            if redis.exists(key):
-                return 0
-            queue.tell()
-            return 2
-        if not redis.set(key, token, int(ttl_ms), nx=True):
-            queue.come(process)
-            return moved
-        queue.forget()
-        if moved:
-            return 5
-        if next_waited_us == b"-1":
-            redis.pcall(redis.zrem, name, process)
-            return 1
-        ticket = redis.now_us - int(next_waited_us)
-        entered = redis.pcall(redis.zadd, name, ticket, process)
-        if not isinstance(entered, ReplyError):
-            redis.pcall(redis.pexpire, name, QUEUE_MS)
-        return 3 if queue.first() == process else 1
+    def _release_and_tell(
+        self, keys: list[bytes], token: bytes, leaving: bytes | None = None
+    ) -> Reply:
+        return self._queue(keys[0], leaving).release(token)
+
+    def _take_turn(self, keys: list[bytes], *given: bytes) -> int:
+        return self._queue(keys[0]).take(*given)
 
     def _leave_queue(self, keys: list[bytes], process: bytes) -> Reply:
-        queue = self._queue(*keys)
-        self._redis.pcall(self._redis.zrem, queue.name, process)
-        if queue.is_told(process):
-            queue.come(process)
-            queue.tell()
-        return 1
+        return self._queue(keys[0]).leave(process)
 
     # --- of numbers -------------------------------------------------------------------
 
@@ -278,156 +227,3 @@ class Scripts:
 
     def _next_fence(self, keys: list[bytes], token: bytes, *number: bytes) -> Reply:
         return self._number(keys, *number) if self._redis.get(keys[0]) == token else 0
-
-
-class Queue:
-    """The queue of one key: the functions of `scripts._TELL`, and ASK_TURN."""
-
-    def __init__(
-        self, redis: Keyspace, pushes: Pushes, prefix: bytes, key: bytes,
-        leaving: bytes | None,
-    ) -> None:  # fmt: skip
-        self._redis, self._pushes = redis, pushes
-        self._key, self._leaving = key, leaving
-        self.name = prefix + b"fastredlock:queue:" + key
-        self._turn = prefix + b"fastredlock:turn:" + key
-        self._channel = prefix + b"fastredlock:waiter:"
-
-    def first(self) -> bytes | None:
-        """Return the first of the queue, None also where it is no queue."""
-        head = self._redis.pcall(self._redis.zfirst, self.name)
-        return None if isinstance(head, ReplyError) else head
-
-    def ticket(self, process: bytes, waited_us: int = 0) -> float:
-        """Return the ticket of a process, or that of one who has waited so long."""
-        ticket = self._redis.zscore(self.name, process)
-        return self._redis.now_us - waited_us if ticket is None else ticket
-
-    def _call(self, process: bytes, how: bytes) -> int:
-        return self._pushes.publish(self._channel + process, how + self._key)
-
-    def is_told(self, process: bytes) -> bool:
-        """Return whether a process has a turn, and has not come."""
-        score = self._redis.pcall(self._redis.zscore, self._turn, process)
-        return isinstance(score, int | float)
-
-    def is_moved(self) -> bool:
-        """Return whether the queue is at the next master."""
-        score = self._redis.pcall(self._redis.zscore, self.name, MOVED)
-        return isinstance(score, int | float)
-
-    def _is_late(self, process: bytes) -> bool:
-        return self.is_told(process) and self._redis.pttl(self._turn) <= YOUNG_MS
-
-    def forget(self) -> None:
-        """Delete the note of who was told."""
-        self._redis.pcall(self._redis.zempty, self._turn)
-
-    def _note(self, process: bytes) -> None:
-        redis = self._redis
-        self.forget()
-        if redis.pcall(redis.zadd, self._turn, 0, process) == 1:
-            redis.pcall(redis.pexpire, self._turn, TURN_MS)
-
-    def come(self, process: bytes) -> None:
-        """Note that a process has come."""
-        if self.is_told(process):
-            self._redis.pcall(self._redis.zrem, self._turn, process)
-
-    def tell(self, asks: bytes | None = None) -> bool:
-        """Tell the first that the lock is free; drop those that do not hear."""
-        has_passed = False
-        for _ in range(MOST_TOLD):
-            first = self.first()
-            if first is None or first == MOVED:
-                return False
-            is_late = self._is_late(first)
-            if first == asks:
-                return False
-            is_called = first != self._leaving and not is_late
-            if is_called and self._call(first, b"") > 0:
-                self._on_told(first, asks, has_passed)
-                return True
-            has_passed = has_passed or is_late
-            self._redis.pcall(self._redis.zrem, self.name, first)
-        return False
-
-    def _on_told(self, first: bytes, asks: bytes | None, has_passed: bool) -> None:
-        redis = self._redis
-        if not self.is_told(first):
-            self._note(first)
-        order = redis.zrange(self.name)
-        if asks is None and order[-1] != first:
-            if redis.now_us - self.ticket(first) > OLD_US:
-                self._call(order[-1], b"?")
-        elif asks is not None and has_passed:
-            for process in order[1 : 1 + MOST_TOLD]:
-                if process == asks:
-                    break
-                redis.pcall(redis.zadd, self._turn, 0, process)
-                self._call(process, b"~")
-
-    def ask(self, process: bytes, waited_us: bytes, how: bytes) -> list[Reply]:
-        """Do ASK_TURN for this key."""
-        redis, name = self._redis, self.name
-        ticket = redis.now_us - int(waited_us)
-        if how == b"4":
-            self._move(process)
-        if self.is_moved():
-            return [4, redis.pttl(name), 0, 0]
-        if how == b"2" and not isinstance(redis.pcall(redis.zcard, name), ReplyError):
-            redis.pexpire(name, QUEUE_MS)
-        redis.zadd(name, ticket, process, nx=how == b"0")
-        redis.pexpire(name, QUEUE_MS)
-        self.come(process)
-        left, whose = redis.pttl(self._key), 0
-        head = redis.zfirst(name) or process  # it has entered: there is a first
-        if left == -2 and head == process and how == b"3":
-            self._note(b"~" + process)
-            if self.is_told(b"~" + process):
-                redis.pcall(redis.pexpire, self._turn, PAUSE_MS)
-        elif (
-            left == -2
-            and head != process
-            and (how == b"3" or self.is_told(b"~" + head))
-        ):
-            left = -1
-        elif left == -2:
-            whose = self._give(process, head)
-        elif how == b"0":
-            self._drop_before(process)
-        count = redis.zcard(name) if whose == 1 else 0
-        order = redis.zrange(name)
-        return [whose, left, order.index(process) if process in order else 0, count]
-
-    def _move(self, process: bytes) -> None:
-        redis, name = self._redis, self.name
-        redis.zadd(name, -inf, MOVED)
-        redis.pexpire(name, MOVED_MS)
-        called = redis.zrange(name)[1:]
-        for each in called[:MOST_TOLD]:
-            if each != process:
-                self._call(each, b"~")
-        for each in called:
-            redis.zrem(name, each)
-
-    def _give(self, process: bytes, head: bytes) -> int:
-        whose = 0
-        if head != process and self.is_told(head) and not self._is_late(head):
-            whose = 2
-        elif head != process and self.tell(process):
-            whose = 3
-        if self._redis.zfirst(self.name) == process:
-            self._note(process)
-            return 1
-        return whose
-
-    def _drop_before(self, process: bytes) -> None:
-        for _ in range(MOST_TOLD):
-            head = self._redis.zfirst(self.name)
-            if head is None or head == process:
-                break
-            is_heard = self._pushes.count(self._channel + head)
-            if is_heard and not self._is_late(head):
-                break
-            self._redis.pcall(self._redis.zrem, self.name, head)

@@ -3097,7 +3097,7 @@ for _, key in ipairs(KEYS) do redis""",
         "model: the one that leaves is told",
         (
             Edit(
-                "fastredlock/testing/_scripts.py",
+                "fastredlock/testing/_queue.py",
                 "is_called = first != self._leaving and not is_late",
                 "is_called = not is_late",
             ),
@@ -3108,7 +3108,7 @@ for _, key in ipairs(KEYS) do redis""",
         "model: a turn lasts for 51 ms",
         (
             Edit(
-                "fastredlock/testing/_scripts.py",
+                "fastredlock/testing/_queue.py",
                 "YOUNG_MS, PAUSE_MS = 60_000, 10_000, 9_950, 300",
                 "YOUNG_MS, PAUSE_MS = 60_000, 10_000, 9_949, 300",
             ),
@@ -3119,7 +3119,7 @@ for _, key in ipairs(KEYS) do redis""",
         "model: those behind are told, not called",
         (
             Edit(
-                "fastredlock/testing/_scripts.py",
+                "fastredlock/testing/_queue.py",
                 'self._call(process, b"~")',
                 'self._call(process, b"")',
             ),
@@ -3130,7 +3130,7 @@ for _, key in ipairs(KEYS) do redis""",
         "model: a question gives a new ticket",
         (
             Edit(
-                "fastredlock/testing/_scripts.py",
+                "fastredlock/testing/_queue.py",
                 'nx=how == b"0"',
                 "nx=False",
             ),

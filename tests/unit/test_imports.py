@@ -133,9 +133,12 @@ ARROWS: dict[str, set[str]] = {
     "testing._replies": set(),
     "testing._keyspace": set(),
     "testing._pushes": {"testing._replies"},
+    "testing._queue": {
+        *("testing._keyspace", "testing._pushes", "testing._replies"),
+    },
     "testing._scripts": {
         *("_options.fence_scripts", "_options.scripts", "testing._keyspace"),
-        *("testing._pushes", "testing._replies"),
+        *("testing._pushes", "testing._queue", "testing._replies"),
     },
     "testing._model": {
         *("testing._keyspace", "testing._pushes", "testing._replies"),

@@ -1,0 +1,228 @@
+"""The queue of one key: the scripts of `_options/scripts` that know of queues.
+
+They stand here line by line as there, where their theory is; `redis` is the keyspace.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING
+
+from ._keyspace import Keyspace, ReplyError
+from ._replies import Reply
+
+if TYPE_CHECKING:
+    from ._pushes import Pushes
+
+QUEUE_MS, TURN_MS, YOUNG_MS, PAUSE_MS = 60_000, 10_000, 9_950, 300
+MOVED, MOVED_MS = b">", 10_000  # the mark that the queue is at the next master
+OLD_US = 100_000  # of a first that may be gone
+MOST_TOLD = 100  # in one call
+
+
+class Queue:
+    """The functions of `scripts._TELL`, and the scripts around them."""
+
+    def __init__(
+        self, redis: Keyspace, pushes: Pushes, prefix: bytes, key: bytes,
+        leaving: bytes | None,
+    ) -> None:  # fmt: skip
+        self._redis, self._pushes = redis, pushes
+        self._key, self._leaving = key, leaving
+        self._name = prefix + b"fastredlock:queue:" + key
+        self._turn = prefix + b"fastredlock:turn:" + key
+        self._channel = prefix + b"fastredlock:waiter:"
+
+    def exists(self) -> bool:
+        """Return whether there is something under its name."""
+        return bool(self._redis.exists(self._name))
+
+    def _first(self) -> bytes | None:
+        head = self._redis.pcall(self._redis.zfirst, self._name)
+        return None if isinstance(head, ReplyError) else head
+
+    def _ticket(self, process: bytes, waited_us: int = 0) -> float:
+        """Return the ticket of a process, or that of one who has waited so long."""
+        ticket = self._redis.zscore(self._name, process)
+        return self._redis.now_us - waited_us if ticket is None else ticket
+
+    def _call(self, process: bytes, how: bytes) -> int:
+        return self._pushes.publish(self._channel + process, how + self._key)
+
+    def _is_told(self, process: bytes) -> bool:
+        score = self._redis.pcall(self._redis.zscore, self._turn, process)
+        return isinstance(score, int | float)
+
+    def _is_moved(self) -> bool:
+        score = self._redis.pcall(self._redis.zscore, self._name, MOVED)
+        return isinstance(score, int | float)
+
+    def _is_late(self, process: bytes) -> bool:
+        return self._is_told(process) and self._redis.pttl(self._turn) <= YOUNG_MS
+
+    def _forget(self) -> None:
+        self._redis.pcall(self._redis.zempty, self._turn)
+
+    def _note(self, process: bytes) -> None:
+        redis = self._redis
+        self._forget()
+        if redis.pcall(redis.zadd, self._turn, 0, process) == 1:
+            redis.pcall(redis.pexpire, self._turn, TURN_MS)
+
+    def _come(self, process: bytes) -> None:
+        if self._is_told(process):
+            self._redis.pcall(self._redis.zrem, self._turn, process)
+
+    def tell(self, asks: bytes | None = None) -> bool:
+        """Tell the first that the lock is free; drop those that do not hear."""
+        has_passed = False
+        for _ in range(MOST_TOLD):
+            first = self._first()
+            if first is None or first == MOVED:
+                return False
+            is_late = self._is_late(first)
+            if first == asks:
+                return False
+            is_called = first != self._leaving and not is_late
+            if is_called and self._call(first, b"") > 0:
+                self._on_told(first, asks, has_passed)
+                return True
+            has_passed = has_passed or is_late
+            self._redis.pcall(self._redis.zrem, self._name, first)
+        return False
+
+    def _on_told(self, first: bytes, asks: bytes | None, has_passed: bool) -> None:
+        redis = self._redis
+        if not self._is_told(first):
+            self._note(first)
+        order = redis.zrange(self._name)
+        if asks is None and order[-1] != first:
+            if redis.now_us - self._ticket(first) > OLD_US:
+                self._call(order[-1], b"?")
+        elif asks is not None and has_passed:
+            for process in order[1 : 1 + MOST_TOLD]:
+                if process == asks:
+                    break
+                redis.pcall(redis.zadd, self._turn, 0, process)
+                self._call(process, b"~")
+
+    def ask(self, process: bytes, waited_us: bytes, how: bytes) -> list[Reply]:
+        """ASK_TURN, of one key."""
+        redis, name = self._redis, self._name
+        ticket = redis.now_us - int(waited_us)
+        if how == b"4":
+            self._move(process)
+        if self._is_moved():
+            return [4, redis.pttl(name), 0, 0]
+        if how == b"2" and not isinstance(redis.pcall(redis.zcard, name), ReplyError):
+            redis.pexpire(name, QUEUE_MS)
+        redis.zadd(name, ticket, process, nx=how == b"0")
+        redis.pexpire(name, QUEUE_MS)
+        self._come(process)
+        left, whose = redis.pttl(self._key), 0
+        head = redis.zfirst(name) or process  # it has entered: there is a first
+        if left == -2 and head == process and how == b"3":
+            self._note(b"~" + process)
+            if self._is_told(b"~" + process):
+                redis.pcall(redis.pexpire, self._turn, PAUSE_MS)
+        elif (
+            left == -2
+            and head != process
+            and (how == b"3" or self._is_told(b"~" + head))
+        ):
+            left = -1
+        elif left == -2:
+            whose = self._give(process, head)
+        elif how == b"0":
+            self._drop_before(process)
+        count = redis.zcard(name) if whose == 1 else 0
+        order = redis.zrange(name)
+        return [whose, left, order.index(process) if process in order else 0, count]
+
+    def _move(self, process: bytes) -> None:
+        redis, name = self._redis, self._name
+        redis.zadd(name, -inf, MOVED)
+        redis.pexpire(name, MOVED_MS)
+        called = redis.zrange(name)[1:]
+        for each in called[:MOST_TOLD]:
+            if each != process:
+                self._call(each, b"~")
+        for each in called:
+            redis.zrem(name, each)
+
+    def _give(self, process: bytes, head: bytes) -> int:
+        whose = 0
+        if head != process and self._is_told(head) and not self._is_late(head):
+            whose = 2
+        elif head != process and self.tell(process):
+            whose = 3
+        if self._redis.zfirst(self._name) == process:
+            self._note(process)
+            return 1
+        return whose
+
+    def _drop_before(self, process: bytes) -> None:
+        for _ in range(MOST_TOLD):
+            head = self._redis.zfirst(self._name)
+            if head is None or head == process:
+                break
+            is_heard = self._pushes.count(self._channel + head)
+            if is_heard and not self._is_late(head):
+                break
+            self._redis.pcall(self._redis.zrem, self._name, head)
+
+    # --- the other scripts ------------------------------------------------------------
+
+    def release(self, token: bytes) -> int:
+        """RELEASE_AND_TELL."""
+        redis, held, deleted = self._redis, self._redis.get(self._key), 0
+        if held == token:
+            deleted = redis.delete(self._key)
+        elif held is not None and self._leaving is None:
+            return 0
+        if not self.exists():
+            return deleted
+        if self._is_moved():
+            return 4 + deleted
+        return 3 - deleted if self.tell() else deleted
+
+    def take(
+        self, token: bytes, ttl_ms: bytes, process: bytes, waited_us: bytes,
+        next_waited_us: bytes,
+    ) -> int:  # fmt: skip
+        """TAKE_TURN."""
+        redis, name, head = self._redis, self._name, self._first()
+        moved = 4 if head == MOVED else 0
+        if (
+            not moved
+            and head is not None
+            and head != process
+            and self._ticket(head) < self._ticket(process, int(waited_us))
+        ):
+            self._come(process)
+            if redis.exists(self._key):
+                return 0
+            self.tell()
+            return 2
+        if not redis.set(self._key, token, int(ttl_ms), nx=True):
+            self._come(process)
+            return moved
+        self._forget()
+        if moved:
+            return 5
+        if next_waited_us == b"-1":
+            redis.pcall(redis.zrem, name, process)
+            return 1
+        ticket = redis.now_us - int(next_waited_us)
+        entered = redis.pcall(redis.zadd, name, ticket, process)
+        if not isinstance(entered, ReplyError):
+            redis.pcall(redis.pexpire, name, QUEUE_MS)
+        return 3 if self._first() == process else 1
+
+    def leave(self, process: bytes) -> int:
+        """LEAVE_QUEUE."""
+        self._redis.pcall(self._redis.zrem, self._name, process)
+        if self._is_told(process):
+            self._come(process)
+            self.tell()
+        return 1
