@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import hiredis
@@ -333,6 +334,13 @@ def test_client_when_killed_then_listens_no_more_and_has_no_id() -> None:
     assert model.killed == {client}
     assert model.pushes.publish(b"channel", b"text") == 0
     assert model.execute(kill, None, EPOCH_US) == b":0\r\n"
+
+
+@pytest.mark.parametrize("module", ["judge", "question", "orphans", "waiters"])
+def test_judge_when_it_looks_then_asks_nothing_of_the_model(module: str) -> None:
+    source = Path(__file__).with_name(f"{module}.py").read_text()
+    assert "fastredlock.testing" not in source
+    assert ".model" not in source
 
 
 def test_server_when_it_comes_back_then_gets_nothing_of_an_old_connection() -> None:
