@@ -3138,6 +3138,17 @@ for _, key in ipairs(KEYS) do redis""",
         MODEL,
     ),
     Mutant(
+        "model: a mark leaves those that were entered",
+        (
+            Edit(
+                "fastredlock/testing/_queue.py",
+                "        for each in called:\n            redis.zrem(name, each)\n",
+                "",
+            ),
+        ),
+        MODEL,
+    ),
+    Mutant(
         "model: a number is given twice",
         (
             Edit(

@@ -1,7 +1,7 @@
 """The model server against real ones: replies, messages and keys, by one clock.
 
 Random sequences of all that we send. The model and a real server (`clocked_server`) are
-asked the same at the same time, by four processes, each of which listens on its own
+asked the same at the same time, by six processes, five of which listen, each on its own
 connection; what is under each name is compared after each four commands.
 """
 
@@ -28,8 +28,8 @@ from .world import S
 Words = tuple[bytes, ...]
 
 PREFIXES = (b"", b'of "us":')
-PROCESSES = (b"p1", b"p2", b"p3", b"gone")
-LISTENING = PROCESSES[:3]
+PROCESSES = (b"p1", b"p2", b"p3", b"p4", b"p5", b"gone")
+LISTENING = PROCESSES[:5]
 TOKENS = (b"t1", b"t2")
 LIFE = b"90000000"
 LONG = b"=" * 262_144, b"=" * 262_145  # the longest token that INSPECT returns
@@ -119,7 +119,7 @@ class Draw:
         return [
             script(ask, [key], process, waited, b"0"),
             script(ask, [key], process, waited, draw.choice((b"0", b"0", b"4"))),
-            script(ask, [key], process, waited, draw.choice((b"1", b"2"))),
+            *[script(ask, [key], process, waited, draw.choice((b"1", b"2")))] * 3,
             script(ask, [key], process, waited, b"3"),
             script(ask, some, process, *each),
             script(take, [key], token, ttl, process, waited, b"-1"),
