@@ -250,8 +250,10 @@ def look_up_slowly(*urls: str) -> None:
         redis.Redis.from_url(url).client_kill_filter(_type="normal", skipme=True)
     looked_up = calls.made()["look_ups"]  # redis-py has looked up, too
     assert is_locked(locks, 2)
-    locks.connect()
-    assert calls.made()["look_ups"] - looked_up == len(urls)  # at every reconnect
+    ended = time.monotonic() + 2
+    while locks.stats().connects < 2 * len(urls) and time.monotonic() < ended:
+        locks.connect()  # a loaded machine may need more than connect_timeout
+    assert calls.made()["look_ups"] - looked_up >= len(urls)  # at every reconnect
 
 
 def look_up_late(*urls: str) -> None:
