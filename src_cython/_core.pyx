@@ -4,8 +4,8 @@
 How a lock is taken (docs/design.md, section 7): the table of scripts tells what a round
 sends (protocol/scripts); command makes one RESP buffer of it, which goes to the link of
 every master before any reply is read (engine/sending, engine/links); a driver polls
-with the GIL released until the round is closed; bytes become replies (master/io),
-replies become votes (protocol/reply, master/replies), and votes and the time become a
+with the GIL released until the round is closed; bytes become replies (master/replies),
+replies become votes (protocol/reply, master/votes), and votes and the time become a
 verdict and a validity (round/judge).
 
 A file uses only names from the files above it; the few from below are named at its head
@@ -26,13 +26,13 @@ include "tokens.pyx"                    # of leases, with their owner
 include "buffer.pyx"                    # bytes to be sent
 
 include "protocol/scripts.pyx"          # operation x keys -> script, reply      [pure]
-include "round/round.pyx"               # one command to all masters             [pure]
-include "round/turn.pyx"                # a round waits for its turn             [pure]
 include "round/wait_queue.pyx"          # the rounds that wait for one resource  [pure]
 include "round/wait_queues.pyx"         # all of these, and the times in them    [pure]
-include "round/token_use.pyx"           # tokens that the caller gives           [pure]
+include "round/turn.pyx"                # a round waits for its turn             [pure]
 include "round/fencing.pyx"             # the number of a grant                  [pure]
 include "round/judge.pyx"               # votes and time -> verdict, validity    [pure]
+include "round/round.pyx"               # one command to all masters             [pure]
+include "round/token_use.pyx"           # tokens that the caller gives           [pure]
 include "protocol/command.pyx"          # a round -> RESP                        [pure]
 include "protocol/native.pyx"           # ...without scripts, where it can be   [pure]
 include "protocol/reply.pyx"            # a reply -> a vote                      [pure]
@@ -52,12 +52,13 @@ include "master/in_flight.pyx"          # commands sent and not answered        
 include "master/slowness.pyx"           # by far slower than a quorum            [pure]
 include "master/master.pyx"             # one master: its state
 include "master/ending.pyx"             # its connection ends; back-off
-include "master/io.pyx"                 # commands -> bytes, bytes -> replies
-include "master/pushes.pyx"             # what a server says unasked: a turn
+include "master/io.pyx"                 # commands -> bytes
+include "master/votes.pyx"              # a reply is the vote of a round
+include "master/numbered.pyx"           # ...or several are, of one that has a number
+include "master/pushes.pyx"             # what a server sends unasked: a turn
 include "master/queue_checks.pyx"       # does anybody wait for what was released?
-include "master/replies.pyx"            # each reply, to its round
-include "master/numbered.pyx"           # ...or several, of one that brings a number
 include "master/connect.pyx"            # from an address to READY
+include "master/replies.pyx"            # bytes -> replies, each to its round
 
 include "drivers/greenlet_hub.pyx"      # waiting under gevent or eventlet
 include "drivers/waker.pyx"             # ends the poll of a leader

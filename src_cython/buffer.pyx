@@ -1,6 +1,8 @@
-# Bytes to be sent: [start, end) of one growing allocation.
+# Bytes to be sent: [start, end) of one growing allocation; and numbers as text.
 
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.errno cimport ENOMEM
+from libc.stdint cimport uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memmove, memset
 
@@ -66,3 +68,24 @@ cdef void buffer_consume(Buffer *self, size_t size) noexcept nogil:
 cdef void buffer_free(Buffer *self) noexcept nogil:
     free(self.data)
     memset(self, 0, sizeof(Buffer))
+
+
+cdef int decimal_digits(uint64_t value, char *text) noexcept nogil:
+    # Writes value's digits at text (20 at the most) and returns how many.
+    cdef char reversed_digits[20]
+    cdef int count = 0, i
+    while True:
+        reversed_digits[count] = <char>(48 + <int>(value % 10))   # '0'
+        count += 1
+        value //= 10
+        if value == 0:
+            break
+    for i in range(count):
+        text[i] = reversed_digits[count - 1 - i]
+    return count
+
+
+cdef bytes decimal_bytes(uint64_t value):
+    # As b"%d" % value; but CPython runs signal handlers while it formats an integer.
+    cdef char text[20]
+    return PyBytes_FromStringAndSize(text, decimal_digits(value, text))

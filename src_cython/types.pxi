@@ -8,6 +8,7 @@ from libc.stdint cimport int64_t
 
 cdef enum:
     MAX_MASTERS = 64            # a set of masters is one uint64
+    FEW_MASTERS = 7             # so many need no allocation for a round
     NS_PER_MS = 1_000_000
     NS_PER_S = 1_000_000_000
 

@@ -4,11 +4,9 @@
 
 from libc.errno cimport EINPROGRESS
 from libc.stdint cimport int64_t
-from libc.string cimport memcpy, strerror
+from libc.string cimport memcpy
 
 cdef enum:
-    BACKOFF_FIRST_NS = 50_000_000
-    BACKOFF_CAP_NS = 1_000_000_000
     BACKOFF_URGENT_NS = 20_000_000     # the spacing when a quorum is missing
 
 
@@ -163,6 +161,26 @@ cdef int master_on_address_failed(Master self, str reason, int64_t now_ns) excep
     return master_on_lost(self, reason, now_ns)
 
 
+cdef int master_check_time(
+    Master self, int64_t polled_before_ns, int64_t now_ns
+) except -1:
+    """Give up a connection that is overdue; called once all that came was read."""
+    if self.state_code == MASTER_READY:
+        if in_flight_is_overdue(self.in_flight, polled_before_ns, now_ns):
+            master_on_lost(self, "owed a reply for too long", now_ns)
+    elif self.state_code == MASTER_HANDSHAKE:
+        if now_ns >= self.give_up_at_ns:
+            master_on_lost(self, master_silence_text(self), now_ns)
+    elif self.state_code == MASTER_CONNECTING and now_ns >= self.give_up_at_ns:
+        reason = "connect timed out"
+        if self.link.phase == LINK_RESOLVING:
+            reason = "name look-up takes too long"
+            if self.addresses is None:
+                reason = "its credentials take too long"
+        master_on_address_failed(self, reason, now_ns)
+    return 0
+
+
 cdef int master_on_connect_event(Master self, int64_t now_ns) except -1:
     cdef int error = link_finish_connect(&self.link)
     if error == -EINPROGRESS:
@@ -298,7 +316,3 @@ cdef int master_identify(
     restart_guard_on_ready(self.restart_guard, server_info, mark, self.identity, now_ns)
     self.votes_from_ns = self.restart_guard.until_ns
     return 0
-
-
-cdef str error_text(int error):
-    return (<bytes>strerror(-error)).decode("utf-8", "replace").lower()

@@ -1,12 +1,12 @@
 # The end of one master's connection: why it ends, what becomes of the commands in
 # flight on it, and when the next one is opened (back-off).
-#
-# From below: master_on_address_failed, BACKOFF_FIRST_NS, BACKOFF_CAP_NS (connect).
 
 from libc.stdint cimport int64_t, uint64_t
 
 cdef enum:
     LOST_IDS_MOST = 8
+    BACKOFF_FIRST_NS = 50_000_000
+    BACKOFF_CAP_NS = 1_000_000_000
 
 
 cdef int master_on_lost(Master self, str reason, int64_t now_ns) except -1:
@@ -77,26 +77,6 @@ cdef int master_on_exception(
         master_on_lost(self, reason or "interrupted", now_ns)
     if reason is None:
         raise error
-    return 0
-
-
-cdef int master_check_time(
-    Master self, int64_t polled_before_ns, int64_t now_ns
-) except -1:
-    """Give up a connection that is overdue; called once all that came was read."""
-    if self.state_code == MASTER_READY:
-        if in_flight_is_overdue(self.in_flight, polled_before_ns, now_ns):
-            master_on_lost(self, "owed a reply for too long", now_ns)
-    elif self.state_code == MASTER_HANDSHAKE:
-        if now_ns >= self.give_up_at_ns:
-            master_on_lost(self, master_silence_text(self), now_ns)
-    elif self.state_code == MASTER_CONNECTING and now_ns >= self.give_up_at_ns:
-        reason = "connect timed out"
-        if self.link.phase == LINK_RESOLVING:
-            reason = "name look-up takes too long"
-            if self.addresses is None:
-                reason = "its credentials take too long"
-        master_on_address_failed(self, reason, now_ns)
     return 0
 
 

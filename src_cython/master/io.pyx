@@ -1,16 +1,11 @@
-# The bytes of one master's connection, encrypted or not: commands go into its link,
-# each with its entry in flight; bytes received come out as whole replies.
-#
-# From below: master_on_reply (replies), master_on_push (pushes).
+# Commands of one master's connection, encrypted or not: into its link, each with its
+# entry in flight.
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t
-from libc.string cimport memchr, memset
-
-from hiredis import ProtocolError, PushNotification
+from libc.string cimport memset
 
 cdef enum:
-    UNPARSED_LIMIT = 1114112           # bytes; a push has a resource, up to 1 MiB
     TELLING_MOST = 64                  # deferred releases, of 1.4 KB each
 
 
@@ -174,127 +169,3 @@ cdef int master_append(Master self, bytes data, int64_t now_ns) except -1:
     ) != 0:      # an entry without its bytes would shift every later reply
         return master_on_lost(self, "out of memory", now_ns)
     return 0
-
-
-cdef int master_on_received(Master self, bytes data, int64_t now_ns) except -1:
-    """Take bytes that the link received: plain text, or records of TLS."""
-    self.has_received = True
-    if self.tls is None:
-        return master_on_bytes(self, data, now_ns)
-    tls = self.tls
-    self.link.is_parsing = True
-    try:
-        plain, records = tls.receive(data)
-    except BaseException as error:
-        return master_on_exception(self, error, tls_reason(error), now_ns)
-    finally:
-        self.link.is_parsing = False
-    if self.tls is not tls:      # closed, or a fork, inside of it
-        return 0
-    master_append(self, records, now_ns)
-    master_on_bytes(self, plain, now_ns)
-    return 0 if self.tls is None else master_encrypt(self, now_ns)
-
-
-cdef int master_on_bytes(Master self, bytes data, int64_t now_ns) except -1:
-    """Take received bytes: every whole reply in them pops its entry."""
-    self.link.is_parsing = True
-    try:
-        master_take_replies(self, data, now_ns)
-    except BaseException as error:
-        reason = None
-        if isinstance(error, ProtocolError):
-            reason = not_resp_text(data, error)
-        master_on_exception(self, error, reason, now_ns)
-    finally:
-        self.link.is_parsing = False
-    if self.unparsed > UNPARSED_LIMIT:
-        master_on_lost(self, "a reply of over 1 MiB: not to our commands", now_ns)
-    return 0
-
-
-cdef int master_take_replies(Master self, bytes data, int64_t now_ns) except -1:
-    # Every reply that ends in these bytes ends a line of them, so there are no more
-    # replies than lines. Where there were as many, nothing is left in the reader, not
-    # even half a reply, and the next bytes are the beginning of one.
-    #
-    # Objects are made here, so a finalizer or a signal handler may run in between, and
-    # close, fork or lose this connection and open the next one. The reader is another
-    # one then, and the rest of these bytes is dropped.
-    cdef Py_ssize_t taken
-    cdef int most = -1
-    gets = self.gets
-    if self.state_code == MASTER_READY:
-        if self.is_between_replies:
-            taken = master_take_usual(self, data, now_ns)
-            if taken == PyBytes_GET_SIZE(data) or self.gets is not gets:
-                return 0
-            data = data[taken:]
-        most = line_count(data)
-    if reply_is_giant(
-        &self.scan, PyBytes_AS_STRING(data), <size_t>PyBytes_GET_SIZE(data)
-    ):
-        return master_on_lost(
-            self, "announces a million elements: no reply to our commands", now_ns
-        )
-    self.is_between_replies = False
-    self.feed(data)
-    self.unparsed += <size_t>PyBytes_GET_SIZE(data)
-    while self.gets is gets:
-        reply = next_reply(gets)
-        if reply is INCOMPLETE or self.gets is not gets:
-            break
-        self.unparsed = 0
-        if type(reply) is PushNotification:
-            master_on_push(self, reply, now_ns)
-        else:
-            master_on_reply(self, reply, now_ns)
-        most -= 1
-        if most == 0:
-            self.is_between_replies = True
-            break
-    return 0
-
-
-cdef Py_ssize_t master_take_usual(Master self, bytes data, int64_t now_ns) except -1:
-    # Take the usual replies at the beginning; return how many bytes they have.
-    cdef const char *at = PyBytes_AS_STRING(data)
-    cdef Py_ssize_t size = PyBytes_GET_SIZE(data), taken = 0
-    cdef int length = 0
-    gets = self.gets
-    while taken < size and self.gets is gets:
-        reply = usual_reply(at + taken, size - taken, &length)
-        if reply is INCOMPLETE:
-            break
-        taken += length
-        master_on_reply(self, reply, now_ns)
-    return taken
-
-
-cdef int line_count(bytes data) noexcept:
-    # -1 where the last line is not whole.
-    cdef const char *at = PyBytes_AS_STRING(data)
-    cdef const char *end = at + PyBytes_GET_SIZE(data)
-    cdef int count = 0
-    while at < end:
-        at = <const char *>memchr(at, c'\n', end - at)
-        if at == NULL:
-            return -1
-        at += 1
-        count += 1
-    return count
-
-
-cdef object next_reply(object gets):
-    try:
-        return gets()
-    except (TypeError, ValueError, OverflowError, MemoryError) as error:
-        # hiredis makes Python objects at once: of a map with a list for a key, or of an
-        # array that announces 2^32 elements, it cannot.
-        raise ProtocolError(f"{type(error).__name__} in a reply") from error
-
-
-cdef str not_resp_text(bytes data, object error):
-    if data[:1] == b"\x15":      # an alert record: RFC 8446, section 5.1
-        return "speaks TLS: use rediss:// for this master"
-    return f"speaks something else than RESP: {error}"

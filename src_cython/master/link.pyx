@@ -3,7 +3,7 @@
 from libc.errno cimport EAGAIN, ECONNREFUSED, EINPROGRESS, EINTR, ENOMEM, errno
 from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memcmp, memset
+from libc.string cimport memcmp, memset, strerror
 
 cdef enum:
     LINK_CLOSED = 0
@@ -254,3 +254,7 @@ cdef inline void link_take(Link *self, ssize_t size) noexcept nogil:
         self.is_at_end = True
     elif errno != EAGAIN and errno != EINTR:
         self.error = -errno
+
+
+cdef str error_text(int error):
+    return (<bytes>strerror(-error)).decode("utf-8", "replace").lower()

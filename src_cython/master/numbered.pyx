@@ -43,11 +43,11 @@ cdef int master_on_numbered_reply(Master self, object reply, int64_t now_ns) exc
         self.counters.life_epoch += 1
     if entry.taken < entry.replies:
         if is_error:
-            fencing_on_refused(round, self.index, reply, entry.taken > 1)
+            fencing_on_refused(round, self.index, reply_text(reply), entry.taken > 1)
         return 0
     in_flight_round(in_flight_pop(self.in_flight))
     if is_error:
-        fencing_on_refused(round, self.index, reply, entry.taken > 1)
+        fencing_on_refused(round, self.index, reply_text(reply), entry.taken > 1)
     return master_on_numbered(self, entry, round, now_ns)
 
 

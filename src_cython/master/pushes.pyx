@@ -4,8 +4,6 @@
 # no reply: it takes no entry in flight, and comes at any place between two replies. The
 # one exception is the answer to SUBSCRIBE itself, which RESP3 gives as a push; refused,
 # it is an error as any other.
-#
-# From below: strange_text (replies).
 
 from libc.stdint cimport int64_t
 

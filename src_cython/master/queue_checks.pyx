@@ -5,8 +5,6 @@
 # tasks of one loop, are gathered: one EXISTS of several queues stands behind all of
 # their commands, for each more costs a server a fifth of an EXISTS of its own. What
 # answers with more than 0, or an error, is asked one by one.
-#
-# From below: strange_text (replies).
 
 from libc.stdint cimport int64_t
 from libc.string cimport memset

@@ -2,9 +2,7 @@
 #
 # Which command an operation sends is looked up in the table of scripts.
 
-from cpython.bytes cimport (
-    PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE,
-)
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memcpy, memset
 
@@ -25,27 +23,6 @@ cdef int check_keys(tuple keys) except -1:
         if type(key) is not bytes:
             raise TypeError("a key that is not bytes")
     return 0
-
-
-cdef int decimal_digits(uint64_t value, char *text) noexcept nogil:
-    # Writes value's digits at text (20 at the most) and returns how many.
-    cdef char reversed_digits[20]
-    cdef int count = 0, i
-    while True:
-        reversed_digits[count] = <char>(48 + <int>(value % 10))   # '0'
-        count += 1
-        value //= 10
-        if value == 0:
-            break
-    for i in range(count):
-        text[i] = reversed_digits[count - 1 - i]
-    return count
-
-
-cdef bytes decimal_bytes(uint64_t value):
-    # As b"%d" % value; but CPython runs signal handlers while it formats an integer.
-    cdef char text[20]
-    return PyBytes_FromStringAndSize(text, decimal_digits(value, text))
 
 
 cdef void put_bulk(Buffer *out, const char *data, size_t size) noexcept nogil:

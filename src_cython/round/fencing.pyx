@@ -34,8 +34,6 @@
 # and only where the token stands: a number that was written elsewhere would be behind
 # the SET of a round that is under way there, and would prove nothing. A connection that
 # is lost meanwhile is no matter: the repeated SET brings F as its proposal.
-#
-# From below: round_note (judge), reply_text (reply), decimal_bytes (command).
 
 cimport cython
 from libc.stdint cimport int64_t, uint64_t
@@ -121,12 +119,6 @@ cdef bytes fencing_ttl(Round round):
     return decimal_bytes(round.terms.ttl_ms if round.terms.has_expiry else 0)
 
 
-cdef object fencing_number(Round round):
-    if round.fencing is None or (<Fencing>round.fencing).fence == 0:
-        return None
-    return (<Fencing>round.fencing).fence
-
-
 cdef void fencing_on_granted(Round round, int master, int fence, object said) noexcept:
     # Before its vote: the reply of a script, at a gate or not, or to the second write.
     cdef Fencing self = <Fencing>round.fencing
@@ -144,11 +136,10 @@ cdef void fencing_on_numbered(Round round, int master) noexcept:
 
 
 cdef int fencing_on_refused(
-    Round round, int master, object reply, bint is_of_number
+    Round round, int master, str text, bint is_of_number
 ) except -1:
     # An error reply; the first of them is shown.
     cdef Fencing self = <Fencing>round.fencing
-    text = reply_text(reply)
     if is_of_number:
         text = f"its number, fastredlock:fence:...: {text}"
     if self.refusals is None:
@@ -205,7 +196,6 @@ cdef bint fencing_begins(Round round, int64_t now_ns) except -1:
             round.cells[i].answered_us = 0
             round.counts[VOTE_GRANTED] -= 1
             round.counts[VOTE_PENDING] += 1
-            round_note(round, i, NOT_WRITTEN)
     fencing_extend(round, now_ns)
     return True
 

@@ -52,6 +52,22 @@
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 
+cdef int round_open(Round self, int64_t now_ns) except -1:
+    if self.is_opened:
+        raise StateError("a round is opened once")
+    self.is_opened = True
+    self.opened_ns = now_ns
+    self.deadline_ns = now_ns + self.terms.timeout_ns
+    if 0 < self.left_ns < self.terms.timeout_ns:
+        self.deadline_ns = now_ns + self.left_ns
+    return 0
+
+
+cdef inline int64_t round_valid_until_ns(Round self) noexcept:
+    # https://redis.io/docs/latest/develop/use/patterns/distributed-locks/, step 3
+    return self.opened_ns + self.terms.ttl_ms * NS_PER_MS - self.terms.drift_ns
+
+
 cdef void round_on_sent(Round self, int master) noexcept:
     if self.operation_code <= OPERATION_EXTEND:
         self.may_hold |= <uint64_t>1 << master
@@ -84,6 +100,7 @@ cdef int round_on_vote(
         round_note(self, master, detail)
     if self.verdict_code == VERDICT_OPEN:
         if self.fencing is not None and fencing_begins(self, now_ns):
+            round_note_unwritten(self)
             return fencing_report(self)
         round_judge(self, now_ns)
         round_report_closed(self)
@@ -145,10 +162,28 @@ cdef inline bint round_is_of_released(Round self) noexcept:
     )
 
 
+cdef bint round_is_overused(Round self) noexcept:
+    # Whether its token was used again for one of its keys: nothing of it is sent then.
+    if self.token_uses is None:
+        return False
+    for use in self.token_uses:
+        if (<TokenUse>use).is_over:
+            return True
+    return False
+
+
 cdef int round_note(Round self, int master, object detail) except -1:
     if self.details is None:
         self.details = [None] * self.master_count
     self.details[master] = detail
+    return 0
+
+
+cdef int round_note_unwritten(Round self) except -1:
+    cdef int i
+    for i in range(self.master_count):
+        if fencing_is_short(self, i):
+            round_note(self, i, NOT_WRITTEN)
     return 0
 
 

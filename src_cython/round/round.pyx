@@ -3,9 +3,6 @@
 #
 # A round is of one key, its resource, or of several, its `keys`: all or nothing on each
 # master, by one script, under one token.
-#
-# From below: round_* (judge), turn_* (turn), fencing_* (fencing), OVERDUE_AT_LEAST_NS
-# (in_flight).
 
 cimport cython
 from cpython.bytes cimport PyBytes_GET_SIZE
@@ -41,10 +38,6 @@ cdef class Terms:
     cpdef int64_t last_round_ns(self, int64_t round_trip_ns) noexcept:
         """Return the time for a round that begins when its caller's time is over."""
         return min(self.timeout_ns, max(<int64_t>LAST_ROUND_NS, 3 * round_trip_ns))
-
-
-cdef enum:
-    FEW_MASTERS = 7
 
 
 cdef enum:                   # the check of the queue behind a native release
@@ -158,7 +151,9 @@ cdef class Round:
     @property
     def fence(self):
         """The number of this grant, once it is won; None: without fencing."""
-        return fencing_number(self)
+        if self.fencing is None:
+            return None
+        return (<Fencing>self.fencing).fence or None
 
     def votes(self):
         """List (Vote, text or detail or None, ms until it came or None) per master."""
@@ -276,11 +271,6 @@ cdef int round_check_master(Round self, int master) except -1:
     return 0
 
 
-cdef inline int64_t round_valid_until_ns(Round self) noexcept:
-    # https://redis.io/docs/latest/develop/use/patterns/distributed-locks/, step 3
-    return self.opened_ns + self.terms.ttl_ms * NS_PER_MS - self.terms.drift_ns
-
-
 cdef size_t round_size(Round self) noexcept:
     # Bytes of its keys and its token.
     cdef size_t size = <size_t>PyBytes_GET_SIZE(self.token)
@@ -289,17 +279,6 @@ cdef size_t round_size(Round self) noexcept:
     for key in self.keys:
         size += <size_t>PyBytes_GET_SIZE(<bytes>key)
     return size
-
-
-cdef int round_open(Round self, int64_t now_ns) except -1:
-    if self.is_opened:
-        raise StateError("a round is opened once")
-    self.is_opened = True
-    self.opened_ns = now_ns
-    self.deadline_ns = now_ns + self.terms.timeout_ns
-    if 0 < self.left_ns < self.terms.timeout_ns:
-        self.deadline_ns = now_ns + self.left_ns
-    return 0
 
 
 cdef inline int64_t round_overdue_ns(Round round) noexcept:

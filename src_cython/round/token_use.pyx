@@ -144,16 +144,6 @@ cdef int token_uses_add_round(Round round) except -1:
     return 0
 
 
-cdef bint round_is_overused(Round self) noexcept:
-    # Whether its token was used again for one of its keys: nothing of it is sent then.
-    if self.token_uses is None:
-        return False
-    for use in self.token_uses:
-        if (<TokenUse>use).is_over:
-            return True
-    return False
-
-
 cdef int round_on_dropped(Round self, int master, int64_t now_ns) except -1:
     # A connection was lost with this round in flight.
     if self.token_uses is not None:

@@ -5,8 +5,6 @@
 # like all others, but for the script that it sends to the gate of the queue: that one
 # refuses where somebody waits longer, and this refusal is a veto, for the other masters
 # know nothing of the queue. A gate that says nothing refuses nothing.
-#
-# From below: wait_queue_on_first (wait_queue), decimal_bytes (command).
 
 cimport cython
 from libc.stdint cimport int64_t
@@ -19,9 +17,6 @@ cdef enum:                   # the replies of take_turn
     GATE_REFUSED = 2         # somebody waits longer
     GATE_SET_FIRST = 3       # set, and our next caller waits longest of all
     GATE_MOVED = 4           # the key exists; 5: it is set. The queue is elsewhere
-
-
-cdef class WaitQueue         # wait_queue.pyx
 
 
 @cython.final

@@ -15,6 +15,10 @@ cimport cython
 from libc.stdint cimport int64_t
 
 
+cdef class Round             # round.pyx
+cdef class Turn              # turn.pyx
+
+
 @cython.final
 @cython.internal
 cdef class WaitQueue:

@@ -109,7 +109,7 @@ MUTANTS = (
         "no drift taken off the validity",
         (
             Edit(
-                "src_cython/round/round.pyx",
+                "src_cython/round/judge.pyx",
                 "self.terms.ttl_ms * NS_PER_MS - self.terms.drift_ns",
                 "self.terms.ttl_ms * NS_PER_MS",
             ),
@@ -346,7 +346,7 @@ MUTANTS = (
         "error to the second of two commands taken for an answer to the first",
         (
             Edit(
-                "src_cython/master/replies.pyx",
+                "src_cython/master/votes.pyx",
                 "    if entry.is_second and round.operation_code <= OPERATION_EXTEND:\n"
                 "        # The command on the first connection has been",
                 "    if vote != VOTE_FAILED and entry.is_second and "
@@ -448,7 +448,7 @@ MUTANTS = (
         "round goes on beyond its caller's timeout",
         (
             Edit(
-                "src_cython/round/round.pyx",
+                "src_cython/round/judge.pyx",
                 "    if 0 < self.left_ns < self.terms.timeout_ns:\n",
                 "    if False:\n",
             ),
@@ -731,7 +731,7 @@ MUTANTS = (
         "reply judged whose connection was lost in its making",
         (
             Edit(
-                "src_cython/master/io.pyx",
+                "src_cython/master/replies.pyx",
                 "reply is INCOMPLETE or self.gets is not gets:",
                 "reply is INCOMPLETE:",
             ),
@@ -893,7 +893,7 @@ for _, key in ipairs(KEYS) do redis""",
         "a line inside a reply taken for a reply",
         (
             Edit(
-                "src_cython/master/io.pyx",
+                "src_cython/master/replies.pyx",
                 "        if self.is_between_replies:\n",
                 "        if True:\n",
             ),
@@ -1022,7 +1022,7 @@ for _, key in ipairs(KEYS) do redis""",
         "silence of a server taken for its hanging up",
         (
             Edit(
-                "src_cython/master/ending.pyx",
+                "src_cython/master/connect.pyx",
                 "            master_on_lost(self, master_silence_text(self), now_ns)\n",
                 "            master_on_cut(self, self.reason, now_ns)\n",
             ),
@@ -1612,7 +1612,7 @@ for _, key in ipairs(KEYS) do redis""",
         "push counted as a reply",
         (
             Edit(
-                "src_cython/master/io.pyx",
+                "src_cython/master/replies.pyx",
                 "        if type(reply) is PushNotification:\n",
                 "        if False:\n",
             ),
@@ -2559,7 +2559,7 @@ for _, key in ipairs(KEYS) do redis""",
         "error to the second write taken for one to the SET",
         (
             Edit(
-                "src_cython/master/replies.pyx",
+                "src_cython/master/votes.pyx",
                 "    elif entry.fence:      # nor one",
                 "    elif False:      # nor one",
             ),
