@@ -68,26 +68,30 @@ include "drivers/leader.pyx"            # the threads that share an engine
 
 include "engine/order.pyx"              # in which order masters are written and read
 include "engine/links.pyx"              # written, polled and read, without the GIL
+include "engine/rounds.pyx"             # the rounds of an engine, and its lists
 include "engine/engine.pyx"             # the N masters
 include "engine/connections.pyx"        # opened, counted, closed
 include "engine/review.pyx"             # warnings, and masters that must not vote
 include "engine/form.pyx"               # a round's command, for each master
-include "engine/sending.pyx"            # a round's commands, and its roll-back
+include "engine/sending.pyx"            # a round's commands are queued
 include "engine/given_tokens.pyx"       # rounds with a token that the caller gave
 include "engine/fences.pyx"             # numbers: proposed, and written
 include "engine/gate.pyx"               # the master that keeps a resource's queue
 include "engine/queue_check.pyx"        # does anybody wait there?
-include "engine/moved.pyx"              # ...which is at the next, where it is slow
-include "engine/asking.pyx"             # what it is asked, and answers
+include "engine/queues.pyx"             # a queue's first is opened; it is left
+include "engine/moved.pyx"              # ...it is at the next gate, where one is slow
+include "engine/asking.pyx"             # what a gate is asked, and answers
 include "engine/questions.pyx"          # ...about many queues together
 include "engine/turns.pyx"              # what opens a round that waits
 include "engine/waiting.pyx"            # the callers that wait for their turn
 include "round/batch.pyx"               # many rounds, one caller                [pure]
 include "round/work.pyx"                # a round or a batch                     [pure]
-include "engine/admission.pyx"          # a round is opened; the next due time
+include "engine/start.pyx"              # a round starts; its roll-back
+include "engine/admission.pyx"          # a round is opened, or waits for connections
 include "engine/outcome.pyx"            # a round is confirmed, or withdrawn
-include "engine/exchange.pyx"           # what came, into the masters
 include "engine/takeover.pyx"           # after a fork, or a thread that was stopped
+include "engine/line.pyx"               # one pass: it calls the stages
+include "engine/ending.pyx"             # rounds and connections are ended
 include "engine/step.pyx"               # one step of a blocking driver
 include "engine/settlement.pyx"         # replies to be read before something ends
 include "engine/close.pyx"              # close(), and a release after it

@@ -216,7 +216,7 @@ cdef int asyncio_forget_connections(Engine self) except -1:
         for round in (<WaitQueue>queue).rounds:
             round.waiter = None
     engine_end_waiting(self, "its event loop was closed", now_ns)
-    for round in self.closed + self.unchecked:
+    for round in self.closed + self.unchecked + self.opened:
         round.waiter = None
     engine_admit(self, now_ns)
     return engine_finish(self, now_ns)

@@ -1,13 +1,7 @@
-# The admission of rounds: opened at once, or after a wait for connections; and all that
-# is due at a time, without any bytes.
+# The admission of rounds: opened at once, or after a wait for connections.
 #
 # A round that finds a quorum of connections is opened at once. Otherwise it waits for
 # connections first, as long as the caller's time allows, and t0 comes after that.
-#
-# `next_ns` is not later than the next time at which something is due: the deadline of
-# an open round, the end of a wait for connections, a connection that takes too long, a
-# reply that is overdue. It is only ever lowered, until `engine_on_time` finds it anew:
-# so a round that closes in time costs nothing here.
 
 cimport cython
 from libc.stdint cimport int64_t
@@ -35,18 +29,41 @@ cdef struct Prospects:       # of all that wait, looked at once
 
 
 cdef int engine_submit(Engine self, Round round, int64_t now_ns) except -1:
-    # Open a round, or let it wait for connections. A healthy engine passes with two
-    # comparisons. What may run Python code, or fail, comes before it is submitted.
+    # Open a round, or let it wait for connections; and those that follow it.
+    engine_take_in(self, round, now_ns)
+    return engine_admit_opened(self, now_ns) if self.opened else 0
+
+
+cdef int engine_take_in(Engine self, Round round, int64_t now_ns) except -1:
+    # A healthy engine passes with two comparisons. What may run Python code, or fail,
+    # comes before it is submitted.
     cdef int ready = engine_asked_count(self, round.operation_code, now_ns)
-    if ready == self.master_count:
-        return engine_submit_at_once(self, round, now_ns)
-    if round.operation_code == OPERATION_PING:
-        engine_open_all(self, now_ns)
-    else:
-        engine_open_due(self, ready < self.quorum or round.is_connecting, now_ns)
-    if ready >= self.quorum and not round.is_connecting:
-        return engine_submit_at_once(self, round, now_ns)
-    return engine_let_wait(self, round, now_ns)
+    if ready < self.master_count:
+        if round.operation_code == OPERATION_PING:
+            engine_open_all(self, now_ns)
+        else:
+            engine_open_due(self, ready < self.quorum or round.is_connecting, now_ns)
+        if ready < self.quorum or round.is_connecting:
+            return engine_let_wait(self, round, now_ns)
+    round.is_submitted = True
+    round.closed_list = self.closed
+    return engine_start(self, round, now_ns)
+
+
+cdef int engine_admit_opened(Engine self, int64_t now_ns) except -1:
+    # Those whose turn it is, and the one behind a release: in the same pass, so in the
+    # same write.
+    cdef Round round
+    while self.opened:
+        round = engine_next_of(self.opened, &self.opened_first)
+        if round.is_opened or round.is_finished:      # withdrawn by a finalizer
+            continue
+        try:
+            engine_take_in(self, round, now_ns)
+        except BaseException:
+            engine_end_torn(self, round, now_ns)
+            raise
+    return 0
 
 
 cdef int engine_let_wait(Engine self, Round round, int64_t now_ns) except -1:
@@ -71,25 +88,38 @@ cdef int engine_submit_at_once(Engine self, Round round, int64_t now_ns) except 
     # Open a round whatever connections there are.
     round.is_submitted = True
     round.closed_list = self.closed
-    return engine_start(self, round, now_ns)
+    engine_start(self, round, now_ns)
+    return engine_admit_opened(self, now_ns) if self.opened else 0
 
 
-cdef int engine_submit_work(
-    Engine self, object work, object waiter, int64_t now_ns
-) except -1:
-    # Once, and not to a closed engine: a step just before this, the probe after an idle
-    # time, may have submitted it already, or closed the engine.
-    if work_is_finished(work):
-        return waiter_wake(waiter)
-    if work_is_submitted(work):
-        work_set_waiter(work, waiter)
-        return 0
-    if self.is_closed and not work_is_release(work):
-        raise ClosedError("closed")
-    if type(work) is Batch:
-        return batch_submit(self, <Batch>work, waiter, now_ns)
-    (<Round>work).waiter = waiter
-    return engine_submit(self, <Round>work, now_ns)
+cdef int engine_admit_left(Engine self, int64_t now_ns) except -1:
+    # All that is left in the lists.
+    engine_admit_opened(self, now_ns)
+    while self.batches:
+        engine_admit_batch(self, <Batch>self.batches.pop(), now_ns)
+    return 0
+
+
+cdef int engine_admit_batch(Engine self, Batch batch, int64_t now_ns) except -1:
+    # As many of its rounds as its window has room for.
+    cdef Round round
+    while (round := batch_next(batch)) is not None:
+        if self.is_closed and round.operation_code == OPERATION_EXTEND:
+            round.is_submitted = True
+            round.closed_list = self.closed
+            round_give_up(round, "closed", now_ns)
+            continue
+        if batch.failure is not None:
+            engine_submit_at_once(self, round, now_ns)
+            continue
+        try:
+            engine_submit(self, round, now_ns)
+        except BaseException:      # else it stays under way, and the batch for ever
+            engine_end_torn(self, round, now_ns)
+            raise
+        if not round.is_opened:
+            break
+    return engine_end_batch(self, batch)
 
 
 cdef int64_t engine_patience_ns(Engine self, Round round) noexcept:
@@ -103,15 +133,19 @@ cdef int64_t engine_patience_ns(Engine self, Round round) noexcept:
 
 
 cdef int engine_admit(Engine self, int64_t now_ns) except -1:
-    # Open the rounds whose wait is over: once in a step, however many they are.
+    # Open what an exception has left, and the rounds whose wait is over: once in a
+    # step, however many they are.
     cdef Admission admission
     cdef Prospects prospects
+    if self.opened or self.batches:
+        engine_admit_left(self, now_ns)
     if not self.admissions:
         return 0
     prospects = engine_prospects(self, now_ns)
     for admission in list(self.admissions.values()):
         if admission_is_over(self, admission, &prospects, now_ns):
             engine_end_admission(self, admission, now_ns)
+            engine_admit_opened(self, now_ns)
     return 0
 
 
@@ -169,28 +203,3 @@ cdef bint admission_is_over(
             admission.limit_ns = min(admission.deadline_ns, now_ns + grace_ns)
             engine_note_time(self, admission.limit_ns)
     return now_ns >= admission.limit_ns
-
-
-cdef int engine_on_time(Engine self, int64_t now_ns, uint64_t quiet) except -1:
-    # Close all that is due; all that had come by `now_ns` has been read. Only the
-    # `quiet` masters, which sent nothing, can be overdue.
-    cdef Master master
-    cdef Admission admission
-    if now_ns < self.next_ns:
-        return 0
-    for master in self.masters:
-        in_flight_expire_rounds(master.in_flight, now_ns)
-        if (quiet >> master.index) & 1:
-            master_check_time(
-                master, 0 if self.is_settling else self.polled_before_ns, now_ns
-            )
-    engine_admit(self, now_ns)
-    engine_take_due(self, now_ns)
-    self.next_ns = NEVER_NS
-    engine_note_time(self, wait_queues_next_ns(self.queues))
-    engine_note_time(self, engine_checks_next_ns(self))
-    for admission in self.admissions.values():
-        engine_note_time(self, admission.limit_ns)
-    for master in self.masters:
-        engine_note_time(self, master_next_ns(master, now_ns))
-    return 0

@@ -1,23 +1,17 @@
 # What a gate is asked, by rounds that go to it alone: to enter the queue, how it
 # stands, to leave it.
-#
-# From below: engine_open_waiting (turns), engine_stop_waiting, engine_set_due and
-# engine_leave_if_empty (waiting), engine_on_asked_together (questions).
 
 from libc.stdint cimport int64_t
 
 cdef enum:
-    ASK_AGAIN_NS = 250_000_000
     ASK_AGAIN_BEHIND_NS = 500_000_000       # by one that is neither first nor second
     TURN_NS = 52_000_000                    # the one that was told has 50 ms
     NOBODY_TOLD_NS = 10_000_000
     NEAR_PLACE = 4
     PLACES_MOST = 100
-    TRY_BEHIND_NS = 400_000_000             # times one's place
     AFTER_EXPIRY_NS = 1_500_000             # a server expires keys by whole ms
     CONTENDED_NS = 1_000_000_000
 
-cdef Terms LEAVE_TERMS = Terms(0, 0, OVERDUE_AT_LEAST_NS)
 cdef int64_t POLLED_NS = 10_000_000_000
 
 cdef enum:                   # a turn, in the reply of ask_turn
@@ -83,44 +77,11 @@ cdef int engine_note_asked(
     return engine_set_due(self, queue, now_ns + ASK_AGAIN_NS)
 
 
-cdef int engine_set_queue_gate(
-    Engine self, WaitQueue queue, int gate, int64_t now_ns
-) except -1:
-    # The entry at another gate would be told of a turn that nobody waits for there.
-    cdef int left = queue.gate
-    queue.gate = gate
-    if left == gate or not queue.is_entered:
-        return 0
-    return engine_leave_queue(self, queue.resource, left, now_ns)
-
-
-cdef int engine_on_asked(Engine self, Round ask, int64_t now_ns) except -1:
-    # The gate has answered ASK_TURN, or has not.
-    cdef Turn turn = <Turn>ask.turn
-    cdef WaitQueue queue = turn.queue
-    if ask.keys is not None:
-        return engine_on_asked_together(self, ask, now_ns)
-    if ask.verdict_code != VERDICT_WON:
-        if ask.cells[ask.gate].vote == VOTE_FAILED and (
-            ask.cells[ask.gate].answered_us and ask.gate == queue.gate
-        ):
-            engine_on_queue_refused(self, queue, ask, now_ns)
-        return 0
-    return engine_take_answer(
-        self, queue, turn.next_number, ask.gate, ask.details[ask.gate], now_ns
-    )
-
-
 cdef int engine_take_answer(
-    Engine self, WaitQueue queue, int64_t number, int gate, list answer, int64_t now_ns
+    Engine self, WaitQueue queue, int64_t number, list answer, int64_t now_ns
 ) except -1:
     # Whose turn it is in one queue; its first, when it was asked, had this number.
     cdef int64_t left_ms, again_ns = ASK_AGAIN_NS
-    if answer[0] == WHOSE_MOVED:
-        left_ms = min(max(<object>answer[1], MOVED_LEAST_MS), MOVED_MOST_MS)
-        return engine_on_moved(
-            self, queue.resource, gate, now_ns + left_ms * NS_PER_MS, now_ns
-        )
     queue.is_unanswered = False
     if queue.opened is not None or not wait_queue_is_noted(queue) or (
         wait_queue_noted_number(queue) != number
@@ -173,15 +134,3 @@ cdef int engine_on_queue_refused(
             self.queues.polled_ns, queue.resource, now_ns + POLLED_NS
         )
     return engine_stop_waiting(self, queue, now_ns)
-
-
-cdef int engine_leave_queue(
-    Engine self, bytes resource, int gate, int64_t now_ns
-) except -1:
-    # A turn that was ours is passed on. By source: nobody may read NOSCRIPT.
-    cdef Round leave
-    cdef Turn turn = turn_new(now_ns, False)
-    if gate < 0 or (<Master>self.masters[gate]).state_code != MASTER_READY:
-        return 0
-    leave = engine_question(self, OPERATION_LEAVE_QUEUE, resource, turn, LEAVE_TERMS)
-    return engine_send_to_gate(self, leave, gate, True, now_ns)

@@ -1,7 +1,5 @@
 # The connections of an engine: how many there are, opening those that are due, and
 # closing all.
-#
-# From below: engine_admit (admission), engine_finish (outcome).
 
 from libc.stdint cimport int64_t
 
@@ -89,19 +87,6 @@ cdef bint engine_is_connected_or_deferring(Engine self) noexcept:
         if master.link.fd >= 0 or len(master.in_flight.deferred) > 0:
             return True
     return False
-
-
-cdef int engine_disconnect(Engine self) except -1:
-    # Close all connections; rounds that still wait for them have failed.
-    cdef Master master
-    engine_forget_connections(self, clock_ns())
-    engine_admit(self, clock_ns())
-    engine_finish(self, clock_ns())
-    for master in self.masters:
-        master.in_flight.deferred = []
-        master.in_flight.deferred_bytes = 0
-    waker_close(&self.leadership.waker)
-    return 0
 
 
 cdef int engine_forget_connections(Engine self, int64_t now_ns) except -1:

@@ -37,6 +37,9 @@ cdef class Engine:
     cdef list closed                       # rounds with a verdict, to be finished...
     cdef Py_ssize_t closed_first           # ...from this one on
     cdef list unchecked                    # ...and those whose gate has not answered
+    cdef list opened                       # rounds whose turn it is, to be admitted...
+    cdef Py_ssize_t opened_first           # ...from this one on
+    cdef list batches                      # whose next rounds are to be admitted
     cdef bint is_telling                   # who waits is told by what is queued: a task
     #                                        that is woken may hold up its loop
     cdef bint has_batch                    # queued: more than sockets take at once
@@ -64,6 +67,8 @@ cdef class Engine:
         self.admissions = {}
         self.closed = []
         self.unchecked = []
+        self.opened = []
+        self.batches = []
         self.next_ns = NEVER_NS
 
     def __init__(
@@ -247,19 +252,6 @@ cdef class Engine:
         return adopted
 
 
-cdef inline object engine_keys(Engine self, object keys):
-    # What the caller names, as it stands on the masters.
-    if self.key_prefix is None:
-        return keys
-    if type(keys) is tuple:      # sorted as before
-        return tuple([self.key_prefix + <bytes?>key for key in keys])
-    return self.key_prefix + <bytes?>keys
-
-
-cdef inline void engine_note_time(Engine self, int64_t due_ns) noexcept:
-    self.next_ns = min(self.next_ns, due_ns)
-
-
 cdef bint engine_is_contended(Engine self, object keys, int64_t now_ns) except -1:
     if not (self.queues.by_resource or self.queues.contended_ns):
         return False
@@ -269,39 +261,21 @@ cdef bint engine_is_contended(Engine self, object keys, int64_t now_ns) except -
     )
 
 
-cdef Round engine_new_round(
-    Engine self, int operation, object keys, bytes token, Terms terms
-):
+def new_acquires(Engine engine not None, list keys not None, Terms terms not None,
+                 list tokens not None, int64_t began_ns=0):
+    """Make a batch of ACQUIRE rounds, one per key, each with its token.
+
+    began_ns: when their caller began.
+    """
+    cdef Py_ssize_t i
     cdef Round round
-    keys = engine_keys(self, keys)
-    if type(keys) is not tuple:
-        return round_new(operation, keys, token, terms, self.master_count)
-    check_keys(keys)
-    if operation == OPERATION_INSPECT:
-        raise ValueError("keys are inspected one by one")
-    round = round_new(operation, keys[0], token, terms, self.master_count)
-    round.keys = keys
-    return round
-
-
-cdef Round engine_new_extension(Engine self, Round lease, Terms terms):
-    cdef Round extension = round_new(
-        OPERATION_EXTEND, lease.resource, lease.token, terms, self.master_count
-    )
-    extension.keys = lease.keys
-    extension.token_uses = lease.token_uses
-    extension.lease_state = lease
-    lease.extensions += 1
-    extension.extensions = lease.extensions
-    return extension
-
-
-cdef Round engine_new_release(Engine self, Round lease, Terms terms):
-    cdef Round release = round_new(
-        OPERATION_RELEASE, lease.resource, lease.token, terms, self.master_count
-    )
-    release.keys = lease.keys
-    release.may_hold = lease.may_hold
-    release.token_uses = lease.token_uses
-    lease.is_released = True
-    return release
+    cdef list rounds = []
+    for i in range(len(keys)):
+        round = round_new(
+            OPERATION_ACQUIRE, engine_keys(engine, keys[i]), tokens[i], terms,
+            engine.master_count,
+        )
+        round.attempt = 1
+        round.began_ns = began_ns
+        rounds.append(round)
+    return Batch(rounds)

@@ -7,8 +7,6 @@
 # to the next master from there on. What is remembered here (queues.moved) is what the
 # gate has replied, never what was measured. A mark that is wrong, or lost, costs order,
 # and up to 0.25 s until a release is found; where all masters have one, callers poll.
-#
-# From below: engine_ask (asking), engine_ask_soon (questions).
 
 from libc.stdint cimport int64_t
 
@@ -51,44 +49,3 @@ cdef int engine_mark_again(Engine self, WaitQueue queue, int64_t now_ns) except 
     turn.arguments = (b"0", MOVING)
     ask = engine_question(self, OPERATION_ASK_TURN, queue.resource, turn, LEAVE_TERMS)
     return engine_send_to_gate(self, ask, first, False, now_ns)
-
-
-cdef int engine_on_moved(
-    Engine self, bytes resource, int gate, int64_t until_ns, int64_t now_ns
-) except -1:
-    # The gate has replied that the queue is not there. Nor is our entry: who waits goes
-    # to the next; an open turn goes on.
-    cdef WaitQueue queue = self.queues.by_resource.get(resource)
-    wait_queues_on_moved(self.queues, resource, gate, until_ns, now_ns)
-    if queue is None or queue.gate != gate:
-        return 0
-    queue.is_entered = queue.is_first = queue.is_unanswered = False
-    queue.noted = None
-    if queue.opened is not None or not queue.rounds:
-        return 0
-    if len(self.queues.by_resource) <= MARKED_MOST:
-        return engine_ask(self, queue, now_ns)
-    return engine_ask_soon(self, queue, now_ns)
-
-
-cdef int engine_take_moved(Engine self, Master master, int64_t now_ns) except -1:
-    # By scripts of the gate that have set or released a key there. Who waits for a
-    # release is told by the next gate; not under a token that the caller may use again
-    # by now.
-    cdef Round round
-    cdef int gate
-    empty = []
-    moved, master.moved = master.moved, empty
-    for round in moved:
-        engine_on_moved(
-            self, round.resource, master.index, now_ns + MOVED_NS, now_ns
-        )
-        gate = engine_gate(self, round.resource, now_ns)
-        if round.operation_code == OPERATION_RELEASE and gate >= 0 and (
-            self.token_uses is None
-        ):
-            wait_queues_remember(
-                self.queues.contended_ns, round.resource, now_ns + CONTENDED_NS
-            )
-            engine_tell_late(self, round, <Master>self.masters[gate], now_ns)
-    return 0

@@ -8,9 +8,6 @@
 # masters have such a bound, too: one per second, of one queue after the other.
 #
 # To enter a queue, and whatever a push, a release or an answer brings, is done at once.
-#
-# From below: engine_on_queue_due, engine_set_due, engine_add_due, engine_may_try,
-# engine_try (waiting).
 
 from libc.stdint cimport int64_t
 
@@ -61,7 +58,7 @@ cdef int engine_ask_together(
         if queue.due_ns != NEVER_NS:
             continue
         if queue.opened is not None or not queue.rounds:
-            engine_on_queue_due(self, queue, now_ns)
+            engine_on_idle_queue(self, queue, now_ns)
         elif engine_gate(self, queue.resource, now_ns) != questions.gate:
             engine_ask_soon(self, queue, now_ns)
         elif engine_may_try_among(self, questions, queue, now_ns):
@@ -133,8 +130,56 @@ cdef int engine_on_asked_together(Engine self, Round ask, int64_t now_ns) except
         ):
             engine_ask(self, queue, now_ns)
         elif answers is not None:
-            engine_take_answer(
+            engine_on_answer(
                 self, queue, number, ask.gate, answers[at:at + 4], now_ns
             )
         at += 4
     return 0
+
+
+cdef int engine_on_asked(Engine self, Round ask, int64_t now_ns) except -1:
+    # The gate has answered ASK_TURN, or has not.
+    cdef Turn turn = <Turn>ask.turn
+    cdef WaitQueue queue = turn.queue
+    if ask.keys is not None:
+        return engine_on_asked_together(self, ask, now_ns)
+    if ask.verdict_code != VERDICT_WON:
+        if ask.cells[ask.gate].vote == VOTE_FAILED and (
+            ask.cells[ask.gate].answered_us and ask.gate == queue.gate
+        ):
+            engine_on_queue_refused(self, queue, ask, now_ns)
+        return 0
+    return engine_on_answer(
+        self, queue, turn.next_number, ask.gate, ask.details[ask.gate], now_ns
+    )
+
+
+cdef int engine_on_answer(
+    Engine self, WaitQueue queue, int64_t number, int gate, list answer, int64_t now_ns
+) except -1:
+    # Of one queue; it may have moved.
+    cdef int64_t left_ms
+    if answer[0] != WHOSE_MOVED:
+        return engine_take_answer(self, queue, number, answer, now_ns)
+    left_ms = min(max(<object>answer[1], MOVED_LEAST_MS), MOVED_MOST_MS)
+    return engine_on_moved(
+        self, queue.resource, gate, now_ns + left_ms * NS_PER_MS, now_ns
+    )
+
+
+cdef int engine_on_moved(
+    Engine self, bytes resource, int gate, int64_t until_ns, int64_t now_ns
+) except -1:
+    # The gate has replied that the queue is not there. Nor is our entry: who waits goes
+    # to the next; an open turn goes on.
+    cdef WaitQueue queue = self.queues.by_resource.get(resource)
+    wait_queues_on_moved(self.queues, resource, gate, until_ns, now_ns)
+    if queue is None or queue.gate != gate:
+        return 0
+    queue.is_entered = queue.is_first = queue.is_unanswered = False
+    queue.noted = None
+    if queue.opened is not None or not queue.rounds:
+        return 0
+    if len(self.queues.by_resource) <= MARKED_MOST:
+        return engine_ask(self, queue, now_ns)
+    return engine_ask_soon(self, queue, now_ns)

@@ -13,8 +13,6 @@
 # A gate that is behind the quorum again and again is not asked in this way for a while.
 #
 # A release that had to be repeated is held in the same way (engine_held_ns).
-#
-# From below: engine_queue (sending), engine_note_time (admission).
 
 from libc.stdint cimport int64_t, uint64_t
 

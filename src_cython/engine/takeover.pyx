@@ -1,7 +1,7 @@
 # Taking over an engine that was left in the middle of anything: in a forked child, or
 # from a leader that the end of the interpreter has stopped (daemon threads).
 #
-# From below: interpreter_exit_watch (interpreter_exit).
+# From below: interpreter_exit_watch (interpreter_exit), engine_end_acquires (ending).
 
 from libc.stdint cimport int64_t
 
@@ -54,14 +54,18 @@ cdef int engine_give_up_rounds(Engine self, int64_t now_ns) except -1:
     self.admissions = {}
     engine_end_waiting(self, "the process forked", now_ns)
     self.queues = wait_queues_new(draw_token()[:16])      # it is another process
-    for round in self.closed + self.unchecked:
+    for round in self.closed + self.unchecked + self.opened:
         round_give_up(round, "the process forked", now_ns)      # a number to be written
         round.is_finished = True
         if type(round.waiter) is Batch:
             batch_give_up(<Batch>round.waiter, round)
         round.waiter = None
+    for batch in self.batches:
+        batch_give_up(<Batch>batch, <Round>(<Batch>batch).rounds[0])
+    self.batches.clear()
     self.closed.clear()
-    self.closed_first = 0
+    self.opened.clear()
+    self.closed_first = self.opened_first = 0
     self.unchecked = []
     return 0
 

@@ -10,47 +10,11 @@
 #   where no queue is  no master can be a gate, or this one refuses: as without a queue.
 #
 # Nothing here decides who holds the lock: the round does, by a quorum.
-#
-# From below: engine_ask (asking), engine_leave_if_empty, engine_forget_queue,
-# engine_set_due (waiting), engine_submit (admission), engine_end_torn (outcome).
 
 from libc.stdint cimport int64_t
 
 cdef enum:
-    SOON_NS = 1_000_000
     MISSED_MOST = 16         # turns that are passed on in the time of one
-
-
-cdef int engine_open_waiting(
-    Engine self, WaitQueue queue, Round round, int64_t now_ns
-) except -1:
-    # It is its turn, or the end of its time.
-    cdef Turn turn = <Turn>round.turn
-    cdef int gate = engine_gate(self, queue.resource, now_ns)
-    cdef Round next = wait_queue_behind(queue, round)
-    # First all that may fail, or collect garbage: between two lists a round is lost.
-    if gate >= 0:
-        turn_set_arguments(turn, round, next, self.queues.waiter, now_ns)
-    engine_set_queue_gate(self, queue, gate, now_ns)
-    engine_set_due(self, queue, now_ns + ASK_AGAIN_NS)
-    if turn.is_open or round.is_finished:      # a finalizer has opened or withdrawn it
-        return 0
-    wait_queue_remove(queue, round)
-    turn.is_open = True
-    turn.next_number = 0 if next is None else (<Turn>next.turn).number
-    turn_spend(turn, round, self.round_trip_ns, now_ns)
-    round.gate = gate
-    queue.noted = next
-    queue.is_first = False
-    queue.tried_ns = now_ns
-    queue.is_entered = gate >= 0
-    if queue.opened is None:
-        queue.opened = round
-    try:
-        return engine_submit(self, round, now_ns)
-    except BaseException:
-        engine_end_torn(self, round, now_ns)
-        raise
 
 
 cdef int engine_on_turn_closed(Engine self, Round round, int64_t now_ns) except -1:
@@ -87,31 +51,55 @@ cdef int engine_on_turn_closed(Engine self, Round round, int64_t now_ns) except 
     return engine_forget_queue(self, queue)
 
 
-cdef int engine_take_turns(Engine self, Master master, int64_t now_ns) except -1:
-    # A gate has told this process that it is its turn; or another one, at our release,
-    # mostly after the quorum: so our next caller queues.
-    cdef WaitQueue queue
-    for resource in master.told:
+cdef int engine_take_told(Engine self, Master master, int64_t now_ns) except -1:
+    # A gate has told another process that it is its turn, at our release, mostly after
+    # the quorum: so our next caller queues.
+    empty = []
+    told, master.told = master.told, empty
+    for resource in told:
         wait_queues_remember(
             self.queues.contended_ns, resource, now_ns + CONTENDED_NS
         )
-    master.told = []
+    return 0
+
+
+cdef int engine_take_turn(Engine self, Master master, int64_t now_ns) except -1:
+    # A gate has told this process that it is its turn: the first that was not taken.
+    cdef bytes resource = master.turns.pop(0)
+    cdef WaitQueue queue = self.queues.by_resource.get(resource)
+    if queue is not None and queue.opened is not None:
+        (<Turn>queue.opened.turn).is_told = True      # lost, it tries again
+        return 0
+    if queue is None and engine_is_called(self, resource, now_ns):
+        return 0
+    if queue is None or not queue.rounds:
+        self.counters.turns_missed += 1
+        return engine_pass_on(self, resource, master, now_ns)
+    self.counters.turns_told += 1
+    (<Turn>wait_queue_head(queue).turn).is_told = True
+    return engine_open_waiting(self, queue, wait_queue_head(queue), now_ns)
+
+
+cdef int engine_take_moved(Engine self, Master master, int64_t now_ns) except -1:
+    # By scripts of the gate that have set or released a key there. Who waits for a
+    # release is told by the next gate; not under a token that the caller may use again
+    # by now.
+    cdef Round round
+    cdef int gate
     empty = []
-    turns, master.turns = master.turns, empty
-    for resource in turns:
-        queue = self.queues.by_resource.get(resource)
-        if queue is not None and queue.opened is not None:
-            (<Turn>queue.opened.turn).is_told = True      # lost, it tries again
-            continue
-        if queue is None and engine_is_called(self, resource, now_ns):
-            continue
-        if queue is None or not queue.rounds:
-            self.counters.turns_missed += 1
-            engine_pass_on(self, resource, master, now_ns)
-            continue
-        self.counters.turns_told += 1
-        (<Turn>wait_queue_head(queue).turn).is_told = True
-        engine_open_waiting(self, queue, wait_queue_head(queue), now_ns)
+    moved, master.moved = master.moved, empty
+    for round in moved:
+        engine_on_moved(
+            self, round.resource, master.index, now_ns + MOVED_NS, now_ns
+        )
+        gate = engine_gate(self, round.resource, now_ns)
+        if round.operation_code == OPERATION_RELEASE and gate >= 0 and (
+            self.token_uses is None
+        ):
+            wait_queues_remember(
+                self.queues.contended_ns, round.resource, now_ns + CONTENDED_NS
+            )
+            engine_tell_late(self, round, <Master>self.masters[gate], now_ns)
     return 0
 
 

@@ -1,5 +1,5 @@
-# Received bytes, encrypted or not, as replies: each pops the oldest entry in flight, and
-# becomes a vote of its round, or the end of the connection.
+# Received bytes, encrypted or not, as replies: each pops the oldest entry in flight,
+# and becomes a vote of its round, or the end of the connection.
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t
@@ -65,7 +65,7 @@ cdef int master_take_replies(Master self, bytes data, int64_t now_ns) except -1:
             if taken == PyBytes_GET_SIZE(data) or self.gets is not gets:
                 return 0
             data = data[taken:]
-        most = line_count(data)
+        most = count_lines(data)
     if reply_is_giant(
         &self.scan, PyBytes_AS_STRING(data), <size_t>PyBytes_GET_SIZE(data)
     ):
@@ -106,7 +106,7 @@ cdef Py_ssize_t master_take_usual(Master self, bytes data, int64_t now_ns) excep
     return taken
 
 
-cdef int line_count(bytes data) noexcept:
+cdef int count_lines(bytes data) noexcept:
     # -1 where the last line is not whole.
     cdef const char *at = PyBytes_AS_STRING(data)
     cdef const char *end = at + PyBytes_GET_SIZE(data)

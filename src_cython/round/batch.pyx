@@ -14,10 +14,8 @@
 #
 # A closed engine still sends releases; the extensions that are left end unreachable.
 #
-# A batch itself blocks nowhere: its `waiter` is woken at its end.
-#
-# From below: engine_submit, engine_submit_at_once (admission), engine_withdraw,
-# engine_end_torn (outcome).
+# A batch itself blocks nowhere and sends nothing: the engine asks it for its next round
+# (engine/admission), and wakes its `waiter` at its end.
 
 cimport cython
 from libc.stdint cimport int64_t
@@ -64,57 +62,30 @@ cdef class Batch:
         ]
 
 
-cdef int batch_submit(
-    Engine engine, Batch self, object waiter, int64_t now_ns
-) except -1:
-    # Open as many as the window has room for; the waiter is woken when all are
-    # finished.
-    self.is_submitted = True
-    self.waiter = waiter
-    batch_go_on(engine, self, now_ns)
-    return batch_report_finished(engine, self)
-
-
-cdef int batch_go_on(Engine engine, Batch self, int64_t now_ns) except -1:
+cdef Round batch_next(Batch self):
+    # The next one to be submitted, where the window has room; else None.
     cdef Round round
-    while (
-        self.next < len(self.rounds) and self.under_way < self.window
-        and self.bytes_under_way < WINDOW_BYTES and not batch_is_given_up(self)
+    if (
+        self.next >= len(self.rounds) or self.under_way >= self.window
+        or self.bytes_under_way >= WINDOW_BYTES or batch_is_given_up(self)
     ):
-        round = <Round>self.rounds[self.next]
-        self.next += 1
-        self.under_way += 1
-        self.bytes_under_way += round_size(round)
-        round.waiter = self
-        if engine.is_closed and round.operation_code == OPERATION_EXTEND:
-            round.is_submitted = True
-            round.closed_list = engine.closed
-            round_give_up(round, "closed", now_ns)
-            continue
-        if self.failure is not None:
-            engine_submit_at_once(engine, round, now_ns)
-            continue
-        try:
-            engine_submit(engine, round, now_ns)
-        except BaseException:      # else it stays under way, and the batch for ever
-            engine_end_torn(engine, round, now_ns)
-            raise
-        if not round.is_opened:
-            break
-    return 0
+        return None
+    round = <Round>self.rounds[self.next]
+    self.next += 1
+    self.under_way += 1
+    self.bytes_under_way += round_size(round)
+    round.waiter = self
+    return round
 
 
-cdef int batch_on_finished(
-    Engine engine, Batch self, Round round, int64_t now_ns
-) except -1:
+cdef bint batch_on_finished(Batch self, Round round) noexcept:
+    # Whether the next ones are to be submitted. Not one by one: commands that are
+    # queued together are sent in one write.
     self.under_way -= 1
     self.bytes_under_way -= round_size(round)
     if self.failure is None and round.verdict_code >= VERDICT_UNREACHABLE:
         self.failure = round
-    # Not one by one: commands that are queued together are sent in one write.
-    if self.next < len(self.rounds) and 2 * self.under_way <= self.window:
-        batch_go_on(engine, self, now_ns)
-    return batch_report_finished(engine, self)
+    return self.next < len(self.rounds) and 2 * self.under_way <= self.window
 
 
 cdef bint batch_is_given_up(Batch self) noexcept:
@@ -125,14 +96,10 @@ cdef bint batch_is_given_up(Batch self) noexcept:
     )
 
 
-cdef int batch_report_finished(Engine engine, Batch self) except -1:
-    if self.is_finished or not batch_is_given_up(self) and (
-        self.under_way > 0 or self.next < len(self.rounds)
-    ):
-        return 0
-    self.is_finished = engine.has_batch = True
-    waiter, self.waiter = self.waiter, None
-    return waiter_wake(waiter)
+cdef bint batch_is_over(Batch self) noexcept:
+    return batch_is_given_up(self) or (
+        self.under_way == 0 and self.next >= len(self.rounds)
+    )
 
 
 cdef bint batch_expired_before_told(Batch self, int64_t now_ns) noexcept:
@@ -145,16 +112,12 @@ cdef bint batch_expired_before_told(Batch self, int64_t now_ns) noexcept:
     return self.failure is not None and batch_is_given_up(self)
 
 
-cdef int batch_withdraw(Engine engine, Batch self, int64_t now_ns) except -1:
-    # The caller has given it up: locks that its rounds took are undone, rounds not sent
-    # yet never are, except releases, which are sent all the same.
+cdef void batch_withdraw(Batch self) noexcept:
+    # The caller has given it up: rounds not sent yet never are, except releases.
     self.waiter = None
     self.is_submitted = True      # a follower with it may still come
-    self.is_withdrawn = self.is_finished = engine.has_batch = True
+    self.is_withdrawn = self.is_finished = True
     self.next = len(self.rounds)
-    for each in self.rounds:
-        engine_withdraw(engine, <Round>each, now_ns)
-    return 0
 
 
 cdef void batch_give_up(Batch self, Round failure) noexcept:
@@ -163,25 +126,3 @@ cdef void batch_give_up(Batch self, Round failure) noexcept:
     self.is_withdrawn = self.is_finished = True
     if self.failure is None:
         self.failure = failure
-
-
-# --- making one ---------------------------------------------------------------------
-
-def new_acquires(Engine engine not None, list keys not None, Terms terms not None,
-                 list tokens not None, int64_t began_ns=0):
-    """Make a batch of ACQUIRE rounds, one per key, each with its token.
-
-    began_ns: when their caller began.
-    """
-    cdef Py_ssize_t i
-    cdef Round round
-    cdef list rounds = []
-    for i in range(len(keys)):
-        round = round_new(
-            OPERATION_ACQUIRE, engine_keys(engine, keys[i]), tokens[i], terms,
-            engine.master_count,
-        )
-        round.attempt = 1
-        round.began_ns = began_ns
-        rounds.append(round)
-    return Batch(rounds)

@@ -437,7 +437,7 @@ MUTANTS = (
         "roll-back without its script's source",
         (
             Edit(
-                "src_cython/engine/sending.pyx",
+                "src_cython/engine/start.pyx",
                 ROLL_BACK,
                 ROLL_BACK.replace("True", "False"),
             ),
@@ -481,7 +481,7 @@ MUTANTS = (
         "no roll-back",
         (
             Edit(
-                "src_cython/engine/sending.pyx",
+                "src_cython/engine/start.pyx",
                 "or round.is_rolled_back or not round.may_hold",
                 "or True",
             ),
@@ -492,7 +492,7 @@ MUTANTS = (
         "no roll-back where a master did not answer",
         (
             Edit(
-                "src_cython/engine/sending.pyx",
+                "src_cython/engine/start.pyx",
                 ROLL_BACK,
                 "for i in range(self.master_count):\n"
                 "        if round.cells[i].vote != VOTE_GRANTED:\n"
@@ -615,8 +615,8 @@ MUTANTS = (
         (
             Edit(
                 "src_cython/round/batch.pyx",
-                "self.under_way < self.window\n",
-                "self.under_way >= 0\n",
+                "self.under_way >= self.window\n",
+                "self.under_way < 0\n",
             ),
         ),
         ("tests/unit/test_batch.py",),
@@ -772,7 +772,7 @@ for _, key in ipairs(KEYS) do redis""",
         "release of the first key only",
         (
             Edit(
-                "src_cython/engine/engine.pyx",
+                "src_cython/engine/rounds.pyx",
                 "    release.keys = lease.keys\n",
                 "",
             ),
@@ -783,7 +783,7 @@ for _, key in ipairs(KEYS) do redis""",
         "extend of the first key only",
         (
             Edit(
-                "src_cython/engine/engine.pyx",
+                "src_cython/engine/rounds.pyx",
                 "    extension.keys = lease.keys\n",
                 "",
             ),
@@ -1033,7 +1033,7 @@ for _, key in ipairs(KEYS) do redis""",
         "work submitted again where a look after a pause has done it",
         (
             Edit(
-                "src_cython/engine/admission.pyx",
+                "src_cython/engine/line.pyx",
                 """    if work_is_submitted(work):
         work_set_waiter(work, waiter)
         return 0
@@ -1041,7 +1041,7 @@ for _, key in ipairs(KEYS) do redis""",
                 "",
             ),
             Edit(
-                "src_cython/engine/sending.pyx",
+                "src_cython/engine/start.pyx",
                 "    if round.is_opened or round.is_finished:\n",
                 "    if round.is_finished:\n",
             ),
@@ -1052,7 +1052,7 @@ for _, key in ipairs(KEYS) do redis""",
         "round opened that was withdrawn before",
         (
             Edit(
-                "src_cython/engine/sending.pyx",
+                "src_cython/engine/start.pyx",
                 "    if round.is_opened or round.is_finished:\n",
                 "    if round.is_opened:\n",
             ),
@@ -1063,7 +1063,7 @@ for _, key in ipairs(KEYS) do redis""",
         "set sent behind the roll-back",
         (
             Edit(
-                "src_cython/engine/sending.pyx",
+                "src_cython/engine/start.pyx",
                 "    if round.is_rolled_back and round.operation_code",
                 "    if False and round.operation_code",
             ),
@@ -1411,8 +1411,8 @@ for _, key in ipairs(KEYS) do redis""",
         "release that waits for a quorum not sent by close",
         (
             Edit(
-                "src_cython/engine/outcome.pyx",
-                "            engine_start(self, round, now_ns)\n",
+                "src_cython/engine/ending.pyx",
+                "            engine_submit_at_once(self, round, now_ns)\n",
                 "            pass\n",
             ),
         ),
@@ -1493,7 +1493,7 @@ for _, key in ipairs(KEYS) do redis""",
         "forked child goes on with the step of its parent",
         (
             Edit(
-                "src_cython/engine/exchange.pyx",
+                "src_cython/engine/line.pyx",
                 "    engine_check_fork(self)\n    self.leadership.leader_at",
                 "    self.leadership.leader_at",
             ),
@@ -1623,13 +1623,13 @@ for _, key in ipairs(KEYS) do redis""",
         "hand-over in front of the release",
         (
             Edit(
-                "src_cython/engine/sending.pyx",
+                "src_cython/engine/start.pyx",
                 "    if is_handing_over:\n"
                 "        engine_hand_over(self, round.resource, now_ns)\n",
                 "",
             ),
             Edit(
-                "src_cython/engine/sending.pyx",
+                "src_cython/engine/start.pyx",
                 "    if self.token_uses is not None and round.operation_code <=",
                 "    if is_handing_over:\n"
                 "        engine_hand_over(self, round.resource, now_ns)\n"
@@ -1787,7 +1787,7 @@ for _, key in ipairs(KEYS) do redis""",
         "a roll-back tells the next one of this process",
         (
             Edit(
-                "src_cython/engine/sending.pyx",
+                "src_cython/engine/start.pyx",
                 "        round.turn is None or round.verdict_code != VERDICT_TAKEN\n",
                 "        True or round.verdict_code != VERDICT_TAKEN\n",
             ),
@@ -1956,7 +1956,7 @@ for _, key in ipairs(KEYS) do redis""",
         "those behind never try on all masters",
         (
             Edit(
-                "src_cython/engine/waiting.pyx",
+                "src_cython/engine/queues.pyx",
                 "        or now_ns - queue.tried_ns >= TRY_BEHIND_NS * queue.place\n",
                 "",
             ),
@@ -1967,7 +1967,7 @@ for _, key in ipairs(KEYS) do redis""",
         "gate not asked again for 25 s",
         (
             Edit(
-                "src_cython/engine/asking.pyx",
+                "src_cython/engine/queues.pyx",
                 "    ASK_AGAIN_NS = 250_000_000\n",
                 "    ASK_AGAIN_NS = 25_000_000_000\n",
             ),
@@ -1978,7 +1978,7 @@ for _, key in ipairs(KEYS) do redis""",
         "renewal after the release",
         (
             Edit(
-                "src_cython/engine/sending.pyx",
+                "src_cython/engine/start.pyx",
                 "    if round_is_of_released(round):\n",
                 "    if False:\n",
             ),
@@ -2813,9 +2813,9 @@ for _, key in ipairs(KEYS) do redis""",
         "closed rounds are removed one by one",
         (
             Edit(
-                "src_cython/engine/outcome.pyx",
-                "    CLOSED_TAKEN = 256\n",
-                "    CLOSED_TAKEN = 1\n",
+                "src_cython/engine/rounds.pyx",
+                "    TAKEN_TOGETHER = 256\n",
+                "    TAKEN_TOGETHER = 1\n",
             ),
         ),
         ("tests/unit/test_admission.py",),
@@ -2998,7 +2998,7 @@ for _, key in ipairs(KEYS) do redis""",
         "a caller whose queue has moved waits on where it was",
         (
             Edit(
-                "src_cython/engine/moved.pyx",
+                "src_cython/engine/waiting.pyx",
                 "        return engine_ask(self, queue, now_ns)\n",
                 "        return 0\n",
             ),
@@ -3009,7 +3009,7 @@ for _, key in ipairs(KEYS) do redis""",
         "a release that reads of a moved queue tells nobody there",
         (
             Edit(
-                "src_cython/engine/moved.pyx",
+                "src_cython/engine/turns.pyx",
                 "if round.operation_code == OPERATION_RELEASE and gate >= 0",
                 "if False and gate >= 0",
             ),
@@ -3020,7 +3020,7 @@ for _, key in ipairs(KEYS) do redis""",
         "a given token is released twice, where its queue has moved",
         (
             Edit(
-                "src_cython/engine/moved.pyx",
+                "src_cython/engine/turns.pyx",
                 "            self.token_uses is None\n",
                 "            True\n",
             ),

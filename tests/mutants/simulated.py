@@ -42,7 +42,7 @@ BUGS = (
     known("no validity check at the end of a round", "no validity check"),
     planted(
         "validity from the reply instead of from t0",
-        "src_cython/round/round.pyx",
+        "src_cython/round/judge.pyx",
         "    return self.opened_ns + self.terms.ttl_ms",
         "    return (self.closed_ns or self.opened_ns) + self.terms.ttl_ms",
     ),

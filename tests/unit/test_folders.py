@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tools.house import Core
+
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src_cython"
 FILES = sorted(
@@ -13,8 +15,6 @@ FILES = sorted(
     if path.name != "_core.pyx"
 )
 FUNCTION = re.compile(r"^(?:cdef|def|async def) (?:[\w.]+ )*?\**(\w+)\(", re.MULTILINE)
-CALL = re.compile(r"(?<![.\w])(?<!def )(\w+)\(")
-WORD = re.compile(r"\w+")
 ENUM = re.compile(r"^cdef enum\b.*:\n((?: .*\n|\n(?= ))+)", re.MULTILINE)
 VALUE = re.compile(r"^ +(\w+) = ([\d_x<+ ]+)", re.MULTILINE)
 
@@ -52,15 +52,8 @@ def test_table_of_contents_has_every_file_once() -> None:
     assert sorted(included()) == FILES
 
 
-def test_file_names_at_its_head_what_it_uses_from_below() -> None:
-    below: set[str] = set()  # functions of the files after this one
-    for file in reversed(included()):
-        head = read(file).partition("\n\n")[0].partition("From below:")[2]
-        named = set(WORD.findall(head))
-        families = {name for name in below if f"{name.split('_')[0]}_" in named}
-        used = below & set(CALL.findall(code_of(file)))
-        assert used <= named | families, file
-        below |= set(FUNCTION.findall(read(file)))
+def test_files_of_the_core_call_few_functions_that_stand_below_them() -> None:
+    assert len(Core(ROOT).upward()) <= 27
 
 
 def test_every_folder_of_tests_is_run(pytestconfig: pytest.Config) -> None:

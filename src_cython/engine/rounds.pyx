@@ -1,0 +1,104 @@
+# The rounds of an engine: made, handed on in lists, and ended where they are torn.
+
+from cpython.object cimport PyObject
+from libc.stdint cimport int64_t
+
+cdef extern from "Python.h":
+    int PyList_SetSlice(
+        object items, Py_ssize_t low, Py_ssize_t high, PyObject *new
+    ) except -1
+
+cdef enum:
+    TAKEN_TOGETHER = 256
+
+
+cdef class Engine            # engine.pyx
+
+
+cdef Round engine_next_of(list rounds, Py_ssize_t *first):
+    # Removed many at a time: to remove the first of thousands moves all the others.
+    # Nothing is allocated here, and the finalizers of the removed run at the end: one
+    # that takes a lock comes through here, too.
+    cdef Round round = <Round>rounds[first[0]]
+    cdef Py_ssize_t taken = first[0] + 1
+    first[0] = taken
+    if taken == len(rounds) or taken == TAKEN_TOGETHER:
+        first[0] = 0
+        PyList_SetSlice(rounds, 0, taken, NULL)
+    return round
+
+
+cdef int engine_end_torn(Engine self, Round round, int64_t now_ns) except -1:
+    # An exception came between two halves of a change (no memory, or too deep a
+    # recursion: signal handlers do not run there), so the round may be in no list: it
+    # ends, or its caller would wait for ever.
+    cdef Turn turn = <Turn>round.turn
+    if turn is not None and turn.queue is not None and not turn.is_open:
+        wait_queue_remove(turn.queue, round)
+        turn.queue.due_ns = now_ns
+        wait_queues_add_due(self.queues, now_ns, turn.queue)
+    engine_note_time(self, now_ns)
+    round.is_submitted = True
+    if round.verdict_code == VERDICT_OPEN:
+        round.closed_list = self.closed
+    return round_give_up(round, "interrupted", now_ns)
+
+
+cdef inline object engine_keys(Engine self, object keys):
+    # What the caller names, as it stands on the masters.
+    if self.key_prefix is None:
+        return keys
+    if type(keys) is tuple:      # sorted as before
+        return tuple([self.key_prefix + <bytes?>key for key in keys])
+    return self.key_prefix + <bytes?>keys
+
+
+cdef inline void engine_note_time(Engine self, int64_t due_ns) noexcept:
+    self.next_ns = min(self.next_ns, due_ns)
+
+
+cdef Round engine_new_round(
+    Engine self, int operation, object keys, bytes token, Terms terms
+):
+    cdef Round round
+    keys = engine_keys(self, keys)
+    if type(keys) is not tuple:
+        return round_new(operation, keys, token, terms, self.master_count)
+    check_keys(keys)
+    if operation == OPERATION_INSPECT:
+        raise ValueError("keys are inspected one by one")
+    round = round_new(operation, keys[0], token, terms, self.master_count)
+    round.keys = keys
+    return round
+
+
+cdef Round engine_new_extension(Engine self, Round lease, Terms terms):
+    cdef Round extension = round_new(
+        OPERATION_EXTEND, lease.resource, lease.token, terms, self.master_count
+    )
+    extension.keys = lease.keys
+    extension.token_uses = lease.token_uses
+    extension.lease_state = lease
+    lease.extensions += 1
+    extension.extensions = lease.extensions
+    return extension
+
+
+cdef Round engine_new_release(Engine self, Round lease, Terms terms):
+    cdef Round release = round_new(
+        OPERATION_RELEASE, lease.resource, lease.token, terms, self.master_count
+    )
+    release.keys = lease.keys
+    release.may_hold = lease.may_hold
+    release.token_uses = lease.token_uses
+    lease.is_released = True
+    return release
+
+
+cdef int engine_end_batch(Engine self, Batch batch) except -1:
+    # Wake its caller, if it is over.
+    if batch.is_finished or not batch_is_over(batch):
+        return 0
+    batch.is_finished = self.has_batch = True
+    waiter, batch.waiter = batch.waiter, None
+    return waiter_wake(waiter)

@@ -1,0 +1,94 @@
+# A round starts: it waits in turn, or its commands are queued for all masters; and its
+# roll-back.
+
+from libc.stdint cimport int64_t, uint64_t
+
+
+cdef int engine_start(Engine self, Round round, int64_t now_ns) except -1:
+    try:
+        return engine_start_whole(self, round, now_ns)
+    except BaseException:
+        engine_end_torn(self, round, now_ns)
+        raise
+
+
+cdef int engine_start_whole(Engine self, Round round, int64_t now_ns) except -1:
+    # A finalizer may run while connections or votes are made for a round, and withdraw
+    # it for another thread: then it has been opened, or must not be, and behind its
+    # roll-back none of its commands may be sent.
+    cdef bint is_handing_over = False
+    if round.is_opened or round.is_finished:
+        return 0
+    if round.turn is not None and not (<Turn>round.turn).is_open and (
+        engine_wait(self, round, now_ns)
+    ):
+        return 0
+    if round_is_of_released(round):
+        return round_give_up(round, NOT_SENT, now_ns)
+    self.counters.rounds += 1
+    if round.operation_code == OPERATION_RELEASE:
+        is_handing_over = engine_is_handing_over(self, round, now_ns)
+        if not is_handing_over:
+            engine_tell_at_gate(self, round, now_ns)
+            if engine_may_check(self, round, now_ns):
+                round.check = (
+                    CHECK_GATHERED if engine_gathers(self, round) else CHECK_WANTED
+                )
+    elif round.operation_code == OPERATION_ACQUIRE and (
+        self.scripts.write_fence is not None
+    ):
+        engine_propose_fence(self, round, now_ns)
+    round.is_reentrant = self.leadership.depth > 1
+    engine_set_order(self, round, now_ns)
+    if self.token_uses is not None and round.operation_code <= OPERATION_RELEASE:
+        engine_start_given(self, round, now_ns)
+    else:
+        engine_queue(self, round, <uint64_t>-1, False, now_ns)
+    if round.fencing is not None and (<Fencing>round.fencing).is_renewing:
+        engine_note_renewed(self, round)
+    if is_handing_over:
+        engine_hand_over(self, round.resource, now_ns)
+    if round.is_rolled_back and round.operation_code == OPERATION_ACQUIRE:
+        round.is_rolled_back = False
+        return engine_roll_back(self, round, now_ns)
+    return 0
+
+
+cdef int engine_set_order(Engine self, Round round, int64_t now_ns) except -1:
+    cdef bint is_cold = now_ns - self.started_ns > COLD_NS
+    self.started_ns = now_ns
+    order_update(self.send_order, self.links, self.master_count, self.counters.rounds)
+    if round.operation_code == OPERATION_RELEASE and round.gate >= 0 and (
+        is_cold or round.check == CHECK_WANTED or wait_queues_are_until(
+            self.queues.contended_ns, round.resource, now_ns
+        )
+    ):
+        order_put_first(self.send_order, self.links[round.gate], self.master_count)
+    return 0
+
+
+cdef int engine_roll_back(Engine self, Round round, int64_t now_ns) except -1:
+    # Queue the release behind the SETs, to every master that did not refuse. No caller
+    # waits for its replies: each pops its entry when it comes. So it is sent by source:
+    # NOSCRIPT would be read by the next call only, if there is one.
+    cdef Round release
+    if (
+        round.operation_code != OPERATION_ACQUIRE
+        or round.is_rolled_back or not round.may_hold
+        or round.generation != current_generation    # the parent may hold it
+        or round_is_overused(round)
+    ):
+        return 0
+    round.is_rolled_back = True
+    self.counters.rolled_back += 1
+    release = engine_new_release(self, round, round.terms)
+    # It tells nobody where its caller waits on: that one tries again, and the next in
+    # this process, who may stand at the gate by now, would try in vain as well.
+    if (
+        round.turn is None or round.verdict_code != VERDICT_TAKEN
+        or now_ns >= (<Turn>round.turn).until_ns
+    ):
+        engine_set_gate(self, release, now_ns)
+    if release.token_uses is not None:
+        token_uses_add_round(release)
+    return engine_queue(self, release, release.may_hold, True, now_ns)
