@@ -8,8 +8,9 @@ with the GIL released until the round is closed; bytes become replies (master/re
 replies become votes (protocol/reply, master/votes), and votes and the time become a
 verdict and a validity (round/judge).
 
-A file uses only names from the files above it; the few from below are named at its head
-("From below"). A function's name begins with its folder's or its file's name.
+A file calls only functions of the files above it (a test forbids others, and circles of
+files), so a class stands behind the functions that its methods call. A function's name
+begins with its folder's or its file's name.
 
 The parts marked [pure] never see a clock or a descriptor: they are given bytes and
 `now_ns`. Functions that may run without the GIL are `noexcept` and return 0 or -errno;
@@ -33,6 +34,8 @@ include "round/fencing.pyx"             # the number of a grant                 
 include "round/judge.pyx"               # votes and time -> verdict, validity    [pure]
 include "round/round.pyx"               # one command to all masters             [pure]
 include "round/token_use.pyx"           # tokens that the caller gives           [pure]
+include "round/batch.pyx"               # many rounds, one caller                [pure]
+include "round/work.pyx"                # a round or a batch                     [pure]
 include "protocol/command.pyx"          # a round -> RESP                        [pure]
 include "protocol/native.pyx"           # ...without scripts, where it can be   [pure]
 include "protocol/reply.pyx"            # a reply -> a vote                      [pure]
@@ -64,14 +67,16 @@ include "drivers/greenlet_hub.pyx"      # waiting under gevent or eventlet
 include "drivers/waker.pyx"             # ends the poll of a leader
 include "drivers/follower.pyx"          # a thread's work for the leader
 include "drivers/wakeups.pyx"           # followers are woken one after the other
+include "drivers/awaiting.pyx"          # what a task awaits, without exceptions
+include "drivers/asyncio_future.pyx"    # the future of a round, or of a delay
 include "drivers/leader.pyx"            # the threads that share an engine
 
 include "engine/order.pyx"              # in which order masters are written and read
 include "engine/links.pyx"              # written, polled and read, without the GIL
 include "engine/rounds.pyx"             # the rounds of an engine, and its lists
-include "engine/engine.pyx"             # the N masters
 include "engine/connections.pyx"        # opened, counted, closed
 include "engine/review.pyx"             # warnings, and masters that must not vote
+include "engine/settlement.pyx"         # the replies that an end waits for
 include "engine/form.pyx"               # a round's command, for each master
 include "engine/sending.pyx"            # a round's commands are queued
 include "engine/given_tokens.pyx"       # rounds with a token that the caller gave
@@ -84,33 +89,31 @@ include "engine/asking.pyx"             # what a gate is asked, and answers
 include "engine/questions.pyx"          # ...about many queues together
 include "engine/turns.pyx"              # what opens a round that waits
 include "engine/waiting.pyx"            # the callers that wait for their turn
-include "round/batch.pyx"               # many rounds, one caller                [pure]
-include "round/work.pyx"                # a round or a batch                     [pure]
 include "engine/start.pyx"              # a round starts; its roll-back
 include "engine/admission.pyx"          # a round is opened, or waits for connections
 include "engine/outcome.pyx"            # a round is confirmed, or withdrawn
 include "engine/takeover.pyx"           # after a fork, or a thread that was stopped
 include "engine/line.pyx"               # one pass: it calls the stages
 include "engine/ending.pyx"             # rounds and connections are ended
-include "engine/step.pyx"               # one step of a blocking driver
-include "engine/settlement.pyx"         # replies to be read before something ends
-include "engine/close.pyx"              # close(), and a release after it
 
+include "drivers/blocking_work.pyx"     # of followers, taken in a step
+include "engine/step.pyx"               # one step of a blocking driver
+include "engine/close.pyx"              # the last replies, and the end
 include "drivers/blocking_roles.pyx"    # to lead, or to follow
+include "drivers/interpreter_exit.pyx"  # the end of the interpreter
+include "engine/engine.pyx"             # the N masters
+
 include "drivers/blocking.pyx"          # the blocking driver
-include "drivers/awaiting.pyx"           # what a task awaits, without exceptions
-include "drivers/asyncio_future.pyx"    # the future of a round, or of a delay
+include "drivers/asyncio_readers.pyx"   # a loop watches, without epoll
+include "drivers/asyncio_loop.pyx"      # the asyncio driver and its loop
 include "drivers/asyncio.pyx"           # the asyncio driver
-include "drivers/asyncio_readers.pyx"   # ...where there is no epoll
-include "drivers/asyncio_loop.pyx"      # ...and its loop
 include "drivers/fields.pyx"            # of leases and acquisitions
 include "drivers/kept.pyx"              # ...and of leases that are kept
 include "drivers/first_try.pyx"         # of an acquire, in C
 include "drivers/awaited_call.pyx"      # a call of one round: a coroutine in C
 include "drivers/awaited_acquire.pyx"   # ...to take
-include "drivers/awaited_release.pyx"   # ...and to give back
 include "drivers/with_body.pyx"         # a with body is left: no signal in between
+include "drivers/awaited_release.pyx"   # ...and to give back
 include "drivers/blocking_call.pyx"     # a blocking call of one round, in C
 include "drivers/lock_entries.pyx"      # ...and which lease it gives back
-include "drivers/interpreter_exit.pyx"  # the end of the interpreter
 include "drivers/by_hand.pyx"           # without sockets: simulator, fuzzer

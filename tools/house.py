@@ -20,7 +20,7 @@ FUNCTION = re.compile(
     r"(?:[\w\[\]*. ]*?[ *])?(\w+)\s*\(",
     re.M,
 )
-CALL = re.compile(r"(?<![\w.])(\w+)\s*\(")
+CALL = re.compile(r"(?<![\w.])(?<!def )(\w+)\s*\(")
 CLASS = re.compile(r"^\s*(?:@[\w.]+\s+)*(?:cdef )?class (\w+)", re.M)
 TAKEN = re.compile(r"(?:Lease|Lock|Acquisition|AcquireCall|ReleaseCall|LeaseFields)$")
 MODE = re.compile(

@@ -7,8 +7,6 @@
 # end; only of hundreds of tasks the first are sent while the others still run, so that
 # the servers need not wait for the last (200 tasks: 8 % more pairs/s, 1,000: twice as
 # many). One timer stands for all that can be due.
-#
-# From below: asyncio_* (asyncio_readers, asyncio_loop).
 
 cimport cython
 from cpython.contextvars cimport PyContext_Enter, PyContext_Exit
@@ -57,6 +55,7 @@ cdef class AsyncioDriver:
         self.generation = current_generation
         self.come = loop.create_future()
         self.come.set_result(None)
+        interpreter_exit_watch(engine)
         asyncio_forget_connections(engine)
         if not engine.is_closed:
             asyncio_join(self)
@@ -168,8 +167,8 @@ cdef class AsyncioDriver:
                 asyncio_flush(self)
             if self.done:
                 self.wake()
-            if self.closing_timer is not None:
-                asyncio_shut_when_settled(self)
+            if self.closing_timer is not None and asyncio_is_settled(self):
+                self.shut()
             asyncio_flush_rest(self)
         except BaseException:
             self.loop.call_soon(self.on_ready)      # the rest is taken then

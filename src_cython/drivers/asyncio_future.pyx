@@ -1,6 +1,4 @@
 # The futures of the asyncio driver: the end of a round, or of a delay.
-#
-# From below: AsyncioDriver (asyncio), asyncio_wake_soon (asyncio_loop).
 
 cimport cython
 from libc.stdint cimport int64_t
@@ -151,6 +149,23 @@ cdef AsyncioFuture future_by_hand(object awaited):
     cdef ByHandFuture future = ByHandFuture.__new__(ByHandFuture)
     future.waiting = awaited.__await__()
     return future
+
+
+cdef int asyncio_call_soon(AsyncioDriver self, object callback) except -1:
+    # A loop is Python code, in which a signal handler may raise, before the callback is
+    # queued or behind that: so it is queued again. Twice does no harm.
+    try:
+        self.loop.call_soon(callback)
+    except BaseException:
+        self.loop.call_soon(callback)
+        raise
+    return 0
+
+
+cdef int asyncio_wake_soon(AsyncioDriver self, AsyncioFuture future) except -1:
+    cdef bint is_first = not self.done
+    self.done.append(future)
+    return asyncio_call_soon(self, self.wake) if is_first else 0
 
 
 cdef int delay_arm(DelayFuture self, int64_t left_ns) except -1:

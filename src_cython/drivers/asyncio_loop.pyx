@@ -5,23 +5,6 @@ from libc.errno cimport errno
 from libc.stdint cimport int64_t
 
 
-cdef int asyncio_call_soon(AsyncioDriver self, object callback) except -1:
-    # A loop is Python code, in which a signal handler may raise, before the callback is
-    # queued or behind that: so it is queued again. Twice does no harm.
-    try:
-        self.loop.call_soon(callback)
-    except BaseException:
-        self.loop.call_soon(callback)
-        raise
-    return 0
-
-
-cdef int asyncio_wake_soon(AsyncioDriver self, AsyncioFuture future) except -1:
-    cdef bint is_first = not self.done
-    self.done.append(future)
-    return asyncio_call_soon(self, self.wake) if is_first else 0
-
-
 cdef int asyncio_join(AsyncioDriver self) except -1:
     if not IS_PORTABLE:
         self.epoll_fd = epoll_create1(EPOLL_CLOEXEC)
@@ -62,15 +45,15 @@ cdef int asyncio_join_again(AsyncioDriver self) except -1:
     return 0
 
 
-cdef int asyncio_shut_when_settled(AsyncioDriver self) except -1:
+cdef bint asyncio_is_settled(AsyncioDriver self) noexcept:
+    # Whether nothing is left of the releases that came after close().
     cdef Master master
-    if self.engine.admissions or engine_awaits_replies(self.engine):
-        return 0
+    if len(self.engine.admissions) > 0 or engine_awaits_replies(self.engine):
+        return False
     for master in self.engine.masters:
         if master_is_opening(master) and len(master.in_flight.deferred) > 0:
-            return 0
-    self.shut()
-    return 0
+            return False
+    return True
 
 
 cdef int asyncio_end_acquires(AsyncioDriver self, str reason) except -1:

@@ -2,8 +2,6 @@
 #
 # No signal comes between the end of a body and its release (with_body): what
 # leave_lease returns is awaited next, and there sends the release.
-#
-# From below: lease_give_up, lease_note_entry (with_body).
 
 cimport cython
 

@@ -1,6 +1,4 @@
 # The blocking driver: each caller runs its round as the leader, or as a follower.
-#
-# From below: interpreter_exit_check, is_exiting (interpreter_exit).
 
 from libc.stdint cimport int64_t
 
@@ -19,7 +17,7 @@ def blocking_run(Engine engine not None, work not None):
 cdef Py_ssize_t blocking_run_work(Engine engine, object work) except -1:
     work_check(work)
     engine_check_fork(engine)
-    if is_exiting:
+    if is_exiting or watched_in != current_generation:
         interpreter_exit_check(work)
     try:
         if (
@@ -102,28 +100,4 @@ cdef int blocking_settle(Engine self, object work) except -1:
             engine_settle_undo(self, work)
         finally:
             blocking_leave(self)
-    return 0
-
-
-cdef int blocking_await_settled(
-    Engine self, Follower follower, int64_t until_ns
-) except -1:
-    # Until another thread, which leads, has taken the follower and read the replies
-    # that it needs; or this one does, as soon as that one has gone.
-    cdef Settlement settlement = None
-    while clock_ns() < until_ns:
-        if blocking_try_enter(self):
-            try:
-                blocking_take_followers(self)
-                return engine_settle(self, follower.settlement or settlement_of(
-                    self, False, engine_quiet_ns(self, QUIET_NS), until_ns
-                ))
-            finally:
-                blocking_leave(self)
-        settlement = follower.settlement
-        if settlement is not None and (
-            settlement_limit_ns(settlement, self, clock_ns()) == 0
-        ):
-            return 0
-        follower_wait(follower, AWAIT_US)
     return 0

@@ -29,6 +29,8 @@ cdef int blocking_lead(Engine self, object work) except -1:
             engine_step(self, self.master_count, 0)
         while not (work_is_finished(work) or is_signal):
             is_signal = engine_step(self, blocking_wanted(self, work), NEVER_NS)
+            if self.is_closed and self.leadership.closing:
+                blocking_end_closing(self)
         engine_drain(self)
     finally:
         blocking_leave(self)
@@ -87,6 +89,7 @@ cdef int blocking_leave(Engine self) except -1:
         return 0      # a leader's greenlet, copied by a fork
     try:
         if self.is_closed and self.leadership.depth == 1:
+            blocking_end_closing(self)
             engine_close_again(self)
     finally:
         leader_leave(self.leadership)
@@ -106,50 +109,50 @@ cdef int blocking_serve(Engine self) except -1:
             blocking_take_followers(self)
             engine_drain(self)
             if self.is_closed:
+                blocking_end_closing(self)
                 engine_close_again(self)
         finally:
             leader_leave(leadership)
     return 0
 
 
-cdef int blocking_take_followers(Engine self) except -1:
-    cdef list followers
-    if not self.leadership.waker.has_followers:
+cdef int blocking_end_closing(Engine self) except -1:
+    # The close() of followers, which has begun in a step.
+    cdef Follower follower
+    cdef int64_t timeout_ns = 0
+    empty = []
+    closing, self.leadership.closing = self.leadership.closing, empty
+    if not closing:
         return 0
-    followers = leader_take_followers(self.leadership)
-    followers.reverse()
+    for follower in closing:
+        timeout_ns = max(timeout_ns, follower.timeout_ns)
     try:
-        while followers:      # one whose work is not taken is taken by the next leader
-            blocking_take_follower(self, <Follower>followers[-1])
-            followers.pop()
-    finally:
-        followers.reverse()
-        leader_put_back(self.leadership, followers)
+        engine_end_close(self, timeout_ns)
+    finally:      # a leader's greenlet may be killed in there: closed it is
+        for follower in closing:
+            wakeups_add(self.leadership.wakeups, follower)
     return 0
 
 
-cdef int blocking_take_follower(Engine self, Follower follower) except -1:
-    if follower.kind == FOLLOWER_CLOSE:
-        try:
-            engine_shut_down(self, follower.timeout_ns)
-        finally:      # a leader's greenlet may be killed in there: closed it is
-            wakeups_add(self.leadership.wakeups, follower)
-    elif follower.kind == FOLLOWER_WITHDRAW:
-        engine_withdraw_work(self, follower.work, clock_ns())
-        engine_open_deferred(self, clock_ns())
-        follower.settlement = settlement_of(
-            self, False, engine_quiet_ns(self, work_timeout_ns(follower.work)),
-            clock_ns() + UNDO_NS,
-        )
-    elif follower.kind == FOLLOWER_END:
-        engine_end_acquires(self, "the interpreter ends", clock_ns())
-        engine_open_deferred(self, clock_ns())
-        follower.settlement = settlement_of(
-            self, True, engine_quiet_ns(self, QUIET_NS),
-            clock_ns() + follower.timeout_ns,
-        )
-    elif self.is_closed and not work_is_release(follower.work):
-        wakeups_add(self.leadership.wakeups, follower)
-    elif not work_is_submitted(follower.work):
-        engine_submit_work(self, follower.work, follower, clock_ns())
+cdef int blocking_await_settled(
+    Engine self, Follower follower, int64_t until_ns
+) except -1:
+    # Until another thread, which leads, has taken the follower and read the replies
+    # that it needs; or this one does, as soon as that one has gone.
+    cdef Settlement settlement = None
+    while clock_ns() < until_ns:
+        if blocking_try_enter(self):
+            try:
+                blocking_take_followers(self)
+                return engine_settle(self, follower.settlement or settlement_of(
+                    self, False, engine_quiet_ns(self, QUIET_NS), until_ns
+                ))
+            finally:
+                blocking_leave(self)
+        settlement = follower.settlement
+        if settlement is not None and (
+            settlement_limit_ns(settlement, self, clock_ns()) == 0
+        ):
+            return 0
+        follower_wait(follower, AWAIT_US)
     return 0

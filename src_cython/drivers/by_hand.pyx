@@ -208,11 +208,13 @@ def by_hand_votes(Round round not None):
 def by_hand_start(Engine engine not None, Round round not None, int64_t now_ns):
     """Queue a round's command for every master; now_ns is its t0."""
     engine_start(engine, round, now_ns)
+    engine_admit_left(engine, now_ns)
 
 
 def by_hand_conclude(Engine engine not None, Round round not None, int64_t now_ns):
     """Confirm a closed round; a lost one is rolled back."""
     engine_on_closed(engine, round, now_ns)
+    engine_admit_left(engine, now_ns)
 
 
 def by_hand_withdraw(Engine engine not None, work not None, int64_t now_ns):

@@ -23,11 +23,9 @@ cdef unsigned long exiting_thread = 0    # ...in this one; the others are daemon
 
 
 cdef int interpreter_exit_watch(Engine engine) except -1:
-    # From its first use in each process on, also in one that was forked.
+    # In a forked child from its next call on: interpreter_exit_check.
     engines.add(PyWeakref_NewRef(engine, engines.discard))
-    if watched_in != current_generation:
-        interpreter_exit_hook()
-    return 0
+    return interpreter_exit_hook() if watched_in != current_generation else 0
 
 
 cdef int interpreter_exit_hook() except -1:
@@ -52,6 +50,8 @@ cdef int interpreter_exit_check(object work) except -1:
     # A daemon thread would be stopped in the middle of what it begins, and nobody can
     # use what was ended for it. As the interpreter does a moment later, this ends it
     # without a word; but its `finally` blocks run, and who joins it at exit goes on.
+    if watched_in != current_generation:
+        interpreter_exit_hook()
     if (
         exiting_thread != 0 and exiting_thread != PyThread_get_thread_ident()
         and not work_is_release(work)

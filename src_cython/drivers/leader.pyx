@@ -33,8 +33,6 @@
 # the GIL, and never gives the mutex back. `leader_at` shows the last thread where that
 # leader is: IN_SYSTEM, still in its system calls without the GIL; OUT_OF_SYSTEM, and so
 # stopped between two steps; or HAS_GIL, stopped in the middle of anything.
-#
-# From below: future_set_done (asyncio_future).
 
 cimport cython
 from cpython.pythread cimport PyThread_get_thread_ident
@@ -69,6 +67,7 @@ cdef class Leadership:
     cdef int64_t waited_for_ns          # start of the last round that was waited for
     #                                     in vain by a leader that was alone
     cdef list waiting                   # all with a thread in blocking_follow
+    cdef list closing                   # whose close() has begun, and not ended
     cdef Follower elected               # woken to lead next, not yet awake
     cdef Wakeups wakeups                # of those that are done
 
@@ -90,6 +89,7 @@ cdef int leader_reset(Leadership self) except -1:
     self.leader_at = LEADER_HAS_GIL
     self.followers = []
     self.waiting = []
+    self.closing = []
     self.elected = None
     self.wakeups = Wakeups.__new__(Wakeups)
     waker_close(&self.waker)

@@ -42,6 +42,12 @@ cdef int engine_end_acquires(Engine self, str reason, int64_t now_ns) except -1:
     return 0
 
 
+cdef int engine_begin_close(Engine self) except -1:
+    # From here on there are only releases.
+    self.is_closed = True
+    return engine_end_acquires(self, "closed", clock_ns())
+
+
 cdef list engine_open_acquires(Engine self):
     cdef Master master
     cdef Round round

@@ -1,7 +1,6 @@
 # The N masters, and what belongs to all of them: the engine.
 #
-# From below: engine_settle_all, UNDO_NS (settlement), interpreter_exit_watch
-# (interpreter_exit), engine_gate, engine_set_gate_order (gate).
+# The class stands behind all that its methods call; its fields are those of the stages.
 
 cimport cython
 from libc.stdint cimport int64_t, uint32_t, uint64_t
@@ -250,15 +249,6 @@ cdef class Engine:
             adopted.fencing = fencing_of_adopted(fence)
         adopted.may_hold = ~<uint64_t>0 >> (MAX_MASTERS - self.master_count)
         return adopted
-
-
-cdef bint engine_is_contended(Engine self, object keys, int64_t now_ns) except -1:
-    if not (self.queues.by_resource or self.queues.contended_ns):
-        return False
-    keys = engine_keys(self, keys)
-    return keys in self.queues.by_resource or (
-        wait_queues_are_until(self.queues.contended_ns, keys, now_ns)
-    )
 
 
 def new_acquires(Engine engine not None, list keys not None, Terms terms not None,

@@ -102,3 +102,12 @@ cdef int engine_end_batch(Engine self, Batch batch) except -1:
     batch.is_finished = self.has_batch = True
     waiter, batch.waiter = batch.waiter, None
     return waiter_wake(waiter)
+
+
+cdef bint engine_is_contended(Engine self, object keys, int64_t now_ns) except -1:
+    if not (self.queues.by_resource or self.queues.contended_ns):
+        return False
+    keys = engine_keys(self, keys)
+    return keys in self.queues.by_resource or (
+        wait_queues_are_until(self.queues.contended_ns, keys, now_ns)
+    )

@@ -128,28 +128,6 @@ cdef int64_t settlement_limit_ns(
     return min(limit_ns, self.until_ns)
 
 
-cdef int engine_settle(Engine self, Settlement settlement) except -1:
-    # Step until it is settled. With the engine to oneself, and not inside another step:
-    # that one may be taking the very replies. No connection is given up meanwhile: what
-    # is on its way might be dropped with it.
-    cdef int64_t now_ns = clock_ns(), limit_ns, before_ns
-    self.is_settling = True
-    try:
-        while True:
-            limit_ns = settlement_limit_ns(settlement, self, now_ns)
-            if limit_ns == 0:
-                limit_ns = engine_opening_limit_ns(self, settlement, now_ns)
-            if limit_ns == 0:
-                return 0
-            engine_step(
-                self, self.master_count, min(limit_ns, now_ns + settlement.slice_ns)
-            )
-            before_ns, now_ns = now_ns, clock_ns()
-            settlement_take_time(settlement, self, now_ns - before_ns)
-    finally:
-        self.is_settling = False
-
-
 cdef void settlement_take_time(
     Settlement self, Engine engine, int64_t passed_ns
 ) noexcept:
@@ -181,24 +159,3 @@ cdef int64_t engine_opening_limit_ns(
             len(master.in_flight.deferred) > 0
         )
     return limit_ns if is_wanted else 0
-
-
-cdef int engine_settle_undo(Engine self, object work) except -1:
-    # The replies to the releases of work that was given up just now.
-    cdef int64_t quiet_ns = engine_quiet_ns(self, work_timeout_ns(work))
-    if self.leadership.depth > 1:
-        return 0
-    engine_open_deferred(self, clock_ns())
-    return engine_settle(
-        self, settlement_of(self, False, quiet_ns, clock_ns() + UNDO_NS)
-    )
-
-
-cdef int engine_settle_all(Engine self, int64_t until_ns) except -1:
-    # All commands in flight, at the end of an engine: its caller has it to itself.
-    if not (engine_open_deferred(self, clock_ns()) or engine_awaits_replies(self)):
-        return 0
-    engine_flush(self)
-    return engine_settle(self, settlement_of(
-        self, True, engine_quiet_ns(self, QUIET_MOST_NS), until_ns
-    ))

@@ -1,7 +1,5 @@
 # The blocking step of the leader: send what is queued, poll, receive what is there (all
 # without the GIL), then take it. And the loops of steps that end by themselves.
-#
-# From below: blocking_take_followers (blocking_roles).
 
 from libc.errno cimport EINTR
 from libc.stdint cimport int64_t

@@ -1,7 +1,5 @@
-# Taking over an engine that was left in the middle of anything: in a forked child, or
-# from a leader that the end of the interpreter has stopped (daemon threads).
-#
-# From below: interpreter_exit_watch (interpreter_exit), engine_end_acquires (ending).
+# An engine that was left in the middle of anything by threads that are no more: begun
+# anew in a forked child. (From a leader that the interpreter has stopped: close.)
 
 from libc.stdint cimport int64_t
 
@@ -23,8 +21,7 @@ cdef int engine_reset_after_fork(Engine self) except -1:
     leader_reset(self.leadership)
     engine_forget_steps(self)
     engine_forget_connections(self, now_ns)
-    engine_give_up_rounds(self, now_ns)
-    return interpreter_exit_watch(self)
+    return engine_give_up_rounds(self, now_ns)
 
 
 cdef void engine_leave_open(Engine self) noexcept:
@@ -68,27 +65,3 @@ cdef int engine_give_up_rounds(Engine self, int64_t now_ns) except -1:
     self.closed_first = self.opened_first = 0
     self.unchecked = []
     return 0
-
-
-cdef bint engine_take_over(Engine self) except -1:
-    # The interpreter ends, and the leader is a daemon thread that it has stopped. If it
-    # was stopped between two steps all is as it should be, else as after a fork; but
-    # the releases in flight are deferred to the next connections.
-    cdef Leadership leadership = self.leadership
-    cdef int64_t now_ns = clock_ns()
-    cdef Follower follower
-    if not leader_was_stopped(leadership):
-        raise ClosedError("a thread that the interpreter has stopped is at it")
-    is_whole = leadership.leader_at == LEADER_OUT_OF_SYSTEM
-    followers = [
-        follower for follower in leadership.followers
-        if follower.kind == FOLLOWER_WITHDRAW
-    ]
-    leader_reset(leadership)
-    leader_try_enter(leadership)
-    leader_put_back(leadership, followers)
-    if not is_whole:
-        engine_forget_steps(self)
-        engine_forget_but_defer(self, "its thread was stopped", now_ns)
-    engine_end_acquires(self, "the interpreter ends", now_ns)
-    return True

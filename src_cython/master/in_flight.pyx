@@ -20,8 +20,6 @@
 # There is a bound, for a master that is silent: one with IN_FLIGHT_MOST replies
 # outstanding that sends nothing is given up. Every operation here is of constant cost,
 # on the average over the entries.
-#
-# From below: Counters (master).
 
 cimport cython
 from cpython.ref cimport Py_DECREF, Py_INCREF, Py_XDECREF, PyObject

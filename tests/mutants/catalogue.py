@@ -1384,9 +1384,9 @@ for _, key in ipairs(KEYS) do redis""",
         "acquires under way not undone by close",
         (
             Edit(
-                "src_cython/engine/close.pyx",
-                '        engine_end_acquires(self, "closed", clock_ns())\n',
-                "",
+                "src_cython/engine/ending.pyx",
+                '    return engine_end_acquires(self, "closed", clock_ns())\n',
+                "    return 0\n",
             ),
             Edit(
                 "src_cython/drivers/asyncio.pyx",
@@ -1547,10 +1547,10 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/drivers/blocking_roles.pyx",
-                "        finally:      # a leader's greenlet may be killed in there",
-                "        except OSError:\n"
-                "            raise\n"
-                "        else:      # a leader's greenlet may be killed in there",
+                "    finally:      # a leader's greenlet may be killed in there",
+                "    except OSError:\n"
+                "        raise\n"
+                "    else:      # a leader's greenlet may be killed in there",
             ),
         ),
         ("tests/faults/test_greenlets.py",),
@@ -2919,7 +2919,7 @@ for _, key in ipairs(KEYS) do redis""",
         "task cancelled while its loop raises is never woken",
         (
             Edit(
-                "src_cython/drivers/asyncio_loop.pyx",
+                "src_cython/drivers/asyncio_future.pyx",
                 "    try:\n        self.loop.call_soon(callback)\n"
                 "    except BaseException:\n        self.loop.call_soon(callback)\n"
                 "        raise\n    return 0\n",

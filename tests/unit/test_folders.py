@@ -52,8 +52,12 @@ def test_table_of_contents_has_every_file_once() -> None:
     assert sorted(included()) == FILES
 
 
-def test_files_of_the_core_call_few_functions_that_stand_below_them() -> None:
-    assert len(Core(ROOT).upward()) <= 27
+def test_file_of_the_core_calls_no_function_that_is_defined_further_down() -> None:
+    assert Core(ROOT).upward() == []
+
+
+def test_files_of_the_core_when_they_call_each_other_then_not_in_a_circle() -> None:
+    assert Core(ROOT).circles() == []
 
 
 def test_every_folder_of_tests_is_run(pytestconfig: pytest.Config) -> None:
