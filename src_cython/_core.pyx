@@ -71,7 +71,6 @@ include "drivers/awaiting.pyx"          # what a task awaits, without exceptions
 include "drivers/asyncio_future.pyx"    # the future of a round, or of a delay
 include "drivers/leader.pyx"            # the threads that share an engine
 
-include "engine/order.pyx"              # in which order masters are written and read
 include "engine/links.pyx"              # written, polled and read, without the GIL
 include "engine/rounds.pyx"             # the rounds of an engine, and its lists
 include "engine/connections.pyx"        # opened, counted, closed

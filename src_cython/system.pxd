@@ -33,11 +33,9 @@ cdef extern from "system/system.h" nogil:
     enum: SYSTEM_CLOCK     # monotonic, and goes on during suspend where there is one
     int poll_for(pollfd *fds, unsigned long count, const timespec *timeout)
     ssize_t random_draw(void *data, size_t size)      # up to 256 bytes; -1 and errno
-    int core_of_caller()                              # < 0: not known
     int end_with_parent_by(int signal)                # -1 and errno: not here
     int socket_open(int family)                       # non-blocking; -1 and errno
-    int socket_core(int fd, int *core)                # of its last packet; 0: known
-    void socket_drop_after(int fd, int ms)            # ...without an acknowledgement
+    void socket_drop_after(int fd, int ms)            # ms without an acknowledgement
     int socket_block_for(int fd, int ms)              # a recv, at most; -1 and errno
     ctypedef struct Event:
         int fd             # readable while it is set; -1: it is not open

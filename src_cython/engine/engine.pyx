@@ -22,7 +22,8 @@ cdef class Engine:
     cdef int master_count
     cdef int gate_order[MAX_MASTERS]       # their indices, by address (gate)
     cdef int quorum
-    cdef Link *send_order[MAX_MASTERS]     # in the order of writing and reading
+    cdef Link *send_order[MAX_MASTERS]     # in the order of writing and reading...
+    cdef readonly int first_written        # ...from this one on
     cdef int64_t started_ns                # when the last round was
     cdef Scripts scripts
     cdef bytes key_prefix                  # of all keys; None: they are the resources
@@ -138,14 +139,6 @@ cdef class Engine:
     def late_us(self):
         """Per master: the time of its last reply that missed its deadline, else 0."""
         return tuple([(<Master>master).late_us for master in self.masters])
-
-    @property
-    def send_order(self):
-        """The masters' indices, in the order of writing and reading."""
-        return tuple([
-            i for place in range(self.master_count) for i in range(self.master_count)
-            if self.send_order[place] == self.links[i]
-        ])
 
     @property
     def token_use_count(self):

@@ -110,14 +110,6 @@ cdef void link_free(Link *self) noexcept nogil:
     free(self.incoming)
 
 
-cdef int link_core(Link *self) noexcept nogil:
-    # On which core the last packet was taken in; < 0: not known.
-    cdef int core = -1
-    if self.phase != LINK_OPEN or socket_core(self.fd, &core) != 0:
-        return -1
-    return core
-
-
 cdef int link_watch(Link *self, int epoll_fd, uint32_t index) noexcept nogil:
     # Watch for the events to wait for now; mostly nothing changes.
     cdef epoll_event event

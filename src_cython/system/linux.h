@@ -1,5 +1,4 @@
 /* The names of system.pxd on Linux: each one is its system call, no more. */
-#include <sched.h>
 #include <stdint.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -17,7 +16,6 @@
 
 #define poll_for(fds, count, timeout) ppoll(fds, count, timeout, NULL)
 #define random_draw(data, size) getrandom(data, size, 0)
-#define core_of_caller() sched_getcpu()
 
 /* The signal that ends a process when the thread that forked it has ended; it outlasts
    exec (prctl(2)). */
@@ -56,12 +54,6 @@ static inline int event_clear(Event *event)
 static inline int socket_open(int family)
 {
     return socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-}
-
-static inline int socket_core(int fd, int *core)
-{
-    socklen_t size = sizeof(*core);
-    return getsockopt(fd, SOL_SOCKET, SO_INCOMING_CPU, core, &size);
 }
 
 static inline void socket_drop_after(int fd, int ms)

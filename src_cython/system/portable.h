@@ -38,11 +38,6 @@ static inline ssize_t random_draw(void *data, size_t size)
     return getentropy(data, size) == 0 ? (ssize_t)size : -1;
 }
 
-static inline int core_of_caller(void)
-{
-    return -1;
-}
-
 static inline int end_with_parent_by(int signal)
 {
     (void)signal;
@@ -124,13 +119,6 @@ static inline int socket_open(int family)
     }
 #endif
     return fd;
-}
-
-static inline int socket_core(int fd, int *core)
-{
-    (void)fd;
-    (void)core;
-    return -1;
 }
 
 static inline void socket_drop_after(int fd, int ms)
