@@ -182,8 +182,7 @@ cdef class Engine:
         `left_ns` left.
         """
         cdef Round round
-        if not OPERATION_ACQUIRE <= operation <= OPERATION_INSPECT:
-            raise ValueError("no such operation")
+        round_check_operation(operation)
         round = engine_new_round(self, operation, keys, token, terms)
         round.attempt = attempt
         round.began_ns = began_ns

@@ -8,7 +8,9 @@ from libc.stdint cimport uint64_t
 cdef inline int form_for(Master self, Round round, bint by_source) noexcept:
     # Where nobody may read an error (by_source), a native command goes only where one
     # has been answered before: an ACL may forbid it.
-    if round.gate == self.index and round.operation_code <= OPERATION_RELEASE:
+    if round.gate == self.index and (
+        operation_is(round.operation_code, OPERATION_CHANGES_KEY)
+    ):
         if round.check == CHECK_WANTED and not by_source:
             return FORM_CHECKED
         if round.check == CHECK_GATHERED and not by_source:

@@ -23,7 +23,7 @@ cdef int engine_finish_round(Engine self, Round round, int64_t now_ns) except -1
 
 cdef int engine_on_closed(Engine self, Round round, int64_t now_ns) except -1:
     cdef int verdict
-    if round.operation_code >= OPERATION_ASK_TURN:
+    if operation_is(round.operation_code, OPERATION_IS_OF_GATE):
         if round.operation_code == OPERATION_ASK_TURN:
             engine_on_asked(self, round, now_ns)
         return 0
@@ -36,8 +36,9 @@ cdef int engine_on_closed(Engine self, Round round, int64_t now_ns) except -1:
         engine_count_failures(self, round)
     if round.counts[VOTE_SILENT] > 0:
         engine_note_silent(self, round, now_ns)
-    if verdict != VERDICT_UNREACHABLE and round.operation_code < OPERATION_INSPECT and (
-        not (round.needs_all or round.is_repeated or round.is_withheld)
+    if verdict != VERDICT_UNREACHABLE and (
+        operation_is(round.operation_code, OPERATION_CHANGES_KEY)
+        and not (round.needs_all or round.is_repeated or round.is_withheld)
         and round.closed_ns <= round.deadline_ns      # else we stood still meanwhile
     ):
         engine_learn_round_trip(self, round.closed_ns - round.opened_ns)

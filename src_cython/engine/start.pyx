@@ -45,7 +45,9 @@ cdef int engine_start_whole(Engine self, Round round, int64_t now_ns) except -1:
         engine_propose_fence(self, round, now_ns)
     round.is_reentrant = self.leadership.depth > 1
     engine_set_first(self, round, now_ns)
-    if self.token_uses is not None and round.operation_code <= OPERATION_RELEASE:
+    if self.token_uses is not None and (
+        operation_is(round.operation_code, OPERATION_CHANGES_KEY)
+    ):
         engine_start_given(self, round, now_ns)
     else:
         engine_queue(self, round, <uint64_t>-1, False, now_ns)

@@ -7,12 +7,12 @@ cdef int master_on_definite(
     Master self, InFlightEntry entry, Round round, int vote, object said, int64_t now_ns
 ) except -1:
     # What failed in an open round is counted when that ends (engine_count_failures).
-    if round.operation_code <= OPERATION_PING and round.check != CHECK_TELLING and (
-        vote != VOTE_FAILED or round.is_finished
+    if operation_is(round.operation_code, OPERATION_HAS_VOTES) and (
+        round.check != CHECK_TELLING and (vote != VOTE_FAILED or round.is_finished)
     ):
         self.votes[vote] += 1
     round_on_vote(round, self.index, vote, said, True, now_ns)
-    if entry.is_second and round.operation_code <= OPERATION_EXTEND:
+    if entry.is_second and operation_is(round.operation_code, OPERATION_GIVES_TTL):
         # The command on the first connection has been executed, or may still be: an
         # answer to the second, an error too, proves nothing about it.
         round_on_sent(round, self.index)
@@ -42,7 +42,7 @@ cdef inline void master_note_time(
     # How long the answer took, or by how much it is late.
     if round.verdict_code != VERDICT_OPEN:
         master_count_late(self, round, now_ns)
-    elif round.operation_code < OPERATION_INSPECT:
+    elif operation_is(round.operation_code, OPERATION_CHANGES_KEY):
         self.samples[self.sample_count & (SAMPLES - 1)] = <uint32_t>min(
             (now_ns - entry.sent_ns) // 1000, <int64_t>0xFFFFFFFF
         )

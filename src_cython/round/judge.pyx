@@ -69,7 +69,7 @@ cdef inline int64_t round_valid_until_ns(Round self) noexcept:
 
 
 cdef void round_on_sent(Round self, int master) noexcept:
-    if self.operation_code <= OPERATION_EXTEND:
+    if operation_is(self.operation_code, OPERATION_GIVES_TTL):
         self.may_hold |= <uint64_t>1 << master
 
 
@@ -145,7 +145,7 @@ cdef bint round_may_repeat(Round self) noexcept:
     if self.operation_code == OPERATION_EXTEND and self.verdict_code == VERDICT_WON:
         lease = <Round>self.lease_state
         return lease is None or self.extensions == lease.extensions
-    return self.operation_code > OPERATION_EXTEND or (
+    return not operation_is(self.operation_code, OPERATION_GIVES_TTL) or (
         self.verdict_code == VERDICT_OPEN and not self.is_rolled_back
     )
 
@@ -221,12 +221,12 @@ cdef void round_judge(Round self, int64_t now_ns) noexcept:
     cdef int granted = self.counts[VOTE_GRANTED]
     cdef int pending = self.counts[VOTE_PENDING]
     cdef int answered = granted + self.counts[VOTE_TAKEN]
-    if self.operation_code >= OPERATION_ASK_TURN:      # of the gate alone
+    if operation_is(self.operation_code, OPERATION_IS_OF_GATE):
         if answered > 0:
             round_close(self, VERDICT_WON, now_ns)
         elif self.counts[VOTE_FAILED] > 0 or pending == 0:
             round_close(self, VERDICT_UNREACHABLE, now_ns)
-    elif self.operation_code >= OPERATION_INSPECT:
+    elif operation_is(self.operation_code, OPERATION_NEEDS_ALL):
         if pending == 0:
             round_close(
                 self,
@@ -259,14 +259,16 @@ cdef inline void round_close(Round self, int verdict, int64_t now_ns) noexcept:
 
 cdef int round_wanted(Round self) noexcept:
     # How many more masters have to answer, at the least, before it can close.
-    if self.operation_code >= OPERATION_INSPECT or self.needs_all:
+    if self.needs_all or operation_is(self.operation_code, OPERATION_NEEDS_ALL):
         return self.counts[VOTE_PENDING]
     return max(1, self.quorum - self.counts[VOTE_GRANTED])
 
 
 cdef void round_confirm(Round self, int64_t now_ns) noexcept:
     # A release has no validity: it counts whenever it is confirmed.
-    if self.verdict_code != VERDICT_WON or self.operation_code > OPERATION_EXTEND:
+    if self.verdict_code != VERDICT_WON or (
+        not operation_is(self.operation_code, OPERATION_GIVES_TTL)
+    ):
         return
     if round_valid_until_ns(self) <= now_ns:
         self.verdict_code = VERDICT_TOO_LATE

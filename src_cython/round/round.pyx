@@ -117,8 +117,7 @@ cdef class Round:
     ):
         if not 0 < master_count <= MAX_MASTERS:
             raise ValueError("master_count out of range")
-        if not OPERATION_ACQUIRE <= operation <= OPERATION_INSPECT:
-            raise ValueError("no such operation")
+        round_check_operation(operation)
         if self.terms is not None:
             raise RuntimeError("a round is initialised once")
         round_init(self, operation, resource, token, terms, master_count)
@@ -262,6 +261,14 @@ cdef int round_init(
     self.quorum = master_count // 2 + 1
     self.counts[VOTE_PENDING] = master_count
     self.generation = current_generation
+    return 0
+
+
+cdef int round_check_operation(int operation) except -1:
+    if not OPERATION_ACQUIRE <= operation <= OPERATION_LEAVE_QUEUE or (
+        not operation_is(operation, OPERATION_IS_OF_CALLERS)
+    ):
+        raise ValueError("no such operation")
     return 0
 
 

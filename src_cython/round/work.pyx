@@ -56,7 +56,9 @@ cdef void work_set_waiter(object work, object waiter) noexcept:
 
 cdef bint work_has_validity(object work) noexcept:
     # Whether a validity has to be checked, which costs a reading of the clock.
-    return type(work) is Batch or (<Round>work).operation_code <= OPERATION_EXTEND
+    return type(work) is Batch or (
+        operation_is((<Round>work).operation_code, OPERATION_GIVES_TTL)
+    )
 
 
 cdef bint work_expired_before_told(object work, int64_t now_ns) noexcept:

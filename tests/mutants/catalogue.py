@@ -347,10 +347,11 @@ MUTANTS = (
         (
             Edit(
                 "src_cython/master/votes.pyx",
-                "    if entry.is_second and round.operation_code <= OPERATION_EXTEND:\n"
+                "    if entry.is_second and operation_is("
+                "round.operation_code, OPERATION_GIVES_TTL):\n"
                 "        # The command on the first connection has been",
                 "    if vote != VOTE_FAILED and entry.is_second and "
-                "round.operation_code <= OPERATION_EXTEND:\n"
+                "operation_is(round.operation_code, OPERATION_GIVES_TTL):\n"
                 "        # The command on the first connection has been",
             ),
         ),
@@ -743,7 +744,8 @@ MUTANTS = (
         (
             Edit(
                 "src_cython/round/judge.pyx",
-                "    return self.operation_code > OPERATION_EXTEND or (\n",
+                "    return not operation_is("
+                "self.operation_code, OPERATION_GIVES_TTL) or (\n",
                 "    return True or (\n",
             ),
         ),
@@ -1623,17 +1625,16 @@ for _, key in ipairs(KEYS) do redis""",
         "hand-over in front of the release",
         (
             Edit(
-                "src_cython/engine/start.pyx",
-                "    if is_handing_over:\n"
-                "        engine_hand_over(self, round.resource, now_ns)\n",
-                "",
-            ),
-            Edit(
-                "src_cython/engine/start.pyx",
-                "    if self.token_uses is not None and round.operation_code <=",
-                "    if is_handing_over:\n"
+                "src_cython/engine/admission.pyx",
+                "    round.closed_list = self.closed\n"
+                "    return engine_start(self, round, now_ns)\n",
+                "    round.closed_list = self.closed\n"
+                "    if round.operation_code == OPERATION_RELEASE and (\n"
+                "        engine_is_handing_over(self, round, now_ns)\n"
+                "    ):\n"
                 "        engine_hand_over(self, round.resource, now_ns)\n"
-                "    if self.token_uses is not None and round.operation_code <=",
+                "        engine_admit_opened(self, now_ns)\n"
+                "    return engine_start(self, round, now_ns)\n",
             ),
         ),
         WAITERS,
