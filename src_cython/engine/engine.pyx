@@ -52,11 +52,7 @@ cdef class Engine:
     cdef WaitQueues queues                 # of rounds that wait for their turn
     cdef dict token_uses                   # (key, token): TokenUse; None: own tokens
     cdef Py_ssize_t sweep_at               # uses, from how many on they are looked at
-    cdef dict fences                       # resource: its last number, ahead of our...
-    cdef int64_t proposed                  # ...last proposal; see fences
-    cdef int64_t ahead_us                  # ...of the clock, by so much are numbers
-    cdef dict renewed                      # resource: when its number's life was sent
-    cdef int64_t renewed_epoch             # ...since the masters' last life_epoch
+    cdef Fences fences                     # numbers of grants
     cdef public int64_t wall_offset_ns     # by hand: wall clock - now_ns
     cdef object driver                     # of the event loop that drives it, or None
     cdef public object foreign             # the shell's: what it knows of foreign keys
@@ -94,8 +90,7 @@ cdef class Engine:
         self.servers_may_be_same = servers_may_be_same
         self.has_tls = any(tls_contexts) or any(preparers)
         self.queues = wait_queues_new(b"%016x" % jitter_seed)
-        self.fences = {}
-        self.renewed = {}
+        self.fences = Fences()
         self.masters = [
             Master(
                 i, endpoint, tls_contexts[i] if tls_contexts else None, client_name,
@@ -108,6 +103,7 @@ cdef class Engine:
         for master in self.masters:
             self.links[master.index] = self.send_order[master.index] = &master.link
             master.in_flight.has_given_tokens = tokens_are_given
+            master.leaving = self.queues.leaving
         self.master_count = len(self.masters)
         self.quorum = self.master_count // 2 + 1
         engine_set_gate_order(self)

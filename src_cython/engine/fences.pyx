@@ -15,6 +15,7 @@
 # hour to all masters, and none of them has connected since, withheld its vote, or
 # refused a number: life_epoch (Counters) counts those.
 
+cimport cython
 from libc.stdint cimport int64_t, uint64_t
 
 cdef enum:
@@ -25,6 +26,22 @@ cdef enum:
 cdef int64_t WALL_MOST_US = 4_503_599_627_370_496      # 2112; a clock beyond is wrong
 
 
+@cython.final
+@cython.internal
+cdef class Fences:
+    """What one engine knows of numbers."""
+
+    cdef int64_t proposed        # last
+    cdef int64_t ahead_us        # of the clock, by so much are numbers
+    cdef dict ahead              # resource: its last number, ahead of our proposals
+    cdef dict renewed            # resource: when its number's life was sent...
+    cdef int64_t renewed_epoch   # ...since the masters' last life_epoch
+
+    def __cinit__(self):
+        self.ahead = {}
+        self.renewed = {}
+
+
 cdef int64_t engine_wall_us(Engine self, int64_t now_ns) noexcept:
     if self.by_hand is not None:
         return (now_ns + self.wall_offset_ns) // 1000
@@ -32,14 +49,15 @@ cdef int64_t engine_wall_us(Engine self, int64_t now_ns) noexcept:
 
 
 cdef int engine_propose_fence(Engine self, Round round, int64_t now_ns) except -1:
-    cdef int64_t wall_us = engine_wall_us(self, now_ns) + self.ahead_us, proposed
-    self.proposed += 1
-    if self.proposed < wall_us <= WALL_MOST_US:
-        self.proposed = wall_us
-    proposed = self.proposed
-    if self.fences:
+    cdef Fences fences = self.fences
+    cdef int64_t wall_us = engine_wall_us(self, now_ns) + fences.ahead_us, proposed
+    fences.proposed += 1
+    if fences.proposed < wall_us <= WALL_MOST_US:
+        fences.proposed = wall_us
+    proposed = fences.proposed
+    if fences.ahead:
         for key in round.keys or (round.resource,):
-            proposed = max(proposed, <int64_t>self.fences.get(key, 0) + 1)
+            proposed = max(proposed, <int64_t>fences.ahead.get(key, 0) + 1)
         proposed = min(proposed, FENCE_MOST)      # beyond, the scripts refuse to count
     round.fencing = fencing_new(self.master_count, proposed, round.terms.ttl_ms)
     (<Fencing>round.fencing).is_renewing = engine_renews_fence(self, round, now_ns)
@@ -50,10 +68,11 @@ cdef bint engine_renews_fence(Engine self, Round round, int64_t now_ns) except -
     # Whether the number's life has to be sent: so that it lives a day longer than the
     # keys of this round. (A shorter ttl that another client asks for later, granted or
     # refused, shortens it again.)
-    if self.renewed_epoch != self.counters.life_epoch:
-        self.renewed_epoch = self.counters.life_epoch
-        self.renewed.clear()
-    sent_ns = self.renewed.get(round.resource)
+    cdef Fences fences = self.fences
+    if fences.renewed_epoch != self.counters.life_epoch:
+        fences.renewed_epoch = self.counters.life_epoch
+        fences.renewed.clear()
+    sent_ns = fences.renewed.get(round.resource)
     return sent_ns is None or (
         now_ns + round.terms.ttl_ms * NS_PER_MS
         > <int64_t>sent_ns + FENCE_RENEWED_MS * <int64_t>NS_PER_MS
@@ -63,13 +82,14 @@ cdef bint engine_renews_fence(Engine self, Round round, int64_t now_ns) except -
 cdef int engine_note_renewed(Engine self, Round round) except -1:
     # It was sent to all masters that are connected. (Not to a gate, whose script may
     # refuse, and not to a master that is left out because of a given token.)
+    cdef Fences fences = self.fences
     if round.gate >= 0 or self.token_uses is not None:
         return 0
     if not fencing_is_plain(round, False, False):
         return 0
-    if len(self.renewed) >= RENEWED_MOST:
-        self.renewed.clear()
-    self.renewed[round.resource] = round.opened_ns
+    if len(fences.renewed) >= RENEWED_MOST:
+        fences.renewed.clear()
+    fences.renewed[round.resource] = round.opened_ns
     return 0
 
 
@@ -97,16 +117,17 @@ cdef bint engine_write_fence(Engine self, Round round, int64_t now_ns) except -1
 
 
 cdef int engine_learn_fence(Engine self, Round round, int64_t now_ns) except -1:
+    cdef Fences fences = self.fences
     cdef int64_t fence = (<Fencing>round.fencing).fence, ahead_us
-    if fence <= self.proposed:
+    if fence <= fences.proposed:
         return 0
     ahead_us = fence - engine_wall_us(self, now_ns)
-    if self.ahead_us < ahead_us <= AHEAD_MOST_US:
-        self.ahead_us = ahead_us
+    if fences.ahead_us < ahead_us <= AHEAD_MOST_US:
+        fences.ahead_us = ahead_us
     for key in round.keys or (round.resource,):
-        self.fences[key] = fence
-    if len(self.fences) > FENCES_MOST:
-        for key, last in list(self.fences.items()):
-            if last <= self.proposed or len(self.fences) > FENCES_MOST:
-                del self.fences[key]
+        fences.ahead[key] = fence
+    if len(fences.ahead) > FENCES_MOST:
+        for key, last in list(fences.ahead.items()):
+            if last <= fences.proposed or len(fences.ahead) > FENCES_MOST:
+                del fences.ahead[key]
     return 0

@@ -37,7 +37,9 @@ cdef int engine_encode(
         forms[form].start = out.end
         if (needed >> form) & 1:
             if form == FORM_GATE:
-                error = command_of_gate(out, round, self.scripts, by_source)
+                error = command_of_gate(
+                    out, round, self.scripts, by_source, self.queues.leaving
+                )
             elif form == FORM_SCRIPT:
                 error = command_of_round(out, round, self.scripts, by_source, False)
             elif form == FORM_CHECKED:

@@ -64,9 +64,6 @@ cdef int engine_set_gate(Engine self, Round release, int64_t now_ns) except -1:
     return 0
 
 
-cdef tuple STAYING = (b"",)
-
-
 cdef int engine_tell_at_gate(Engine self, Round release, int64_t now_ns) except -1:
     # That of a lease tells whatever key stands at the gate, and takes our entry out
     # where nobody waits here: the gate may never have said that it stands.
@@ -76,9 +73,9 @@ cdef int engine_tell_at_gate(Engine self, Round release, int64_t now_ns) except 
     if self.queues.by_resource:
         queue = self.queues.by_resource.get(release.resource)
     if queue is None or (queue.opened is None and len(queue.rounds) == 0):
-        release.lease_state = self.queues.leaving
+        release.our_entry = OUR_ENTRY_LEAVES
     else:
-        release.lease_state = STAYING
+        release.our_entry = OUR_ENTRY_STAYS
     return engine_set_gate(self, release, now_ns)
 
 

@@ -104,7 +104,7 @@ cdef int engine_send_questions(
         self, OPERATION_ASK_TURN, (<WaitQueue>queues[0]).resource, turn, head.terms
     )
     ask.keys = tuple([(<WaitQueue>queue).resource for queue in queues])
-    ask.lease_state = asked
+    turn.asked = asked
     for queue in queues:
         engine_note_asked(self, queue, wait_queue_head(queue), gate, now_ns)
     return engine_send_to_gate(self, ask, gate, False, now_ns)
@@ -124,7 +124,7 @@ cdef int engine_on_asked_together(Engine self, Round ask, int64_t now_ns) except
         ask.cells[ask.gate].answered_us
     )):
         return 0
-    for queue, number in ask.lease_state:
+    for queue, number in (<Turn>ask.turn).asked:
         if queue.opened is None and queue.rounds and (
             answers is None or answers[at] == WHOSE_REFUSED
         ):

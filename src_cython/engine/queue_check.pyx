@@ -27,7 +27,7 @@ cdef bint engine_may_check(Engine self, Round release, int64_t now_ns) except -1
     cdef Master gate
     if (
         release.gate < 0 or not self.scripts.releases_natively
-        or self.token_uses is not None or release.lease_state is STAYING
+        or self.token_uses is not None or release.our_entry == OUR_ENTRY_STAYS
         or self.leadership.depth > 1
     ):
         return False

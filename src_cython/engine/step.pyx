@@ -89,9 +89,12 @@ cdef int engine_probe_idle(Engine self) except -1:
 
 
 cdef int engine_take_leftover(Engine self) except -1:
-    # Bytes received and not yet taken: by the outer step of this thread, or by one that
-    # ended in an exception. The next receive would overwrite them.
+    # What an exception has left in the lists. And bytes received and not yet taken: by
+    # the outer step of this thread, or by one that ended in an exception. The next
+    # receive would overwrite them.
     cdef int i
+    if self.opened or self.batches:
+        engine_admit_left(self, clock_ns())
     for i in range(self.master_count):
         if self.links[i].received and not self.links[i].is_parsing:
             return engine_take_events(self)

@@ -51,6 +51,8 @@ cdef int engine_give_up_rounds(Engine self, int64_t now_ns) except -1:
     self.admissions = {}
     engine_end_waiting(self, "the process forked", now_ns)
     self.queues = wait_queues_new(draw_token()[:16])      # it is another process
+    for master in self.masters:
+        (<Master>master).leaving = self.queues.leaving
     for round in self.closed + self.unchecked + self.opened:
         round_give_up(round, "the process forked", now_ns)      # a number to be written
         round.is_finished = True

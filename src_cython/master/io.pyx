@@ -40,7 +40,9 @@ cdef int master_send_again(
                 &command, round, self.scripts, entry.fence, entry.is_by_source
             )
         elif entry.is_at_gate:
-            error = command_of_gate(&command, round, self.scripts, entry.is_by_source)
+            error = command_of_gate(
+                &command, round, self.scripts, entry.is_by_source, self.leaving
+            )
         else:
             error = command_of_round(
                 &command, round, self.scripts, entry.is_by_source, entry.is_second
@@ -80,7 +82,7 @@ cdef int master_send_deferred(Master self, int64_t now_ns) except -1:
         entry.is_at_gate = each.release.gate == self.index and telling < TELLING_MOST
         if entry.is_at_gate:
             telling += 1
-            each.release.lease_state = None
+            each.release.our_entry = OUR_ENTRY_AS_IS
         master_send_again(self, each.release, entry, now_ns)
     return 0
 

@@ -115,6 +115,7 @@ cdef class Master:
     cdef int native                  # the form of its native commands (native)
     cdef bint native_is_proven       # one was answered on this connection
     cdef bint is_subscribed          # this connection is, to our channel
+    cdef tuple leaving               # our name, as the argument of a release (gate)
     cdef list turns                  # resources whose turn it is, as it has told
     cdef list told                   # resources for which it has told another process
     cdef int64_t missed_ns           # from when on turns that were missed are counted

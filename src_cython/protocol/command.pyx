@@ -128,14 +128,19 @@ cdef int command_script(
     return 0
 
 
+cdef tuple STAYING = (b"",)
+
+
 cdef int command_of_gate(
-    Buffer *out, Round round, Scripts scripts, bint by_source
+    Buffer *out, Round round, Scripts scripts, bint by_source, tuple leaving
 ) except -1:
-    # At the gate of its queue, a round that is first sent there.
+    # At the gate of its queue, a round that is first sent there. `leaving`: the name of
+    # this process, as the argument of a release that takes its entry out.
     if round.operation_code == OPERATION_RELEASE:
         return command_script(
             out, scripts.release_and_tell, by_source, round.resource, None, round.token,
-            0, round.lease_state,
+            0, None if round.our_entry == OUR_ENTRY_AS_IS
+            else leaving if round.our_entry == OUR_ENTRY_LEAVES else STAYING,
         )
     arguments = (<Turn>round.turn).arguments
     if round.fencing is not None:

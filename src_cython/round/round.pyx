@@ -48,6 +48,12 @@ cdef enum:                   # the check of the queue behind a native release
     CHECK_TELLING = 4        # it follows a check, and tells who waits
 
 
+cdef enum:                   # our entry at the gate of a release
+    OUR_ENTRY_AS_IS = 0      # it may be another's by now: as it is
+    OUR_ENTRY_STAYS = 1      # others wait in this process
+    OUR_ENTRY_LEAVES = 2
+
+
 cdef packed struct VoteCell:     # thousands of leases hold a round each
     uint32_t answered_us     # since the round was opened; saturates after 71 minutes
     uint8_t vote
@@ -69,8 +75,7 @@ cdef class Round:
     cdef public int64_t left_ns          # of the caller's timeout; 0: a single try,
     #                                      which may take its time; < 0: no limit
     cdef readonly int64_t began_ns       # when its caller began to acquire; 0: adopted
-    cdef readonly object lease_state     # see keep_lease_state; of an EXTEND, its
-    #                                      lease; of a RELEASE, its script's arguments
+    cdef readonly object lease_state     # see keep_lease_state; of an EXTEND, its lease
     cdef readonly object entered_by      # of an `async with` by this lease: a weak
     #                                      reference to the task; or None
     cdef list closed_list                # where it goes when it closes, or None
@@ -106,6 +111,7 @@ cdef class Round:
     cdef byte_bint is_reentrant          # begun inside a step of the same thread
     cdef byte_bint was_told              # a RELEASE: the gate told another process
     cdef uint8_t check                   # ...or is asked whether anybody waits
+    cdef uint8_t our_entry               # ...and what becomes of ours there
 
     def __cinit__(self):
         self.cells = self.few

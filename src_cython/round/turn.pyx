@@ -33,6 +33,7 @@ cdef class Turn:
     cdef int64_t next_number     # was opened; 0: none. (A reference would make a chain
     #                              of all rounds to come, kept by a lease that is kept.)
     cdef tuple arguments         # of its script at the gate
+    cdef list asked              # (queue, number): of several, by one question
     cdef int gate_said
     cdef bint is_open            # its round is, or was
     cdef bint is_kept            # from the last round of its caller: no need to ask
