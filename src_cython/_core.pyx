@@ -41,12 +41,10 @@ include "protocol/native.pyx"           # ...without scripts, where it can be   
 include "protocol/reply.pyx"            # a reply -> a vote                      [pure]
 include "protocol/server_info.pyx"      # INFO, and the server's clock           [pure]
 include "protocol/rights.pyx"           # the ACL of a connection's user         [pure]
-include "protocol/marker.pyx"           # the key that shows a lost memory       [pure]
 include "protocol/handshake.pyx"        # the first commands of a connection     [pure]
 
 include "master/link.pyx"               # one descriptor: open, send, receive
-include "master/address.pyx"            # literal addresses, unix paths
-include "master/lookup.pyx"             # host names, each in a native thread
+include "master/lookup.pyx"             # where a master is; host names, in threads
 include "master/preparing.pyx"          # logins and TLS files, in threads
 include "master/tls.pyx"                # records in, plain text out, and back
 include "master/restart_guard.pyx"      # when a master may vote again           [pure]
