@@ -75,7 +75,8 @@ cdef int engine_finish(Engine self, int64_t now_ns) except -1:
             round = engine_next_of(self.closed, &self.closed_first)
             engine_finish_round(self, round, now_ns)
             round = None
-            engine_admit_left(self, now_ns)
+            if self.opened or self.batches:
+                engine_admit_left(self, now_ns)
     except BaseException:      # the next step goes on with it
         if round is not None and not round.is_finished:
             self.closed.insert(self.closed_first, round)
