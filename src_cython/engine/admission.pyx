@@ -34,7 +34,7 @@ cdef int engine_submit(Engine self, Round round, int64_t now_ns) except -1:
     return engine_admit_opened(self, now_ns) if self.opened else 0
 
 
-cdef int engine_take_in(Engine self, Round round, int64_t now_ns) except -1:
+cdef inline int engine_take_in(Engine self, Round round, int64_t now_ns) except -1:
     # A healthy engine passes with two comparisons. What may run Python code, or fail,
     # comes before it is submitted.
     cdef int ready = engine_asked_count(self, round.operation_code, now_ns)

@@ -59,7 +59,8 @@ cdef int engine_take_events(Engine self) except -1:
     cdef int64_t now_ns = clock_ns()
     self.polled_before_ns, self.polled_at_ns = self.polled_at_ns, now_ns
     engine_take_links(self, now_ns)
-    engine_admit(self, now_ns)
+    if self.admissions or self.opened or self.batches:
+        engine_admit(self, now_ns)
     if now_ns >= self.next_ns:
         engine_on_due(self, now_ns)
     return engine_finish(self, clock_ns()) if self.closed or self.unchecked else 0

@@ -15,7 +15,7 @@ cdef enum:
 cdef class Engine            # engine.pyx
 
 
-cdef Round engine_next_of(list rounds, Py_ssize_t *first):
+cdef inline Round engine_next_of(list rounds, Py_ssize_t *first):
     # Removed many at a time: to remove the first of thousands moves all the others.
     # Nothing is allocated here, and the finalizers of the removed run at the end: one
     # that takes a lock comes through here, too.
