@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bench.contestants.tables import (
-    FENCING,
+    BY_NAME_ALONE,
     FLOOR,
     NATIVE_FLOOR,
     ONE_CALLER,
@@ -66,7 +66,7 @@ def main() -> int:
 
 def _measure(options: argparse.Namespace) -> Report:
     # Named contestants that are not installed fail and are noted by the alternation.
-    usual = [name for name in ONE_CALLER if name != FENCING]
+    usual = [name for name in ONE_CALLER if name not in BY_NAME_ALONE]
     entries, notes = (options.only, []) if options.only else present(usual)
     tracer = Tracer(None, reason="--syscall-pairs 0")
     if options.syscall_pairs:
@@ -174,7 +174,7 @@ def _parser() -> argparse.ArgumentParser:
         type=names_of(ONE_CALLER),
         metavar="NAME,NAME",
         help=f"some of {', '.join(ONE_CALLER)}; None: all that are installed, "
-        f"but {FENCING}",
+        f"but {', '.join(BY_NAME_ALONE)}",
     )
     add(
         "--syscall-pairs",

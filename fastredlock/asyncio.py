@@ -48,11 +48,6 @@ class FastRedlock(BaseLocks):
     _driver: LoopDriver
     _new_driver = LoopDriver
 
-    def _observe(self, observer: object) -> None:
-        from ._locking.loop_observed import observe
-
-        observe(self, self._driver, observer)
-
     # --- taking -----------------------------------------------------------------------
 
     @marked_coroutine
@@ -242,9 +237,6 @@ class FastRedlock(BaseLocks):
         `fence`: its number, with fencing, which the masters are not asked for.
         """
         driver, round = self._driver, self._adopted(resource, token, ttl, fence)
-        if driver.observer is not None:
-            lease: Lease = driver.observer.new_lease(driver, resource, round)
-            return lease
         return Lease(driver, resource, round)
 
     async def holders(

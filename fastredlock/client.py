@@ -53,11 +53,6 @@ class FastRedlock(BaseLocks):
     _driver: Driver
     _new_driver = Driver
 
-    def _observe(self, observer: object) -> None:
-        from ._locking.observed import observe
-
-        observe(self, self._driver, observer)
-
     # --- taking -----------------------------------------------------------------------
 
     def acquire(
@@ -255,9 +250,6 @@ class FastRedlock(BaseLocks):
         with fencing, which the masters are not asked for.
         """
         driver, round = self._driver, self._adopted(resource, token, ttl, fence)
-        if driver.observer is not None:
-            lease: Lease = driver.observer.new_lease(driver, resource, round)
-            return lease
         return Lease(driver, resource, round)
 
     def holders(self, resource: str | bytes | None = None) -> tuple[MasterVote, ...]:

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from ._reports.votes import Resource
 
     Attributes = dict[str, Any]
+    Kind = tuple[str, type]  # outcome, and the class of its error
 
 # s: from a round on one machine to a wait of minutes.
 BUCKETS = (
@@ -48,6 +49,8 @@ BUCKETS = (
     *(1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0),
 )
 OUTCOME, RESOURCE = "fastredlock.outcome", "fastredlock.resource"
+ATTEMPTS = "fastredlock.attempts"
+OF_ACQUIRES = {"db.system.name": "redis", "db.operation.name": "acquire"}
 
 
 class Telemetry(Observer):
@@ -68,6 +71,8 @@ class Telemetry(Observer):
         label: Callable[[Resource], str] | None = None,
     ) -> None:
         self._label = label
+        self._of_span: dict[Kind, Attributes] = {}
+        self._of_metrics: dict[tuple[Kind, str], Attributes] = {}
         self._totals = Totals()
         tracers = tracer_provider or get_tracer_provider()
         self._tracer = tracers.get_tracer("fastredlock", __version__)
@@ -133,10 +138,8 @@ class Telemetry(Observer):
 
     def lost(self, resource: Resource, held: float, error: LeaseLostError) -> None:
         """Make the span of a lease that was lost."""
-        attributes = {OUTCOME: "lost", **failure(error)}
         self._lost.add(1, self._labels(resource))
-        self._hold.record(held, attributes | self._labels(resource))
-        self._span("hold", SpanKind.INTERNAL, resource, held, attributes, error)
+        self._held(resource, held, "lost", error)
 
     def margin(self, resource: Resource, left: float) -> None:
         """Record how close it was."""
@@ -144,9 +147,7 @@ class Telemetry(Observer):
 
     def released(self, resource: Resource, held: float) -> None:
         """Make the span of a lease that was released."""
-        attributes = {OUTCOME: "released"}
-        self._hold.record(held, attributes | self._labels(resource))
-        self._span("hold", SpanKind.INTERNAL, resource, held, attributes)
+        self._held(resource, held, "released")
 
     def _acquire(
         self,
@@ -156,38 +157,67 @@ class Telemetry(Observer):
         outcome: str,
         error: FastRedlockError | None = None,
     ) -> None:
-        attributes: Attributes = {
-            "db.system.name": "redis",
-            "db.operation.name": "acquire",
-            OUTCOME: outcome,
-            **failure(error),
-        }
-        self._duration.record(waited, attributes | self._labels(resource))
-        attributes["fastredlock.attempts"] = attempts
-        self._span("acquire", SpanKind.CLIENT, resource, waited, attributes, error)
+        kind = outcome, type(error)
+        of_span = self._of_span.get(kind) or self._remember(kind, OF_ACQUIRES)
+        self._duration.record(waited, self._of_metric(kind, of_span, resource))
+        attributes = {**of_span, ATTEMPTS: attempts, RESOURCE: text_of(resource)}
+        self._span("acquire", SpanKind.CLIENT, waited, attributes, error)
 
-    def _labels(self, resource: Resource) -> Attributes:
-        return {} if self._label is None else {RESOURCE: self._label(resource)}
+    def _held(
+        self,
+        resource: Resource,
+        held: float,
+        outcome: str,
+        error: FastRedlockError | None = None,
+    ) -> None:
+        kind = outcome, type(error)
+        of_span = self._of_span.get(kind) or self._remember(kind, {})
+        self._hold.record(held, self._of_metric(kind, of_span, resource))
+        attributes = {**of_span, RESOURCE: text_of(resource)}
+        self._span("hold", SpanKind.INTERNAL, held, attributes, error)
 
     def _span(
         self,
         name: str,
         kind: SpanKind,
-        resource: Resource,
         took: float,
         attributes: Attributes,
-        error: FastRedlockError | None = None,
+        error: FastRedlockError | None,
     ) -> None:
         end_ns = time_ns()
         span = self._tracer.start_span(
             name,
             kind=kind,
-            attributes=attributes | {RESOURCE: text_of(resource)},
+            attributes=attributes,
             start_time=end_ns - int(took * 1e9),
         )
+        if not span.is_recording():  # a sampler has left it out
+            return
         if error is not None:
             span.set_status(Status(StatusCode.ERROR, str(error)))
         span.end(end_ns)
+
+    # --- attributes, made once --------------------------------------------------------
+
+    def _remember(self, kind: Kind, more: Attributes) -> Attributes:
+        outcome, error = kind
+        failure = {} if error is type(None) else {"error.type": error.__name__}
+        made = self._of_span[kind] = {**more, OUTCOME: outcome, **failure}
+        return made
+
+    def _of_metric(
+        self, kind: Kind, of_span: Attributes, resource: Resource
+    ) -> Attributes:
+        if self._label is None:
+            return of_span
+        key = kind, self._label(resource)
+        found = self._of_metrics.get(key)
+        if found is None:
+            found = self._of_metrics[key] = {**of_span, RESOURCE: key[1]}
+        return found
+
+    def _labels(self, resource: Resource) -> Attributes:
+        return {} if self._label is None else {RESOURCE: self._label(resource)}
 
     # --- masters ----------------------------------------------------------------------
 
@@ -202,11 +232,6 @@ class Telemetry(Observer):
         for (name, *labels), count in self._totals.read().items():
             if name == "master_answers":
                 yield Observation(count, address(labels[0]))
-
-
-def failure(error: FastRedlockError | None) -> Attributes:
-    """Return the attribute that names an error."""
-    return {} if error is None else {"error.type": type(error).__name__}
 
 
 def text_of(resource: Resource) -> str | list[str]:

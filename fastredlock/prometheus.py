@@ -9,7 +9,7 @@ themselves, per operation and per master, is read where the metrics are collecte
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 try:
     from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from ._locking.base import BaseLocks
     from ._reports.votes import Resource
 
-    AnyMetric = TypeVar("AnyMetric", Counter, Histogram)
 
 # s: from a round on one machine to a wait of minutes.
 BUCKETS = (
@@ -52,6 +51,21 @@ FIGURES = (
 )
 
 
+class Series(NamedTuple):
+    """The methods that count, of one label."""
+
+    acquired: Callable[[], None]
+    taken: Callable[[], None]
+    unreachable: Callable[[], None]
+    too_late: Callable[[], None]
+    attempts: Callable[[float], None]
+    extensions: Callable[[], None]
+    lost: Callable[[], None]
+    wait: Callable[[float], None]
+    hold: Callable[[float], None]
+    margin: Callable[[float], None]
+
+
 class Collector(Observer, BaseCollector):
     """Collect the metrics of the FastRedlocks that it observes.
 
@@ -70,7 +84,7 @@ class Collector(Observer, BaseCollector):
     ) -> None:
         names = () if label is None else ("resource",)
         self._label = label
-        self._labels: set[str] = set()
+        self._by_label: dict[str, Series] = {}
         self._acquires = Counter(
             "fastredlock_acquires",
             "Acquires that have ended",
@@ -100,13 +114,12 @@ class Collector(Observer, BaseCollector):
                 ("fastredlock_margin_seconds", "Validity left when a release began"),
             )
         )
-        self._metrics = (
+        self._metrics: tuple[Any, ...] = (
             *(self._acquires, self._attempts, self._extensions, self._lost),
             *(self._wait, self._hold, self._margin),
         )
-        if label is None:
-            for outcome in OUTCOMES:  # series that begin with 0 can be alerted on
-                self._acquires.labels(outcome)
+        # All of a label at once: counters that begin with 0 can be alerted on.
+        self._series = self._new_series() if label is None else None
         self._totals = Totals()
         if registry is not None:
             registry.register(self)
@@ -119,55 +132,63 @@ class Collector(Observer, BaseCollector):
 
     def acquired(self, resource: Resource, waited: float, attempts: int) -> None:
         """Count a grant."""
-        self._ended("acquired", resource, attempts)
-        self._of(self._wait, resource).observe(waited)
+        series = self._series or self._series_of(resource)
+        series.acquired()
+        series.attempts(attempts)
+        series.wait(waited)
 
     def taken(self, resource: Resource, waited: float, attempts: int) -> None:
         """Count an acquire that ended without."""
-        self._ended("taken", resource, attempts)
+        series = self._series or self._series_of(resource)
+        series.taken()
+        series.attempts(attempts)
 
     def unreachable(
         self, resource: Resource, waited: float, attempts: int, error: AcquireError
     ) -> None:
         """Count an acquire without a quorum in time."""
+        series = self._series or self._series_of(resource)
         is_late = isinstance(error, ValidityExhaustedError)
-        self._ended("too_late" if is_late else "unreachable", resource, attempts)
+        (series.too_late if is_late else series.unreachable)()
+        series.attempts(attempts)
 
     def extended(self, resource: Resource, remaining: float) -> None:
         """Count an extension."""
-        self._of(self._extensions, resource).inc()
+        (self._series or self._series_of(resource)).extensions()
 
     def lost(self, resource: Resource, held: float, error: LeaseLostError) -> None:
         """Count a loss."""
-        self._of(self._lost, resource).inc()
+        (self._series or self._series_of(resource)).lost()
 
     def margin(self, resource: Resource, left: float) -> None:
         """Count how close it was."""
-        self._of(self._margin, resource).observe(left)
+        (self._series or self._series_of(resource)).margin(left)
 
     def released(self, resource: Resource, held: float) -> None:
         """Count a hold."""
-        self._of(self._hold, resource).observe(held)
+        (self._series or self._series_of(resource)).hold(held)
 
-    def _ended(self, outcome: str, resource: Resource, attempts: int) -> None:
-        if self._label is not None:
-            self._begin(self._label(resource))
-        self._of(self._acquires, resource, outcome).inc()
-        self._of(self._attempts, resource).inc(attempts)
+    def _series_of(self, resource: Resource) -> Series:
+        label = self._label(resource)  # type: ignore[misc]  # else there is one alone
+        found = self._by_label.get(label)
+        return self._new_series(label) if found is None else found
 
-    def _begin(self, label: str) -> None:
-        if label in self._labels:
-            return
-        self._labels.add(label)
-        for outcome in OUTCOMES:  # as without a label
-            self._acquires.labels(outcome, label)
-        for metric in (self._extensions, self._lost):
-            metric.labels(label)
-
-    def _of(self, metric: AnyMetric, resource: Resource, *values: str) -> AnyMetric:
-        if self._label is not None:
-            values = (*values, self._label(resource))
-        return metric.labels(*values) if values else metric
+    def _new_series(self, *labels: str) -> Series:
+        # The methods of its metrics, looked up once. Two threads make the same ones.
+        acquired, taken, unreachable, too_late = (
+            self._acquires.labels(outcome, *labels).inc for outcome in OUTCOMES
+        )
+        attempts, extensions, lost, wait, hold, margin = (
+            metric.labels(*labels) if labels else metric for metric in self._metrics[1:]
+        )
+        series = Series(
+            *(acquired, taken, unreachable, too_late),
+            *(attempts.inc, extensions.inc, lost.inc),
+            *(wait.observe, hold.observe, margin.observe),
+        )
+        if labels:
+            self._by_label[labels[0]] = series
+        return series
 
     # --- collecting -------------------------------------------------------------------
 

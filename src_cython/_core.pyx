@@ -104,6 +104,7 @@ include "drivers/blocking.pyx"          # the blocking driver
 include "drivers/asyncio_readers.pyx"   # a loop watches, without epoll
 include "drivers/asyncio_loop.pyx"      # the asyncio driver and its loop
 include "drivers/asyncio.pyx"           # the asyncio driver
+include "calls/observer.pyx"            # is notified at the end of each call
 include "drivers/fields.pyx"            # of leases and acquisitions
 include "drivers/kept.pyx"              # ...and of leases that are kept
 include "drivers/first_try.pyx"         # of an acquire, in C

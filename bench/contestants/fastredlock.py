@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from bench.contestants.base import (
@@ -46,6 +46,55 @@ class Fencing(Blocking):
     """The same, with numbers that grow."""
 
     options: dict[str, Any] = {"fencing": True}  # noqa: RUF012
+
+
+class Observed(Blocking):
+    """The same with an observer that does nothing."""
+
+    @property
+    def options(self) -> dict[str, Any]:  # type: ignore[override]
+        """Return the options of its `FastRedlock`."""
+        return {"observer": self.new_observer()}
+
+    def new_observer(self) -> object:
+        """Make the observer."""
+
+        class Idle:
+            def acquired(self, *_: object) -> None:
+                """Do nothing."""
+
+        return Idle()
+
+
+class Prometheus(Observed):
+    """The same with metrics for Prometheus."""
+
+    def new_observer(self) -> object:
+        from prometheus_client import CollectorRegistry
+
+        from fastredlock.prometheus import Collector
+
+        return Collector(CollectorRegistry())
+
+
+class OpenTelemetry(Observed):
+    """The same with spans and metrics, by a batch processor whose exporter is idle."""
+
+    def new_observer(self) -> object:
+        from opentelemetry.sdk.metrics import MeterProvider
+        from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
+
+        from fastredlock.otel import Telemetry
+
+        class Idle(SpanExporter):
+            def export(self, spans: Any) -> Any:
+                """Drop them."""
+
+        tracers = TracerProvider()
+        tracers.add_span_processor(BatchSpanProcessor(Idle()))
+        return Telemetry(tracers, MeterProvider([InMemoryMetricReader()]))
 
 
 class BlockingBatch(Blocking):
@@ -100,8 +149,11 @@ def _threads(_: str, urls: Sequence[str], keys: Sequence[str]) -> Driver:
     return Threads(Blocking(), urls, keys, callers=len(keys))
 
 
-def _fencing(_: str, urls: Sequence[str], keys: Sequence[str]) -> Driver:
-    return Threads(Fencing(), urls, keys, callers=len(keys))
+def _threads_of(kind: type[Blocking]) -> Callable[..., Driver]:
+    def new_driver(_: str, urls: Sequence[str], keys: Sequence[str]) -> Driver:
+        return Threads(kind(), urls, keys, callers=len(keys))
+
+    return new_driver
 
 
 def _batches(_: str, urls: Sequence[str], keys: Sequence[str]) -> Driver:
@@ -122,7 +174,22 @@ def _uvloop_tasks(_: str, urls: Sequence[str], keys: Sequence[str]) -> Driver:
 
 
 ONE_CALLER = Contestant("fastredlock", _threads)
-ONE_CALLER_FENCING = Contestant("fastredlock, fencing", _fencing)
+BY_NAME_ALONE = {
+    "fencing": Contestant("fastredlock, fencing", _threads_of(Fencing)),
+    "observed": Contestant("fastredlock, an idle observer", _threads_of(Observed)),
+    "prometheus": Contestant(
+        "fastredlock, Prometheus",
+        _threads_of(Prometheus),
+        libraries=("fastredlock", "prometheus-client"),
+        needs=("prometheus_client",),
+    ),
+    "otel": Contestant(
+        "fastredlock, OpenTelemetry",
+        _threads_of(OpenTelemetry),
+        libraries=("fastredlock", "opentelemetry-sdk"),
+        needs=("opentelemetry",),
+    ),
+}
 MANY_CALLERS = {
     "each": Contestant(
         "fastredlock acquire_each", _batches, unit="batch", sizes=BATCHES

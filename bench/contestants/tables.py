@@ -26,14 +26,14 @@ FLOOR = "floor"
 NODE = "node-redlock"
 NATIVE_FLOOR = "floor-native"  # on servers that compare and delete in one command
 OURS = "fastredlock"
-FENCING = "fencing"  # ours with numbers: by name alone
+BY_NAME_ALONE = [*fastredlock.BY_NAME_ALONE]  # ours with numbers, or observers
 
 # Their order is that of the tables and of the run: those compared closest are adjacent.
 ONE_CALLER: dict[str, Contestant] = {
     FLOOR: Contestant("floor (C)", None, libraries=()),
     NATIVE_FLOOR: Contestant("floor with DELIFEQ (C)", None, libraries=()),
     OURS: fastredlock.ONE_CALLER,
-    FENCING: fastredlock.ONE_CALLER_FENCING,
+    **fastredlock.BY_NAME_ALONE,
     "redis-py": redis_py.ONE_CALLER,
     "redlock-py": redlock_py.MANY_THREADS,
     "pottery": pottery.MANY_THREADS,

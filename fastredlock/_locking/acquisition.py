@@ -47,7 +47,7 @@ class BaseAcquisition(AcquisitionFields):
         """
         driver = self._driver
         settings = driver.settings
-        steps = attempts(
+        return attempts(
             driver.engine,
             self._resource,
             self.encode(self._resource),
@@ -58,9 +58,6 @@ class BaseAcquisition(AcquisitionFields):
             self.began_ns,
             first,
         )
-        if driver.observer is not None:
-            return driver.observer.of_acquire(self, self._resource, steps)
-        return steps
 
     def taken_error(self) -> ResourceTakenError:
         """Return the error of an acquire that ended without a lease."""

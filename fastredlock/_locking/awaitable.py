@@ -15,6 +15,7 @@ from .._core import (
     guard_async_exit,
     leave_async,
     leave_lease,
+    observe_acquires,
 )
 from .._options.keys import distinct, encode_resources
 from ..errors import LeaseLostError
@@ -78,12 +79,20 @@ class Lease(BaseLease):
         """
         here = self._driver.here()
         extension, under_way = object(), extensions_of(self).under_way
+        observer = self._driver.observer
         try:
             round = self._begin_extend(ttl, extension)
             await self._driver.run(here, round)
-            return self._end_extend(round, extension)
+            left = self._end_extend(round, extension)
+        except LeaseLostError as error:
+            if observer is not None:
+                observer.on_lost(self, error)
+            raise
         finally:
             under_way.pop(extension, None)
+        if observer is not None:
+            observer.on_extended(self, left)
+        return left
 
     @marked_coroutine
     def release(self) -> Coroutine[Any, Any, ReleaseStatus]:
@@ -191,16 +200,17 @@ class Acquisition(BaseAcquisition):
                     self.round = step
                     if await driver.submit(here, step) > driver.warned:
                         driver.log_warnings()
-            if self.round is None or not self.round.is_won:
+            if self.round is None:
                 return None
-            if driver.observer is not None:
-                new_lease = driver.observer.new_lease
-                told: Lease = new_lease(driver, self._resource, self.round)
-                return told
-            return Lease(driver, self._resource, self.round)
-        except BaseException:
+            is_won = self.round.is_won
+            lease = Lease(driver, self._resource, self.round) if is_won else None
+            observe_acquires(driver, [self._resource], [self.round])
+            return lease
+        except BaseException as error:
             if self.round is not None:
                 driver.abandon(here, self.round)
+            if driver.observer is not None:
+                driver.observer.on_failed(error)
             raise
 
 

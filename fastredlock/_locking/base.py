@@ -57,7 +57,9 @@ class BaseLocks(LocksFields):
             self._observe(settings.observer)
 
     def _observe(self, observer: object) -> None:
-        raise NotImplementedError
+        from .observing import observe  # only where there is one
+
+        observe(self, self._driver, observer)
 
     def health(self) -> tuple[MasterHealth, ...]:
         """Return what is known of each master, in configured order; does not block.
@@ -97,10 +99,13 @@ class BaseLocks(LocksFields):
         engine, settings = self._driver.engine, self._driver.settings
         terms = settings.default_terms if ttl is None else settings.terms(ttl)
         token, fence = encode_token(token), checked_fence(fence)
+        keys: bytes | tuple[bytes, ...]
         if isinstance(resource, tuple):
             keys = encode_resources(resource)
-            return engine.new_adopted(keys, token, terms, fence)
-        return engine.new_adopted(encode_resource(resource), token, terms, fence)
+        else:
+            keys = encode_resource(resource)
+        now_ns = self._driver.now_ns()
+        return engine.new_adopted(keys, token, terms, fence, now_ns)
 
     def _inspection(self, resource: str | bytes | None) -> Round:
         engine, settings = self._driver.engine, self._driver.settings

@@ -16,6 +16,9 @@ from .._core import (
     begin_releases,
     new_acquires,
     new_leases,
+    observe_acquires,
+    observe_leases_left,
+    observe_releases,
 )
 from .._options.keys import encode_each, listed
 from ..errors import (
@@ -70,20 +73,13 @@ class AcquireEach:
         Raises QuorumUnreachableError or ValidityExhaustedError if one ended so; all
         are withdrawn by then.
         """
-        observer = driver.observer
         if self.batch.failure is not None:
             error = self._error(self.batch.failure)
-            if observer is not None:
-                observer.failed(error)
+            if driver.observer is not None:
+                driver.observer.on_failed(error)
             raise error
-        resources, won = self._resources, self.batch.won()
-        if observer is None:
-            return new_leases(kind, driver, resources, won)
-        leases = [
-            None if round is None else observer.new_lease(driver, resource, round)
-            for resource, round in zip(resources, won, strict=True)
-        ]
-        observer.acquired_each(resources, self.batch.rounds)
+        leases = new_leases(kind, driver, self._resources, self.batch.won())
+        observe_acquires(driver, self._resources, self.batch.rounds)
         return leases
 
     def _error(self, round: Round) -> FastRedlockError:
@@ -99,20 +95,20 @@ class AcquireEach:
 class ReleaseEach:
     """A release_each under way."""
 
-    __slots__ = ("_batch", "_driver", "_leases", "_left", "_rounds")
+    __slots__ = ("_batch", "_driver", "_leases", "_left_ns", "_rounds")
 
     def __init__(self, driver: BaseDriver) -> None:
         self._batch: Batch | None = None
         self._rounds: list[Round | None] = []
         self._leases: list[BaseLease | None] = []
-        self._left: list[float | None] = []  # validities, for an observer
+        self._left_ns: list[int] = []  # validities, for an observer
         self._driver = driver
 
     def begin(self, leases: Iterable[BaseLease | None]) -> Batch:
         """Check the leases, and return the batch to run."""
         leases = checked_leases(self._driver, leases)
         if self._driver.observer is not None:
-            self._left = self._driver.observer.before_releases(leases)
+            self._left_ns = observe_leases_left(self._driver, leases)
         self._leases = leases  # from here on an interrupt releases them all
         self._rounds = begin_releases(self._driver.engine, leases, UNKNOWN)
         self._batch = Batch([round for round in self._rounds if round is not None])
@@ -122,7 +118,7 @@ class ReleaseEach:
         """Return how each ended."""
         statuses = end_releases(self._leases, self._rounds)
         if self._driver.observer is not None:
-            self._driver.observer.released_each(self._leases, self._left)
+            observe_releases(self._driver, self._leases, self._left_ns)
         return statuses
 
     def rest(self) -> Batch:
@@ -203,7 +199,9 @@ class ExtendEach:
         """Return the validity left (s) of each lease, None for one that is lost."""
         outcomes = self.outcomes()
         if self._observer is not None:
-            self._observer.extended_each(self._leases, outcomes)
+            for lease, outcome in zip(self._leases, outcomes, strict=True):
+                if lease is not None:
+                    self._observer.on_extended(lease, outcome)
         return [left_after(outcome) for outcome in outcomes]
 
     def rest(self) -> Batch:

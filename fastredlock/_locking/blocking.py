@@ -16,7 +16,7 @@ from .._core import (
     undo,
 )
 from .._options.keys import distinct, encode_resources
-from ..errors import FastRedlockError
+from ..errors import FastRedlockError, LeaseLostError
 from .acquisition import BaseAcquisition, BaseLock
 from .decorated import check_decorated, name_of
 from .lease import BaseLease, ReleaseStatus
@@ -60,12 +60,20 @@ class Lease(BaseLease):
         `remaining` says for how long). Never re-creates a lost key.
         """
         extension, under_way = object(), extensions_of(self).under_way
+        observer = self._driver.observer
         try:
             round = self._begin_extend(ttl, extension)
             self._driver.run(round)
-            return self._end_extend(round, extension)
+            left = self._end_extend(round, extension)
+        except LeaseLostError as error:
+            if observer is not None:
+                observer.on_lost(self, error)
+            raise
         finally:
             under_way.pop(extension, None)
+        if observer is not None:
+            observer.on_extended(self, left)
+        return left
 
     @release_in_c
     def release(self) -> ReleaseStatus:
@@ -96,7 +104,7 @@ class Acquisition(BaseAcquisition):
     else:
         run = run_first_try
 
-    def go_on(self, ttl: float | None, timeout: float | None) -> Lease | None:
+    def go_on(self, ttl: float | None, timeout: float | None) -> None:
         """Drive the attempts, from the first one that was made: rounds, and delays."""
         driver = self._driver
         for step in self.steps(ttl, timeout, self.round):
@@ -105,12 +113,6 @@ class Acquisition(BaseAcquisition):
             else:
                 self.round = step
                 driver.run(step)
-        if self.round is None or not self.round.is_won:
-            return None
-        if driver.observer is not None:
-            told: Lease = driver.observer.new_lease(driver, self._resource, self.round)
-            return told
-        return Lease(driver, self._resource, self.round)
 
 
 class AcquisitionOfAll(Acquisition):

@@ -56,7 +56,9 @@ class Past(NamedTuple):
 class Watch(WatchFields):
     """Hold what few kept leases need: who is to be told, and of what."""
 
-    __slots__ = ("body", "error", "on_lost", "unknown_until_ns", "waiters")
+    __slots__ = (
+        *("body", "end_notices", "error", "on_lost", "unknown_until_ns", "waiters"),
+    )
 
     extensions: Extensions | None  # None: never extended by hand
     failed: Round | None  # the last renewal, where it was not confirmed
@@ -65,6 +67,7 @@ class Watch(WatchFields):
     is_lost: bool
 
     def __init__(self) -> None:
+        self.end_notices = [True]
         self.on_lost: Callable[[Any, LeaseLostError], object] | None = None
         self.error: LeaseLostError | None = None  # that was told
         self.unknown_until_ns: int = 0  # adopted: so long its first renewal may take
@@ -107,6 +110,11 @@ class Kept(KeptFields):
     def extensions(self) -> Extensions | None:
         """Those by hand; None: there were none."""
         return None if self.watch is None else self.watch.extensions
+
+    @property
+    def end_notices(self) -> list[bool] | None:
+        """As of Extensions; None: neither extended by hand nor lost."""
+        return None if self.watch is None else self.watch.end_notices
 
     @property
     def is_lost(self) -> bool:

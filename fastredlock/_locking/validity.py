@@ -44,6 +44,7 @@ class Extensions:
     """
 
     __slots__ = (
+        "end_notices",
         "kept",
         "longest_terms",
         "terms",
@@ -58,6 +59,8 @@ class Extensions:
         self.validity_ns: list[int] = [valid_until_ns]  # the bounds that count now
         self.under_way: dict[object, list[int]] = {}  # those that count if it is won
         self.unanswered: set[Round] = set()
+        # Taken out by the one call that notifies an observer of the lease's end.
+        self.end_notices = [True]
         self.kept: Kept | None = None  # whether, and how, the lease is kept
 
     @property

@@ -42,9 +42,12 @@ cdef class AcquireCall(AwaitedCall):
 
     cdef object end(self):
         if self.round.verdict_code == VERDICT_WON:
-            return fields_lease(
+            lease = fields_lease(
                 self.kind.new_lease, self.driver, self.resource, self.round
             )
+            if self.driver.observer is not None:
+                observer_on_acquired(self.driver.observer, self.resource, self.round)
+            return lease
         awaited_try_again(self)
 
     cdef int give_up(self) except -1:

@@ -11,6 +11,7 @@ cdef class ReleaseCall(AwaitedCall):
 
     cdef LeaseFields lease
     cdef Round round             # None: nothing to be released
+    cdef int64_t left_ns         # before it
 
     def __init__(self, LeaseFields lease not None):
         self.driver = <DriverFields?>lease._driver
@@ -20,6 +21,7 @@ cdef class ReleaseCall(AwaitedCall):
     cdef int begin(self) except -1:
         cdef LeaseFields lease = self.lease
         self.here = awaited_here(self.driver)
+        self.left_ns = fields_left_if_observed(lease, self.driver)
         self.round = fields_begin_release(lease, self.driver.engine, lease._unknown)
         return 0 if self.round is None else awaited_submit(self, self.round)
 
@@ -29,8 +31,11 @@ cdef class ReleaseCall(AwaitedCall):
             return lease._gone
         if self.round.verdict_code == VERDICT_WON:
             lease._status = lease._released
-            return lease._status
-        return lease._end_release(self.round)
+        else:
+            lease._end_release(self.round)
+        if self.driver.observer is not None:
+            fields_on_released(lease, self.driver, self.left_ns)
+        return lease._status
 
     cdef int give_up(self) except -1:
         # Sent all the same where it was begun; else the lease is still held.
@@ -54,14 +59,13 @@ cdef class ExitCall(ReleaseCall):
 
     cdef int begin(self) except -1:
         cdef Round taken = self.lease._round
-        if taken.lease_state is not None or self.driver.observer is not None:
-            # It may be kept, or was extended; or its release tells an observer.
+        if taken.lease_state is not None:      # it may be kept, or was extended
             self.rest = self.lease._leave(self.kind, self.error, self.traceback)
             return 0
         if self.lease._status is not None:      # the body released it
             self.was_released = True
             return 0
-        self.was_valid = fields_is_valid(self.lease, self.driver)
+        self.was_valid = fields_left_ns(self.lease, self.driver) > 0
         return ReleaseCall.begin(self)
 
     cdef object end(self):

@@ -33,20 +33,37 @@ def run_first_try(AcquisitionFields self not None, ttl, timeout):
     self.round = first_try_round(driver, key, ttl, timeout, self.began_ns)
     if self.round is not None:
         blocking_call_run(driver, self.round)
-        if self.round.verdict_code == VERDICT_WON:
-            return fields_lease(self.new_lease, driver, self._resource, self.round)
-    return self.go_on(ttl, timeout)
+    if self.round is None or self.round.verdict_code != VERDICT_WON:
+        try:
+            self.go_on(ttl, timeout)
+        except Exception as error:
+            if driver.observer is not None:
+                driver.observer.on_failed(error)
+            raise
+    if self.round is None:
+        return None
+    lease = None
+    if self.round.verdict_code == VERDICT_WON:
+        lease = fields_lease(self.new_lease, driver, self._resource, self.round)
+    if driver.observer is not None:
+        observer_on_acquired(driver.observer, self._resource, self.round)
+    return lease
 
 
-cdef object blocking_call_release(LeaseFields lease, DriverFields driver):
+cdef object blocking_call_release(
+    LeaseFields lease, DriverFields driver, int64_t left_ns
+):
     cdef Round round = fields_begin_release(lease, driver.engine, lease._unknown)
     if round is None:
         return lease._gone
     blocking_call_run(driver, round)
     if round.verdict_code == VERDICT_WON:
         lease._status = lease._released
-        return lease._status
-    return lease._end_release(round)
+    else:
+        lease._end_release(round)
+    if driver.observer is not None:
+        fields_on_released(lease, driver, left_ns)
+    return lease._status
 
 
 def release_in_c(method):
@@ -56,8 +73,12 @@ def release_in_c(method):
     Where an exception leaves it and no quorum has confirmed, the release is sent.
     """
     def guarded(LeaseFields self not None):
+        cdef DriverFields driver
         try:
-            return blocking_call_release(self, <DriverFields?>self._driver)
+            driver = <DriverFields?>self._driver
+            return blocking_call_release(
+                self, driver, fields_left_if_observed(self, driver)
+            )
         except BaseException:
             lease_give_up(self)
             raise
@@ -68,23 +89,20 @@ def release_in_c(method):
 def exit_lease(LeaseFields self not None, kind, error, traceback):
     """Leave a with block by a blocking lease: its `__exit__`."""
     cdef DriverFields driver = <DriverFields?>self._driver
-    cdef bint was_valid
+    cdef int64_t left_ns
     try:
         if self._status is not None:      # the body released it
             return None
-        was_valid = fields_is_valid(self, driver)
+        left_ns = fields_left_ns(self, driver)
         try:
-            if driver.observer is None:
-                status = blocking_call_release(self, driver)
-            else:
-                status = self.release()      # which notifies it
+            status = blocking_call_release(self, driver, left_ns)
         except Exception:
             if error is None:
                 raise
             lease_give_up(self)
             return None      # the body's error stands
-        if error is None and (not was_valid or status is self._gone):
-            self._check_exit(was_valid, status)
+        if error is None and (left_ns <= 0 or status is self._gone):
+            self._check_exit(left_ns > 0, status)
     except BaseException:
         lease_give_up(self)
         raise

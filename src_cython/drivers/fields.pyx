@@ -10,7 +10,7 @@ cdef class DriverFields:
     cdef public object settings
     cdef public Engine engine
     cdef public object keeper            # of the leases that are kept, or None
-    cdef public object observer          # Observing: who is told; or None
+    cdef public ObserverHooks observer   # notified at the end of each call; or None
     cdef public object current           # AsyncioDriver of its loop; None: it blocks
     cdef public Py_ssize_t warned        # of the engine's warnings, so many are logged
     cdef public bint runs_in_core        # False: bytes and clock are its own
@@ -92,15 +92,72 @@ cdef inline int64_t fields_now_ns(DriverFields driver) except -1:
     return clock_ns() if driver.runs_in_core else driver.now_ns()
 
 
-cdef bint fields_is_valid(LeaseFields lease, DriverFields driver) except -1:
-    # As is_valid, of one that was not released.
+cdef enum:
+    LEFT_UNKNOWN = -1        # adopted, and not extended since
+    NOT_OURS = -2            # released before, or a parent's
+
+
+cdef int64_t fields_left_ns(LeaseFields lease, DriverFields driver) except? NOT_OURS:
+    # The validity that is left, as remaining(); or one of the above.
     cdef Round taken = lease._round
+    cdef int64_t until_ns = 0
+    if lease._status is not None or taken.generation != current_generation:
+        return NOT_OURS
     if taken.lease_state is not None:      # extended or kept
-        return lease.is_valid
-    return (
-        taken.generation == current_generation and taken.is_opened
-        and round_valid_until_ns(taken) > fields_now_ns(driver)
+        until_ns = lease._valid_until_ns
+    elif taken.is_opened:
+        until_ns = round_valid_until_ns(taken)
+    if until_ns == 0 and not taken.is_opened:
+        return LEFT_UNKNOWN
+    return max(<int64_t>0, until_ns - fields_now_ns(driver))
+
+
+cdef inline int64_t fields_left_if_observed(
+    LeaseFields lease, DriverFields driver
+) except? NOT_OURS:
+    return NOT_OURS if driver.observer is None else fields_left_ns(lease, driver)
+
+
+cdef int fields_on_released(
+    LeaseFields lease, DriverFields driver, int64_t left_ns
+) except -1:
+    # Notify the observer of a release that has ended; left_ns: before it.
+    cdef Round taken = lease._round
+    if left_ns == NOT_OURS:
+        return 0
+    if left_ns == 0 or lease._status is lease._gone or taken.lease_state is not None:
+        driver.observer.on_end(lease, left_ns)      # it may be lost
+        return 0
+    return observer_on_released(
+        driver.observer, lease.resource, left_ns,
+        fields_now_ns(driver) - taken.closed_ns,
     )
+
+
+def observe_acquires(
+    DriverFields driver not None, list resources not None, list rounds not None
+):
+    """Notify the observer, if there is one, of acquires by their last rounds."""
+    if driver.observer is not None:
+        for resource, round in zip(resources, rounds):
+            observer_on_acquired(driver.observer, resource, <Round?>round)
+
+
+def observe_leases_left(DriverFields driver not None, list leases not None):
+    """Return what `observe_releases` needs of leases before they are released."""
+    return [
+        NOT_OURS if lease is None else fields_left_ns(<LeaseFields?>lease, driver)
+        for lease in leases
+    ]
+
+
+def observe_releases(
+    DriverFields driver not None, list leases not None, list left_ns not None
+):
+    """Notify the observer of releases that have ended."""
+    for lease, left in zip(leases, left_ns):
+        if lease is not None:
+            fields_on_released(<LeaseFields?>lease, driver, left)
 
 
 cdef inline bytes fields_token(DriverFields driver):

@@ -25,7 +25,7 @@ cdef Round first_try_round(
     cdef Round round
     if ttl is not None:
         terms = driver.settings.terms(ttl)
-    if timeout_ns == NO_PLAIN_TIMEOUT or driver.observer is not None or (
+    if timeout_ns == NO_PLAIN_TIMEOUT or (
         timeout_ns != 0 and type(key) is bytes
         and engine_is_contended(engine, key, began_ns)
     ):

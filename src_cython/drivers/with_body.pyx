@@ -18,23 +18,8 @@
 # `_round`, and `_status`: None while nothing was sent, `_unknown` until it is settled.
 
 
-def guard_release(method):
-    """Return an observed lease's `release` as a function of C.
-
-    Where an exception leaves it and no quorum has confirmed, the release is sent.
-    """
-    def guarded(self):
-        try:
-            return method(self)
-        except BaseException:
-            lease_give_up(self)
-            raise
-
-    return dressed(guarded, method)
-
-
 def guard_async_exit(method):
-    """Return likewise the `__aexit__` of an awaitable lease, where it is no call.
+    """Return as a function of C the `__aexit__` of a lease, where it is no call.
 
     Where an exception leaves it before the release was begun, the release is sent. One
     that is kept has a body of its own way to leave. (Of the others: awaited_release.)

@@ -226,15 +226,17 @@ cdef class Engine:
 
     def new_adopted(
         self, keys not None, bytes token not None, Terms terms not None,
-        int64_t fence=0,
+        int64_t fence=0, int64_t now_ns=0,
     ):
         """Make an ACQUIRE round for a key, or keys, that another process took.
 
-        fence: the number that it was taken under; 0: not known.
+        fence: the number that it was taken under; 0: not known. now_ns: when it was
+        adopted.
         """
         cdef Round adopted = self.new_round(OPERATION_ACQUIRE, keys, token, terms)
         if fence:
             adopted.fencing = fencing_of_adopted(fence)
+        adopted.closed_ns = now_ns
         adopted.may_hold = ~<uint64_t>0 >> (MAX_MASTERS - self.master_count)
         return adopted
 

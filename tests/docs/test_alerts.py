@@ -70,12 +70,11 @@ def wait_long(locks: FastRedlock, masters: LocalMasters) -> None:
 
 
 def use_the_validity_up(locks: FastRedlock, masters: LocalMasters) -> None:
-    observing = locks._driver.observer
-    assert observing is not None
+    observer = locks._driver.settings.observer
     with ExitStack() as opened:
         proxies = [opened.enter_context(Proxy(url)) for url in masters.urls]
         urls = [proxy.url for proxy in proxies]
-        slow = FastRedlock(urls, observer=observing._observer, round_timeout=5)
+        slow = FastRedlock(urls, observer=observer, round_timeout=5)
         opened.enter_context(slow).connect()
         for proxy in proxies:
             proxy.set(delay=0.03)

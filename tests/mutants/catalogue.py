@@ -523,9 +523,9 @@ MUTANTS = (
         "what an observer raises reaches the caller",
         (
             Edit(
-                "fastredlock/_locking/observing.py",
-                "        except Exception as raised:\n",
-                "        except ZeroDivisionError as raised:\n",
+                "src_cython/calls/observer.pyx",
+                '        self.log("acquired" if is_won else "taken", raised)\n',
+                "        raise\n",
             ),
         ),
         OBSERVER,
@@ -535,8 +535,8 @@ MUTANTS = (
         (
             Edit(
                 "fastredlock/_locking/observing.py",
-                "            return self._unended.pop()\n",
-                "            return True\n",
+                "        return notices.pop()\n",
+                "        return True\n",
             ),
         ),
         OBSERVER,
@@ -546,7 +546,7 @@ MUTANTS = (
         (
             Edit(
                 "fastredlock/_locking/observing.py",
-                "if lease._status is GONE or left == 0.0:",
+                "if lease._status is GONE or left_ns == 0:",
                 "if False:",
             ),
         ),

@@ -89,12 +89,8 @@ ARROWS: dict[str, set[str]] = {
     },
     "_locking.breaking": {"_core", "_locking.lease", *BASE},
     "_locking.decorated": {"errors"},
-    "_locking.observing": {"_core", "_locking.lease", "_reports.log", "errors"},
-    "_locking.observed": {
-        *("_core", "_locking.blocking", "_locking.observing", "errors"),
-    },
-    "_locking.loop_observed": {
-        *("_locking.awaitable", "_locking.observing", "errors"),
+    "_locking.observing": {
+        *("_core", "_locking.lease", "_reports.log", "errors", "observer"),
     },
     "_locking.blocking": {  # its exits are functions of the core
         *("_core", "_locking.acquisition", "_locking.lease", "_locking.validity"),
@@ -112,20 +108,20 @@ ARROWS: dict[str, set[str]] = {
         *("_locking.awaitable", "_locking.keep_alive", "_options.keys"),
     },
     "_locking.base": {
-        *("_core", "_locking.driver", "_options.keys", "_options.settings"),
-        *("_reports.health", "_reports.stats", *BASE),
+        *("_core", "_locking.driver", "_locking.observing", "_options.keys"),
+        *("_options.settings", "_reports.health", "_reports.stats", *BASE),
     },
     "client": {
         *("_core", "_locking.base", "_locking.batch", "_locking.blocking"),
         *("_locking.driver", "_locking.lease", "_options.keys", "_reports.votes"),
         *("_locking.keep_alive", "_locking.kept_lock", "_reports.health"),
-        *("_locking.breaking", "_locking.held", "_locking.observed"),
+        *("_locking.breaking", "_locking.held"),
     },
     "asyncio": {
         *("_core", "_locking.base", "_locking.batch", "_locking.awaitable"),
         *("_locking.loop_driver", "_locking.lease", "_options.keys", "_reports.votes"),
         *("_locking.keep_alive", "_locking.loop_kept_lock", "_reports.health"),
-        *("_locking.breaking", "_locking.held", "_locking.loop_observed"),
+        *("_locking.breaking", "_locking.held"),
     },
     "types": {"_core", "_locking.blocking", "_locking.lost", *BASE},
     "observer": {"errors"},

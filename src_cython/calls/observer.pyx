@@ -1,0 +1,104 @@
+# The observer of a FastRedlock: a hook at the end of each call.
+#
+# Theory of operation. The methods that an observer has are looked up once, when its
+# FastRedlock is made. A call that has ended calls them: its round is closed, and its
+# lease made or given back, so nothing depends on what they do. An exception of a method
+# is logged, but for those that end a program: they leave the call as if a signal
+# handler had raised them there, so an acquire is undone, and a release is done. A
+# thread inside a method calls none: an observer may use the locks that it observes.
+#
+# What is rare, and all texts and errors: _locking/observing.py, which derives from this.
+
+from cpython.pythread cimport PyThread_get_thread_ident
+from libc.stdint cimport int64_t
+
+
+cdef class ObserverHooks:
+    """The methods of an observer, each None where it has none."""
+
+    cdef readonly object acquired
+    cdef readonly object taken
+    cdef readonly object unreachable
+    cdef readonly object extended
+    cdef readonly object lost
+    cdef readonly object margin
+    cdef readonly object released
+    cdef set threads             # that are inside a method
+
+    def __init__(
+        self, acquired, taken, unreachable, extended, lost, margin, released
+    ):
+        self.acquired = acquired
+        self.taken = taken
+        self.unreachable = unreachable
+        self.extended = extended
+        self.lost = lost
+        self.margin = margin
+        self.released = released
+        self.threads = set()
+
+    def notify(self, event, *values):
+        """Call a method, if there is one, with these values."""
+        method = getattr(self, event)
+        if method is None or not observer_enter(self):
+            return
+        try:
+            method(*values)
+        except Exception as raised:
+            self.log(event, raised)
+        finally:
+            observer_leave(self)
+
+
+cdef bint observer_enter(ObserverHooks self) except -1:
+    # False: this thread is inside a method.
+    thread = PyThread_get_thread_ident()
+    if self.threads and thread in self.threads:
+        return False
+    self.threads.add(thread)
+    return True
+
+
+cdef int observer_leave(ObserverHooks self) except -1:
+    self.threads.discard(PyThread_get_thread_ident())
+    return 0
+
+
+cdef int observer_on_acquired(
+    ObserverHooks self, object resource, Round round
+) except -1:
+    # An acquire has ended with a lease, or without one because others hold it.
+    cdef bint is_won = round.verdict_code == VERDICT_WON
+    method = self.acquired if is_won else self.taken
+    if method is None or not observer_enter(self):
+        return 0
+    try:
+        method(resource, (round.closed_ns - round.began_ns) / 1e9, round.attempt)
+    except Exception as raised:
+        self.log("acquired" if is_won else "taken", raised)
+    finally:
+        observer_leave(self)
+    return 0
+
+
+cdef int observer_on_released(
+    ObserverHooks self, object resource, int64_t left_ns, int64_t held_ns
+) except -1:
+    # A release has ended that began with so much validity; -1: it was not known.
+    if self.margin is None and self.released is None or not observer_enter(self):
+        return 0
+    event = "margin"
+    try:
+        if left_ns > 0 and self.margin is not None:
+            try:
+                self.margin(resource, left_ns / 1e9)
+            except Exception as raised:
+                self.log(event, raised)
+        event = "released"
+        if self.released is not None:
+            self.released(resource, held_ns / 1e9)
+    except Exception as raised:
+        self.log(event, raised)
+    finally:
+        observer_leave(self)
+    return 0
