@@ -5,20 +5,13 @@ from __future__ import annotations
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from ._core import forget_extensions, new_acquire_call
-from ._locking.awaitable import (
-    Acquisition,
-    AcquisitionOfAll,
-    Lease,
-    Lock,
-    LockOfAll,
-    marked_coroutine,
-)
-from ._locking.base import BaseLocks
+from ._core import forget_extensions, new_acquire
+from ._locking.awaitable import Lease, Lock, marked_coroutine
+from ._locking.base import BaseLocks, asked
 from ._locking.batch import AcquireEach, ExtendEach, ReleaseEach
 from ._locking.lease import ReleaseStatus
 from ._locking.loop_driver import LoopDriver
-from ._options.keys import distinct, encode_resource
+from ._options.keys import distinct, encode_resource, encode_resources
 from ._reports.health import MasterHealth, ping_of
 from ._reports.votes import MasterVote, Resource, holders_of
 
@@ -70,14 +63,14 @@ class FastRedlock(BaseLocks):
         renewed from now on; `on_lost(lease, error)` is called once, by the loop, where
         it is lost.
         """
+        keep = None
         if keep_alive or on_lost is not None:
-            from ._locking.keep_alive import KeepAlive
-            from ._locking.loop_kept_lock import KeptAcquisition
+            keep = asked(keep_alive, on_lost)
+        return new_acquire(
+            self._driver, Lease, resource, ttl, timeout, encode_resource, keep
+        )
 
-            asked = KeepAlive(keep_alive, on_lost)
-            return KeptAcquisition(self._driver, resource, asked).run(ttl, timeout)
-        return new_acquire_call(self, Acquisition, resource, ttl, timeout)
-
+    @marked_coroutine
     def acquire_all(
         self,
         resources: Iterable[str | bytes],
@@ -93,16 +86,10 @@ class FastRedlock(BaseLocks):
         callers that name the same resources in any order do not lock each other out.
         The lease's `resource` is the tuple of resources, each once.
         """
-        acquisition: Acquisition
-        if keep_alive or on_lost is not None:
-            from ._locking.keep_alive import KeepAlive
-            from ._locking.loop_kept_lock import KeptAcquisitionOfAll
-
-            asked = KeepAlive(keep_alive, on_lost)
-            acquisition = KeptAcquisitionOfAll(self._driver, distinct(resources), asked)
-        else:
-            acquisition = AcquisitionOfAll(self._driver, distinct(resources))
-        return acquisition.run(ttl, timeout)
+        keep, named = asked(keep_alive, on_lost), distinct(resources)
+        return new_acquire(
+            self._driver, Lease, named, ttl, timeout, encode_resources, keep
+        )
 
     async def acquire_each(
         self, resources: Iterable[str | bytes], *, ttl: float | None = None
@@ -187,13 +174,8 @@ class FastRedlock(BaseLocks):
         Where a lease that is kept is lost, the task that runs the body is cancelled,
         and LeaseLostError leaves the block.
         """
-        if keep_alive or on_lost is not None:
-            from ._locking.keep_alive import KeepAlive
-            from ._locking.loop_kept_lock import KeptLock
-
-            asked = KeepAlive(keep_alive, on_lost)
-            return KeptLock(asked, self._driver, resource, ttl, timeout)
-        return Lock(self._driver, resource, ttl, timeout)
+        keep = asked(keep_alive, on_lost)
+        return Lock(self._driver, resource, ttl, timeout, encode_resource, keep)
 
     def lock_all(
         self,
@@ -211,13 +193,8 @@ class FastRedlock(BaseLocks):
         """
         if not callable(resources):
             resources = distinct(resources)
-        if keep_alive or on_lost is not None:
-            from ._locking.keep_alive import KeepAlive
-            from ._locking.loop_kept_lock import KeptLockOfAll
-
-            asked = KeepAlive(keep_alive, on_lost)
-            return KeptLockOfAll(asked, self._driver, resources, ttl, timeout)
-        return LockOfAll(self._driver, resources, ttl, timeout)
+        keep = asked(keep_alive, on_lost)
+        return Lock(self._driver, resources, ttl, timeout, encode_resources, keep)
 
     # --- other calls ------------------------------------------------------------------
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from types import TracebackType
 
-from ._core import forget_extensions, guard_close, new_acquisition
-from ._locking.base import BaseLocks
+from ._core import forget_extensions, guard_close, new_acquire, undo
+from ._locking.base import BaseLocks, asked
 from ._locking.batch import AcquireEach, ExtendEach, ReleaseEach
-from ._locking.blocking import Acquisition, AcquisitionOfAll, Lease, Lock, LockOfAll
+from ._locking.blocking import Lease, Lock
 from ._locking.driver import Driver
 from ._locking.lease import ReleaseStatus
-from ._options.keys import distinct, encode_resource
+from ._options.keys import distinct, encode_resource, encode_resources
 from ._reports.health import MasterHealth, ping_of
 from ._reports.votes import MasterVote, Resource, holders_of
 
@@ -73,21 +73,19 @@ class FastRedlock(BaseLocks):
         `keep_alive`: as of `Lease.keep_alive`, where the lease is renewed from now on;
         `on_lost(lease, error)` is called once, by another thread, where it is lost.
         """
-        acquisition: Acquisition
+        keep = None
         if keep_alive or on_lost is not None:
-            from ._locking.keep_alive import KeepAlive
-            from ._locking.kept_lock import KeptAcquisition
-
-            asked = KeepAlive(keep_alive, on_lost)
-            acquisition = KeptAcquisition(self._driver, resource, asked)
-        else:
-            acquisition = new_acquisition(self, Acquisition, resource)
+            keep = asked(keep_alive, on_lost)
+        call = new_acquire(
+            self._driver, Lease, resource, ttl, timeout, encode_resource, keep
+        )
         # A frame of Python: a signal that came meanwhile is handled before it returns,
         # and undone. After a function of C it would be, once its lease is lost.
         try:
-            return acquisition.run(ttl, timeout)
+            lease: Lease | None = call.run()
+            return lease
         except BaseException:
-            acquisition.undo()
+            undo(call)
             raise
 
     def acquire_all(
@@ -105,19 +103,15 @@ class FastRedlock(BaseLocks):
         callers that name the same resources in any order do not lock each other out.
         The lease's `resource` is the tuple of resources, each once.
         """
-        acquisition: Acquisition
-        if keep_alive or on_lost is not None:
-            from ._locking.keep_alive import KeepAlive
-            from ._locking.kept_lock import KeptAcquisitionOfAll
-
-            asked = KeepAlive(keep_alive, on_lost)
-            acquisition = KeptAcquisitionOfAll(self._driver, distinct(resources), asked)
-        else:
-            acquisition = AcquisitionOfAll(self._driver, distinct(resources))
+        keep, named = asked(keep_alive, on_lost), distinct(resources)
+        call = new_acquire(
+            self._driver, Lease, named, ttl, timeout, encode_resources, keep
+        )
         try:
-            return acquisition.run(ttl, timeout)
+            lease: Lease | None = call.run()
+            return lease
         except BaseException:
-            acquisition.undo()
+            undo(call)
             raise
 
     def acquire_each(
@@ -200,13 +194,8 @@ class FastRedlock(BaseLocks):
         As a decorator of functions and methods it is held for each call; `resource` may
         then be a function, which is called with the arguments of the call.
         """
-        if keep_alive or on_lost is not None:
-            from ._locking.keep_alive import KeepAlive
-            from ._locking.kept_lock import KeptLock
-
-            asked = KeepAlive(keep_alive, on_lost)
-            return KeptLock(asked, self._driver, resource, ttl, timeout)
-        return Lock(self._driver, resource, ttl, timeout)
+        keep = asked(keep_alive, on_lost)
+        return Lock(self._driver, resource, ttl, timeout, encode_resource, keep)
 
     def lock_all(
         self,
@@ -224,13 +213,8 @@ class FastRedlock(BaseLocks):
         """
         if not callable(resources):
             resources = distinct(resources)
-        if keep_alive or on_lost is not None:
-            from ._locking.keep_alive import KeepAlive
-            from ._locking.kept_lock import KeptLockOfAll
-
-            asked = KeepAlive(keep_alive, on_lost)
-            return KeptLockOfAll(asked, self._driver, resources, ttl, timeout)
-        return LockOfAll(self._driver, resources, ttl, timeout)
+        keep = asked(keep_alive, on_lost)
+        return Lock(self._driver, resources, ttl, timeout, encode_resources, keep)
 
     # --- other calls ------------------------------------------------------------------
 

@@ -104,14 +104,13 @@ include "drivers/blocking.pyx"          # the blocking driver
 include "drivers/asyncio_readers.pyx"   # a loop watches, without epoll
 include "drivers/asyncio_loop.pyx"      # the asyncio driver and its loop
 include "drivers/asyncio.pyx"           # the asyncio driver
+
 include "calls/observer.pyx"            # is notified at the end of each call
-include "drivers/fields.pyx"            # of leases and acquisitions
-include "drivers/kept.pyx"              # ...and of leases that are kept
-include "drivers/first_try.pyx"         # of an acquire, in C
-include "drivers/awaited_call.pyx"      # a call of one round: a coroutine in C
-include "drivers/awaited_acquire.pyx"   # ...to take
-include "drivers/with_body.pyx"         # a with body is left: no signal in between
-include "drivers/awaited_release.pyx"   # ...and to give back
-include "drivers/blocking_call.pyx"     # a blocking call of one round, in C
-include "drivers/lock_entries.pyx"      # ...and which lease it gives back
+include "calls/fields.pyx"              # of drivers and leases
+include "calls/kept.pyx"                # ...and of leases that are kept
+include "calls/call.pyx"                # a call: it blocks, or is awaited
+include "calls/acquire.pyx"             # ...to take: a first try, and by the policy
+include "calls/lease.pyx"               # ...to extend and release; the ends of a body
+include "calls/entries.pyx"             # which lease a lock object gives back
+
 include "drivers/by_hand.pyx"           # without sockets: simulator, fuzzer

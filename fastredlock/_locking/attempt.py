@@ -10,7 +10,12 @@ from __future__ import annotations
 from .._core import Operation, Verdict, draw_fraction
 from .._options.retry import delay_of
 from .._reports.votes import votes_of
-from ..errors import QuorumUnreachableError, TokenReusedError, ValidityExhaustedError
+from ..errors import (
+    QuorumUnreachableError,
+    ResourceTakenError,
+    TokenReusedError,
+    ValidityExhaustedError,
+)
 from .standing_loop import before_wait
 
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
@@ -166,6 +171,15 @@ def delay_after(engine: Engine, lost: Round, retry: Retry) -> float:
     else:
         delay = retry.after_unreachable(draw_fraction())
     return delay_of(retry, delay)
+
+
+def taken(
+    engine: Engine, resource: Resource, round: Round, began_ns: int
+) -> ResourceTakenError:
+    """Return the error of an acquire that ended while others held the resource."""
+    votes = votes_of(engine, round)
+    elapsed = (round.closed_ns - began_ns) / 1e9
+    return ResourceTakenError(resource, votes, round.attempt, elapsed)
 
 
 def unreachable(

@@ -5,31 +5,24 @@ from __future__ import annotations
 import inspect  # asyncio has imported it
 from asyncio import coroutines
 from functools import wraps
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from .._core import (
-    AcquireCall,
+    ExtendCall,
     ReleaseCall,
     enter_lease,
-    guard_async_exit,
-    leave_async,
     leave_lease,
-    observe_acquires,
+    lock_leave_awaited,
 )
-from .._options.keys import distinct, encode_resources
-from ..errors import LeaseLostError
-from .acquisition import BaseAcquisition, BaseLock
 from .decorated import check_decorated
 from .kept import NEVER_KEPT_NS
 from .lease import BaseLease, ReleaseStatus
-from .validity import extensions_of
+from .lock import BaseLock
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
+    from collections.abc import Callable, Coroutine
     from typing import Any, TypeVar
 
-    from .._core import AsyncioDriver, Round
     from .kept import Kept
     from .loop_driver import LoopDriver
     from .loop_lost import Lost
@@ -69,7 +62,8 @@ class Lease(BaseLease):
 
         return Lost(self)
 
-    async def extend(self, ttl: float | None = None) -> float:
+    @marked_coroutine
+    def extend(self, ttl: float | None = None) -> Coroutine[Any, Any, float]:
         """Set the ttl (s, default: as before) anew and return the new validity (s).
 
         Waits for one round. Raises LeaseLostError if the lease is over (stop the work),
@@ -77,22 +71,7 @@ class Lease(BaseLease):
         `remaining` says for how long). Never re-creates a lost key. Cancelled, it may
         have been extended or not: `remaining()` counts on the earlier end.
         """
-        here = self._driver.here()
-        extension, under_way = object(), extensions_of(self).under_way
-        observer = self._driver.observer
-        try:
-            round = self._begin_extend(ttl, extension)
-            await self._driver.run(here, round)
-            left = self._end_extend(round, extension)
-        except LeaseLostError as error:
-            if observer is not None:
-                observer.on_lost(self, error)
-            raise
-        finally:
-            under_way.pop(extension, None)
-        if observer is not None:
-            observer.on_extended(self, left)
-        return left
+        return ExtendCall(self, ttl)
 
     @marked_coroutine
     def release(self) -> Coroutine[Any, Any, ReleaseStatus]:
@@ -106,26 +85,6 @@ class Lease(BaseLease):
 
     __aenter__ = enter_lease
     __aexit__ = leave_lease
-
-    @guard_async_exit
-    async def _leave(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Leave a body by a lease that was extended or kept: `__aexit__` comes here."""
-        if self._status is not None:
-            return  # the body released it
-        was_valid = self.is_valid
-        try:
-            status = await self.release()
-        except Exception:
-            if error is None:
-                raise
-            return  # the body's error stands
-        if error is None:
-            self._check_exit(was_valid, status)
 
     def _enter_kept(self) -> None:
         """Enter a body by a lease that may be kept: `enter_lease` comes here."""
@@ -144,82 +103,15 @@ class Lease(BaseLease):
         if kept.is_lost:
             body.cancel()
 
-    async def _leave_kept(
-        self,
-        leave: Callable[..., Awaitable[None]],
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Leave a body that a loss may have cancelled: the core's guard comes here."""
+    def _leave_body(self, error: BaseException | None) -> bool:
+        """Leave a body; return whether a loss has cancelled it, and nobody else."""
         kept = self._round.lease_state.kept
         watch = None if kept is None else kept.watch
-        body = None if watch is None else watch.body
-        if watch is None or body is None:
-            await leave(self, kind, error, traceback)
-            return
-        watch.body = None
-        is_ours = body.leave(error)
-        await leave(self, kind, error, traceback)
-        if is_ours and watch.error is not None:
-            raise LeaseLostError(*watch.error.args) from error
-
-
-class Acquisition(BaseAcquisition):
-    """One awaitable acquire."""
-
-    __slots__ = ()
-
-    _driver: LoopDriver
-    new_lease = Lease
-
-    def run(
-        self, ttl: float | None, timeout: float | None
-    ) -> Coroutine[Any, Any, Lease | None]:
-        """Return a coroutine that makes the first try, in C, and then goes on."""
-        return AcquireCall(self, ttl, timeout)
-
-    async def go_on(
-        self,
-        here: AsyncioDriver,
-        ttl: float | None,
-        timeout: float | None,
-        first: Round | None,
-    ) -> Lease | None:
-        """Drive the attempts after the first: run each round, sleep each delay.
-
-        Undoes what fails. `first`: its round, which was not won; None: none was made.
-        """
-        driver = self._driver
-        try:
-            for step in self.steps(ttl, timeout, first):
-                if isinstance(step, float):
-                    self.round = None
-                    await here.sleep(step)
-                else:
-                    self.round = step
-                    if await driver.submit(here, step) > driver.warned:
-                        driver.log_warnings()
-            if self.round is None:
-                return None
-            is_won = self.round.is_won
-            lease = Lease(driver, self._resource, self.round) if is_won else None
-            observe_acquires(driver, [self._resource], [self.round])
-            return lease
-        except BaseException as error:
-            if self.round is not None:
-                driver.abandon(here, self.round)
-            if driver.observer is not None:
-                driver.observer.on_failed(error)
-            raise
-
-
-class AcquisitionOfAll(Acquisition):
-    """One awaitable acquire of several resources, all or none."""
-
-    __slots__ = ()
-
-    encode = staticmethod(encode_resources)
+        if watch is None or watch.body is None:
+            return False
+        body, watch.body = watch.body, None
+        is_ours: bool = body.leave(error)
+        return is_ours
 
 
 class Lock(BaseLock):
@@ -237,19 +129,21 @@ class Lock(BaseLock):
     __slots__ = ()
 
     _driver: LoopDriver
-    acquisition = Acquisition
+    _lease = Lease
 
     async def __aenter__(self) -> Lease:
         caller = self._driver.here().caller()
-        acquisition = self.acquisition(self._driver, self._resource)
-        lease = await acquisition.run(self._ttl, self._timeout)
+        acquire = self._acquire()
+        lease: Lease | None = await acquire
         if lease is None:
-            raise acquisition.taken_error()
+            raise self._taken(acquire)
         # No call from here on: a signal handler could run after it, and raise.
         self._entries = (caller, lease, self._entries)
+        if self._keep is not None:
+            lease._enter_kept()
         return lease
 
-    __aexit__ = leave_async
+    __aexit__ = lock_leave_awaited
 
     def __call__(self, function: Function) -> Function:
         """Return the coroutine function with the lock held for each of its calls.
@@ -265,12 +159,3 @@ class Lock(BaseLock):
                 return await function(*args, **kwargs)
 
         return holding  # type: ignore[return-value]
-
-
-class LockOfAll(Lock):
-    """Hold several resources, all or none; made by `FastRedlock.lock_all`."""
-
-    __slots__ = ()
-
-    acquisition = AcquisitionOfAll
-    _named = staticmethod(distinct)  # of a function's resources; the others are so

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, Concatenate, NoReturn, ParamSpec
 
+    from ..errors import LeaseLostError
     from .driver import BaseDriver
+    from .keep_alive import KeepAlive
 
     Options = ParamSpec("Options")
     Init = Callable[Concatenate[Any, Options], None]
@@ -39,6 +41,17 @@ def with_options_of(
         return function
 
     return with_options
+
+
+def asked(
+    keep_alive: bool | float, on_lost: Callable[[Any, LeaseLostError], object] | None
+) -> KeepAlive | None:
+    """Return what is asked for by these arguments of an acquire; None: nothing."""
+    if not keep_alive and on_lost is None:
+        return None
+    from .keep_alive import KeepAlive  # where something is kept
+
+    return KeepAlive(keep_alive, on_lost)
 
 
 class BaseLocks(LocksFields):

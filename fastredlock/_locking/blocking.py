@@ -6,21 +6,18 @@ from functools import wraps
 from types import CoroutineType
 
 from .._core import (
+    ExtendCall,
     enter,
     exit_lease,
-    leave,
     lock_enter,
+    lock_leave,
     lock_undo,
     release_in_c,
-    run_first_try,
-    undo,
 )
-from .._options.keys import distinct, encode_resources
-from ..errors import FastRedlockError, LeaseLostError
-from .acquisition import BaseAcquisition, BaseLock
+from ..errors import FastRedlockError
 from .decorated import check_decorated, name_of
 from .lease import BaseLease, ReleaseStatus
-from .validity import extensions_of
+from .lock import BaseLock
 
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
@@ -59,20 +56,7 @@ class Lease(BaseLease):
         work), NotExtendedError if too few masters confirmed and it still stands (its
         `remaining` says for how long). Never re-creates a lost key.
         """
-        extension, under_way = object(), extensions_of(self).under_way
-        observer = self._driver.observer
-        try:
-            round = self._begin_extend(ttl, extension)
-            self._driver.run(round)
-            left = self._end_extend(round, extension)
-        except LeaseLostError as error:
-            if observer is not None:
-                observer.on_lost(self, error)
-            raise
-        finally:
-            under_way.pop(extension, None)
-        if observer is not None:
-            observer.on_extended(self, left)
+        left: float = ExtendCall(self, ttl).run()
         return left
 
     @release_in_c
@@ -87,40 +71,6 @@ class Lease(BaseLease):
 
     __enter__ = enter
     __exit__ = exit_lease
-
-
-class Acquisition(BaseAcquisition):
-    """One blocking acquire; where an exception leaves `run`, call `undo`."""
-
-    __slots__ = ()
-
-    _driver: Driver
-
-    undo = undo  # a function of C: no signal can come before its first line
-    new_lease = Lease  # for the core
-    if TYPE_CHECKING:
-
-        def run(self, ttl: float | None, timeout: float | None) -> Lease | None: ...
-    else:
-        run = run_first_try
-
-    def go_on(self, ttl: float | None, timeout: float | None) -> None:
-        """Drive the attempts, from the first one that was made: rounds, and delays."""
-        driver = self._driver
-        for step in self.steps(ttl, timeout, self.round):
-            if isinstance(step, float):
-                driver.sleep(step)
-            else:
-                self.round = step
-                driver.run(step)
-
-
-class AcquisitionOfAll(Acquisition):
-    """One blocking acquire of several resources, all or none."""
-
-    __slots__ = ()
-
-    encode = staticmethod(encode_resources)
 
 
 class Lock(BaseLock):
@@ -138,20 +88,20 @@ class Lock(BaseLock):
     __slots__ = ()
 
     _driver: Driver
-    acquisition = Acquisition
+    _lease = Lease
 
     def __enter__(self) -> Lease:
-        acquisition = self.acquisition(self._driver, self._resource)
+        acquire = self._acquire()
         try:
-            lease = acquisition.run(self._ttl, self._timeout)
+            lease: Lease | None = acquire.run()
             if lease is None:
-                raise acquisition.taken_error()
+                raise self._taken(acquire)
             return lock_enter(self, lease)
         except BaseException:
-            lock_undo(self, acquisition)
+            lock_undo(self, acquire)
             raise
 
-    __exit__ = leave
+    __exit__ = lock_leave
 
     def __call__(self, function: Function) -> Function:
         """Return the function with the lock held for each of its calls.
@@ -174,12 +124,3 @@ class Lock(BaseLock):
                 return result
 
         return holding  # type: ignore[return-value]
-
-
-class LockOfAll(Lock):
-    """Hold several resources, all or none; made by `FastRedlock.lock_all`."""
-
-    __slots__ = ()
-
-    acquisition = AcquisitionOfAll
-    _named = staticmethod(distinct)  # of a function's resources; the others are so

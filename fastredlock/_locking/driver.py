@@ -23,15 +23,18 @@ from .._core import (
 from .._core import fork_generation as _fork_generation
 from .._core import now_ns as _now_ns
 from .._options import scripts
+from .._options.settings import timeout_to_ns
 from .._reports.log import warn
 from ..errors import ConfigurationError, FastRedlockError, InternalError
+from .attempt import attempts
 
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
     from _thread import LockType
+    from collections.abc import Iterator
     from typing import Any, NoReturn
 
-    from .._core import Batch, Round
+    from .._core import AcquireCall, Batch, Round
     from .._options.credentials import Preparer
     from .._options.endpoint import Endpoint
     from .._options.settings import Settings
@@ -63,6 +66,7 @@ class BaseDriver(DriverFields):
 
     settings: Settings
     observer: Observing | None
+    blocks: bool  # its calls run to their end in the thread that makes them
 
     # A lease reads its clock and its process here: drivers of tests have their own.
     if TYPE_CHECKING:
@@ -79,6 +83,27 @@ class BaseDriver(DriverFields):
 
     def __reduce__(self) -> NoReturn:
         refuse_pickling(self)
+
+    def attempts(
+        self, call: AcquireCall, first: Round | None
+    ) -> Iterator[Round | float]:
+        """Return what an acquire has to do: rounds to run, and delays (s).
+
+        Checks the arguments, before any I/O. `first`: the first one was run already,
+        and this was its round.
+        """
+        settings = self.settings
+        return attempts(
+            self.engine,
+            call.resource,
+            call.encode(call.resource),
+            settings.default_terms if call.ttl is None else settings.terms(call.ttl),
+            settings.new_token,
+            settings.retry,
+            timeout_to_ns(call.timeout),
+            call.began_ns,
+            first,
+        )
 
     def keep(self, kept: Kept) -> None:
         """Keep a lease from now on, or look at its times again."""
@@ -102,6 +127,8 @@ class Driver(BaseDriver):
     """Run rounds in the thread that calls; any number of threads may."""
 
     __slots__ = ()
+
+    blocks = True
 
     def run(self, work: Round | Batch) -> None:
         """Run a round or a batch until it is closed; a lost one is rolled back.

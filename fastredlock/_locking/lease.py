@@ -47,7 +47,7 @@ class BaseLease(LeaseFields):
     _driver: BaseDriver  # which its release needs, and nothing else keeps alive
     _round: Round  # that took it
     _status: ReleaseStatus | None  # None until a release was begun
-    _unknown = UNKNOWN  # for the core: guards of release() and __exit__(), ReleaseCall
+    _unknown = UNKNOWN  # for the core: its ReleaseCall
     _gone = GONE
     _released = RELEASED
 
@@ -175,7 +175,14 @@ class BaseLease(LeaseFields):
     def _watch_body(self, kept: Kept) -> None:
         """Let a loss cancel the body that was entered by it: of an awaitable lease."""
 
+    def _leave_body(self, error: BaseException | None) -> bool:
+        """Leave a body; return whether a loss has cancelled it: of an awaitable one."""
+        return False
+
     # --- extending --------------------------------------------------------------------
+
+    def _under_way(self) -> dict[object, list[int]]:
+        return extensions_of(self).under_way
 
     def _begin_extend(self, ttl: float | None, extension: object) -> Round:
         """Return the round to run; the caller takes `extension` out of `under_way`.
@@ -253,12 +260,15 @@ class BaseLease(LeaseFields):
 
     def _check_exit(self, was_valid: bool, status: ReleaseStatus) -> None:
         if not was_valid or status is GONE:
-            from .lost import told_of
-
-            raise told_of(self) or LeaseLostError(
+            raise self._loss() or LeaseLostError(
                 self.resource,
                 "lost before the end of the with block: validity over, or taken",
             )
+
+    def _loss(self) -> LeaseLostError | None:
+        from .lost import told_of
+
+        return told_of(self)
 
     def __repr__(self) -> str:
         state = "released" if self._status else f"{self.remaining():.3f} s left"

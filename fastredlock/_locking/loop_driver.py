@@ -31,6 +31,7 @@ class LoopDriver(BaseDriver):
 
     __slots__ = ()
 
+    blocks = False
     current: _core.AsyncioDriver | None
 
     def here(self) -> _core.AsyncioDriver:

@@ -2,12 +2,12 @@
 #
 # Theory of operation. The methods that an observer has are looked up once, when its
 # FastRedlock is made. A call that has ended calls them: its round is closed, and its
-# lease made or given back, so nothing depends on what they do. An exception of a method
-# is logged, but for those that end a program: they leave the call as if a signal
-# handler had raised them there, so an acquire is undone, and a release is done. A
-# thread inside a method calls none: an observer may use the locks that it observes.
+# lease made or given back, so nothing depends on what they do. What a method raises is
+# logged, but for what ends a program: that leaves the call as if a signal handler had
+# raised it there, so an acquire is undone, and a release is done. A thread inside a
+# method calls none: an observer may use the locks that it observes.
 #
-# What is rare, and all texts and errors: _locking/observing.py, which derives from this.
+# What is rare, and all texts and errors: _locking/observing.py, derived from this.
 
 from cpython.pythread cimport PyThread_get_thread_ident
 from libc.stdint cimport int64_t

@@ -1,6 +1,6 @@
 """Acquires and releases as coroutines: what asyncio, `await` and the user make of them.
 
-They are objects of C with the methods of a coroutine (drivers/awaited_call.pyx).
+They are objects of C with the methods of a coroutine (calls/call.pyx).
 """
 
 from __future__ import annotations

@@ -588,9 +588,10 @@ MUTANTS = (
                 "    except BaseException:\n",
             ),
             Edit(
-                "src_cython/drivers/with_body.pyx",
-                "        body_abandon(self._driver, self.round)",
-                "        pass",
+                "src_cython/calls/acquire.pyx",
+                "    if self.round is not None:\n"
+                "        call_abandon(self, self.round)",
+                "    pass",
             ),
         ),
         ("tests/behaviour/test_signals.py",),
@@ -829,7 +830,7 @@ for _, key in ipairs(KEYS) do redis""",
         "with block gives back the lease of the last to enter",
         (
             Edit(
-                "src_cython/drivers/lock_entries.pyx",
+                "src_cython/calls/entries.pyx",
                 "    while found is not None and found[0] != caller:\n",
                 "    while False:\n",
             ),
@@ -840,9 +841,9 @@ for _, key in ipairs(KEYS) do redis""",
         "interrupted entry of a lock object kept",
         (
             Edit(
-                "fastredlock/_locking/blocking.py",
-                "            lock_undo(self, acquisition)\n",
-                "            acquisition.undo()\n",
+                "src_cython/calls/entries.pyx",
+                "        self.entries = lock_entries_without(self.entries, entry[1])\n",
+                "        pass\n",
             ),
         ),
         ("tests/unit/test_lock_entries.py", "tests/faults/test_callers.py"),
@@ -1086,7 +1087,14 @@ for _, key in ipairs(KEYS) do redis""",
     ),
     Mutant(
         "interrupted before the first line of __aexit__",
-        (Edit("fastredlock/_locking/awaitable.py", "    @guard_async_exit\n", ""),),
+        (
+            Edit(
+                "fastredlock/_locking/awaitable.py",
+                "    __aexit__ = leave_lease\n",
+                "    async def __aexit__(self, *raised: Any) -> None:\n"
+                "        await leave_lease(self, *raised)\n",
+            ),
+        ),
         ("tests/faults/test_callers.py",),
     ),
     Mutant(
@@ -1105,9 +1113,14 @@ for _, key in ipairs(KEYS) do redis""",
         "first try that was not won taken for a lease",
         (
             Edit(
-                "src_cython/drivers/blocking_call.pyx",
-                "        if self.round.verdict_code == VERDICT_WON:\n",
-                "        if self.round.is_finished:\n",
+                "src_cython/calls/acquire.pyx",
+                "            elif first.verdict_code == VERDICT_WON:\n",
+                "            elif first.is_finished:\n",
+            ),
+            Edit(
+                "src_cython/calls/acquire.pyx",
+                "    if round.verdict_code == VERDICT_WON:\n",
+                "    if round.is_finished:\n",
             ),
         ),
         ("tests/behaviour/test_exclusion.py",),
@@ -1116,14 +1129,9 @@ for _, key in ipairs(KEYS) do redis""",
         "end of a with block in C that does not look at the validity",
         (
             Edit(
-                "src_cython/drivers/blocking_call.pyx",
-                "was_valid = fields_is_valid(self, driver)\n",
-                "was_valid = True\n",
-            ),
-            Edit(
-                "src_cython/drivers/blocking_call.pyx",
-                "status is self._gone):\n",
-                "False):\n",
+                "src_cython/calls/lease.pyx",
+                "        self.left_ns <= 0 or status is lease._gone\n",
+                "        False\n",
             ),
         ),
         ("tests/behaviour/test_expiry.py",),
@@ -1132,19 +1140,11 @@ for _, key in ipairs(KEYS) do redis""",
         "release in C that is not sent where an exception leaves it",
         (
             Edit(
-                "src_cython/drivers/blocking_call.pyx",
-                "<DriverFields?>self._driver)\n"
-                "        except BaseException:\n"
-                "            lease_give_up(self)\n",
-                "<DriverFields?>self._driver)\n        except BaseException:\n",
-            ),
-            Edit(
-                "src_cython/drivers/blocking_call.pyx",
-                "            self._check_exit(was_valid, status)\n"
-                "    except BaseException:\n"
-                "        lease_give_up(self)\n",
-                "            self._check_exit(was_valid, status)\n"
-                "    except BaseException:\n",
+                "src_cython/calls/call.pyx",
+                "        self.stage = CALL_OVER\n        self.give_up()\n"
+                "        if not self.swallows(error):\n            raise\n"
+                "        return None\n",
+                "        raise\n",
             ),
         ),
         ("tests/behaviour/test_signals.py", "tests/faults/test_callers.py"),
@@ -1153,10 +1153,9 @@ for _, key in ipairs(KEYS) do redis""",
         "failed release forgotten where the error of a with body stands",
         (
             Edit(
-                "src_cython/drivers/blocking_call.pyx",
-                "            lease_give_up(self)\n"
-                "            return None      # the body's error stands\n",
-                "            return None\n",
+                "src_cython/calls/lease.pyx",
+                "        return release_send(self)\n",
+                "        return release_send(self) if self.error is None else 0\n",
             ),
         ),
         ("tests/faults/test_callers.py",),
@@ -2078,7 +2077,7 @@ for _, key in ipairs(KEYS) do redis""",
         "lock on the key of another's number, by the first try",
         (
             Edit(
-                "src_cython/drivers/first_try.pyx",
+                "src_cython/calls/acquire.pyx",
                 "        left -= found + 1 - at\n",
                 "        return False\n",
             ),
@@ -2199,7 +2198,7 @@ for _, key in ipairs(KEYS) do redis""",
         "renewal counts after the validity is over",
         (
             Edit(
-                "src_cython/drivers/kept.pyx",
+                "src_cython/calls/kept.pyx",
                 "            or round.closed_ns >= kept.validity_ns\n",
                 "",
             ),

@@ -153,15 +153,15 @@ BUGS = (
     ),
     planted(
         "an awaited acquire that is cancelled is not undone",
-        "src_cython/drivers/awaited_acquire.pyx",
-        "        if self.round is not None:\n            self.driver.abandon",
-        "        if False:\n            self.driver.abandon",
+        "src_cython/calls/acquire.pyx",
+        "        if self.round is not None and not self.blocks:\n",
+        "        if False:\n",
     ),
     planted(
         "a cancelled awaited release is not sent",
-        "src_cython/drivers/awaited_release.pyx",
-        "            self.driver.abandon(self.here, self.round)\n",
-        "            pass\n",
+        "src_cython/calls/lease.pyx",
+        "    return call_abandon(self, self.round)\n",
+        "    return 0\n",
     ),
     known("a number that no quorum has", "number that no quorum has"),
     known(

@@ -48,8 +48,8 @@ ARROWS: dict[str, set[str]] = {
     "_locking.foreign": {"_core", "_reports.log", *BASE},
     "_locking.driver": {
         *("_core", "_options.scripts", "_options.tls", "_reports.log", "errors"),
-        *("_options.credentials", "_options.fence_scripts"),
-        *("_locking.keeper", "_locking.kept"),
+        *("_options.credentials", "_options.fence_scripts", "_options.settings"),
+        *("_locking.attempt", "_locking.keeper", "_locking.kept"),
     },
     "_locking.loop_driver": {
         *("_core", "_locking.driver", "_locking.loop_keeper", "errors"),
@@ -73,9 +73,8 @@ ARROWS: dict[str, set[str]] = {
         *BASE,
     },
     "_locking.standing_loop": {"_core", "_reports.log"},
-    "_locking.acquisition": {
-        *("_core", "_locking.attempt", "_locking.driver", "_options.keys"),
-        *("_options.settings", *BASE),
+    "_locking.lock": {
+        *("_core", "_locking.attempt", "_locking.driver", "_options.keys", "errors"),
     },
     "_locking.validity": {"_core"},
     "_locking.lease": {
@@ -93,34 +92,28 @@ ARROWS: dict[str, set[str]] = {
         *("_core", "_locking.lease", "_reports.log", "errors", "observer"),
     },
     "_locking.blocking": {  # its exits are functions of the core
-        *("_core", "_locking.acquisition", "_locking.lease", "_locking.validity"),
-        *("_locking.decorated", "_locking.lost", "_options.keys", "errors"),
+        *("_core", "_locking.lease", "_locking.lock"),
+        *("_locking.decorated", "_locking.lost", "errors"),
     },
     "_locking.awaitable": {
-        *("_core", "_locking.acquisition", "_locking.lease", "_locking.validity"),
+        *("_core", "_locking.lease", "_locking.lock"),
         *("_locking.decorated", "_locking.kept", "_locking.loop_lost"),
-        *("_options.keys", "errors"),
-    },
-    "_locking.kept_lock": {
-        *("_locking.blocking", "_locking.keep_alive", "_options.keys"),
-    },
-    "_locking.loop_kept_lock": {
-        *("_locking.awaitable", "_locking.keep_alive", "_options.keys"),
     },
     "_locking.base": {
-        *("_core", "_locking.driver", "_locking.observing", "_options.keys"),
+        *("_core", "_locking.driver", "_locking.keep_alive", "_locking.observing"),
+        "_options.keys",
         *("_options.settings", "_reports.health", "_reports.stats", *BASE),
     },
     "client": {
         *("_core", "_locking.base", "_locking.batch", "_locking.blocking"),
         *("_locking.driver", "_locking.lease", "_options.keys", "_reports.votes"),
-        *("_locking.keep_alive", "_locking.kept_lock", "_reports.health"),
+        "_reports.health",
         *("_locking.breaking", "_locking.held"),
     },
     "asyncio": {
         *("_core", "_locking.base", "_locking.batch", "_locking.awaitable"),
         *("_locking.loop_driver", "_locking.lease", "_options.keys", "_reports.votes"),
-        *("_locking.keep_alive", "_locking.loop_kept_lock", "_reports.health"),
+        "_reports.health",
         *("_locking.breaking", "_locking.held"),
     },
     "types": {"_core", "_locking.blocking", "_locking.lost", *BASE},

@@ -1,5 +1,5 @@
-# The fields of drivers, leases and acquisitions, where C makes and reads them. All else
-# of these classes is Python (fastredlock/_locking).
+# The fields of drivers and leases, where C makes and reads them. All else of these
+# classes is Python (fastredlock/_locking).
 
 from libc.stdint cimport int64_t
 
@@ -56,32 +56,6 @@ cdef class LeaseFields:
         self._round = round
 
 
-cdef class AcquisitionFields:
-    """The fields of one acquire under way."""
-
-    cdef public object _driver
-    cdef public object _resource
-    cdef public Round round         # the last one, so that it can be undone; or None
-    cdef public int64_t began_ns
-
-    def __init__(self, driver, resource):
-        self._driver = driver
-        self._resource = driver.settings.resource if resource is None else resource
-        self.began_ns = fields_now_ns(<DriverFields?>driver)
-
-
-cdef AcquisitionFields fields_acquisition(
-    type kind, DriverFields driver, object resource, Round first, int64_t began_ns
-):
-    # Of an acquire whose first try was made, or could have been.
-    cdef AcquisitionFields acquisition = <AcquisitionFields?>kind.__new__(kind)
-    acquisition._driver = driver
-    acquisition._resource = resource
-    acquisition.round = first
-    acquisition.began_ns = began_ns
-    return acquisition
-
-
 cdef inline DriverFields fields_driver(LocksFields locks):
     if locks.driver is None:
         raise AttributeError("its __init__() was not called")
@@ -110,12 +84,6 @@ cdef int64_t fields_left_ns(LeaseFields lease, DriverFields driver) except? NOT_
     if until_ns == 0 and not taken.is_opened:
         return LEFT_UNKNOWN
     return max(<int64_t>0, until_ns - fields_now_ns(driver))
-
-
-cdef inline int64_t fields_left_if_observed(
-    LeaseFields lease, DriverFields driver
-) except? NOT_OURS:
-    return NOT_OURS if driver.observer is None else fields_left_ns(lease, driver)
 
 
 cdef int fields_on_released(
@@ -164,14 +132,6 @@ cdef inline bytes fields_token(DriverFields driver):
     if driver.token_source is None:
         return driver.settings.new_token()
     return tokens_draw(driver.token_source)
-
-
-def new_acquisition(LocksFields locks not None, type kind not None, resource):
-    """Make an Acquisition, without a call of its class."""
-    cdef DriverFields driver = fields_driver(locks)
-    if resource is None:
-        resource = driver.settings.resource
-    return fields_acquisition(kind, driver, resource, None, fields_now_ns(driver))
 
 
 cdef object fields_lease(type kind, object driver, object resource, Round round):

@@ -12,7 +12,7 @@
 # number: that of a thread's state, which no later thread has; or a weak reference to a
 # greenlet or a task, which no later one at the same address equals.
 #
-# An entry is noted and taken off by functions of C, for the reason given in with_body:
+# An entry is noted and taken off by functions of C, for the reason given in lease:
 # no signal comes between the end of a body and the release of its lease.
 
 from cpython.weakref cimport PyWeakref_NewRef
@@ -53,18 +53,18 @@ def lock_enter(LockEntries self not None, lease not None):
     return lease
 
 
-def lock_undo(LockEntries self not None, acquisition):
+def lock_undo(LockEntries self not None, AcquireCall acquire not None):
     """Roll back an entry that was interrupted, whether it was noted or not."""
     cdef tuple entry = self.entries
-    taken = acquisition.round
+    taken = acquire.round
     while entry is not None and entry[1]._round is not taken:
         entry = entry[2]
     if entry is not None:
         self.entries = lock_entries_without(self.entries, entry[1])
-    undo(acquisition)
+    undo(acquire)
 
 
-def leave(LockEntries self not None, kind, error, traceback):
+def lock_leave(LockEntries self not None, kind, error, traceback):
     """Leave the lease of the caller's last entry: the lock's `__exit__`."""
     lease = lock_take(self, False)
     if lease is not None:
@@ -73,7 +73,7 @@ def leave(LockEntries self not None, kind, error, traceback):
         raise self._not_entered()
 
 
-def leave_async(LockEntries self not None, kind, error, traceback):
+def lock_leave_awaited(LockEntries self not None, kind, error, traceback):
     """Return what to await to leave it: the lock's `__aexit__`."""
     lease = lock_take(self, True)
     if lease is not None:

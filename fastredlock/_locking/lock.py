@@ -1,0 +1,100 @@
+"""The with block around an acquire: all but the waiting."""
+
+from __future__ import annotations
+
+from .._core import AcquireCall, LockEntries, new_acquire
+from .._options.keys import distinct, encode_resource, encode_resources
+from ..errors import ConfigurationError, FastRedlockError
+from .attempt import taken
+from .driver import refuse_pickling
+
+TYPE_CHECKING = False  # typing's: its import would take a third of ours
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, NoReturn, TypeVar
+
+    from .._reports.votes import Resource
+    from ..errors import ResourceTakenError
+    from .driver import BaseDriver
+    from .keep_alive import KeepAlive
+    from .lease import BaseLease
+
+    AnyLock = TypeVar("AnyLock", bound="BaseLock")
+    Entries = tuple[object, BaseLease, "Entries | None"]  # who, by which, before it
+
+
+def named(resource: str | bytes) -> str | bytes:
+    """Return the resource that the function of a decorated one has returned."""
+    if resource is None:  # which would be the default resource, for all calls
+        raise ConfigurationError(
+            "resource=None: its function has to return str or bytes for each call"
+        )
+    return resource
+
+
+class BaseLock(LockEntries):
+    """Hold a resource for the length of a with block, or of a call; see `Lock`.
+
+    Each entry has a lease of its own; src_cython/calls/entries.pyx says which one is
+    left. `_resource` may be a function: it gives the resource of each call of a
+    decorated function.
+    """
+
+    __slots__ = ("_driver", "_encode", "_keep", "_resource", "_timeout", "_ttl")
+
+    _driver: BaseDriver
+    _resource: Any  # Resource | None, or a function
+    _lease: type[BaseLease]
+    _entries: Entries | None  # of with blocks that were not left, the last one first
+
+    def __init__(
+        self,
+        driver: BaseDriver,
+        resource: Resource | Callable[..., Any] | None,
+        ttl: float | None,
+        timeout: float | None,
+        encode: Callable[..., bytes | tuple[bytes, ...]] = encode_resource,
+        keep: KeepAlive | None = None,
+    ) -> None:
+        self._driver = driver
+        self._resource = resource
+        self._ttl = ttl
+        self._timeout = timeout
+        self._encode = encode  # of one resource, or of all of several
+        self._keep = keep
+
+    def _acquire(self) -> AcquireCall:
+        ttl, timeout, keep = self._ttl, self._timeout, self._keep
+        return new_acquire(
+            self._driver, self._lease, self._resource, ttl, timeout, self._encode, keep
+        )
+
+    def _taken(self, acquire: AcquireCall) -> ResourceTakenError:
+        round: Any = acquire.round  # its last
+        engine, began_ns = self._driver.engine, acquire.began_ns
+        return taken(engine, acquire.resource, round, began_ns)
+
+    def _of_call(
+        self: AnyLock, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> AnyLock:
+        """Return the lock to hold for one call of a decorated function."""
+        if not callable(self._resource):
+            return self
+        name = distinct if self._encode is encode_resources else named
+        resource = name(self._resource(*args, **kwargs))
+        given = self._ttl, self._timeout, self._encode, self._keep
+        return type(self)(self._driver, resource, *given)
+
+    def _not_entered(self) -> FastRedlockError:
+        count, entries = 0, self._entries
+        while entries is not None:
+            count, entries = count + 1, entries[2]
+        if count == 0:
+            return FastRedlockError("this lock is left, and was not entered before")
+        return FastRedlockError(
+            f"this lock is left by a thread or task that did not enter it, and {count} "
+            "others did: leave it where it was entered"
+        )
+
+    def __reduce__(self) -> NoReturn:
+        refuse_pickling(self)

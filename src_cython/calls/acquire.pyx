@@ -1,0 +1,185 @@
+# To acquire: a first try in C; the policy of the shell decides what follows.
+#
+# The rules of all tries are those of the attempts (fastredlock/_locking/attempt.py). A
+# first try of a resource that nobody here waits for is the common case: one round, and
+# where it is won no Python was run. After any other verdict, and for arguments that are
+# not plain, the attempts go on behind it, with its round as their first one: a
+# generator that yields the rounds to run and the delays between them.
+
+cimport cython
+from libc.stdint cimport int64_t
+from libc.string cimport memchr, memcmp
+
+cdef enum:
+    PLAIN_SIZE = 1024              # of a key that no rule of encode_resource refuses
+    PLAIN_TIMEOUT = 1_000_000      # s
+    NO_PLAIN_TIMEOUT = -2
+    OWN_SIZE = 12
+
+
+@cython.final
+@cython.freelist(8)
+cdef class AcquireCall(Call):
+    """An acquire of one resource, or of all of several.
+
+    `round` is that of its last try: an exception in here, or in the caller when this
+    has returned (a signal's handler), is undone by it.
+    """
+
+    cdef readonly object resource
+    cdef readonly object encode      # from the resource to its key, or keys
+    cdef readonly object ttl
+    cdef readonly object timeout
+    cdef readonly int64_t began_ns
+    cdef readonly Round round
+    cdef type kind                   # of lease
+    cdef object keep                 # KeepAlive; or None
+    cdef object attempts             # once the first try was not won
+
+    cdef object go_on(self):
+        cdef Round first = self.round
+        if self.attempts is None:
+            if first is None:
+                self.round = acquire_first_try(self)
+                if self.round is not None:
+                    return self.round
+            elif first.verdict_code == VERDICT_WON:
+                return acquire_end(self)
+            self.attempts = self.driver.attempts(self, first)
+            first = None
+        work = next(self.attempts, None)
+        if work is None:
+            return acquire_end(self)
+        # Thousands may wait here: a round that is rolled back is dropped.
+        self.round = None if type(work) is float else <Round?>work
+        return work
+
+    cdef int give_up(self) except -1:
+        # Of a blocking one its caller does it, where it catches what comes later, too.
+        if self.round is not None and not self.blocks:
+            call_abandon(self, self.round)
+        return 0
+
+    cdef bint swallows(self, object error) except -1:
+        if self.driver.observer is not None:
+            self.driver.observer.on_failed(error)
+        return False
+
+    cdef str name(self):
+        return "FastRedlock.acquire"
+
+
+def new_acquire(
+    DriverFields driver not None, type kind not None, resource, ttl, timeout, encode,
+    keep=None,
+):
+    """Make an acquire, of a lease of this kind; `keep`: a KeepAlive, or None."""
+    cdef AcquireCall call = AcquireCall.__new__(AcquireCall)
+    call.driver = driver
+    call.kind = kind
+    call.resource = driver.settings.resource if resource is None else resource
+    call.ttl = ttl
+    call.timeout = timeout
+    call.encode = encode
+    call.keep = keep
+    call.began_ns = fields_now_ns(driver)
+    call.stage = CALL_NEW
+    return call
+
+
+def undo(AcquireCall self not None):
+    """Roll back what an acquire's last round may have taken; nothing twice."""
+    if self.round is not None:
+        call_abandon(self, self.round)
+
+
+cdef object acquire_end(AcquireCall self):
+    cdef Round round = self.round
+    self.attempts = None
+    if round.verdict_code == VERDICT_WON:
+        self.value = fields_lease(self.kind, self.driver, self.resource, round)
+    if self.driver.observer is not None:
+        observer_on_acquired(self.driver.observer, self.resource, round)
+    if self.keep is not None and self.value is not None:
+        self.keep.begin(self.value)
+
+
+cdef Round acquire_first_try(AcquireCall self):
+    # To be run. None: these arguments, or this moment, are not the common case, and
+    # nothing was done; the attempts check them. The key is checked.
+    cdef DriverFields driver = self.driver
+    cdef Engine engine = driver.engine
+    cdef Terms terms = driver.default_terms
+    cdef int64_t timeout_ns
+    cdef Round round
+    if self.keep is not None:
+        self.keep.check(driver, self.ttl)
+    key = first_try_key(self.resource)
+    if key is None:
+        key = self.encode(self.resource)
+    timeout_ns = first_try_timeout_ns(self.timeout)
+    if self.ttl is not None:
+        terms = driver.settings.terms(self.ttl)
+    if timeout_ns == NO_PLAIN_TIMEOUT or (
+        timeout_ns != 0 and type(key) is bytes
+        and engine_is_contended(engine, key, self.began_ns)
+    ):
+        return None
+    round = engine_new_round(
+        engine, OPERATION_ACQUIRE, key, fields_token(driver), terms
+    )
+    round.attempt = 1
+    round.began_ns = self.began_ns
+    round.left_ns = timeout_ns      # as time_for_round
+    if timeout_ns > 0:
+        round.left_ns = max(timeout_ns, terms.last_round_ns(engine.round_trip_ns))
+    return round
+
+
+cdef int64_t first_try_timeout_ns(object timeout) except? NO_PLAIN_TIMEOUT:
+    # As timeout_to_ns, which is asked about all that is not plain; -1: no limit.
+    if timeout is None:
+        return -1
+    if type(timeout) is int:
+        if timeout == 0:      # what a single try gives
+            return 0
+        if 0 < timeout <= PLAIN_TIMEOUT:
+            return <int64_t>timeout * NS_PER_S
+    elif type(timeout) is float and 0 <= <double>timeout <= PLAIN_TIMEOUT:
+        return <int64_t>(<double>timeout * 1e9)
+    return NO_PLAIN_TIMEOUT
+
+
+cdef bytes first_try_key(object resource):
+    # As encode_resource, which is asked about all that is not plain: None.
+    cdef bytes key = None
+    if type(resource) is str:
+        try:
+            key = (<str>resource).encode("utf-8")
+        except UnicodeEncodeError:
+            return None
+    elif type(resource) is bytes:
+        key = resource
+    if key is not None and 0 < len(key) <= PLAIN_SIZE and (
+        not first_try_has_own(<const char *>key, len(key))
+    ):
+        return key
+    return None
+
+
+cdef bint first_try_has_own(const char *at, Py_ssize_t left) noexcept:
+    # Whether what is in all names of our own keys is anywhere in a key. (`in` of bytes
+    # makes an exception first, and takes 0.3 us.)
+    cdef const char *found
+    while left >= OWN_SIZE:
+        found = <const char *>memchr(at, c'f', left - OWN_SIZE + 1)
+        if found == NULL:
+            return False
+        if memcmp(found, b"fastredlock:", OWN_SIZE) == 0:
+            return True
+        left -= found + 1 - at
+        at = found + 1
+    return False
+
+
+awaiting_set_slots(AcquireCall)
