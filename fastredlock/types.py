@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from ._core import MasterState
 from ._locking.blocking import Lease, Lock
-from ._locking.lost import Lost
+from ._locking.keeping.lost import Lost
 from ._reports.votes import Resource
 from .errors import LeaseLostError
 

@@ -15,7 +15,7 @@ LOCKS = "_locking.base.BaseLocks.__init__"
 RETURNED = (  # where the constructor of each is written
     "_core.LeaseFields",
     "_locking.lock.BaseLock",
-    "_locking.lost.BaseLost",
+    "_locking.keeping.lost.BaseLost",
 )
 
 

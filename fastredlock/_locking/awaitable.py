@@ -15,7 +15,7 @@ from .._core import (
     lock_leave_awaited,
 )
 from .decorated import check_decorated
-from .kept import NEVER_KEPT_NS
+from .keeping.kept import NEVER_KEPT_NS
 from .lease import BaseLease, ReleaseStatus
 from .lock import BaseLock
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from typing import Any, TypeVar
 
-    from .kept import Kept
+    from .keeping.kept import Kept
+    from .keeping.loop_lost import Lost
     from .loop_driver import LoopDriver
-    from .loop_lost import Lost
 
     Returning = TypeVar("Returning", bound=Callable[..., Coroutine[Any, Any, Any]])
     Function = TypeVar("Function", bound=Callable[..., Coroutine[Any, Any, Any]])
@@ -58,7 +58,7 @@ class Lease(BaseLease):
     @property
     def lost(self) -> Lost:
         """Whether it is lost, to be asked or awaited: as an `asyncio.Event`."""
-        from .loop_lost import Lost
+        from .keeping.loop_lost import Lost
 
         return Lost(self)
 
@@ -97,7 +97,7 @@ class Lease(BaseLease):
         task = None if entered_by is None else entered_by()
         if task is None or kept.watched().body is not None:
             return
-        from .loop_lost import Body
+        from .keeping.loop_lost import Body
 
         kept.watched().body = body = Body(task, self.resource)
         if kept.is_lost:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from typing import Any, TypeVar
 
     from .driver import Driver
-    from .lost import Lost
+    from .keeping.lost import Lost
 
     Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -45,7 +45,7 @@ class Lease(BaseLease):
     @property
     def lost(self) -> Lost:
         """Whether it is lost, to be asked or waited for: as a `threading.Event`."""
-        from .lost import Lost
+        from .keeping.lost import Lost
 
         return Lost(self)
 

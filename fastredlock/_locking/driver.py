@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from .._options.credentials import Preparer
     from .._options.endpoint import Endpoint
     from .._options.settings import Settings
-    from .kept import Kept
+    from .keeping.kept import Kept
     from .observing import Observing
 
 # For which close() waits where a master is silent. On two cores with ten processes,
@@ -170,8 +170,10 @@ class Driver(BaseDriver):
         """Keep a lease from now on, or look at its times again; does not block."""
         keeper = self.keeper
         if keeper is None or keeper.generation != self.fork_generation():
-            from .keeper import Keeper  # threads and queues: where something is kept
-            from .kept import first
+            from .keeping.keeper import (
+                Keeper,  # threads and queues: where something is kept
+            )
+            from .keeping.kept import first
 
             self.keeper = None
             keeper = first(self, "keeper", Keeper(self.fork_generation()))

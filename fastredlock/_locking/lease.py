@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from .._core import Round, Terms
     from .driver import BaseDriver
-    from .kept import Kept
+    from .keeping.kept import Kept
     from .validity import Extensions
 
 
@@ -148,7 +148,7 @@ class BaseLease(LeaseFields):
         """Raise LeaseLostError where the lease is over, by the clock; no I/O."""
         if self.remaining() > 0.0:
             return
-        from .lost import check
+        from .keeping.lost import check
 
         check(self)
 
@@ -168,7 +168,7 @@ class BaseLease(LeaseFields):
         LeaseLostError if it is over already, ConfigurationError if its ttl is too short
         to be renewed in time.
         """
-        from .keep_alive import keep
+        from .keeping.asked import keep
 
         keep(self, keep_alive, on_lost)
 
@@ -266,7 +266,7 @@ class BaseLease(LeaseFields):
             )
 
     def _loss(self) -> LeaseLostError | None:
-        from .lost import told_of
+        from .keeping.lost import told_of
 
         return told_of(self)
 

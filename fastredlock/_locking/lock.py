@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .._reports.votes import Resource
     from ..errors import ResourceTakenError
     from .driver import BaseDriver
-    from .keep_alive import KeepAlive
+    from .keeping.asked import KeepAlive
     from .lease import BaseLease
 
     AnyLock = TypeVar("AnyLock", bound="BaseLock")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from .._core import Batch, Round, RoundFuture
-    from .kept import Kept
+    from .keeping.kept import Kept
 
 
 class LoopDriver(BaseDriver):
@@ -115,7 +115,7 @@ class LoopDriver(BaseDriver):
         """Keep a lease from now on, or look at its times again; on the loop alone."""
         here, keeper = self.here(), self.keeper
         if keeper is None or keeper.here is not here:
-            from .loop_keeper import LoopKeeper
+            from .keeping.loop_keeper import LoopKeeper
 
             self.keeper = keeper = LoopKeeper(self, here)
         keeper.keep(kept)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from .driver import BaseDriver
-    from .kept import Kept
+    from .keeping.kept import Kept
     from .lease import BaseLease
 
 LOST = "lost before its release: validity over, or taken"

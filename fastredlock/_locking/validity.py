@@ -11,7 +11,7 @@ from .._core import Vote
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
     from .._core import Round, Terms
-    from .kept import Kept
+    from .keeping.kept import Kept
     from .lease import BaseLease
 
 

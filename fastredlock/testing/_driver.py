@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from _thread import LockType
 
     from .._core import Batch, Round
-    from .._locking.kept import Kept
+    from .._locking.keeping.kept import Kept
     from .._options.settings import Settings
     from ._world import World
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .._core import AsyncioDriver, Batch, Round
-    from .._locking.kept import Kept
+    from .._locking.keeping.kept import Kept
     from .._options.settings import Settings
     from ._world import World
 

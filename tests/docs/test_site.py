@@ -16,7 +16,7 @@ import redis
 import yaml
 
 from fastredlock import FastRedlock
-from fastredlock._locking.pace import pace_of
+from fastredlock._locking.keeping.pace import pace_of
 from fastredlock._options.settings import Settings
 from fastredlock.testing import LocalMasters
 from tools import site

@@ -2011,7 +2011,7 @@ for _, key in ipairs(KEYS) do redis""",
         "loss told by the failed renewal only",
         (
             Edit(
-                "fastredlock/_locking/keeping.py",
+                "fastredlock/_locking/keeping/renewals.py",
                 "if now_ns >= end_ns - pace.margin_ns or kept.is_lost:",
                 "if False:",
             ),
@@ -2022,7 +2022,7 @@ for _, key in ipairs(KEYS) do redis""",
         "loss told 30 ms after the end of the validity",
         (
             Edit(
-                "fastredlock/_locking/keeping.py",
+                "fastredlock/_locking/keeping/renewals.py",
                 "if now_ns >= end_ns - pace.margin_ns or kept.is_lost:",
                 "if now_ns >= end_ns + 30_000_000 or kept.is_lost:",
             ),
@@ -2033,7 +2033,7 @@ for _, key in ipairs(KEYS) do redis""",
         "loss told at the first renewal that is not confirmed",
         (
             Edit(
-                "fastredlock/_locking/keeping.py",
+                "fastredlock/_locking/keeping/renewals.py",
                 "            elif round.verdict is TAKEN:\n",
                 "            elif not round.is_won:\n",
             ),
@@ -2044,7 +2044,7 @@ for _, key in ipairs(KEYS) do redis""",
         "renewals take as long as their masters do",
         (
             Edit(
-                "fastredlock/_locking/keeping.py",
+                "fastredlock/_locking/keeping/renewals.py",
                 "        return max(time_ns, LEAST_TIME_NS)\n",
                 "        return 1 << 60\n",
             ),
@@ -2099,7 +2099,7 @@ for _, key in ipairs(KEYS) do redis""",
         "consumer of a generator is not told why it was cancelled",
         (
             Edit(
-                "fastredlock/_locking/loop_lost.py",
+                "fastredlock/_locking/keeping/loop_lost.py",
                 "isinstance(error, CancelledError | GeneratorExit)",
                 "isinstance(error, CancelledError)",
             ),
@@ -2110,7 +2110,7 @@ for _, key in ipairs(KEYS) do redis""",
         "callbacks of lost leases wait for each other",
         (
             Edit(
-                "fastredlock/_locking/foreign_calls.py",
+                "fastredlock/_locking/keeping/foreign_calls.py",
                 "            self.start()\n            make(call)\n",
                 "            make(call)\n",
             ),
@@ -2121,7 +2121,7 @@ for _, key in ipairs(KEYS) do redis""",
         "exit in a callback silences the others",
         (
             Edit(
-                "fastredlock/_locking/foreign_calls.py",
+                "fastredlock/_locking/keeping/foreign_calls.py",
                 "    except BaseException as raised:\n        return raised if",
                 "    except Exception as raised:\n        return raised if",
             ),
@@ -2132,7 +2132,7 @@ for _, key in ipairs(KEYS) do redis""",
         "child of a callback that forks makes the parent's calls",
         (
             Edit(
-                "fastredlock/_locking/foreign_calls.py",
+                "fastredlock/_locking/keeping/foreign_calls.py",
                 "            if fork_generation() != self._generation:\n",
                 "            if False:\n",
             ),
@@ -2143,7 +2143,7 @@ for _, key in ipairs(KEYS) do redis""",
         "exit in a callback is not logged",
         (
             Edit(
-                "fastredlock/_locking/foreign_calls.py",
+                "fastredlock/_locking/keeping/foreign_calls.py",
                 '    except BaseException as raised:\n        log("%r: on_lost raised',
                 '    except Exception as raised:\n        log("%r: on_lost raised',
             ),
@@ -2154,7 +2154,7 @@ for _, key in ipairs(KEYS) do redis""",
         "observer of renewals called by the keeper itself",
         (
             Edit(
-                "fastredlock/_locking/keeper.py",
+                "fastredlock/_locking/keeping/keeper.py",
                 "        self._keeper.notes.start()  # or later",
                 "        self._notes.make_all()\n",
             ),
@@ -2165,7 +2165,7 @@ for _, key in ipairs(KEYS) do redis""",
         "slow observer leaves the loop no turn",
         (
             Edit(
-                "fastredlock/_locking/loop_keeper.py",
+                "fastredlock/_locking/keeping/loop_keeper.py",
                 "CALLS_NS = 1_000_000  #",
                 "CALLS_NS = 1 << 60  #",
             ),
@@ -2187,7 +2187,7 @@ for _, key in ipairs(KEYS) do redis""",
         "bound of keeping ignored",
         (
             Edit(
-                "fastredlock/_locking/keeping.py",
+                "fastredlock/_locking/keeping/renewals.py",
                 "kept.until_ns is None or now_ns < kept.until_ns",
                 "True",
             ),
@@ -2209,7 +2209,7 @@ for _, key in ipairs(KEYS) do redis""",
         "renewal beside an extension by hand does not bind it",
         (
             Edit(
-                "fastredlock/_locking/kept.py",
+                "fastredlock/_locking/keeping/kept.py",
                 "        if not renewal.closed_ns:\n",
                 "        if False:\n",
             ),
@@ -2220,7 +2220,7 @@ for _, key in ipairs(KEYS) do redis""",
         "renewals that were never answered are forgotten",
         (
             Edit(
-                "fastredlock/_locking/kept.py",
+                "fastredlock/_locking/keeping/kept.py",
                 "            self.watched().awaited |= renewal.may_hold\n",
                 "            pass\n",
             ),
@@ -2231,7 +2231,7 @@ for _, key in ipairs(KEYS) do redis""",
         "all leases that were taken together are renewed together",
         (
             Edit(
-                "fastredlock/_locking/keeping.py",
+                "fastredlock/_locking/keeping/renewals.py",
                 "        return self._draw * span_ns >> 16\n",
                 "        return 0\n",
             ),
@@ -2253,7 +2253,7 @@ for _, key in ipairs(KEYS) do redis""",
         "lease that is kept inside of its block cancels no body",
         (
             Edit(
-                "fastredlock/_locking/keep_alive.py",
+                "fastredlock/_locking/keeping/asked.py",
                 "        lease._watch_body(kept)\n",
                 "",
             ),
@@ -2275,7 +2275,7 @@ for _, key in ipairs(KEYS) do redis""",
         "ttl is refused for a bad moment of its masters",
         (
             Edit(
-                "fastredlock/_locking/keep_alive.py",
+                "fastredlock/_locking/keeping/asked.py",
                 "driver.engine.shortest_round_trip_ns",
                 "driver.engine.round_trip_ns",
             ),

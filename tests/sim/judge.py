@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fastredlock._core import Operation, Round, Vote, by_hand_votes
 from fastredlock._locking.driver import CLOSE_WITHIN_NS
-from fastredlock._locking.keeping import end_of
+from fastredlock._locking.keeping.renewals import end_of
 from fastredlock._locking.lease import BaseLease, ReleaseStatus
 from fastredlock.errors import LeaseLostError
 

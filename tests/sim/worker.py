@@ -14,7 +14,7 @@ from typing import Any
 
 from fastredlock import ReleaseStatus
 from fastredlock._core import Operation, Round
-from fastredlock._locking.kept import NEVER_KEPT_NS, kept_of
+from fastredlock._locking.keeping.kept import NEVER_KEPT_NS, kept_of
 from fastredlock._options.keys import encode_resource, encode_resources
 from fastredlock.errors import (
     AcquireError,

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from fastredlock._locking import foreign_calls
-from fastredlock._locking.foreign_calls import Calls, Crew, make
+from fastredlock._locking.keeping import foreign_calls
+from fastredlock._locking.keeping.foreign_calls import Calls, Crew, make
 from tests.support.waiting import wait_until
 
 NAME = "a crew of a test"

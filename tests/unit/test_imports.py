@@ -49,25 +49,35 @@ ARROWS: dict[str, set[str]] = {
     "_locking.driver": {
         *("_core", "_options.scripts", "_options.tls", "_reports.log", "errors"),
         *("_options.credentials", "_options.fence_scripts", "_options.settings"),
-        *("_locking.attempt", "_locking.keeper", "_locking.kept"),
+        *("_locking.attempt", "_locking.keeping.keeper", "_locking.keeping.kept"),
     },
     "_locking.loop_driver": {
-        *("_core", "_locking.driver", "_locking.loop_keeper", "errors"),
+        *("_core", "_locking.driver", "_locking.keeping.loop_keeper", "errors"),
     },
-    "_locking.kept": {"_core", "_locking.validity"},
-    "_locking.pace": {"_core"},
-    "_locking.keeping": {"_core", "_locking.pace"},
-    "_locking.keeper": {
-        *("_core", "_locking.foreign_calls", "_locking.keeping", "_locking.kept"),
+    "_locking.keeping.kept": {"_core", "_locking.validity"},
+    "_locking.keeping.pace": {"_core"},
+    "_locking.keeping.renewals": {"_core", "_locking.keeping.pace"},
+    "_locking.keeping.keeper": {
+        *(
+            "_core",
+            "_locking.keeping.foreign_calls",
+            "_locking.keeping.renewals",
+            "_locking.keeping.kept",
+        ),
         *("_reports.votes", "errors"),
     },
-    "_locking.foreign_calls": {"_core", "_reports.log"},
-    "_locking.loop_keeper": {
-        *("_core", "_locking.foreign_calls", "_locking.keeper", "errors"),
+    "_locking.keeping.foreign_calls": {"_core", "_reports.log"},
+    "_locking.keeping.loop_keeper": {
+        *(
+            "_core",
+            "_locking.keeping.foreign_calls",
+            "_locking.keeping.keeper",
+            "errors",
+        ),
     },
-    "_locking.lost": {"_locking.kept", "errors"},
-    "_locking.loop_lost": {"_locking.lost"},
-    "_locking.keep_alive": {"_locking.kept", "_options.settings", "errors"},
+    "_locking.keeping.lost": {"_locking.keeping.kept", "errors"},
+    "_locking.keeping.loop_lost": {"_locking.keeping.lost"},
+    "_locking.keeping.asked": {"_locking.keeping.kept", "_options.settings", "errors"},
     "_locking.attempt": {
         *("_core", "_locking.foreign", "_locking.standing_loop", "_options.retry"),
         *BASE,
@@ -78,7 +88,12 @@ ARROWS: dict[str, set[str]] = {
     },
     "_locking.validity": {"_core"},
     "_locking.lease": {
-        *("_core", "_locking.driver", "_locking.keep_alive", "_locking.lost"),
+        *(
+            "_core",
+            "_locking.driver",
+            "_locking.keeping.asked",
+            "_locking.keeping.lost",
+        ),
         *("_locking.validity", *BASE),
     },
     "_locking.held": {"_locking.lease"},
@@ -93,14 +108,14 @@ ARROWS: dict[str, set[str]] = {
     },
     "_locking.blocking": {  # its exits are functions of the core
         *("_core", "_locking.lease", "_locking.lock"),
-        *("_locking.decorated", "_locking.lost", "errors"),
+        *("_locking.decorated", "_locking.keeping.lost", "errors"),
     },
     "_locking.awaitable": {
         *("_core", "_locking.lease", "_locking.lock"),
-        *("_locking.decorated", "_locking.kept", "_locking.loop_lost"),
+        *("_locking.decorated", "_locking.keeping.kept", "_locking.keeping.loop_lost"),
     },
     "_locking.base": {
-        *("_core", "_locking.driver", "_locking.keep_alive", "_locking.observing"),
+        *("_core", "_locking.driver", "_locking.keeping.asked", "_locking.observing"),
         "_options.keys",
         *("_options.settings", "_reports.health", "_reports.stats", *BASE),
     },
@@ -116,7 +131,7 @@ ARROWS: dict[str, set[str]] = {
         "_reports.health",
         *("_locking.breaking", "_locking.held"),
     },
-    "types": {"_core", "_locking.blocking", "_locking.lost", *BASE},
+    "types": {"_core", "_locking.blocking", "_locking.keeping.lost", *BASE},
     "observer": {"errors"},
     "testing._local": set(),
     "testing._replies": set(),
@@ -140,7 +155,12 @@ ARROWS: dict[str, set[str]] = {
     },
     "testing._client": {"_core", "_locking.driver", "errors"},
     "testing._keeper": {
-        *("_core", "_locking.foreign_calls", "_locking.keeper", "errors"),
+        *(
+            "_core",
+            "_locking.keeping.foreign_calls",
+            "_locking.keeping.keeper",
+            "errors",
+        ),
     },
     "testing._driver": {"_locking.driver", "testing._client", "testing._keeper"},
     "testing._loop_driver": {
@@ -158,7 +178,7 @@ ARROWS: dict[str, set[str]] = {
 PUBLIC = {
     *("", "asyncio", "testing", "client", "errors", "types"),
     "_options.url",  # for compat: that masters may be databases of one server
-    "_locking.kept",  # for compat: that a renewal has its line in a log
+    "_locking.keeping.kept",  # for compat: that a renewal has its line in a log
     "_options.scripts",  # for compat: that its release wakes the queue
     "observer",
     "_reports.totals",  # for observers: what Stats count

@@ -12,7 +12,7 @@ from typing import Any
 from weakref import finalize
 
 from ... import Lease, LeaseLostError
-from ..._locking.kept import kept_of
+from ..._locking.keeping.kept import kept_of
 from ._loggers import (
     logger_for_refresh_exit,
     logger_for_refresh_shutdown,

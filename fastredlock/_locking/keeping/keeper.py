@@ -15,22 +15,22 @@ from collections import deque
 from contextlib import suppress
 from threading import Thread
 
-from .._core import Batch, ClosedError, blocking_run, draw_fraction, kept_begin
-from .._reports.votes import votes_of
-from ..errors import FastRedlockError, LeaseLostError
+from ..._core import Batch, ClosedError, blocking_run, draw_fraction, kept_begin
+from ..._reports.votes import votes_of
+from ...errors import FastRedlockError, LeaseLostError
 from .foreign_calls import Crew, call_on_lost, log_error, log_warnings, note_renewal
-from .keeping import Keeping, end_of
 from .kept import NEVER_KEPT_NS
+from .renewals import Keeping, end_of
 
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from .._core import Round
-    from .driver import BaseDriver, Driver
+    from ..._core import Round
+    from ..driver import BaseDriver, Driver
+    from ..lease import BaseLease
     from .foreign_calls import Calls
     from .kept import Kept
-    from .lease import BaseLease
 
 # Timers stand still while the machine is suspended, and the validity does not.
 LONGEST_SLEEP_NS = 1_000_000_000

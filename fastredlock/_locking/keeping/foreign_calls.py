@@ -15,18 +15,18 @@ import _thread  # by its name: gevent or eventlet may patch it later
 from collections import deque
 from threading import Thread
 
-from .._core import fork_generation
-from .._reports.log import print_error, warn
+from ..._core import fork_generation
+from ..._reports.log import print_error, warn
 
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, TypeAlias
 
-    from ..errors import LeaseLostError
-    from .driver import BaseDriver
+    from ...errors import LeaseLostError
+    from ..driver import BaseDriver
+    from ..lease import BaseLease
     from .kept import Kept
-    from .lease import BaseLease
 
     Call: TypeAlias = tuple[Callable[[Any], object], Any]  # function and argument
 

@@ -15,17 +15,17 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from .._core import KeptFields, WatchFields
-from .validity import Extensions
+from ..._core import KeptFields, WatchFields
+from ..validity import Extensions
 
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from .._core import Pace, Round, Terms
-    from ..errors import LeaseLostError
-    from .lease import BaseLease
+    from ..._core import Pace, Round, Terms
+    from ...errors import LeaseLostError
+    from ..lease import BaseLease
 
 NEVER_KEPT_NS = 0  # of `until_ns`
 

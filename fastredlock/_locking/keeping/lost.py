@@ -5,14 +5,14 @@ from __future__ import annotations
 import _thread  # by its name: gevent or eventlet may patch it later
 from contextlib import suppress
 
-from ..errors import LeaseLostError
+from ...errors import LeaseLostError
 from .kept import kept_of
 
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
-    from .blocking import Lease
+    from ..blocking import Lease
+    from ..lease import BaseLease
     from .kept import Kept, Watch
-    from .lease import BaseLease
 
 SLICE_NS = 1_000_000_000  # timers stand still while the machine is suspended
 RELEASED = "it was released"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .._core import Pace
+from ..._core import Pace
 
 NS_PER_MS = 1_000_000
 SHARE = 3  # of a ttl that passes before a renewal, as on the Redlock page's own advice

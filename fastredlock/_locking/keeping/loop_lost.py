@@ -12,7 +12,7 @@ from .lost import BaseLost
 if TYPE_CHECKING:
     from asyncio import Future
 
-    from .awaitable import Lease
+    from ..awaitable import Lease
 
 
 class Lost(BaseLost):

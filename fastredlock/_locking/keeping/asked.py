@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .._options.settings import positive_ns
-from ..errors import ConfigurationError, LeaseLostError
+from ..._options.settings import positive_ns
+from ...errors import ConfigurationError, LeaseLostError
 from .kept import NEVER_KEPT_NS, kept_of
 
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, TypeVar
 
-    from .._core import Terms
-    from .driver import BaseDriver
-    from .lease import BaseLease
+    from ..._core import Terms
+    from ..driver import BaseDriver
+    from ..lease import BaseLease
 
     AnyLease = TypeVar("AnyLease", bound=BaseLease)
 

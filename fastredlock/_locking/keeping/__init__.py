@@ -1,0 +1,1 @@
+"""To keep leases: when to renew, who does it, and what is lost."""
