@@ -18,7 +18,6 @@ cdef enum:
 
 
 @cython.final
-@cython.freelist(8)
 cdef class AcquireCall(Call):
     """An acquire of one resource, or of all of several.
 

@@ -14,7 +14,6 @@ cimport cython
 from libc.stdint cimport int64_t
 
 
-@cython.freelist(8)
 cdef class ReleaseCall(Call):
     """A release of a lease."""
 
@@ -111,7 +110,6 @@ def release_in_c(method):
 
 
 @cython.final
-@cython.freelist(8)
 cdef class ExitCall(ReleaseCall):
     """The end of a body by a lease: its `__exit__`, or `__aexit__`."""
 
