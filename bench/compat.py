@@ -61,9 +61,9 @@ def _measure(options: argparse.Namespace) -> Report:
             server = server_version(urls[0])
             for name in names:
                 if masters == 1 or not REPLACEMENTS[name].one_master:
-                    found, said = _compare(name, urls, options)
+                    found, run_notes = _compare(name, urls, options)
                     rows += [[masters, *row] for row in found]
-                    notes += said
+                    notes += run_notes
     return Report(
         name="compat",
         tables=[Table(_COLUMNS, rows)],
@@ -89,14 +89,14 @@ def _compare(
     rows: list[list[object]] = []
     notes: list[str] = []
     for callers in REPLACEMENTS[name].wanted:
-        rounds, said = alternate(
+        rounds, run_notes = alternate(
             sides_of(name, callers),
             urls,
             seconds=options.seconds,
             blocks=options.blocks,
         )
         rows += _row(name, callers, rounds)
-        notes += said
+        notes += run_notes
     return rows, notes
 
 

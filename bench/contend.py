@@ -82,7 +82,7 @@ def main() -> int:
 
 
 def is_broken(report: Report) -> bool:
-    """Say whether two callers held the lock at once, or an update was lost."""
+    """Return whether two callers held the lock at once, or an update was lost."""
     never = ("overlapping holders", "overlaps", "lost updates")
     records = [record for table in report.tables for record in table.records()]
     return any(

@@ -80,8 +80,8 @@ def _shares(urls: Sequence[str], processes: int, seconds: float) -> tuple[int, i
         subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, cwd=ROOT)
         for _ in range(processes)
     ]
-    told = [json.loads(process.communicate()[0]) for process in running]
-    return sum(won for won, _ in told), sum(written for _, written in told)
+    counts = [json.loads(process.communicate()[0]) for process in running]
+    return sum(won for won, _ in counts), sum(written for _, written in counts)
 
 
 if __name__ == "__main__":

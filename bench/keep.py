@@ -1,9 +1,9 @@
-"""What do kept leases cost, and how soon is a loss told?
+"""What do kept leases cost, and how soon is a loss reported?
 
 Thousands of leases are kept at the same time: the CPU of the client and of the masters,
 the renewals and the writes per master and second, the memory of each, and a pair by
 another caller, beside them and without any, in turns. Then losses: how long before the
-end of the validity, or after the keys are gone, each is told.
+end of the validity, or after the keys are gone, each is reported.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _BESIDE = (
     ("p50 µs", ",.0f"),
     ("p99 µs", ",.0f"),
 )
-_TOLD = (
+_LOSSES = (
     ("keeper", ""),
     ("what happens", ""),
     ("ttl s", "g"),
@@ -65,7 +65,7 @@ def main() -> int:
 def _measure(options: argparse.Namespace) -> Report:
     cost: list[list[Any]] = []
     beside: list[list[Any]] = []
-    told: list[list[Any]] = []
+    losses: list[list[Any]] = []
     remarks: list[str] = []
     remarks_beside: list[str] = []
     with LocalMasters(5) as masters:
@@ -96,7 +96,7 @@ def _measure(options: argparse.Namespace) -> Report:
             target(f"{name} beside / alone, {kind}", ratio, "<=", _BESIDE_MOST[name])
             for name, ratio in zip(_BESIDE_MOST, found["ratios"], strict=True)
         ]
-        told += _losses(kind, options.losses)
+        losses += _losses(kind, options.losses)
     tables = [
         Table(_COST, cost, f"Leases of {options.ttl:g} s that are kept.", remarks),
         Table(
@@ -105,7 +105,7 @@ def _measure(options: argparse.Namespace) -> Report:
             "A pair by a caller that shares their client.",
             remarks_beside,
         ),
-        Table(_TOLD, told, "When a loss is told."),
+        Table(_LOSSES, losses, "When a loss is told."),
     ]
     return Report("keep", tables, machine)
 
@@ -117,7 +117,7 @@ def _losses(kind: str, count: int) -> list[list[Any]]:
         with LocalMasters(5) as masters:
             pids = [masters.pid(i) for i in range(5)]
             found = run_job(
-                "told",
+                "lost",
                 masters.urls,
                 kind=kind,
                 ttl=ttl,

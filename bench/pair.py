@@ -78,7 +78,7 @@ def _measure(options: argparse.Namespace) -> Report:
     for masters in options.masters:
         with local_masters(masters, options.server) as urls, placed(options.place):
             server = server_version(urls[0])
-            rounds, said = alternate(
+            rounds, run_notes = alternate(
                 for_server(entries, urls[0]),
                 urls,
                 seconds=options.seconds,
@@ -91,7 +91,7 @@ def _measure(options: argparse.Namespace) -> Report:
         rows += [[masters, *_row(name, rounds, counts.get(name))] for name in completed]
         targets += _targets(masters, rounds)
         noises += [f"{n} at N = {masters}" for n in noise(rounds, FLOOR, "p50_us")]
-        notes += said + _doubts(masters, counts)
+        notes += run_notes + _doubts(masters, counts)
     return Report(
         name="pair",
         tables=[Table(_COLUMNS, rows)],
@@ -153,7 +153,7 @@ def _method(
 
 
 def _doubts(masters: int, counts: dict[str, SyscallCount]) -> list[str]:
-    """Check the tracer against the floor's own count; say so when they disagree."""
+    """Check the tracer against the floor's own count; report a difference."""
     return [
         f"N = {masters}: the floor counted {count.own_per_pair:.1f} system calls "
         f"itself, the tracer {count.per_pair:.1f}: do not trust that column."

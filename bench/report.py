@@ -22,7 +22,7 @@ _FLAT = 1.25  # the last figure over the first, or the other way round, at most
 class Table:
     """Figures under headings, and remarks on them.
 
-    `columns`: heading and format of each; without a format it is text, which stands to
+    `columns`: heading and format of each; without a format it is text, aligned to
     the left. `rows`: the figures, in that order; None where there is no figure.
     """
 
@@ -152,7 +152,7 @@ def fill(
 
 
 def target(text: str, figure: float | None, sign: str, bound: float) -> str:
-    """Say whether a figure is within its bound; None: it was not measured.
+    """Describe whether a figure is within its bound; None: it was not measured.
 
     `sign` is ">=" or "<=".
     """
@@ -166,7 +166,7 @@ def target(text: str, figure: float | None, sign: str, bound: float) -> str:
 def trend(
     text: str, unit: str, places: Sequence[int], figures: Sequence[float]
 ) -> list[str]:
-    """Say in one line whether a figure stays flat; nothing where there is one only."""
+    """Describe whether a figure stays flat; nothing where there is one only."""
     if len(places) < 2 or not figures[0]:
         return []
     ratio = figures[-1] / figures[0]

@@ -64,7 +64,7 @@ def _measure(options: argparse.Namespace) -> Report:
 def _masters(urls: Sequence[str], options: argparse.Namespace) -> Table:
     """Run over the first 1, 3, 5 ... of the masters, in alternation."""
     entries, notes = present(_MASTERS_ENTRIES)
-    completed, said = _rounds_over(entries, urls, options)
+    completed, run_notes = _rounds_over(entries, urls, options)
     rows: list[list[Any]] = []
     remarks: list[str] = []
     for entry in entries:
@@ -84,7 +84,7 @@ def _masters(urls: Sequence[str], options: argparse.Namespace) -> Table:
         ("CPU µs / master", ",.2f"),
     )
     title = "A pair over N masters, of free locks."
-    return Table(columns, rows, title, remarks + notes + said)
+    return Table(columns, rows, title, remarks + notes + run_notes)
 
 
 def _rounds_over(

@@ -1,9 +1,9 @@
-"""What does a master that stands still cost a process with 100,000 locks/s?
+"""What does a stopped master cost a process with 100,000 locks/s?
 
 One event loop takes and releases a hundred locks at a time, without a pause, first with
 five healthy masters, then for `--seconds` while one of them is paused (SIGSTOP), then
 after it goes on. For each ttl: pairs per second beside the healthy ones, the longest
-time for which the loop stood still, and the memory. Then the keys left on the masters.
+time for which the loop was blocked, and the memory. Then the keys left on the masters.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def main() -> int:
 
 
 class LagWatch:
-    """The longest time for which the event loop stood still since it was last asked."""
+    """The longest time for which the event loop was blocked since the last question."""
 
     def __init__(self) -> None:
         self._longest = 0.0

@@ -2,7 +2,7 @@
 
 For N = 3 and 5 masters: the entries, as `asyncio:200`, run in alternation, A B C A B C
 ..., each in a process of its own. An entry whose library is missing, or that fails, is
-left out with a note; the last lines say which of the speeds asked for were met.
+left out with a note; the last lines name which of the speeds asked for were met.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def _measure(options: argparse.Namespace) -> Report:
     for masters in options.masters:
         with local_masters(masters, options.server) as urls:
             server = server_version(urls[0])
-            rounds, said = alternate(
+            rounds, run_notes = alternate(
                 for_server(entries, urls[0]),
                 urls,
                 seconds=options.seconds,
@@ -107,7 +107,7 @@ def _measure(options: argparse.Namespace) -> Report:
         completed = [entry for entry in _in_order(entries) if entry in rounds[0]]
         rows += [[masters, *_row(entry, rounds)] for entry in completed]
         noises += [f"{n} at N = {masters}" for n in noise(rounds, _FLOOR, _RATE)]
-        notes += said
+        notes += run_notes
         if masters == targets_at:
             asked = _NATIVE_TARGETS if _NATIVE in rounds[0] else _TARGETS
             targets = [_target(masters, rounds, *each) for each in asked]

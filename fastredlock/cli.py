@@ -38,17 +38,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:  # before a command looks after signals itself
         return 130
     except BrokenPipeError:  # `fastredlock demo | head`
-        _say_no_more()
+        _discard_output()
         return 141
-    except OSError as error:  # 1 would say that the lock is taken, or free
+    except OSError as error:  # 1 would mean that the lock is taken, or free
         from ._cli.status import Status
 
-        _say_no_more()
+        _discard_output()
         print(f"fastredlock: {error}", file=sys.stderr)
         return Status.SYSTEM
 
 
-def _say_no_more() -> None:
+def _discard_output() -> None:
     # What is left to be written would fail again at the end of the interpreter.
     if sys.stdout is not None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -116,7 +116,7 @@ class ValidityExhaustedError(AcquireError):
 
 
 class ForeignKeyError(AcquireError):
-    """Report that a foreign key stands under the resource's name: it is no lock.
+    """Report that a foreign key has the resource's name: it is no lock.
 
     Of another type than a string (WRONGTYPE), empty, or longer than any token, on so
     many masters that no quorum is left: the resource would seem taken for ever. Rename
@@ -153,11 +153,11 @@ class LeaseLostError(FastRedlockError):
 
 
 class NotExtendedError(FastRedlockError):
-    """Report that too few masters confirmed an extension: the lease still stands.
+    """Report that too few masters confirmed an extension: the lease is still valid.
 
     Extend again, or end the work within `remaining`. Attributes: `resource`, `reason`,
-    `votes` (of that round), `remaining` (s for which the lease still stood when this
-    was raised; 0.0 for an adopted one, of which nothing is known before its first
+    `votes` (of that round), `remaining` (s for which the lease was still valid when
+    this was raised; 0.0 for an adopted one, of which nothing is known before its first
     extension).
     """
 

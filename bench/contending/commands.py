@@ -1,7 +1,7 @@
 """Count the commands that clients send, as MONITOR shows them.
 
-INFO counts the commands that a script runs like those that a client sends, MONITOR says
-of each where it comes from: `[0 lua]` or an address. It costs the server some time, so
+INFO counts the commands of a script like those of a client, MONITOR shows of each where
+it comes from: `[0 lua]` or an address. It costs the server some time, so
 nothing else is measured meanwhile.
 """
 

@@ -1,7 +1,7 @@
 """Processes that want one lock, seen from the bench: start, run windows, end.
 
 Everything has a time limit: a process that has not ended its part in time, which is
-how a lost waiter looks, is killed, and a note says so.
+how a lost waiter looks, is killed, and a note names it.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Crew:
         return Window(begin_ns, start_ns, start_ns + int(seconds * 1e9))
 
     def start(self, window: Window, hold: float = 0.0, turns: int = _ENDLESS) -> None:
-        """Tell all callers of a window; each has so many turns at most."""
+        """Announce a window to all callers; each has so many turns at most."""
         self._window = window
         seconds = (window.end_ns - window.begin_ns) / 1e9
         rows = int(seconds * min(_FASTEST, self._callers / max(hold, 1e-9)))
@@ -154,7 +154,7 @@ class Crew:
         )
 
     def _await_all(self, word: str, until: float) -> None:
-        """Read one line of each process; kill those that say nothing in time."""
+        """Read one line of each process; kill those that write nothing in time."""
         for i, process in enumerate(self._processes):
             line = _read_line(process, until)
             if line == word:

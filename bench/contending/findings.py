@@ -33,7 +33,7 @@ class Finding:
     bound: float | None = None
 
     def is_met(self) -> bool | None:
-        """Say whether the value is within its bound; None without one of the two."""
+        """Return whether the value is within its bound; None without one of the two."""
         if self.value is None or self.bound is None:
             return None
         if self.sign == ">=":

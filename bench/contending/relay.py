@@ -42,12 +42,12 @@ def gaps_ms(urls: Sequence[str], seconds: float, hold: float) -> list[float]:
             raise RuntimeError("the process has no pipes")
         _expect(other.stdout, "ready")
         release = _encoded(b"DEL", key.encode())
-        tell = release + _encoded(b"PUBLISH", key.encode(), b"")
+        notify = release + _encoded(b"PUBLISH", key.encode(), b"")
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             time.sleep(hold)
             released_ns = monotonic_ns()
-            masters.send([tell] + [release] * (len(urls) - 1))
+            masters.send([notify] + [release] * (len(urls) - 1))
             found.append((int(other.stdout.readline()) - released_ns) / 1e6)
             masters.read_all(b"\n", [2] + [1] * (len(urls) - 1))
         other.stdin.close()
@@ -55,13 +55,13 @@ def gaps_ms(urls: Sequence[str], seconds: float, hold: float) -> list[float]:
 
 
 def main(key: str, *urls: str) -> None:
-    """Take the lock whenever it is told to; until standard input ends."""
+    """Take the lock whenever a message arrives; until standard input ends."""
     take = _encoded(b"SET", key.encode(), b"another", b"NX", b"PX", _TTL_MS)
-    with _Masters(urls) as masters, _Masters(urls[:1]) as told:
-        told.send([_encoded(b"SUBSCRIBE", key.encode())])
-        told.read_all(b":1\r\n", [1])
+    with _Masters(urls) as masters, _Masters(urls[:1]) as subscriber:
+        subscriber.send([_encoded(b"SUBSCRIBE", key.encode())])
+        subscriber.read_all(b":1\r\n", [1])
         print("ready", flush=True)
-        channel = told.sockets[0]
+        channel = subscriber.sockets[0]
         while channel in select.select([channel, sys.stdin], [], [])[0]:
             channel.recv(4096)
             masters.send([take] * len(urls))
@@ -119,8 +119,8 @@ def _encoded(*words: bytes) -> bytes:
 
 
 def _expect(pipe: IO[str], word: str) -> None:
-    if (said := pipe.readline().strip()) != word:
-        raise RuntimeError(f"the process said {said!r}, not {word!r}")
+    if (line := pipe.readline().strip()) != word:
+        raise RuntimeError(f"the process said {line!r}, not {word!r}")
 
 
 if __name__ == "__main__":

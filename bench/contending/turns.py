@@ -1,4 +1,4 @@
-"""What the stamps of all callers of one lock say: who had it when, and who waited.
+"""What the stamps of all callers of one lock show: who had it when, and who waited.
 
 Every caller stamps its own turns by CLOCK_MONOTONIC, which all processes of a machine
 share: before it asks, when it has the lock, and before it gives it back. So the time
@@ -46,7 +46,7 @@ class Window:
         return (self.end_ns - self.start_ns) / 1e9
 
     def counts(self, stamp_ns: int) -> bool:
-        """Say whether a stamp is in the part that counts."""
+        """Return whether a stamp is in the part that counts."""
         return self.start_ns <= stamp_ns < self.end_ns
 
 

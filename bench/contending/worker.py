@@ -30,7 +30,7 @@ from bench.contending.clients import (
     open_tasks,
 )
 
-_REST = 0.02  # s; the loop reads what is late before it stands still
+_REST = 0.02  # s; the loop reads what is late before it stops
 
 
 @dataclass(frozen=True, slots=True)

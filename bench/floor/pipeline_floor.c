@@ -18,7 +18,7 @@
  * batch is in that very operation; a later one (the masters beyond the quorum) is
  * checked and skipped. An operation is over when every lock has its quorum and every
  * master was sent all of it, so that the buffer can be used again. The rest that does
- * not fit into a socket is sent when poll() says so, and replies are read meanwhile.
+ * not fit into a socket is sent when poll() allows it, and replies are read meanwhile.
  *
  * `pipeline_floor native ...` releases by DELIFEQ, where a server has it (Valkey from 9.0).
  *

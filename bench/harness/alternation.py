@@ -28,7 +28,7 @@ Round = Mapping[str, Block]  # by entry
 class Alternation:
     """Processes, started and warmed up; `close` ends them.
 
-    An entry that fails is left out from then on, and `notes` says so. Where a floor
+    An entry that fails is left out from then on, and `notes` names it. Where a floor
     runs, a second one runs last: as far from the first as can be.
     """
 
@@ -129,7 +129,7 @@ def ratio(rounds: Sequence[Round], above: str, below: str, figure: str) -> float
 
 
 def noise(rounds: Sequence[Round], below: str, figure: str) -> list[str]:
-    """Say how the second floor compares with the first; nothing without a floor."""
+    """Compare the second floor with the first, in text; nothing without a floor."""
     found = ratio(rounds, CONTROL, below, figure)
     return [] if found is None else [f"{found:.2f}x"]
 

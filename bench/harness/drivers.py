@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from time import perf_counter_ns, process_time_ns
 from typing import Protocol
 
-_REST = 0.02  # s; the loop reads the late replies of a block before it stands still
+_REST = 0.02  # s; the loop reads the late replies of a block before it stops
 
 Timing = dict[str, int | list[int]]  # as in the floor's JSON, see floor.c
 

@@ -24,7 +24,7 @@ from bench.contestants.fastredlock import Blocking
 from bench.contestants.tables import open_entry
 from bench.harness.crowding import cold, crowd, idle
 from bench.harness.drivers import Stopwatch
-from bench.harness.keeping import kept, told
+from bench.harness.keeping import kept, lost
 from bench.harness.memory import open_fds, settled_bytes
 from bench.harness.process import ROOT
 from bench.harness.servers import commands_done, hold
@@ -215,7 +215,7 @@ def _do(run: Callable[[int], object], pairs: int) -> None:
 
 _JOBS: dict[str, Callable[..., Any]] = {
     job.__name__: job
-    for job in (waiting, waiting_memory, held, growth, kept, told, cold, crowd, idle)
+    for job in (waiting, waiting_memory, held, growth, kept, lost, cold, crowd, idle)
 }
 
 

@@ -194,7 +194,7 @@ def _cpu_of(pids: list[int]) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def told(
+def lost(
     urls: Sequence[str],
     *,
     kind: str,
@@ -203,7 +203,7 @@ def told(
     count: int,
     pids: list[int],
 ) -> dict[str, Any]:
-    """Lose `count` leases; return when that was told.
+    """Lose `count` leases; return when that was reported.
 
     `before_ms`: before the end of the validity that was last seen; `after`: s after the
     harm was done, on average.
@@ -215,7 +215,7 @@ def told(
         times[id(lease)] = _core.now_ns()
 
     def take(i: int) -> Any:
-        name = f"told:{i}"
+        name = f"lost:{i}"
         return client.locks.acquire(name, keep_alive=True, on_lost=on_lost)
 
     leases = [client.run(partial(take, i)) for i in range(count)]
@@ -227,7 +227,7 @@ def told(
         for lease in leases:
             ends[id(lease)] = max(ends.get(id(lease), 0), lease._valid_until_ns)
         time.sleep(0.005)
-    after = [(told_ns - harmed_ns) / 1e9 for told_ns in times.values()]
+    after = [(lost_ns - harmed_ns) / 1e9 for lost_ns in times.values()]
     return {
         "before_ms": [(ends[lease] - times[lease]) / 1e6 for lease in times],
         "after": sum(after) / count,

@@ -1,4 +1,4 @@
-"""Say where a figure was measured: the machine, and the versions of the libraries."""
+"""Where a figure was measured: the machine, and the versions of the libraries."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def report_with(
     *,
     has_plot: bool = False,
 ) -> int:
-    """Measure or load a report, and put it where the options say; return 0."""
+    """Measure or load a report, and put it where the options ask for; return 0."""
     add = parser.add_argument
     add("--markdown", action="store_true", help="print the table in Markdown")
     add("--json", type=Path, metavar="FILE", help="save the figures")

@@ -81,12 +81,12 @@ def _print(status: str, reports: list[Report], found: list[Finding]) -> None:
 def _print_json(status: str, reports: list[Report], found: list[Finding]) -> None:
     import json
 
-    told = {
+    document = {
         "status": status,
         "findings": [as_json(finding) for finding in found],
         "masters": [report.as_json() for report in reports],
     }
-    print(json.dumps(told, indent=2))
+    print(json.dumps(document, indent=2))
 
 
 def _parser() -> Parser:

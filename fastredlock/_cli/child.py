@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .. import Lease, LeaseLostError
     from .signals import Signals
 
-LOOK_EVERY = 1.0  # s: timers stand still while the machine is suspended
+LOOK_EVERY = 1.0  # s: timers stop while the machine is suspended
 
 
 class Ended(NamedTuple):
@@ -79,10 +79,10 @@ class Child:
                 os.execvpe(command[0], command, environment)
         except (FileNotFoundError, NotADirectoryError):
             status = Status.NOT_FOUND
-            _say(f"{command[0]!r}: not found")
+            _print(f"{command[0]!r}: not found")
         except BaseException as error:
             text = error.strerror if isinstance(error, OSError) else repr(error)
-            _say(f"{command[0]!r} cannot be executed: {text}")
+            _print(f"{command[0]!r} cannot be executed: {text}")
         finally:
             os._exit(status)
 
@@ -165,5 +165,5 @@ class Child:
         return f"{name}: lost: it could not be renewed in time"
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     os.write(2, f"fastredlock run: {text}\n".encode(errors="replace"))

@@ -151,7 +151,7 @@ def _look_at_persistence(
             f"{left_ms / 1e3:.0f} s more",
         )
     if wanted.has_max_ttl or server.ask("EXISTS", MARKER) == 1:
-        return  # the restart guard stands in for the disk
+        return  # the restart guard replaces the disk
     remedy = "set appendfsync always, or max_ttl in all clients"
     if info.get("aof_enabled") != "1":
         report.add(

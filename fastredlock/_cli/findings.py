@@ -24,7 +24,7 @@ class Finding(NamedTuple):
 
 
 class Report:
-    """All that is known of one master after it was asked; None: it did not tell."""
+    """All that is known of one master after it was asked; None: it did not reply."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -35,7 +35,7 @@ class Report:
         self.uptime: int | None = None  # s
         self.latency: float | None = None  # s
         self.clock_offset: float | None = None  # s; its wall clock less ours
-        self.is_double = False  # of a master that stands before it in the list
+        self.is_double = False  # of a master before it in the list
 
     def add(self, level: Level, text: str) -> None:
         """Note a finding."""
@@ -85,7 +85,7 @@ def as_json(finding: Finding) -> dict[str, str]:
 
 
 def compare(reports: Sequence[Report]) -> list[Finding]:
-    """Look at all masters together; of one server under two names both are told."""
+    """Look at all masters together; report both names of one server."""
     first: dict[str, Report] = {}
     for report in reports:
         if report.run_id is None:

@@ -1,4 +1,4 @@
-"""Who holds a lock, from what each master says: for people, and as JSON."""
+"""Who holds a lock, from the reply of each master: for people, and as JSON."""
 
 from __future__ import annotations
 
@@ -54,26 +54,26 @@ class Holding:
         return self.tokens[token_hash][0].owner
 
     def remaining_ms(self, token_hash: str) -> int | None:
-        """How long its quorum, or all it has, stands; None: until it is released."""
-        told = [vote.remaining_ms or 0 for vote in self.tokens[token_hash]]
-        left = [LONGEST_MS if ms == NO_EXPIRY_MS else ms for ms in told]
+        """How long its quorum, or all it has, lives; None: until it is released."""
+        times = [vote.remaining_ms or 0 for vote in self.tokens[token_hash]]
+        left = [LONGEST_MS if ms == NO_EXPIRY_MS else ms for ms in times]
         first = sorted(left, reverse=True)[: self.quorum][-1]
         return None if first == LONGEST_MS else first
 
     @property
     def waiting(self) -> int | None:
-        """How many processes wait for it, as far as a master can tell."""
+        """How many processes wait for it, as far as a master knows."""
         known = [vote.waiting for vote in self.votes if vote.waiting is not None]
         return max(known, default=None)
 
     def describe(self, token_hash: str) -> str:
-        """Say who has a token, on how many masters, and for how long."""
+        """Describe who has a token, on how many masters, and for how long."""
         owner = self.owner(token_hash) or "a client that names no owner"
         count = f"{len(self.tokens[token_hash])} of {len(self.votes)} masters"
         return f"{owner} (token {token_hash}, {count}, {self.left(token_hash)})"
 
     def left(self, token_hash: str) -> str:
-        """Say for how long a token stands."""
+        """Describe for how long a token lives."""
         left_ms = self.remaining_ms(token_hash)
         return "no expiry" if left_ms is None else f"{left_ms / 1e3:.1f} s left"
 

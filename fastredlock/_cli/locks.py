@@ -83,13 +83,13 @@ def who(words: Sequence[str]) -> int:
 
 def _print_masters(holding: Holding) -> None:
     for vote in holding.votes:
-        said = vote.text or "no key"
+        shown = vote.text or "no key"
         if vote.token_hash is not None:
             left = vote.remaining_ms or 0
             until = "no expiry" if left < 0 else f"{left / 1e3:.1f} s left"
-            said = f"{vote.owner or '-'}  {vote.token_hash}  {until}"
+            shown = f"{vote.owner or '-'}  {vote.token_hash}  {until}"
         waiting = f"  {vote.waiting} waiting" if vote.waiting else ""
-        print(f"  {vote.master}  {said}{waiting}")
+        print(f"  {vote.master}  {shown}{waiting}")
 
 
 def _print_json(value: object) -> None:

@@ -1,7 +1,7 @@
 """`fastredlock renumber`: the numbers of a lock (`fencing=True`) that cannot go on.
 
 A number that no clock gives, of a write by hand or a bug, is counted on from like any
-other, up to 2^53 - 1. Where that stands on a quorum, no acquire gets a number any more.
+other, up to 2^53 - 1. Where a quorum has that, no acquire gets a number any more.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def renumber(words: Sequence[str]) -> int:
 
 
 def _refusal(holding: Holding, numbers: list[Number]) -> int | None:
-    """Say why nothing is to be done, and return the exit status; None: go on."""
+    """Print why nothing is to be done, and return the exit status; None: go on."""
     if not holding.is_known:
         return Status.UNREACHABLE
     if holding.tokens:
@@ -139,7 +139,7 @@ def _refusal(holding: Holding, numbers: list[Number]) -> int | None:
 
 
 class _Name(NamedTuple):
-    """The key of a lock, and what stands before the names of its client."""
+    """The key of a lock, and what the names of its client begin with."""
 
     prefix: bytes
     key: bytes
@@ -160,16 +160,16 @@ class _Name(NamedTuple):
         """Set the number of a master where it is too large; return what failed."""
         if number.can_go_on:
             return None
-        said: object = number.error
-        if said is None:
+        reply: object = number.error
+        if reply is None:
             source = with_prefix(_RENUMBER, self.prefix)
             words = (1, self.key, number.score, last, LIFE_MS)
             try:
                 with Server(number.endpoint) as server:
-                    said = server.ask("EVAL", source, *words)
+                    reply = server.ask("EVAL", source, *words)
             except ServerError as error:
-                said = error
-        if said == 1:
+                reply = error
+        if reply == 1:
             return None
-        text = said.decode() if isinstance(said, bytes) else str(said)
+        text = reply.decode() if isinstance(reply, bytes) else str(reply)
         return f"  {number.endpoint.name}: not changed: {text}"

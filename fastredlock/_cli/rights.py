@@ -1,7 +1,7 @@
 """Each command and script of the library, tried on a key of its own.
 
 The key and all that belongs to it live for 10 s at most, and are deleted at the end.
-What is refused is told with what it is for, and the rights that are missing.
+A refusal is reported with its purpose and the rights that are missing.
 """
 
 from __future__ import annotations
@@ -71,21 +71,21 @@ class Trial(NamedTuple):
 def try_rights(server: Server, report: Report, begin: str, prefix: str) -> None:
     """Try all; note each need that is not met, once."""
     key = f"{prefix}{begin}{os.urandom(8).hex()}"
-    said = server.ask("SET", key, TOKEN, "NX", "PX", TTL_MS)
-    if isinstance(said, hiredis.ReplyError) and _is_of_keys(str(said)):
+    reply = server.ask("SET", key, TOKEN, "NX", "PX", TTL_MS)
+    if isinstance(reply, hiredis.ReplyError) and _is_of_keys(str(reply)):
         report.add(
             Level.ADVICE,
-            f"its user may not use {key!r} ({said}): its rights were not tried; "
+            f"its user may not use {key!r} ({reply}): its rights were not tried; "
             "give --key, and how the names of its locks begin",
         )
         return
-    told: set[Need] = set()
+    reported: set[Need] = set()
     for trial in _trials(server, key, prefix):
         reply = server.ask(*trial.words)
         if not isinstance(reply, hiredis.ReplyError) or _is_unknown(str(reply)):
             continue
-        if trial.need not in told:
-            told.add(trial.need)
+        if trial.need not in reported:
+            reported.add(trial.need)
             report.add(trial.need.level, _text(trial, str(reply)))
         if trial.need is LOCKS:
             break  # nothing else matters
@@ -98,17 +98,17 @@ def try_waiting(server: Server, report: Report, prefix: str) -> None:
     """Try to subscribe; from then on the connection is good for nothing else."""
     words = ("SUBSCRIBE", f"{prefix}fastredlock:waiter:{os.urandom(8).hex()}")
     reply = server.ask(*words)
-    is_told = any(POLLING in finding.text for finding in report.findings)
-    if isinstance(reply, hiredis.ReplyError) and not is_told:
+    is_reported = any(POLLING in finding.text for finding in report.findings)
+    if isinstance(reply, hiredis.ReplyError) and not is_reported:
         text = _text(Trial(TURNS, "SUBSCRIBE", words), str(reply))
         report.add(TURNS.level, text)
 
 
-def _text(trial: Trial, said: str) -> str:
-    if not _is_of_rights(said):
-        return f"refuses {trial.name} ({said}): {trial.need.without}"
+def _text(trial: Trial, error: str) -> str:
+    if not _is_of_rights(error):
+        return f"refuses {trial.name} ({error}): {trial.need.without}"
     return (
-        f"its user may not run {trial.name} ({said}): {trial.need.without}; "
+        f"its user may not run {trial.name} ({error}): {trial.need.without}; "
         f"grant {trial.need.grant}"
     )
 
@@ -117,16 +117,16 @@ def _text(trial: Trial, said: str) -> str:
 OF_RIGHTS = ("NOPERM", "ACL failure in script", "user executing the script can't")
 
 
-def _is_of_rights(said: str) -> bool:
-    return any(text in said for text in OF_RIGHTS)
+def _is_of_rights(error: str) -> bool:
+    return any(text in error for text in OF_RIGHTS)
 
 
-def _is_of_keys(said: str) -> bool:
-    return _is_of_rights(said) and " key" in said
+def _is_of_keys(error: str) -> bool:
+    return _is_of_rights(error) and " key" in error
 
 
-def _is_unknown(said: str) -> bool:
-    return "unknown command" in said.lower() or "unknown subcommand" in said.lower()
+def _is_unknown(error: str) -> bool:
+    return "unknown command" in error.lower() or "unknown subcommand" in error.lower()
 
 
 def _trials(server: Server, key: str, prefix: str) -> list[Trial]:

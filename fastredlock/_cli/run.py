@@ -102,7 +102,7 @@ def _held(
                 raise
     except ResourceTakenError as error:
         if asked.taken_status != 0:
-            _say(_taken(locks, asked.name, error))
+            _print(_taken(locks, asked.name, error))
         return Ended(asked.taken_status)
     except AcquireError as error:
         raise CommandError(str(error), Status.UNREACHABLE) from None
@@ -117,11 +117,11 @@ def _held(
                 f"{ended.status}: it expired, or was broken or deleted",
             )
     if ended.reason:
-        _say(ended.reason)
+        _print(ended.reason)
     return ended
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     print(f"fastredlock run: {text}", file=sys.stderr)
 
 

@@ -28,15 +28,15 @@ class Names(NamedTuple):
 def names_on_all(
     options: dict[str, Any], pattern: str, most: int
 ) -> tuple[Names, list[str]]:
-    """Ask all masters at once; return the names, and why a master could not tell."""
+    """Ask all masters at once; return the names, and why a master lists none."""
     endpoints = parse_masters(options["masters"])
     prefix = str(options.get("key_prefix", "")).encode()
     wanted = _quoted(prefix) + os.fsencode(pattern)
     with ThreadPoolExecutor(len(endpoints)) as pool:
-        told = [*pool.map(lambda each: _names_or_error(each, wanted, most), endpoints)]
-    failures = [each for each in told if isinstance(each, str)]
+        lists = [*pool.map(lambda each: _names_or_error(each, wanted, most), endpoints)]
+    failures = [each for each in lists if isinstance(each, str)]
     found: set[bytes] = set()
-    for each in told:
+    for each in lists:
         if not isinstance(each, str):
             found |= each
     names = [_text(name.removeprefix(prefix)) for name in sorted(found)[:most]]

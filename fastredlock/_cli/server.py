@@ -16,7 +16,7 @@ TIMEOUT = 2.0  # s; for a connection, and for each reply
 
 
 class ServerError(Exception):
-    """Report a server that could not be asked; the message says why."""
+    """Report a server that could not be asked; the message is the reason."""
 
 
 class Server:

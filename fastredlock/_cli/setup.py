@@ -55,7 +55,7 @@ class Parser(argparse.ArgumentParser):
         )
 
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong, and where the help is."""
+        """Print what is wrong, and where the help is."""
         print(f"{self.prog}: {message}", file=sys.stderr)
         print(f"Try '{self.prog} --help'.", file=sys.stderr)
         sys.exit(Status.USAGE)
@@ -166,7 +166,7 @@ def given_options(asked: argparse.Namespace) -> dict[str, Any]:
 
 
 def file_options(path: str) -> dict[str, Any]:
-    """Return what the file says; no line of it is shown, for it may hold passwords."""
+    """Return the file's settings; no line is shown, for it may hold passwords."""
     if not path:
         return {}
     from tomllib import TOMLDecodeError, load  # only who has such a file pays for it

@@ -1,7 +1,7 @@
 """The exit status of the commands, and the error that ends one.
 
 Those of sysexits.h, which flock(1) uses too: few programs end by one of them, so the
-status of a command that `fastredlock run` has run can be told from our own.
+status of a command of `fastredlock run` differs from our own.
 """
 
 from __future__ import annotations

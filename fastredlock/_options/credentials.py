@@ -68,7 +68,7 @@ def login_of(given: Any) -> tuple[bytes | None, bytes] | str:
     """Return user name (None: the default user) and password; or why it is no login."""
     words = given if isinstance(given, tuple | list) else (given,)
     if isinstance(given, CoroutineType):
-        given.close()  # or it is said to be awaited never
+        given.close()  # or Python warns that it was never awaited
         return "credentials: their function returned a coroutine: give a plain function"
     if len(words) == 2 and words[0] is None:
         words = words[1:]

@@ -150,7 +150,7 @@ def _tls(settings: Mapping[str, object]) -> TLSSettings | None:
     given = [name for name in settings if name.startswith("ssl_")]
     if settings.get("ssl") is None:
         used = [name for name in given if settings[name] is not None]
-        if used:  # redis-py would connect without TLS and say nothing
+        if used:  # redis-py would connect without TLS and not warn
             raise ConfigurationError(f"{used[0]} needs TLS: use rediss:// or ssl=True")
         return None
     if not _flag("ssl", settings["ssl"]):

@@ -1,6 +1,6 @@
 """The scripts that set a key under a number, with `fencing=True`, and their SHA1.
 
-They stand in the place of the scripts of the same names, but for the two `..._FENCE`;
+They replace the scripts of the same names, but for the two `..._FENCE`;
 src_cython/round/fencing.pyx has the rules. The last two arguments of each are a number
 and for how long (ms) it is kept. A number is written before the key: an error reply has
 set no key.
@@ -94,8 +94,8 @@ if said % 2 == 0 then fence = 0 end
 return {said, fence}"""
 )
 
-# The second write, where the token stands: 1, the number is this one or a larger one;
-# 0: it does not stand.
+# The second write, where the key has the token: 1, the number is this one or a larger
+# one; 0: it has not.
 WRITE_FENCE = b"""\
 for _, key in ipairs(KEYS) do
   if redis.call("get", key) ~= ARGV[1] then return 0 end
@@ -110,9 +110,9 @@ for _, key in ipairs(KEYS) do
 end
 return 1"""
 
-# One more than its last number, where the token stands: the plain commands of an
+# One more than its last number, where the key has the token: the plain commands of an
 # acquire have set the key, and found a number that was not less than the one proposed.
-# Returns it, or 0: the token does not stand.
+# Returns it, or 0: the key has not.
 NEXT_FENCE = (
     b"""\
 if redis.call("get", KEYS[1]) ~= ARGV[1] then return 0 end

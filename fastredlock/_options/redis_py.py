@@ -79,7 +79,7 @@ def known_settings(settings: Mapping[Any, object]) -> dict[str, object]:
 
 
 def is_client(value: object) -> bool:
-    """Tell whether `value` has the shape of a redis-py client, cluster included."""
+    """Return whether `value` has the shape of a redis-py client, cluster included."""
     return hasattr(value, "connection_pool") or hasattr(value, "nodes_manager")
 
 

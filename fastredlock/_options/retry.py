@@ -54,7 +54,7 @@ def delay_of(retry: Retry, delay: object) -> float:
 
 
 class Retry:
-    """Say how long an acquire waits between attempts; frozen, no counters inside.
+    """Define how long an acquire waits between attempts; frozen, no counters inside.
 
     `delay` (s, default None): mean time between attempts. None means three round trips
     as measured, then half as long again each time up to 0.1 s: the first retry is

@@ -100,13 +100,12 @@ PROBE_CALL = b"return 1"
 PROBE_CALL_SHA1 = b"e0e1f9fabfc9d4800c877a703b823ac0578ff8db"
 
 # The restart guard (src_cython/master/restart_guard.pyx). The marker under KEYS[1]
-# names the server that keeps it; while the quarantine under KEYS[2] stands, no client
+# names the server that keeps it; while the quarantine under KEYS[2] exists, no client
 # with a max_ttl asks it; the value is the time (ms) that it was set for. ARGV: the
 # server's run id; max_ttl + 1 s in ms; "any" where the first is drawn and no run id, so
 # that any marker will do. A marker that is missing or another's: the votes from before
-# are lost. A quarantine that stands is never shortened, and a client with a longer
-# max_ttl makes it longer. It is set first: refused half-way, the script leaves no
-# marker without it.
+# are lost. No client shortens a quarantine; one with a longer max_ttl makes it longer.
+# It is set first: refused half-way, the script leaves no marker without it.
 MARKER = b"""\
 local marker, span = redis.call("get", KEYS[1]), tonumber(ARGV[2])
 local left = redis.call("pttl", KEYS[2])
@@ -131,34 +130,35 @@ return {left, marker}"""
 MARKER_SHA1 = b"688280603bec40a3240a6c858c78ad158bd81c41"
 
 # The queue of those who wait for one resource (src_cython/engine/gate.pyx), on one
-# of the masters, its gate. It says when to try, never who holds: whatever is wrong with
-# it costs time, and no key of a lock is changed but as by SET NX and the release.
+# of the masters, its gate. It decides when to try, never who holds: a fault of it
+# costs time, and no key of a lock is changed but as by SET NX and the release.
 #
 #   fastredlock:queue:<resource>   a sorted set: process -> ticket, the time (us, by the
 #                                  gate's clock) since when its first caller has waited.
 #                                  Or of ">" alone, before all tickets, for 10 s: the
 #                                  gate is slow, the queue is at the next master
-#   fastredlock:turn:<resource>    a sorted set of those that were told last that the
-#                                  lock is free, and have not come: mostly of one. It
+#   fastredlock:turn:<resource>    a sorted set of those that were notified last of a
+#                                  free lock, and have not come: mostly of one. It
 #                                  lives for 10 s, so its age is known. Or of "~" and
 #                                  the first process, where that one pauses; for 300 ms
-#   fastredlock:waiter:<process>   the channel on which a process is told that it is its
-#                                  turn, the resource being the message; behind "~" it
-#                                  is to ask at once, behind "?" to ask in 50 ms
+#   fastredlock:waiter:<process>   the channel that notifies a process of its turn: the
+#                                  message is the resource; behind "~" it is to ask at
+#                                  once, behind "?" to ask in 50 ms
 #
-# "Tell": publish to the first of the queue of `key`; one that nobody hears is dropped,
-# so is one that was told 50 ms ago and has not come since (it stands still, however
-# often it is told), and one that is `leaving`; then the next is told, a hundred in one
-# call at the most. Where the queue is of another type, or the ACL refuses, nobody is
-# told, and the rest of the script is not concerned. Both keys are changed by commands
-# of their type alone: a lock may have their names. Who comes, by ASK_TURN or TAKE_TURN,
-# is not told any more.
+# `tell` notifies the first of the queue of `key`. It drops a process that has no
+# subscription, one that is `leaving`, and one that was notified 50 ms ago and has not
+# come since (it is stopped: another message would not help). Then it notifies the next,
+# a hundred in one call at the most. Where the queue is of another type, or the ACL
+# refuses, it notifies nobody, and the rest of the script goes on. Commands of their
+# type alone change both keys: a lock may have their names. A process that comes, by
+# ASK_TURN or TAKE_TURN, gets no further message.
 #
 # A host that is suspended leaves many of them in a row, and 50 ms are enough for all
 # together. First, somebody has to notice: where the first has waited for 0.1 s, and may
 # be gone, the last of the queue is asked to look in 50 ms. Then, whoever `asks` and
 # finds that a turn has passed, has all before it called, who have 50 ms to ask as well.
-# They are called, not told: only the first of them may try, and it learns so by asking.
+# A call is no turn: only the first of them may try, and the reply to its question is
+# its turn.
 # Who comes later enters again with its own ticket, so it keeps its place.
 _TELL = b"""\
 local queue, turn = "fastredlock:queue:" .. key, "fastredlock:turn:" .. key
@@ -219,13 +219,13 @@ end
 _OF_ONE_KEY = b"local key, leaving = KEYS[1], nil\n" + _TELL
 TELL_NEXT = _OF_ONE_KEY  # for a release script of another text, which may call tell()
 
-# The release, at the gate: 1 deleted, 0 not; 2 and 3 the same, and somebody was told;
+# The release, at the gate: 1 deleted, 0 not; 2 and 3: so is it, and one was notified;
 # 5 and 4 the same, and the queue is at the next master, where the script is to follow.
-# A key that has expired is free, so the next is told then, too. ARGV[2], of a lease's
-# own release, not of a roll-back: also where another key stands; it may have been left
-# at the gate alone, while a quorum knew of this lock. It names the process where nobody
-# waits in it, whose entry may be left as well. Mostly nobody waits: what tells is made
-# only then.
+# A key that has expired is free: notify the next then, too. ARGV[2] is given by a
+# lease's own release, not by a roll-back: notify also where the key has another value,
+# which may be left at the gate alone, while a quorum knew of this lock. It names the
+# process where nobody waits in it: its entry may be left as well. Mostly nobody waits,
+# so the functions are made behind that check.
 RELEASE_AND_TELL = (
     b"""\
 local key, leaving = KEYS[1], ARGV[2]
@@ -286,23 +286,23 @@ local ARGV = {given[1], given[2 * at], given[2 * at + 1]}
     + b"local function ask()\n"
 )
 
-# Enter the queue, or say that one is still in it; nothing is locked. ARGV: process;
+# Enter the queue, or confirm that one is still in it; nothing is locked. ARGV: process;
 # for how long (us) its first caller has waited; "1" where that is another than before,
 # "2" in the first question of a connection: then PUBLISH is tried first (a user who may
-# not, cannot tell others either, and is to know), and PEXPIRE, or its refusal would
+# not, cannot notify others either, and is to know), and PEXPIRE, or its refusal would
 # leave a queue that never expires; but not on a key that is no queue, which ZADD will
 # refuse, always in one line. "3" where the process pauses: its turns were lost, because
 # a quorum is held elsewhere, and the key is free here all the same. So it is no turn,
 # and the questions of others do not disturb it (they get -1, "held", as its ttl is not
-# known here); a release tells it as ever. "4" where the process has measured that this
-# gate is slow: all that are entered here are called, and go to the next master.
+# known here); a release notifies it as ever. "4" where the process has measured that
+# this gate is slow: all that are entered here are called, and go to the next master.
 # Returns {4, for how long (ms) yet, 0, 0} where they have gone; else {1: it is your
-# turn, 2: another's, that was told, 3: and by this question, 0: else; ttl left (ms) or
+# turn, 2: another's, already notified, 3: by this question, 0: else; ttl left (ms) or
 # -2; place from 0; where it is ours, how many wait}. Where the lock is free, the first
 # has its turn; it has 50 ms, then the next asker drops it.
 # Where it is not, those that ask again drop a first one that let its turn pass, or (if
-# the ACL allows PUBSUB) that nobody hears: the first tries on all masters, and the key
-# may stand here alone.
+# the ACL allows PUBSUB) that has no subscription: the first tries on all masters, and
+# the key may exist here alone.
 ASK_TURN = (
     _OF_EACH_KEY
     + b"""\
@@ -371,7 +371,7 @@ ASK_TURN_SHA1 = b"913f5aef767ea611dca50ae628261a6ecfe89a7c"
 
 # SET NX PX, at the gate, by a process whose turn it is. ARGV: token; ttl (ms), "0" of
 # no expiry; process; for how long (us) its caller has waited, and its next caller, or
-# "-1". Returns 0: the key exists; 2: somebody waits longer, who was told; 1: it is set;
+# "-1". Returns 0: the key exists; 2: one waits longer, and was notified; 1: it is set;
 # 3: so is it, and the next caller waits longest of all. 4 and 5: as 0 and 1, and the
 # queue is at the next master.
 TAKE_TURN = (

@@ -36,7 +36,7 @@ LONGEST_ROUND_TIMEOUT_NS = 1_000_000_000  # of a caller that waits for a silent 
 DEFAULT_TTL_MS = 10_000
 LARGEST_FENCE = 2**53 - 1  # Lua's numbers are doubles
 LONGEST_PREFIX = 1024  # bytes; beside the longest resource it is nothing
-LONGEST_CLIENT_NAME = 200  # bytes; it stands in each line of CLIENT LIST
+LONGEST_CLIENT_NAME = 200  # bytes; each line of CLIENT LIST has it
 
 
 class NoExpiry(float):
@@ -92,7 +92,7 @@ class Settings:
         client_name: str = "fastredlock",
         key_prefix: str | bytes = "",  # keys are the resources, as other clients'
         owner: str | None = None,  # None: host:pid
-        observer: object | None = None,  # None: nobody is told
+        observer: object | None = None,  # None: nobody is notified
         fencing: bool = False,  # leases have no number
     ) -> None:
         from .url import (  # 4 ms of 25: when the first client is made
@@ -221,7 +221,7 @@ def checked_new_token(
 
 
 def checked_key_prefix(prefix: str | bytes) -> bytes:
-    """Return the bytes that stand before each resource."""
+    """Return the bytes that begin the key of each resource."""
     key = utf8_or_bytes(prefix)
     if key is None or len(key) > LONGEST_PREFIX:
         raise ConfigurationError(

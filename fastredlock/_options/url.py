@@ -5,7 +5,7 @@ arguments, `endpoint_of` checks that. No name is resolved, no file or socket ope
 
 No message quotes a URL. A password with a raw `/`, `?`, `#` or `&`, or without the `@`
 behind it, moves the borders between the parts of a URL, so the text in the place of a
-port or an option is quoted only where no piece of a password can stand.
+port or an option is quoted only where no piece of a password can be.
 """
 
 from __future__ import annotations
@@ -203,7 +203,7 @@ def _options(query: str) -> dict[str, object]:
     for field in query.split("&") if query else ():
         option, equals, value = field.partition("=")
         if not equals or option not in {*_URL_OPTIONS, *IGNORED, *REFUSED}:
-            # Behind a password with a raw '&' stands no option but its second half.
+            # Behind a raw '&' of a password is its second half, no option.
             named = (
                 repr(option) if equals and "password" not in query else "(not shown)"
             )

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 else:
     from .named import NamedTuple
 
-# An ACL that refuses the key of the question says nothing of the caller's keys; one
-# that refuses the command does (src_cython/protocol/rights.pyx).
+# An ACL that refuses the key of the question may allow the caller's keys; one that
+# refuses the command does not (src_cython/protocol/rights.pyx).
 OF_COMMANDS = ("permissions to run the", "can't run this command")
 
 

@@ -1,7 +1,7 @@
 """Named tuples as `typing.NamedTuple` makes them, without the import of typing.
 
 Checkers know `typing.NamedTuple` alone, and it would take a third of our import. So a
-report is written as a subclass of it, and at run time this stands in its place.
+report is written as a subclass of it, and at run time this replaces it.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ class Stats(NamedTuple):
     losses: int  # connections that failed or were lost
     releases_dropped: int  # for silent masters, beyond 65,536 each: left to their ttl
     waits: int  # callers that waited in a queue, each call once
-    turns_told: int  # that a master told: it is this process's turn
+    turns_told: int  # messages of masters: it is this process's turn
     turns_missed: int  # ...when nobody waited here any more
     handed_over: int  # locks that went from one caller of this process to the next
     fences_written: int  # acquires whose number took a further command, with fencing

@@ -31,7 +31,7 @@ class MasterVote(NamedTuple):
     if nobody holds the resource there, or the value there is no token: then `text`
     describes it), `remaining_ms` (until the key expires there, -1 for a key without
     expiry, -2 for none), `waiting` (how many processes wait in turn: the queue of a
-    resource is kept by one of the masters, None where it cannot be told) and `owner`
+    resource is kept by one of the masters, None where it is not known) and `owner`
     (which the holder gave, host:pid by default; None where its token names none).
     """
 
@@ -113,7 +113,7 @@ def value_of(details: object) -> bytes | None:
 
 
 def connection_votes(engine: Engine) -> tuple[MasterVote, ...]:
-    """Return how the connections stand: GRANTED where one is ready."""
+    """Return the state of the connections: GRANTED where one is ready."""
     from .._core import MasterState, Vote
 
     return tuple(

@@ -59,13 +59,13 @@ class Worker:
         return outcome
 
     def death(self) -> DemoError:
-        """Return the error that says how this worker ended."""
+        """Return the error that describes how this worker ended."""
         self.wait(1.0)
         code = self._process.returncode
         how = f"signal {-code}" if code < 0 else f"exit status {code}"
         lines = self._complaints.read_text(errors="replace").strip().splitlines()
-        said = f": {lines[-1]}" if lines else ""
-        message = f"worker {self.number} died ({how}){said}"
+        last = f": {lines[-1]}" if lines else ""
+        message = f"worker {self.number} died ({how}){last}"
         return DemoError(message, ExitStatus.WORKER_DIED)
 
     def dismiss(self) -> None:

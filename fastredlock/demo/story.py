@@ -25,7 +25,7 @@ from .trouble import repair, trouble
 
 LOCAL_MASTERS = 5
 _CHECK_SECONDS = 3.0
-_SIDE_SECONDS_MAX = 2.0  # longer tells no more: the time goes to the locked phase
+_SIDE_SECONDS_MAX = 2.0  # longer shows no more: the time goes to the locked phase
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -66,7 +66,7 @@ class Client:
             self._since[caller] = now_ns
         return self._since.get(caller, now_ns)
 
-    def tell(self, work: Round | Batch) -> None:
+    def deliver(self, work: Round | Batch) -> None:
         """Check the validity at the return to the caller; undo one that is over."""
         by_hand_tell(self.engine, work, self.world.now_ns())
         self.world.settle()
@@ -103,11 +103,11 @@ class Client:
         for index, connection in enumerate(self._connections):
             if connection is None:
                 continue
-            is_new = not connection.is_told
+            is_new = not connection.is_reported
             if is_new or connection.inbox or connection.error:
                 arrivals.append((index, is_new, connection.inbox, connection.error))
                 quiet &= ~(1 << index)
-                connection.is_told, connection.inbox = True, b""
+                connection.is_reported, connection.inbox = True, b""
             if connection.error:
                 self._drop(index)
         return arrivals, quiet

@@ -44,7 +44,7 @@ class MemoryDriver(Driver):
                 client.submit(work)
                 if not work.is_finished:
                     world.wait_until(lambda: work.is_finished, began_ns)
-                client.tell(work)
+                client.deliver(work)
             except BaseException:
                 client.withdraw(work)
                 raise

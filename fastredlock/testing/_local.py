@@ -122,7 +122,7 @@ class LocalMasters:
     def pause(self, i: int) -> None:
         """Freeze master `i`: it accepts connections, but never answers.
 
-        Block until it stands still; raise `RuntimeError` if it is not running.
+        Block until it is stopped; raise `RuntimeError` if it is not running.
         """
         pid = self.pid(i)
         if not self._servers[i].is_paused:

@@ -70,7 +70,7 @@ class MemoryLoopDriver(LoopDriver):
 
 
 class Here:
-    """Stand in the place of the core's AsyncioDriver, on one loop."""
+    """Replace the core's AsyncioDriver, on one loop."""
 
     def __init__(self, driver: MemoryLoopDriver, loop: AbstractEventLoop) -> None:
         self.loop = loop
@@ -87,7 +87,7 @@ class Here:
         return self.loop.is_closed()
 
     def caller(self) -> object:
-        """Return what tells the running task from others."""
+        """Return what identifies the running task."""
         task = asyncio.current_task()
         return None if task is None else ref(task)
 
@@ -98,7 +98,7 @@ class Here:
             began_ns = self._client.since(caller_id(), work)
             self._client.submit(work)
             return self._wait(
-                lambda: work.is_finished, lambda: self._tell(work), began_ns
+                lambda: work.is_finished, lambda: self._deliver(work), began_ns
             )
 
     def sleep(self, seconds: float) -> Future[int]:
@@ -122,8 +122,8 @@ class Here:
 
     leave = retire
 
-    def _tell(self, work: Round | Batch) -> int:
-        self._client.tell(work)
+    def _deliver(self, work: Round | Batch) -> int:
+        self._client.deliver(work)
         return len(self._engine.warnings)
 
     # --- waiting ----------------------------------------------------------------------

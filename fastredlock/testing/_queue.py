@@ -1,6 +1,6 @@
 """The queue of one key: the scripts of `_options/scripts` that know of queues.
 
-They stand here line by line as there, where their theory is; `redis` is the keyspace.
+They follow those line by line, and their theory is there; `redis` is the keyspace.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Queue:
             self._redis.pcall(self._redis.zrem, self._turn, process)
 
     def tell(self, asks: bytes | None = None) -> bool:
-        """Tell the first that the lock is free; drop those that do not hear."""
+        """Notify the first of the free lock; drop those that do not hear."""
         has_passed = False
         for _ in range(MOST_TOLD):
             first = self._first()

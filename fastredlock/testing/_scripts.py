@@ -1,6 +1,6 @@
 """The scripts of `_options/scripts` and `_options/fence_scripts`, as functions.
 
-They stand here line by line as there, where their theory is; `redis` is the keyspace.
+They follow those line by line, and their theory is there; `redis` is the keyspace.
 One test compares the replies, the messages and the keys with those of real servers,
 over random sequences.
 """
@@ -68,15 +68,15 @@ class Scripts:
     def _inspect(self, keys: list[bytes], *_: bytes) -> Reply:
         redis, (key,) = self._redis, keys
         value = redis.get(key)
-        told = None if value is None else b"=" + value.replace(b"\n", b"\n=")
+        shown = None if value is None else b"=" + value.replace(b"\n", b"\n=")
         if value is not None and len(value) > LONGEST_TOKEN:
-            told = b"#%d" % len(value)
+            shown = b"#%d" % len(value)
         waiting = redis.pcall(
             redis.zcount_finite, self.prefix + b"fastredlock:queue:" + key
         )
         if isinstance(waiting, ReplyError):
             waiting = -1
-        return [told, redis.pttl(key), waiting]
+        return [shown, redis.pttl(key), waiting]
 
     def _acquire_all(
         self, keys: list[bytes], token: bytes, ttl_ms: bytes, *number: bytes
@@ -128,18 +128,18 @@ class Scripts:
 
     def _probe(self, keys: list[bytes]) -> list[bytes]:
         redis, name = self._redis, self.prefix + b"fastredlock:probe"
-        said = redis.pcall(redis.get, name), redis.pcall(redis.delete, name)
-        return [each.text() for each in said if isinstance(each, ReplyError)]
+        replies = redis.pcall(redis.get, name), redis.pcall(redis.delete, name)
+        return [each.text() for each in replies if isinstance(each, ReplyError)]
 
     def _probe_fenced(self, keys: list[bytes]) -> Reply:
         redis, name = self._redis, self.prefix + b"fastredlock:probe"
         refused = self._probe(keys)
-        said = (
+        replies = (
             redis.pcall(redis.zscore, name, b"f"),
             redis.pcall(redis.check_write, True),  # ZADD XX
             redis.pcall(redis.pexpire, name, 1),
         )
-        numbers = [each.text() for each in said if isinstance(each, ReplyError)]
+        numbers = [each.text() for each in replies if isinstance(each, ReplyError)]
         return [*refused, *(b"fencing: " + text for text in numbers)]
 
     def _marker(
@@ -210,8 +210,8 @@ class Scripts:
         fence = 0
         if not self._redis.exists(keys[0]):
             fence = self._number(keys, *given[5:])
-        said = self._take_turn(keys, *given[:5])
-        return [said, 0 if said % 2 == 0 else fence]
+        verdict = self._take_turn(keys, *given[:5])
+        return [verdict, 0 if verdict % 2 == 0 else fence]
 
     def _write_fence(
         self, keys: list[bytes], token: bytes, number: bytes, life_ms: bytes

@@ -21,7 +21,7 @@ class Connection:
         self.server = server
         self.inbox = b""
         self.error = ""
-        self.is_told = False  # that it is open
+        self.is_reported = False  # that it is open
         self._reader = Reader(notEnoughData=INCOMPLETE)
 
     def send(self, data: bytes) -> None:

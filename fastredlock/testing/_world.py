@@ -1,11 +1,11 @@
 """The world of masters in memory: servers, their clients, and the clock of all.
 
-Theory of operation. The clock stands still. A call takes no time: its bytes are handed
-over until nobody has any more (`settle`). `advance` moves the clock from one moment at
-which something is due to the next, and settles at each: timers of rounds, renewals of
-leases that are kept, delays between attempts. A call that has to wait (the resource is
-taken, a quorum is missing) waits for another thread or task that releases, or that
-moves the clock; with `auto_advance` it moves the clock itself.
+Theory of operation. The clock never moves by itself. A call takes no time: its bytes
+are handed over until nobody has any more (`settle`). `advance` moves the clock from one
+moment at which something is due to the next, and settles at each: timers of rounds,
+renewals of leases that are kept, delays between attempts. A call that has to wait (the
+resource is taken, a quorum is missing) waits for another thread or task that releases,
+or that moves the clock; with `auto_advance` it moves the clock itself.
 
 One lock (`changed`) guards all of it. `on_lost` is called outside of it.
 """

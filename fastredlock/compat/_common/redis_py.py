@@ -74,13 +74,13 @@ def draw_token() -> bytes:
 
 
 def answered(votes: Sequence[MasterVote]) -> bool:
-    """Tell whether a quorum of the masters could answer."""
+    """Return whether a quorum of the masters could answer."""
     voted = sum(vote.vote in (Vote.GRANTED, Vote.TAKEN) for vote in votes)
     return voted > len(votes) // 2
 
 
 def is_held(votes: Sequence[MasterVote]) -> bool:
-    """Tell whether a majority has the key, with any token."""
+    """Return whether a majority has the key, with any token."""
     return sum(vote.vote is Vote.TAKEN for vote in votes) > len(votes) // 2
 
 

@@ -10,7 +10,7 @@ class Refusing:
 
     `_NOT_RUN`: names of the library that are not called or read here, so that nobody
     may set or override them. `_READ_ONCE`: those that are read when an object is made,
-    and may not be set afterwards. TypeError says so. What is not concerned is set as
+    and may not be set afterwards: a TypeError. What is not concerned is set as
     fast as ever: each such name is a descriptor of its own.
     """
 

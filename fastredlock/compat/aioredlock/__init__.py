@@ -2,7 +2,7 @@
 
 Same keys, UUIDs or given identifiers for tokens, seconds, and locks without a timeout
 that are extended until they are released. Other than the library, extending never
-revives a lock that was lost and never deletes one that still stands, a lost lock is
+revives a lock that was lost and never deletes one that is still held, a lost lock is
 logged and no longer `valid`, a failed try leaves nothing behind, and a node that does
 not answer delays nothing.
 """

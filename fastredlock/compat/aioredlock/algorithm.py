@@ -117,7 +117,7 @@ class Aioredlock(Refusing):
         """Make it ours for `lock_timeout` s (default: as before) from now on.
 
         Raises RuntimeError if it is not valid, LockAcquiringError if it was lost, which
-        makes it so, LockRuntimeError if too few masters confirmed: it still stands
+        makes it so, LockRuntimeError if too few masters confirmed: it is still held
         until its time is over.
         """
         if not lock.valid:

@@ -11,7 +11,7 @@ class SentinelConfigError(Exception):
 
 
 class Sentinel:
-    """Name a service behind Redis Sentinel; an Aioredlock refuses it, and says so."""
+    """Name a service behind Redis Sentinel; an Aioredlock refuses it."""
 
     def __init__(
         self,

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 @dataclass(eq=False)
 class PrimitiveError(Exception):
-    """Say which lock on which masters; `redis_errors`: one error per failed master."""
+    """Name which lock on which masters; `redis_errors`: one error per failed master."""
 
     key: str
     masters: Iterable[object] = field(repr=False)  # URLs may hold passwords

@@ -73,11 +73,11 @@ class Lock(BaseLock):
         return run(self._take(token))
 
     def locked(self) -> bool:
-        """Tell whether anybody holds the lock."""
+        """Return whether anybody holds the lock."""
         return run(self._locked())
 
     def owned(self) -> bool:
-        """Tell whether this lock holds it, as the masters see it."""
+        """Return whether this lock holds it, as the masters see it."""
         return run(self._owned())
 
     def release(self) -> None:

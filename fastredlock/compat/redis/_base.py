@@ -148,7 +148,7 @@ class BaseLock:
             raise TypeError(f"{name}: one client runs it, not a list of them")
 
     def _is_set(self, what: str) -> bool:
-        """Tell whether a user has set the script for this, or its text."""
+        """Return whether a user has set the script for this, or its text."""
         name, text = f"lua_{what}", f"LUA_{what.upper()}_SCRIPT"
         return (
             vars(self).get(name) is not None
@@ -328,7 +328,7 @@ class BaseLock:
         return LockError(message, lock_name=self.name)
 
     def _is_to_raise(self, error: RedisError) -> bool:
-        """Tell whether the context manager raises this error."""
+        """Return whether the context manager raises this error."""
         return self.raise_on_release_error or not isinstance(error, LockError)
 
     def _not_owned(self, what: str) -> LockNotOwnedError:

@@ -75,11 +75,11 @@ class Lock(BaseLock):
         return await run_awaited(self._take(token))
 
     async def locked(self) -> bool:
-        """Tell whether anybody holds the lock."""
+        """Return whether anybody holds the lock."""
         return await run_awaited(self._locked())
 
     async def owned(self) -> bool:
-        """Tell whether this lock holds it, as the masters see it."""
+        """Return whether this lock holds it, as the masters see it."""
         return await run_awaited(self._owned())
 
     async def release(self) -> None:

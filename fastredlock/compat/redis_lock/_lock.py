@@ -123,7 +123,7 @@ class Lock(Refusing):
         return owner.decode("ascii", "replace") if isinstance(owner, bytes) else owner
 
     def locked(self) -> bool:
-        """Tell whether anybody holds the lock."""
+        """Return whether anybody holds the lock."""
         return is_held(self._ask())
 
     # --- taking -----------------------------------------------------------------------
@@ -271,7 +271,7 @@ class Lock(Refusing):
         except (NotAcquired, RedisError) as error:
             if exc_value is None:
                 raise
-            logger_for_release.warning("%s", error)  # the body's error stands
+            logger_for_release.warning("%s", error)  # the body's error goes on
 
     def _not_acquired(self) -> NotAcquired:
         return NotAcquired(f"Lock({self._name}) is not acquired or it already expired.")

@@ -1,6 +1,6 @@
 """The renewal of a held lock, by the keeper of its FastRedlock; its lines in the log.
 
-The library has a thread for each lock, and says in its log what that does. People
+The library has a thread for each lock, and logs what that does. People
 search for these lines, so they are those of the library.
 """
 
@@ -42,7 +42,7 @@ class Renewal:
         self._garbage.atexit = False
 
     def end(self) -> None:
-        """Renew it no more; of a lock that was lost, the log has said so."""
+        """Renew it no more; the loss of a lock is in the log already."""
         self._garbage.detach()
         if self._lease.lost.is_set():
             return
@@ -55,13 +55,13 @@ class Renewal:
 
 
 def on_lost(name: str, _: Lease, error: LeaseLostError) -> None:
-    """Say that the lock is lost."""
+    """Log that the lock is lost."""
     log.error("Lock(%r) was lost: %s.", name, error.reason)
     log.debug("Exiting renewal thread for Lock(%r).", name)
 
 
 def on_garbage(name: str, pid: int) -> None:
-    """Say that nobody refers to the lock any more; a forked child has never held it."""
+    """Log that nobody refers to the lock any more; a forked child has never held it."""
     if pid == getpid():
         log.debug("Stopping loop because Lock(%r) was garbage collected.", name)
         log.debug("Exiting renewal thread for Lock(%r).", name)

@@ -1,6 +1,6 @@
 """The Django cache backend of python-redis-lock, with our Lock.
 
-In CACHES, for redis_lock.django_cache.RedisCache say:
+In CACHES, replace redis_lock.django_cache.RedisCache:
 
     "BACKEND": "fastredlock.compat.redis_lock.django_cache.RedisCache"
 """
