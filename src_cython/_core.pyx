@@ -1,7 +1,7 @@
 # cython: language_level=3
 """The engine under fastredlock: no policy, no public names. A table of contents.
 
-How a lock is taken (docs/design.md, section 7): the table of scripts tells what a round
+How a lock is taken (docs/design.md, section 7): the table of scripts lists what a round
 sends (protocol/scripts); command makes one RESP buffer of it, which goes to the link of
 every master before any reply is read (engine/sending, engine/links); a driver polls
 with the GIL released until the round is closed; bytes become replies (master/replies),
@@ -9,7 +9,7 @@ replies become votes (protocol/reply, master/votes), and votes and the time beco
 verdict and a validity (round/judge).
 
 A file calls only functions of the files above it (a test forbids others, and circles of
-files), so a class stands behind the functions that its methods call. A function's name
+files), so a class comes after the functions that its methods call. A function's name
 begins with its folder's or its file's name.
 
 The parts marked [pure] never see a clock or a descriptor: they are given bytes and

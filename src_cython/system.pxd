@@ -1,6 +1,6 @@
 """The POSIX, Linux and CPython calls that Cython's own modules leave out.
 
-What only Linux has stands behind one name each in system/system.h, with a twin for
+What only Linux has is wrapped in one name each in system/system.h, with a twin for
 other systems. On Linux a name is its system call and nothing else.
 """
 

@@ -2,7 +2,7 @@
 #
 # "<27 characters of base64url>@<owner>", without "@" where there is no owner. In hex
 # the random bytes alone would take 40: with most owners a token is no longer than that.
-# The random part comes first, and has one length: so an owner can be told from any
+# The random part comes first, and has one length: so an owner is distinct from any
 # value of other clients, and no owner can make two tokens equal.
 #
 # They are never taken from a pool of ours: a pool is copied by fork and by a snapshot
@@ -30,7 +30,7 @@ cdef class TokenSource:
     """Draws the tokens of one FastRedlock; any thread may."""
 
     cdef bytes owner
-    cdef bytes ending            # what stands behind the random part; "": nothing
+    cdef bytes ending            # what follows the random part; "": nothing
     cdef bint has_pid            # behind the owner, ":" and the number of the process
     cdef uint32_t generation     # of the process that the ending names
 

@@ -1,5 +1,5 @@
-# The words of the core: what is done, what a master said, how a round ended, how a
-# connection stands. The C names serve the core, the IntEnums everyone else; both are
+# The words of the core: what is done, what a master answered, how a round ended, how a
+# connection is. The C names serve the core, the IntEnums everyone else; both are
 # spelled once, here.
 
 from enum import IntEnum
@@ -82,7 +82,7 @@ class Operation(IntEnum):
 
 
 class Vote(IntEnum):
-    """What one master said in one round."""
+    """What one master answered in one round."""
 
     PENDING = VOTE_PENDING    # not heard yet; it may still come
     GRANTED = VOTE_GRANTED    # did what was asked
@@ -102,7 +102,7 @@ class Verdict(IntEnum):
 
 
 class MasterState(IntEnum):
-    """Where the connection to one master stands."""
+    """The state of the connection to one master."""
 
     CLOSED = MASTER_CLOSED            # never tried, or closed by us
     CONNECTING = MASTER_CONNECTING    # name look-up or connect(2) under way

@@ -6,7 +6,7 @@
 # The commands of all tasks of one iteration are sent in one write per master, at its
 # end; only of hundreds of tasks the first are sent while the others still run, so that
 # the servers need not wait for the last (200 tasks: 8 % more pairs/s, 1,000: twice as
-# many). One timer stands for all that can be due.
+# many). One timer is for all that can be due.
 
 cimport cython
 from cpython.contextvars cimport PyContext_Enter, PyContext_Exit

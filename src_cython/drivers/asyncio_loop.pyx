@@ -74,13 +74,13 @@ cdef int asyncio_wake_later(AsyncioDriver self, Py_ssize_t before) except -1:
 
 
 cdef int64_t asyncio_probe_idle(AsyncioDriver self) except -1:
-    # After an idle time (the loop stood still, or was not run): is a connection cut?
+    # After an idle time (the loop was blocked, or was not run): is a connection cut?
     # Inside a task, as asyncio_finish. Returns the time afterwards.
     cdef int _i, count
     cdef Py_ssize_t before = len(self.done)
     self.engine.polled_at_ns = clock_ns()
     try:
-        for _i in range(4):      # the end of a stream stands behind the replies in it
+        for _i in range(4):      # the end of a stream follows the replies in it
             with nogil:
                 count = asyncio_receive(
                     self.engine.links, self.engine.master_count, self.epoll_fd

@@ -1,8 +1,8 @@
 # Where there is no epoll: the event loop watches each connection itself.
 #
 # A descriptor must be taken from the loop before it is closed, or the loop takes the
-# next one of its number for it. But connections are closed in many places, and the loop
-# is told by its own thread alone, in calls that a signal may end. So a link that is
+# next one of its number for it. But connections are closed in many places, and only its
+# own thread may call the loop, in calls that a signal may end. So a link that is
 # watched keeps its descriptor when it is closed (`retired_fd`): its connection ends at
 # once, and the next asyncio_watch takes the descriptor from the loop and closes it.
 #
@@ -12,7 +12,7 @@ from libc.stdint cimport uint32_t
 from posix.time cimport timespec
 
 cdef enum:
-    WATCH_UNSURE = 1 << 30      # the loop was being told: anything is possible
+    WATCH_UNSURE = 1 << 30      # a call of the loop was under way: anything is possible
 
 
 cdef int asyncio_watch_link(AsyncioDriver self, Link *link) except -1:

@@ -1,4 +1,4 @@
-# What a task awaits, in C: an object with one method that says how it goes on.
+# What a task awaits, in C: an object with one method that returns how it goes on.
 #
 # `await` asks an object of another type than Python's own coroutines by `__next__`, and
 # learns its value from a StopIteration. Raised in Cython this makes an exception, a

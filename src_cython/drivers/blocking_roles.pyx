@@ -25,7 +25,7 @@ cdef int blocking_lead(Engine self, object work) except -1:
             round_report_closed(<Round>work)
         if self.closed:
             # Nothing to wait for; but take the replies for others, or handshakes
-            # and repeated releases stand still while all rounds end like this one.
+            # and repeated releases get stuck while all rounds end like this one.
             engine_step(self, self.master_count, 0)
         while not (work_is_finished(work) or is_signal):
             is_signal = engine_step(self, blocking_wanted(self, work), NEVER_NS)

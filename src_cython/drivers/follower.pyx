@@ -1,5 +1,5 @@
 # A follower: the work that a thread leaves to the leader, and the lock on which it
-# waits. Its states stand in leader.
+# waits. Its states are in leader.
 
 cimport cython
 from cpython.pythread cimport (

@@ -10,7 +10,7 @@
 #
 # The hub's own greenlet (its callbacks, and a signal handler or a finalizer that runs
 # in it) cannot wait through itself. It sleeps in the kernel, and takes its step inside
-# that of a leader of its thread, which stands still meanwhile. A thread without a hub
+# that of a leader of its thread, which is suspended meanwhile. A thread without a hub
 # sleeps in the kernel, too: there is no other greenlet in it.
 #
 # The core depends on neither library: it looks for them among the modules that the

@@ -1,11 +1,11 @@
-# What a gate is asked, by rounds that go to it alone: to enter the queue, how it
-# stands, to leave it.
+# What a gate is asked, by rounds that go to it alone: to enter the queue, for our place
+# in it, to leave it.
 
 from libc.stdint cimport int64_t
 
 cdef enum:
     ASK_AGAIN_BEHIND_NS = 500_000_000       # by one that is neither first nor second
-    TURN_NS = 52_000_000                    # the one that was told has 50 ms
+    TURN_NS = 52_000_000                    # the one that was notified has 50 ms
     NOBODY_TOLD_NS = 10_000_000
     NEAR_PLACE = 4
     PLACES_MOST = 100
@@ -17,7 +17,7 @@ cdef int64_t POLLED_NS = 10_000_000_000
 cdef enum:                   # a turn, in the reply of ask_turn
     WHOSE_REFUSED = -1       # of several that are asked about together
     WHOSE_OURS = 1
-    WHOSE_ANOTHERS = 2       # that was told
+    WHOSE_ANOTHERS = 2       # that was notified
     WHOSE_JUST_TOLD = 3      # ...by this question: whoever asked it looks again in time
     WHOSE_MOVED = 4          # nobody's here: the queue is at the next master
 
@@ -32,7 +32,7 @@ cdef str QUEUE_OF_ANOTHER = (
 
 
 cdef int engine_ask(Engine self, WaitQueue queue, int64_t now_ns) except -1:
-    # Enter its queue, or ask how it stands.
+    # Enter its queue, or ask for our place in it.
     cdef Round head = wait_queue_head(queue), ask
     cdef Turn turn
     cdef int gate = engine_gate(self, queue.resource, now_ns)
@@ -103,7 +103,7 @@ cdef int engine_take_answer(
         again_ns = ASK_AGAIN_BEHIND_NS
     elif place == 0:       # it may have become so just now, and not have tried for long
         again_ns = max(<int64_t>0, queue.tried_ns + again_ns - now_ns)
-    if left_ms == -2:      # free: another was told, or a hundred were dropped
+    if left_ms == -2:      # free: another was notified, or a hundred were dropped
         again_ns = TURN_NS
         if whose < WHOSE_ANOTHERS:
             again_ns = NOBODY_TOLD_NS

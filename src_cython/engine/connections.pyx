@@ -35,7 +35,7 @@ cdef int engine_open_due(Engine self, bint is_urgent, int64_t now_ns) except -1:
 
 
 cdef int engine_open_all(Engine self, int64_t now_ns) except -1:
-    # Whatever the back-off says: a caller wants to know how they stand now.
+    # Regardless of the back-off: a caller asks for their present states.
     cdef Master master
     for master in self.masters:
         if not master.link.is_parsing and (

@@ -1,6 +1,6 @@
 # The N masters, and what belongs to all of them: the engine.
 #
-# The class stands behind all that its methods call; its fields are those of the stages.
+# The class comes after all that its methods call; its fields are those of the stages.
 
 cimport cython
 from libc.stdint cimport int64_t, uint32_t, uint64_t
@@ -40,8 +40,8 @@ cdef class Engine:
     cdef list opened                       # rounds whose turn it is, to be admitted...
     cdef Py_ssize_t opened_first           # ...from this one on
     cdef list batches                      # whose next rounds are to be admitted
-    cdef bint is_telling                   # who waits is told by what is queued: a task
-    #                                        that is woken may hold up its loop
+    cdef bint is_telling                   # queued bytes notify another process: flush
+    #                                        them before waking a task
     cdef bint has_batch                    # queued: more than sockets take at once
     cdef bint has_gathered                 # ...or native releases, their checks not yet
     cdef bint has_tls                      # some connection may be encrypted
@@ -128,7 +128,7 @@ cdef class Engine:
 
     @property
     def states(self):
-        """Where each connection stands: (MasterState, reason it is not READY)."""
+        """The state of each connection: (MasterState, reason it is not READY)."""
         return tuple([master_state_and_reason(master) for master in self.masters])
 
     @property

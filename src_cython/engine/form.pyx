@@ -1,6 +1,6 @@
 # A round's command, in each form that one of its masters is to be sent.
 #
-# All forms stand in one buffer, one behind the other.
+# All forms are in one buffer, one behind the other.
 
 from libc.stdint cimport uint64_t
 

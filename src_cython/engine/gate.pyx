@@ -58,15 +58,15 @@ cdef uint64_t engine_hash(bytes resource) noexcept:
 
 
 cdef int engine_set_gate(Engine self, Round release, int64_t now_ns) except -1:
-    # A release of one key tells the next in the queue, by its script at the gate.
+    # A release of one key notifies the next in the queue, by its script at the gate.
     if release.keys is None:
         release.gate = engine_gate(self, release.resource, now_ns)
     return 0
 
 
 cdef int engine_tell_at_gate(Engine self, Round release, int64_t now_ns) except -1:
-    # That of a lease tells whatever key stands at the gate, and takes our entry out
-    # where nobody waits here: the gate may never have said that it stands.
+    # That of a lease notifies whatever key is at the gate, and takes our entry out
+    # where nobody waits here: the gate may never have confirmed the entry.
     cdef WaitQueue queue = None
     if release.keys is not None:
         return 0

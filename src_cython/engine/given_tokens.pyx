@@ -1,5 +1,5 @@
 # Rounds with a token that the caller gave: whether they may be sent, and to which
-# masters. The rules stand in token_use; here they are applied to N masters.
+# masters. The rules are in token_use; here they are applied to N masters.
 
 from libc.stdint cimport int64_t, uint64_t
 

@@ -15,7 +15,7 @@
 #
 # A signal handler or a finalizer may take a lock in the middle of a pass. Such an inner
 # pass finds the bytes that the outer one has received and takes them first, so the
-# order of the replies stands; it leaves alone a master whose replies the outer one is
+# order of the replies holds; it leaves alone a master whose replies the outer one is
 # taking out at this moment. It takes what the lists hold, to the end.
 #
 # Before 3.12 any new object may collect garbage, and so run a finalizer. So a list is
@@ -182,8 +182,8 @@ cdef int engine_on_time(Engine self, int64_t now_ns, uint64_t quiet) except -1:
 
 
 cdef inline int engine_before_write(Engine self) except -1:
-    # Before bytes are written: checks that were gathered stand behind all else, and
-    # TLS, which runs Python code, encrypts what was queued since the last write.
+    # Before bytes are written: gathered checks follow all else, and TLS, which
+    # runs Python code, encrypts what was queued since the last write.
     if self.has_gathered:
         engine_send_checks(self, clock_ns())
     return engine_encrypt(self, clock_ns()) if self.has_tls else 0

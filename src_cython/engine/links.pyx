@@ -26,7 +26,7 @@ cdef int links_exchange(
 ) noexcept nogil:
     # Send, read early, poll, receive, all in the order of `links`, until `wanted` of
     # them have received something, or a follower has come. Returns 0 or -errno of the
-    # wait, -EINTR where a signal came or may have; the errors of a link stand in it.
+    # wait, -EINTR where a signal came or may have; the errors of a link are in it.
     links_send(links, count)
     if waker.has_followers or links_read_early(links, count, wanted):
         return 0
@@ -164,7 +164,7 @@ cdef inline void links_collect_polled(
 
 
 cdef bint links_are_quiet(Link **links, int count) noexcept nogil:
-    # Whether the last poll asked every open connection, and none had anything to say.
+    # Whether the last poll asked every open connection, and none had anything to read.
     cdef int i
     for i in range(count):
         if links[i].phase == LINK_OPEN and (

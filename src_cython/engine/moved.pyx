@@ -14,7 +14,7 @@ cdef enum:
     MOVED_LEAST_MS = 1_000
     MOVED_MOST_MS = 10_000
 
-cdef int64_t MOVED_NS = 2_000_000_000    # where the gate has not said for how long
+cdef int64_t MOVED_NS = 2_000_000_000    # where the gate has not answered for how long
 cdef int64_t MARK_AGAIN_NS = 5_000_000_000       # before it ends
 
 cdef bytes MOVING = b"4"
@@ -30,7 +30,7 @@ cdef inline bint engine_may_mark(Engine self, int gate) noexcept:
 
 cdef int engine_mark_again(Engine self, WaitQueue queue, int64_t now_ns) except -1:
     # Its queue is not at its first gate, which is slow still: before the mark there
-    # ends. The answer says for how long it stands now.
+    # ends. The answer is how long the mark lasts now.
     cdef Round ask
     cdef Turn turn
     cdef int first

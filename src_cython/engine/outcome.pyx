@@ -39,7 +39,7 @@ cdef int engine_on_closed(Engine self, Round round, int64_t now_ns) except -1:
     if verdict != VERDICT_UNREACHABLE and (
         operation_is(round.operation_code, OPERATION_CHANGES_KEY)
         and not (round.needs_all or round.is_repeated or round.is_withheld)
-        and round.closed_ns <= round.deadline_ns      # else we stood still meanwhile
+        and round.closed_ns <= round.deadline_ns      # else we were paused meanwhile
     ):
         engine_learn_round_trip(self, round.closed_ns - round.opened_ns)
     if verdict != VERDICT_WON:

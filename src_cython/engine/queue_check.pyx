@@ -1,10 +1,10 @@
 # Whether anybody waits for what was just released natively at its gate.
 #
-# The script of the gate deletes the key and tells the next of its queue in one step. A
-# native command costs the server half of it, and mostly nobody waits: so where this
-# client knows of nobody, the gate is asked by EXISTS, behind the native command and in
-# the same write, whether there is a queue. There is: the script follows, and does what
-# it would have done. Whoever enters the queue after the answer finds the key gone.
+# The script of the gate deletes the key and notifies the next in one step. A native
+# command costs the server half of it, and mostly nobody waits: so where this client
+# knows of nobody, the gate is asked by EXISTS, behind the native command and in the
+# same write, whether there is a queue. There is: the script follows, and does what it
+# would have done. Whoever enters the queue after the answer finds the key gone.
 #
 # Who releases may read nothing for hours afterwards. So a release that a quorum has
 # confirmed is finished when this answer is in as well, or after twice as long again as

@@ -105,7 +105,7 @@ cdef int engine_forget_queue(Engine self, WaitQueue queue) except -1:
 cdef int engine_set_queue_gate(
     Engine self, WaitQueue queue, int gate, int64_t now_ns
 ) except -1:
-    # The entry at another gate would be told of a turn that nobody waits for there.
+    # Another gate would notify the entry of a turn that nobody waits for there.
     cdef int left = queue.gate
     queue.gate = gate
     if left == gate or not queue.is_entered:
@@ -126,11 +126,11 @@ cdef int engine_leave_queue(
 
 
 cdef bint engine_may_try(WaitQueue queue, int64_t now_ns) noexcept:
-    # The first of all asks every master, as if it had its turn: the key may stand at
+    # The first of all asks every master, as if it had its turn: the key may be at
     # the gate alone (a releaser that died half-way), or has expired just now. So does
     # the first in here where the gate is silent: it may be long until that counts as
     # lost, and a quorum does without it. Those behind do so the less often, the further
-    # behind they are: before them stands perhaps one that is frozen, or one whose entry
+    # behind they are: before them is perhaps one that is frozen, or one whose entry
     # was left at its gate and which reads that with its next call.
     return wait_queue_is_noted(queue) and (
         queue.is_first or queue.is_unanswered

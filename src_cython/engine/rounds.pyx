@@ -45,7 +45,7 @@ cdef int engine_end_torn(Engine self, Round round, int64_t now_ns) except -1:
 
 
 cdef inline object engine_keys(Engine self, object keys):
-    # What the caller names, as it stands on the masters.
+    # What the caller names, as the masters know it.
     if self.key_prefix is None:
         return keys
     if type(keys) is tuple:      # sorted as before

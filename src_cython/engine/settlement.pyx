@@ -8,17 +8,17 @@
 # `until_ns`, which is later where many are. A release to such a master is only as sure
 # as its connection.
 #
-# Time in which we stood still is no master's silence (a paused process, a container out
-# of its share of the CPU, a thread that waited for the GIL): the servers on this
-# machine stood still as well, and what was on its way still is. So silence is counted
-# in slices in which we polled; and no long stand-still is a part of the limit.
+# Time in which we were paused is no master's silence (a stopped process, a container
+# out of its share of the CPU, a thread that waited for the GIL): the servers on this
+# machine were paused as well, and what was on its way still is. So silence is counted
+# in slices in which we polled; and no long pause is a part of the limit.
 
 cimport cython
 from libc.stdint cimport int32_t, int64_t, uint32_t
 
 cdef enum:
     # Or 4 round trips, where those take longer. A server that shares two busy cores
-    # with six others was seen to stand still for more than 20 ms.
+    # with six others was seen to pause for more than 20 ms.
     QUIET_NS = 100_000_000
     QUIET_MOST_NS = 1_000_000_000
     UNDO_NS = 1_000_000_000          # for work that was interrupted, failed or dropped

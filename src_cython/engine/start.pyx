@@ -103,8 +103,8 @@ cdef int engine_roll_back(Engine self, Round round, int64_t now_ns) except -1:
     round.is_rolled_back = True
     self.counters.rolled_back += 1
     release = engine_new_release(self, round, round.terms)
-    # It tells nobody where its caller waits on: that one tries again, and the next in
-    # this process, who may stand at the gate by now, would try in vain as well.
+    # Notify nobody while the caller keeps waiting: it tries again, and the next in this
+    # process, whose entry the gate may have by now, would try in vain.
     if (
         round.turn is None or round.verdict_code != VERDICT_TAKEN
         or now_ns >= (<Turn>round.turn).until_ns

@@ -75,9 +75,9 @@ cdef int engine_wait_in_hub(Engine self, int64_t until_ns) except -1:
 
 
 cdef int engine_probe_idle(Engine self) except -1:
-    # After an idle time: has a connection been cut? The end of its bytes stands behind
-    # late replies that are not read yet, so poll until there is nothing more. Twice
-    # will do; a master that sends without end is left to the next steps.
+    # After an idle time: has a connection been cut? The end of its bytes follows late
+    # replies that are not read yet, so poll until there is nothing more. Twice will do;
+    # a master that sends without end is left to the next steps.
     cdef int _i, i
     for _i in range(4):
         for i in range(self.master_count):

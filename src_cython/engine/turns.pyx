@@ -2,8 +2,8 @@
 #
 # Such a round (turn) is opened
 #
-#   by its gate        a push says that it is our turn, or the answer to ASK_TURN does;
-#   by a release here  the gate had said that nobody waits longer than our first: the
+#   by its gate        a push, or the answer to ASK_TURN, notifies us of our turn;
+#   by a release here  the gate had reported that our first waits longest: the
 #                      release and its SET leave in one write, in that order, and the
 #                      order of a connection makes it safe;
 #   by its timeout     a last try, as every acquire makes one;
@@ -29,7 +29,7 @@ cdef int engine_on_turn_closed(Engine self, Round round, int64_t now_ns) except 
     if round.verdict_code == VERDICT_WON:
         # Its script has put the next in our place; by now that one may have left.
         queue.is_entered = turn.next_number != 0
-        if turn.gate_said == GATE_TAKEN:      # by a quorum without it: we stand there
+        if turn.gate_said == GATE_TAKEN:      # by a quorum without it: we are queued
             queue.is_entered = True
             queue.noted = None
         wait_queues_remember(
@@ -52,8 +52,8 @@ cdef int engine_on_turn_closed(Engine self, Round round, int64_t now_ns) except 
 
 
 cdef int engine_take_told(Engine self, Master master, int64_t now_ns) except -1:
-    # A gate has told another process that it is its turn, at our release, mostly after
-    # the quorum: so our next caller queues.
+    # A gate has notified another process of its turn, at our release, mostly after the
+    # quorum: so our next caller queues.
     empty = []
     told, master.told = master.told, empty
     for resource in told:
@@ -64,7 +64,7 @@ cdef int engine_take_told(Engine self, Master master, int64_t now_ns) except -1:
 
 
 cdef int engine_take_turn(Engine self, Master master, int64_t now_ns) except -1:
-    # A gate has told this process that it is its turn: the first that was not taken.
+    # A gate has notified this process of its turn: the first that was not taken.
     cdef bytes resource = master.turns.pop(0)
     cdef WaitQueue queue = self.queues.by_resource.get(resource)
     if queue is not None and queue.opened is not None:
@@ -81,8 +81,8 @@ cdef int engine_take_turn(Engine self, Master master, int64_t now_ns) except -1:
 
 
 cdef int engine_take_moved(Engine self, Master master, int64_t now_ns) except -1:
-    # By scripts of the gate that have set or released a key there. Who waits for a
-    # release is told by the next gate; not under a token that the caller may use again
+    # By scripts of the gate that have set or released a key there. The next gate
+    # notifies who waits for a release; not under a token that the caller may use again
     # by now.
     cdef Round round
     cdef int gate
@@ -108,7 +108,7 @@ cdef int engine_pass_on(
 ) except -1:
     # A turn that nobody waits for goes to the next at once. A gate that sends thousands
     # would have an answer to each, and behind that thousands more: so beyond a few they
-    # pass by themselves, as those of a process that stands still.
+    # pass by themselves, as those of a frozen process.
     if now_ns - master.missed_ns >= TURN_NS:
         master.missed_ns = now_ns
         master.missed = 0
@@ -119,9 +119,9 @@ cdef int engine_pass_on(
 
 
 cdef bint engine_is_called(Engine self, bytes push, int64_t now_ns) except -1:
-    # No turn: the gate has doubts whether those before us are alive. It asks us to say
-    # that we are, at once ("~"); or to look whether they came, when their time is over
-    # ("?"). Who also waits for a resource of such a name is told of that one, and finds
+    # No turn: the gate has doubts whether those before us are alive. It asks us to
+    # reply at once ("~"); or to look whether they came, when their time is over ("?").
+    # Who also waits for a resource of such a name is notified of that one, and finds
     # this by its next question.
     cdef WaitQueue queue = self.queues.by_resource.get(push[1:])
     if queue is None or push[:1] not in (b"~", b"?"):

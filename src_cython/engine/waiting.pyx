@@ -3,8 +3,8 @@
 # The first of each queue is the one that the gate knows. It asks again from time to
 # time, and the first of all tries on all masters then, and when the key should have
 # expired: so releases by other clients, lost messages, and dead gates are found. A
-# process that is told and does not answer is dropped from the queue by the next that
-# asks or releases (the scripts: _options/scripts).
+# process that is notified and does not answer is dropped from the queue by the next
+# that asks or releases (the scripts: _options/scripts).
 
 from libc.stdint cimport int64_t
 
@@ -33,7 +33,7 @@ cdef bint engine_wait(Engine self, Round round, int64_t now_ns) except -1:
     wait_queue_add(queue, round)
     self.counters.waits += not turn.has_waited
     if turn.pause_ns > 0 and wait_queue_head(queue) is not round:
-        turn.is_kept = False      # before it stands one that tries
+        turn.is_kept = False      # an earlier round is being tried
     if turn.is_kept:
         queue.noted = round
         engine_add_due(self, now_ns + max(

@@ -1,6 +1,6 @@
 # Opening a connection: when it is due, login (preparing), name, address, connect(2),
 # TLS and handshake. Nothing here waits. Its end, and the back-off after a failure,
-# stand in ending.
+# are in ending.
 
 from libc.errno cimport EINPROGRESS
 from libc.stdint cimport int64_t

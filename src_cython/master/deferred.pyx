@@ -2,7 +2,7 @@
 #
 # Deferred are the releases that were unanswered when a connection ended, and those that
 # were asked for while there was none. Until the next connection is READY their keys can
-# still be set, by commands that a server that stands still takes out of its socket
+# still be set, by commands that a frozen server takes out of its socket
 # later; so a key can live for a ttl from then on, and its release is dropped only after
 # that.
 #
@@ -24,7 +24,7 @@ cdef class DeferredRelease:
     """A release to be sent on the next connection."""
 
     cdef Round release
-    cdef int64_t key_until_ns    # its key cannot stand any more; NEVER_NS: not known
+    cdef int64_t key_until_ns    # its key cannot exist any more; NEVER_NS: not known
     cdef bint is_second          # was sent before, and may have been executed
 
 
@@ -34,7 +34,7 @@ cdef class InFlight             # in_flight.pyx
 cdef int deferred_add(
     InFlight self, Round release, int64_t key_until_ns, bint is_second
 ) except -1:
-    # Keep a release for the next connection where its key may stand here. One that was
+    # Keep a release for the next connection where its key may exist here. One that was
     # deferred before keeps its end: a master with many reconnections collects no old
     # ones.
     cdef DeferredRelease waiting

@@ -2,12 +2,12 @@
 #
 # Every command sent leaves one entry in a FIFO, every reply pops the oldest. So a reply
 # is never read as another command's, however late it comes: the entry knows its round.
-# (One entry stands for the plain commands of an ACQUIRE with fencing: the last of their
+# (One entry is for all plain commands of an ACQUIRE with fencing: the last of their
 # replies pops it, and they are one vote. See numbered.)
 #
 # Unknown is not failed. A command that was unanswered when its connection ended may
-# have been executed, or may be executed later: a server that stands still takes it out
-# of its socket when it goes on, hours after we have closed ours. So
+# have been executed, or may be executed later: a frozen server takes it out of its
+# socket when it goes on, hours after we have closed ours. So
 #
 # - the releases among the entries are deferred: sent first on the next connection.
 # - the rounds among them that are still open can be `unanswered`: their votes stay
@@ -52,10 +52,10 @@ cdef struct InFlightEntry:
     byte_bint is_native      # by a command in the place of its script
     byte_bint is_checked     # ...of a release, with a check of the queue behind it
     uint8_t fence            # a further command of an ACQUIRE with fencing
-    uint8_t replies          # that it stands for, if several; see numbered
+    uint8_t replies          # that it covers, if several; see numbered
     uint8_t taken            # ...so many of those have come
-    uint8_t set_vote         # ...and said this: about the key,
-    uint8_t number_vote      # and about its number
+    uint8_t set_vote         # ...and their votes: on the key,
+    uint8_t number_vote      # and on its number
 
 
 @cython.final
@@ -220,7 +220,7 @@ cdef int in_flight_fail_oldest(
         if round.cells[self.master].vote == VOTE_PENDING:
             self.unanswered_late += 1
         return 0
-    if is_kept:      # its second write as well: the SET is repeated, and says more
+    if is_kept:      # its second write as well: the SET is repeated, and reports more
         round_on_repeated(round)
         self.unanswered.append(round)
         return 0
@@ -237,7 +237,7 @@ cdef int in_flight_forget_checks(InFlight self) except -1:
 
 
 cdef int in_flight_forget_releases(list releases) except -1:
-    # Nobody will answer: what they deleted, or will, tells nobody but by its script.
+    # Nobody will answer: only a script notifies of what they deleted, or will.
     cdef Round release
     for release in releases:
         if release.check == CHECK_ASKED:
@@ -260,8 +260,8 @@ cdef bint in_flight_is_overdue(
     InFlight self, int64_t polled_before_ns, int64_t now_ns
 ) noexcept:
     # Asked where the last poll has found nothing; when the one before it was. What had
-    # not been written by then has been so just now, whenever it was queued: we may have
-    # stood still.
+    # not been written by then has been so just now, whenever it was queued: this
+    # process may have been paused.
     cdef InFlightEntry *oldest = &self.entries[self.first]
     if self.count == 0 or now_ns <= oldest.overdue_ns:
         return False

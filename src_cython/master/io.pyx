@@ -71,8 +71,8 @@ cdef int master_on_unsent(
 
 cdef int master_send_deferred(Master self, int64_t now_ns) except -1:
     # By source: there may be no caller to read that a server does not know the script.
-    # At its gate by the script that tells: what was cut may have deleted, and told
-    # nobody. Who waits in here now may be another: so it takes no entry of ours out.
+    # At its gate by the script that notifies: a command that was cut may have deleted
+    # and notified nobody. Another caller may wait by now: our queue entry stays.
     cdef DeferredRelease each
     cdef InFlightEntry entry
     cdef int telling = 0
@@ -164,7 +164,7 @@ cdef int master_encrypt(Master self, int64_t now_ns) except -1:
 
 
 cdef int master_append(Master self, bytes data, int64_t now_ns) except -1:
-    if not data:      # nothing to say yet; memcpy(3) to no buffer is undefined
+    if not data:      # nothing to send yet; memcpy(3) to no buffer is undefined
         return 0
     if buffer_append(
         &self.link.outgoing, PyBytes_AS_STRING(data), <size_t>PyBytes_GET_SIZE(data)

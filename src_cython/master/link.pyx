@@ -32,7 +32,7 @@ cdef struct Link:
     bint is_polled         # the last poll included it...
     bint is_ready          # ...and reported an event
     bint is_parsing        # its bytes or entries are being taken out: no other step may
-    bint may_block         # the socket: in calls that do not say MSG_DONTWAIT
+    bint may_block         # the socket: in calls without MSG_DONTWAIT
     int epoll_fd           # which watches it for an event loop...
     uint32_t watched       # ...for these events, 0: not at all...
     uint32_t watched_in    # ...in this generation of the process
@@ -152,7 +152,7 @@ cdef int link_open(Link *self, const sockaddr *address, socklen_t size) noexcept
     if family != AF_UNIX:
         link_set(fd, IPPROTO_TCP, TCP_NODELAY, 1)
         # A middlebox forgets an idle flow after minutes: probe it after 30 s, and let
-        # neither unanswered probes nor unacknowledged data stand for over 10 s.
+        # neither unanswered probes nor unacknowledged data last for over 10 s.
         link_set(fd, SOL_SOCKET, SO_KEEPALIVE, 1)
         link_set(fd, IPPROTO_TCP, TCP_KEEPIDLE, 30)
         link_set(fd, IPPROTO_TCP, TCP_KEEPINTVL, 3)
@@ -227,7 +227,7 @@ cdef bint link_may_wait(Link *self) noexcept nogil:
 
 cdef int link_wait(Link *self) noexcept nogil:
     # Wait for one read, for LINK_WAIT_MS at most. Returns -EINTR where a signal came
-    # first. From the first time on the socket blocks; all other calls say MSG_DONTWAIT.
+    # first. From the first time on the socket blocks, but for calls with MSG_DONTWAIT.
     cdef ssize_t size
     if not self.may_block:
         self.may_block = socket_block_for(self.fd, LINK_WAIT_MS) == 0

@@ -1,8 +1,8 @@
 # Where a master is: a literal address, a unix path, or a host name, which is looked up
 # in a native thread of its own, one per name at a time.
 #
-# getaddrinfo(3) has no non-blocking form and can take seconds, in which no round may
-# stand still. So a name, and only a name, is looked up by a short-lived thread, at
+# getaddrinfo(3) has no non-blocking form and can take seconds, for which no round may
+# wait. So a name, and only a name, is looked up by a short-lived thread, at
 # every (re)connect: a server may have moved. The thread runs no Python: libraries that
 # patch Python's threads (gevent, eventlet) do not reach it, and neither does the end of
 # the interpreter. When it is done it sets an event; every connection that waits for the

@@ -99,7 +99,7 @@ cdef class Master:
     cdef bytes client_name
     cdef Scripts scripts
     cdef Counters counters
-    cdef int64_t votes[VOTE_SILENT + 1]      # counts, as `master_figures` says
+    cdef int64_t votes[VOTE_SILENT + 1]      # counts, see `master_figures`
     cdef int64_t connects, losses, late_replies      # counts
     cdef int state_code
     cdef Link link
@@ -116,8 +116,8 @@ cdef class Master:
     cdef bint native_is_proven       # one was answered on this connection
     cdef bint is_subscribed          # this connection is, to our channel
     cdef tuple leaving               # our name, as the argument of a release (gate)
-    cdef list turns                  # resources whose turn it is, as it has told
-    cdef list told                   # resources for which it has told another process
+    cdef list turns                  # resources for which it has notified us
+    cdef list told                   # ...and for which another process
     cdef int64_t missed_ns           # from when on turns that were missed are counted
     cdef int missed
     cdef list moved                  # rounds whose queue is not here, as it has replied

@@ -1,5 +1,5 @@
 # The replies to an ACQUIRE with fencing by plain commands, SET, ZADD and mostly no more
-# (round/fencing): one entry in flight stands for all of them, and the last one makes
+# (round/fencing): one entry in flight is for all of them, and the last one makes
 # their vote.
 #
 #   SET     ZADD    PEXPIRE    vote
@@ -8,7 +8,7 @@
 #   OK      1       1, 0, -    GRANTED   under the number that was proposed
 #   OK      0       1, 0, -    PENDING   it has that number or more: next_fence asks for
 #                                        another; of a round that is over: GRANTED
-#   OK      error   any        FAILED    and the key may stand
+#   OK      error   any        FAILED    and the key may exist
 #   OK      any     error      FAILED    likewise
 #   any other reply            the connection ends
 #
@@ -63,7 +63,7 @@ cdef int master_on_numbered(
         return master_ask_next_fence(self, round, now_ns)
     if vote == VOTE_GRANTED and entry.number_vote == VOTE_FAILED:
         vote = VOTE_FAILED
-        entry.fence = FENCE_NEXT      # the key may stand, as where that is refused
+        entry.fence = FENCE_NEXT      # the key may exist, as where that is refused
     if vote == VOTE_GRANTED:
         fencing_on_numbered(round, self.index)
     if vote == VOTE_FAILED:

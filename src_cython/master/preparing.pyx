@@ -2,8 +2,8 @@
 # function, and TLS files read again. In a thread of its own, one per connection.
 #
 # The function may ask a store of secrets over the network, take seconds, raise, or call
-# us back, and files may stand on a disk that is slow. So neither runs inside a step: no
-# round stands still for them, and a lock that the function takes, of this engine too,
+# us back, and files may be on a disk that is slow. So neither runs inside a step: no
+# round waits for them, and a lock that the function takes, of this engine too,
 # is a call like any other thread's. The thread sets an event when it is done, and the
 # connection polls a duplicate of its descriptor, as for a name (lookup).
 #

@@ -1,6 +1,6 @@
-# What a server says without being asked: that it is this process's turn for a resource.
+# What a server reports without being asked: it is this process's turn for a resource.
 #
-# Each process has one channel, on which it is told at every gate it waits at. A push is
+# Each process has one channel, on which every gate it waits at notifies it. A push is
 # no reply: it takes no entry in flight, and comes at any place between two replies. The
 # one exception is the answer to SUBSCRIBE itself, which RESP3 gives as a push; refused,
 # it is an error as any other.
@@ -45,7 +45,7 @@ cdef int master_on_unsubscribed(Master self, object reply, int64_t now_ns) excep
 
 cdef int master_on_turn_lost(Master self, Round round, int64_t now_ns) except -1:
     # The script of the gate is not known there (any more), and the round is over: so
-    # our entry is as it was before. It is as if we were told: then it is put right.
+    # our entry is as it was before. Act as if notified: this puts it right.
     cdef InFlightEntry entry = in_flight_entry(NEVER_NS, False)
     if round.operation_code != OPERATION_ACQUIRE:
         return 0
@@ -57,7 +57,7 @@ cdef int master_on_turn_lost(Master self, Round round, int64_t now_ns) except -1
 
 
 cdef int master_refuse_queue(Master self, str said) except -1:
-    # No queue is kept here from now on, for this connection. It is said once: both its
+    # No queue is kept here from now on, for this connection. One warning: both its
     # channel and its scripts may be refused.
     if not self.may_queue:
         return 0

@@ -1,8 +1,8 @@
 # The checks of queues at a gate: does anybody wait for what was released natively?
-# (engine/queue_check says which releases ask so.)
+# (engine/queue_check decides which releases ask so.)
 #
 # A release alone has EXISTS behind it, in the same write. Those of a batch, and of the
-# tasks of one loop, are gathered: one EXISTS of several queues stands behind all of
+# tasks of one loop, are gathered: one EXISTS of several queues follows all of
 # their commands, for each more costs a server a fifth of an EXISTS of its own. What
 # answers with more than 0, or an error, is asked one by one.
 
@@ -26,7 +26,7 @@ cdef int master_gather_check(Master self, Round release, int64_t now_ns) except 
 
 
 cdef int master_send_checks(Master self, int64_t now_ns) except -1:
-    # Before the bytes are written that they stand behind.
+    # Before the bytes that they follow are written.
     if not self.in_flight.gathered:
         return 0
     empty = []
@@ -87,7 +87,7 @@ cdef int master_on_checks(Master self, object reply, int64_t now_ns) except -1:
 cdef int master_on_check(
     Master self, Round release, object reply, int64_t now_ns
 ) except -1:
-    # An error (an ACL's) says nothing: the script may be allowed to look.
+    # An error (an ACL's) is no answer: the script may be allowed to look.
     if type(reply) is not int:
         if not reply_is_error(reply):
             return master_on_lost(self, strange_text(reply), now_ns)

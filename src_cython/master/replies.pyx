@@ -184,7 +184,7 @@ cdef int master_on_reply(Master self, object reply, int64_t now_ns) except -1:
         elif vote == VOTE_TAKEN and round.verdict_code == VERDICT_WON and (
             round.operation_code == OPERATION_ACQUIRE
         ):
-            self.turns.append(round.resource)      # our entry stands (pushes)
+            self.turns.append(round.resource)      # our entry stays (pushes)
     if round.fencing is not None and vote == VOTE_GRANTED:
         fencing_on_granted(round, self.index, entry.fence, reply)
     master_note_time(self, entry, round, now_ns)

@@ -15,7 +15,7 @@
 #               it, which all clients with a max_ttl keep: those without a memory, too.
 #
 # Time is counted on our own clock, from a server's answer on. A reconnection never
-# makes it shorter. Not seen: changes behind a connection that stands all the while
+# makes it shorter. Not seen: changes behind a connection that stays open
 # (FLUSHALL); a quarantine that ends early because the server's wall clock steps
 # forward; two servers that alternate under one name, each with its own marker.
 

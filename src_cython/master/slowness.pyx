@@ -4,8 +4,8 @@
 # was last looked at and empty: a client that does something else, and reads the reply
 # with its next call, has seen nothing. It shows the contrary where it came within half
 # of that; anything else is neither. So SLOW_REPLIES more of the former, in a second or
-# longer, make a master slow, and as many more of the latter end it: one that stands
-# still for a moment, with many replies outstanding, is not.
+# longer, make a master slow, and as many more of the latter end it: one that pauses
+# for a moment, with many replies outstanding, is not.
 #
 # `slow_from_ns` is in `Counters`: the smoothed time of a round, which ends with the
 # quorum, 4 times and 3 ms longer.                                                [pure]

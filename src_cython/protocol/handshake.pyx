@@ -192,7 +192,7 @@ cdef class Mark:
     """A server's answer to the marker script."""
 
     cdef readonly str holder         # the name in the marker; None: unknown
-    cdef readonly int64_t left_ms    # of the quarantine; < 0: none stands
+    cdef readonly int64_t left_ms    # of the quarantine; < 0: there is none
     cdef readonly str error          # why it cannot be kept, or None
     cdef readonly bint is_forbidden  # by an ACL: for good, and not at this moment
 

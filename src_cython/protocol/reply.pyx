@@ -10,11 +10,11 @@
 #   REPLY_OF_INSPECT [token, ms, n]  TAKEN   n: how many processes wait; may be missing
 #   REPLY_OF_TAKE_TURN  1, 3, 5   GRANTED    5: and the queue is at the next master
 #   REPLY_OF_TAKE_TURN  0, 2, 4   TAKEN      2: somebody waits longer; 4: as 5
-#   REPLY_OF_TELL       1, 2, 5   GRANTED    2: and another process was told; 5: too
-#   REPLY_OF_TELL       0, 3, 4   TAKEN      3: and another process was told; 4: as 5
+#   REPLY_OF_TELL       1, 2, 5   GRANTED    2: and another was notified; 5: too
+#   REPLY_OF_TELL       0, 3, 4   TAKEN      3: and another was notified; 4: as 5
 #   REPLY_OF_ASK_TURN   [4 ints]  GRANTED
 #   REPLY_OF_ASK_TURNS  [4 ints of each]  GRANTED
-#   REPLY_OF_FENCED     n > 0     GRANTED    n: the number that the key stands under
+#   REPLY_OF_FENCED     n > 0     GRANTED    n: the number that the key got
 #   REPLY_OF_FENCED     0         TAKEN
 #   REPLY_OF_FENCED_TURN  [1, 3 or 5, n > 0]  GRANTED
 #   REPLY_OF_FENCED_TURN  [0, 2 or 4, 0]      TAKEN
@@ -51,7 +51,7 @@ cdef bint reply_is_giant(ReplyScan *scan, const char *data, size_t size) noexcep
     # Whether an array or a map of a million elements is announced: no reply to our
     # commands is one. hiredis makes the whole list at once: of 10^9 elements it has
     # 8 GB, which takes seconds to give back. Bulk strings are skipped: a push has the
-    # name of a resource, and in it may stand what seems a header.
+    # name of a resource, which may contain what looks like a header.
     cdef const char *at = data
     cdef const char *end = data + size
     cdef int where = scan.where
@@ -101,7 +101,7 @@ cdef tuple REPLY_DIGITS = (0, 1, 2, 3)
 
 
 cdef object usual_reply(const char *at, Py_ssize_t size, int *length):
-    # One of those where it stands whole at `at`, and its length; else INCOMPLETE: then
+    # One of those where it is whole at `at`, and its length; else INCOMPLETE: then
     # hiredis parses it.
     if size >= 4 and at[0] == c':' and at[2] == c'\r' and at[3] == c'\n':
         length[0] = 4
@@ -192,7 +192,7 @@ cdef int vote_of(int kind, object reply) noexcept:
 cdef int vote_of_second(int operation, int vote) noexcept:
     # The vote of a command that was sent on an earlier connection, too. A release that
     # finds nothing now has deleted the key then: it was sent only where the key could
-    # stand.
+    # exist.
     if operation == OPERATION_RELEASE and vote == VOTE_TAKEN:
         return VOTE_GRANTED
     return vote

@@ -1,6 +1,6 @@
 # The rights of a connection's user: pure, error replies in, texts out.
 #
-# A user that may SET and may not run the release takes locks that stand until their
+# A user that may SET and may not run the release takes locks that last for their
 # ttl. So the handshake runs a script without keys, by its source and by its hash, which
 # tries the commands of the release: NOPERM is then about the command and never about a
 # key that is forbidden to this user. (All servers check the command before its keys:
@@ -60,7 +60,7 @@ cdef class Rights:
                     self.no_command = text
 
     def refusal(self):
-        """Say why this user can release no lock, or give none a number, or None."""
+        """Return why this user can release no lock, or give none a number, or None."""
         if self.no_evalsha is not None:
             rights = "+evalsha" if self.no_eval is None else "+evalsha +eval"
             return unreleased_text(self.no_evalsha, rights)
@@ -76,7 +76,7 @@ cdef class Rights:
         return None
 
     def warning(self):
-        """Say which locks of this user may not be released, or None."""
+        """Return which locks of this user may not be released, or None."""
         if self.no_eval is None or self.refusal() is not None:
             return None
         return (

@@ -13,7 +13,7 @@
 #
 # With fencing (round/fencing) an ACQUIRE of one key is a SET and a ZADD. Where it is a
 # script, of several keys, at a gate, repeated, or without expiry, that is of another
-# text, and says which number it gave them.
+# text, and returns the number that it gave them.
 
 cimport cython
 
@@ -22,10 +22,10 @@ cdef enum:
     REPLY_OF_SCRIPT = 1      # 1: done; 0: refused, and nothing was changed
     REPLY_OF_INSPECT = 2     # [nil, ms, n]: the key is free; [token, ms, n]: held
     REPLY_OF_TAKE_TURN = 3   # 1, 3: done; 0, 2: refused, 2: another waits longer
-    REPLY_OF_TELL = 4        # 1, 2: done; 0, 3: refused; 2, 3: another was told
+    REPLY_OF_TELL = 4        # 1, 2: done; 0, 3: refused; 2, 3: another was notified
     #                          ...of both, 5: done, 4: refused; the queue is elsewhere
-    REPLY_OF_ASK_TURN = 5    # [1: our turn, 2: told another; ms, place, how many wait]
-    REPLY_OF_FENCED = 6      # with fencing: n: it stands, under this number; 0: refused
+    REPLY_OF_ASK_TURN = 5    # [1: our turn, 2: another's; ms, place, how many wait]
+    REPLY_OF_FENCED = 6      # with fencing: n: set, with this number; 0: refused
     REPLY_OF_FENCED_TURN = 7     # [as take_turn, the number or 0]
     REPLY_OF_ASK_TURNS = 8       # of several keys: the same four of each
 
@@ -95,7 +95,7 @@ cdef class Scripts:
     cdef readonly Script probe, marker      # of the handshake; None: left out
     cdef readonly Script write_fence        # None: without fencing...
     cdef readonly Script next_fence         # ...and this
-    cdef readonly bint releases_natively    # a command may stand for `release`
+    cdef readonly bint releases_natively    # a command may replace `release`
     cdef readonly bytes name_prefix         # of queues and channels, as in the scripts
     cdef tuple by_row                       # [2 * operation + several]
 

@@ -38,7 +38,7 @@ cdef class ServerInfo:
         self.has_memory_limit = fields.get("maxmemory", "0") != "0"
 
     def refusal(self):
-        """Say why this server must not vote at all, or None."""
+        """Return why this server must not vote at all, or None."""
         if self.role == "active-replica":
             return (
                 "an active replica: it and its peer accept the same key at once, "

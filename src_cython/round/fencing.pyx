@@ -9,11 +9,11 @@
 #
 #   a quorum answered F itself    the round is won, and F is its number: no second write
 #   else                          F is written to those that answered less, where our
-#                                 key still stands (write_fence). Their cells are
+#                                 key still exists (write_fence). Their cells are
 #                                 PENDING again, and the round is open until a quorum
 #                                 has F: for as long again, inside its validity (judge)
 #
-# So a quorum has F, or more, while our key stands there: `told` is what a master is
+# So a quorum has F, or more, while our key exists there: `told` is what a master is
 # known to have. The quorum of every later grant shares a master with it, which sets
 # that key after ours has gone, and the number after the key: what it is known to have
 # is more than F. (tests/model tries all orders.)
@@ -23,15 +23,15 @@
 #
 #   the key comes first      a number from before it may be less than one that was
 #                            written meanwhile, behind the key of the holder before us
-#   a master counts with     the reply to SET alone says nothing of its number
+#   a master counts with     the reply to SET alone proves no number
 #   both replies
 #   0 of ZADD is no number   it has p or more: p may be that of another's grant
 #
 # A round that is refused has raised the number all the same: a gap, no more. Where the
-# number is an error, the key may stand, and is released as any that may.
+# number is an error, the key may exist, and is released as any that may.
 #
 # A master that answers the SET later is written to then. Only those that granted are,
-# and only where the token stands: a number that was written elsewhere would be behind
+# and only where the token is: a number that was written elsewhere would be behind
 # the SET of a round that is under way there, and would prove nothing. A connection that
 # is lost meanwhile is no matter: the repeated SET brings F as its proposal.
 
@@ -57,7 +57,7 @@ cdef str NOT_WRITTEN = "granted, and did not confirm its number (fence)"
 @cython.internal
 @cython.freelist(16)
 cdef class Fencing:
-    """The numbers of one ACQUIRE: proposed, told by each master, and its own."""
+    """The numbers of one ACQUIRE: proposed, answered by each master, and its own."""
 
     cdef int64_t proposed        # p
     cdef int64_t fence           # F; 0: there is no quorum yet

@@ -17,7 +17,7 @@
 #
 # So GONE of a release, and the loss of a lease, is never reported where the masters
 # that did not refuse are a quorum: one of three may never have had the key (it was away
-# when it was taken), another be silent for a moment, and the key still stand on a
+# when it was taken), another be silent for a moment, and the key still be on a
 # majority.
 #
 # What is asked of a queue is asked of one master, its gate, and closes with its answer.
@@ -35,7 +35,7 @@
 # round is open, too: from a release that was deferred to the next connection.) A second
 # answer of one master is an illegal event and changes nothing.
 #
-# `may_hold` is the set of masters on which the key may stand because of this round: a
+# `may_hold` is the set of masters on which the key may exist because of this round: a
 # SET was sent, and no answer since shows that it was refused. A roll-back must reach
 # them all, and a lost connection does not clear the set: unknown is not failed.
 # Of an EXTEND it is the set of masters that may still give the key this ttl, even after
@@ -47,7 +47,7 @@
 # engine finishes it from there (confirmed, or rolled back) and wakes the waiter.
 #
 # One key or several: a vote is on all of them, so the rules are the same. Where "the
-# key" may stand, any of the keys may.
+# key" may exist, any of the keys may.
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
@@ -132,7 +132,7 @@ cdef void round_on_repeated(Round self) noexcept:
 
 cdef bint round_may_repeat(Round self) noexcept:
     # Whether the command may be sent to a master once more. An ACQUIRE only before its
-    # roll-back, or the release of its lease: behind those it would leave keys standing.
+    # roll-back, or the release of its lease: behind those it would leave keys behind.
     # An EXTEND only while its caller waits for it; one that has won also later, for a
     # slow minority, but never behind a later one, which it would undercut if its ttl is
     # shorter. A command under an overused token, never: it would come behind the SET of

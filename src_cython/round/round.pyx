@@ -1,5 +1,5 @@
 # A round: one command to all masters, with its terms, its votes and its verdict. The
-# rules by which votes and the time become a verdict stand in judge.
+# rules by which votes and the time become a verdict are in judge.
 #
 # A round is of one key, its resource, or of several, its `keys`: all or nothing on each
 # master, by one script, under one token.
@@ -45,7 +45,7 @@ cdef enum:                   # the check of the queue behind a native release
     CHECK_WANTED = 1         # to be sent with it
     CHECK_GATHERED = 2       # to be sent behind it, with those of others
     CHECK_ASKED = 3
-    CHECK_TELLING = 4        # it follows a check, and tells who waits
+    CHECK_TELLING = 4        # it follows a check, and notifies who waits
 
 
 cdef enum:                   # our entry at the gate of a release
@@ -109,7 +109,7 @@ cdef class Round:
     cdef byte_bint needs_all             # closed by all answers or by time alone
     cdef byte_bint is_repeated           # a RELEASE: sent to one master once more
     cdef byte_bint is_reentrant          # begun inside a step of the same thread
-    cdef byte_bint was_told              # a RELEASE: the gate told another process
+    cdef byte_bint was_told              # a RELEASE: the gate notified another process
     cdef uint8_t check                   # ...or is asked whether anybody waits
     cdef uint8_t our_entry               # ...and what becomes of ours there
 
@@ -191,7 +191,7 @@ cdef class Round:
         since_ns: when its caller began to wait; until_ns: when it is opened at the
         latest, -1: no limit. keeps_turn: its last round had its turn, and lost it by a
         master that had not seen the release. has_waited: in an earlier round.
-        pause_ns: before it is opened, unless the gate tells that it is its turn; those
+        pause_ns: before it is opened, unless the gate notifies it of its turn; those
         behind it in this process wait as long.
         """
         self.turn = turn_new(since_ns, keeps_turn, until_ns, has_waited, pause_ns)
@@ -210,12 +210,12 @@ cdef class Round:
 
     @property
     def was_behind(self):
-        """Whether the gate had said no: a key stood there, or another was first."""
+        """Whether the gate had refused: a key was there, or another was first."""
         return self.turn is not None and turn_is_behind(<Turn>self.turn)
 
     @property
     def turn_was_told(self):
-        """Whether its gate had told its turn by itself: mostly there was a release."""
+        """Whether its gate had notified it: mostly there was a release."""
         return self.turn is not None and (<Turn>self.turn).is_told
 
     def open(self, int64_t now_ns):

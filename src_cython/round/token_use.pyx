@@ -8,7 +8,7 @@
 # pair is
 #
 #   TAKEN, and not sent, while the lease of the last one is valid, or the round open:
-#     its roll-back could not tell the keys of one from those of the other;
+#     its roll-back could not distinguish the keys of the two;
 #   refused, and not sent, while fewer than a quorum of masters are settled: it ends
 #     UNREACHABLE with `is_withheld`, and the error asks the caller for another token;
 #   sent otherwise, except to masters that lost a connection with something of the pair
@@ -84,7 +84,7 @@ cdef bint token_use_is_unsettled(TokenUse self, int master, int64_t now_ns) noex
 
 
 cdef inline int64_t token_use_end_ns(Round round) noexcept:
-    # When a key cannot stand any more because of a round.
+    # When a key cannot exist any more because of a round.
     return (
         max(round.opened_ns, round.closed_ns)
         + round.terms.ttl_ms * NS_PER_MS + round.terms.drift_ns
@@ -110,7 +110,7 @@ cdef bint token_use_is_late(
 
 
 cdef bint token_use_is_done(TokenUse self, int64_t now_ns) noexcept:
-    # Whether none of its keys can stand, and no call can refer to it any more.
+    # Whether none of its keys can exist, and no call can refer to it any more.
     if self.release is not None:
         return not self.release.may_hold or now_ns >= token_use_end_ns(self.release)
     if self.acquire is not None:

@@ -4,7 +4,7 @@
 # the end of its caller's time: a last try, as any acquire makes one. Then it is a round
 # like all others, but for the script that it sends to the gate of the queue: that one
 # refuses where somebody waits longer, and this refusal is a veto, for the other masters
-# know nothing of the queue. A gate that says nothing refuses nothing.
+# know nothing of the queue. A silent gate refuses nothing.
 
 cimport cython
 from libc.stdint cimport int64_t
@@ -38,7 +38,7 @@ cdef class Turn:
     cdef bint is_open            # its round is, or was
     cdef bint is_kept            # from the last round of its caller: no need to ask
     cdef bint is_probe           # opened because it was time, not because of a turn
-    cdef bint is_told            # its gate said so by itself: before, or meanwhile
+    cdef bint is_told            # its gate notified us: before, or meanwhile
     cdef bint has_waited         # its caller has, in an earlier round: counted once
 
 
@@ -69,7 +69,7 @@ cdef bint turn_is_paused(Turn self) noexcept:
 
 
 cdef bint turn_is_behind(Turn self) noexcept:
-    # Whether its gate had said no: the key stood there, or another waited longer.
+    # Whether its gate had refused: the key was there, or another waited longer.
     return self.gate_said == GATE_TAKEN or self.gate_said == GATE_REFUSED
 
 
@@ -102,7 +102,7 @@ cdef int turn_set_arguments(
 
 
 cdef void round_on_gate_reply(Round self, int said) noexcept:
-    # What the gate says beside its vote; it may come after the verdict.
+    # What the gate replies beside its vote; it may come after the verdict.
     cdef Turn turn
     if self.operation_code == OPERATION_RELEASE:
         self.was_told = 2 <= said < GATE_MOVED

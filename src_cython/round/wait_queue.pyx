@@ -1,11 +1,11 @@
 # The queue of those in this process who wait for one resource. Pure.
 #
-# Its rounds stand in the order in which their callers began to wait. Only the first is
+# Its rounds are in the order in which their callers began to wait. Only the first is
 # known outside: the gate, one of the masters, keeps one entry for each process and
-# resource, and tells the process when it is that one's turn.
+# resource, and notifies the process when it is that one's turn.
 #
 #   noted      the round for which the gate has our entry, as far as is known
-#   is_first   the gate has said that no other process waits longer than it
+#   is_first   the gate has reported that no other process waits longer
 #   opened     the round whose turn it is, under way
 #
 # A queue that is lost, wrong or hostile costs time alone: who holds the lock is decided
@@ -95,7 +95,7 @@ cdef inline int64_t wait_queue_noted_number(WaitQueue self) noexcept:
 
 
 cdef void wait_queue_on_first(WaitQueue self, int64_t number) noexcept:
-    # The gate says that nobody waits longer than the one of this number.
+    # The gate reports that nobody waits longer than the one of this number.
     if number != 0 and wait_queue_noted_number(self) == number:
         self.is_first = True
 

@@ -2387,8 +2387,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/master/numbered.pyx",
-                "        entry.fence = FENCE_NEXT      # the key may stand",
-                "        entry.fence = FENCE_NONE      # the key may stand",
+                "        entry.fence = FENCE_NEXT      # the key may exist",
+                "        entry.fence = FENCE_NONE      # the key may exist",
             ),
         ),
         FENCING,
