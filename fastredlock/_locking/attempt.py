@@ -98,7 +98,7 @@ def attempts(
                 # does not know, that is at once, again and again: so this caller
                 # pauses, in its place, and those behind it need not try.
                 keeps_turn, pause_ns = round.keeps_turn, 0
-                if round.turn_was_told or (round.was_behind and not round.had_turn):
+                if round.turn_was_notified or (round.was_behind and not round.had_turn):
                     lost_turns = 0
                 elif round.had_turn or keeps_turn:
                     lost_turns += 1

@@ -267,7 +267,7 @@ def queue_scripts(given: bytes | None, prefix: bytes = b"") -> dict[str, Script]
         "ask_turn": named(scripts.ASK_TURN, scripts.ASK_TURN_SHA1, prefix),
         "leave_queue": named(scripts.LEAVE_QUEUE, scripts.LEAVE_QUEUE_SHA1, prefix),
         "take_turn": named(scripts.TAKE_TURN, scripts.TAKE_TURN_SHA1, prefix),
-        "release_and_tell": named(
+        "release_and_notify": named(
             scripts.RELEASE_AND_TELL, scripts.RELEASE_AND_TELL_SHA1, prefix
         ),
     }

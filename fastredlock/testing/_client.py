@@ -15,9 +15,9 @@ from .._core import (
     by_hand_begin_close,
     by_hand_end_close,
     by_hand_engine,
+    by_hand_return,
     by_hand_submit,
     by_hand_take_events,
-    by_hand_tell,
     by_hand_withdraw,
 )
 from .._locking.driver import CLOSED
@@ -68,7 +68,7 @@ class Client:
 
     def deliver(self, work: Round | Batch) -> None:
         """Check the validity at the return to the caller; undo one that is over."""
-        by_hand_tell(self.engine, work, self.world.now_ns())
+        by_hand_return(self.engine, work, self.world.now_ns())
         self.world.settle()
 
     def withdraw(self, work: Round | Batch) -> None:

@@ -43,7 +43,7 @@ class Scripts:
             scripts.PROBE_SHA1: self._probe,
             scripts.PROBE_CALL_SHA1: lambda keys: 1,
             scripts.MARKER_SHA1: self._marker,
-            scripts.RELEASE_AND_TELL_SHA1: self._release_and_tell,
+            scripts.RELEASE_AND_TELL_SHA1: self._release_and_notify,
             scripts.ASK_TURN_SHA1: self._ask_turn,
             scripts.TAKE_TURN_SHA1: self._take_turn,
             scripts.LEAVE_QUEUE_SHA1: self._leave_queue,
@@ -177,7 +177,7 @@ class Scripts:
             answers += NOT_ASKED if isinstance(answer, ReplyError) else answer
         return answers
 
-    def _release_and_tell(
+    def _release_and_notify(
         self, keys: list[bytes], token: bytes, leaving: bytes | None = None
     ) -> Reply:
         return self._queue(keys[0], leaving).release(token)

@@ -163,7 +163,7 @@ cdef class AsyncioDriver:
                     self.engine.links, self.engine.master_count, self.epoll_fd
                 )
             engine_take_events(self.engine)
-            if self.engine.is_telling:
+            if self.engine.is_notifying:
                 asyncio_flush(self)
             if self.done:
                 self.wake()

@@ -93,7 +93,7 @@ cdef class RoundFuture(AsyncioFuture):
 
     cdef object outcome(self):
         if work_has_validity(self.work) and (
-            work_expired_before_told(self.work, clock_ns())
+            work_expired_before_return(self.work, clock_ns())
         ):
             self.driver.abandon(self.work)
         return len(self.driver.engine.warnings)

@@ -119,7 +119,7 @@ cdef int asyncio_flush(AsyncioDriver self) except -1:
     cdef int i
     cdef bint is_broken = False
     self.queued = 0
-    engine.is_telling = False
+    engine.is_notifying = False
     if self.generation != current_generation:      # the parent's sockets
         return 0
     engine_before_write(engine)
@@ -199,7 +199,7 @@ cdef int asyncio_forget_connections(Engine self) except -1:
         for round in (<WaitQueue>queue).rounds:
             round.waiter = None
     engine_end_waiting(self, "its event loop was closed", now_ns)
-    for round in self.closed + self.unchecked + self.opened:
+    for round in self.closed + self.queue_check_pending + self.opened:
         round.waiter = None
     engine_admit(self, now_ns)
     return engine_finish(self, now_ns)

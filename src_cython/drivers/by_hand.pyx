@@ -74,7 +74,7 @@ def by_hand_take_events(
         by_hand_send_unanswered(engine, master, now_ns)
     engine_admit(engine, now_ns)
     engine_on_time(engine, now_ns, quiet)
-    if engine.closed or engine.unchecked:
+    if engine.closed or engine.queue_check_pending:
         engine_finish(engine, now_ns)
 
 
@@ -124,17 +124,17 @@ def by_hand_asked_count(Engine engine not None, int operation, int64_t now_ns):
     return engine_asked_count(engine, operation, now_ns)
 
 
-def by_hand_tell(Engine engine not None, work not None, int64_t now_ns):
+def by_hand_return(Engine engine not None, work not None, int64_t now_ns):
     """Check the validity of finished work at the return to its caller."""
     work_check(work)
-    if work_expired_before_told(work, now_ns):
+    if work_expired_before_return(work, now_ns):
         engine_withdraw_work(engine, work, now_ns)
 
 
 def by_hand_outgoing(Engine engine not None, int index):
     """Return and forget the bytes to be sent to a master."""
     cdef Link *link = &by_hand_master(engine, index).link
-    by_hand_send_checks(engine)
+    by_hand_send_queue_checks(engine)
     cdef bytes data = link.outgoing.data[link.outgoing.start:link.outgoing.end]
     buffer_consume(&link.outgoing, buffer_length(&link.outgoing))
     return data
@@ -144,7 +144,7 @@ def by_hand_all_outgoing(Engine engine not None):
     """As by_hand_outgoing for all masters: a list of (index, bytes), or None."""
     cdef int i
     cdef list taken = None
-    by_hand_send_checks(engine)
+    by_hand_send_queue_checks(engine)
     for i in range(engine.master_count):
         if buffer_length(&engine.links[i].outgoing) > 0:
             taken = [] if taken is None else taken
@@ -152,9 +152,9 @@ def by_hand_all_outgoing(Engine engine not None):
     return taken
 
 
-cdef int by_hand_send_checks(Engine engine) except -1:
-    if engine.has_gathered:
-        engine_send_checks(engine, engine.started_ns)
+cdef int by_hand_send_queue_checks(Engine engine) except -1:
+    if engine.queue_check_gathered:
+        engine_send_queue_checks(engine, engine.started_ns)
     if engine.has_tls:
         engine_encrypt(engine, engine.started_ns)
     return 0

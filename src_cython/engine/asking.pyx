@@ -6,7 +6,7 @@ from libc.stdint cimport int64_t
 cdef enum:
     ASK_AGAIN_BEHIND_NS = 500_000_000       # by one that is neither first nor second
     TURN_NS = 52_000_000                    # the one that was notified has 50 ms
-    NOBODY_TOLD_NS = 10_000_000
+    NOBODY_NOTIFIED_NS = 10_000_000
     NEAR_PLACE = 4
     PLACES_MOST = 100
     AFTER_EXPIRY_NS = 1_500_000             # a server expires keys by whole ms
@@ -15,11 +15,11 @@ cdef enum:
 cdef int64_t POLLED_NS = 10_000_000_000
 
 cdef enum:                   # a turn, in the reply of ask_turn
-    WHOSE_REFUSED = -1       # of several that are asked about together
-    WHOSE_OURS = 1
-    WHOSE_ANOTHERS = 2       # that was notified
-    WHOSE_JUST_TOLD = 3      # ...by this question: whoever asked it looks again in time
-    WHOSE_MOVED = 4          # nobody's here: the queue is at the next master
+    TURN_REFUSED = -1        # of several that are asked about together
+    TURN_OURS = 1
+    TURN_OTHER = 2           # that was notified
+    TURN_OTHER_NOW = 3       # ...by this question: whoever asked it looks again in time
+    TURN_MOVED = 4           # nobody's here: the queue is at the next master
 
 cdef bytes SAME_ENTRY = b"0"
 cdef bytes NEW_ENTRY = b"1"
@@ -88,7 +88,7 @@ cdef int engine_take_answer(
     ):
         return 0      # it was for another that was first
     whose, left, place, count = answer
-    if whose == WHOSE_OURS:
+    if whose == TURN_OURS:
         if count == 1:      # so the next first try need not ask
             self.queues.contended_ns.pop(queue.resource, None)
         return engine_open_waiting(self, queue, queue.noted, now_ns)
@@ -105,9 +105,9 @@ cdef int engine_take_answer(
         again_ns = max(<int64_t>0, queue.tried_ns + again_ns - now_ns)
     if left_ms == -2:      # free: another was notified, or a hundred were dropped
         again_ns = TURN_NS
-        if whose < WHOSE_ANOTHERS:
-            again_ns = NOBODY_TOLD_NS
-        elif whose == WHOSE_ANOTHERS and place > NEAR_PLACE:
+        if whose < TURN_OTHER:
+            again_ns = NOBODY_NOTIFIED_NS
+        elif whose == TURN_OTHER and place > NEAR_PLACE:
             again_ns = ASK_AGAIN_NS
     elif left_ms >= 0:     # those before us, if they are there, come first
         again_ns = min(again_ns, (
@@ -122,13 +122,13 @@ cdef int engine_on_queue_refused(
 ) except -1:
     # By an ACL, or the queue's key is of another type: its callers poll.
     cdef Master master = <Master>self.masters[ask.gate]
-    said = ask.details[ask.gate]
-    if text_forbids(said):
-        master_refuse_queue(master, said)
+    text = ask.details[ask.gate]
+    if text_forbids(text):
+        master_refuse_queue(master, text)
     else:
         master_add_warnings(master, [
-            f"callers cannot wait in turn for a resource here ({said}), and poll "
-            "instead" + (QUEUE_OF_ANOTHER if "WRONGTYPE" in said else "")
+            f"callers cannot wait in turn for a resource here ({text}), and poll "
+            "instead" + (QUEUE_OF_ANOTHER if "WRONGTYPE" in text else "")
         ])
         wait_queues_remember(
             self.queues.polled_ns, queue.resource, now_ns + POLLED_NS

@@ -36,14 +36,14 @@ cdef class Engine:
     cdef dict admissions                   # Round: Admission; they wait for connections
     cdef list closed                       # rounds with a verdict, to be finished...
     cdef Py_ssize_t closed_first           # ...from this one on
-    cdef list unchecked                    # ...and those whose gate has not answered
+    cdef list queue_check_pending          # ...and those whose gate has not answered
     cdef list opened                       # rounds whose turn it is, to be admitted...
     cdef Py_ssize_t opened_first           # ...from this one on
     cdef list batches                      # whose next rounds are to be admitted
-    cdef bint is_telling                   # queued bytes notify another process: flush
+    cdef bint is_notifying                 # queued bytes notify another process: flush
     #                                        them before waking a task
     cdef bint has_batch                    # queued: more than sockets take at once
-    cdef bint has_gathered                 # ...or native releases, their checks not yet
+    cdef bint queue_check_gathered         # ...or native releases, their checks not yet
     cdef bint has_tls                      # some connection may be encrypted
     cdef bint gathers_by_hand              # by hand: as a loop's engine, or a batch
     cdef list by_hand                      # driven by hand: masters to connect; or None
@@ -62,7 +62,7 @@ cdef class Engine:
         self.leadership = Leadership()
         self.admissions = {}
         self.closed = []
-        self.unchecked = []
+        self.queue_check_pending = []
         self.opened = []
         self.batches = []
         self.next_ns = NEVER_NS

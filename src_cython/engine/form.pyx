@@ -11,12 +11,12 @@ cdef inline int form_for(Master self, Round round, bint by_source) noexcept:
     if round.gate == self.index and (
         operation_is(round.operation_code, OPERATION_CHANGES_KEY)
     ):
-        if round.check == CHECK_WANTED and not by_source:
+        if round.queue_check == QUEUE_CHECK_WANTED and not by_source:
             return FORM_CHECKED
-        if round.check == CHECK_GATHERED and not by_source:
+        if round.queue_check == QUEUE_CHECK_GATHERED and not by_source:
             return self.native
         return FORM_GATE
-    if self.native != FORM_SCRIPT and native_stands_for(round, self.scripts) and (
+    if self.native != FORM_SCRIPT and native_replaces(round, self.scripts) and (
         self.native_is_proven or not by_source
     ):
         return self.native

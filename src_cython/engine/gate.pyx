@@ -64,7 +64,7 @@ cdef int engine_set_gate(Engine self, Round release, int64_t now_ns) except -1:
     return 0
 
 
-cdef int engine_tell_at_gate(Engine self, Round release, int64_t now_ns) except -1:
+cdef int engine_notify_at_gate(Engine self, Round release, int64_t now_ns) except -1:
     # That of a lease notifies whatever key is at the gate, and takes our entry out
     # where nobody waits here: the gate may never have confirmed the entry.
     cdef WaitQueue queue = None

@@ -63,14 +63,16 @@ cdef int engine_take_events(Engine self) except -1:
         engine_admit(self, now_ns)
     if now_ns >= self.next_ns:
         engine_on_due(self, now_ns)
-    return engine_finish(self, clock_ns()) if self.closed or self.unchecked else 0
+    if self.closed or self.queue_check_pending:
+        return engine_finish(self, clock_ns())
+    return 0
 
 
 cdef int engine_finish(Engine self, int64_t now_ns) except -1:
     # Confirm or roll back the rounds that have closed, and wake their waiters.
     cdef Round round = None
-    if self.unchecked:
-        engine_take_checked(self, now_ns)
+    if self.queue_check_pending:
+        engine_take_queue_checked(self, now_ns)
     try:
         while self.closed:
             round = engine_next_of(self.closed, &self.closed_first)
@@ -122,8 +124,8 @@ cdef int engine_take_bytes(
     Engine self, Master master, bytes data, int64_t now_ns
 ) except -1:
     master_on_received(master, data, now_ns)
-    if master.told:
-        engine_take_told(self, master, now_ns)
+    if master.notified:
+        engine_take_notified(self, master, now_ns)
     while master.turns:
         engine_take_turn(self, master, now_ns)
         engine_admit_opened(self, now_ns)
@@ -173,7 +175,7 @@ cdef int engine_on_time(Engine self, int64_t now_ns, uint64_t quiet) except -1:
         engine_admit_opened(self, now_ns)
     self.next_ns = NEVER_NS
     engine_note_time(self, wait_queues_next_ns(self.queues))
-    engine_note_time(self, engine_checks_next_ns(self))
+    engine_note_time(self, engine_queue_check_next_ns(self))
     for admission in self.admissions.values():
         engine_note_time(self, admission.limit_ns)
     for master in self.masters:
@@ -184,8 +186,8 @@ cdef int engine_on_time(Engine self, int64_t now_ns, uint64_t quiet) except -1:
 cdef inline int engine_before_write(Engine self) except -1:
     # Before bytes are written: gathered checks follow all else, and TLS, which
     # runs Python code, encrypts what was queued since the last write.
-    if self.has_gathered:
-        engine_send_checks(self, clock_ns())
+    if self.queue_check_gathered:
+        engine_send_queue_checks(self, clock_ns())
     return engine_encrypt(self, clock_ns()) if self.has_tls else 0
 
 

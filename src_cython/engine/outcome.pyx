@@ -90,7 +90,7 @@ cdef int engine_withdraw(Engine self, Round round, int64_t now_ns) except -1:
     if not round.is_opened:
         if round.operation_code == OPERATION_RELEASE:
             self.counters.rounds += 1
-            engine_tell_at_gate(self, round, now_ns)
+            engine_notify_at_gate(self, round, now_ns)
             engine_queue(self, round, <uint64_t>-1, True, now_ns)
         else:
             round.is_finished = True      # engine_start leaves it alone from now on

@@ -126,7 +126,7 @@ cdef int engine_on_asked_together(Engine self, Round ask, int64_t now_ns) except
         return 0
     for queue, number in (<Turn>ask.turn).asked:
         if queue.opened is None and queue.rounds and (
-            answers is None or answers[at] == WHOSE_REFUSED
+            answers is None or answers[at] == TURN_REFUSED
         ):
             engine_ask(self, queue, now_ns)
         elif answers is not None:
@@ -159,7 +159,7 @@ cdef int engine_on_answer(
 ) except -1:
     # Of one queue; it may have moved.
     cdef int64_t left_ms
-    if answer[0] != WHOSE_MOVED:
+    if answer[0] != TURN_MOVED:
         return engine_take_answer(self, queue, number, answer, now_ns)
     left_ms = min(max(<object>answer[1], MOVED_LEAST_MS), MOVED_MOST_MS)
     return engine_on_moved(

@@ -17,11 +17,11 @@
 from libc.stdint cimport int64_t, uint64_t
 
 cdef enum:
-    CHECK_LEAST_NS = 1_000_000
-    CHECK_MOST_NS = 10_000_000
+    QUEUE_CHECK_LEAST_NS = 1_000_000
+    QUEUE_CHECK_MOST_NS = 10_000_000
 
 
-cdef bint engine_may_check(Engine self, Round release, int64_t now_ns) except -1:
+cdef bint engine_may_queue_check(Engine self, Round release, int64_t now_ns) except -1:
     # Whether a release may go natively to its gate: nobody waits, as far as is known,
     # and its answer will be read (not so inside of another step).
     cdef Master gate
@@ -33,26 +33,26 @@ cdef bint engine_may_check(Engine self, Round release, int64_t now_ns) except -1
         return False
     gate = <Master>self.masters[release.gate]
     return (
-        gate.native != FORM_SCRIPT and now_ns >= gate.checks_from_ns
+        gate.native != FORM_SCRIPT and now_ns >= gate.queue_check_from_ns
         and not wait_queues_are_until(
             self.queues.contended_ns, release.resource, now_ns
         )
     )
 
 
-cdef inline bint engine_gathers(Engine self, Round release) noexcept:
+cdef inline bint engine_gathers_queue_checks(Engine self, Round release) noexcept:
     # Whether others will be released in the same write.
     return self.driver is not None or type(release.waiter) is Batch or (
         self.gathers_by_hand
     )
 
 
-cdef int engine_send_checks(Engine self, int64_t now_ns) except -1:
+cdef int engine_send_queue_checks(Engine self, int64_t now_ns) except -1:
     # Those that were gathered, before their bytes are written.
     cdef Master master
-    self.has_gathered = False
+    self.queue_check_gathered = False
     for master in self.masters:
-        master_send_checks(master, now_ns)
+        master_send_queue_checks(master, now_ns)
     return 0
 
 
@@ -61,7 +61,7 @@ cdef bint engine_hold(Engine self, Round release, int64_t now_ns) except -1:
     cdef int64_t until_ns = engine_held_ns(self, release)
     if now_ns >= until_ns:
         return False
-    self.unchecked.append(release)
+    self.queue_check_pending.append(release)
     engine_note_time(self, until_ns)
     return True
 
@@ -80,40 +80,44 @@ cdef int64_t engine_held_ns(Engine self, Round release) except -1:
             if release in master.in_flight.unanswered:
                 return release.deadline_ns
         return min(release.closed_ns + twice_again_ns(release), release.deadline_ns)
-    return queue_check_until_ns(release) if release.check == CHECK_ASKED else 0
+    if release.queue_check == QUEUE_CHECK_ASKED:
+        return queue_check_until_ns(release)
+    return 0
 
 
 cdef inline int64_t queue_check_until_ns(Round release) noexcept:
-    return release.closed_ns + min(twice_again_ns(release), <int64_t>CHECK_MOST_NS)
+    return release.closed_ns + min(
+        twice_again_ns(release), <int64_t>QUEUE_CHECK_MOST_NS
+    )
 
 
 cdef inline int64_t twice_again_ns(Round release) noexcept:
     return max(
-        2 * (release.closed_ns - release.opened_ns), <int64_t>CHECK_LEAST_NS
+        2 * (release.closed_ns - release.opened_ns), <int64_t>QUEUE_CHECK_LEAST_NS
     )
 
 
-cdef int engine_take_checked(Engine self, int64_t now_ns) except -1:
+cdef int engine_take_queue_checked(Engine self, int64_t now_ns) except -1:
     # Let those end whose masters have answered, or take too long.
     cdef Round release
     cdef Master gate
     empty = []
-    held, self.unchecked = self.unchecked, empty
+    held, self.queue_check_pending = self.queue_check_pending, empty
     for release in held:
         if engine_hold(self, release, now_ns):
             continue
         self.closed.append(release)
-        if release.check == CHECK_ASKED:
+        if release.queue_check == QUEUE_CHECK_ASKED:
             gate = <Master>self.masters[release.gate]
-            master_note_check(gate, release, now_ns)
-            engine_tell_late(self, release, gate, now_ns)
+            master_note_queue_check(gate, release, now_ns)
+            engine_notify_late(self, release, gate, now_ns)
     return 0
 
 
-cdef int64_t engine_checks_next_ns(Engine self) except -1:
+cdef int64_t engine_queue_check_next_ns(Engine self) except -1:
     cdef Round release
     cdef int64_t next_ns = NEVER_NS
-    for release in self.unchecked:
+    for release in self.queue_check_pending:
         next_ns = min(next_ns, engine_held_ns(self, release))
     return next_ns
 
@@ -127,23 +131,23 @@ cdef int engine_take_queues_found(Engine self, Master gate, int64_t now_ns) exce
         wait_queues_remember(
             self.queues.contended_ns, release.resource, now_ns + CONTENDED_NS
         )
-        engine_tell_late(self, release, gate, now_ns)
+        engine_notify_late(self, release, gate, now_ns)
     return 0
 
 
-cdef int engine_tell_late(
+cdef int engine_notify_late(
     Engine self, Round release, Master gate, int64_t now_ns
 ) except -1:
     # Send the script behind a native release. Nobody waits for its reply: so by its
     # source.
-    cdef Round telling
-    release.check = CHECK_NONE
+    cdef Round notifying
+    release.queue_check = QUEUE_CHECK_NONE
     if gate.state_code != MASTER_READY:
         return 0
-    telling = engine_new_release(self, release, release.terms)
-    engine_tell_at_gate(self, telling, now_ns)
-    telling.check = CHECK_TELLING
-    self.is_telling = True
-    telling.gate = gate.index
-    telling.may_hold = <uint64_t>1 << gate.index
-    return engine_queue(self, telling, telling.may_hold, True, now_ns)
+    notifying = engine_new_release(self, release, release.terms)
+    engine_notify_at_gate(self, notifying, now_ns)
+    notifying.queue_check = QUEUE_CHECK_NOTIFYING
+    self.is_notifying = True
+    notifying.gate = gate.index
+    notifying.may_hold = <uint64_t>1 << gate.index
+    return engine_queue(self, notifying, notifying.may_hold, True, now_ns)

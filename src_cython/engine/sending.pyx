@@ -64,11 +64,11 @@ cdef int engine_queue_on(
                 master_send_again(master, round, again, now_ns)
             else:
                 master_send(master, round, &forms[form], entry, now_ns)
-                if round.check == CHECK_GATHERED and entry.is_native and (
+                if round.queue_check == QUEUE_CHECK_GATHERED and entry.is_native and (
                     round.gate == master.index
                 ):
-                    self.has_gathered = True
-                    master_gather_check(master, round, now_ns)
+                    self.queue_check_gathered = True
+                    master_gather_queue_check(master, round, now_ns)
             if (
                 master.state_code == MASTER_READY
                 and now_ns - master.clock.asked_at_ns > CLOCK_EVERY_NS

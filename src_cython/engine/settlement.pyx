@@ -28,7 +28,7 @@ cdef enum:
     REPLY_NS = 50_000
     SLICES = 32
     # Less fits into the limits; and who shares the GIL with many waits long, too.
-    STOOD_STILL_NS = 750_000_000
+    PAUSED_NS = 750_000_000
 
 
 @cython.final
@@ -135,7 +135,7 @@ cdef void settlement_take_time(
     cdef int i
     if passed_ns <= 2 * self.slice_ns:
         return
-    if passed_ns > STOOD_STILL_NS:
+    if passed_ns > PAUSED_NS:
         self.until_ns += passed_ns - self.slice_ns
     for i in range(engine.master_count):
         self.asked_ns[i] = passed_ns - self.slice_ns + max(

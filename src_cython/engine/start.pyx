@@ -34,10 +34,11 @@ cdef int engine_start_whole(Engine self, Round round, int64_t now_ns) except -1:
     if round.operation_code == OPERATION_RELEASE:
         is_handing_over = engine_is_handing_over(self, round, now_ns)
         if not is_handing_over:
-            engine_tell_at_gate(self, round, now_ns)
-            if engine_may_check(self, round, now_ns):
-                round.check = (
-                    CHECK_GATHERED if engine_gathers(self, round) else CHECK_WANTED
+            engine_notify_at_gate(self, round, now_ns)
+            if engine_may_queue_check(self, round, now_ns):
+                round.queue_check = (
+                    QUEUE_CHECK_GATHERED if engine_gathers_queue_checks(self, round)
+                    else QUEUE_CHECK_WANTED
                 )
     elif round.operation_code == OPERATION_ACQUIRE and (
         self.scripts.write_fence is not None
@@ -77,7 +78,7 @@ cdef int engine_set_first(Engine self, Round round, int64_t now_ns) except -1:
     elif since == DETOUR_ROUNDS:
         first = 0
     if round.operation_code == OPERATION_RELEASE and round.gate >= 0 and (
-        is_cold or round.check == CHECK_WANTED or wait_queues_are_until(
+        is_cold or round.queue_check == QUEUE_CHECK_WANTED or wait_queues_are_until(
             self.queues.contended_ns, round.resource, now_ns
         )
     ):

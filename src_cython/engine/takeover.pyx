@@ -53,7 +53,7 @@ cdef int engine_give_up_rounds(Engine self, int64_t now_ns) except -1:
     self.queues = wait_queues_new(draw_token()[:16])      # it is another process
     for master in self.masters:
         (<Master>master).leaving = self.queues.leaving
-    for round in self.closed + self.unchecked + self.opened:
+    for round in self.closed + self.queue_check_pending + self.opened:
         round_give_up(round, "the process forked", now_ns)      # a number to be written
         round.is_finished = True
         if type(round.waiter) is Batch:
@@ -65,5 +65,5 @@ cdef int engine_give_up_rounds(Engine self, int64_t now_ns) except -1:
     self.closed.clear()
     self.opened.clear()
     self.closed_first = self.opened_first = 0
-    self.unchecked = []
+    self.queue_check_pending = []
     return 0

@@ -29,7 +29,7 @@ cdef int engine_on_turn_closed(Engine self, Round round, int64_t now_ns) except 
     if round.verdict_code == VERDICT_WON:
         # Its script has put the next in our place; by now that one may have left.
         queue.is_entered = turn.next_number != 0
-        if turn.gate_said == GATE_TAKEN:      # by a quorum without it: we are queued
+        if turn.gate_reply == GATE_TAKEN:     # by a quorum without it: we are queued
             queue.is_entered = True
             queue.noted = None
         wait_queues_remember(
@@ -51,12 +51,12 @@ cdef int engine_on_turn_closed(Engine self, Round round, int64_t now_ns) except 
     return engine_forget_queue(self, queue)
 
 
-cdef int engine_take_told(Engine self, Master master, int64_t now_ns) except -1:
+cdef int engine_take_notified(Engine self, Master master, int64_t now_ns) except -1:
     # A gate has notified another process of its turn, at our release, mostly after the
     # quorum: so our next caller queues.
     empty = []
-    told, master.told = master.told, empty
-    for resource in told:
+    notified, master.notified = master.notified, empty
+    for resource in notified:
         wait_queues_remember(
             self.queues.contended_ns, resource, now_ns + CONTENDED_NS
         )
@@ -68,7 +68,7 @@ cdef int engine_take_turn(Engine self, Master master, int64_t now_ns) except -1:
     cdef bytes resource = master.turns.pop(0)
     cdef WaitQueue queue = self.queues.by_resource.get(resource)
     if queue is not None and queue.opened is not None:
-        (<Turn>queue.opened.turn).is_told = True      # lost, it tries again
+        (<Turn>queue.opened.turn).is_notified = True  # lost, it tries again
         return 0
     if queue is None and engine_is_called(self, resource, now_ns):
         return 0
@@ -76,7 +76,7 @@ cdef int engine_take_turn(Engine self, Master master, int64_t now_ns) except -1:
         self.counters.turns_missed += 1
         return engine_pass_on(self, resource, master, now_ns)
     self.counters.turns_told += 1
-    (<Turn>wait_queue_head(queue).turn).is_told = True
+    (<Turn>wait_queue_head(queue).turn).is_notified = True
     return engine_open_waiting(self, queue, wait_queue_head(queue), now_ns)
 
 
@@ -99,7 +99,7 @@ cdef int engine_take_moved(Engine self, Master master, int64_t now_ns) except -1
             wait_queues_remember(
                 self.queues.contended_ns, round.resource, now_ns + CONTENDED_NS
             )
-            engine_tell_late(self, round, <Master>self.masters[gate], now_ns)
+            engine_notify_late(self, round, <Master>self.masters[gate], now_ns)
     return 0
 
 

@@ -128,8 +128,8 @@ cdef int master_on_resolved(Master self, int64_t now_ns) except -1:
             return master_on_lost(self, f"{type(error).__name__}: {error}", now_ns)
     look_up_forget(look_up)
     if look_up.state.gai_error != 0:
-        told = <bytes>gai_strerror(look_up.state.gai_error)
-        reason = f"name look-up: {told.decode('utf-8', 'replace').lower()}"
+        text = <bytes>gai_strerror(look_up.state.gai_error)
+        reason = f"name look-up: {text.decode('utf-8', 'replace').lower()}"
         return master_on_lost(self, reason, now_ns)
     self.addresses.look_up = None
     self.addresses.count = look_up.state.count
@@ -287,7 +287,7 @@ cdef int master_on_ready(
     self.may_eval = handshake.rights.no_eval is None
     self.may_queue = handshake.speaks_resp3
     self.is_subscribed = False
-    self.checks_from_ns = 0
+    self.queue_check_from_ns = 0
     self.native = handshake.native
     self.native_is_proven = False
     master_identify(self, self.server_info, handshake.mark, now_ns)

@@ -38,7 +38,7 @@ cdef enum:                   # why an entry has no round, or no vote
     ENTRY_SUBSCRIBE = 3      # answered by a push, an error as all others
     ENTRY_LOAD = 4           # of a script that the server has lost
     ENTRY_CHECK = 5          # of the queue; its round is the release behind which it
-    #                          was sent, or it is of several, in `checks`
+    #                          was sent, or it is of several, in `queue_check_sent`
 
 cdef struct InFlightEntry:
     PyObject *round          # owned; NULL for what belongs to no round
@@ -69,8 +69,8 @@ cdef class InFlight:
     cdef InFlightEntry *entries      # a ring of capacity, a power of two
     cdef uint32_t first, count, capacity
     cdef uint32_t closed             # so many of the oldest need no deadline
-    cdef list gathered               # releases whose checks are to be sent together
-    cdef list checks                 # ...and were: a list for each such entry
+    cdef list queue_check_batch      # releases whose checks are to be sent together
+    cdef list queue_check_sent       # ...and were: a list for each such entry
     cdef list deferred               # of DeferredRelease, for the next connection
     cdef size_t deferred_bytes
     cdef list unanswered             # open rounds that wait for the next connection
@@ -79,8 +79,8 @@ cdef class InFlight:
     cdef int64_t releases_dropped    # how many of `deferred` there was no room for
 
     def __cinit__(self):
-        self.gathered = []
-        self.checks = []
+        self.queue_check_batch = []
+        self.queue_check_sent = []
         self.deferred = []
         self.unanswered = []
         self.capacity = 16
@@ -168,7 +168,7 @@ cdef int in_flight_push(
         return 0
     entry.is_checked = False
     entry.kind = ENTRY_CHECK
-    round.check = CHECK_ASKED
+    round.queue_check = QUEUE_CHECK_ASKED
     return in_flight_push(self, round, entry, now_ns)
 
 
@@ -190,7 +190,7 @@ cdef int in_flight_fail(
             in_flight_fail_oldest(self, reason, is_reopened, now_ns)
         except BaseException as error:
             failure = error
-    in_flight_forget_checks(self)
+    in_flight_forget_queue_checks(self)
     if failure is not None:
         raise failure
     return 0
@@ -207,7 +207,7 @@ cdef int in_flight_fail_oldest(
     if round is None:
         return 0
     if entry.kind == ENTRY_CHECK:
-        round.check = CHECK_NONE
+        round.queue_check = QUEUE_CHECK_NONE
         return 0
     is_kept = is_reopened and not entry.is_second and not (
         self.has_given_tokens and round.operation_code == OPERATION_ACQUIRE
@@ -227,10 +227,11 @@ cdef int in_flight_fail_oldest(
     return round_on_vote(round, self.master, VOTE_FAILED, reason, False, now_ns)
 
 
-cdef int in_flight_forget_checks(InFlight self) except -1:
-    self.checks.append(self.gathered)
+cdef int in_flight_forget_queue_checks(InFlight self) except -1:
+    self.queue_check_sent.append(self.queue_check_batch)
     empty, nothing = [], []
-    checks, self.checks, self.gathered = self.checks, empty, nothing
+    checks = self.queue_check_sent
+    self.queue_check_sent, self.queue_check_batch = empty, nothing
     for releases in checks:
         in_flight_forget_releases(releases)
     return 0
@@ -240,8 +241,8 @@ cdef int in_flight_forget_releases(list releases) except -1:
     # Nobody will answer: only a script notifies of what they deleted, or will.
     cdef Round release
     for release in releases:
-        if release.check == CHECK_ASKED:
-            release.check = CHECK_NONE
+        if release.queue_check == QUEUE_CHECK_ASKED:
+            release.queue_check = QUEUE_CHECK_NONE
     return 0
 
 

@@ -6,7 +6,7 @@ from libc.stdint cimport int64_t
 from libc.string cimport memset
 
 cdef enum:
-    TELLING_MOST = 64                  # deferred releases, of 1.4 KB each
+    NOTIFYING_MOST = 64                # deferred releases, of 1.4 KB each
 
 
 cdef int master_send(
@@ -75,13 +75,15 @@ cdef int master_send_deferred(Master self, int64_t now_ns) except -1:
     # and notified nobody. Another caller may wait by now: our queue entry stays.
     cdef DeferredRelease each
     cdef InFlightEntry entry
-    cdef int telling = 0
+    cdef int notifying = 0
     for each in deferred_take(self.in_flight, now_ns):
         entry = in_flight_entry(each.key_until_ns, each.is_second)
         entry.is_by_source = self.may_eval
-        entry.is_at_gate = each.release.gate == self.index and telling < TELLING_MOST
+        entry.is_at_gate = (
+            each.release.gate == self.index and notifying < NOTIFYING_MOST
+        )
         if entry.is_at_gate:
-            telling += 1
+            notifying += 1
             each.release.our_entry = OUR_ENTRY_AS_IS
         master_send_again(self, each.release, entry, now_ns)
     return 0

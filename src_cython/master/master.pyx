@@ -117,14 +117,14 @@ cdef class Master:
     cdef bint is_subscribed          # this connection is, to our channel
     cdef tuple leaving               # our name, as the argument of a release (gate)
     cdef list turns                  # resources for which it has notified us
-    cdef list told                   # ...and for which another process
+    cdef list notified               # ...and for which another process
     cdef int64_t missed_ns           # from when on turns that were missed are counted
     cdef int missed
     cdef list moved                  # rounds whose queue is not here, as it has replied
     cdef Slowness slowness
     cdef list queues_found           # native releases of resources that are waited for
-    cdef int64_t checks_from_ns      # no queue is checked for here before
-    cdef int64_t check_wait_ns       # for such an answer, behind a quorum's: an average
+    cdef int64_t queue_check_from_ns     # no queue is checked for here before
+    cdef int64_t queue_check_wait_ns     # for that answer, behind a quorum's: average
     cdef list lost_ids              # of connections that ended with replies outstanding
     cdef str lost_run_id             # ...of the server with this run id
     cdef int64_t heard_ns            # when a reply was last taken
@@ -168,7 +168,7 @@ cdef class Master:
         self.clock = ServerClock()
         self.may_eval = True
         self.turns = []
-        self.told = []
+        self.notified = []
         self.moved = []
         self.queues_found = []
         self.lost_ids = []

@@ -56,7 +56,7 @@ cdef int master_on_numbered(
 ) except -1:
     # All replies are in.
     cdef int vote = entry.set_vote
-    said = None
+    refusal = None
     if vote == VOTE_GRANTED and entry.number_vote == VOTE_TAKEN and (
         round.verdict_code == VERDICT_OPEN and not round.is_rolled_back
     ):
@@ -67,10 +67,10 @@ cdef int master_on_numbered(
     if vote == VOTE_GRANTED:
         fencing_on_numbered(round, self.index)
     if vote == VOTE_FAILED:
-        said = (<Fencing>round.fencing).refusals.get(self.index)
+        refusal = (<Fencing>round.fencing).refusals.get(self.index)
     else:
         master_note_time(self, entry, round, now_ns)
-    return master_on_definite(self, entry, round, vote, said, now_ns)
+    return master_on_definite(self, entry, round, vote, refusal, now_ns)
 
 
 cdef int master_ask_next_fence(Master self, Round round, int64_t now_ns) except -1:

@@ -56,7 +56,7 @@ cdef int master_on_turn_lost(Master self, Round round, int64_t now_ns) except -1
     return master_write(self, command, now_ns)
 
 
-cdef int master_refuse_queue(Master self, str said) except -1:
+cdef int master_refuse_queue(Master self, str error) except -1:
     # No queue is kept here from now on, for this connection. One warning: both its
     # channel and its scripts may be refused.
     if not self.may_queue:
@@ -65,6 +65,6 @@ cdef int master_refuse_queue(Master self, str said) except -1:
     prefix = self.scripts.name_prefix.decode("utf-8", "backslashreplace")
     names = QUEUE_NAMES.replace("fastredlock", prefix + "fastredlock")
     return master_add_warnings(self, [
-        f"callers cannot wait in turn here ({said}), and poll instead: grant its user "
+        f"callers cannot wait in turn here ({error}), and poll instead: grant its user "
         f"+subscribe +publish +time +exists +pttl +pexpire +@sortedset {names}"
     ])

@@ -10,27 +10,29 @@ from libc.stdint cimport int64_t
 from libc.string cimport memset
 
 cdef enum:
-    CHECKS_AT_ONCE = 16      # the first of them waits for the last
-    SLOW_CHECK_NS = 200_000
+    QUEUE_CHECKS_AT_ONCE = 16      # the first of them waits for the last
+    QUEUE_CHECK_SLOW_NS = 200_000
 
-cdef int64_t CHECKS_PAUSE_NS = 1_000_000_000
+cdef int64_t QUEUE_CHECK_PAUSE_NS = 1_000_000_000
 
 
-cdef int master_gather_check(Master self, Round release, int64_t now_ns) except -1:
+cdef int master_gather_queue_check(
+    Master self, Round release, int64_t now_ns
+) except -1:
     # Its native command is queued, and none of its check.
-    release.check = CHECK_ASKED
-    self.in_flight.gathered.append(release)
-    if len(self.in_flight.gathered) >= CHECKS_AT_ONCE:
-        return master_send_checks(self, now_ns)
+    release.queue_check = QUEUE_CHECK_ASKED
+    self.in_flight.queue_check_batch.append(release)
+    if len(self.in_flight.queue_check_batch) >= QUEUE_CHECKS_AT_ONCE:
+        return master_send_queue_checks(self, now_ns)
     return 0
 
 
-cdef int master_send_checks(Master self, int64_t now_ns) except -1:
+cdef int master_send_queue_checks(Master self, int64_t now_ns) except -1:
     # Before the bytes that they follow are written.
-    if not self.in_flight.gathered:
+    if not self.in_flight.queue_check_batch:
         return 0
     empty = []
-    gathered, self.in_flight.gathered = self.in_flight.gathered, empty
+    gathered, self.in_flight.queue_check_batch = self.in_flight.queue_check_batch, empty
     return master_ask_queues(self, gathered, now_ns)
 
 
@@ -42,10 +44,10 @@ cdef int master_ask_queues(Master self, list releases, int64_t now_ns) except -1
         return 0
     memset(&command, 0, sizeof(Buffer))
     try:
-        if master_encode_checks(self, &command, releases) != 0:
+        if master_encode_queue_checks(self, &command, releases) != 0:
             raise MemoryError
         entry.kind = ENTRY_CHECK
-        self.in_flight.checks.append(releases)
+        self.in_flight.queue_check_sent.append(releases)
         in_flight_push(self.in_flight, None, entry, now_ns)
         if self.tls is not None:
             master_write(self, command.data[command.start:command.end], now_ns)
@@ -58,50 +60,50 @@ cdef int master_ask_queues(Master self, list releases, int64_t now_ns) except -1
     return 0
 
 
-cdef int master_encode_checks(Master self, Buffer *out, list releases) noexcept:
+cdef int master_encode_queue_checks(Master self, Buffer *out, list releases) noexcept:
     cdef Py_ssize_t i
-    cdef int error = native_check_begin(out, <int>len(releases))
+    cdef int error = native_queue_check_begin(out, <int>len(releases))
     for i in range(len(releases)):
-        error = error or native_check_add(
+        error = error or native_queue_check_add(
             out, <Round>releases[i], self.scripts.name_prefix
         )
     return error
 
 
-cdef int master_on_checks(Master self, object reply, int64_t now_ns) except -1:
+cdef int master_on_queue_checks(Master self, object reply, int64_t now_ns) except -1:
     # How many queues there are of those that were gathered.
-    cdef list releases = self.in_flight.checks.pop(0)
+    cdef list releases = self.in_flight.queue_check_sent.pop(0)
     cdef Round release
     if len(releases) == 1 or type(reply) is int and reply == 0 or (
         type(reply) is not int and not reply_is_error(reply)
     ):
         for release in releases:
-            master_on_check(self, release, reply, now_ns)
+            master_on_queue_check(self, release, reply, now_ns)
         return 0
     for release in releases:
-        if release.check == CHECK_ASKED and self.state_code == MASTER_READY:
+        if release.queue_check == QUEUE_CHECK_ASKED and self.state_code == MASTER_READY:
             master_ask_queues(self, [release], now_ns)
     return 0
 
 
-cdef int master_on_check(
+cdef int master_on_queue_check(
     Master self, Round release, object reply, int64_t now_ns
 ) except -1:
     # An error (an ACL's) is no answer: the script may be allowed to look.
     if type(reply) is not int:
         if not reply_is_error(reply):
             return master_on_lost(self, strange_text(reply), now_ns)
-        self.checks_from_ns = NEVER_NS
-    if release.check != CHECK_ASKED:      # it took too long
+        self.queue_check_from_ns = NEVER_NS
+    if release.queue_check != QUEUE_CHECK_ASKED:  # it took too long
         return 0
-    release.check = CHECK_NONE
-    master_note_check(self, release, now_ns)
+    release.queue_check = QUEUE_CHECK_NONE
+    master_note_queue_check(self, release, now_ns)
     if type(reply) is not int or reply != 0:
         self.queues_found.append(release)
     return 0
 
 
-cdef void master_note_check(Master self, Round release, int64_t now_ns) noexcept:
+cdef void master_note_queue_check(Master self, Round release, int64_t now_ns) noexcept:
     # How long a release that was confirmed had to wait for it, beyond twice as long
     # again as it took: of many at once the last master to answer is no slow one.
     cdef int64_t waited_ns = 0
@@ -110,7 +112,9 @@ cdef void master_note_check(Master self, Round release, int64_t now_ns) noexcept
             waited_ns,
             now_ns - release.closed_ns - 2 * (release.closed_ns - release.opened_ns),
         )
-    self.check_wait_ns += (waited_ns - self.check_wait_ns) // 16
-    if self.check_wait_ns > SLOW_CHECK_NS and self.checks_from_ns != NEVER_NS:
-        self.check_wait_ns //= 2
-        self.checks_from_ns = now_ns + CHECKS_PAUSE_NS
+    self.queue_check_wait_ns += (waited_ns - self.queue_check_wait_ns) // 16
+    if self.queue_check_wait_ns > QUEUE_CHECK_SLOW_NS and (
+        self.queue_check_from_ns != NEVER_NS
+    ):
+        self.queue_check_wait_ns //= 2
+        self.queue_check_from_ns = now_ns + QUEUE_CHECK_PAUSE_NS

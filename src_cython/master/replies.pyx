@@ -155,7 +155,7 @@ cdef int master_on_reply(Master self, object reply, int64_t now_ns) except -1:
     if round is None:
         return master_on_other_reply(self, entry, reply, now_ns)
     if entry.kind == ENTRY_CHECK:
-        return master_on_check(self, round, reply, now_ns)
+        return master_on_queue_check(self, round, reply, now_ns)
     vote = vote_of(
         reply_kind(
             round, entry.is_second, entry.is_at_gate, entry.is_native, entry.fence
@@ -177,8 +177,8 @@ cdef int master_on_reply(Master self, object reply, int64_t now_ns) except -1:
     if entry.is_at_gate:
         at_gate = reply[0] if type(reply) is list else reply
         round_on_gate_reply(round, at_gate)
-        if round.was_told:
-            self.told.append(round.resource)
+        if round.has_notified:
+            self.notified.append(round.resource)
         if at_gate >= GATE_MOVED:
             self.moved.append(round)
         elif vote == VOTE_TAKEN and round.verdict_code == VERDICT_WON and (
@@ -188,19 +188,19 @@ cdef int master_on_reply(Master self, object reply, int64_t now_ns) except -1:
     if round.fencing is not None and vote == VOTE_GRANTED:
         fencing_on_granted(round, self.index, entry.fence, reply)
     master_note_time(self, entry, round, now_ns)
-    said = None
+    detail = None
     if round.operation_code == OPERATION_INSPECT or (
         round.operation_code == OPERATION_ASK_TURN
     ):
-        said = reply
-    return master_on_definite(self, entry, round, vote, said, now_ns)
+        detail = reply
+    return master_on_definite(self, entry, round, vote, detail, now_ns)
 
 
 cdef int master_on_other_reply(
     Master self, InFlightEntry entry, object reply, int64_t now_ns
 ) except -1:
     if entry.kind == ENTRY_CHECK:
-        return master_on_checks(self, reply, now_ns)
+        return master_on_queue_checks(self, reply, now_ns)
     if entry.kind == ENTRY_TIME:
         return master_on_time_reply(self, reply, entry.sent_ns, now_ns)
     if entry.kind == ENTRY_SUBSCRIBE:
@@ -227,7 +227,7 @@ cdef int master_on_failed_reply(
     Master self, InFlightEntry entry, Round round, object reply, int64_t now_ns
 ) except -1:
     if (
-        not entry.is_by_source and reply_said(reply).startswith("NOSCRIPT")
+        not entry.is_by_source and reply_error(reply).startswith("NOSCRIPT")
         and round_may_repeat(round)
     ):
         self.counters.repeated_scripts += 1
@@ -237,11 +237,11 @@ cdef int master_on_failed_reply(
         again.is_at_gate = entry.is_at_gate
         again.fence = entry.fence
         return master_send_again(self, round, again, now_ns)
-    if entry.is_at_gate and reply_said(reply).startswith("NOSCRIPT"):
+    if entry.is_at_gate and reply_error(reply).startswith("NOSCRIPT"):
         master_on_turn_lost(self, round, now_ns)
-    if round.operation_code == OPERATION_RELEASE and text_forbids(reply_said(reply)):
+    if round.operation_code == OPERATION_RELEASE and text_forbids(reply_error(reply)):
         return master_on_forbidden_release(self, entry, round, reply, now_ns)
-    if round.operation_code == OPERATION_RELEASE and text_is_of_now(reply_said(reply)):
+    if round.operation_code == OPERATION_RELEASE and text_is_of_now(reply_error(reply)):
         return master_on_busy_release(self, entry, round, reply, now_ns)
     # An error reply means that the command did nothing: it is as definite as a no.
     return master_on_definite(
@@ -253,9 +253,9 @@ cdef int master_on_native_refused(
     Master self, Round round, object reply, int64_t now_ns
 ) except -1:
     # It has done nothing; the script may be allowed to do what the command is not.
-    cdef str said = reply_said(reply)
+    cdef str text = reply_error(reply)
     cdef InFlightEntry again = in_flight_entry(NEVER_NS, False)
-    if text_forbids(said) or said.startswith("ERR unknown command"):
+    if text_forbids(text) or text.startswith("ERR unknown command"):
         self.native = FORM_SCRIPT
     round_on_repeated(round)
     again.is_by_source = self.may_eval
@@ -268,21 +268,21 @@ cdef int master_on_forbidden_release(
     # The ACL has changed, or forbids a key that it lets us SET. Where it is a command,
     # no lock may be taken here any more: the next handshake finds out, or has the
     # right back (and the script loaded again), and then the release is sent, once.
-    cdef bint is_command = text_forbids_command(reply_said(reply))
+    cdef bint is_command = text_forbids_command(reply_error(reply))
     cdef bint is_first = entry.key_until_ns == NEVER_NS
-    said = reply_text(reply)
+    text = reply_text(reply)
     if not is_command:
-        said = f"a lock was not released here ({said}): grant its user the key (~...)"
-        master_add_warnings(self, [said])
+        text = f"a lock was not released here ({text}): grant its user the key (~...)"
+        master_add_warnings(self, [text])
     if not is_command or not is_first:
         return round_on_vote(
             round, self.index, VOTE_FAILED, reply_text(reply), True, now_ns
         )
-    said = unreleased_text(said, "+evalsha +eval +get +del")
-    master_add_warnings(self, [said])
-    round_on_vote(round, self.index, VOTE_FAILED, said, False, now_ns)
+    text = unreleased_text(text, "+evalsha +eval +get +del")
+    master_add_warnings(self, [text])
+    round_on_vote(round, self.index, VOTE_FAILED, text, False, now_ns)
     deferred_add(self.in_flight, round, NEVER_NS, False)
-    return master_on_lost(self, said, now_ns)
+    return master_on_lost(self, text, now_ns)
 
 
 cdef int master_on_busy_release(
@@ -290,7 +290,7 @@ cdef int master_on_busy_release(
 ) except -1:
     # A slow script runs there: the server does nothing else until it has ended. The
     # next handshake succeeds then, and the release is sent behind it.
-    said = reply_text(reply)
-    round_on_vote(round, self.index, VOTE_FAILED, said, False, now_ns)
+    text = reply_text(reply)
+    round_on_vote(round, self.index, VOTE_FAILED, text, False, now_ns)
     deferred_add(self.in_flight, round, entry.key_until_ns, entry.is_second)
-    return master_on_lost(self, said, now_ns)
+    return master_on_lost(self, text, now_ns)

@@ -4,14 +4,16 @@ from libc.stdint cimport int64_t, uint32_t
 
 
 cdef int master_on_definite(
-    Master self, InFlightEntry entry, Round round, int vote, object said, int64_t now_ns
+    Master self, InFlightEntry entry, Round round, int vote, object detail,
+    int64_t now_ns
 ) except -1:
     # What failed in an open round is counted when that ends (engine_count_failures).
     if operation_is(round.operation_code, OPERATION_HAS_VOTES) and (
-        round.check != CHECK_TELLING and (vote != VOTE_FAILED or round.is_finished)
+        round.queue_check != QUEUE_CHECK_NOTIFYING
+        and (vote != VOTE_FAILED or round.is_finished)
     ):
         self.votes[vote] += 1
-    round_on_vote(round, self.index, vote, said, True, now_ns)
+    round_on_vote(round, self.index, vote, detail, True, now_ns)
     if entry.is_second and operation_is(round.operation_code, OPERATION_GIVES_TTL):
         # The command on the first connection has been executed, or may still be: an
         # answer to the second, an error too, proves nothing about it.

@@ -138,8 +138,8 @@ cdef int command_of_gate(
     # this process, as the argument of a release that takes its entry out.
     if round.operation_code == OPERATION_RELEASE:
         return command_script(
-            out, scripts.release_and_tell, by_source, round.resource, None, round.token,
-            0, None if round.our_entry == OUR_ENTRY_AS_IS
+            out, scripts.release_and_notify, by_source, round.resource, None,
+            round.token, 0, None if round.our_entry == OUR_ENTRY_AS_IS
             else leaving if round.our_entry == OUR_ENTRY_LEAVES else STAYING,
         )
     arguments = (<Turn>round.turn).arguments

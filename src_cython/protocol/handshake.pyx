@@ -82,7 +82,7 @@ cdef class Handshake:
         name, is_required = self.awaited.pop(0)
         if name == "HELLO":
             return self._on_hello(reply)
-        if reply_is_error(reply) and text_is_of_now(reply_said(reply)):
+        if reply_is_error(reply) and text_is_of_now(reply_error(reply)):
             self.failure = f"{name}: {reply_text(reply)}"
         elif name == "INFO":
             self.server_info = ServerInfo(reply)
@@ -123,9 +123,9 @@ cdef class Handshake:
             self.speaks_resp3 = isinstance(reply, dict)
             return self._introduce(is_authenticated=True)
         if reply_is_error(reply) and (
-            reply_said(reply).startswith(("ERR unknown command", "NOPROTO", "NOPERM"))
+            reply_error(reply).startswith(("ERR unknown command", "NOPROTO", "NOPERM"))
             # Of a HELLO that carries the password: so it was not understood.
-            or self.password is not None and reply_said(reply).startswith("NOAUTH")
+            or self.password is not None and reply_error(reply).startswith("NOAUTH")
         ):
             return self._introduce(is_authenticated=False)
         self.failure = f"HELLO: {reply_text(reply)}"

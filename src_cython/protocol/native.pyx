@@ -31,15 +31,15 @@ cdef int native_form(object reply) except -1:
     # Which of them a server has, from its answer to COMMAND INFO.
     if type(reply) is list and len(reply) == len(NATIVE_NAMES):
         for place, name in enumerate(NATIVE_NAMES):
-            told = reply[place]
-            if type(told) is list and told and type(told[0]) is bytes and (
-                (<bytes>told[0]).upper() == name
+            command = reply[place]
+            if type(command) is list and command and type(command[0]) is bytes and (
+                (<bytes>command[0]).upper() == name
             ):
                 return FORM_DELIFEQ + place
     return FORM_SCRIPT
 
 
-cdef inline bint native_stands_for(Round round, Scripts scripts) noexcept:
+cdef inline bint native_replaces(Round round, Scripts scripts) noexcept:
     if round.keys is not None:
         return False
     if round.operation_code == OPERATION_RELEASE:
@@ -77,11 +77,11 @@ cdef int native_command(Buffer *out, Round round, int form) noexcept:
 
 cdef int native_queue_check(Buffer *out, Round round, bytes prefix) noexcept:
     # Does anybody wait? The reply is no vote (engine/queue_check).
-    cdef int error = native_check_begin(out, 1)
-    return error or native_check_add(out, round, prefix)
+    cdef int error = native_queue_check_begin(out, 1)
+    return error or native_queue_check_add(out, round, prefix)
 
 
-cdef int native_check_begin(Buffer *out, int queues) noexcept:
+cdef int native_queue_check_begin(Buffer *out, int queues) noexcept:
     cdef char text[20]
     cdef int error = buffer_reserve(out, COMMAND_OVERHEAD)
     if error != 0:
@@ -92,7 +92,7 @@ cdef int native_check_begin(Buffer *out, int queues) noexcept:
     return 0
 
 
-cdef int native_check_add(Buffer *out, Round round, bytes prefix) noexcept:
+cdef int native_queue_check_add(Buffer *out, Round round, bytes prefix) noexcept:
     cdef char text[20]
     cdef size_t size = (
         <size_t>PyBytes_GET_SIZE(prefix) + <size_t>PyBytes_GET_SIZE(QUEUE)

@@ -10,8 +10,8 @@
 #   REPLY_OF_INSPECT [token, ms, n]  TAKEN   n: how many processes wait; may be missing
 #   REPLY_OF_TAKE_TURN  1, 3, 5   GRANTED    5: and the queue is at the next master
 #   REPLY_OF_TAKE_TURN  0, 2, 4   TAKEN      2: somebody waits longer; 4: as 5
-#   REPLY_OF_TELL       1, 2, 5   GRANTED    2: and another was notified; 5: too
-#   REPLY_OF_TELL       0, 3, 4   TAKEN      3: and another was notified; 4: as 5
+#   REPLY_OF_NOTIFY     1, 2, 5   GRANTED    2: and another was notified; 5: too
+#   REPLY_OF_NOTIFY     0, 3, 4   TAKEN      3: and another was notified; 4: as 5
 #   REPLY_OF_ASK_TURN   [4 ints]  GRANTED
 #   REPLY_OF_ASK_TURNS  [4 ints of each]  GRANTED
 #   REPLY_OF_FENCED     n > 0     GRANTED    n: the number that the key got
@@ -124,7 +124,7 @@ cdef inline int reply_kind(
 ) noexcept:
     if is_at_gate:
         if round.operation_code == OPERATION_RELEASE:
-            return REPLY_OF_TELL
+            return REPLY_OF_NOTIFY
         return REPLY_OF_TAKE_TURN if round.fencing is None else REPLY_OF_FENCED_TURN
     if round.fencing is not None:
         return REPLY_OF_SCRIPT if fence == FENCE_WRITE else REPLY_OF_FENCED
@@ -166,7 +166,7 @@ cdef int vote_of(int kind, object reply) noexcept:
                 (reply[1] > 0) == (reply[0] in (1, 3, 5))
             ):
                 return vote_of(REPLY_OF_TAKE_TURN, reply[0])
-    elif kind == REPLY_OF_TAKE_TURN or kind == REPLY_OF_TELL:
+    elif kind == REPLY_OF_TAKE_TURN or kind == REPLY_OF_NOTIFY:
         if type(reply) is int:
             if reply in (1, 5, 3 if kind == REPLY_OF_TAKE_TURN else 2):
                 return VOTE_GRANTED
@@ -202,7 +202,7 @@ cdef bint reply_is_error(object reply) noexcept:
     return isinstance(reply, ReplyError)
 
 
-cdef str reply_said(object error):
+cdef str reply_error(object error):
     # The text of an error reply: str(error), but CPython runs signal handlers in that.
     return <str?>error.args[0]
 
@@ -212,7 +212,7 @@ cdef str reply_text(object reply):
     # Of anything else only the type is shown: it may hold a token.
     if isinstance(reply, ReplyError):
         # "ERR unknown command ..., with args beginning with: ..." repeats what we sent.
-        return reply_said(reply).partition(", with args")[0][:SHOWN_REPLY_LENGTH]
+        return reply_error(reply).partition(", with args")[0][:SHOWN_REPLY_LENGTH]
     return f"unexpected reply of type {type(reply).__name__}"
 
 
@@ -231,7 +231,7 @@ def vote_of_reply(
         raise ValueError("no such operation")
     kind = rows[row][1 if is_of_all else 0].reply
     if is_at_gate:
-        kind = REPLY_OF_TELL if operation == OPERATION_RELEASE else REPLY_OF_TAKE_TURN
+        kind = REPLY_OF_NOTIFY if operation == OPERATION_RELEASE else REPLY_OF_TAKE_TURN
     if is_fenced:
         kind = REPLY_OF_FENCED_TURN if is_at_gate else REPLY_OF_FENCED
     vote = Vote(vote_of(kind, reply))

@@ -40,7 +40,7 @@ cdef class Rights:
     def on_reply(self, str name, reply):
         """Take the answer to SCRIPT LOAD, or to the probe by EVAL or by EVALSHA."""
         if reply_is_error(reply):
-            is_forbidden = reply_said(reply).startswith("NOPERM")
+            is_forbidden = reply_error(reply).startswith("NOPERM")
             if name == "SCRIPT LOAD":
                 self.no_load = reply_text(reply)
             elif name == "EVALSHA" and is_forbidden:
@@ -85,8 +85,8 @@ cdef class Rights:
         )
 
 
-cdef str unreleased_text(str said, str right):
+cdef str unreleased_text(str error, str right):
     return (
-        f"its user may not release locks ({said}), so it gets no vote: "
+        f"its user may not release locks ({error}), so it gets no vote: "
         f"grant {right}"
     )

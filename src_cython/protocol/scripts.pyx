@@ -9,7 +9,7 @@
 # belong to the handshake itself: `probe` (rights) and `marker`.
 #
 # At the gate of its queue (engine/gate) a round may send another script than to the
-# other masters: `take_turn` of an ACQUIRE, `release_and_tell` of a RELEASE.
+# other masters: `take_turn` of an ACQUIRE, `release_and_notify` of a RELEASE.
 #
 # With fencing (round/fencing) an ACQUIRE of one key is a SET and a ZADD. Where it is a
 # script, of several keys, at a gate, repeated, or without expiry, that is of another
@@ -22,7 +22,7 @@ cdef enum:
     REPLY_OF_SCRIPT = 1      # 1: done; 0: refused, and nothing was changed
     REPLY_OF_INSPECT = 2     # [nil, ms, n]: the key is free; [token, ms, n]: held
     REPLY_OF_TAKE_TURN = 3   # 1, 3: done; 0, 2: refused, 2: another waits longer
-    REPLY_OF_TELL = 4        # 1, 2: done; 0, 3: refused; 2, 3: another was notified
+    REPLY_OF_NOTIFY = 4      # 1, 2: done; 0, 3: refused; 2, 3: another was notified
     #                          ...of both, 5: done, 4: refused; the queue is elsewhere
     REPLY_OF_ASK_TURN = 5    # [1: our turn, 2: another's; ms, place, how many wait]
     REPLY_OF_FENCED = 6      # with fencing: n: set, with this number; 0: refused
@@ -91,7 +91,7 @@ cdef class Scripts:
     cdef readonly Script acquire_all, extend_all, release_all     # of several keys
     cdef readonly Script acquire_again      # of one key or several; rare: not loaded
     cdef readonly Script ask_turn, leave_queue       # None: no queue is kept...
-    cdef readonly Script take_turn, release_and_tell     # ...these two at its gate
+    cdef readonly Script take_turn, release_and_notify   # ...these two at its gate
     cdef readonly Script probe, marker      # of the handshake; None: left out
     cdef readonly Script write_fence        # None: without fencing...
     cdef readonly Script next_fence         # ...and this
@@ -105,7 +105,7 @@ cdef class Scripts:
                  Script acquire_again not None,
                  Script probe=None, Script marker=None, Script ask_turn=None,
                  Script leave_queue=None, Script take_turn=None,
-                 Script release_and_tell=None, Script write_fence=None,
+                 Script release_and_notify=None, Script write_fence=None,
                  Script next_fence=None,
                  bint releases_natively=False, bytes name_prefix=b""):
         self.extend = extend
@@ -120,7 +120,7 @@ cdef class Scripts:
         self.ask_turn = ask_turn
         self.leave_queue = leave_queue
         self.take_turn = take_turn
-        self.release_and_tell = release_and_tell
+        self.release_and_notify = release_and_notify
         self.write_fence = write_fence
         self.next_fence = next_fence
         self.releases_natively = releases_natively
@@ -135,6 +135,6 @@ cdef class Scripts:
 cdef tuple scripts_to_load(Scripts self):
     """List the scripts that each new connection loads."""
     names = [row[2] for row in ROWS if row[2] is not None]
-    names += ["take_turn", "release_and_tell", "write_fence", "next_fence"]
+    names += ["take_turn", "release_and_notify", "write_fence", "next_fence"]
     named = [getattr(self, name) for name in dict.fromkeys(names)]
     return tuple([script for script in named if script is not None])

@@ -102,12 +102,12 @@ cdef bint batch_is_over(Batch self) noexcept:
     )
 
 
-cdef bint batch_expired_before_told(Batch self, int64_t now_ns) noexcept:
+cdef bint batch_expired_before_return(Batch self, int64_t now_ns) noexcept:
     # Check every validity again at the return to the caller.
     cdef Round round
     for each in self.rounds:
         round = <Round>each
-        if round_expired_before_told(round, now_ns) and self.failure is None:
+        if round_expired_before_return(round, now_ns) and self.failure is None:
             self.failure = round
     return self.failure is not None and batch_is_given_up(self)
 

@@ -13,7 +13,7 @@
 #                                 PENDING again, and the round is open until a quorum
 #                                 has F: for as long again, inside its validity (judge)
 #
-# So a quorum has F, or more, while our key exists there: `told` is what a master is
+# So a quorum has F, or more, while our key exists there: `known` is what a master is
 # known to have. The quorum of every later grant shares a master with it, which sets
 # that key after ours has gone, and the number after the key: what it is known to have
 # is more than F. (tests/model tries all orders.)
@@ -68,20 +68,20 @@ cdef class Fencing:
     cdef bint is_extended        # ...more time
     cdef dict refusals           # master: its error text, before its last reply
     cdef bint is_reported        # in the engine's list, as one to be written
-    cdef int64_t *told           # `few`, or allocated; 0: nothing yet
+    cdef int64_t *known          # `few`, or allocated; 0: nothing yet
     cdef int64_t few[FEW_MASTERS]
 
     def __dealloc__(self):
-        if self.told != self.few:
-            free(self.told)
+        if self.known != self.few:
+            free(self.known)
 
 
 cdef Fencing fencing_new(int master_count, int64_t proposed, int64_t ttl_ms):
     cdef Fencing self = Fencing.__new__(Fencing)
-    self.told = self.few
+    self.known = self.few
     if master_count > FEW_MASTERS:
-        self.told = <int64_t *>calloc(master_count, sizeof(int64_t))
-        if self.told == NULL:
+        self.known = <int64_t *>calloc(master_count, sizeof(int64_t))
+        if self.known == NULL:
             raise MemoryError
     self.proposed = proposed
     self.life_ms = ttl_ms + FENCE_LIFE_MS
@@ -90,7 +90,7 @@ cdef Fencing fencing_new(int master_count, int64_t proposed, int64_t ttl_ms):
 
 cdef Fencing fencing_of_adopted(int64_t fence):
     cdef Fencing self = Fencing.__new__(Fencing)
-    self.told = self.few
+    self.known = self.few
     self.fence = fence
     return self
 
@@ -119,20 +119,20 @@ cdef bytes fencing_ttl(Round round):
     return decimal_bytes(round.terms.ttl_ms if round.terms.has_expiry else 0)
 
 
-cdef void fencing_on_granted(Round round, int master, int fence, object said) noexcept:
+cdef void fencing_on_granted(Round round, int master, int fence, object reply) noexcept:
     # Before its vote: the reply of a script, at a gate or not, or to the second write.
     cdef Fencing self = <Fencing>round.fencing
     if fence == FENCE_WRITE:
-        self.told[master] = self.fence
-    elif type(said) is list:
-        self.told[master] = said[1]
+        self.known[master] = self.fence
+    elif type(reply) is list:
+        self.known[master] = reply[1]
     else:
-        self.told[master] = said
+        self.known[master] = reply
 
 
 cdef void fencing_on_numbered(Round round, int master) noexcept:
     # ...or the replies to the plain commands.
-    (<Fencing>round.fencing).told[master] = (<Fencing>round.fencing).proposed
+    (<Fencing>round.fencing).known[master] = (<Fencing>round.fencing).proposed
 
 
 cdef int fencing_on_refused(
@@ -171,7 +171,7 @@ cdef bint fencing_is_short(Round round, int master) noexcept:
     # Whether the master has granted a round that is open, under less than its number.
     cdef Fencing self = <Fencing>round.fencing
     return (
-        round.verdict_code == VERDICT_OPEN and 0 < self.told[master] < self.fence
+        round.verdict_code == VERDICT_OPEN and 0 < self.known[master] < self.fence
     )
 
 
@@ -185,13 +185,13 @@ cdef bint fencing_begins(Round round, int64_t now_ns) except -1:
         return False
     for i in range(round.master_count):
         if round.cells[i].vote == VOTE_GRANTED:
-            self.fence = max(self.fence, self.told[i])
+            self.fence = max(self.fence, self.known[i])
     for i in range(round.master_count):
-        having += round.cells[i].vote == VOTE_GRANTED and self.told[i] == self.fence
+        having += round.cells[i].vote == VOTE_GRANTED and self.known[i] == self.fence
     if having >= round.quorum:
         return False
     for i in range(round.master_count):
-        if round.cells[i].vote == VOTE_GRANTED and self.told[i] < self.fence:
+        if round.cells[i].vote == VOTE_GRANTED and self.known[i] < self.fence:
             round.cells[i].vote = VOTE_PENDING
             round.cells[i].answered_us = 0
             round.counts[VOTE_GRANTED] -= 1

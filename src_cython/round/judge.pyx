@@ -274,7 +274,7 @@ cdef void round_confirm(Round self, int64_t now_ns) noexcept:
         self.verdict_code = VERDICT_TOO_LATE
 
 
-cdef bint round_expired_before_told(Round round, int64_t now_ns) noexcept:
+cdef bint round_expired_before_return(Round round, int64_t now_ns) noexcept:
     # Check the validity again at the return to the caller: by now it may be over, and
     # then the locks that were won have to be withdrawn.
     if round.verdict_code != VERDICT_WON:

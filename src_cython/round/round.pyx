@@ -41,11 +41,11 @@ cdef class Terms:
 
 
 cdef enum:                   # the check of the queue behind a native release
-    CHECK_NONE = 0           # there is none, or it is answered
-    CHECK_WANTED = 1         # to be sent with it
-    CHECK_GATHERED = 2       # to be sent behind it, with those of others
-    CHECK_ASKED = 3
-    CHECK_TELLING = 4        # it follows a check, and notifies who waits
+    QUEUE_CHECK_NONE = 0         # there is none, or it is answered
+    QUEUE_CHECK_WANTED = 1       # to be sent with it
+    QUEUE_CHECK_GATHERED = 2     # to be sent behind it, with those of others
+    QUEUE_CHECK_ASKED = 3
+    QUEUE_CHECK_NOTIFYING = 4    # it follows a check, and notifies who waits
 
 
 cdef enum:                   # our entry at the gate of a release
@@ -109,8 +109,8 @@ cdef class Round:
     cdef byte_bint needs_all             # closed by all answers or by time alone
     cdef byte_bint is_repeated           # a RELEASE: sent to one master once more
     cdef byte_bint is_reentrant          # begun inside a step of the same thread
-    cdef byte_bint was_told              # a RELEASE: the gate notified another process
-    cdef uint8_t check                   # ...or is asked whether anybody waits
+    cdef byte_bint has_notified          # a RELEASE: the gate notified another process
+    cdef uint8_t queue_check             # ...or is asked whether anybody waits
     cdef uint8_t our_entry               # ...and what becomes of ours there
 
     def __cinit__(self):
@@ -214,9 +214,9 @@ cdef class Round:
         return self.turn is not None and turn_is_behind(<Turn>self.turn)
 
     @property
-    def turn_was_told(self):
+    def turn_was_notified(self):
         """Whether its gate had notified it: mostly there was a release."""
-        return self.turn is not None and (<Turn>self.turn).is_told
+        return self.turn is not None and (<Turn>self.turn).is_notified
 
     def open(self, int64_t now_ns):
         """Begin: now_ns is t0."""

@@ -34,11 +34,11 @@ cdef class Turn:
     #                              of all rounds to come, kept by a lease that is kept.)
     cdef tuple arguments         # of its script at the gate
     cdef list asked              # (queue, number): of several, by one question
-    cdef int gate_said
+    cdef int gate_reply
     cdef bint is_open            # its round is, or was
     cdef bint is_kept            # from the last round of its caller: no need to ask
     cdef bint is_probe           # opened because it was time, not because of a turn
-    cdef bint is_told            # its gate notified us: before, or meanwhile
+    cdef bint is_notified        # its gate notified us: before, or meanwhile
     cdef bint has_waited         # its caller has, in an earlier round: counted once
 
 
@@ -49,7 +49,7 @@ cdef Turn turn_new(
     cdef Turn self = Turn.__new__(Turn)
     self.since_ns = since_ns
     self.until_ns = NEVER_NS if until_ns < 0 else until_ns
-    self.gate_said = GATE_SILENT
+    self.gate_reply = GATE_SILENT
     self.is_kept = is_kept or pause_ns > 0
     self.pause_ns = pause_ns
     self.has_waited = has_waited
@@ -59,7 +59,7 @@ cdef Turn turn_new(
 cdef bint turn_is_kept(Turn self, Round round) noexcept:
     # Whether the gate had set the key of a round that was lost elsewhere.
     return round.verdict_code == VERDICT_TAKEN and (
-        self.gate_said == GATE_SET or self.gate_said == GATE_SET_FIRST
+        self.gate_reply == GATE_SET or self.gate_reply == GATE_SET_FIRST
     )
 
 
@@ -70,7 +70,7 @@ cdef bint turn_is_paused(Turn self) noexcept:
 
 cdef bint turn_is_behind(Turn self) noexcept:
     # Whether its gate had refused: the key was there, or another waited longer.
-    return self.gate_said == GATE_TAKEN or self.gate_said == GATE_REFUSED
+    return self.gate_reply == GATE_TAKEN or self.gate_reply == GATE_REFUSED
 
 
 cdef void turn_spend(
@@ -101,18 +101,18 @@ cdef int turn_set_arguments(
     return 0
 
 
-cdef void round_on_gate_reply(Round self, int said) noexcept:
+cdef void round_on_gate_reply(Round self, int reply) noexcept:
     # What the gate replies beside its vote; it may come after the verdict.
     cdef Turn turn
     if self.operation_code == OPERATION_RELEASE:
-        self.was_told = 2 <= said < GATE_MOVED
+        self.has_notified = 2 <= reply < GATE_MOVED
     elif self.turn is not None:
         turn = <Turn>self.turn
-        turn.gate_said = said
-        if said == GATE_SET_FIRST and turn.queue is not None:
+        turn.gate_reply = reply
+        if reply == GATE_SET_FIRST and turn.queue is not None:
             wait_queue_on_first(turn.queue, turn.next_number)
 
 
 cdef bint round_is_refused(Round self) noexcept:
     # Whether the gate has refused it: somebody waits longer.
-    return self.turn is not None and (<Turn>self.turn).gate_said == GATE_REFUSED
+    return self.turn is not None and (<Turn>self.turn).gate_reply == GATE_REFUSED

@@ -61,7 +61,7 @@ cdef bint work_has_validity(object work) noexcept:
     )
 
 
-cdef bint work_expired_before_told(object work, int64_t now_ns) noexcept:
+cdef bint work_expired_before_return(object work, int64_t now_ns) noexcept:
     if type(work) is Batch:
-        return batch_expired_before_told(<Batch>work, now_ns)
-    return round_expired_before_told(<Round>work, now_ns)
+        return batch_expired_before_return(<Batch>work, now_ns)
+    return round_expired_before_return(<Round>work, now_ns)

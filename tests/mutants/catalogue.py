@@ -362,7 +362,7 @@ MUTANTS = (
         (
             Edit(
                 "src_cython/protocol/handshake.pyx",
-                " and text_is_of_now(reply_said(reply)):\n"
+                " and text_is_of_now(reply_error(reply)):\n"
                 '            self.failure = f"{name}: {reply_text(reply)}"\n',
                 " and False:\n            pass\n",
             ),
@@ -375,7 +375,7 @@ MUTANTS = (
             Edit(
                 "src_cython/master/replies.pyx",
                 "    if round.operation_code == OPERATION_RELEASE and "
-                "text_is_of_now(reply_said(reply)):\n",
+                "text_is_of_now(reply_error(reply)):\n",
                 "    if False:\n",
             ),
         ),
@@ -663,7 +663,7 @@ MUTANTS = (
         (
             Edit(
                 "src_cython/master/replies.pyx",
-                'by_source and reply_said(reply).startswith("NOSCRIPT")',
+                'by_source and reply_error(reply).startswith("NOSCRIPT")',
                 "by_source and False",
             ),
         ),
@@ -1015,7 +1015,7 @@ for _, key in ipairs(KEYS) do redis""",
             Edit(
                 "src_cython/protocol/handshake.pyx",
                 "            or self.password is not None and "
-                'reply_said(reply).startswith("NOAUTH")\n',
+                'reply_error(reply).startswith("NOAUTH")\n',
                 "",
             ),
         ),
@@ -1563,7 +1563,7 @@ for _, key in ipairs(KEYS) do redis""",
                 "src_cython/round/judge.pyx",
                 "    elif round_is_refused(self):\n",
                 "    elif self.turn is not None and ("
-                "(<Turn>self.turn).gate_said == GATE_SET):\n"
+                "(<Turn>self.turn).gate_reply == GATE_SET):\n"
                 "        round_close(self, VERDICT_WON, now_ns)\n"
                 "    elif round_is_refused(self):\n",
             ),
@@ -1665,7 +1665,7 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/drivers/by_hand.pyx",
-                "    if engine.has_gathered:\n",
+                "    if engine.queue_check_gathered:\n",
                 "    if False:\n",
             ),
         ),
@@ -1700,7 +1700,7 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/engine/queue_check.pyx",
-                "    engine_tell_at_gate(self, telling, now_ns)\n",
+                "    engine_notify_at_gate(self, notifying, now_ns)\n",
                 "    telling.our_entry = OUR_ENTRY_LEAVES\n",
             ),
         ),
@@ -1711,7 +1711,7 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/master/in_flight.pyx",
-                "        round.check = CHECK_NONE\n        return 0\n",
+                "        round.queue_check = QUEUE_CHECK_NONE\n        return 0\n",
                 "        return 0\n",
             ),
         ),
@@ -1722,8 +1722,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/engine/queue_check.pyx",
-                " if release.check == CHECK_ASKED else 0\n",
-                " if False else 0\n",
+                "if release.queue_check == QUEUE_CHECK_ASKED:\n        return queue",
+                "if False:\n        return queue",
             ),
         ),
         QUEUE_CHECK,
@@ -1865,7 +1865,7 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/engine/asking.pyx",
-                "whose == WHOSE_ANOTHERS and place",
+                "whose == TURN_OTHER and place",
                 "place",
             ),
         ),
@@ -2298,8 +2298,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/round/fencing.pyx",
-                "            self.fence = max(self.fence, self.told[i])\n",
-                "            self.fence = self.fence or self.told[i]\n",
+                "            self.fence = max(self.fence, self.known[i])\n",
+                "            self.fence = self.fence or self.known[i]\n",
             ),
         ),
         FENCING,
@@ -2791,8 +2791,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/master/io.pyx",
-                "entry.is_at_gate = each.release.gate == self.index and ",
-                "entry.is_at_gate = False and ",
+                "each.release.gate == self.index and notifying",
+                "False and notifying",
             ),
         ),
         ("tests/unit/test_queue_check.py",),
@@ -2874,7 +2874,7 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/engine/questions.pyx",
-                "            answers is None or answers[at] == WHOSE_REFUSED\n",
+                "            answers is None or answers[at] == TURN_REFUSED\n",
                 "            answers is None\n",
             ),
         ),

@@ -20,8 +20,8 @@ from fastredlock._core import (
     by_hand_begin_close,
     by_hand_end_close,
     by_hand_is_submitted,
+    by_hand_return,
     by_hand_submit,
-    by_hand_tell,
     by_hand_withdraw,
 )
 from fastredlock._locking.driver import CLOSE_WITHIN_NS
@@ -67,7 +67,7 @@ class Driver:
                 if not round.is_finished:
                     yield from self._follow(worker, round)
             yield CHECKPOINT
-            by_hand_tell(self._engine, round, self._process.now_ns())
+            by_hand_return(self._engine, round, self._process.now_ns())
             self._flush()
         except BaseException:
             if not self._process.is_sharing:  # else the call does, or the task's end

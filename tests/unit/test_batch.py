@@ -20,8 +20,8 @@ from fastredlock._core import (
     by_hand_finish,
     by_hand_outgoing,
     by_hand_receive,
+    by_hand_return,
     by_hand_submit,
-    by_hand_tell,
     by_hand_withdraw,
     new_acquires,
 )
@@ -145,7 +145,7 @@ def test_acquires_when_one_is_unreachable_then_the_rest_is_never_sent(
     answer(engine, b"-OOM no\r\n")
     assert batch.is_finished
     assert batch.failure is batch.rounds[0]
-    by_hand_tell(engine, batch, T0 + MS)
+    by_hand_return(engine, batch, T0 + MS)
     answer(engine, b"+OK\r\n" * 1023, T0 + 2 * MS)
     commands = sent(engine)
     assert {name for name, _ in commands} == {b"EVAL"}
@@ -160,7 +160,7 @@ def test_acquires_when_a_validity_is_over_at_the_end_then_all_are_withdrawn(
     answer(engine, b"+OK\r\n" * 2)
     assert batch.failure is None
     sent(engine)
-    by_hand_tell(engine, batch, T0 + 97 * MS)
+    by_hand_return(engine, batch, T0 + 97 * MS)
     assert batch.failure is batch.rounds[0]
     assert batch.failure.verdict is Verdict.TOO_LATE
     assert sent(engine) == [(b"EVAL", key) for key in keys(2)]
