@@ -12,7 +12,7 @@ cdef inline int form_for(Master self, Round round, bint by_source) noexcept:
         operation_is(round.operation_code, OPERATION_CHANGES_KEY)
     ):
         if round.queue_check == QUEUE_CHECK_WANTED and not by_source:
-            return FORM_CHECKED
+            return FORM_QUEUE_CHECK
         if round.queue_check == QUEUE_CHECK_GATHERED and not by_source:
             return self.native
         return FORM_GATE
@@ -42,7 +42,7 @@ cdef int engine_encode(
                 )
             elif form == FORM_SCRIPT:
                 error = command_of_round(out, round, self.scripts, by_source, False)
-            elif form == FORM_CHECKED:
+            elif form == FORM_QUEUE_CHECK:
                 master = <Master>self.masters[round.gate]
                 error = native_command(out, round, master.native)
                 if error == 0:

@@ -50,8 +50,8 @@ cdef int engine_queue_on(
                 continue
             form = form_for(master, round, by_source)
             entry.is_at_gate = form == FORM_GATE
-            entry.is_checked = form == FORM_CHECKED
-            entry.is_native = entry.is_checked or (
+            entry.has_queue_check = form == FORM_QUEUE_CHECK
+            entry.is_native = entry.has_queue_check or (
                 form == FORM_DELIFEQ or form == FORM_DELEX
             )
             entry.is_by_source = by_source and not entry.is_native

@@ -37,7 +37,7 @@ cdef enum:                   # why an entry has no round, or no vote
     ENTRY_KILL = 2           # of our last connection there
     ENTRY_SUBSCRIBE = 3      # answered by a push, an error as all others
     ENTRY_LOAD = 4           # of a script that the server has lost
-    ENTRY_CHECK = 5          # of the queue; its round is the release behind which it
+    ENTRY_QUEUE_CHECK = 5    # its round is the release behind which it
     #                          was sent, or it is of several, in `queue_check_sent`
 
 cdef struct InFlightEntry:
@@ -50,7 +50,7 @@ cdef struct InFlightEntry:
     byte_bint is_second      # was sent on an earlier connection, and may be executed
     byte_bint is_at_gate     # by the script of the gate
     byte_bint is_native      # by a command in the place of its script
-    byte_bint is_checked     # ...of a release, with a check of the queue behind it
+    byte_bint has_queue_check    # ...of a release, and behind it EXISTS of the queue
     uint8_t fence            # a further command of an ACQUIRE with fencing
     uint8_t replies          # that it covers, if several; see numbered
     uint8_t taken            # ...so many of those have come
@@ -164,10 +164,10 @@ cdef int in_flight_push(
     self.entries[(self.first + self.count) & (self.capacity - 1)] = entry
     self.count += 1
     self.link.in_flight = self.count
-    if not entry.is_checked:
+    if not entry.has_queue_check:
         return 0
-    entry.is_checked = False
-    entry.kind = ENTRY_CHECK
+    entry.has_queue_check = False
+    entry.kind = ENTRY_QUEUE_CHECK
     round.queue_check = QUEUE_CHECK_ASKED
     return in_flight_push(self, round, entry, now_ns)
 
@@ -206,7 +206,7 @@ cdef int in_flight_fail_oldest(
     cdef bint is_kept
     if round is None:
         return 0
-    if entry.kind == ENTRY_CHECK:
+    if entry.kind == ENTRY_QUEUE_CHECK:
         round.queue_check = QUEUE_CHECK_NONE
         return 0
     is_kept = is_reopened and not entry.is_second and not (

@@ -46,7 +46,7 @@ cdef int master_ask_queues(Master self, list releases, int64_t now_ns) except -1
     try:
         if master_encode_queue_checks(self, &command, releases) != 0:
             raise MemoryError
-        entry.kind = ENTRY_CHECK
+        entry.kind = ENTRY_QUEUE_CHECK
         self.in_flight.queue_check_sent.append(releases)
         in_flight_push(self.in_flight, None, entry, now_ns)
         if self.tls is not None:

@@ -154,7 +154,7 @@ cdef int master_on_reply(Master self, object reply, int64_t now_ns) except -1:
     round = in_flight_round(entry)
     if round is None:
         return master_on_other_reply(self, entry, reply, now_ns)
-    if entry.kind == ENTRY_CHECK:
+    if entry.kind == ENTRY_QUEUE_CHECK:
         return master_on_queue_check(self, round, reply, now_ns)
     vote = vote_of(
         reply_kind(
@@ -199,7 +199,7 @@ cdef int master_on_reply(Master self, object reply, int64_t now_ns) except -1:
 cdef int master_on_other_reply(
     Master self, InFlightEntry entry, object reply, int64_t now_ns
 ) except -1:
-    if entry.kind == ENTRY_CHECK:
+    if entry.kind == ENTRY_QUEUE_CHECK:
         return master_on_queue_checks(self, reply, now_ns)
     if entry.kind == ENTRY_TIME:
         return master_on_time_reply(self, reply, entry.sent_ns, now_ns)

@@ -20,7 +20,7 @@ cdef enum:                   # in which form a round's command is sent to a mast
     FORM_DELIFEQ = 1
     FORM_DELEX = 2
     FORM_GATE = 3            # by the script of its gate
-    FORM_CHECKED = 4         # natively at its gate, and EXISTS of the queue behind it
+    FORM_QUEUE_CHECK = 4     # natively at its gate, and EXISTS of the queue behind it
     FORMS = 5
 
 cdef bytes QUEUE = b"fastredlock:queue:"      # behind the key_prefix
