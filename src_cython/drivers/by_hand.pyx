@@ -3,7 +3,7 @@
 #
 # The same functions that the other drivers call, given bytes and `now_ns` by hand.
 # Nothing here decides anything. by_hand_take_events is a whole step, in the order of
-# engine_take_events (engine/exchange).
+# engine_take_events (engine/line).
 
 from libc.stdint cimport int64_t, uint64_t
 

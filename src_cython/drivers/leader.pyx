@@ -124,10 +124,14 @@ cdef bint leader_was_stopped(Leadership self) noexcept:
 
 
 cdef bint leader_try_enter(Leadership self) noexcept:
+    # Where gevent is loaded and has patched nothing, the hub's answer is a function of
+    # Python: a signal handler that ran in it, with the mutex taken and no depth yet,
+    # would wait for its own thread.
+    cdef size_t greenlet = greenlet_hub_caller()
     if atomic_take(&self.mutex) == 0:
         return False
     self.owner = PyThread_get_thread_ident()
-    self.greenlet = greenlet_hub_caller()
+    self.greenlet = greenlet
     self.depth = 1
     return True
 

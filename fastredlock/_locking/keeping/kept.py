@@ -38,10 +38,12 @@ def first(owner: object, name: str, new: Any) -> Any:
     Of several threads that come at once all get the same: `setdefault` is one step.
     """
     key = (id(owner), name)
-    made = _making.setdefault(key, new)
-    if getattr(owner, name) is None:
-        setattr(owner, name, made)
-    _making.pop(key, None)
+    try:
+        made = _making.setdefault(key, new)
+        if getattr(owner, name) is None:
+            setattr(owner, name, made)
+    finally:  # interrupted: a later object may get this id
+        _making.pop(key, None)
     return getattr(owner, name)
 
 
