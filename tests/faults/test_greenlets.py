@@ -57,3 +57,14 @@ def test_greenlets_when_copied_by_a_fork_then_leave_the_parents_connections(
 ) -> None:
     """Seen: a copied leader would read its parent's replies."""
     run(library, "fork_while_waiting")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_signal_handler_when_a_library_has_patched_nothing_then_takes_locks(
+    library: str,
+) -> None:
+    """Seen: it waited for ever, for the lock of its own thread's call."""
+    module = {"gevent": "gevent.monkey", "eventlet": "eventlet.patcher"}[library]
+    done = run_to_its_end("tests.support.unpatched_program", module, within=PATIENCE)
+    assert done.returncode == 0, done.stderr[-3000:]
