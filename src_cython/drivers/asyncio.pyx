@@ -261,6 +261,7 @@ cdef bint asyncio_is_here(AsyncioDriver self) except -1:
 
 cdef RoundFuture asyncio_submit(AsyncioDriver self, object work):
     cdef RoundFuture future
+    cdef Py_ssize_t before = len(self.done)
     cdef int64_t now_ns = clock_ns()
     work_check(work)
     if self.engine.is_closed:
@@ -274,6 +275,7 @@ cdef RoundFuture asyncio_submit(AsyncioDriver self, object work):
     future.work = work
     self.queued += 1
     engine_submit_work(self.engine, work, future, now_ns)
+    asyncio_wake_later(self, before)      # it was finished already
     if self.engine.closed:
         # No master to ask: it ends in an iteration of its own, or a task that tries
         # again and again stops the loop.
