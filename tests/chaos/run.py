@@ -16,7 +16,7 @@ from .checker import Window, merged, violations
 from .clients import TTL
 from .ledger import RESOURCES, SPOILED, UPDATED, Ledger, windows_of
 from .population import Population
-from .schedule import Fault, Options, draw_schedule
+from .schedule import MASTERS, Fault, Options, draw_schedule
 from .servers import Servers, Standing, is_overlong
 
 START_TIME = 1.5  # s; what the processes get to import their client
@@ -63,6 +63,7 @@ class Run:
         self._folder = folder
         self.left: list[Standing] = []
         self.overlong = 0
+        self._killed_at = [0.0] * MASTERS
 
     def carry_out(self, faults: list[Fault], seconds: float) -> None:
         """Block until the time is over."""
@@ -117,12 +118,16 @@ class Run:
             self._population.end(fault.target, fault.kind == "client-close")
         else:
             self._servers.strike(fault)
+            if fault.kind == "kill":
+                self._killed_at[fault.target] = time.monotonic()
 
     def _heal(self, fault: Fault) -> None:
         if fault.kind == "client-stop":
             self._population.go_on(fault.target)
-        else:
-            self._servers.heal(fault)
+            return
+        if fault.kind == "kill":  # on a busy machine it was killed late
+            self._wait_until(self._killed_at[fault.target] + fault.length)
+        self._servers.heal(fault)
 
 
 def run(

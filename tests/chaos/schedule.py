@@ -56,10 +56,14 @@ def draw_schedule(
             else:
                 free_at = [max(free_at)] * MASTERS  # wait until all are there
         fault = _draw_fault(drawn, at, options)
-        fault = fault._replace(length=min(fault.length, until - at))
+        if fault.kind == "pause":
+            fault = fault._replace(length=min(fault.length, until - at))
         away = sum(free > at for free in free_at)
         is_brief = fault.kind in BRIEF
-        if free_at[fault.target] <= at and (is_brief or away < 2):
+        # A kill is left out rather than cut short: back within a ttl, the master would
+        # have forgotten leases that are held.
+        ends_in_time = at + fault.length <= until
+        if free_at[fault.target] <= at and ends_in_time and (is_brief or away < 2):
             faults.append(fault)
             busy = GUARDED_FOR if fault.kind == "kill" else fault.length + 0.1
             free_at[fault.target] = at + (0.0 if is_brief else busy)

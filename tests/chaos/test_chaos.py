@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,8 +13,8 @@ from .checker import Window, merged, violations
 from .ledger import Hold, Ledger, now_ns, windows_of
 from .losses import Told
 from .report import Report
-from .run import reports_of, run
-from .schedule import MASTERS, Options, draw_schedule
+from .run import Run, reports_of, run
+from .schedule import MASTERS, RESTARTED_AFTER, Fault, Options, draw_schedule
 
 SEED = 20_261_121  # one seed, one schedule; python -m tests.chaos --seed for others
 
@@ -139,6 +141,39 @@ def test_schedule_when_long_then_freezes_all_together_but_kills_two_at_the_most(
         most = max(most, len(away))
         assert sum(kind == "kill" for _, kind in away) <= 2
     assert most == MASTERS
+
+
+@pytest.mark.parametrize("seconds", [3, 5, 8, 25])
+def test_schedule_when_it_kills_then_no_master_is_back_within_a_ttl(
+    seconds: int,
+) -> None:
+    """Seen: one killed shortly before the end came back early, empty: two holders."""
+    for seed in range(200):
+        for fault in draw_schedule(seed, seconds, Options()):
+            assert fault.kind != "kill" or fault.length == RESTARTED_AFTER
+
+
+def test_kill_when_it_takes_long_then_the_master_is_away_as_long_all_the_same(
+    tmp_path: Path,
+) -> None:
+    """Seen: a busy machine killed late and restarted in time, within a ttl."""
+
+    class Doubles:
+        killed_at = healed_at = 0.0
+
+        def strike(self, fault: Fault) -> None:
+            time.sleep(0.1)
+            self.killed_at = time.monotonic()
+
+        def heal(self, fault: Fault) -> None:
+            self.healed_at = time.monotonic()
+
+        def gone(self) -> list[int]:
+            return []
+
+    doubles: Any = Doubles()
+    Run(doubles, doubles, tmp_path).carry_out([Fault(0.0, "kill", 0, 0.15)], 0.1)
+    assert doubles.healed_at - doubles.killed_at >= 0.15
 
 
 @pytest.mark.slow
