@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from ._core import forget_extensions, new_acquire
+from ._core import EachCall, new_acquire
 from ._locking.awaitable import Lease, Lock, marked_coroutine
 from ._locking.base import BaseLocks, asked
 from ._locking.batch import AcquireEach, ExtendEach, ReleaseEach
@@ -91,9 +91,10 @@ class FastRedlock(BaseLocks):
             self._driver, Lease, named, ttl, timeout, encode_resources, keep
         )
 
-    async def acquire_each(
+    @marked_coroutine
+    def acquire_each(
         self, resources: Iterable[str | bytes], *, ttl: float | None = None
-    ) -> list[Lease | None]:
+    ) -> Coroutine[Any, Any, list[Lease | None]]:
         """Try once to take each of the resources; return a Lease or None for each.
 
         In the order given; independent of each other, each with its own token, verdict
@@ -103,34 +104,26 @@ class FastRedlock(BaseLocks):
         them ended so; then, or if anything else leaves this call by exception, all are
         rolled back first.
         """
-        driver = self._driver
-        here, acquires = driver.here(), AcquireEach(driver, resources, ttl)
-        try:
-            await driver.run(here, acquires.batch)
-            return acquires.end(Lease, driver)
-        except BaseException:
-            driver.abandon(here, acquires.batch)
-            raise
+        name, given = "FastRedlock.acquire_each", (Lease, resources, ttl)
+        return EachCall(self._driver, name, AcquireEach, *given)
 
-    async def release_each(self, leases: Iterable[Lease | None]) -> list[ReleaseStatus]:
+    @marked_coroutine
+    def release_each(
+        self, leases: Iterable[Lease | None]
+    ) -> Coroutine[Any, Any, list[ReleaseStatus]]:
         """Release each of the leases; return how each ended, in the order given.
 
         As `Lease.release`, with one write per master for many. None, as acquire_each
         returns it, is GONE, like a lease that was released before. Waits for about a
         round; if an exception leaves this call, all releases are sent all the same.
         """
-        driver = self._driver
-        here, releases = driver.here(), ReleaseEach(driver)
-        try:
-            await driver.run(here, releases.begin(leases))
-            return releases.end()
-        except BaseException:
-            driver.abandon(here, releases.rest())
-            raise
+        name = "FastRedlock.release_each"
+        return EachCall(self._driver, name, ReleaseEach, leases)
 
-    async def extend_each(
+    @marked_coroutine
+    def extend_each(
         self, leases: Iterable[Lease | None], ttl: float | None = None
-    ) -> list[float | None]:
+    ) -> Coroutine[Any, Any, list[float | None]]:
         """Extend each of the leases; return the validity (s) left, None where lost.
 
         In the order given; each as by `Lease.extend` (by `ttl` s, default: its own, as
@@ -140,17 +133,8 @@ class FastRedlock(BaseLocks):
         round. If an exception leaves this call, each may have been extended or not:
         `remaining()` counts on the earlier end.
         """
-        driver = self._driver
-        here, extends = driver.here(), ExtendEach(driver, leases, ttl)
-        tables, extensions = extends.under_way, extends.extensions
-        try:
-            await driver.run(here, extends.begin())
-            return extends.end()
-        except BaseException:
-            driver.abandon(here, extends.rest())
-            raise
-        finally:
-            forget_extensions(tables, extensions)
+        name = "FastRedlock.extend_each"
+        return EachCall(self._driver, name, ExtendEach, leases, ttl)
 
     def lock(
         self,

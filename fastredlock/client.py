@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import TracebackType
 
-from ._core import forget_extensions, guard_close, new_acquire, undo
+from ._core import EachCall, guard_close, new_acquire, undo
 from ._locking.base import BaseLocks, asked
 from ._locking.batch import AcquireEach, ExtendEach, ReleaseEach
 from ._locking.blocking import Lease, Lock
@@ -126,13 +126,14 @@ class FastRedlock(BaseLocks):
         them ended so; then, or if anything else leaves this call by exception, all are
         rolled back first.
         """
-        driver = self._driver
-        acquires = AcquireEach(driver, resources, ttl)
+        call = EachCall(
+            self._driver, "acquire_each", AcquireEach, Lease, resources, ttl
+        )
         try:
-            driver.run(acquires.batch)
-            return acquires.end(Lease, driver)
+            result: list[Lease | None] = call.run()
+            return result
         except BaseException:
-            driver.abandon(acquires.batch)
+            undo(call)
             raise
 
     def release_each(self, leases: Iterable[Lease | None]) -> list[ReleaseStatus]:
@@ -142,13 +143,12 @@ class FastRedlock(BaseLocks):
         returns it, is GONE, like a lease that was released before. Blocks for about a
         round; if an exception leaves this call, all releases are sent first.
         """
-        driver = self._driver
-        releases = ReleaseEach(driver)
+        call = EachCall(self._driver, "release_each", ReleaseEach, leases)
         try:
-            driver.run(releases.begin(leases))
-            return releases.end()
+            result: list[ReleaseStatus] = call.run()
+            return result
         except BaseException:
-            driver.abandon(releases.rest())
+            undo(call)
             raise
 
     def extend_each(
@@ -163,17 +163,13 @@ class FastRedlock(BaseLocks):
         round. If an exception leaves this call, each may have been extended or not:
         `remaining()` counts on the earlier end.
         """
-        driver = self._driver
-        extends = ExtendEach(driver, leases, ttl)
-        tables, extensions = extends.under_way, extends.extensions
+        call = EachCall(self._driver, "extend_each", ExtendEach, leases, ttl)
         try:
-            driver.run(extends.begin())
-            return extends.end()
+            result: list[float | None] = call.run()
+            return result
         except BaseException:
-            driver.abandon(extends.rest())
+            undo(call)
             raise
-        finally:
-            forget_extensions(tables, extensions)
 
     def lock(
         self,

@@ -111,6 +111,7 @@ include "calls/kept.pyx"                # ...and of leases that are kept
 include "calls/call.pyx"                # a call: it blocks, or is awaited
 include "calls/acquire.pyx"             # ...to take: a first try, and by the policy
 include "calls/lease.pyx"               # ...to extend and release; the ends of a body
+include "calls/each.pyx"                # ...for each of many
 include "calls/entries.pyx"             # which lease a lock object gives back
 
 include "drivers/by_hand.pyx"           # without sockets: simulator, fuzzer

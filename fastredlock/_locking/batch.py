@@ -34,25 +34,41 @@ from .validity import extensions_of
 
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
-    from typing import TypeVar
-
     from .driver import BaseDriver
-
-    AnyLease = TypeVar("AnyLease", bound=BaseLease)
 
     Outcome = float | LeaseLostError | NotExtendedError | None
 
 
-class AcquireEach:
-    """An acquire_each under way; `batch` is to be run, once."""
+class Each:
+    """A call for each of many under way: its batch is run between `begin` and `end`.
 
-    __slots__ = ("_began_ns", "_driver", "_resources", "batch")
+    However it ends, the core takes its `extensions` out of the tables `under_way` of
+    the leases (see `BaseLease._begin_extend`).
+    """
+
+    __slots__ = ("extensions", "under_way")
+
+    def __init__(self) -> None:
+        self.extensions: list[object] = []
+        self.under_way: list[dict[object, list[int]] | None] = []
+
+
+class AcquireEach(Each):
+    """An acquire_each under way."""
+
+    __slots__ = ("_began_ns", "_driver", "_kind", "_resources", "batch")
 
     def __init__(
-        self, driver: BaseDriver, resources: Iterable[str | bytes], ttl: float | None
+        self,
+        driver: BaseDriver,
+        kind: type[BaseLease],
+        resources: Iterable[str | bytes],
+        ttl: float | None,
     ) -> None:
+        super().__init__()
         settings = driver.settings
         self._driver = driver
+        self._kind = kind
         self._began_ns = driver.now_ns()
         self._resources = listed(resources)
         keys = encode_each(self._resources)
@@ -63,22 +79,25 @@ class AcquireEach:
             tokens = settings.token_source.draw_many(len(keys))
         self.batch = new_acquires(driver.engine, keys, terms, tokens, self._began_ns)
 
-    def end(
-        self,
-        kind: type[AnyLease],
-        driver: BaseDriver,
-    ) -> list[AnyLease | None]:
+    def begin(self) -> Batch:
+        """Return the batch to run."""
+        return self.batch
+
+    rest = begin
+
+    def end(self) -> list[BaseLease | None]:
         """Return the leases of a batch that was run, None where it was taken.
 
         Raises QuorumUnreachableError or ValidityExhaustedError if one ended so; all
         are withdrawn by then.
         """
+        driver = self._driver
         if self.batch.failure is not None:
             error = self._error(self.batch.failure)
             if driver.observer is not None:
                 driver.observer.on_failed(error)
             raise error
-        leases = new_leases(kind, driver, self._resources, self.batch.won())
+        leases = new_leases(self._kind, driver, self._resources, self.batch.won())
         observe_acquires(driver, self._resources, self.batch.rounds)
         return leases
 
@@ -92,21 +111,23 @@ class AcquireEach:
         return exhausted(engine, resource, round, 1, self._began_ns)
 
 
-class ReleaseEach:
+class ReleaseEach(Each):
     """A release_each under way."""
 
-    __slots__ = ("_batch", "_driver", "_leases", "_left_ns", "_rounds")
+    __slots__ = ("_batch", "_driver", "_given", "_leases", "_left_ns", "_rounds")
 
-    def __init__(self, driver: BaseDriver) -> None:
+    def __init__(self, driver: BaseDriver, leases: Iterable[BaseLease | None]) -> None:
+        super().__init__()
+        self._given = leases
         self._batch: Batch | None = None
         self._rounds: list[Round | None] = []
         self._leases: list[BaseLease | None] = []
         self._left_ns: list[int] = []  # validities, for an observer
         self._driver = driver
 
-    def begin(self, leases: Iterable[BaseLease | None]) -> Batch:
+    def begin(self) -> Batch:
         """Check the leases, and return the batch to run."""
-        leases = checked_leases(self._driver, leases)
+        leases = checked_leases(self._driver, self._given)
         if self._driver.observer is not None:
             self._left_ns = observe_leases_left(self._driver, leases)
         self._leases = leases  # from here on an interrupt releases them all
@@ -134,22 +155,10 @@ class ReleaseEach:
         )
 
 
-class ExtendEach:
-    """An extend_each under way.
+class ExtendEach(Each):
+    """An extend_each under way."""
 
-    However it ends, its caller takes its `extensions` out of the tables `under_way` of
-    the leases, by one call into C (see `BaseLease._begin_extend`).
-    """
-
-    __slots__ = (
-        "_batch",
-        "_begun",
-        "_leases",
-        "_observer",
-        "_ttl",
-        "extensions",
-        "under_way",
-    )
+    __slots__ = ("_batch", "_begun", "_leases", "_observer", "_ttl")
 
     def __init__(
         self,
@@ -157,6 +166,7 @@ class ExtendEach:
         leases: Iterable[BaseLease | None],
         ttl: float | None,
     ) -> None:
+        super().__init__()
         if ttl is not None:
             driver.settings.terms(ttl)  # refused before any I/O
         self._ttl = ttl
@@ -164,7 +174,7 @@ class ExtendEach:
         self._leases = checked_leases(driver, leases)
         self._begun: list[Round | LeaseLostError | None] = []
         self._batch: Batch | None = None
-        self.extensions: list[object] = [object() for _ in self._leases]
+        self.extensions = [object() for _ in self._leases]
         self.under_way = [
             None if lease is None else extensions_of(lease).under_way
             for lease in self._leases

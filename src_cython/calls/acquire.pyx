@@ -54,8 +54,10 @@ cdef class AcquireCall(Call):
         return work
 
     cdef int give_up(self) except -1:
-        # Of a blocking one its caller does it, where it catches what comes later, too.
-        if self.round is not None and not self.blocks:
+        return 0 if self.blocks else self.take_back()
+
+    cdef int take_back(self) except -1:
+        if self.round is not None:
             call_abandon(self, self.round)
         return 0
 
@@ -84,12 +86,6 @@ def new_acquire(
     call.began_ns = fields_now_ns(driver)
     call.stage = CALL_NEW
     return call
-
-
-def undo(AcquireCall self not None):
-    """Roll back what an acquire's last round may have taken; nothing twice."""
-    if self.round is not None:
-        call_abandon(self, self.round)
 
 
 cdef object acquire_end(AcquireCall self):

@@ -56,6 +56,11 @@ cdef class Call(Awaited):
         # Undo what was begun; the caller has left.
         raise NotImplementedError
 
+    cdef int take_back(self) except -1:
+        # Undo a blocking call whose caller does that, where it catches what comes when
+        # this has returned, too. Nothing twice.
+        return 0
+
     cdef bint swallows(self, object error) except -1:
         # It was given up: whether it returns None instead of raising this.
         return False
@@ -136,6 +141,11 @@ cdef class Call(Awaited):
     def cr_running(self):
         """Whether it is inside one of its steps."""
         return self.stage == CALL_RUNNING
+
+
+def undo(Call self not None):
+    """Undo a blocking acquire, or a call for each of many, that its caller has left."""
+    self.take_back()
 
 
 cdef object call_run(Call self):

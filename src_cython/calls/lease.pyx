@@ -293,14 +293,6 @@ cdef int extend_forget(ExtendCall self) except -1:
     return 0
 
 
-def forget_extensions(list tables not None, list extensions not None):
-    """Take each extension out of the table of its lease, if any: its call has ended."""
-    cdef Py_ssize_t i
-    for i in range(len(tables)):
-        if tables[i] is not None:
-            (<dict?>tables[i]).pop(extensions[i], None)
-
-
 # --- functions of C in place of methods -----------------------------------------------
 
 

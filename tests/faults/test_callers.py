@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dis
-import linecache
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -55,11 +54,7 @@ class Injector:
             return None
         frame.f_trace_opcodes = True
         # What is raised at a return is raised in the caller: past every handler here.
-        # In the clean-up itself no signal is looked at before its one call (ceval.c
-        # looks at the start of a function, at a jump back and after a call).
-        line = linecache.getline(name, frame.f_lineno or 0)
-        is_clean_up = ".pop(extension" in line or "forget_extensions(" in line
-        if event in ("call", "line", "opcode") and not is_clean_up:
+        if event in ("call", "line", "opcode"):
             self.left -= 1
             if self.left == 0:
                 code: Any = frame.f_code  # co_qualname: of Python 3.11

@@ -589,9 +589,9 @@ MUTANTS = (
             ),
             Edit(
                 "src_cython/calls/acquire.pyx",
-                "    if self.round is not None:\n"
-                "        call_abandon(self, self.round)",
-                "    pass",
+                "        if self.round is not None:\n"
+                "            call_abandon(self, self.round)",
+                "        pass",
             ),
         ),
         ("tests/behaviour/test_signals.py",),
@@ -605,9 +605,9 @@ MUTANTS = (
                 "    return False\n",
             ),
             Edit(
-                "fastredlock/client.py",
-                "            driver.abandon(acquires.batch)",
-                "            pass",
+                "src_cython/calls/each.pyx",
+                "            call_abandon(self, self.each.rest())\n",
+                "            pass\n",
             ),
         ),
         ("tests/unit/test_batch.py", "tests/behaviour/test_each.py"),
@@ -819,8 +819,8 @@ for _, key in ipairs(KEYS) do redis""",
         "interrupted extension of many bounds the later ones",
         (
             Edit(
-                "fastredlock/client.py",
-                "            forget_extensions(tables, extensions)\n",
+                "src_cython/calls/each.pyx",
+                "            (<dict?>tables[i]).pop(extensions[i], None)\n",
                 "            pass\n",
             ),
         ),

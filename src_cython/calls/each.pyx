@@ -1,0 +1,55 @@
+# A call for each of many locks: their rounds in one batch, which is begun and read by
+# an object of the shell (_locking/batch.py).
+
+cimport cython
+
+
+@cython.final
+cdef class EachCall(Call):
+    """An acquire, a release or an extension of each of many."""
+
+    cdef type kind               # of `each`
+    cdef tuple given             # its arguments
+    cdef object each             # AcquireEach, ReleaseEach or ExtendEach, once begun
+    cdef str called
+
+    def __init__(self, DriverFields driver not None, str called not None, kind, *given):
+        self.driver = driver
+        self.called = called
+        self.kind = kind
+        self.given = given
+        self.stage = CALL_NEW
+
+    cdef object go_on(self):
+        if self.each is None:
+            self.each = self.kind(self.driver, *self.given)
+            return self.each.begin()
+        self.value = self.each.end()
+        each_forget(self)
+
+    cdef int give_up(self) except -1:
+        return 0 if self.blocks else self.take_back()
+
+    cdef int take_back(self) except -1:
+        if self.each is not None:
+            each_forget(self)
+            call_abandon(self, self.each.rest())
+        return 0
+
+    cdef str name(self):
+        return self.called
+
+
+cdef int each_forget(EachCall self) except -1:
+    # Take each extension out of the table of its lease: left behind it would bound all
+    # later ones. By C, however the call ends.
+    cdef list tables = self.each.under_way
+    cdef list extensions = self.each.extensions
+    cdef Py_ssize_t i
+    for i in range(len(extensions)):
+        if tables[i] is not None:
+            (<dict?>tables[i]).pop(extensions[i], None)
+    return 0
+
+
+awaiting_set_slots(EachCall)
