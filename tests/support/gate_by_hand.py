@@ -51,8 +51,35 @@ SCRIPTS = Scripts(
 LOADED = 10  # scripts, by the handshake
 
 
-class Gate:
-    """One master, and an engine that waits there; time goes by when it is told to."""
+class ByHand:
+    """An engine that is driven by hand; time goes by when a test lets it."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.now_ns = START_NS
+        self._numbers = 0
+
+    def pass_time(self, for_ns: int) -> None:
+        """Let time go by; do all that is due."""
+        self.now_ns += for_ns
+        by_hand_pass_time(self.engine, self.now_ns)
+        by_hand_finish(self.engine, self.now_ns)
+
+    def new_round(self, key: bytes = KEY) -> Round:
+        """Make a round that takes the lock."""
+        self._numbers += 1
+        token = b"token-%d" % self._numbers
+        return self.engine.new_round(int(Operation.ACQUIRE), key, token, TERMS)
+
+    def release(self, taken: Round) -> Round:
+        """Give a lock back; return the round that does."""
+        release = self.engine.new_release(taken, TERMS)
+        by_hand_submit(self.engine, release, self.now_ns)
+        return release
+
+
+class Gate(ByHand):
+    """One master, and an engine that waits there."""
 
     def __init__(
         self,
@@ -60,13 +87,11 @@ class Gate:
         native: bytes = NO_NATIVE,
         gathers: bool = False,
     ) -> None:
-        self.now_ns = START_NS
+        super().__init__(
+            Engine([Endpoint("127.0.0.1", 7001)], SCRIPTS, S, (), jitter_seed=1)
+        )
         self._probed = said_to_eval + ALLOWED
         self._native = native
-        self.engine = Engine(
-            [Endpoint("127.0.0.1", 7001)], SCRIPTS, S, (), jitter_seed=1
-        )
-        self._numbers = 0
         by_hand_engine(self.engine, gathers)
         by_hand_open_due(self.engine, True, self.now_ns)
         self.connect()
@@ -114,9 +139,7 @@ class Gate:
         self, for_ns: int = -1, key: bytes = KEY, is_answered: bool = True
     ) -> Round:
         """Start a caller that waits, for so long; answer its question: it is held."""
-        self._numbers += 1
-        token = b"token-%d" % self._numbers
-        round = self.engine.new_round(int(Operation.ACQUIRE), key, token, TERMS)
+        round = self.new_round(key)
         until_ns = -1 if for_ns < 0 else self.now_ns + for_ns
         round.wait_in_turn(self.now_ns, until_ns=until_ns)
         round.left_ns = for_ns
@@ -140,27 +163,13 @@ class Gate:
         if scripts.ASK_TURN_SHA1 in asked:
             self.say(b"*4\r\n:0\r\n:5000\r\n:0\r\n:1\r\n")
 
-    def pass_time(self, for_ns: int) -> None:
-        """Let time go by; do all that is due."""
-        self.now_ns += for_ns
-        by_hand_pass_time(self.engine, self.now_ns)
-        by_hand_finish(self.engine, self.now_ns)
-
     def take(self, key: bytes = KEY) -> Round:
         """Let a caller take the lock at its first try."""
-        self._numbers += 1
-        token = b"token-%d" % self._numbers
-        round = self.engine.new_round(int(Operation.ACQUIRE), key, token, TERMS)
+        round = self.new_round(key)
         by_hand_submit(self.engine, round, self.now_ns)
         is_asked_time = self.hear().endswith(b"$4\r\nTIME\r\n")
         self.say(b"+OK\r\n" + TIME * is_asked_time)
         return round
-
-    def release(self, taken: Round) -> Round:
-        """Give a lock back; return the round that does."""
-        release = self.engine.new_release(taken, TERMS)
-        by_hand_submit(self.engine, release, self.now_ns)
-        return release
 
     def withdraw(self, round: Round) -> None:
         """Let the caller of a round give it up."""

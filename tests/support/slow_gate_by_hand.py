@@ -6,14 +6,12 @@ from hiredis import Reader
 
 from fastredlock._core import (
     Engine,
-    Operation,
     Round,
     by_hand_connected,
     by_hand_engine,
     by_hand_finish,
     by_hand_open_due,
     by_hand_outgoing,
-    by_hand_pass_time,
     by_hand_receive,
     by_hand_submit,
 )
@@ -24,16 +22,14 @@ from tests.support.by_hand import (
     HELLO,
     MS,
     NO_NATIVE,
-    START_NS,
-    TERMS,
     S,
     bulk,
     info,
 )
-from tests.support.gate_by_hand import LOADED, SCRIPTS, TIME
+from tests.support.gate_by_hand import KEY, LOADED, SCRIPTS, TIME, ByHand
 from tests.support.waiters import gate_of
 
-COUNT, KEY = 3, b"key"
+COUNT = 3
 GATE = gate_of(COUNT, KEY)
 NEXT, LAST = (GATE + 1) % COUNT, (GATE + 2) % COUNT
 ASK, TAKE, TELL = (
@@ -53,16 +49,18 @@ def subscribed(channel: bytes) -> bytes:
     return b">3\r\n" + bulk(b"subscribe") + bulk(channel) + b":1\r\n"
 
 
-class Gates:
+class Gates(ByHand):
     """Three masters; their time, and what they answer, is the test's."""
 
     def __init__(self, tokens_are_given: bool = False) -> None:
-        self.now_ns = START_NS
         endpoints = [Endpoint("127.0.0.1", 7001 + i) for i in range(COUNT)]
-        self.engine = Engine(
-            endpoints, SCRIPTS, S, (), jitter_seed=1, tokens_are_given=tokens_are_given
+        super().__init__(
+            Engine(
+                *(endpoints, SCRIPTS, S, ()),
+                jitter_seed=1,
+                tokens_are_given=tokens_are_given,
+            )
         )
-        self._numbers = 0
         by_hand_engine(self.engine)
         by_hand_open_due(self.engine, True, self.now_ns)
         loaded = bulk(b"0" * 40) * LOADED
@@ -95,18 +93,6 @@ class Gates:
             if words[0] == b"SUBSCRIBE":
                 self.say(master, subscribed(words[1]))
         return [words[3:] for words in commands if words[1:2] == [sha1]]
-
-    def pass_time(self, for_ns: int) -> None:
-        """Let time go by; do all that is due."""
-        self.now_ns += for_ns
-        by_hand_pass_time(self.engine, self.now_ns)
-        by_hand_finish(self.engine, self.now_ns)
-
-    def new_round(self, key: bytes = KEY) -> Round:
-        """Make a round that takes the lock."""
-        self._numbers += 1
-        token = b"token-%d" % self._numbers
-        return self.engine.new_round(int(Operation.ACQUIRE), key, token, TERMS)
 
     def take(self, late_ns: int = 0, *, is_looked_for: bool = True) -> Round:
         """Take the lock; the gate answers later than the others by so much."""
@@ -145,12 +131,6 @@ class Gates:
         for _ in range(20):
             self.take(5 * MS)
             self.pass_time(60 * MS)
-
-    def release(self, taken: Round) -> Round:
-        """Give a lock back; return the round that does."""
-        release = self.engine.new_release(taken, TERMS)
-        by_hand_submit(self.engine, release, self.now_ns)
-        return release
 
     def wait(self, key: bytes = KEY) -> Round:
         """Start a caller that waits."""
