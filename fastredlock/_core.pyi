@@ -682,7 +682,7 @@ class Pace:
         part_ns: int,
         margin_ns: int,
         shift: int,
-        told_shift: int,
+        notice_shift: int,
     ) -> None: ...
     @property
     def lease_ns(self) -> int: ...
@@ -695,7 +695,7 @@ class Pace:
     @property
     def shift(self) -> int: ...
     @property
-    def told_shift(self) -> int: ...
+    def notice_shift(self) -> int: ...
 
 @disjoint_base
 class WatchFields:

@@ -2,7 +2,7 @@
 #
 # Theory of operation. One lock object is entered as often as its users like, by many
 # threads, greenlets and tasks, and each entry has a lease of its own. `__exit__` is not
-# told to which entry it belongs. So an entry is kept with its caller, and a caller
+# given the entry that it belongs to. So an entry is kept with its caller, and a caller
 # leaves its own, the last one first. Where one entry alone is outstanding it is that
 # one, whoever leaves: a generator with a with block in it may be ended on another
 # thread of a pool than the one that began it. Else a caller without an entry of its own
@@ -13,7 +13,9 @@
 # greenlet or a task, which no later one at the same address equals.
 #
 # An entry is noted and taken off by functions of C, for the reason given in lease:
-# no signal comes between the end of a body and the release of its lease.
+# no signal comes between the end of a body and the release of its lease. Before 3.12 a
+# collection may run at each object that is made here, and in its finalizers another
+# entry may come: so the list is set only where it is still the one that was read.
 
 from cpython.weakref cimport PyWeakref_NewRef
 from libc.stdint cimport uint64_t
@@ -60,7 +62,7 @@ def lock_undo(LockEntries self not None, AcquireCall acquire not None):
     while entry is not None and entry[1]._round is not taken:
         entry = entry[2]
     if entry is not None:
-        self.entries = lock_entries_without(self.entries, entry[1])
+        lock_take_off(self, entry[1])
     undo(acquire)
 
 
@@ -97,13 +99,23 @@ cdef object lock_take(LockEntries self, bint is_awaitable):
         self.entries = None
         return entries[1]
     caller = lock_calling_task(self) if is_awaitable else lock_caller()
-    found = entries
+    found = self.entries
     while found is not None and found[0] != caller:
         found = found[2]
     if found is None:
         return None
-    self.entries = lock_entries_without(entries, found[1])
+    lock_take_off(self, found[1])
     return found[1]
+
+
+cdef int lock_take_off(LockEntries self, object lease) except -1:
+    cdef tuple entries, rest
+    while True:
+        entries = self.entries
+        rest = lock_entries_without(entries, lease)
+        if self.entries is entries:
+            self.entries = rest
+            return 0
 
 
 cdef tuple lock_entries_without(tuple entries, object lease):

@@ -26,20 +26,20 @@ cdef class Pace:
     cdef readonly int64_t lease_ns       # the ttl, less the drift
     cdef readonly int64_t wait_ns        # between renewals, at most
     cdef readonly int64_t part_ns        # of that, which is random
-    cdef readonly int64_t margin_ns      # a loss is told so long before, or less
+    cdef readonly int64_t margin_ns      # a loss is reported so long before
     cdef readonly int shift              # log2 of the span of a bucket
-    cdef readonly int told_shift         # log2 of a span below half of the margin
+    cdef readonly int notice_shift       # log2 of a span below half of the margin
 
     def __init__(
         self, int64_t lease_ns, int64_t wait_ns, int64_t part_ns, int64_t margin_ns,
-        int shift, int told_shift,
+        int shift, int notice_shift,
     ):
         self.lease_ns = lease_ns
         self.wait_ns = wait_ns
         self.part_ns = part_ns
         self.margin_ns = margin_ns
         self.shift = shift
-        self.told_shift = told_shift
+        self.notice_shift = notice_shift
 
 
 cdef class WatchFields:
@@ -83,14 +83,14 @@ cdef class KeptFields(ReferenceType):
 
 
 cdef void kept_set_renewal(KeptFields self, Round renewal) noexcept:
-    cdef Round _before     # let go of at the end, when this one stands
+    cdef Round _before     # let go of at the end, when this one is set
     with cython.critical_section(self):
         _before, self.last = self.last, renewal
 
 
 cdef inline bint kept_is_plain(KeptFields self) noexcept:
     # Whether it has no Extensions, its last renewal was confirmed, it is not lost, and
-    # nobody is told of a renewal.
+    # nobody is notified of a renewal.
     cdef WatchFields watch = self.watch
     return watch is None or (
         watch.extensions is None and watch.failed is None and watch.on_renewal is None
@@ -134,7 +134,7 @@ def kept_begin(
     """Make the rounds that renew these, each for time_ns at most: (rounds, others).
 
     `taken`: the rounds that took their leases. The others, each with its round, are
-    those that have Extensions or tell of renewals.
+    those that have Extensions or notify of renewals.
     """
     cdef Py_ssize_t i
     cdef KeptFields kept

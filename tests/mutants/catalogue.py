@@ -838,11 +838,22 @@ for _, key in ipairs(KEYS) do redis""",
         ("tests/unit/test_lock_entries.py", "tests/behaviour/test_lock_entries.py"),
     ),
     Mutant(
+        "entry that comes while another is left is lost",
+        (
+            Edit(
+                "src_cython/calls/entries.pyx",
+                "        if self.entries is entries:\n",
+                "        if True:\n",
+            ),
+        ),
+        ("tests/unit/test_lock_entries.py",),
+    ),
+    Mutant(
         "interrupted entry of a lock object kept",
         (
             Edit(
                 "src_cython/calls/entries.pyx",
-                "        self.entries = lock_entries_without(self.entries, entry[1])\n",
+                "        lock_take_off(self, entry[1])\n",
                 "        pass\n",
             ),
         ),

@@ -1,5 +1,7 @@
 """One lock object, entered again and again: which entry is left by which exit."""
 
+import gc
+import sys
 from collections.abc import Callable
 from threading import Thread
 from typing import Any, NoReturn
@@ -180,3 +182,37 @@ def test_entry_that_was_interrupted_leaves_none_behind() -> None:
         assert lock._entries is not None
         assert lock._entries[2] is None
     assert lock._entries is None
+
+
+class Cycle:
+    """Garbage whose finalizer does something, when it is collected."""
+
+    def __init__(self, finalize: Callable[[], object]) -> None:
+        self.itself = self
+        self.finalize = finalize
+
+    def __del__(self) -> None:
+        self.finalize()
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="no collection in between")
+@pytest.mark.parametrize("after", range(1, 40))
+def test_entry_that_comes_while_another_is_left_is_not_lost(after: int) -> None:
+    """By a finalizer, or by a thread that ran meanwhile: it had no lease to leave."""
+    locks = ScriptedLocks(*["GG."] * 6)
+    lock = locks.lock("orders:42", timeout=0)
+    first = lock.__enter__()
+    in_thread(lock.__enter__)  # so ours is not the only one
+    late = locks.acquire("orders:42", timeout=0)
+    assert late is not None
+    gc.collect()
+    Cycle(lambda: lock_enter(lock, late))
+    threshold = gc.get_threshold()
+    gc.set_threshold(after)  # at each of the next allocations, one after the other
+    try:
+        lock.__exit__(*NOBODYS)
+    finally:
+        gc.set_threshold(*threshold)
+    gc.collect()
+    lock.__exit__(*NOBODYS)
+    assert {*released(locks)} == {first.token, late.token}

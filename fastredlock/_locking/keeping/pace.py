@@ -22,11 +22,11 @@ def pace_of(ttl_ms: int, drift_ns: int) -> Pace:
         part_ns=wait_ns // SPREAD,
         margin_ns=margin_ns,
         shift=max((wait_ns // SPANS).bit_length() - 1, 0),
-        told_shift=max((margin_ns // 2).bit_length() - 1, 0),
+        notice_shift=max((margin_ns // 2).bit_length() - 1, 0),
     )
 
 
 def told_ns(valid_until_ns: int, pace: Pace) -> int:
     """Return when a loss is told: a bit before it, for a wake-up takes its time."""
     last_ns = valid_until_ns - pace.margin_ns // 2
-    return last_ns >> pace.told_shift << pace.told_shift
+    return last_ns >> pace.notice_shift << pace.notice_shift
