@@ -128,8 +128,8 @@ class FastRedlock(BaseLocks):
 
         In the order given; each as by `Lease.extend` (by `ttl` s, default: its own, as
         before), with one write per master for many. A lease that too few masters
-        extended and that still stands is not lost: it has the validity that is left of
-        its old one. None, as acquire_each returns it, stays None. Waits for about a
+        extended and that is still valid is not lost: it has what is left of its old
+        validity. None, as acquire_each returns it, stays None. Waits for about a
         round. If an exception leaves this call, each may have been extended or not:
         `remaining()` counts on the earlier end.
         """
@@ -217,12 +217,12 @@ class FastRedlock(BaseLocks):
     async def break_(self, resource: str | bytes, *, token_hash: str) -> ReleaseStatus:
         """Break a lock that is stuck, by the hash of its token; return how that ended.
 
-        `token_hash` says which, as `holders()` shows it: each master deletes the key
+        `token_hash` names it, as `holders()` shows it: each master deletes the key
         only where its value is that token. RELEASED: a quorum is sure not to have it
         any more, and at least one had it; GONE: no master had it; UNKNOWN: fewer than
         a quorum answered. Waits until all have, two round timeouts at most. The holder
-        is not asked: a lease that is kept is told lost at its next renewal, a third of
-        its ttl later at the most; any other one counts on its validity until it asks.
+        is not asked: a kept lease is reported lost at its next renewal, a third of its
+        ttl later at the most; any other one counts on its validity until it asks.
         """
         from ._locking.breaking import breaking, broken, checked_hash, not_seen
 

@@ -1,4 +1,4 @@
-"""What an observer of a FastRedlock is told: derive from `Observer`, or write a twin.
+"""What an observer is notified of: derive from `Observer`, or write a twin.
 
     locks = FastRedlock(masters, observer=MyObserver())
 
@@ -23,7 +23,7 @@ IS_AWAITED = 0x80 | 0x200  # CO_COROUTINE, CO_ASYNC_GENERATOR of `inspect`
 
 
 class Observer:
-    """Be told of what has happened; every method does nothing.
+    """Be notified of what has happened; every method does nothing.
 
     They are looked up once, by the constructor of the FastRedlock, and called after the
     fact, never while a round is under way: by the thread that made the call, in asyncio
@@ -60,7 +60,7 @@ class Observer:
         """Take note of an extension by hand or by a keeper: the validity it left."""
 
     def lost(self, resource: Resource, held: float, error: LeaseLostError) -> None:
-        """Take note of a lease that ended otherwise than by its release; told once.
+        """Take note of a lease that ended otherwise than by its release; once.
 
         Where it is kept, by its keeper; else by the first of its calls that finds it:
         an extension, or the release.
@@ -81,7 +81,7 @@ class Observer:
 
 
 def check(observer: object) -> None:
-    """Raise ConfigurationError for what cannot be told anything."""
+    """Raise ConfigurationError for what cannot be notified."""
     methods = [
         (name, getattr(observer, name)) for name in EVENTS if hasattr(observer, name)
     ]

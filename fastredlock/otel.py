@@ -57,7 +57,7 @@ class Telemetry(Observer):
     """Make a span of each acquire and of each hold, and metrics of both.
 
     A span is made when it has ended, with the times of its beginning and its end; its
-    parent is the span that is current then. Those that a keeper tells have none.
+    parent is the span that is current then. Those of a keeper have none.
     `tracer_provider`, `meter_provider`: default the global ones. `label`: a function
     from a resource to a few words, which become an attribute of the metrics; without it
     they have none, for each value is a series of its own. Spans have the resource.

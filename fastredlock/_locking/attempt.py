@@ -2,7 +2,7 @@
 
 The driver does each step that is yielded: a `Round` is run until it is closed (a lost
 one is rolled back by the engine before anything else), a float is slept (s). The
-generator reads no clock and no socket: the times it needs stand in the closed round.
+generator reads no clock and no socket: the times it needs are in the closed round.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..errors import (
     TokenReusedError,
     ValidityExhaustedError,
 )
-from .standing_loop import before_wait
+from .blocked_loop import before_wait
 
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
@@ -94,8 +94,8 @@ def attempts(
             unreachable_tries = 0
             waits = may_wait and engine.may_wait_in_turn(key, round.closed_ns)
             if waits:
-                # The queue says when to try again. Where a quorum is held and the gate
-                # does not know, that is at once, again and again: so this caller
+                # The queue decides when to try again. Where a quorum is held and the
+                # gate does not know, that is at once, again and again: so this caller
                 # pauses, in its place, and those behind it need not try.
                 keeps_turn, pause_ns = round.keeps_turn, 0
                 if round.turn_was_notified or (round.was_behind and not round.had_turn):

@@ -48,7 +48,7 @@ class Lease(BaseLease):
 
     Any task of its loop may use it, not only the one that took it. In `async with` it
     is released on leaving, with LeaseLostError if it was lost before, unless the body
-    raised: then the body's error stands.
+    raised: then the body's error is raised.
     """
 
     __slots__ = ()
@@ -67,8 +67,8 @@ class Lease(BaseLease):
         """Set the ttl (s, default: as before) anew and return the new validity (s).
 
         Waits for one round. Raises LeaseLostError if the lease is over (stop the work),
-        NotExtendedError if too few masters confirmed and it still stands (its
-        `remaining` says for how long). Never re-creates a lost key. Cancelled, it may
+        NotExtendedError if too few masters confirmed and it is still valid (for
+        its `remaining`). Never re-creates a lost key. Cancelled, it may
         have been extended or not: `remaining()` counts on the earlier end.
         """
         return ExtendCall(self, ttl)

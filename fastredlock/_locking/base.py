@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from ..errors import LeaseLostError
     from .driver import BaseDriver
-    from .keeping.asked import KeepAlive
+    from .keeping.options import KeepAlive
 
     Options = ParamSpec("Options")
     Init = Callable[Concatenate[Any, Options], None]
@@ -49,7 +49,7 @@ def asked(
     """Return what is asked for by these arguments of an acquire; None: nothing."""
     if not keep_alive and on_lost is None:
         return None
-    from .keeping.asked import KeepAlive  # where something is kept
+    from .keeping.options import KeepAlive  # where something is kept
 
     return KeepAlive(keep_alive, on_lost)
 

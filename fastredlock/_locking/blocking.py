@@ -35,7 +35,7 @@ class Lease(BaseLease):
 
     Any thread may use it, not only the one that took it. As a context manager it is
     released on leaving, with LeaseLostError if it was lost before, unless the body
-    raised: then the body's error stands.
+    raised: then the body's error is raised.
     """
 
     __slots__ = ()
@@ -53,8 +53,8 @@ class Lease(BaseLease):
         """Set the ttl (s, default: as before) anew and return the new validity (s).
 
         Blocks for one round. Raises LeaseLostError if the lease is over (stop the
-        work), NotExtendedError if too few masters confirmed and it still stands (its
-        `remaining` says for how long). Never re-creates a lost key.
+        work), NotExtendedError if too few masters confirmed and it is still valid (for
+        its `remaining`). Never re-creates a lost key.
         """
         left: float = ExtendCall(self, ttl).run()
         return left

@@ -1,4 +1,4 @@
-"""To break a lock that another holds: by its token, which the masters themselves tell.
+"""To break a lock that another holds: by its token, which the masters return.
 
 Nothing is deleted but the token whose hash the caller was shown: each master compares.
 """
@@ -52,7 +52,7 @@ def breaking(
 
 
 def broken(round: Round) -> ReleaseStatus:
-    """Say how it ended, from the votes of the release.
+    """Return how it ended, from the votes of the release.
 
     A master that deleted the token, and one that does not have it, are sure of the
     same: they will not count for it any more.
@@ -66,5 +66,5 @@ def broken(round: Round) -> ReleaseStatus:
 
 
 def not_seen(inspected: Round) -> ReleaseStatus:
-    """Say what follows where no master that answered has that token."""
+    """Return what follows where no master that answered has that token."""
     return ReleaseStatus.GONE if inspected.is_won else ReleaseStatus.UNKNOWN

@@ -25,7 +25,7 @@ def check_decorated(function: object, resource: object, *, is_awaited: bool) -> 
 
 
 def refusal_of(function: object, is_awaited: bool) -> str | None:
-    """Say why a lock cannot be held for the calls of it, None where it can."""
+    """Return why a lock cannot be held for the calls of it, None where it can."""
     import inspect
 
     if isinstance(function, classmethod | staticmethod | property):
@@ -53,7 +53,7 @@ def refusal_of(function: object, is_awaited: bool) -> str | None:
 
 
 def is_of(kind: Callable[[object], bool], function: object) -> bool:
-    """Tell whether a function, or the call of an object, is of a kind."""
+    """Return whether a function, or the call of an object, is of a kind."""
     return kind(function) or kind(type(function).__call__)
 
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from .observing import Observing
 
 # For which close() waits where a master is silent. On two cores with ten processes,
-# servers stood still for 0.1 s in 1 % of closes, and 900 keys then stood for their ttl.
+# servers paused for 0.1 s in 1 % of closes, and 900 keys then remained for their ttl.
 CLOSE_WITHIN_NS = 250_000_000
 CLOSED = "this FastRedlock is closed"
 REPORT = "please report this"

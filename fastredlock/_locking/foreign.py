@@ -1,11 +1,11 @@
 """Keys that are no locks: another use of a resource's name, which would be taken for
 ever.
 
-A SET that finds a key says no more than that. So a resource that this client has found
-taken is looked at once a second has passed, at the end of a failed attempt, and again
-every ten seconds: a round of INSPECT, which costs a lock that is merely contended
-nothing to speak of. A list, a hash, an empty string and one that is longer than any
-token are no locks. Any other string may be another client's token.
+The reply to a SET that finds a key has no more. So a resource that was found taken is
+looked at once a second has passed, at the end of a failed attempt, and again every ten
+seconds: a round of INSPECT, which costs a lock that is merely contended nothing to
+speak of. A list, a hash, an empty string and one that is longer than any token are no
+locks. Any other string may be another client's token.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class ForeignKeys:
             votes = tuple(map(with_emptiness, holders_of(engine, round), round.votes()))
             foreign = [vote for vote in votes if is_foreign(vote)]
             if len(votes) - len(foreign) < len(votes) // 2 + 1:
-                self._due_ns[key] = 0  # the next caller is told at once
+                self._due_ns[key] = 0  # the next caller gets the error at once
                 elapsed = (round.closed_ns - began_ns) / 1e9
                 raise ForeignKeyError(resource, votes, taken.attempt, elapsed)
             self._warn_of_no_expiry(resource, each, votes, taken)
@@ -79,10 +79,10 @@ class ForeignKeys:
         votes: tuple[MasterVote, ...],
         taken: Round,
     ) -> None:
-        standing = [vote for vote in votes if vote.remaining_ms == NO_EXPIRY_MS]
+        without_expiry = [vote for vote in votes if vote.remaining_ms == NO_EXPIRY_MS]
         if (
             taken.terms.has_expiry
-            and len(standing) >= len(votes) // 2 + 1
+            and len(without_expiry) >= len(votes) // 2 + 1
             and key not in self._warned
         ):
             if len(self._warned) >= REMEMBERED:
@@ -95,16 +95,16 @@ class ForeignKeys:
             )
 
 
-def with_emptiness(vote: MasterVote, told: tuple[Vote, object, object]) -> MasterVote:
+def with_emptiness(vote: MasterVote, found: tuple[Vote, object, object]) -> MasterVote:
     """Return the vote, with a text where the value is empty."""
-    details = told[1]
+    details = found[1]
     if isinstance(details, list) and details[0] == b"=":
         return vote._replace(text=EMPTY)
     return vote
 
 
 def is_foreign(vote: MasterVote) -> bool:
-    """Return whether what stands on this master is no lock."""
+    """Return whether the key on this master is no lock."""
     if vote.vote is Vote.FAILED:
         return (vote.text or "").startswith("WRONGTYPE")
     return vote.vote is Vote.TAKEN and vote.text is not None

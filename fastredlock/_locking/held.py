@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def held_leases(driver: BaseDriver, kind: type[AnyLease]) -> list[AnyLease]:
-    """Return the leases of a driver that were not released, and may still stand.
+    """Return the leases of a driver that were not released, and may still be valid.
 
     No lease is registered anywhere: that would make each of them larger, and its
     acquire slower, for one call at the end of a program. But each refers to its driver,

@@ -31,7 +31,7 @@ class ReleaseStatus(Enum):
 
     RELEASED = "released"  # a quorum deleted our key
     GONE = "gone"  # a quorum answered, too few still had it: expired, or taken
-    UNKNOWN = "unknown"  # fewer than a quorum answered: it may stand until its ttl
+    UNKNOWN = "unknown"  # fewer than a quorum answered: the key may remain for its ttl
 
 
 # Reading a member through its class costs more than the rest of a release in Python.
@@ -168,7 +168,7 @@ class BaseLease(LeaseFields):
         LeaseLostError if it is over already, ConfigurationError if its ttl is too short
         to be renewed in time.
         """
-        from .keeping.asked import keep
+        from .keeping.options import keep
 
         keep(self, keep_alive, on_lost)
 
@@ -266,9 +266,9 @@ class BaseLease(LeaseFields):
             )
 
     def _loss(self) -> LeaseLostError | None:
-        from .keeping.lost import told_of
+        from .keeping.lost import loss_of
 
-        return told_of(self)
+        return loss_of(self)
 
     def __repr__(self) -> str:
         state = "released" if self._status else f"{self.remaining():.3f} s left"
@@ -276,7 +276,7 @@ class BaseLease(LeaseFields):
 
 
 def no_fence_text(is_fencing: bool) -> str:
-    """Say why a lease has no number."""
+    """Return why a lease has no number."""
     if is_fencing:
         return "fence: not known of an adopted lease; adopt(..., fence=lease.fence)"
     return "fence: leases have a number with FastRedlock(..., fencing=True) alone"

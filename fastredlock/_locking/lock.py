@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .._reports.votes import Resource
     from ..errors import ResourceTakenError
     from .driver import BaseDriver
-    from .keeping.asked import KeepAlive
+    from .keeping.options import KeepAlive
     from .lease import BaseLease
 
     AnyLock = TypeVar("AnyLock", bound="BaseLock")
@@ -35,7 +35,7 @@ def named(resource: str | bytes) -> str | bytes:
 class BaseLock(LockEntries):
     """Hold a resource for the length of a with block, or of a call; see `Lock`.
 
-    Each entry has a lease of its own; src_cython/calls/entries.pyx says which one is
+    Each entry has a lease of its own; src_cython/calls/entries.pyx decides which one is
     left. `_resource` may be a function: it gives the resource of each call of a
     decorated function.
     """

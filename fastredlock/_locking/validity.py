@@ -123,7 +123,7 @@ class Extensions:
             self.kept.nudge()
 
     def lose(self) -> None:
-        """Count as lost: a quorum says so. Who waits for that is told at once."""
+        """Count as lost, by a quorum. Who waits for that is notified at once."""
         self.validity_ns = [0]
         if self.kept is not None:
             self.kept.nudge()

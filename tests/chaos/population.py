@@ -82,16 +82,16 @@ class Population:
 
     def end(self, place: int, is_abrupt: bool) -> None:
         """Tell a process to close and exit; start another in its place."""
-        self._tell(place, is_abrupt)
+        self._report(place, is_abrupt)
         self._places[place] = self._start()
 
     def end_all(self) -> None:
         """Tell all to end in good order."""
         for place in range(len(self._places)):
-            self._tell(place, is_abrupt=False)
+            self._report(place, is_abrupt=False)
         self._places.clear()
 
-    def _tell(self, place: int, is_abrupt: bool) -> None:
+    def _report(self, place: int, is_abrupt: bool) -> None:
         self.go_on(place)
         process, generation = self._places[place]
         process.send_signal(signal.SIGUSR1 if is_abrupt else signal.SIGTERM)

@@ -2264,7 +2264,7 @@ for _, key in ipairs(KEYS) do redis""",
         "lease that is kept inside of its block cancels no body",
         (
             Edit(
-                "fastredlock/_locking/keeping/asked.py",
+                "fastredlock/_locking/keeping/options.py",
                 "        lease._watch_body(kept)\n",
                 "",
             ),
@@ -2286,7 +2286,7 @@ for _, key in ipairs(KEYS) do redis""",
         "ttl is refused for a bad moment of its masters",
         (
             Edit(
-                "fastredlock/_locking/keeping/asked.py",
+                "fastredlock/_locking/keeping/options.py",
                 "driver.engine.shortest_round_trip_ns",
                 "driver.engine.round_trip_ns",
             ),

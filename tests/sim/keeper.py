@@ -90,7 +90,7 @@ class SimKeeper:
             if end_ns and paused_ns == self._paused_ns and kept not in self._over:
                 late_ns = now_ns - end_ns - LATE_NS
                 process.judge.on_due(process, kept(), late_ns)
-            self._tell(kept, "lost: its validity is over")
+            self._report(kept, "lost: its validity is over")
         self._paused_ns = paused_ns
         for lease in self.leases():
             process.judge.on_looked_at(lease, now_ns)
@@ -109,9 +109,9 @@ class SimKeeper:
             if lease is not None and lease._status is None:
                 process.judge.on_validity(process, lease)
             for each, _ in gone:
-                self._tell(each, "lost: expired or taken by another")
+                self._report(each, "lost: expired or taken by another")
 
-    def _tell(self, kept: Kept, reason: str) -> None:
+    def _report(self, kept: Kept, reason: str) -> None:
         lease = kept()
         if lease is None:
             return

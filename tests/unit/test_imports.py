@@ -77,12 +77,16 @@ ARROWS: dict[str, set[str]] = {
     },
     "_locking.keeping.lost": {"_locking.keeping.kept", "errors"},
     "_locking.keeping.loop_lost": {"_locking.keeping.lost"},
-    "_locking.keeping.asked": {"_locking.keeping.kept", "_options.settings", "errors"},
+    "_locking.keeping.options": {
+        "_locking.keeping.kept",
+        "_options.settings",
+        "errors",
+    },
     "_locking.attempt": {
-        *("_core", "_locking.foreign", "_locking.standing_loop", "_options.retry"),
+        *("_core", "_locking.foreign", "_locking.blocked_loop", "_options.retry"),
         *BASE,
     },
-    "_locking.standing_loop": {"_core", "_reports.log"},
+    "_locking.blocked_loop": {"_core", "_reports.log"},
     "_locking.lock": {
         *("_core", "_locking.attempt", "_locking.driver", "_options.keys", "errors"),
     },
@@ -91,7 +95,7 @@ ARROWS: dict[str, set[str]] = {
         *(
             "_core",
             "_locking.driver",
-            "_locking.keeping.asked",
+            "_locking.keeping.options",
             "_locking.keeping.lost",
         ),
         *("_locking.validity", *BASE),
@@ -115,7 +119,7 @@ ARROWS: dict[str, set[str]] = {
         *("_locking.decorated", "_locking.keeping.kept", "_locking.keeping.loop_lost"),
     },
     "_locking.base": {
-        *("_core", "_locking.driver", "_locking.keeping.asked", "_locking.observing"),
+        *("_core", "_locking.driver", "_locking.keeping.options", "_locking.observing"),
         "_options.keys",
         *("_options.settings", "_reports.health", "_reports.stats", *BASE),
     },

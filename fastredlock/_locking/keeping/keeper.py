@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from .foreign_calls import Calls
     from .kept import Kept
 
-# Timers stand still while the machine is suspended, and the validity does not.
+# Timers stop while the machine is suspended, and the validity does not.
 LONGEST_SLEEP_NS = 1_000_000_000
 # Threads of `on_lost`, where it takes long: a process that needs more has a fault.
 MOST_ON_LOST = 1000
@@ -59,10 +59,10 @@ class BaseKeeper:
         self._notes = notes  # of renewals, and for logs: less urgent
 
     def _due(self, now_ns: int) -> tuple[list[Kept], list[Round]]:
-        """Tell what is lost; begin renewals, and return their rounds to run."""
+        """Report what is lost; begin renewals, and return their rounds to run."""
         renewals, taken, lost = self._keeping.due(now_ns)
         if lost:
-            self._tell([(kept, self._error(kept, now_ns)) for kept in lost])
+            self._report([(kept, self._error(kept, now_ns)) for kept in lost])
         if renewals and self._driver.engine.is_closed:
             self._give_up(renewals, now_ns)
             return [], []
@@ -83,7 +83,7 @@ class BaseKeeper:
     def _end(self, renewals: list[Kept], rounds: list[Round]) -> None:
         """Take the outcomes of rounds that were run."""
         gone = self._keeping.end(renewals, rounds, self._driver.now_ns())
-        self._tell([(kept, self._taken(kept, round)) for kept, round in gone])
+        self._report([(kept, self._taken(kept, round)) for kept, round in gone])
         observer = self._driver.observer
         if observer is not None:
             for kept, round in zip(renewals, rounds, strict=True):
@@ -91,12 +91,12 @@ class BaseKeeper:
                     self._notes.append(observer.kept_extended, kept)
 
     def _give_up(self, renewals: Iterable[Kept], now_ns: int) -> None:
-        """Keep these no longer, after close(): their losses are told all the same."""
+        """Keep these no longer, after close(): their losses are still reported."""
         for kept in renewals:
             kept.until_ns = NEVER_KEPT_NS
             self._keeping.add(kept, now_ns)
 
-    # --- telling ----------------------------------------------------------------------
+    # --- reporting --------------------------------------------------------------------
 
     def _error(self, kept: Kept, now_ns: int) -> LeaseLostError | None:
         lease = kept()
@@ -117,19 +117,19 @@ class BaseKeeper:
         votes = votes_of(self._driver.engine, round)
         return LeaseLostError(lease.resource, TAKEN, votes)
 
-    def _tell(self, losses: list[tuple[Kept, LeaseLostError | None]]) -> None:
+    def _report(self, losses: list[tuple[Kept, LeaseLostError | None]]) -> None:
         """Let all of these count as lost first, and then have foreign code called."""
-        told: list[tuple[BaseLease, LeaseLostError]] = []
+        counted: list[tuple[BaseLease, LeaseLostError]] = []
         for kept, error in losses:
             lease = kept()
             if lease is not None and error is not None and kept.lose(error):
-                told.append((lease, error))
+                counted.append((lease, error))
         observer = self._driver.observer
-        for lost in told:
+        for lost in counted:
             if lost[0]._round.lease_state.kept.watched().on_lost is not None:
                 self._losses.append(call_on_lost, lost)
         if observer is not None:
-            for lost in told:
+            for lost in counted:
                 self._losses.append(observer.kept_lost, lost)
         if self._losses:
             self._call()

@@ -1,6 +1,6 @@
 """The state of a lease that is kept, or whose loss is waited for; others have none.
 
-It stands where a lease's `Extensions` stand (`Round.keep_lease_state`), and either may
+It is where a lease's `Extensions` are (`Round.keep_lease_state`), and either may
 have been there first. As long as nobody extends the lease by hand, all of its renewals
 ask for the same ttl, so a later one never shortens an earlier one: the end of the
 validity is one number, and no list of bounds is needed. The first extension by hand
@@ -56,7 +56,7 @@ class Past(NamedTuple):
 
 
 class Watch(WatchFields):
-    """Hold what few kept leases need: who is to be told, and of what."""
+    """Hold what few kept leases need: who is to be notified, and of what."""
 
     __slots__ = (
         *("body", "end_notices", "error", "on_lost", "unknown_until_ns", "waiters"),
@@ -71,7 +71,7 @@ class Watch(WatchFields):
     def __init__(self) -> None:
         self.end_notices = [True]
         self.on_lost: Callable[[Any, LeaseLostError], object] | None = None
-        self.error: LeaseLostError | None = None  # that was told
+        self.error: LeaseLostError | None = None  # that was reported
         self.unknown_until_ns: int = 0  # adopted: so long its first renewal may take
         self.waiters: list[Callable[[], object]] = []  # to be called once at its end
         self.body: Any = None  # of an `async with`
@@ -81,7 +81,7 @@ class Kept(KeptFields):
     """Refer weakly to one kept lease, by a call, and hold its times.
 
     They are changed by its keeper, but for `until_ns`. There are thousands of them: so
-    what few need stands in the Watch.
+    what few need is in the Watch.
     """
 
     __slots__ = ()
@@ -184,8 +184,8 @@ class Kept(KeptFields):
     def nudge(self) -> None:
         """Let the keeper, and who waits, look again: it was extended by hand."""
         lease, watch = self(), self.watch
-        is_told = watch is not None and watch.on_lost is not None
-        if lease is not None and (is_told or self.until_ns != NEVER_KEPT_NS):
+        notifies = watch is not None and watch.on_lost is not None
+        if lease is not None and (notifies or self.until_ns != NEVER_KEPT_NS):
             lease._driver.keep(self)
         self.wake()
 
@@ -225,7 +225,7 @@ class Kept(KeptFields):
     # --- its end ----------------------------------------------------------------------
 
     def lose(self, error: LeaseLostError) -> bool:
-        """Count as lost from now on, and wake who waits; False: it was told before."""
+        """Count as lost from now on, and wake who waits; False: it was before."""
         watch = self.watched()
         if watch.error is not None:
             return False
@@ -239,11 +239,11 @@ class Kept(KeptFields):
         return True
 
     def released(self) -> None:
-        """Take note that its release has begun: nothing renews it, nothing is told."""
+        """Take note that its release has begun: no renewal and no report any more."""
         self.until_ns = NEVER_KEPT_NS
         lease = self()
         if lease is not None and 0 < self.valid_until_ns <= lease._driver.now_ns():
-            self.watched().is_lost = True  # before that, and nobody was told
+            self.watched().is_lost = True  # before that, and nobody was notified
         self.wake()
 
     def count_lost(self) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Lost(BaseLost):
-    """Tell whether a lease is lost, as the reading half of an `asyncio.Event`."""
+    """Show whether a lease is lost, as the reading half of an `asyncio.Event`."""
 
     __slots__ = ()
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ..lease import BaseLease
     from .kept import Kept, Watch
 
-SLICE_NS = 1_000_000_000  # timers stand still while the machine is suspended
+SLICE_NS = 1_000_000_000  # timers stop while the machine is suspended
 RELEASED = "it was released"
 PARENTS = "it is the parent's"
 UNKNOWN = "not known to be valid: it was adopted, and not extended since"
@@ -47,11 +47,11 @@ def is_lost(lease: BaseLease) -> bool:
 def check(lease: BaseLease) -> None:
     """Raise LeaseLostError where the lease is over; no I/O."""
     if not lease.is_valid:
-        raise told_of(lease) or LeaseLostError(lease.resource, reason_of(lease))
+        raise loss_of(lease) or LeaseLostError(lease.resource, reason_of(lease))
 
 
-def told_of(lease: BaseLease) -> LeaseLostError | None:
-    """Return, anew, the error by which a loss was told; None where none was."""
+def loss_of(lease: BaseLease) -> LeaseLostError | None:
+    """Return, anew, the error by which a loss was reported; None where none was."""
     made = lease._round.lease_state
     kept: Kept | None = None if made is None else made.kept
     if kept is None or kept.watch is None or kept.watch.error is None:
@@ -60,7 +60,7 @@ def told_of(lease: BaseLease) -> LeaseLostError | None:
 
 
 def reason_of(lease: BaseLease) -> str:
-    """Say why a lease is not valid."""
+    """Return why a lease is not valid."""
     if lease._round.generation != lease._driver.fork_generation():
         return PARENTS
     if is_lost(lease):
@@ -108,7 +108,7 @@ class BaseLost:
 
 
 class Lost(BaseLost):
-    """Tell whether a lease is lost, as the reading half of a `threading.Event`."""
+    """Show whether a lease is lost, as the reading half of a `threading.Event`."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""The pace of keeping: how often leases of one ttl are renewed, and when told lost."""
+"""The pace of keeping: when leases of one ttl are renewed, and when reported lost."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def pace_of(ttl_ms: int, drift_ns: int) -> Pace:
     )
 
 
-def told_ns(valid_until_ns: int, pace: Pace) -> int:
-    """Return when a loss is told: a bit before it, for a wake-up takes its time."""
+def reported_ns(valid_until_ns: int, pace: Pace) -> int:
+    """Return when a loss is reported: a bit before it, for a wake-up takes its time."""
     last_ns = valid_until_ns - pace.margin_ns // 2
     return last_ns >> pace.notice_shift << pace.notice_shift

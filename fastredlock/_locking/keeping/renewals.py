@@ -1,4 +1,4 @@
-"""When each kept lease is renewed, told lost, and no longer kept: policy without I/O.
+"""When each kept lease is renewed, reported lost, kept no longer: policy without I/O.
 
 A keeper (a thread, or a timer of an event loop) asks `due`, runs the renewals that it
 names, and gives their outcomes to `end`; it sleeps until `next_ns`. No clock is read
@@ -7,9 +7,9 @@ here, nothing is sent, and no thread but the keeper's calls it.
     RENEWED   at a third of the ttl, less a random part, which is larger the first
               time: leases that were taken together are not renewed together
     AGAIN     a renewal that too few masters confirmed: a quarter of a renewal's time
-              later, and later a quarter of what is left, as long as it stands
+              later, and later a quarter of what is left, as long as it is valid
     LOST      just before the end of the validity, by the clock: whatever the masters
-              do, and also where renewals have ended; or at once, where a quorum says
+              do, and also where renewals have ended; or at once, where a quorum reports
               that the key is gone
     DROPPED   nobody refers to the lease any more, or it was released
 
@@ -18,7 +18,7 @@ whole bucket at once (src_cython/calls/kept.pyx), by the same rules; the others 
 hands back, and they are treated here one by one.
 
 All that is due in the same short span, a power of two below a twelfth of the time
-between renewals, stands in one bucket: so ten thousand leases cost no more wake-ups
+between renewals, is in one bucket: so ten thousand leases cost no more wake-ups
 than one that is always due, and one write per master each.
 """
 
@@ -28,7 +28,7 @@ from heapq import heappop, heappush
 from typing import NamedTuple
 
 from ..._core import Verdict, kept_due, kept_end, kept_settle
-from .pace import SHARE, SPANS, SPREAD, pace_of, told_ns
+from .pace import SHARE, SPANS, SPREAD, pace_of, reported_ns
 
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 LEAST_WAIT_NS = 5_000_000  # between renewals that fail
 LEAST_TIME_NS = 2_000_000  # for a renewal
 EPOCH_NS = 60_000_000_000  # after two of them without it, a short ttl is forgotten
-MOST = 1000  # renewals at a time: a caller's command never stands behind more
+MOST = 1000  # renewals at a time: a caller's command never waits behind more
 STEP = 40_503  # of 65,536: the golden section, which spreads any number evenly
 TAKEN = Verdict.TAKEN
 
@@ -101,7 +101,7 @@ class Keeping:
             return
         wait_ns = pace.wait_ns - self._part(pace.wait_ns - pace.wait_ns // SPREAD)
         due_ns = max(valid_until_ns - pace.lease_ns + wait_ns, now_ns)
-        due_ns = min(due_ns, told_ns(valid_until_ns, pace))
+        due_ns = min(due_ns, reported_ns(valid_until_ns, pace))
         self._put(kept, due_ns >> pace.shift << pace.shift)
 
     def _pace(self, kept: Kept) -> Pace:
@@ -160,8 +160,8 @@ class Keeping:
                     renewals.append(kept)
                     taken.append(lease._round)
                     soonest_ns = min(soonest_ns, end_ns)
-                else:  # not renewed any more; its end is told, whatever is under way
-                    self._put(kept, told_ns(end_ns, pace))
+                else:  # not renewed any more; its end is reported in any case
+                    self._put(kept, reported_ns(end_ns, pace))
                     heappush(self._ends, end_ns)
         self._soonest_ns = soonest_ns
         for kept in renewals[most:]:
@@ -169,7 +169,7 @@ class Keeping:
         return Due(renewals[:most], taken[:most], lost)
 
     def time_for_renewals(self, now_ns: int) -> int:
-        """Return how long (ns) renewals may take: others must not be told too late.
+        """Return how long (ns) renewals may take: no loss may be reported late.
 
         A round may first wait for connections as long, and then for replies.
         """
@@ -231,12 +231,12 @@ class Keeping:
             left_ns = kept.valid_until_ns - round.opened_ns
             wait_ns = min(wait_ns, max(left_ns // SHARE, LEAST_WAIT_NS))
         due_ns = round.opened_ns + wait_ns >> pace.shift << pace.shift
-        self._put(kept, min(due_ns, told_ns(kept.valid_until_ns, pace)))
+        self._put(kept, min(due_ns, reported_ns(kept.valid_until_ns, pace)))
 
     def _again(self, kept: Kept, now_ns: int) -> None:
         pace = self._pace(kept)
         end_ns = end_of(kept)
-        last_ns = told_ns(end_ns, pace)
+        last_ns = reported_ns(end_ns, pace)
         wait_ns = max(min(pace.wait_ns, end_ns - now_ns) // 4, LEAST_WAIT_NS)
         wait_ns -= self._part(wait_ns // SPREAD)
         shift = max((wait_ns // SPANS).bit_length() - 1, 0)

@@ -102,8 +102,8 @@ def check_callable(on_lost: object) -> None:
 def check_terms(driver: BaseDriver, terms: Terms) -> None:
     """Raise ConfigurationError where renewals would come too late, or be of no use.
 
-    By the shortest round so far: it tells how far away the masters are. A longer one
-    tells of a bad moment, in which a ttl is not wrong all at once.
+    By the shortest round so far: it shows how far away the masters are. A longer one
+    shows a bad moment, in which a ttl is not wrong all at once.
     """
     if not terms.has_expiry:
         raise ConfigurationError(

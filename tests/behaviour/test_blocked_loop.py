@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from fastredlock import FastRedlock, Retry
-from fastredlock._locking import standing_loop
+from fastredlock._locking import blocked_loop
 from tests.support.awaited import run_on
 from tests.support.calls import granted
 from tests.support.keys import KEY
@@ -16,7 +16,7 @@ from tests.support.loop_calls import taken
 
 @pytest.fixture(autouse=True)
 def _first_of_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(standing_loop, "told", [])
+    monkeypatch.setattr(blocked_loop, "told", [])
 
 
 def said(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -34,7 +34,7 @@ def test_wait_when_in_a_running_loop_then_is_warned_of_once(
                 assert locks.acquire(KEY, timeout=0.02) is None
 
     run_on(kind, main())
-    assert said(caplog) == [standing_loop.TEXT]
+    assert said(caplog) == [blocked_loop.TEXT]
 
 
 def test_wait_when_in_a_running_loop_then_is_warned_of_before_it(
@@ -45,7 +45,7 @@ def test_wait_when_in_a_running_loop_then_is_warned_of_before_it(
 
     async def main() -> None:
         with FastRedlock(urls) as locks, locks.lock(KEY):
-            monkeypatch.setattr(standing_loop, "warn", end)
+            monkeypatch.setattr(blocked_loop, "warn", end)
             with pytest.raises(TimeoutError):  # and not after 60 s
                 locks.acquire(KEY, timeout=60)
 

@@ -1,6 +1,6 @@
 """A warning, once per process, where a call that blocks waits inside an event loop.
 
-The loop stands still meanwhile; where the holder is a task of that loop, it never
+The loop is blocked meanwhile; where the holder is a task of that loop, it never
 releases. Looked for where a call begins to wait: one whose first try wins pays nothing.
 """
 
@@ -19,7 +19,7 @@ TEXT = (
     "stands still meanwhile: await fastredlock.asyncio.FastRedlock, or call it by "
     "asyncio.to_thread()"
 )
-told: list[str] = []  # in this process
+logged: list[str] = []  # in this process
 
 
 def before_wait(engine: Engine) -> None:
@@ -27,8 +27,8 @@ def before_wait(engine: Engine) -> None:
     # Another thread may be importing asyncio at this moment. A closed engine has no
     # driver any more, and the next round ends at once.
     running = getattr(sys.modules.get("asyncio"), "_get_running_loop", None)
-    if told or running is None or engine.is_awaited or engine.is_closed:
+    if logged or running is None or engine.is_awaited or engine.is_closed:
         return
     if running() is not None:
-        told.append(TEXT)  # before it is logged: a handler may wait for a lock, too
+        logged.append(TEXT)  # before it is logged: a handler may wait for a lock, too
         warn("%s", TEXT)
