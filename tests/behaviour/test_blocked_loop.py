@@ -16,7 +16,7 @@ from tests.support.loop_calls import taken
 
 @pytest.fixture(autouse=True)
 def _first_of_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocked_loop, "told", [])
+    monkeypatch.setattr(blocked_loop, "logged", [])
 
 
 def said(caplog: pytest.LogCaptureFixture) -> list[str]:
