@@ -373,7 +373,8 @@ ASK_TURN_SHA1 = b"913f5aef767ea611dca50ae628261a6ecfe89a7c"
 # no expiry; process; for how long (us) its caller has waited, and its next caller, or
 # "-1". Returns 0: the key exists; 2: one waits longer, and was notified; 1: it is set;
 # 3: so is it, and the next caller waits longest of all. 4 and 5: as 0 and 1, and the
-# queue is at the next master.
+# queue is at the next master. The process's entry may be that of its next caller, since
+# a round that was set here and lost elsewhere: the caller that tries again is older.
 TAKE_TURN = (
     _OF_ONE_KEY
     + b"""\
@@ -382,8 +383,9 @@ local now = time[1] * 1000000 + time[2]
 local head = redis.pcall("zrange", queue, 0, 0, "withscores")
 local moved = head[1] == ">" and 4 or 0
 if moved == 0 and head[1] and head[1] ~= ARGV[3] then
-  local ticket = redis.pcall("zscore", queue, ARGV[3]) or now - ARGV[4]
-  if tonumber(head[2]) < tonumber(ticket) then
+  local ticket = now - ARGV[4]
+  local entered = redis.pcall("zscore", queue, ARGV[3]) or ticket
+  if tonumber(head[2]) < math.min(ticket, tonumber(entered)) then
     come(ARGV[3])
     if redis.call("pttl", key) ~= -2 then return 0 end
     tell()
@@ -412,7 +414,7 @@ if type(entered) == "number" then redis.pcall("pexpire", queue, 60000) end
 if redis.pcall("zrange", queue, 0, 0)[1] == ARGV[3] then return 3 end
 return 1"""
 )
-TAKE_TURN_SHA1 = b"a159495ccac097c549fef49f95e1031e4004ba95"
+TAKE_TURN_SHA1 = b"356fc6ca2b20d10e3e6e2a066de76db2ee41c276"
 
 # Leave the queue. A turn that was not used goes to the next. ARGV: process.
 LEAVE_QUEUE = (

@@ -42,9 +42,10 @@ class Queue:
         return None if isinstance(head, ReplyError) else head
 
     def _ticket(self, process: bytes, waited_us: int = 0) -> float:
-        """Return the ticket of a process, or that of one who has waited so long."""
-        ticket = self._redis.zscore(self._name, process)
-        return self._redis.now_us - waited_us if ticket is None else ticket
+        """Return the ticket of a process, or that of a caller who waits longer."""
+        ticket = self._redis.now_us - waited_us
+        entered = self._redis.zscore(self._name, process)
+        return ticket if entered is None else min(ticket, entered)
 
     def _call(self, process: bytes, how: bytes) -> int:
         return self._pushes.publish(self._channel + process, how + self._key)

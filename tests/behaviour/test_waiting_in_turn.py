@@ -11,6 +11,7 @@ import pytest
 import redis
 
 from fastredlock import FastRedlock, ReleaseStatus, ResourceTakenError, Retry, Vote
+from fastredlock._options import scripts
 from tests.support.calls import connected, granted
 from tests.support.fixtures import MakeLocks, blocking
 from tests.support.keys import KEY, set_all
@@ -527,6 +528,25 @@ def test_given_tokens_when_their_callers_wait_then_each_has_its_own(
         lease.release()
     assert waiters.served == [f"{i}" for i in range(8)]
     assert is_over(servers)
+
+
+def test_turn_when_the_key_was_set_and_given_back_then_its_caller_keeps_its_place(
+    servers: list[redis.Redis],
+) -> None:
+    """Seen: the entry was that of the next caller; another process went first."""
+    server = servers[0]
+    ours = ("token", 30_000, "ours", 3_000_000, 1_000_000)
+
+    def run(script: bytes, *arguments: str | int) -> object:
+        return server.execute_command("EVAL", script, 1, KEY, *arguments)
+
+    for process, waited_us in (("ours", 3_000_000), ("theirs", 2_000_000)):
+        run(scripts.ASK_TURN, process, waited_us, 0)
+    for _ in range(3):
+        assert run(scripts.TAKE_TURN, *ours) == 1  # theirs waits longer than our next
+        server.delete(KEY)  # a quorum refused: the round is rolled back
+    assert run(scripts.TAKE_TURN, "token", 30_000, "ours", 1_000_000, -1) == 2
+    server.delete(queue_key(), "fastredlock:turn:" + KEY)
 
 
 def test_own_release_script_when_others_wait_then_they_poll_and_get_it(

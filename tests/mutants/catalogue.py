@@ -1605,6 +1605,18 @@ for _, key in ipairs(KEYS) do redis""",
         MODEL,
     ),
     Mutant(
+        "the caller that tries again has the place of its next",
+        (
+            Edit(
+                "fastredlock/_options/scripts.py",
+                "< math.min(ticket, tonumber(entered)) then",
+                "< tonumber(entered) then",
+            ),
+            TAKE_TURN_SHA1_ANEW,
+        ),
+        MODEL,
+    ),
+    Mutant(
         "ticket from the client's clock",
         (
             Edit(
