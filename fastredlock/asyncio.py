@@ -144,13 +144,19 @@ class FastRedlock(BaseLocks):
         timeout: float | None = None,
         keep_alive: bool | float = False,
         on_lost: OnLost | None = None,
+        reentrant: bool = False,
     ) -> Lock:
         """Return a context manager for `async with`: it holds, or raises on entering.
 
         As `acquire`, with ResourceTakenError instead of None: the body never runs
         without the lock. It may be made once and entered any number of times, by
         several tasks at once; each entry has a lease of its own, and those of the same
-        resource wait for each other, also where one is inside another.
+        resource wait for each other.
+
+        A block inside another of the same resource and task raises ReentryError
+        where it would wait for itself. With `reentrant=True` it joins that one: it has
+        its lease, and leaves it held; where it asks for more `ttl` than is left, the
+        lease is extended.
 
         As a decorator of coroutine functions it is held for each call; `resource` may
         then be a function, which is called with the arguments of the call.
@@ -159,7 +165,13 @@ class FastRedlock(BaseLocks):
         and LeaseLostError leaves the block.
         """
         keep = asked(keep_alive, on_lost)
-        return Lock(self._driver, resource, ttl, timeout, encode_resource, keep)
+        if not reentrant:
+            return Lock(self._driver, resource, ttl, timeout, encode_resource, keep)
+        from ._locking.reentrant import AwaitableReentrantLock
+
+        return AwaitableReentrantLock(
+            self._driver, resource, ttl, timeout, encode_resource, keep
+        )
 
     def lock_all(
         self,

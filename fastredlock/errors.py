@@ -8,6 +8,7 @@
      |    +-- QuorumUnreachableError       look at the servers
      |    +-- ValidityExhaustedError       ttl too short for these round trips
      |    +-- ForeignKeyError              rename: another program uses that key
+     +-- ReentryError                      the caller holds it: it would never get it
      +-- LeaseLostError                    stop working: others may hold it
      +-- NotExtendedError                  still held: try again, or end in time
      +-- InternalError                     a bug of ours: please report it
@@ -125,6 +126,27 @@ class ForeignKeyError(AcquireError):
     """
 
     what_happened = "a foreign key, which is no lock, stands under its name"
+
+
+class ReentryError(FastRedlockError):
+    """Report that the caller asked for what it holds in a block that it is still in.
+
+    It would wait for itself. Use the lease of that block, take the resource in one
+    place alone, or give `reentrant=True` to `lock`. Attributes: `resource`, `held` (s
+    since the block's lease was taken).
+    """
+
+    def __init__(self, resource: Resource, held: float) -> None:
+        super().__init__(resource, held)
+        self.resource = resource
+        self.held = held
+
+    def __str__(self) -> str:
+        return (
+            f"{printable(self.resource)}: held for {self.held:.3f} s by this caller "
+            "itself, in a block that it has not left, so it would wait for itself; use "
+            "the lease of that block, or lock(..., reentrant=True)"
+        )
 
 
 class LeaseLostError(FastRedlockError):

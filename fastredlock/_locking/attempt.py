@@ -174,12 +174,12 @@ def delay_after(engine: Engine, lost: Round, retry: Retry) -> float:
 
 
 def taken(
-    engine: Engine, resource: Resource, round: Round, began_ns: int
+    engine: Engine, resource: Resource, round: Round, began_ns: int, hint: str = ""
 ) -> ResourceTakenError:
     """Return the error of an acquire that ended while others held the resource."""
     votes = votes_of(engine, round)
     elapsed = (round.closed_ns - began_ns) / 1e9
-    return ResourceTakenError(resource, votes, round.attempt, elapsed)
+    return ResourceTakenError(resource, votes, round.attempt, elapsed, hint)
 
 
 def unreachable(

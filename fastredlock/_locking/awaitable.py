@@ -118,10 +118,10 @@ class Lock(BaseLock):
     """Hold a resource for the length of an `async with`; made by `FastRedlock.lock`.
 
     It may be entered any number of times, also by several tasks at once: each entry has
-    a lease of its own, and they exclude each other like any two callers. So an
-    `async with` inside another of the same resource waits for it: there is no
-    reentrancy. A block is left where it was entered, by the same task; by another one
-    only where no other entry is outstanding.
+    a lease of its own, and they exclude each other like any two callers. One that is
+    inside another of the same resource and task raises ReentryError. A block is left
+    where it was entered, by the same task; by another one only where no other entry is
+    outstanding.
 
     As a decorator it is held for the length of each call.
     """

@@ -77,10 +77,10 @@ class Lock(BaseLock):
     """Hold a resource for the length of a with block; made by `FastRedlock.lock`.
 
     It may be entered any number of times, also by several threads at once: each entry
-    has a lease of its own, and they exclude each other like any two callers. So a with
-    block inside another of the same resource waits for it: there is no reentrancy. A
-    block is left where it was entered, by the same thread; by another one only where no
-    other entry is outstanding.
+    has a lease of its own, and they exclude each other like any two callers. One that
+    is inside another of the same resource and thread raises ReentryError. A block is
+    left where it was entered, by the same thread; by another one only where no other
+    entry is outstanding.
 
     As a decorator it is held for the length of each call.
     """

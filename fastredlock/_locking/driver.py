@@ -19,6 +19,7 @@ from .._core import (
     blocking_abandon,
     blocking_close,
     blocking_run,
+    calling_thread,
 )
 from .._core import fork_generation as _fork_generation
 from .._core import now_ns as _now_ns
@@ -92,11 +93,15 @@ class BaseDriver(DriverFields):
         Checks the arguments, before any I/O. `first`: the first one was run already,
         and this was its round.
         """
-        settings = self.settings
+        settings, key = self.settings, call.encode(call.resource)
+        if self.entered and call.timeout != 0:
+            from .entered import refuse_reentry  # where a block was entered
+
+            refuse_reentry(self, call.resource, key)
         return attempts(
             self.engine,
             call.resource,
-            call.encode(call.resource),
+            key,
             settings.default_terms if call.ttl is None else settings.terms(call.ttl),
             settings.new_token,
             settings.retry,
@@ -104,6 +109,10 @@ class BaseDriver(DriverFields):
             call.began_ns,
             first,
         )
+
+    def caller(self) -> object:
+        """Return the thread, greenlet or task that calls; None: none is known."""
+        raise NotImplementedError
 
     def keep(self, kept: Kept) -> None:
         """Keep a lease from now on, or look at its times again."""
@@ -143,6 +152,10 @@ class Driver(BaseDriver):
         else:
             if warnings > self.warned:
                 self.log_warnings()
+
+    def caller(self) -> object:
+        """Return the thread or greenlet that calls."""
+        return calling_thread()
 
     def refuse(self, error: ClosedError | StateError) -> NoReturn:
         """Raise the public error for one of the core's."""

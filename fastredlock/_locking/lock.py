@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .lease import BaseLease
 
     AnyLock = TypeVar("AnyLock", bound="BaseLock")
-    Entries = tuple[object, BaseLease, "Entries | None"]  # who, by which, before it
+    Entries = tuple[object, Any, "Entries | None"]  # who, by which lease, before it
 
 
 def named(resource: str | bytes) -> str | bytes:
@@ -71,8 +71,13 @@ class BaseLock(LockEntries):
 
     def _taken(self, acquire: AcquireCall) -> ResourceTakenError:
         round: Any = acquire.round  # its last
-        engine, began_ns = self._driver.engine, acquire.began_ns
-        return taken(engine, acquire.resource, round, began_ns)
+        driver, resource = self._driver, acquire.resource
+        hint = ""
+        if driver.entered:
+            from .entered import holder_here
+
+            hint = holder_here(driver, self._encode(resource))
+        return taken(driver.engine, resource, round, acquire.began_ns, hint)
 
     def _of_call(
         self: AnyLock, args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -48,6 +48,10 @@ class LoopDriver(BaseDriver):
             ) from None
         return self._take_over(current, loop)
 
+    def caller(self) -> object:
+        """Return a weak reference to the task that calls; None outside of tasks."""
+        return self.here().caller()
+
     def _take_over(
         self, old: _core.AsyncioDriver | None, loop: AbstractEventLoop
     ) -> _core.AsyncioDriver:

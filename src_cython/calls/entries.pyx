@@ -17,15 +17,6 @@
 # collection may run at each object that is made here, and in its finalizers another
 # entry may come: so the list is set only where it is still the one that was read.
 
-from cpython.weakref cimport PyWeakref_NewRef
-from libc.stdint cimport uint64_t
-
-cdef extern from "Python.h":
-    ctypedef struct PyThreadState:
-        pass
-    PyThreadState *PyThreadState_Get()
-    uint64_t PyThreadState_GetID(PyThreadState *tstate)
-
 
 cdef class LockEntries:
     """The base of a lock object: the entries that were not left."""
@@ -39,9 +30,12 @@ cdef class LockEntries:
     @_entries.setter
     def _entries(self, tuple entries):
         # An awaitable lock's: the lease learns which task a loss would cancel.
-        if entries is not None:
-            (<Round?>entries[1]._round).entered_by = entries[0]
+        cdef LeaseFields lease
         self.entries = entries
+        if entries is not None and isinstance(entries[1], LeaseFields):
+            lease = <LeaseFields>entries[1]
+            lease._round.entered_by = entries[0]
+            fields_enter(lease, entries[0])
 
 
 def lock_enter(LockEntries self not None, lease not None):
@@ -50,7 +44,9 @@ def lock_enter(LockEntries self not None, lease not None):
     An awaitable lock does that in Python, in one step of its loop's thread: it sets
     `_entries`, after which no signal is looked at.
     """
-    caller = lock_caller()
+    caller = calling_thread()
+    if isinstance(lease, LeaseFields):      # else it is inside of such an entry
+        fields_enter(<LeaseFields>lease, caller)
     self.entries = (caller, lease, self.entries)
     return lease
 
@@ -63,6 +59,7 @@ def lock_undo(LockEntries self not None, AcquireCall acquire not None):
         entry = entry[2]
     if entry is not None:
         lock_take_off(self, entry[1])
+        fields_leave(<LeaseFields?>entry[1])
     undo(acquire)
 
 
@@ -98,7 +95,7 @@ cdef object lock_take(LockEntries self, bint is_awaitable):
     if entries[2] is None:
         self.entries = None
         return entries[1]
-    caller = lock_calling_task(self) if is_awaitable else lock_caller()
+    caller = lock_calling_task(self) if is_awaitable else calling_thread()
     found = self.entries
     while found is not None and found[0] != caller:
         found = found[2]
@@ -130,13 +127,6 @@ cdef tuple lock_entries_without(tuple entries, object lease):
     for entry in reversed(later):
         rest = (entry[0], entry[1], rest)
     return rest
-
-
-cdef object lock_caller():
-    greenlet = greenlet_hub_current()
-    if greenlet is not None:
-        return PyWeakref_NewRef(greenlet, None)
-    return PyThreadState_GetID(PyThreadState_Get())
 
 
 cdef object lock_calling_task(object self):

@@ -1,7 +1,14 @@
 # The fields of drivers and leases, where C makes and reads them. All else of these
 # classes is Python (fastredlock/_locking).
 
-from libc.stdint cimport int64_t
+from cpython.weakref cimport PyWeakref_NewRef
+from libc.stdint cimport int64_t, uint64_t
+
+cdef extern from "Python.h":
+    ctypedef struct PyThreadState:
+        pass
+    PyThreadState *PyThreadState_Get()
+    uint64_t PyThreadState_GetID(PyThreadState *tstate)
 
 
 cdef class DriverFields:
@@ -12,6 +19,8 @@ cdef class DriverFields:
     cdef public object keeper            # of the leases that are kept, or None
     cdef public ObserverHooks observer   # notified at the end of each call; or None
     cdef public object current           # AsyncioDriver of its loop; None: it blocks
+    cdef readonly dict entered           # key: (caller, weak reference to its lease), of
+    #                                      the blocks that were not left
     cdef public Py_ssize_t warned        # of the engine's warnings, so many are logged
     cdef public bint runs_in_core        # False: bytes and clock are its own
     cdef Terms default_terms             # of the settings, which do not change
@@ -20,6 +29,7 @@ cdef class DriverFields:
     def __init__(self, settings, Engine engine not None):
         self.settings = settings
         self.engine = engine
+        self.entered = {}
         self.default_terms = settings.default_terms
         self.token_source = settings.token_source
         self.runs_in_core = True
@@ -64,6 +74,39 @@ cdef inline DriverFields fields_driver(LocksFields locks):
 
 cdef inline int64_t fields_now_ns(DriverFields driver) except -1:
     return clock_ns() if driver.runs_in_core else driver.now_ns()
+
+
+def calling_thread():
+    """Return the calling thread or greenlet: a value that no later one equals."""
+    greenlet = greenlet_hub_current()
+    if greenlet is not None:
+        return PyWeakref_NewRef(greenlet, None)
+    return PyThreadState_GetID(PyThreadState_Get())
+
+
+cdef int fields_enter(LeaseFields lease, object caller) except -1:
+    # Note who has entered a block by a lease: an acquire of the same resource in there
+    # would wait for itself.
+    cdef Round taken = lease._round
+    cdef DriverFields driver = <DriverFields?>lease._driver
+    entry = (caller, PyWeakref_NewRef(lease, None))
+    for key in (taken.resource,) if taken.keys is None else taken.keys:
+        driver.entered[key] = entry
+    return 0
+
+
+cdef int fields_leave(LeaseFields lease) except -1:
+    # Forget it; nothing where another lease was entered since.
+    cdef Round taken = lease._round
+    cdef DriverFields driver = <DriverFields?>lease._driver
+    cdef tuple entry
+    if len(driver.entered) == 0:
+        return 0
+    for key in (taken.resource,) if taken.keys is None else taken.keys:
+        entry = driver.entered.get(key)
+        if entry is not None and entry[1] is PyWeakref_NewRef(lease, None):
+            driver.entered.pop(key, None)
+    return 0
 
 
 cdef enum:

@@ -190,6 +190,7 @@ cdef bint lease_is_here(DriverFields driver) except -1:
 
 cdef ExitCall exit_new(LeaseFields lease, object kind, object error, object traceback):
     cdef ExitCall call = <ExitCall>release_new(ExitCall, lease)
+    fields_leave(lease)
     call.kind = kind
     call.error = error
     call.traceback = traceback
@@ -216,6 +217,7 @@ cdef class EntryCall(Call):
         # A loss cancels the body of one that is kept, from now on or later.
         cdef Round taken = self.lease._round
         taken.entered_by = self.here.caller()
+        fields_enter(self.lease, taken.entered_by)
         if taken.lease_state is not None:
             self.lease._enter_kept()
         self.value = self.lease
@@ -227,8 +229,9 @@ cdef class EntryCall(Call):
         return "Lease.__aenter__"
 
 
-def enter(self):
+def enter(LeaseFields self not None):
     """Return the lease itself: its `__enter__`."""
+    fields_enter(self, calling_thread())
     return self
 
 

@@ -49,9 +49,8 @@ def test_function_when_it_runs_elsewhere_then_raises_and_is_not_called(
     assert ship(42, by="rail") == "42 by rail"
 
 
-# One that is called inside itself waits for itself, as any two callers do.
 @blocking
-def test_function_when_it_calls_itself_then_waits_for_itself(
+def test_function_when_it_calls_itself_with_no_time_to_wait_then_is_taken(
     locks: FastRedlock,
 ) -> None:
     @locks.lock(KEY, timeout=0)
@@ -59,7 +58,7 @@ def test_function_when_it_calls_itself_then_waits_for_itself(
         return times and again(times - 1)
 
     assert again(0) == 0
-    with pytest.raises(ResourceTakenError):
+    with pytest.raises(ResourceTakenError, match="this caller itself in this process"):
         again(1)
 
 

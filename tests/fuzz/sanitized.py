@@ -27,7 +27,7 @@ from .covered import Covered, covered_lines
 
 ROOT = Path(__file__).resolve().parents[2]
 COPIED = (
-    *("fastredlock", "src_cython", "tests", "bench"),
+    *("fastredlock", "src_cython", "tests", "bench", "tools"),
     *("setup.py", "pyproject.toml", "README.md", "LICENSE"),
 )
 DEFAULT = (

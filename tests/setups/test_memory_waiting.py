@@ -163,7 +163,9 @@ def test_acquire_when_the_clock_moves_by_itself_then_outlasts_the_thief() -> Non
 
 def test_acquire_when_it_would_wait_for_ever_then_raises() -> None:
     locks = MemoryLocks(auto_advance=True)
-    with locks.lock("r", keep_alive=True), pytest.raises(RuntimeError, match="900 s"):
+    lease = locks.acquire("r", keep_alive=True)
+    assert lease
+    with pytest.raises(RuntimeError, match="900 s"):
         locks.acquire("r")
 
 

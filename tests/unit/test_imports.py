@@ -50,6 +50,11 @@ ARROWS: dict[str, set[str]] = {
         *("_core", "_options.scripts", "_options.tls", "_reports.log", "errors"),
         *("_options.credentials", "_options.fence_scripts", "_options.settings"),
         *("_locking.attempt", "_locking.keeping.keeper", "_locking.keeping.kept"),
+        "_locking.entered",
+    },
+    "_locking.entered": {"errors"},
+    "_locking.reentrant": {
+        *("_core", "_locking.awaitable", "_locking.blocking", "_locking.entered"),
     },
     "_locking.loop_driver": {
         *("_core", "_locking.driver", "_locking.keeping.loop_keeper", "errors"),
@@ -89,6 +94,7 @@ ARROWS: dict[str, set[str]] = {
     "_locking.blocked_loop": {"_core", "_reports.log"},
     "_locking.lock": {
         *("_core", "_locking.attempt", "_locking.driver", "_options.keys", "errors"),
+        "_locking.entered",
     },
     "_locking.validity": {"_core"},
     "_locking.lease": {
@@ -127,13 +133,13 @@ ARROWS: dict[str, set[str]] = {
         *("_core", "_locking.base", "_locking.batch", "_locking.blocking"),
         *("_locking.driver", "_locking.lease", "_options.keys", "_reports.votes"),
         "_reports.health",
-        *("_locking.breaking", "_locking.held"),
+        *("_locking.breaking", "_locking.held", "_locking.reentrant"),
     },
     "asyncio": {
         *("_core", "_locking.base", "_locking.batch", "_locking.awaitable"),
         *("_locking.loop_driver", "_locking.lease", "_options.keys", "_reports.votes"),
         "_reports.health",
-        *("_locking.breaking", "_locking.held"),
+        *("_locking.breaking", "_locking.held", "_locking.reentrant"),
     },
     "types": {"_core", "_locking.blocking", "_locking.keeping.lost", *BASE},
     "observer": {"errors"},

@@ -1,0 +1,51 @@
+"""Blocks that were entered and not left: an acquire in there would wait for itself.
+
+The core notes for each key who entered a block by which lease (`DriverFields.entered`).
+It is read where a first try was not won, or where an acquire is to join the block.
+"""
+
+from __future__ import annotations
+
+from ..errors import ReentryError
+
+TYPE_CHECKING = False  # typing's: its import would take a third of ours
+if TYPE_CHECKING:
+    from .._reports.votes import Resource
+    from .driver import BaseDriver
+    from .lease import BaseLease
+
+    Key = bytes | tuple[bytes, ...]
+
+
+def entered_lease(driver: BaseDriver, key: Key) -> tuple[BaseLease | None, bool]:
+    """Return the valid lease of a block over any of the keys, and if it is ours.
+
+    Ours: entered by the thread, greenlet or task that calls.
+    """
+    for each in key if isinstance(key, tuple) else (key,):
+        caller, found = driver.entered.get(each, (None, None))
+        lease: BaseLease | None = None if found is None else found()
+        if lease is not None and lease.is_valid:
+            return lease, caller is not None and caller == driver.caller()
+    return None, False
+
+
+def held_for(lease: BaseLease) -> float:
+    """Return for how long a lease has been held (s)."""
+    return (lease._driver.now_ns() - lease._round.closed_ns) / 1e9
+
+
+def refuse_reentry(driver: BaseDriver, resource: Resource, key: Key) -> None:
+    """Raise ReentryError where the caller holds the resource in a block of its own."""
+    lease, is_ours = entered_lease(driver, key)
+    if lease is not None and is_ours:
+        raise ReentryError(resource, held_for(lease))
+
+
+def holder_here(driver: BaseDriver, key: Key) -> str:
+    """Return who in this process holds the resource, for a message; or ""."""
+    lease, is_ours = entered_lease(driver, key)
+    if lease is None:
+        return ""
+    who = "this caller itself" if is_ours else "another caller"
+    return f"{who} in this process has held it for {held_for(lease):.3f} s"
