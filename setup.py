@@ -24,7 +24,7 @@ def long_description() -> str:
     return RELATIVE.sub(rf"]({base}/\1)", Path("README.md").read_text("utf-8"))
 
 
-compile_args = ["-O2", "-Wall", "-Wextra", "-Wno-unused-parameter"]
+compile_args = ["-O2", "-g0", "-Wall", "-Wextra", "-Wno-unused-parameter"]
 link_args: list[str] = []
 macros: list[tuple[str, str | None]] = []
 if os.environ.get("FASTREDLOCK_DEBUG") == "1":

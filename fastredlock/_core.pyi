@@ -1,7 +1,7 @@
 from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
 from enum import IntEnum
 from types import TracebackType
-from typing import Any, TypeVar, final
+from typing import Any, Final, TypeVar, final
 from weakref import ReferenceType
 
 from typing_extensions import disjoint_base
@@ -759,6 +759,11 @@ class AcquireCall(Call):
     def began_ns(self) -> int: ...
     @property
     def round(self) -> Round | None: ...
+
+@final
+class DefaultResource: ...
+
+DEFAULT_RESOURCE: Final[Any]
 
 def new_acquire(
     driver: DriverFields,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from ._core import EachCall, new_acquire
+from ._core import DEFAULT_RESOURCE, EachCall, new_acquire
 from ._locking.awaitable import Lease, Lock, marked_coroutine
 from ._locking.base import BaseLocks, asked
 from ._locking.batch import AcquireEach, ExtendEach, ReleaseEach
@@ -46,7 +46,7 @@ class FastRedlock(BaseLocks):
     @marked_coroutine
     def acquire(
         self,
-        resource: str | bytes | None = None,
+        resource: str | bytes = DEFAULT_RESOURCE,
         *,
         ttl: float | None = None,
         timeout: float | None = None,
@@ -138,7 +138,7 @@ class FastRedlock(BaseLocks):
 
     def lock(
         self,
-        resource: str | bytes | Callable[..., str | bytes] | None = None,
+        resource: str | bytes | Callable[..., str | bytes] = DEFAULT_RESOURCE,
         *,
         ttl: float | None = None,
         timeout: float | None = None,
@@ -213,7 +213,7 @@ class FastRedlock(BaseLocks):
         return Lease(driver, resource, round)
 
     async def holders(
-        self, resource: str | bytes | None = None
+        self, resource: str | bytes = DEFAULT_RESOURCE
     ) -> tuple[MasterVote, ...]:
         """Return the holder of the resource, as every master sees it at this moment.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import TracebackType
 
-from ._core import EachCall, guard_close, new_acquire, undo
+from ._core import DEFAULT_RESOURCE, EachCall, guard_close, new_acquire, undo
 from ._locking.base import BaseLocks, asked
 from ._locking.batch import AcquireEach, ExtendEach, ReleaseEach
 from ._locking.blocking import Lease, Lock
@@ -57,7 +57,7 @@ class FastRedlock(BaseLocks):
 
     def acquire(
         self,
-        resource: str | bytes | None = None,
+        resource: str | bytes = DEFAULT_RESOURCE,
         *,
         ttl: float | None = None,
         timeout: float | None = None,
@@ -173,7 +173,7 @@ class FastRedlock(BaseLocks):
 
     def lock(
         self,
-        resource: str | bytes | Callable[..., str | bytes] | None = None,
+        resource: str | bytes | Callable[..., str | bytes] = DEFAULT_RESOURCE,
         *,
         ttl: float | None = None,
         timeout: float | None = None,
@@ -244,7 +244,9 @@ class FastRedlock(BaseLocks):
         driver, round = self._driver, self._adopted(resource, token, ttl, fence)
         return Lease(driver, resource, round)
 
-    def holders(self, resource: str | bytes | None = None) -> tuple[MasterVote, ...]:
+    def holders(
+        self, resource: str | bytes = DEFAULT_RESOURCE
+    ) -> tuple[MasterVote, ...]:
         """Return the holder of the resource, as every master sees it at this moment.
 
         One `MasterVote` per configured master, in that order: TAKEN with `token_hash`

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .._core import LocksFields, Operation, Round, Terms, Vote
+from .._core import DEFAULT_RESOURCE, LocksFields, Operation, Round, Terms, Vote
 from .._options.keys import PROBE, encode_resource, encode_resources, encode_token
 from .._options.settings import Settings, checked_fence, positive_ns
 from .._reports.health import MasterHealth, has_quorum, health_of
@@ -120,9 +120,11 @@ class BaseLocks(LocksFields):
         now_ns = self._driver.now_ns()
         return engine.new_adopted(keys, token, terms, fence, now_ns)
 
-    def _inspection(self, resource: str | bytes | None) -> Round:
+    def _inspection(self, resource: str | bytes) -> Round:
         engine, settings = self._driver.engine, self._driver.settings
-        key = encode_resource(settings.resource if resource is None else resource)
+        if resource is DEFAULT_RESOURCE:
+            resource = settings.resource
+        key = encode_resource(resource)
         return engine.new_round(INSPECT, key, b"-", settings.default_terms)
 
     def _ping(self, timeout: float) -> Round:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .._core import AcquireCall, LockEntries, new_acquire
 from .._options.keys import distinct, encode_resource, encode_resources
-from ..errors import ConfigurationError, FastRedlockError
+from ..errors import FastRedlockError
 from .attempt import taken
 from .driver import refuse_pickling
 
@@ -23,15 +23,6 @@ if TYPE_CHECKING:
     Entries = tuple[object, Any, "Entries | None"]  # who, by which lease, before it
 
 
-def named(resource: str | bytes) -> str | bytes:
-    """Return the resource that the function of a decorated one has returned."""
-    if resource is None:  # which would be the default resource, for all calls
-        raise ConfigurationError(
-            "resource=None: its function has to return str or bytes for each call"
-        )
-    return resource
-
-
 class BaseLock(LockEntries):
     """Hold a resource for the length of a with block, or of a call; see `Lock`.
 
@@ -43,14 +34,14 @@ class BaseLock(LockEntries):
     __slots__ = ("_driver", "_encode", "_keep", "_resource", "_timeout", "_ttl")
 
     _driver: BaseDriver
-    _resource: Any  # Resource | None, or a function
+    _resource: Any  # Resource, or a function
     _lease: type[BaseLease]
     _entries: Entries | None  # of with blocks that were not left, the last one first
 
     def __init__(
         self,
         driver: BaseDriver,
-        resource: Resource | Callable[..., Any] | None,
+        resource: Resource | Callable[..., Any],
         ttl: float | None,
         timeout: float | None,
         encode: Callable[..., bytes | tuple[bytes, ...]] = encode_resource,
@@ -85,8 +76,9 @@ class BaseLock(LockEntries):
         """Return the lock to hold for one call of a decorated function."""
         if not callable(self._resource):
             return self
-        name = distinct if self._encode is encode_resources else named
-        resource = name(self._resource(*args, **kwargs))
+        resource = self._resource(*args, **kwargs)
+        if self._encode is encode_resources:
+            resource = distinct(resource)
         given = self._ttl, self._timeout, self._encode, self._keep
         return type(self)(self._driver, resource, *given)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .._core import lock_enter
+from .._core import DEFAULT_RESOURCE, lock_enter
 from . import awaitable, blocking
 from .entered import entered_lease
 
@@ -33,7 +33,7 @@ INNER = Inner()
 def joined(lock: BaseLock) -> Any:
     """Return the lease by which the caller is in a block of this resource, or None."""
     driver, resource = lock._driver, lock._resource
-    if resource is None:
+    if resource is DEFAULT_RESOURCE:
         resource = driver.settings.resource
     lease, is_ours = entered_lease(driver, lock._encode(resource))
     if lease is None or not is_ours:

@@ -15,6 +15,7 @@ RESERVED = frozenset((b"fastredlock:voter", b"fastredlock:quarantine", PROBE))
 OWN = b"fastredlock:"  # in all names of our own keys
 # Behind the key_prefix of any client; a resource's key comes behind them.
 PER_RESOURCE = (OWN + b"fence:", OWN + b"queue:", OWN + b"turn:")
+NOTHING = "; leave it out for the default resource"
 FUNCTION = ", or a function of the call's arguments where lock() decorates one"
 LONGEST_TOKEN = 262_144  # bytes; scripts.INSPECT returns no longer value
 LONGEST_HOST = 40  # of the default owner
@@ -29,6 +30,7 @@ def encode_resource(resource: str | bytes) -> bytes:
             if isinstance(resource, str)
             else f"resource of type {type(resource).__name__}: allowed is str or bytes"
             + (FUNCTION if callable(resource) else "")
+            + (NOTHING if resource is None else "")
         )
     if not key:
         raise ConfigurationError(f"resource={resource!r}: must not be empty")

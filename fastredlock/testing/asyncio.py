@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from .._core import DEFAULT_RESOURCE
 from ..asyncio import FastRedlock
 from ._loop_driver import MemoryLoopDriver
 from ._masters import MemoryMasters, end_of
@@ -47,11 +48,13 @@ class MemoryLocks(FastRedlock):
                 break
         await let_tasks_run()
 
-    def lose(self, resource: str | bytes | None = None) -> None:
+    def lose(self, resource: str | bytes = DEFAULT_RESOURCE) -> None:
         """Delete a key on every master: `MemoryMasters.lose`."""
         self.masters.lose(named(self, resource))
 
-    def steal(self, resource: str | bytes | None = None, *, ttl: float = 10.0) -> bytes:
+    def steal(
+        self, resource: str | bytes = DEFAULT_RESOURCE, *, ttl: float = 10.0
+    ) -> bytes:
         """Let another client hold a resource: `MemoryMasters.steal`."""
         return self.masters.steal(named(self, resource), ttl=ttl)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from .._core import DEFAULT_RESOURCE
 from .._options.settings import Settings
 from ..client import FastRedlock
 from ..errors import ConfigurationError
@@ -44,11 +45,13 @@ class MemoryLocks(FastRedlock):
         """Let `seconds` pass: `MemoryMasters.advance`."""
         self.masters.advance(seconds)
 
-    def lose(self, resource: str | bytes | None = None) -> None:
+    def lose(self, resource: str | bytes = DEFAULT_RESOURCE) -> None:
         """Delete a key on every master: `MemoryMasters.lose`."""
         self.masters.lose(named(self, resource))
 
-    def steal(self, resource: str | bytes | None = None, *, ttl: float = 10.0) -> bytes:
+    def steal(
+        self, resource: str | bytes = DEFAULT_RESOURCE, *, ttl: float = 10.0
+    ) -> bytes:
         """Let another client hold a resource: `MemoryMasters.steal`."""
         return self.masters.steal(named(self, resource), ttl=ttl)
 
@@ -74,6 +77,7 @@ def settings_of(
     return Settings(names, resource, **options)
 
 
-def named(locks: BaseLocks, resource: str | bytes | None) -> str | bytes:
+def named(locks: BaseLocks, resource: str | bytes) -> str | bytes:
     """Return the resource, or the default one."""
-    return locks._driver.settings.resource if resource is None else resource
+    is_given = resource is not DEFAULT_RESOURCE
+    return resource if is_given else locks._driver.settings.resource

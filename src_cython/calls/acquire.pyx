@@ -18,6 +18,18 @@ cdef enum:
 
 
 @cython.final
+cdef class DefaultResource:
+    """What is asked for where no resource is given; None is refused."""
+
+    def __repr__(self):
+        return "the default resource"
+
+
+cdef object default_resource = DefaultResource()
+DEFAULT_RESOURCE = default_resource
+
+
+@cython.final
 cdef class AcquireCall(Call):
     """An acquire of one resource, or of all of several.
 
@@ -78,7 +90,9 @@ def new_acquire(
     cdef AcquireCall call = AcquireCall.__new__(AcquireCall)
     call.driver = driver
     call.kind = kind
-    call.resource = driver.settings.resource if resource is None else resource
+    call.resource = resource
+    if resource is default_resource:
+        call.resource = driver.settings.resource
     call.ttl = ttl
     call.timeout = timeout
     call.encode = encode

@@ -19,8 +19,8 @@ cdef class DriverFields:
     cdef public object keeper            # of the leases that are kept, or None
     cdef public ObserverHooks observer   # notified at the end of each call; or None
     cdef public object current           # AsyncioDriver of its loop; None: it blocks
-    cdef readonly dict entered           # key: (caller, weak reference to its lease), of
-    #                                      the blocks that were not left
+    cdef readonly dict entered           # by key, the blocks that were not left: the
+    #                                      caller, a weak reference to its lease
     cdef public Py_ssize_t warned        # of the engine's warnings, so many are logged
     cdef public bint runs_in_core        # False: bytes and clock are its own
     cdef Terms default_terms             # of the settings, which do not change

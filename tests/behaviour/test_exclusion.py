@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import redis
 
-from fastredlock import FastRedlock
+from fastredlock import ConfigurationError, FastRedlock
 from fastredlock.testing import LocalMasters
 from tests.support.calls import connected, granted
-from tests.support.fixtures import MakeLocks
+from tests.support.fixtures import MakeLocks, blocking
 from tests.support.keys import KEY, settled_values
 from tests.support.lock_process import increment, line_of, take, worker
 from tests.support.threads import in_threads, later
@@ -101,6 +101,18 @@ def test_resource_when_given_as_bytes_then_is_the_same_as_its_text(
 ) -> None:
     assert locks.acquire("größe", timeout=0)
     assert locks.acquire("größe".encode(), timeout=0) is None
+
+
+@blocking
+@pytest.mark.parametrize("call", ["acquire", "lock", "holders"])
+def test_resource_when_it_is_none_then_is_refused_and_nothing_is_asked(
+    make_locks: MakeLocks, urls: list[str], call: str
+) -> None:
+    """Seen: `lock(order.ref)` took one lock of all programs where that was None."""
+    locks = make_locks(urls)
+    with pytest.raises(ConfigurationError, match=r"NoneType: .* default resource"):
+        getattr(locks, call)(None).__enter__()
+    assert locks.stats().rounds == locks.stats().connects == 0
 
 
 def test_default_resource_when_none_is_named_then_is_the_one_locked(

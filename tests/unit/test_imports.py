@@ -178,10 +178,12 @@ ARROWS: dict[str, set[str]] = {
         *("testing._client", "testing._keeper"),
     },
     "testing.memory": {
+        "_core",
         *("_options.settings", "client", "errors"),
         *("testing._driver", "testing._masters"),
     },
     "testing.asyncio": {
+        "_core",
         *("asyncio", "testing._loop_driver", "testing._masters", "testing.memory"),
     },
 }
