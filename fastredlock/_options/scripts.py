@@ -155,7 +155,8 @@ MARKER_SHA1 = b"688280603bec40a3240a6c858c78ad158bd81c41"
 #
 # A host that is suspended leaves many of them in a row, and 50 ms are enough for all
 # together. First, somebody has to notice: where the first has waited for 0.1 s, and may
-# be gone, the last of the queue is asked to look in 50 ms. Then, whoever `asks` and
+# be gone, the last four of the queue are asked to look in 50 ms. (Where all four are of
+# that host as well, the next question of another finds it.) Then, whoever `asks` and
 # finds that a turn has passed, has all before it called, who have 50 ms to ask as well.
 # A call is no turn: only the first of them may try, and the reply to its question is
 # its turn.
@@ -196,11 +197,13 @@ local function tell(asks)
     if type(heard) ~= "number" then return false end
     if heard > 0 then
       if not is_told(first) then note(first) end
-      local last = redis.pcall("zrange", queue, -1, -1)[1]
-      if not asks and last ~= first then
+      local last = redis.pcall("zrange", queue, -4, -1)
+      if not asks and last[1] and last[#last] ~= first then
         local now = redis.pcall("time")
         local waited = (now[1] or 0) * 1000000 + (now[2] or 0) - head[2]
-        if waited > 100000 then call(last, "?") end
+        for _, each in ipairs(waited > 100000 and last or {}) do
+          if each ~= first then call(each, "?") end
+        end
       elseif asks and has_passed then
         for _, next in ipairs(redis.pcall("zrange", queue, 1, 100)) do
           if next == asks then break end
@@ -243,7 +246,7 @@ if is_moved() then return 4 + deleted end
 if tell() then return 3 - deleted end
 return deleted"""
 )
-RELEASE_AND_TELL_SHA1 = b"ed10c5578a0d6c8e2ab9729e7650e40af2444603"
+RELEASE_AND_TELL_SHA1 = b"290f596394f98501422ee2e4f5efe95cc0f8e61a"
 
 # The release of several keys. Never stops half-way: it deletes our keys, also where
 # others fail. Each may have a queue here, or elsewhere.
@@ -272,7 +275,7 @@ for _, key in ipairs(free) do
 end
 return answer"""
 )
-RELEASE_ALL_SHA1 = b"43dfafcc303255089d70c2fbd6deefc9409a591e"
+RELEASE_ALL_SHA1 = b"2205955df8a568c227ea7941c6febec90ba7c1cb"
 
 # Of one key, or of many: then ARGV has those behind the process once for each key, and
 # the answer so many times four numbers, -1 in front where a queue is refused.
@@ -367,7 +370,7 @@ for place = 1, 4 do answers[4 * at - 4 + place] = answer[place] end
 end
 return answers"""
 )
-ASK_TURN_SHA1 = b"913f5aef767ea611dca50ae628261a6ecfe89a7c"
+ASK_TURN_SHA1 = b"eacb8791f40a105adc4af66ec84d5983a00d8451"
 
 # SET NX PX, at the gate, by a process whose turn it is. ARGV: token; ttl (ms), "0" of
 # no expiry; process; for how long (us) its caller has waited, and its next caller, or
@@ -414,7 +417,7 @@ if type(entered) == "number" then redis.pcall("pexpire", queue, 60000) end
 if redis.pcall("zrange", queue, 0, 0)[1] == ARGV[3] then return 3 end
 return 1"""
 )
-TAKE_TURN_SHA1 = b"356fc6ca2b20d10e3e6e2a066de76db2ee41c276"
+TAKE_TURN_SHA1 = b"10c07a86a6a55751e4921cee95836d6b12f7f4ad"
 
 # Leave the queue. A turn that was not used goes to the next. ARGV: process.
 LEAVE_QUEUE = (
@@ -427,7 +430,7 @@ if is_told(ARGV[1]) then
 end
 return 1"""
 )
-LEAVE_QUEUE_SHA1 = b"dad9f26e8319e6b3ca92e48dbf4b28f7538e1954"
+LEAVE_QUEUE_SHA1 = b"ec0c8490ec26e48aa76f4d61bb7c1b7bc5004128"
 
 
 def with_prefix(source: bytes, prefix: bytes) -> bytes:

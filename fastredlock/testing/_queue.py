@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 QUEUE_MS, TURN_MS, YOUNG_MS, PAUSE_MS = 60_000, 10_000, 9_950, 300
 MOVED, MOVED_MS = b">", 10_000  # the mark that the queue is at the next master
 OLD_US = 100_000  # of a first that may be gone
+MOST_ASKED = 4  # to look whether it is
 MOST_TOLD = 100  # in one call
 
 
@@ -99,7 +100,9 @@ class Queue:
         order = redis.zrange(self._name)
         if asks is None and order[-1] != first:
             if redis.now_us - self._ticket(first) > OLD_US:
-                self._call(order[-1], b"?")
+                for process in order[-MOST_ASKED:]:
+                    if process != first:
+                        self._call(process, b"?")
         elif asks is not None and has_passed:
             for process in order[1 : 1 + MOST_TOLD]:
                 if process == asks:

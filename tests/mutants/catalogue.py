@@ -1833,8 +1833,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "fastredlock/_options/scripts.py",
-                "        if waited > 100000 then",
-                "        if false then",
+                "in ipairs(waited > 100000 and last or {})",
+                "in ipairs({})",
             ),
         ),
         MODEL,
