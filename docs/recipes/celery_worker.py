@@ -1,6 +1,6 @@
 """Celery: a task of unknown length that runs once at a time for each account.
 
-BROKER=redis://… MASTERS="redis://… redis://… redis://…" JOURNAL=… \\
+BROKER=redis://… FASTREDLOCK_MASTERS=redis://…,redis://…,redis://… JOURNAL=… \\
     celery -A celery_worker worker --concurrency 4
 
 The processes of the pool (prefork) share nothing: each has connections and a keeper of
@@ -14,15 +14,17 @@ import time
 from typing import Any
 
 from celery import Celery
+from celery.utils.log import get_task_logger
 
 from fastredlock import AcquireError, FastRedlock, LeaseLostError
 
+log = get_task_logger(__name__)
 app = Celery("reports", broker=os.environ["BROKER"])
 app.conf.task_acks_late = True  # a task whose process is killed...
 app.conf.task_reject_on_worker_lost = True  # ...is delivered again
 app.conf.broker_connection_retry_on_startup = True
 
-locks = FastRedlock(os.environ["MASTERS"].split(), ttl=3)
+locks = FastRedlock(os.environ["FASTREDLOCK_MASTERS"].split(","), ttl=3)
 
 
 def write(part: int) -> None:
@@ -41,4 +43,5 @@ def report(task: Any, account: str, parts: int) -> None:
                 lease.check()  # LeaseLostError: stop
                 write(part)
     except (AcquireError, LeaseLostError) as error:  # taken, unreachable, or lost
-        raise task.retry(exc=error, countdown=1) from None  # the pool goes on meanwhile
+        log.warning("%s", error)  # not exc=error: strangers may read results
+        raise task.retry(countdown=1) from None  # the pool goes on meanwhile

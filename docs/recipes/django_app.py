@@ -1,6 +1,7 @@
 """Django: a transaction on an account by one request at a time, the commit included.
 
-DATABASE=shop.sqlite3 REDLOCK_MASTERS=redis://a:6379,... python django_app.py runserver
+DATABASE=shop.sqlite3 FASTREDLOCK_MASTERS=redis://a:6379,... \\
+    python django_app.py runserver
 
 The lock stands around the transaction, and not inside of it: else the next request
 would begin before this one's commit, and read what was there before. With
@@ -9,6 +10,7 @@ ATOMIC_REQUESTS a view's transaction ends after the view: mark it non_atomic_req
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Callable
@@ -18,6 +20,7 @@ from django.conf import settings
 from django.db import connection, transaction
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.urls import path
+from django.views.decorators.http import require_POST
 
 from fastredlock import FastRedlock, FastRedlockError, ResourceTakenError
 
@@ -31,19 +34,25 @@ if not settings.configured:
                 "ATOMIC_REQUESTS": True,
             }
         },
-        MIDDLEWARE=["django_app.lock_errors"],
+        MIDDLEWARE=[
+            "django.middleware.csrf.CsrfViewMiddleware",
+            "django_app.lock_errors",
+        ],
         ROOT_URLCONF="django_app",
         SECRET_KEY=os.urandom(16).hex(),
     )
     django.setup()
 
+log = logging.getLogger(__name__)
 # One per process. Workers that gunicorn or uwsgi forks open connections of their own.
-locks = FastRedlock(os.environ["REDLOCK_MASTERS"].split(","), ttl=10)
+locks = FastRedlock(os.environ["FASTREDLOCK_MASTERS"].split(","), ttl=10)
 
 
+@require_POST
 @transaction.non_atomic_requests
 def pay(request: HttpRequest, account: int, amount: int) -> HttpResponse:
     """Add to an account; wait for 2 s at most while others do."""
+    # Here: may this user pay into it? Only then the lock.
     with locks.lock(f"accounts:{account}", timeout=2) as lease, transaction.atomic():
         balance = balance_of(account) + amount
         write(account, balance)
@@ -87,7 +96,8 @@ class lock_errors:  # noqa: N801 - a middleware
             response["Retry-After"] = "1"
             return response
         if isinstance(error, FastRedlockError):
-            return JsonResponse({"detail": str(error)}, status=503)
+            log.error("%s", error)  # with the masters' addresses, which no answer has
+            return JsonResponse({"detail": "not done: try again later"}, status=503)
         return None
 
 

@@ -1,6 +1,6 @@
 """FastAPI: an order is shipped by one request at a time, over all workers and hosts.
 
-REDLOCK_MASTERS=redis://a:6379,redis://b:6379,redis://c:6379 uvicorn fastapi_app:app
+FASTREDLOCK_MASTERS=redis://a:6379,redis://b:6379,... uvicorn fastapi_app:app
 
 409: another request is at it. 503: the masters cannot be reached, or the lock was lost
 under the work, which was cancelled then.
@@ -9,6 +9,7 @@ under the work, which was cancelled then.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -20,11 +21,14 @@ from fastapi.responses import JSONResponse
 from fastredlock import FastRedlockError, ResourceTakenError
 from fastredlock.asyncio import FastRedlock
 
+log = logging.getLogger(__name__)
+
 
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     """Hold one FastRedlock per worker, of its event loop."""
-    async with FastRedlock(os.environ["REDLOCK_MASTERS"].split(","), ttl=10) as locks:
+    masters = os.environ["FASTREDLOCK_MASTERS"].split(",")
+    async with FastRedlock(masters, ttl=10) as locks:
         app.state.locks = locks
         yield
 
@@ -62,5 +66,6 @@ async def taken(request: Request, error: ResourceTakenError) -> JSONResponse:
 
 @app.exception_handler(FastRedlockError)
 async def failed(request: Request, error: FastRedlockError) -> JSONResponse:
-    """Tell what happened to the lock: no token is in the text."""
-    return JSONResponse({"detail": str(error)}, status_code=503)
+    """Log the cause; the answer has no address of a master."""
+    log.error("%s", error)
+    return JSONResponse({"detail": "not done: try again later"}, status_code=503)

@@ -1,10 +1,12 @@
 """A storage that refuses late writes: SQLite, and a lease with a number.
 
-python fenced_sqlite.py DATABASE ACCOUNT AMOUNT URL...
+FASTREDLOCK_MASTERS=redis://a:6379,... \\
+    python fenced_sqlite.py DATABASE ACCOUNT AMOUNT
 """
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import sys
 import time
@@ -27,13 +29,14 @@ def write(storage: sqlite3.Connection, name: str, balance: int, fence: int) -> b
     return done.rowcount == 1
 
 
-def run(database: str, name: str, amount: str, *urls: str) -> str:
+def run(database: str, name: str, amount: str) -> str:
     """Add to an account; return what happened."""
     storage = sqlite3.connect(database, timeout=30)
     with storage:
         storage.execute(SCHEMA)
         storage.execute("insert or ignore into account values (?, 0, 0)", (name,))
-    locks = FastRedlock(urls, ttl=TTL, fencing=True)
+    masters = os.environ["FASTREDLOCK_MASTERS"].split(",")
+    locks = FastRedlock(masters, ttl=TTL, fencing=True)
     lease = locks.acquire(f"account:{name}")
     if lease is None:  # with a timeout
         return "taken"

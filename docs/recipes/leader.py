@@ -1,6 +1,6 @@
 """Leader election: one of several processes leads, the others stand by.
 
-python leader.py JOURNAL URL...
+FASTREDLOCK_MASTERS=redis://a:6379,redis://b:6379,... python leader.py JOURNAL
 
 Ended in order (SIGTERM), the leader hands over within milliseconds. Killed, stopped or
 cut off, it is followed when its ttl is over, by the process that has waited longest.
@@ -41,9 +41,10 @@ async def lead(locks: FastRedlock, journal: str) -> None:
         print(error, file=sys.stderr)
 
 
-async def stand_by(journal: str, *urls: str) -> None:
+async def stand_by(journal: str) -> None:
     """Lead again and again, and wait for that in between."""
-    async with FastRedlock(urls, ttl=TTL) as locks:
+    masters = os.environ["FASTREDLOCK_MASTERS"].split(",")
+    async with FastRedlock(masters, ttl=TTL) as locks:
         while True:
             await lead(locks, journal)
             await asyncio.sleep(random.uniform(0, TTL / 2))

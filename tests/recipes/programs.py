@@ -11,7 +11,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -80,12 +80,14 @@ class Journal:
 
 
 @contextmanager
-def program(name: str, *words: str) -> Iterator[subprocess.Popen[str]]:
+def program(
+    name: str, *words: str, urls: Sequence[str]
+) -> Iterator[subprocess.Popen[str]]:
     """Run a program of the folder; end it at last."""
     process = subprocess.Popen(
         [sys.executable, "-W", "error", f"{name}.py", *words],
         cwd=FOLDER,
-        env=environment_of(),
+        env=environment_of(urls),
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
@@ -94,9 +96,10 @@ def program(name: str, *words: str) -> Iterator[subprocess.Popen[str]]:
         yield process
 
 
-def environment_of(**more: str) -> dict[str, str]:
+def environment_of(urls: Sequence[str], **more: str) -> dict[str, str]:
     """Return the environment of a program, which leaves no cache in its folder."""
-    return {**environment_of_children(), "PYTHONDONTWRITEBYTECODE": "1", **more}
+    masters = {"FASTREDLOCK_MASTERS": ",".join(urls), **more}
+    return {**environment_of_children(), "PYTHONDONTWRITEBYTECODE": "1", **masters}
 
 
 @contextmanager

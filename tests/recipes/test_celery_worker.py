@@ -79,7 +79,7 @@ class Farm:
         )
 
     def _environment(self, urls: tuple[str, ...]) -> dict[str, str]:
-        return environment_of(MASTERS=" ".join(urls or self._urls), **self._common)
+        return environment_of(urls or self._urls, **self._common)
 
     def close(self) -> None:
         """End all workers."""

@@ -24,7 +24,7 @@ def start(emptied: LocalMasters, journal: Journal) -> Iterator[Start]:
     """Return what starts a run, as the cron of one host does."""
     with ExitStack() as opened:
         yield lambda *urls: opened.enter_context(
-            program("cron", str(journal.path), *(urls or emptied.urls))
+            program("cron", str(journal.path), urls=urls or emptied.urls)
         )
 
 

@@ -16,6 +16,8 @@ import pytest
 
 from fastredlock.testing import LocalMasters
 
+from .programs import environment_of
+
 RECIPES = Path(__file__).parents[2] / "docs" / "recipes"
 Query = Callable[[str], str]
 pytestmark = pytest.mark.slow
@@ -28,7 +30,10 @@ def adds(database: Path, amount: int, urls: list[str]) -> subprocess.Popen[str]:
     """Start the program; it computes by now."""
     argv = [sys.executable, str(RECIPES / "fenced_sqlite.py"), str(database), "a"]
     process = subprocess.Popen(
-        [*argv, str(amount), *urls], stdout=subprocess.PIPE, text=True
+        [*argv, str(amount)],
+        env=environment_of(urls),
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "computing\n"

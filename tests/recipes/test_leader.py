@@ -25,7 +25,7 @@ def start(emptied: LocalMasters, journal: Journal) -> Iterator[Start]:
     """Return what starts one more process."""
     with ExitStack() as opened:
         yield lambda *urls: opened.enter_context(
-            program("leader", str(journal.path), *(urls or emptied.urls))
+            program("leader", str(journal.path), urls=urls or emptied.urls)
         )
 
 

@@ -44,7 +44,8 @@ async def main():
         memory.masters.stop(0)
         memory.masters.stop(1)
         away = await post(client, 6)
-    print(json.dumps([both, others, held, lost, away]))
+        strange = await post(client, "1%0Aforged")
+    print(json.dumps([both, others, held, lost, away, strange[0]]))
 
 asyncio.run(main())
 """
@@ -59,7 +60,7 @@ from fastredlock.testing import MemoryLocks
 
 def pay(account=7):
     try:
-        answer = Client().get(f"/accounts/{account}/pay/1")
+        answer = Client().post(f"/accounts/{account}/pay/1")
         return answer.status_code, answer.json(), answer.headers.get("Retry-After")
     finally:
         connections.close_all()
@@ -77,28 +78,34 @@ django_app.write = write
 after = pay(8)
 memory.masters.stop(0)
 memory.masters.stop(1)
-print(json.dumps([many, held, lost, after, pay()]))
+away = pay()
+linked = Client().get("/accounts/7/pay/1").status_code
+forged = Client(enforce_csrf_checks=True).post("/accounts/7/pay/1").status_code
+print(json.dumps([many, held, lost, after, away, linked, forged]))
 """
+UNAVAILABLE = [503, {"detail": "not done: try again later"}, None]
 
 
-def answers(code: str, masters: LocalMasters, **environment: str) -> Any:
-    """Run code in the folder of the recipes; return what it printed."""
+def answers(
+    code: str, masters: LocalMasters, **environment: str
+) -> tuple[Any, list[str]]:
+    """Run code in the folder of the recipes; return its answers, and its log."""
     run = subprocess.run(
         [sys.executable, "-c", code],
         cwd=FOLDER,
-        env=environment_of(REDLOCK_MASTERS=",".join(masters.urls), **environment),
+        env=environment_of(masters.urls, **environment),
         capture_output=True,
         text=True,
         timeout=60,
     )
     assert run.returncode == 0, run.stderr
-    return json.loads(run.stdout)
+    return json.loads(run.stdout), run.stderr.splitlines()
 
 
 def test_fastapi_when_two_ship_one_order_then_one_is_told_to_come_again(
     emptied: LocalMasters,
 ) -> None:
-    both, others, held, lost, away = answers(ASGI, emptied)
+    (both, others, held, lost, away, strange), log = answers(ASGI, emptied)
     taken = [409, {"detail": "in progress"}, "1"]
     assert sorted(both, key=lambda each: int(each[0])) == [
         [200, {"order": 1, "steps": 5}, None],
@@ -106,20 +113,24 @@ def test_fastapi_when_two_ship_one_order_then_one_is_told_to_come_again(
     ]
     assert [each[0] for each in others] == [200, 200]
     assert held == taken
-    assert lost[0] == 503
-    assert "taken by another" in lost[1]["detail"]
-    assert away[0] == 503
-    assert "2 failed" in away[1]["detail"]
+    assert lost == away == UNAVAILABLE  # strangers read no address and no cause
+    assert [said in line for said, line in zip(LOGGED, log, strict=True)] == [True] * 2
+    assert strange in (404, 422)
+
+
+LOGGED = ("taken by another", "2 failed")  # and who operates it reads both
 
 
 def test_django_when_many_pay_at_once_then_no_update_is_lost(
     emptied: LocalMasters, tmp_path: Path
 ) -> None:
     database = str(tmp_path / "accounts.sqlite3")
-    many, held, lost, after, away = answers(WSGI, emptied, DATABASE=database)
+    said, log = answers(WSGI, emptied, DATABASE=database)
+    many, held, lost, after, away, linked, forged = said
     assert sorted(each[1]["balance"] for each in many) == list(range(1, 21))
     assert held == [409, {"detail": "in progress"}, "1"]
-    assert lost[0] == 503
-    assert "its validity is over" in lost[1]["detail"]
+    assert lost == away == UNAVAILABLE
+    assert sum("its validity is over" in line for line in log) == 1
+    assert sum("2 failed" in line for line in log) == 1
     assert after[1] == {"account": 8, "balance": 1}  # the lost one was rolled back
-    assert away[0] == 503
+    assert (linked, forged) == (405, 403)  # neither a link nor a form elsewhere pays
