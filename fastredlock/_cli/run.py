@@ -56,7 +56,7 @@ def main(words: Sequence[str]) -> int:
     parser = _parser()
     asked, command = _parsed(parser, words)
     options = given_options(asked)
-    for name in ("ttl", "max_ttl", "owner"):
+    for name in ("ttl", "max_ttl", "owner", "unreachable_tries"):
         if getattr(asked, name) is not None:
             options[name] = getattr(asked, name)
     options.setdefault("ttl", min(TTL, options.get("max_ttl", TTL)))
@@ -88,10 +88,13 @@ def _held(
     from .._reports.votes import printable
     from ..errors import AcquireError, LeaseLostError, ResourceTakenError
     from .child import Child, Ended
+    from .waiting import Waiting
 
     ended = None
+    waiting = Waiting(asked)
     try:
         with locks.lock(asked.name, timeout=asked.timeout) as lease:
+            waiting.end()
             signals.hold()
             child = Child(command, lease, signals, kill_after)
             try:
@@ -116,6 +119,8 @@ def _held(
                 f"{name}: lost before the command ended by itself, with status "
                 f"{ended.status}: it expired, or was broken or deleted",
             )
+    finally:
+        waiting.end()
     if ended.reason:
         _print(ended.reason)
     return ended
@@ -179,7 +184,20 @@ def _parser() -> Parser:
         dest="timeout",
         type=number(float, 0),
         metavar="S",
-        help="wait for so many seconds at most (default: as long as others hold it)",
+        help="wait for so many seconds at most, also where masters cannot be reached "
+        "(default: as long as it takes)",
+    )
+    parser.add_argument(
+        "--unreachable-tries",
+        type=number(int, 1),
+        metavar="N",
+        help="end after so many tries in a row that fewer than a quorum answered, some "
+        "0.15 s apart (default: wait on)",
+    )
+    parser.add_argument(
+        "--verbose",
+        action="store_true",
+        help="print what it waits for, after 2 s and each 30 s; always at a terminal",
     )
     parser.add_argument(
         *("-E", "--taken-status"),

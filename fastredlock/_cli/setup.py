@@ -24,11 +24,15 @@ masters:
   --masters, or ${MASTERS}, of the same form, or the list `masters` in
   the TOML file named by ${CONFIG}. Write a comma in a password as %2C.
   All users of a machine can read its command lines: keep passwords in the file.
-  It may also set ttl, max_ttl, key_prefix, drift_factor, round_timeout and
-  connect_timeout; set max_ttl and key_prefix if the other clients do.
+  It may also set ttl, max_ttl, key_prefix, drift_factor, round_timeout,
+  connect_timeout and, for `run`, unreachable_tries; set max_ttl and key_prefix
+  if the other clients do.
 """
 # Of the file; what each may be is checked where it is used.
-NUMBERS = ("ttl", "max_ttl", "drift_factor", "round_timeout", "connect_timeout")
+NUMBERS = (
+    *("ttl", "max_ttl", "drift_factor", "round_timeout", "connect_timeout"),
+    "unreachable_tries",
+)
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):
@@ -214,9 +218,11 @@ def new_reader(asked: argparse.Namespace) -> FastRedlock:
 
 def new_locks(options: dict[str, Any]) -> FastRedlock:
     """Return a FastRedlock of these options; raises CommandError for wrong ones."""
-    from .. import ConfigurationError, FastRedlock
+    from .. import ConfigurationError, FastRedlock, Retry
 
+    tries = options.get("unreachable_tries")  # None: a wait holds through outages
+    others = {name: options[name] for name in options if name != "unreachable_tries"}
     try:
-        return FastRedlock(**options)
+        return FastRedlock(retry=Retry(unreachable_tries=tries), **others)
     except ConfigurationError as error:
         raise CommandError(str(error), Status.USAGE) from None

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import re
 import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import redis
 
 from fastredlock import FastRedlock
+from fastredlock._cli import waiting
 from fastredlock.testing import LocalMasters
-from tests.cli.conftest import Start, is_alive
+from tests.cli.conftest import Call, Start, is_alive
 from tests.support.calls import granted
 from tests.support.fixtures import linux_calls
 from tests.support.keys import KEY, values
@@ -230,8 +234,128 @@ def test_run_when_fewer_than_a_quorum_can_be_reached_then_runs_nothing(
 ) -> None:
     for index in (1, 2):
         masters.stop(index)
-    urls = ",".join(masters.urls[:3])
-    status, out, err = start("run", "--masters", urls, KEY, "--", "echo", "ran").end()
+    words = ("run", "-n", "--masters", ",".join(masters.urls[:3]))
+    status, out, err = start(*words, KEY, "--", "echo", "ran").end()
     assert (status, out) == (69, "")
-    assert "fewer than a quorum of masters could answer" in err
+    assert "fewer than a quorum of masters could answer after 1 attempt" in err
     assert err.count("(connection refused)") == 2
+
+
+# --- waiting through outages ----------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("wait", [(), ("-w", "60")])
+def test_run_when_the_masters_are_away_then_waits_until_they_are_back(
+    start: Start, masters: LocalMasters, wait: tuple[str, ...]
+) -> None:
+    for index in range(3):
+        masters.stop(index)
+    urls = ",".join(masters.urls[:3])
+    command = start("run", *wait, "--masters", urls, KEY, "--", "echo", "ran")
+    with pytest.raises(subprocess.TimeoutExpired):
+        command.process.wait(1.5)
+    for index in range(3):
+        masters.start(index)
+    assert command.end() == (0, "ran\n", "")
+
+
+@pytest.mark.slow
+def test_run_when_the_masters_restart_while_it_waits_in_turn_then_waits_on(
+    start: Start, masters: LocalMasters
+) -> None:
+    urls = masters.urls[:3]
+    with FastRedlock(urls, owner="ann") as locks:
+        assert locks.acquire(KEY, ttl=60)
+        command = start("run", "--masters", ",".join(urls), KEY, "--", "echo", "ran")
+        assert wait_until(lambda: any(vote.waiting for vote in locks.holders(KEY)))
+        for index in range(3):
+            masters.stop(index)
+        with pytest.raises(subprocess.TimeoutExpired):
+            command.process.wait(1.5)
+        for index in range(3):
+            masters.start(index)
+        assert command.end() == (0, "ran\n", "")
+
+
+def test_run_when_its_wait_is_over_in_an_outage_then_ends_so(start: Start) -> None:
+    masters = ("--masters", "redis://127.0.0.1:1")
+    status, _, err = start("run", "-w", "1", *masters, KEY, "--", "true").end()
+    assert status == 69
+    assert 1000 <= int(re.findall(r" in (\d+) ms", err)[0]) < 3000
+
+
+def test_run_when_unreachable_tries_are_given_then_they_end_it(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "locks.toml"
+    config.write_text("unreachable_tries = 2\n")
+    words = ("run", "--masters", "redis://127.0.0.1:1")
+    end = (KEY, "--", "true")
+    status, _, err = call(*words, "--unreachable-tries", "1", *end)
+    assert (status, "after 1 attempt in" in err) == (69, True)
+    monkeypatch.setenv("FASTREDLOCK_CONFIG", str(config))
+    status, _, err = call(*words, *end)
+    assert (status, "after 2 attempts in" in err) == (69, True)
+    status, _, err = call(*words, "--unreachable-tries", "1", *end)
+    assert (status, "after 1 attempt in" in err) == (69, True)
+    config.write_text("unreachable_tries = 0.5\n")
+    status, _, err = call(*words, *end)
+    assert (status, "unreachable_tries=0.5: allowed is 1 or more" in err) == (64, True)
+
+
+# --- what it waits for ----------------------------------------------------------------
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let what it waits for be printed soon, and see that the timer is as before."""
+    monkeypatch.setattr(waiting, "FIRST", 0.1)
+    monkeypatch.setattr(waiting, "AGAIN", 0.2)
+    handler = signal.getsignal(signal.SIGALRM)
+    yield
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+    assert signal.getsignal(signal.SIGALRM) is handler
+
+
+@pytest.mark.usefixtures("soon")
+def test_run_when_verbose_then_prints_what_it_waits_for_once_a_while(
+    call: Call, urls: list[str]
+) -> None:
+    words = ("run", "-w", "0.45", KEY, "--", "true")
+    with FastRedlock(urls[:3], owner="ann") as locks, locks.lock(KEY):
+        _, _, quiet = call(*words)
+        _, _, err = call("run", "--verbose", *words[1:])
+    assert len(quiet.splitlines()) == 1
+    *lines, last = err.splitlines()
+    assert len(lines) in (1, 2)
+    begin = f"fastredlock run: waiting for 0 s: '{KEY}' is held by ann (token "
+    assert all(line.startswith(begin) for line in lines)
+    assert "not taken in 0." in last
+
+
+@pytest.mark.usefixtures("soon")
+def test_run_when_verbose_in_an_outage_then_prints_why(call: Call) -> None:
+    masters = "redis://127.0.0.1:1,redis://127.0.0.1:2,redis://127.0.0.1:3"
+    words = ("-w", "0.2", "--masters", masters, KEY, "--", "true")
+    first = call("run", "--verbose", *words).err.splitlines()[0]
+    assert first == (
+        f"fastredlock run: waiting for 0 s: '{KEY}': not known: 0 of 3 masters "
+        "answered, 2 are needed: 127.0.0.1:1 FAILED (connection refused); "
+        "127.0.0.1:2 FAILED (connection refused); "
+        "127.0.0.1:3 FAILED (connection refused)"
+    )
+
+
+@pytest.mark.usefixtures("soon")
+def test_run_when_an_alarm_is_set_by_its_caller_then_leaves_it_alone(
+    call: Call, urls: list[str]
+) -> None:
+    signal.setitimer(signal.ITIMER_REAL, 60)
+    try:
+        with FastRedlock(urls[:3]) as locks, locks.lock(KEY):
+            err = call("run", "--verbose", "-w", "0.3", KEY, "--", "true").err
+        assert signal.getitimer(signal.ITIMER_REAL)[0] > 50
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    assert len(err.splitlines()) == 1

@@ -112,6 +112,19 @@ def test_terminal_when_ctrl_c_ends_the_command_then_we_end_by_it_as_well(
     assert values(servers[:3]) == [None] * 3
 
 
+@pytest.mark.slow
+def test_terminal_when_the_lock_is_held_then_shows_what_is_waited_for(
+    terminals: list[Terminal], urls: list[str]
+) -> None:
+    with FastRedlock(urls[:3], owner="ann") as locks, locks.lock(KEY, ttl=60) as lease:
+        terminals.append(Terminal(",".join(urls[:3]), "run", KEY, "--", "echo", "ran"))
+        (terminal,) = terminals
+        terminal.wait_for(f"waiting for 2 s: '{KEY}' is held by ann (token ")
+        lease.release()
+        terminal.wait_for("ran")
+        assert terminal.end() == 0
+
+
 @pytest.mark.parametrize(("answer", "status"), [("n", 1), ("", 1), ("y", 0)])
 def test_break_when_asked_then_breaks_only_what_was_agreed_to(
     terminals: list[Terminal], urls: list[str], answer: str, status: int
