@@ -10,6 +10,7 @@ from typing import Any
 
 import hiredis
 
+from .._core import refusal_text
 from .._options.endpoint import Endpoint
 
 TIMEOUT = 2.0  # s; for a connection, and for each reply
@@ -53,23 +54,27 @@ class Server:
     def _need(self, name: str, *words: object) -> None:
         reply = self.ask(name, *words)
         if isinstance(reply, hiredis.ReplyError):
-            raise ServerError(f"{name}: {reply}")
+            raise ServerError(f"{name}: {refusal_text(reply)}")
 
     def ask(self, *words: object) -> Any:
-        """Send one command; return its reply."""
+        """Send one command; return its reply; raise ServerError for NOAUTH."""
         command = b"".join(map(_bulk, words))
         try:
             self._socket.sendall(b"*%d\r\n%b" % (len(words), command))
-            return self.read()
+            reply = self.read()
         except TimeoutError:
             raise ServerError(
                 f"no reply to {words[0]}: paused or overloaded?"
             ) from None
         except OSError as error:
             raise ServerError(f"{words[0]}: {error.strerror or error}") from None
+        if isinstance(reply, hiredis.ReplyError) and str(reply).startswith("NOAUTH"):
+            raise ServerError(refusal_text(reply))
+        return reply
 
     def read(self) -> Any:
         """Wait for the next reply."""
+        received = b""
         try:
             while (reply := self._reader.gets()) is False:
                 received = self._socket.recv(65536)
@@ -77,6 +82,9 @@ class Server:
                     raise ServerError("the server closed the connection")
                 self._reader.feed(received)
         except hiredis.ProtocolError:
+            if received[:1] == b"\x15":  # an alert record: RFC 8446, section 5.1
+                text = "speaks TLS: use rediss:// for this master"
+                raise ServerError(text) from None
             raise ServerError("answers, but not as a Redis server") from None
         return reply
 
@@ -115,6 +123,11 @@ def _connected(endpoint: Endpoint, timeout: float) -> socket.socket:
     try:
         context = context_of(endpoint.name, endpoint.tls)
         return context.wrap_socket(plain, server_hostname=endpoint.host)
+    except TimeoutError:
+        plain.close()
+        raise ServerError(
+            "no answer to TLS yet: does the server speak it on this port?"
+        ) from None
     except BaseException:
         plain.close()
         raise

@@ -28,6 +28,18 @@ cdef bint text_is_of_now(str text) except -1:
     return text.startswith(ERRORS_OF_NOW)
 
 
+def refusal_text(reply):
+    """Return the text of a refused command; of a login, the remedy as well."""
+    text = reply_text(reply)
+    if text.startswith("NOAUTH"):        # and over 200 characters for a HELLO
+        return "NOAUTH no password was given: redis://user:password@host"
+    if text.startswith("WRONGPASS"):
+        return (
+            "WRONGPASS invalid username-password pair: correct it, or enable the user"
+        )
+    return text
+
+
 @cython.final
 cdef class Handshake:
     """The first commands of one connection, and what their answers mean."""
@@ -91,7 +103,7 @@ cdef class Handshake:
         elif name == MARKER_NAME:
             self.mark = Mark(reply)
         elif is_required and reply_is_error(reply):
-            self.failure = f"{name}: {reply_text(reply)}"
+            self.failure = f"{name}: {refusal_text(reply)}"
         else:
             self.rights.on_reply(name, reply)
         return b"" if self.awaited or self.failure is not None else self._conclude()
@@ -128,7 +140,7 @@ cdef class Handshake:
             or self.password is not None and reply_error(reply).startswith("NOAUTH")
         ):
             return self._introduce(is_authenticated=False)
-        self.failure = f"HELLO: {reply_text(reply)}"
+        self.failure = f"HELLO: {refusal_text(reply)}"
         return b""
 
     def _introduce(self, is_authenticated):

@@ -52,12 +52,14 @@ def test_password_when_wrong_then_the_vote_says_wrongpass(
 ) -> None:
     with LocalMasters(1, options=("--requirepass", "other", *options)) as masters:
         told = reason(make_locks([with_login(masters.urls[0], f":{SECRET}")]))
-    assert "WRONGPASS invalid username-password pair" in told
+    assert "WRONGPASS invalid username-password pair: correct it, or enable" in told
 
 
 def test_password_when_missing_then_the_vote_says_noauth(make_locks: MakeLocks) -> None:
     with LocalMasters(1, options=("--requirepass", SECRET)) as masters:
-        assert "NOAUTH" in reason(make_locks(masters.urls))
+        assert reason(make_locks(masters.urls)) == (
+            "HELLO: NOAUTH no password was given: redis://user:password@host"
+        )
 
 
 def test_password_when_wrong_on_a_minority_then_the_others_grant(

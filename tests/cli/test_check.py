@@ -14,6 +14,7 @@ import redis
 from fastredlock.testing import LocalMasters
 from tests.support.certificates import Certificates, tls_master
 from tests.support.fixtures import Raw
+from tests.support.strangers import Stranger
 
 from .conftest import Call
 
@@ -252,3 +253,44 @@ def test_check_when_the_user_has_what_the_documents_ask_for_then_finds_nothing(
     status, out = check(call, *urls, options=("--key", "orders:"))
     assert status == 0
     assert {line.split(":")[0] for line in out.splitlines()[4:]} == {"note"}
+
+
+# --- logins and TLS -------------------------------------------------------------------
+
+NO_LOGIN = "NOAUTH no password was given: redis://user:password@host"
+WRONG_LOGIN = "WRONGPASS invalid username-password pair: correct it, or enable the user"
+
+
+@pytest.mark.parametrize(
+    ("login", "said"), [("", NO_LOGIN), (":wrong@", f"AUTH: {WRONG_LOGIN}")]
+)
+def test_commands_when_the_password_is_missing_or_wrong_then_give_the_remedy_alone(
+    call: Call, login: str, said: str
+) -> None:
+    with LocalMasters(1, options=("--requirepass", "sesame")) as masters:
+        url = masters.urls[0].replace("//", f"//{login}")
+        name = masters.urls[0][8:-2]
+        status, out, _ = call("check", "--masters", url)
+        assert (status, out.splitlines()[-1]) == (2, f"no vote: {name}: {said}")
+        assert "+info" not in out
+        status, _, err = call("list", "--masters", url, "*")
+        assert (status, err) == (69, f"fastredlock list: {name}: {said}\n")
+
+
+@pytest.mark.slow
+def test_check_when_a_plain_port_is_asked_by_tls_then_asks_whether_it_speaks_it(
+    call: Call, urls: list[str]
+) -> None:
+    status, out, _ = call("check", "--masters", urls[0].replace("redis:", "rediss:"))
+    text = "no answer to TLS yet: does the server speak it on this port?"
+    assert (status, out.splitlines()[-1]) == (2, f"no vote: {urls[0][8:-2]}: {text}")
+
+
+def test_check_when_a_server_sends_a_tls_alert_then_names_the_scheme(
+    call: Call,
+) -> None:
+    with Stranger(b"\x15\x03\x03\x00\x02\x02\x46") as stranger:
+        host, port = stranger.address
+        status, out, _ = call("check", "--masters", f"redis://{host}:{port}")
+    assert status == 2
+    assert out.endswith(": speaks TLS: use rediss:// for this master\n")

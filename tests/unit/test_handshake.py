@@ -19,6 +19,8 @@ HELLO_REPLY = {b"server": b"redis", b"proto": 3}
 OLD_SERVER = ReplyError("ERR unknown command `HELLO`, with args beginning with: `3`, ")
 WRONGPASS = ReplyError("WRONGPASS invalid username-password pair or user is disabled.")
 NOAUTH = ReplyError("NOAUTH HELLO must be called with the client authenticated")
+NO_LOGIN = "NOAUTH no password was given: redis://user:password@host"
+WRONG_LOGIN = "WRONGPASS invalid username-password pair: correct it, or enable the user"
 
 
 def new_handshake(
@@ -127,7 +129,7 @@ def test_old_server_is_ready_after_all_its_answers() -> None:
 
 @pytest.mark.parametrize(
     ("password", "error"),
-    [(b"pw", WRONGPASS), (None, NOAUTH), (b"pw", ReplyError("LOADING wait"))],
+    [(b"pw", ReplyError("NOPE")), (b"pw", ReplyError("LOADING wait"))],
 )
 def test_hello_that_is_refused_ends_the_handshake_with_its_text(
     password: bytes | None, error: ReplyError
@@ -136,6 +138,18 @@ def test_hello_that_is_refused_ends_the_handshake_with_its_text(
     assert introduced(handshake, error) == []
     assert handshake.failure == f"HELLO: {error}"
     assert not handshake.is_done
+
+
+@pytest.mark.parametrize(
+    ("password", "error", "failure"),
+    [(b"pw", WRONGPASS, WRONG_LOGIN), (None, NOAUTH, NO_LOGIN)],
+)
+def test_hello_without_the_right_password_ends_the_handshake_with_the_remedy(
+    password: bytes | None, error: ReplyError, failure: str
+) -> None:
+    handshake = new_handshake(None, password)
+    assert introduced(handshake, error) == []
+    assert handshake.failure == f"HELLO: {failure}"
 
 
 def test_hello_whose_list_has_a_list_for_a_name_is_read_without_it() -> None:
@@ -156,7 +170,7 @@ def test_hello_answered_by_something_else_ends_the_handshake(reply: object) -> N
 @pytest.mark.parametrize(
     ("replies", "failure"),
     [
-        ([WRONGPASS], f"AUTH: {WRONGPASS}"),
+        ([WRONGPASS], f"AUTH: {WRONG_LOGIN}"),
         ([ReplyError("ERR invalid password")], "AUTH: ERR invalid password"),
         ([b"OK", ReplyError("ERR DB index is out of range")], "SELECT: ERR DB index"),
         ([b"OK", ReplyError("NOPERM no select")], "SELECT: NOPERM no select"),
