@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .._core import DEFAULT_RESOURCE, LocksFields, Operation, Round, Terms, Vote
+from .._options.constructor import settings_of_call
 from .._options.keys import PROBE, encode_resource, encode_resources, encode_token
 from .._options.settings import Settings, checked_fence, positive_ns
 from .._reports.health import MasterHealth, has_quorum, health_of
@@ -64,7 +65,7 @@ class BaseLocks(LocksFields):
 
     @with_options_of(Settings.__init__)
     def __init__(self, *masters: Any, **options: Any) -> None:
-        settings = Settings(*masters, **options)
+        settings = settings_of_call("FastRedlock", masters, options)
         self._driver = self._new_driver(settings)
         if settings.observer is not None:
             self._observe(settings.observer)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .._core import DEFAULT_RESOURCE
-from .._options.settings import Settings
+from .._options.constructor import settings_of_call
 from ..client import FastRedlock
 from ..errors import ConfigurationError
 from ._driver import MemoryDriver
@@ -13,6 +13,7 @@ from ._masters import MemoryMasters
 
 if TYPE_CHECKING:
     from .._locking.base import BaseLocks
+    from .._options.settings import Settings
 
 
 class MemoryLocks(FastRedlock):
@@ -74,7 +75,7 @@ def settings_of(
 ) -> Settings:
     """Return the checked settings: masters that no socket will ever reach."""
     names = [(f"memory-{index}", 6379) for index in range(len(masters._world.servers))]
-    return Settings(names, resource, **options)
+    return settings_of_call("MemoryLocks", (names, resource), options)
 
 
 def named(locks: BaseLocks, resource: str | bytes) -> str | bytes:

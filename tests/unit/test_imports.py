@@ -45,6 +45,7 @@ ARROWS: dict[str, set[str]] = {
         *("_core", "_options.keys", "_options.retry", "_options.url"),
         *("_options.credentials", "_reports.log", "errors", "observer"),
     },
+    "_options.constructor": {"_options.settings"},
     "_locking.foreign": {"_core", "_reports.log", *BASE},
     "_locking.driver": {
         *("_core", "_options.scripts", "_options.tls", "_reports.log", "errors"),
@@ -126,7 +127,7 @@ ARROWS: dict[str, set[str]] = {
     },
     "_locking.base": {
         *("_core", "_locking.driver", "_locking.keeping.options", "_locking.observing"),
-        "_options.keys",
+        *("_options.constructor", "_options.keys"),
         *("_options.settings", "_reports.health", "_reports.stats", *BASE),
     },
     "client": {
@@ -179,7 +180,7 @@ ARROWS: dict[str, set[str]] = {
     },
     "testing.memory": {
         "_core",
-        *("_options.settings", "client", "errors"),
+        *("_options.constructor", "_options.settings", "client", "errors"),
         *("testing._driver", "testing._masters"),
     },
     "testing.asyncio": {

@@ -22,6 +22,7 @@ from fastredlock import asyncio as awaitable
 from fastredlock._core import MasterState
 from fastredlock._options.keys import encode_resource
 from fastredlock._options.settings import timeout_to_ns
+from fastredlock.testing import MemoryLocks
 from tests.support.rounds import MS, S, thorough
 from tests.support.settings import MASTERS, new_settings
 
@@ -411,3 +412,49 @@ def test_client_when_the_interpreter_runs_without_the_gil_then_is_refused(
     monkeypatch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)
     with pytest.raises(ConfigurationError, match="needs the GIL: leave out PYTHON_GIL"):
         FastRedlock(["redis://127.0.0.1:7001"])
+
+
+# ---- a call that has other arguments than the constructor
+
+
+@pytest.mark.parametrize("kind", [FastRedlock, awaitable.FastRedlock])
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"tll": 5}, "an unexpected keyword argument 'tll'. Did you mean 'ttl'?"),
+        ({"keepalive": 1}, "an unexpected keyword argument 'keepalive'"),
+        (
+            {"timeout": 2},
+            "an unexpected keyword argument 'timeout': timeout is given to acquire() "
+            "and lock()",
+        ),
+        ({"masters": ()}, "multiple values for argument 'masters'"),
+    ],
+)
+def test_unknown_option_is_named_as_the_constructors_own(
+    kind: Any, options: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(TypeError) as caught:
+        kind(MASTERS, **options)
+    assert str(caught.value) == f"FastRedlock.__init__() got {said}"
+
+
+def test_missing_masters_are_named_as_the_constructors_own() -> None:
+    kind: Any = FastRedlock
+    with pytest.raises(TypeError, match=r"^FastRedlock\.__init__\(\) missing 1 requ"):
+        kind()
+
+
+def test_unknown_option_of_memory_locks_is_named_as_theirs() -> None:
+    with pytest.raises(TypeError) as caught:
+        MemoryLocks(retries=3)
+    said = "an unexpected keyword argument 'retries'. Did you mean 'retry'?"
+    assert str(caught.value) == f"MemoryLocks.__init__() got {said}"
+
+
+def test_type_error_of_a_callers_iterable_stays_what_it_is() -> None:
+    def broken() -> Any:
+        yield None + 1  # type: ignore[operator]
+
+    with pytest.raises(TypeError, match=r"unsupported operand"):
+        FastRedlock(broken())
