@@ -258,12 +258,11 @@ class BaseLease(LeaseFields):
             self._status = GONE
         return self._status or UNKNOWN
 
-    def _check_exit(self, was_valid: bool, status: ReleaseStatus) -> None:
-        if not was_valid or status is GONE:
-            raise self._loss() or LeaseLostError(
-                self.resource,
-                "lost before the end of the with block: validity over, or taken",
-            )
+    def _check_exit(self, status: ReleaseStatus, left_ns: int, overrun_ns: int) -> None:
+        if left_ns <= 0 or status is GONE:
+            from .keeping.lost import loss_at_exit
+
+            raise loss_at_exit(self, overrun_ns)
 
     def _loss(self) -> LeaseLostError | None:
         from .keeping.lost import loss_of

@@ -117,16 +117,21 @@ cdef enum:
 cdef int64_t fields_left_ns(LeaseFields lease, DriverFields driver) except? NOT_OURS:
     # The validity that is left, as remaining(); or one of the above.
     cdef Round taken = lease._round
-    cdef int64_t until_ns = 0
+    cdef int64_t until_ns
     if lease._status is not None or taken.generation != current_generation:
         return NOT_OURS
-    if taken.lease_state is not None:      # extended or kept
-        until_ns = lease._valid_until_ns
-    elif taken.is_opened:
-        until_ns = round_valid_until_ns(taken)
+    until_ns = fields_until_ns(lease)
     if until_ns == 0 and not taken.is_opened:
         return LEFT_UNKNOWN
     return max(<int64_t>0, until_ns - fields_now_ns(driver))
+
+
+cdef int64_t fields_until_ns(LeaseFields lease) except -1:
+    # The end of the validity; 0 where it is lost, or not known.
+    cdef Round taken = lease._round
+    if taken.lease_state is not None:      # extended or kept
+        return lease._valid_until_ns
+    return round_valid_until_ns(taken) if taken.is_opened else 0
 
 
 cdef int fields_on_released(

@@ -117,6 +117,7 @@ cdef class ExitCall(ReleaseCall):
     cdef bint is_cancelled       # the body, because its lease was lost
     cdef bint releases           # the body has not released it
     cdef bint is_left
+    cdef int64_t overrun_ns      # of the validity by the body; 0: none, or not known
 
     cdef object go_on(self):
         cdef LeaseFields lease = self.lease
@@ -130,6 +131,8 @@ cdef class ExitCall(ReleaseCall):
             return exit_end(self, None)
         self.releases = True
         self.left_ns = fields_left_ns(lease, self.driver)
+        if self.left_ns == 0 and fields_until_ns(lease) > 0:
+            self.overrun_ns = fields_now_ns(self.driver) - fields_until_ns(lease)
         self.round = fields_begin_release(lease, self.driver.engine, lease._unknown)
         if self.round is None:
             return exit_end(self, lease._gone)
@@ -168,7 +171,7 @@ cdef object exit_end(ExitCall self, object status):
     if self.error is None and status is not None and (
         self.left_ns <= 0 or status is lease._gone
     ):
-        lease._check_exit(self.left_ns > 0, status)
+        lease._check_exit(status, self.left_ns, self.overrun_ns)
 
 
 cdef int exit_raise_loss(ExitCall self) except -1:

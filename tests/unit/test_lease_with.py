@@ -7,8 +7,11 @@ import pytest
 
 from fastredlock import FastRedlock, FastRedlockError, LeaseLostError
 from fastredlock._core import Operation
+from fastredlock._locking.keeping.kept import kept_of
 from tests.support.leases import GONE, taken
-from tests.support.rounds import S, ScriptedLocks
+from tests.support.rounds import S, ScriptedLocks, in_child
+
+BEFORE_END = "'orders:42': lost before the end of the with block"
 
 
 class BodyError(Exception):
@@ -41,7 +44,51 @@ def test_with_block_left_after_the_validity_raises() -> None:
 
 def test_with_block_left_when_another_has_the_key_raises() -> None:
     locks = ScriptedLocks("GG.", "TTT")
-    with pytest.raises(LeaseLostError), locks.lock("orders:42", timeout=0):
+    with pytest.raises(LeaseLostError) as caught, locks.lock("orders:42", timeout=0):
+        pass
+    assert str(caught.value) == f"{BEFORE_END}: its key is gone: deleted, or taken"
+
+
+# Issue 29: "validity over, or taken" named neither the one, nor what to do about it.
+def test_with_block_left_late_names_the_overrun_and_keep_alive() -> None:
+    locks = ScriptedLocks("GG.", "FF.", took_ns=0)
+    lost, lock = pytest.raises(LeaseLostError), locks.lock("orders:42", ttl=5)
+    with lost as caught, lock as lease:
+        locks.now += int(lease.remaining() * 1e9) + 3 * S
+        locks.took_ns = S  # of the release: not of the body
+    assert str(caught.value) == (
+        f"{BEFORE_END}: its validity (ttl 5 s) was overrun by 3.000 s; give "
+        "keep_alive=True, or a longer ttl"
+    )
+
+
+def test_with_block_left_late_by_a_kept_lease_gives_no_such_advice() -> None:
+    locks, lost = ScriptedLocks("GG.", "GG.", took_ns=0), pytest.raises(LeaseLostError)
+    with lost as caught, taken(locks) as lease:
+        kept_of(lease)
+        locks.now += 12 * S
+    overrun = "its validity (ttl 10 s) was overrun by 2.102 s"
+    assert str(caught.value) == f"{BEFORE_END}: {overrun}"
+
+
+def test_with_block_left_late_after_an_extension_counts_from_its_validity() -> None:
+    locks = ScriptedLocks("GG.", "GG.", "GG.", took_ns=0)
+    late = pytest.raises(LeaseLostError, match=r"\(ttl 20 s\) was overrun by 1\.000 s")
+    with late, taken(locks) as lease:
+        locks.now += int(lease.extend(20) * 1e9) + S
+
+
+def test_with_block_of_an_adopted_lease_that_was_never_extended_names_that() -> None:
+    locks = ScriptedLocks("GG.")
+    adopted = locks.adopt("orders:42", b"token")
+    with pytest.raises(LeaseLostError, match=f"{BEFORE_END}: not known"), adopted:
+        pass
+
+
+def test_with_block_that_a_forked_child_leaves_names_the_parent() -> None:
+    lease = taken(ScriptedLocks("GG."))
+    of_parent = pytest.raises(LeaseLostError, match=f"{BEFORE_END}: it is the parent's")
+    with in_child(), of_parent, lease:
         pass
 
 

@@ -19,6 +19,13 @@ RELEASED = "it was released"
 PARENTS = "it is the parent's"
 UNKNOWN = "not known to be valid: it was adopted, and not extended since"
 OVER = "lost: its validity is over"
+BEFORE_END = "lost before the end of the with block"
+OVERRUN = (
+    "lost before the end of the with block: its validity (ttl {:g} s) was overrun by "
+    "{:.3f} s"
+)
+ADVICE = "; give keep_alive=True, or a longer ttl"
+KEY_GONE = "lost before the end of the with block: its key is gone: deleted, or taken"
 
 
 def is_lost(lease: BaseLease) -> bool:
@@ -66,6 +73,25 @@ def reason_of(lease: BaseLease) -> str:
     if is_lost(lease):
         return OVER
     return UNKNOWN if lease._status is None else RELEASED
+
+
+def loss_at_exit(lease: BaseLease, overrun_ns: int) -> LeaseLostError:
+    """Return the error of a body that ended by so much too late; 0: not known."""
+    reason = reason_at_exit(lease, overrun_ns)
+    return loss_of(lease) or LeaseLostError(lease.resource, reason)
+
+
+def reason_at_exit(lease: BaseLease, overrun_ns: int) -> str:
+    """Return why a lease was not valid any more at the end of its body."""
+    if lease._round.generation != lease._driver.fork_generation():
+        return f"{BEFORE_END}: {PARENTS}"
+    if overrun_ns > 0:
+        made = lease._round.lease_state
+        advice = ADVICE if made is None or made.kept is None else ""
+        return OVERRUN.format(lease.ttl, overrun_ns / 1e9) + advice
+    if lease._status is not lease._gone and lease._is_adopted():
+        return f"{BEFORE_END}: {UNKNOWN}"
+    return KEY_GONE
 
 
 class BaseLost:
