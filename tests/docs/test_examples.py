@@ -1,9 +1,11 @@
-"""Every Python block of README and docs, run as it stands, on local masters."""
+"""Every Python block of README and docs, run alone as it is, on local masters."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 import pytest
 import redis
@@ -15,33 +17,47 @@ from .documents import DOCUMENTS, README, blocks, name_of
 PORTS = (7001, 7002, 7003)  # that the documents write
 
 
+@pytest.fixture(scope="module")
+def three() -> Iterator[LocalMasters]:
+    with LocalMasters(len(PORTS)) as masters:
+        yield masters
+
+
 class Example(NamedTuple):
-    """Blocks that are pasted one after the other into one interpreter."""
+    """A block, as the copy button of its page gives it."""
 
     document: Path
-    code: list[str]
+    number: int
+    code: str
 
 
-def examples() -> list[Example]:
-    """List them: a block of the README stands alone, a page is read from its top."""
-    alone = [Example(README, [block]) for block in blocks(README, "python")]
-    pages = [Example(page, blocks(page, "python")) for page in DOCUMENTS]
-    return alone + [page for page in pages if page.code and page.document != README]
+EXAMPLES = [
+    Example(document, number, code)
+    for document in DOCUMENTS
+    for number, code in enumerate(blocks(document, "python"))
+]
 
 
-@pytest.mark.parametrize("example", examples(), ids=lambda it: name_of(it.document))
-def test_example_when_pasted_then_runs_and_leaves_nothing(
-    example: Example, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    "example", EXAMPLES, ids=lambda it: f"{name_of(it.document)}-{it.number}"
+)
+def test_block_when_copied_alone_then_runs_and_leaves_nothing(
+    example: Example, three: LocalMasters, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    names: dict[str, object] = {}
-    with LocalMasters(len(PORTS)) as masters:
-        for code in example.code:
-            for port, url in zip(PORTS, masters.urls, strict=True):
-                code = code.replace(f"redis://localhost:{port}", url)
-            exec(compile(code, name_of(example.document), "exec"), names)
-        assert [keys_of(url) for url in masters.urls] == [[]] * len(PORTS)
+    code = example.code
+    for port, url in zip(PORTS, three.urls, strict=True):
+        code = code.replace(f"redis://localhost:{port}", url)
+    ports = tuple(urlsplit(url).port for url in three.urls)
+    code = code.replace(str(PORTS), str(ports))
+    exec(compile(code, name_of(example.document), "exec"), {})
+    assert [keys_of(url) for url in three.urls] == [[]] * len(PORTS)
     if example.document == README:
         assert "ours for" in capsys.readouterr().out
+
+
+def test_every_block_in_python_is_named_so() -> None:
+    """One that is named `py` has a button, too, and no test runs it."""
+    assert [name_of(each) for each in DOCUMENTS if blocks(each, "py")] == []
 
 
 def keys_of(url: str) -> list[bytes]:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from fastredlock.testing import LocalMasters
+from tests.docs.documents import blocks
 
 ROOT = Path(__file__).parents[2]
 NAME = "pytest_fastredlock"
@@ -49,6 +50,13 @@ def test_fixtures_when_a_test_breaks_the_masters_then_the_next_has_them_whole(
 ) -> None:
     said = run(tmp_path, USER)
     assert "3 passed" in said, said
+
+
+def test_example_of_the_documents_when_copied_then_passes(tmp_path: Path) -> None:
+    page = ROOT / "docs" / "testing.md"
+    (code,) = (each for each in blocks(page, "python") if "redlock_masters" in each)
+    said = run(tmp_path, code)
+    assert "2 passed" in said, said
 
 
 def test_plugin_when_nobody_asks_then_imports_nothing_of_us(tmp_path: Path) -> None:
