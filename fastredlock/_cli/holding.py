@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .. import Vote
-from .._reports.votes import printable
+from .._reports.votes import NOT_OURS, printable
 
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
@@ -75,7 +75,9 @@ class Holding:
     def left(self, token_hash: str) -> str:
         """Describe for how long a token lives."""
         left_ms = self.remaining_ms(token_hash)
-        return "no expiry" if left_ms is None else f"{left_ms / 1e3:.1f} s left"
+        if left_ms is not None:
+            return f"{left_ms / 1e3:.1f} s left"
+        return "no expiry" if self.owner(token_hash) else NOT_OURS
 
     def __str__(self) -> str:
         name = printable(self.resource)

@@ -179,6 +179,9 @@ def taken(
     """Return the error of an acquire that ended while others held the resource."""
     votes = votes_of(engine, round)
     elapsed = (round.closed_ns - began_ns) / 1e9
+    foreign = foreign_keys(engine)
+    if foreign is not None:
+        hint = hint or foreign.hint(resource)
     return ResourceTakenError(resource, votes, round.attempt, elapsed, hint)
 
 

@@ -5,14 +5,15 @@ The reply to a SET that finds a key has no more. So a resource that was found ta
 looked at once a second has passed, at the end of a failed attempt, and again every ten
 seconds: a round of INSPECT, which costs a lock that is merely contended nothing to
 speak of. A list, a hash, an empty string and one that is longer than any token are no
-locks. Any other string may be another client's token.
+locks. Any other string may be another client's token; where it has no expiry and names
+no owner, that is a hint of the error, and looked at each second.
 """
 
 from __future__ import annotations
 
 from .._core import Operation, Vote
 from .._reports.log import warn
-from .._reports.votes import holders_of, printable
+from .._reports.votes import NOT_OURS, holders_of, printable
 from ..errors import ForeignKeyError
 
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
@@ -35,10 +36,11 @@ NO_EXPIRY_MS = -1  # PTTL
 class ForeignKeys:
     """Remember which resources were found taken, and when to look what holds them."""
 
-    __slots__ = ("_due_ns", "_warned")
+    __slots__ = ("_due_ns", "_suspects", "_warned")
 
     def __init__(self) -> None:
         self._due_ns: dict[Key, int] = {}
+        self._suspects: set[Resource] = set()
         self._warned: set[bytes] = set()
 
     def is_due(self, key: Key, now_ns: int) -> bool:
@@ -60,6 +62,7 @@ class ForeignKeys:
 
         That is where too few masters are left for a quorum.
         """
+        self._suspects.discard(resource)
         for each in key if isinstance(key, tuple) else (key,):
             round = engine.new_round(INSPECT, each, b"-", taken.terms)
             round.left_ns = taken.terms.last_round_ns(engine.round_trip_ns)
@@ -70,9 +73,15 @@ class ForeignKeys:
                 self._due_ns[key] = 0  # the next caller gets the error at once
                 elapsed = (round.closed_ns - began_ns) / 1e9
                 raise ForeignKeyError(resource, votes, taken.attempt, elapsed)
-            self._warn_of_no_expiry(resource, each, votes, taken)
+            self._note_no_expiry(resource, each, votes, taken)
+            if resource in self._suspects:
+                self._due_ns[key] = round.closed_ns + LOOK_AFTER_NS
 
-    def _warn_of_no_expiry(
+    def hint(self, resource: Resource) -> str:
+        """Return a hint about what holds a resource; may be empty."""
+        return NOT_OURS if resource in self._suspects else ""
+
+    def _note_no_expiry(
         self,
         resource: Resource,
         key: bytes,
@@ -80,11 +89,11 @@ class ForeignKeys:
         taken: Round,
     ) -> None:
         without_expiry = [vote for vote in votes if vote.remaining_ms == NO_EXPIRY_MS]
-        if (
-            taken.terms.has_expiry
-            and len(without_expiry) >= len(votes) // 2 + 1
-            and key not in self._warned
-        ):
+        if not taken.terms.has_expiry or len(without_expiry) < len(votes) // 2 + 1:
+            return
+        if without_expiry[0].owner is None and len(self._suspects) < REMEMBERED:
+            self._suspects.add(resource)
+        if key not in self._warned:
             if len(self._warned) >= REMEMBERED:
                 self._warned.clear()
             self._warned.add(key)

@@ -19,6 +19,7 @@ SHOWN_LENGTH = 200  # of one
 RANDOM_LENGTH = 27  # of a token of ours: see src_cython/tokens.pyx
 BASE64URL = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 LONGEST_OWNER = 64  # bytes
+NOT_OURS = "no expiry: not a lock of ours?"  # a string that names no owner
 
 
 class MasterVote(NamedTuple):

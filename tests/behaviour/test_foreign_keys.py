@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import redis
 
-from fastredlock import FastRedlock, ForeignKeyError, Retry
+from fastredlock import (
+    NO_EXPIRY,
+    FastRedlock,
+    ForeignKeyError,
+    ResourceTakenError,
+    Retry,
+)
 from fastredlock._locking import foreign
 from tests.support.calls import granted
 from tests.support.fixtures import MakeLocks
@@ -110,3 +117,37 @@ def test_lock_that_is_held_long_stays_taken_and_without_expiry_is_warned_of(
         "stays until it is deleted"
     ]
     held.release()
+
+
+HINT = "(no expiry: not a lock of ours?)"
+
+
+def test_taken_error_names_a_key_without_expiry_as_long_as_there_is_one(
+    make_locks: MakeLocks, servers: list[redis.Redis], urls: list[str]
+) -> None:
+    def error(timeout: float) -> str:
+        with pytest.raises(ResourceTakenError) as raised, lock(timeout=timeout):
+            pass
+        return str(raised.value)
+
+    lock = partial(make_locks(urls).lock, KEY)
+    for server in servers:
+        server.set(KEY, "1754000000")
+    assert HINT not in error(0)  # not known yet
+    assert f" ms {HINT}: 0 of 5 granted" in error(0.4)
+    assert HINT in error(0)
+    for server in servers:
+        server.expire(KEY, 60)
+    assert HINT not in error(0.4)
+
+
+def test_taken_error_names_no_lock_of_ours_that_has_no_expiry(
+    make_locks: MakeLocks, urls: list[str]
+) -> None:
+    granted(make_locks(urls).acquire(KEY, ttl=NO_EXPIRY))
+    with (
+        pytest.raises(ResourceTakenError) as raised,
+        make_locks(urls).lock(KEY, timeout=0.4),
+    ):
+        pass
+    assert HINT not in str(raised.value)

@@ -78,7 +78,7 @@ def test_who_when_no_token_has_a_quorum_then_shows_all_of_them(
     status, out, _ = call("who", KEY)
     assert status == 1
     assert "is held by nobody: no token has a quorum: a client that names no" in out
-    assert "1 of 3 masters, no expiry" in out
+    assert "1 of 3 masters, no expiry: not a lock of ours?)" in out
     assert "WRONGTYPE" in out
 
 
