@@ -29,9 +29,11 @@ def test_wait_when_in_a_running_loop_then_is_warned_of_once(
     urls: list[str], caplog: pytest.LogCaptureFixture, kind: str, retry: Retry
 ) -> None:
     async def main() -> None:
-        with FastRedlock(urls, retry=retry) as locks, locks.lock(KEY):
+        with FastRedlock(urls, retry=retry) as locks:
+            lease = granted(locks.acquire(KEY))
             for _ in range(3):
                 assert locks.acquire(KEY, timeout=0.02) is None
+            lease.release()
 
     run_on(kind, main())
     assert said(caplog) == [blocked_loop.TEXT]
@@ -44,10 +46,12 @@ def test_wait_when_in_a_running_loop_then_is_warned_of_before_it(
         raise TimeoutError
 
     async def main() -> None:
-        with FastRedlock(urls) as locks, locks.lock(KEY):
+        with FastRedlock(urls) as locks:
+            lease = granted(locks.acquire(KEY))
             monkeypatch.setattr(blocked_loop, "warn", end)
             with pytest.raises(TimeoutError):  # and not after 60 s
                 locks.acquire(KEY, timeout=60)
+            lease.release()
 
     asyncio.run(main())
 
