@@ -20,14 +20,18 @@ if TYPE_CHECKING:
 def entered_lease(driver: BaseDriver, key: Key) -> tuple[BaseLease | None, bool]:
     """Return the valid lease of a block over any of the keys, and if it is ours.
 
-    Ours: entered by the thread, greenlet or task that calls.
+    Ours: entered by the thread, greenlet or task that calls. Such a one comes first:
+    to wait for another's would be to wait for ours as well.
     """
+    others: BaseLease | None = None
     for each in key if isinstance(key, tuple) else (key,):
         caller, found = driver.entered.get(each, (None, None))
         lease: BaseLease | None = None if found is None else found()
         if lease is not None and lease.is_valid:
-            return lease, caller is not None and caller == driver.caller()
-    return None, False
+            if caller is not None and caller == driver.caller():
+                return lease, True
+            others = lease
+    return others, False
 
 
 def held_for(lease: BaseLease) -> float:

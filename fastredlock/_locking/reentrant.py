@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 
 class Inner:
-    """The entry of a block inside another one of its caller: left without a release."""
+    """The entry of a block inside another one of its caller: left without a release.
+
+    Each entry has its own: an entry is taken off by what it holds.
+    """
 
     __slots__ = ()
 
@@ -25,9 +28,6 @@ class Inner:
 
     async def __aexit__(self, *_: object) -> None:
         pass
-
-
-INNER = Inner()
 
 
 def joined(lock: BaseLock) -> Any:
@@ -65,7 +65,7 @@ class ReentrantLock(blocking.Lock):
             return super().__enter__()
         if asks_for_more(self, lease):
             lease.extend(self._ttl)
-        lock_enter(self, INNER)
+        lock_enter(self, Inner())
         return lease
 
 
@@ -80,5 +80,5 @@ class AwaitableReentrantLock(awaitable.Lock):
             return await super().__aenter__()
         if asks_for_more(self, lease):
             await lease.extend(self._ttl)
-        self._entries = (self._driver.caller(), INNER, self._entries)
+        self._entries = (self._driver.caller(), Inner(), self._entries)
         return lease

@@ -1,7 +1,9 @@
 # The fields of drivers and leases, where C makes and reads them. All else of these
 # classes is Python (fastredlock/_locking).
 
-from cpython.weakref cimport PyWeakref_NewRef
+from cpython.dict cimport PyDict_DelItem, PyDict_GetItem
+from cpython.ref cimport PyObject
+from cpython.weakref cimport PyWeakref_GetObject, PyWeakref_NewRef
 from libc.stdint cimport int64_t, uint64_t
 
 cdef extern from "Python.h":
@@ -86,27 +88,40 @@ def calling_thread():
 
 cdef int fields_enter(LeaseFields lease, object caller) except -1:
     # Note who has entered a block by a lease: an acquire of the same resource in there
-    # would wait for itself.
+    # would wait for itself. Without memory no note is made; the lease is held already.
     cdef Round taken = lease._round
-    cdef DriverFields driver = <DriverFields?>lease._driver
-    entry = (caller, PyWeakref_NewRef(lease, None))
-    for key in (taken.resource,) if taken.keys is None else taken.keys:
-        driver.entered[key] = entry
+    cdef dict entered = (<DriverFields>lease._driver).entered
+    try:
+        entry = (caller, PyWeakref_NewRef(lease, None))
+        if taken.keys is None:
+            entered[taken.resource] = entry
+        else:
+            entered.update(dict.fromkeys(taken.keys, entry))
+    except MemoryError:
+        pass
     return 0
 
 
-cdef int fields_leave(LeaseFields lease) except -1:
-    # Forget it; nothing where another lease was entered since.
+cdef void fields_leave(LeaseFields lease) noexcept:
+    # Forget it; nothing where another lease was entered since. It makes no object and
+    # raises nothing: the release is still to be sent.
     cdef Round taken = lease._round
-    cdef DriverFields driver = <DriverFields?>lease._driver
-    cdef tuple entry
-    if len(driver.entered) == 0:
-        return 0
-    for key in (taken.resource,) if taken.keys is None else taken.keys:
-        entry = driver.entered.get(key)
-        if entry is not None and entry[1] is PyWeakref_NewRef(lease, None):
-            driver.entered.pop(key, None)
-    return 0
+    cdef dict entered = (<DriverFields>lease._driver).entered
+    if len(entered) == 0:
+        return
+    if taken.keys is None:
+        fields_forget(entered, taken.resource, lease)
+    else:
+        for key in taken.keys:
+            fields_forget(entered, key, lease)
+
+
+cdef void fields_forget(dict entered, object key, LeaseFields lease) noexcept:
+    cdef PyObject *found = PyDict_GetItem(entered, key)
+    if found != NULL and PyWeakref_GetObject(
+        (<tuple>found)[1]
+    ) == <PyObject *>lease:
+        PyDict_DelItem(entered, key)
 
 
 cdef enum:

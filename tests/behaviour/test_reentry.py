@@ -84,6 +84,26 @@ def test_acquire_when_the_validity_of_the_block_is_over_then_waits(
 
 
 @blocking
+def test_acquire_of_several_when_others_hold_one_and_its_caller_another_then_is_refused(
+    locks: FastRedlock,
+) -> None:
+    entered, leave = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with locks.lock("a"):
+            entered.set()
+            leave.wait(10)
+
+    with ThreadPoolExecutor(1) as pool:
+        holding = pool.submit(hold)
+        assert entered.wait(10)
+        with locks.lock("b"), pytest.raises(ReentryError):
+            locks.acquire_all(["a", "b"], timeout=5)
+        leave.set()
+        holding.result()
+
+
+@blocking
 def test_acquire_when_another_thread_is_in_the_block_then_waits_and_has_its_name(
     locks: FastRedlock,
 ) -> None:
@@ -200,6 +220,35 @@ def test_reentrant_lock_when_other_threads_use_it_then_they_exclude_each_other(
 
     in_threads([use] * 6)
     assert most == 1
+
+
+@blocking
+def test_reentrant_lock_when_callers_overlap_then_each_leaves_its_own_entries(
+    locks: FastRedlock,
+) -> None:
+    """One whose validity is over is still in its blocks when the next one enters.
+
+    Seen: its inner exit took the other's inner entry, whose exit then released.
+    """
+    lock = locks.lock(KEY, ttl=1, reentrant=True)
+    held, second = [], threading.Event()
+
+    def stay() -> None:
+        with lock as lease, lock:
+            held.append(lease)
+            second.wait(10)
+
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(stay)
+        assert wait_until(lambda: bool(held) and not held[0].is_valid)
+        with lock as ours:
+            ours.extend(20)
+            with lock:
+                second.set()
+                with pytest.raises(LeaseLostError):
+                    first.result()
+            assert ours.is_valid
+        assert not ours.is_valid
 
 
 def test_reentrant_lock_when_tasks_use_it_then_each_joins_its_own_block(
