@@ -47,6 +47,7 @@ BESIDE_KEEPERS = ("tests/behaviour/test_keeping_foreign_code.py",)
 OBSERVER = ("tests/behaviour/test_observer.py",)
 WAITERS = ("tests/sim/test_waiters.py",)
 MODEL = ("tests/sim/test_model.py",)
+REENTRY = ("tests/behaviour/test_reentry.py",)
 RAISING = ("tests/unit/test_python_calls.py", "tests/fuzz/test_raising.py")
 NATIVE = ("tests/unit/test_native.py",)
 QUEUE_CHECK = ("tests/unit/test_queue_check.py",)
@@ -1603,6 +1604,33 @@ for _, key in ipairs(KEYS) do redis""",
             TAKE_TURN_SHA1_ANEW,
         ),
         MODEL,
+    ),
+    Mutant(
+        "one inner entry for all callers of a reentrant lock",
+        (
+            Edit(
+                "fastredlock/_locking/reentrant.py",
+                "lock_enter(self, Inner())",
+                "lock_enter(self, INNER)",
+            ),
+            Edit(
+                "fastredlock/_locking/reentrant.py",
+                "class ReentrantLock(",
+                "INNER = Inner()\n\n\nclass ReentrantLock(",
+            ),
+        ),
+        REENTRY,
+    ),
+    Mutant(
+        "a block that was left still counts as entered",
+        (
+            Edit(
+                "src_cython/calls/lease.pyx",
+                "    fields_leave(lease)\n    call.kind = kind\n",
+                "    call.kind = kind\n",
+            ),
+        ),
+        REENTRY,
     ),
     Mutant(
         "the caller that tries again has the place of its next",
