@@ -332,7 +332,10 @@ if ARGV[3] == "0" then
 else
   redis.call("zadd", queue, ticket, ARGV[1])
 end
-redis.call("pexpire", queue, 60000)
+if redis.pcall("pexpire", queue, 60000) ~= 1 then
+  redis.pcall("zrem", queue, ARGV[1])
+  redis.call("pexpire", queue, 60000)
+end
 come(ARGV[1])
 local left, whose = redis.call("pttl", key), 0
 local head = redis.call("zrange", queue, 0, 0)[1]
@@ -370,7 +373,7 @@ for place = 1, 4 do answers[4 * at - 4 + place] = answer[place] end
 end
 return answers"""
 )
-ASK_TURN_SHA1 = b"eacb8791f40a105adc4af66ec84d5983a00d8451"
+ASK_TURN_SHA1 = b"a45d313fb8648c24fb1a6518ce1f4eba12700e2e"
 
 # SET NX PX, at the gate, by a process whose turn it is. ARGV: token; ttl (ms), "0" of
 # no expiry; process; for how long (us) its caller has waited, and its next caller, or
@@ -413,11 +416,13 @@ if ARGV[5] == "-1" then
 end
 local ticket = string.format("%.0f", now - ARGV[5])
 local entered = redis.pcall("zadd", queue, ticket, ARGV[3])
-if type(entered) == "number" then redis.pcall("pexpire", queue, 60000) end
+if type(entered) == "number" and redis.pcall("pexpire", queue, 60000) ~= 1 then
+  redis.pcall("zrem", queue, ARGV[3])
+end
 if redis.pcall("zrange", queue, 0, 0)[1] == ARGV[3] then return 3 end
 return 1"""
 )
-TAKE_TURN_SHA1 = b"10c07a86a6a55751e4921cee95836d6b12f7f4ad"
+TAKE_TURN_SHA1 = b"a3a8c4cb97a4f1e315fe12bfd334d3c8864ee3ba"
 
 # Leave the queue. A turn that was not used goes to the next. ARGV: process.
 LEAVE_QUEUE = (

@@ -403,6 +403,22 @@ def test_right_when_it_is_missing_then_callers_poll_and_one_warning_names_it(
     assert -1 not in [server.pttl(key) for key in server.keys("fastredlock:*")]
 
 
+def test_turn_when_the_right_to_pexpire_is_missing_then_no_entry_is_left(
+    one_master: LocalMasters, raw: Raw
+) -> None:
+    """Seen: the entry of the next caller, in a key that would never expire."""
+    server = raw(one_master.urls[0])
+    rules = "ACL SETUSER ann reset on >pw ~* &* +@all -pexpire"
+    server.execute_command(*rules.split())
+    user = raw(one_master.urls[0].replace("//", "//ann:pw@"))
+    asked = (KEY, b"token", 30_000, b"process", 0, 0)
+    assert user.execute_command("EVAL", scripts.TAKE_TURN, 1, *asked) == 1
+    assert server.exists(queue_key()) == 0
+    with pytest.raises(redis.ResponseError):
+        user.execute_command("EVAL", scripts.ASK_TURN, 1, KEY, b"process", 0, 1)
+    assert server.exists(queue_key()) == 0
+
+
 def test_rights_that_the_warning_names_when_given_then_callers_queue(
     make_locks: MakeLocks, one_master: LocalMasters, raw: Raw,
     caplog: pytest.LogCaptureFixture,

@@ -1985,8 +1985,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "fastredlock/_options/scripts.py",
-                'if type(entered) == "number" then ',
-                "if true then ",
+                'if type(entered) == "number" and ',
+                "if ",
             ),
             TAKE_TURN_SHA1_ANEW,
         ),
