@@ -328,7 +328,7 @@ def test_run_when_verbose_then_prints_what_it_waits_for_once_a_while(
         _, _, err = call("run", "--verbose", *words[1:])
     assert len(quiet.splitlines()) == 1
     *lines, last = err.splitlines()
-    assert len(lines) in (1, 2)
+    assert 1 <= len(lines) <= 4  # however long the last try takes; not one per try
     begin = f"fastredlock run: waiting for 0 s: '{KEY}' is held by ann (token "
     assert all(line.startswith(begin) for line in lines)
     assert "not taken in 0." in last
