@@ -60,7 +60,8 @@ cdef int deferred_add(
 cdef list deferred_take(InFlight self, int64_t now_ns):
     # A connection is READY: list the releases to be sent on it first. All commands of
     # earlier connections have been executed by now, or are about to be: so the time of
-    # the keys begins.
+    # the keys begins. (TCP can deliver an older connection's bytes later, even behind
+    # these releases: then no release helps, and the key lives for its ttl.)
     cdef DeferredRelease each
     cdef list empty = []
     cdef list deferred = self.deferred

@@ -117,6 +117,7 @@ class Judge:
         self._sets: dict[tuple[int, bytes], Connection] = {}
         self._released: set[tuple[int, bytes]] = set()
         self.set_behind: set[tuple[int, bytes]] = set()  # out of a closed connection
+        self.set_late: dict[tuple[int, bytes], int] = {}  # ...and when a later was READY
         self.extended_late: set[tuple[int, bytes]] = set()
         self.refused: set[tuple[int, bytes]] = set()
         self.unknown_script: set[tuple[int, bytes]] = set()  # of its last release
@@ -325,6 +326,9 @@ class Judge:
                         "I3", f"server {at[0]} got {token.decode()} after its release"
                     )
                 self.set_behind.add(at)
+            later_ns = connection.process.shook_ns[connection.index]
+            if is_set and connection.is_given_up and later_ns > connection.ready_ns:
+                self.set_late[at] = later_ns
         elif operation == RELEASE:
             self._released.add(at)
             self.unknown_script.discard(at)

@@ -86,6 +86,10 @@ class Orphans:
         judge, at = self._judge, (server.index, token)
         if at in judge.set_behind:
             return "set behind its release, out of a connection closed before"
+        later_ns = judge.set_late.get(at, 0)
+        if later_ns and ended.process.shook_ns[server.index] > later_ns:
+            # The release was on a connection that was READY before, and lost as well.
+            return "set when a later connection had been READY, and lost since"
         if at in judge.refused:
             return "its release was refused"
         if at in judge.extended_late:

@@ -65,6 +65,7 @@ class Process:
         self.readable = 0  # of which masters poll(2) would say something
         self.polled_at_ns = 0
         self.losses = self.connects = 0
+        self.shook_ns = [0] * len(servers)  # when its last connection was READY
         self.tokens = 0
         self.settings = settings
         seed = world.random.randrange(1, 1 << 64)
@@ -180,8 +181,10 @@ class Process:
         self.connects = self.engine.counters.connects
         for index, (state, _) in enumerate(self.engine.states):
             connection = self.connections[index]
-            if state is MasterState.READY and connection is not None:
-                connection.ready_ns = connection.ready_ns or self.world.now_ns
+            if state is not MasterState.READY or connection is None:
+                continue
+            if not connection.ready_ns:
+                connection.ready_ns = self.shook_ns[index] = self.world.now_ns
 
     def _close_lost(self) -> None:
         # The engine closes a descriptor itself; here its connection is another object.
