@@ -117,7 +117,7 @@ class Judge:
         self._sets: dict[tuple[int, bytes], Connection] = {}
         self._released: set[tuple[int, bytes]] = set()
         self.set_behind: set[tuple[int, bytes]] = set()  # out of a closed connection
-        self.set_late: dict[tuple[int, bytes], int] = {}  # ...and when a later was READY
+        self.set_late: dict[tuple[int, bytes], int] = {}  # when a later was READY
         self.extended_late: set[tuple[int, bytes]] = set()
         self.refused: set[tuple[int, bytes]] = set()
         self.unknown_script: set[tuple[int, bytes]] = set()  # of its last release
