@@ -42,7 +42,8 @@ class FastRedlock(BaseLocks):
     else 0. `owner`: who holds the locks, for `holders()` and people; part of each token
     (default: host:pid; "": none). `observer`: notified of what has happened, see
     `fastredlock.observer`. `fencing`: leases have a number, `fence`, that grows with
-    every grant.
+    every grant. `cohort`: for so long after its round a lease that is released is
+    handed on to the next caller of this object, without the network; 0: never.
 
     Raises ConfigurationError for bad values, before any I/O. Nothing is connected until
     the first use. All threads of a process may share one instance, and should.

@@ -33,6 +33,7 @@ include "round/turn.pyx"                # a round waits for its turn            
 include "round/fencing.pyx"             # the number of a grant                  [pure]
 include "round/judge.pyx"               # votes and time -> verdict, validity    [pure]
 include "round/round.pyx"               # one command to all masters             [pure]
+include "round/cohort.pyx"              # ...won without being sent              [pure]
 include "round/token_use.pyx"           # tokens that the caller gives           [pure]
 include "round/batch.pyx"               # many rounds, one caller                [pure]
 include "round/work.pyx"                # a round or a batch                     [pure]
@@ -89,6 +90,7 @@ include "engine/waiting.pyx"            # the callers that wait for their turn
 include "engine/start.pyx"              # a round starts; its roll-back
 include "engine/admission.pyx"          # a round is opened, or waits for connections
 include "engine/outcome.pyx"            # a round is confirmed, or withdrawn
+include "engine/cohort.pyx"             # a lease is handed on inside of the process
 include "engine/takeover.pyx"           # after a fork, or a thread that was stopped
 include "engine/line.pyx"               # one pass: it calls the stages
 include "engine/ending.pyx"             # rounds and connections are ended

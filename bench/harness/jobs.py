@@ -22,6 +22,7 @@ from typing import Any
 from bench.contestants.base import TTL
 from bench.contestants.fastredlock import Blocking
 from bench.contestants.tables import open_entry
+from bench.harness.cohorts import cohort_tasks, cohort_threads
 from bench.harness.crowding import cold, crowd, idle
 from bench.harness.drivers import Stopwatch
 from bench.harness.keeping import kept, lost
@@ -215,7 +216,10 @@ def _do(run: Callable[[int], object], pairs: int) -> None:
 
 _JOBS: dict[str, Callable[..., Any]] = {
     job.__name__: job
-    for job in (waiting, waiting_memory, held, growth, kept, lost, cold, crowd, idle)
+    for job in (
+        *(waiting, waiting_memory, held, growth, kept, lost, cold, crowd, idle),
+        *(cohort_tasks, cohort_threads),
+    )
 }
 
 

@@ -52,7 +52,8 @@ def attempts(
     TokenReusedError where nothing was sent because a given token's use is not settled.
     """
     tries = unreachable_tries = lost_turns = 0
-    is_inspected = keeps_turn = has_waited = False
+    is_inspected = keeps_turn = False
+    has_waited = first is not None and first.has_turn
     pause_ns = 0
     left_ns = timeout_ns
     may_wait = timeout_ns != 0 and retry.waits_in_turn and isinstance(key, bytes)

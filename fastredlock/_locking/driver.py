@@ -200,7 +200,7 @@ def new_engine(settings: Settings) -> Engine:
         raise ConfigurationError(
             "fastredlock needs the GIL: leave out PYTHON_GIL=0 and -X gil=0"
         )
-    return Engine(
+    engine = Engine(
         settings.endpoints,
         new_scripts(settings.release_script, settings.fencing, settings.key_prefix),
         settings.connect_timeout_ns,
@@ -212,6 +212,8 @@ def new_engine(settings: Settings) -> Engine:
         preparers=preparers_of(settings.endpoints),
         key_prefix=settings.key_prefix,
     )
+    engine.cohort_ns = settings.cohort_ns
+    return engine
 
 
 def new_scripts(

@@ -24,8 +24,9 @@ def entered_lease(driver: BaseDriver, key: Key) -> tuple[BaseLease | None, bool]
     to wait for another's would be to wait for ours as well.
     """
     others: BaseLease | None = None
+    prefix = driver.settings.key_prefix
     for each in key if isinstance(key, tuple) else (key,):
-        caller, found = driver.entered.get(each, (None, None))
+        caller, found = driver.entered.get(prefix + each, (None, None))
         lease: BaseLease | None = None if found is None else found()
         if lease is not None and lease.is_valid:
             if caller is not None and caller == driver.caller():

@@ -56,6 +56,7 @@ class BaseLease(LeaseFields):
     @property
     def token(self) -> bytes:
         """The value stored on the masters: with it, any process can release."""
+        self._round.is_shown = True  # so it is not handed on to another caller
         return self._round.token
 
     @property

@@ -36,6 +36,7 @@ LONGEST_ROUND_TIMEOUT_NS = 1_000_000_000  # of a caller that waits for a silent 
 DEFAULT_TTL_MS = 10_000
 LARGEST_FENCE = 2**53 - 1  # Lua's numbers are doubles
 LONGEST_PREFIX = 1024  # bytes; beside the longest resource it is nothing
+LONGEST_COHORT = 1  # s; every other process that waits does so for as long
 LONGEST_CLIENT_NAME = 200  # bytes; each line of CLIENT LIST has it
 
 
@@ -57,6 +58,7 @@ class Settings:
         "_has_warned_long",
         "_last_terms",
         "client_name",
+        "cohort_ns",
         "connect_timeout_ns",
         "default_terms",
         "drift_factor",
@@ -94,6 +96,7 @@ class Settings:
         owner: str | None = None,  # None: host:pid
         observer: object | None = None,  # None: nobody is notified
         fencing: bool = False,  # leases have no number
+        cohort: float = 0.002,  # s; a hand-over costs a round each time by then
     ) -> None:
         from .url import (  # 4 ms of 25: when the first client is made
             SameServerAllowed,
@@ -124,6 +127,11 @@ class Settings:
             self.new_token = checked_new_token(new_token, owner)
         self.release_script: bytes | None = checked_script(release_script)
         self.fencing: bool = checked_fencing(fencing)
+        self.cohort_ns: int = checked_cohort_ns(cohort)
+        if fencing or new_token is not None or release_script is not None:
+            self.cohort_ns = (
+                0  # each grant has a number, a token or a release of its own
+            )
         self._has_warned_long = False
         self.observer: object | None = checked_observer(observer)
         self._last_terms: tuple[object, Terms | None] = (None, None)
@@ -264,6 +272,16 @@ def checked_fencing(fencing: bool) -> bool:
     if not isinstance(fencing, bool):
         raise ConfigurationError(f"fencing={fencing!r}: allowed is True or False")
     return fencing
+
+
+def checked_cohort_ns(cohort: float) -> int:
+    """Return for how long (ns) a lease may be handed on inside the process."""
+    seconds = number_of(cohort)
+    if not 0 <= seconds <= LONGEST_COHORT:
+        raise ConfigurationError(
+            f"cohort={cohort!r}: allowed is 0 (never) to {LONGEST_COHORT} s"
+        )
+    return int(seconds * 1_000_000_000)
 
 
 def checked_fence(fence: int | None) -> int:

@@ -10,6 +10,8 @@ cimport cython
 from libc.stdint cimport int64_t
 from libc.string cimport memchr, memcmp
 
+from sys import modules
+
 cdef enum:
     PLAIN_SIZE = 1024              # of a key that no rule of encode_resource refuses
     PLAIN_TIMEOUT = 1_000_000      # s
@@ -121,6 +123,7 @@ cdef Round acquire_first_try(AcquireCall self):
     cdef Terms terms = driver.default_terms
     cdef int64_t timeout_ns
     cdef Round round
+    cdef bint waits
     if self.keep is not None:
         self.keep.check(driver, self.ttl)
     key = first_try_key(self.resource)
@@ -129,10 +132,10 @@ cdef Round acquire_first_try(AcquireCall self):
     timeout_ns = first_try_timeout_ns(self.timeout)
     if self.ttl is not None:
         terms = driver.settings.terms(self.ttl)
-    if timeout_ns == NO_PLAIN_TIMEOUT or (
-        timeout_ns != 0 and type(key) is bytes
-        and engine_is_contended(engine, key, self.began_ns)
-    ):
+    waits = timeout_ns != 0 and type(key) is bytes and (
+        engine_is_contended(engine, key, self.began_ns)
+    )
+    if timeout_ns == NO_PLAIN_TIMEOUT or waits and not acquire_may_wait(self, key):
         return None
     round = engine_new_round(
         engine, OPERATION_ACQUIRE, key, fields_token(driver), terms
@@ -142,7 +145,29 @@ cdef Round acquire_first_try(AcquireCall self):
     round.left_ns = timeout_ns      # as time_for_round
     if timeout_ns > 0:
         round.left_ns = max(timeout_ns, terms.last_round_ns(engine.round_trip_ns))
+    if waits:
+        round.turn = turn_new(
+            self.began_ns, False, -1 if timeout_ns < 0 else self.began_ns + timeout_ns
+        )
     return round
+
+
+cdef bint acquire_may_wait(AcquireCall self, bytes key) except -1:
+    # Whether a first try may queue. Not where the policy polls, nor where the attempts
+    # refuse it or warn: its caller has entered a block of this key, or blocks a loop.
+    cdef DriverFields driver = self.driver
+    if not driver.settings.retry.waits_in_turn:
+        return False
+    if self.blocks:
+        running = getattr(modules.get("asyncio"), "_get_running_loop", None)
+        if running is not None and running() is not None:
+            return False
+    if not driver.entered:
+        return True
+    entry = driver.entered.get(engine_keys(driver.engine, key))
+    return entry is None or (<tuple>entry)[0] != (
+        calling_thread() if self.blocks else self.here.caller()
+    )
 
 
 cdef int64_t first_try_timeout_ns(object timeout) except? NO_PLAIN_TIMEOUT:

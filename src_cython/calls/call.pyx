@@ -214,6 +214,8 @@ cdef PySendResult call_step(Call self, uint8_t stage, PyObject **given) except -
             self.stage = CALL_OVER
             awaiting_give(given, self.value)
             return PYGEN_RETURN
+        if self.driver.runs_in_core and asyncio_hand_on(self.here, work):
+            continue
         stage = CALL_DELAY if type(work) is float else CALL_ROUND
         self.future = call_begin_to_wait(self, work)
 

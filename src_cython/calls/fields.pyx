@@ -240,5 +240,6 @@ cdef Round fields_begin_release(LeaseFields lease, Engine engine, object unknown
     ):
         return lease._begin_release()
     release = engine_new_release(engine, taken, taken.terms)
+    release.lease_state = taken      # it may be handed on
     lease._status = unknown
     return release

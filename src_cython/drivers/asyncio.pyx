@@ -285,3 +285,15 @@ cdef RoundFuture asyncio_submit(AsyncioDriver self, object work):
     else:
         asyncio_flush_soon(self)
     return future
+
+
+cdef bint asyncio_hand_on(AsyncioDriver self, object work) except -1:
+    # Whether a release needed no master; the task that has the lease goes on later.
+    cdef Py_ssize_t before
+    if not self.engine.queues.by_resource:
+        return False
+    before = len(self.done)
+    if not engine_hand_on(self.engine, work, clock_ns()):
+        return False
+    asyncio_wake_later(self, before)
+    return True

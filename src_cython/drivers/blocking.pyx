@@ -20,6 +20,8 @@ cdef Py_ssize_t blocking_run_work(Engine engine, object work) except -1:
     if is_exiting or watched_in != current_generation:
         interpreter_exit_check(work)
     try:
+        if engine_hand_on(engine, work, clock_ns() if engine.queues.by_resource else 0):
+            return len(engine.warnings)
         if (
             not wakeups_are_under_way(engine.leadership.wakeups)
             or leader_is_caller(engine.leadership)

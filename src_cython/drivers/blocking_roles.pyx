@@ -54,7 +54,7 @@ cdef int blocking_follow(Engine self, object work) except -1:
     try:
         if work_is_submitted(work):       # it was the leader until a signal came
             work_set_waiter(work, follower)
-        else:
+        elif not engine_join_stay(self, work, follower, clock_ns()):
             leader_add_follower(leadership, follower)
         while not work_is_finished(work):
             if not is_patient and blocking_try_enter(self):

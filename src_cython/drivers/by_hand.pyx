@@ -113,6 +113,22 @@ def by_hand_submit(Engine engine not None, work not None, int64_t now_ns):
     engine_submit_work(engine, work, None, now_ns)
 
 
+def by_hand_hand_on(Engine engine not None, work not None, int64_t now_ns):
+    """Return the round that has what this releases; None: it is to be submitted."""
+    cdef WaitQueue queue = None
+    work_check(work)
+    if type(work) is Round:
+        queue = engine.queues.by_resource.get((<Round>work).resource)
+    next = None if queue is None else wait_queue_head(queue)
+    return next if engine_hand_on(engine, work, now_ns) else None
+
+
+def by_hand_join_stay(Engine engine not None, work not None, int64_t now_ns):
+    """Whether a round waits for a lease that is handed on here."""
+    work_check(work)
+    return engine_join_stay(engine, work, None, now_ns)
+
+
 def by_hand_finish(Engine engine not None, int64_t now_ns):
     """Open rounds whose wait is over, finish those that are closed."""
     engine_admit(engine, now_ns)

@@ -51,6 +51,29 @@ cdef int engine_ask(Engine self, WaitQueue queue, int64_t now_ns) except -1:
     return engine_send_to_gate(self, ask, gate, False, now_ns)
 
 
+cdef int engine_ask_in_stay(Engine self, WaitQueue queue, int64_t now_ns) except -1:
+    # Our first is not known at the gate. In a stay the release asks; or the time does.
+    if now_ns >= queue.stay_until_ns:
+        return engine_ask(self, queue, now_ns)
+    if queue.due_ns <= queue.stay_until_ns:
+        return 0
+    return engine_set_due(self, queue, queue.stay_until_ns)
+
+
+cdef int engine_end_stay(Engine self, Round release, int64_t now_ns) except -1:
+    # Before a release that is sent: those who came in the stay enter the queue there.
+    cdef WaitQueue queue
+    if release.keys is not None or not self.queues.by_resource:
+        return 0
+    queue = self.queues.by_resource.get(release.resource)
+    if queue is None or queue.stay_until_ns == 0:
+        return 0
+    queue.stay_until_ns = 0
+    if queue.rounds and queue.opened is None and not wait_queue_is_noted(queue):
+        return engine_ask(self, queue, now_ns)
+    return 0
+
+
 cdef tuple engine_question_arguments(
     Engine self, WaitQueue queue, Round head, int gate, int64_t now_ns
 ):

@@ -53,6 +53,7 @@ cdef class Engine:
     cdef dict token_uses                   # (key, token): TokenUse; None: own tokens
     cdef Py_ssize_t sweep_at               # uses, from how many on they are looked at
     cdef Fences fences                     # numbers of grants
+    cdef public int64_t cohort_ns          # how long a lease is handed on; 0: never
     cdef public int64_t wall_offset_ns     # by hand: wall clock - now_ns
     cdef object driver                     # of the event loop that drives it, or None
     cdef public object foreign             # the shell's: what it knows of foreign keys

@@ -32,6 +32,8 @@ cdef int engine_start_whole(Engine self, Round round, int64_t now_ns) except -1:
         return round_give_up(round, NOT_SENT, now_ns)
     self.counters.rounds += 1
     if round.operation_code == OPERATION_RELEASE:
+        round.lease_state = None      # it is sent, and may be deferred for long
+        engine_end_stay(self, round, now_ns)
         is_handing_over = engine_is_handing_over(self, round, now_ns)
         if not is_handing_over:
             engine_notify_at_gate(self, round, now_ns)

@@ -35,8 +35,9 @@ cdef int engine_on_turn_closed(Engine self, Round round, int64_t now_ns) except 
         wait_queues_remember(
             self.queues.contended_ns, queue.resource, now_ns + CONTENDED_NS
         )
+        queue.stay_until_ns = round.opened_ns + self.cohort_ns
         if queue.rounds and not wait_queue_is_noted(queue) and queue.opened is None:
-            return engine_ask(self, queue, now_ns)      # they came meanwhile
+            return engine_ask_in_stay(self, queue, now_ns)      # they came meanwhile
         if not queue.rounds and queue.is_entered:
             return engine_leave_if_empty(self, queue, now_ns)
     else:

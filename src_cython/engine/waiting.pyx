@@ -14,7 +14,6 @@ cdef enum:
 
 cdef bint engine_wait(Engine self, Round round, int64_t now_ns) except -1:
     # Whether it waits; where no queue is kept it is as a round without a turn.
-    cdef Turn turn = <Turn>round.turn
     cdef WaitQueue queue
     if engine_gate(self, round.resource, now_ns) < 0 or (
         wait_queues_are_until(self.queues.polled_ns, round.resource, now_ns)
@@ -26,6 +25,14 @@ cdef bint engine_wait(Engine self, Round round, int64_t now_ns) except -1:
         queue = self.queues.by_resource.setdefault(
             round.resource, wait_queue_new(round.resource, now_ns)
         )
+    engine_enter_queue(self, queue, round, now_ns)
+    return True
+
+
+cdef int engine_enter_queue(
+    Engine self, WaitQueue queue, Round round, int64_t now_ns
+) except -1:
+    cdef Turn turn = <Turn>round.turn
     turn.queue = queue
     turn.number = wait_queues_number(self.queues)
     if turn.until_ns != NEVER_NS:
@@ -42,8 +49,8 @@ cdef bint engine_wait(Engine self, Round round, int64_t now_ns) except -1:
         if turn_is_paused(turn):
             engine_ask(self, queue, now_ns)
     elif queue.opened is None and not wait_queue_is_noted(queue):
-        engine_ask(self, queue, now_ns)
-    return True
+        engine_ask_in_stay(self, queue, now_ns)
+    return 0
 
 
 cdef int engine_leave_turn(Engine self, Round round, int64_t now_ns) except -1:

@@ -75,7 +75,8 @@ cdef class Round:
     cdef public int64_t left_ns          # of the caller's timeout; 0: a single try,
     #                                      which may take its time; < 0: no limit
     cdef readonly int64_t began_ns       # when its caller began to acquire; 0: adopted
-    cdef readonly object lease_state     # see keep_lease_state; of an EXTEND, its lease
+    cdef readonly object lease_state     # see keep_lease_state; of an EXTEND or a
+    #                                      RELEASE, the round of its lease
     cdef readonly object entered_by      # of an `async with` by this lease: a weak
     #                                      reference to the task; or None
     cdef list closed_list                # where it goes when it closes, or None
@@ -100,6 +101,7 @@ cdef class Round:
     cdef readonly byte_bint is_finished  # closed, and confirmed or rolled back
     cdef readonly byte_bint is_withheld  # not sent: an earlier use is not settled
     cdef readonly byte_bint may_settle   # by replies on connections that live
+    cdef public byte_bint is_shown       # its token is known outside: lease.token
     cdef byte_bint is_submitted          # given to the engine
     cdef byte_bint is_released           # an ACQUIRE: its release was made, so nothing
     #                                      extends it any more
@@ -202,6 +204,11 @@ cdef class Round:
         return self.turn is not None and (
             (<Turn>self.turn).is_open and not (<Turn>self.turn).is_probe
         )
+
+    @property
+    def has_turn(self):
+        """Whether it waited in a queue, or was to."""
+        return self.turn is not None
 
     @property
     def keeps_turn(self):

@@ -33,6 +33,7 @@ cdef class WaitQueue:
     cdef int64_t tried_ns        # when its first tried on all masters, or came here
     cdef bint is_entered         # the gate may have our entry
     cdef bint is_unanswered      # the gate owes an answer
+    cdef int64_t stay_until_ns   # our lease may be handed on; 0: there is none
     cdef int64_t due_ns          # when the gate is asked again; NEVER_NS: not known
 
 

@@ -91,7 +91,7 @@ def test_clients_when_they_list_the_masters_in_other_orders_then_have_one_gate(
 def test_callers_of_two_clients_when_mixed_then_the_longest_waiting_is_next(
     make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
 ) -> None:
-    both = [connected(make_locks(urls)) for _ in range(2)]
+    both = [connected(make_locks(urls, cohort=0)) for _ in range(2)]
     with Waiters() as waiters:
         lease = granted(connected(make_locks(urls)).acquire(KEY))
         for i in range(10):
@@ -240,8 +240,9 @@ def test_release_by_adopt_in_another_process_then_tells_the_waiter(
 
 
 def test_release_inside_one_client_then_its_next_caller_follows_at_once(
-    locks: FastRedlock, servers: list[redis.Redis]
+    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
 ) -> None:
+    locks = connected(make_locks(urls, cohort=0))  # else it is not released
     with Waiters() as waiters:
         lease = granted(locks.acquire(KEY))
         for i in range(50):

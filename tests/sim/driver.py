@@ -19,7 +19,9 @@ from fastredlock._core import (
     by_hand_awaits_replies,
     by_hand_begin_close,
     by_hand_end_close,
+    by_hand_hand_on,
     by_hand_is_submitted,
+    by_hand_join_stay,
     by_hand_return,
     by_hand_submit,
     by_hand_withdraw,
@@ -59,6 +61,9 @@ class Driver:
         """Run a round until it is closed; a lost one is rolled back."""
         worker.round = round
         try:
+            yield CHECKPOINT
+            if self._hand_on(round):
+                return
             if self._process.is_sharing:
                 yield from self._run_as_task(round)
             else:
@@ -75,6 +80,16 @@ class Driver:
             raise
         finally:
             worker.round = None
+
+    def _hand_on(self, round: Round) -> bool:
+        process, token = self._process, round.token
+        now_ns = process.now_ns()
+        holder = by_hand_hand_on(self._engine, round, now_ns)
+        if holder is None:
+            return False
+        process.judge.on_handed_on(process, token, holder)
+        self._wake_answered()
+        return True
 
     def _run_as_task(self, round: Round) -> Steps:
         if self._engine.is_closed:
@@ -122,7 +137,9 @@ class Driver:
     def _follow(self, worker: Worker, round: Round) -> Steps:
         self._waiting.append(worker)
         try:
-            if not by_hand_is_submitted(round):
+            if by_hand_join_stay(self._engine, round, self._process.now_ns()):
+                self._process.wake(WAIT)  # its waker
+            elif not by_hand_is_submitted(round):
                 self._add_follower(RUN, round)
             while not round.is_finished:
                 if self._leader is None:

@@ -17,6 +17,7 @@ cdef class Hold:
 cdef class Judge:
     cdef public World world
     cdef public list servers, rounds
+    cdef public set handed_on
     cdef public set unseen, set_behind, extended_late, refused, unknown_script
     cdef public bint is_naive
     cdef public long long leases

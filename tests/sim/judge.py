@@ -1,4 +1,4 @@
-"""What must never be: invariants I1-I11, judged with a view of everything.
+"""What must never be: invariants I1-I12, judged with a view of everything.
 
 Of a lease on several keys each promise holds for every key.
 
@@ -25,6 +25,7 @@ I10 A loss is told by the end of the validity, whatever the masters and their cl
     when it has looked, no lease is over and not told lost; and one whose loss was told
     is not valid.
 I11 With fencing, a lease has a larger number than all that were granted before it.
+I12 A lease is handed on in its stay alone, and with validity left.
 """
 
 from __future__ import annotations
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
     from .server import Server
 
 CALM_NS = 100_000_000
+HANDED_ON = b"handed-on"  # the token of a lease that gave its own away
 Asked = tuple[int, int, Question]  # process, server
 NOTHING: list[int] = []
 
@@ -97,6 +99,11 @@ class Hold:
         self.until_ns = until_ns
 
 
+def name_of(lease: BaseLease) -> str:
+    """Return its token, which is not shown by that."""
+    return lease._round.token.decode()
+
+
 class Judge:
     """See everything, forget nothing, and say so at once."""
 
@@ -118,6 +125,7 @@ class Judge:
         self._released: set[tuple[int, bytes]] = set()
         self.set_behind: set[tuple[int, bytes]] = set()  # out of a closed connection
         self.set_late: dict[tuple[int, bytes], int] = {}  # when a later was READY
+        self.handed_on: set[Round] = set()
         self.extended_late: set[tuple[int, bytes]] = set()
         self.refused: set[tuple[int, bytes]] = set()
         self.unknown_script: set[tuple[int, bytes]] = set()  # of its last release
@@ -139,7 +147,7 @@ class Judge:
             until_ns = FOREVER_NS
         if self.world.log is not None:
             self.world.tell(
-                f"process {process.index}: {lease.token.decode()} is valid "
+                f"process {process.index}: {name_of(lease)} is valid "
                 f"until {until_ns / 1e9:.6f} for {b' '.join(keys_of(lease)).decode()}"
             )
         self.leases += until_ns > now_ns
@@ -159,8 +167,8 @@ class Judge:
                 self.fail(
                     "I1",
                     f"process {ours.owner} holds {key.decode()} by "
-                    f"{ours.lease.token.decode()}, process {hold.owner} by "
-                    f"{hold.lease.token.decode()} until {hold.until_ns / 1e9:.6f} s",
+                    f"{name_of(ours.lease)}, process {hold.owner} by "
+                    f"{name_of(hold.lease)} until {hold.until_ns / 1e9:.6f} s",
                 )
             others.append(ours)
         self._holds[key] = others
@@ -177,7 +185,7 @@ class Judge:
             if fence <= last:
                 self.fail(
                     "I11",
-                    f"{lease.token.decode()} has the number {fence} for "
+                    f"{name_of(lease)} has the number {fence} for "
                     f"{key.decode()}, and {last} was granted before",
                 )
             self.fences[key] = fence
@@ -231,6 +239,17 @@ class Judge:
             del self._set_heard[at[:2]]
             heard[-1] = min(heard[-1], vote, key=[FAILED, TAKEN, GRANTED].index)
 
+    def on_handed_on(self, process: Process, token: bytes, holder: Round) -> None:
+        """A lease went on to another caller of its process, under the same token."""
+        now_ns, engine = process.now_ns(), process.engine
+        if now_ns - holder.opened_ns > engine.cohort_ns:
+            self.fail("I12", f"{token.decode()} is handed on after its stay")
+        if holder.valid_until_ns <= now_ns:
+            self.fail("I12", f"{token.decode()} is handed on without validity")
+        self.ended.pop(token, None)
+        self.handed_on.add(holder)
+        self.excuses["no excuse: leases that were handed on"] += 1
+
     def on_closed(self, process: Process, operation: int, round: Round) -> None:
         """A round has its verdict."""
         is_won = round.is_won
@@ -242,6 +261,8 @@ class Judge:
         ):
             self.fail("I1", f"{round.token.decode()} is granted without validity")
         refused_ns = self._refused_ns.get(round.token, FOREVER_NS)
+        if round in self.handed_on:
+            refused_ns = FOREVER_NS  # of the round that was sent, and had won before
         if operation == ACQUIRE and is_won and refused_ns < round.closed_ns:
             self.fail("I8", f"{round.token.decode()} is granted, refused by its gate")
         if operation == ACQUIRE and not is_won:
@@ -251,6 +272,8 @@ class Judge:
         self, process: Process, operation: int, round: Round, is_over: bool
     ) -> None:
         token, all_heard = round.token, self._heard
+        if token == HANDED_ON or (is_over and round in self.handed_on):
+            return  # its votes were another's, and no later ones are counted
         question = operation, token, 0 if operation == RELEASE else round.terms.ttl_ms
         for index, (vote, is_answered) in enumerate(by_hand_votes(round)):
             if not (is_answered or is_over):
@@ -370,7 +393,7 @@ class Judge:
         """An extension has raised; no lease of the simulator is adopted."""
         is_lost = isinstance(error, LeaseLostError)
         if is_lost is lease.is_valid:
-            self.fail("I9", f"{lease.token.decode()}: {type(error).__name__}: {error}")
+            self.fail("I9", f"{name_of(lease)}: {type(error).__name__}: {error}")
 
     # --- I10 --------------------------------------------------------------------------
 
@@ -387,7 +410,7 @@ class Judge:
         if process.engine.is_closed:
             late_ns -= CLOSE_WITHIN_NS
         if lease is not None and late_ns > 0:
-            text = f"the loss of {lease.token.decode()} is told"
+            text = f"the loss of {name_of(lease)} is told"
             self.fail("I10", f"{text} {late_ns / 1e6:.1f} ms too late")
 
     def on_looked_at(self, lease: BaseLease, now_ns: int) -> None:
@@ -396,13 +419,13 @@ class Judge:
         kept = lease._round.lease_state.kept
         is_told = kept.watch is not None and kept.watch.error is not None
         if end_of(kept) <= now_ns and not is_told:
-            self.fail("I10", f"{lease.token.decode()} is over, and not told lost")
+            self.fail("I10", f"{name_of(lease)} is over, and not told lost")
 
     def on_told(self, process: Process, lease: BaseLease) -> None:
         """The loss of a lease is told."""
         self.on_validity(process, lease)
         if lease.is_valid:
-            self.fail("I10", f"{lease.token.decode()} is told lost, and valid")
+            self.fail("I10", f"{name_of(lease)} is told lost, and valid")
 
     # --- I4, I5 -----------------------------------------------------------------------
 
@@ -421,7 +444,7 @@ class Judge:
     def on_release_called(self, process: Process, lease: BaseLease) -> None:
         """A lease is being released."""
         if not process.engine.is_closed:  # else the call raises, and says so
-            self.on_ended(process, lease.token, "released", is_undone=False)
+            self.on_ended(process, lease._round.token, "released", is_undone=False)
         self.on_validity(process, lease)
 
     def on_released(
@@ -431,10 +454,11 @@ class Judge:
         if status is ReleaseStatus.UNKNOWN:
             return
         for key in keys_of(lease):
-            standing = [s.index for s in self.servers if s.token_at(key) == lease.token]
+            token = lease._round.token
+            standing = [s.index for s in self.servers if s.token_at(key) == token]
             if len(standing) > len(self.servers) // 2:
                 self.fail(
                     "I5",
-                    f"{lease.token.decode()} is {status.name}, "
+                    f"{name_of(lease)} is {status.name}, "
                     f"{key.decode()} stands on {standing}",
                 )

@@ -82,6 +82,7 @@ class Schedule:
             extends=draw.choice((0, 0.3, 0.8)),
             leaves=draw.choice((0, 0.2)),
             pauses=draw.choice((0, 0.001, 0.02)),
+            hurries=Random(seed + 7).choice((0, 0.5, 0.9)),
             keeps=Random(seed + 1).choice((0, 0, 0, 0.5)),  # by draws of its own
         )
         self.nemesis = Nemesis(
@@ -133,6 +134,9 @@ class Schedule:
             self.world, index, settings, clock, self.servers, paths, self.judge,
             self.is_sharing,
         )  # fmt: skip
+        cohorts_ns = 0, 2 * MS, 2 * MS, 20 * MS, 200 * MS
+        if not self.is_fencing:
+            process.engine.cohort_ns = Random(self.seed + 6).choice(cohorts_ns)
         if self.is_fencing:  # by draws of its own: other schedules stay as they were
             own = Random(f"{self.seed}:{index}:wall")
             behind_ns = -WALL_NS if self.is_guarded else -100 * S
@@ -219,7 +223,8 @@ class Schedule:
     def _start(self, process: Process) -> None:
         if self.habits.keeps:
             SimKeeper(process, self._new_worker(process))
-        for _ in range(self.world.random.choice((1, 1, 2, 3))):
+        more = Random(self.seed + 8).choice((0, 0, 1, 3))  # of a cohort
+        for _ in range(more + self.world.random.choice((1, 1, 2, 3))):
             worker = self._new_worker(process)
             worker.start(worker.live())
 

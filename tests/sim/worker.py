@@ -49,6 +49,7 @@ class Habits:
     cancels: float = 0.0  # probabilities, per call
     extends: float = 0.0
     leaves: float = 0.0  # a lease is not released
+    hurries: float = 0.0  # a lease is held for less than a cohort's stay
     keeps: float = 0.0  # a lease is kept, and held longer than its ttl
     pauses: float = 0.0  # per checkpoint
     longest_pause_ns: int = 3 * S
@@ -283,7 +284,9 @@ class Worker:
         is_over = not was_valid or status is ReleaseStatus.GONE
         must_raise = is_over and error is None and not was_released
         if is_lost != must_raise:
-            judge.fail("I9", f"{lease.token.decode()}: its body ended, lost: {is_lost}")
+            judge.fail(
+                "I9", f"{lease._round.token.decode()}: its body ended, lost: {is_lost}"
+            )
         return status
 
     def _end(self, lease: Any, call: Callable[[], Any]) -> Iterator[Any]:
@@ -350,6 +353,8 @@ class Worker:
             share = world.random.choice((20, 4, 2, 1))
             for_ns = world.between(0, int(lease.ttl * 1e9) * 3 // 2 // share)
             for_ns *= 3 if is_kept else 1
+            if habits.hurries and world.chance(habits.hurries):
+                for_ns = world.between(0, MS)
             left_ns = max(0, self.until_ns - world.now_ns)
             yield SLEEP, min(for_ns, left_ns + LONGEST_REST_NS)
             if world.now_ns >= self.until_ns or not world.chance(habits.extends):

@@ -1,0 +1,114 @@
+"""Callers of one process that want one lock, and the locks of Python beside them."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from time import monotonic, perf_counter
+from typing import Any
+
+from bench.contestants.base import TTL
+from fastredlock import FastRedlock
+from fastredlock.asyncio import FastRedlock as AwaitableFastRedlock
+
+KEY = "cohort"
+
+
+def cohort_tasks(
+    urls: Sequence[str], *, count: int, seconds: float, cohort: float | None
+) -> dict[str, Any]:
+    """Return the grants of tasks on one lock; cohort None: of an asyncio.Lock."""
+    return asyncio.run(_tasks(urls, count, seconds, cohort))
+
+
+async def _tasks(
+    urls: Sequence[str], count: int, seconds: float, cohort: float | None
+) -> dict[str, Any]:
+    grants, waits = [0] * count, [0.0] * count
+    own = asyncio.Lock()
+    locks = AwaitableFastRedlock(urls, ttl=TTL, cohort=cohort or 0.0)
+    await locks.connect()
+    stop = monotonic() + seconds
+
+    async def work(i: int) -> None:
+        while (began := monotonic()) < stop:
+            async with locks.lock(KEY):
+                waits[i] = max(waits[i], monotonic() - began)
+                grants[i] += 1
+
+    async def work_alone(i: int) -> None:
+        while monotonic() < stop:
+            async with own:
+                grants[i] += 1
+                await asyncio.sleep(0)  # else it keeps the lock: nobody else runs
+
+    which = work_alone if cohort is None else work
+    await asyncio.gather(*map(which, range(count)))
+    await locks.close()
+    return _found(grants, waits, seconds)
+
+
+def cohort_threads(
+    urls: Sequence[str], *, count: int, seconds: float, cohort: float | None
+) -> dict[str, Any]:
+    """Return the grants of threads; cohort None: of a lock in Python, fair as ours."""
+    locks = FastRedlock(urls, ttl=TTL, cohort=cohort or 0.0)
+    locks.connect()
+    own, grants, waits = FairLock(), [0] * count, [0.0] * count
+    stop = perf_counter() + seconds
+
+    def work(i: int) -> None:
+        while (began := perf_counter()) < stop:
+            with locks.lock(KEY):
+                waits[i] = max(waits[i], perf_counter() - began)
+                grants[i] += 1
+
+    def work_alone(i: int) -> None:
+        while perf_counter() < stop:
+            with own:
+                grants[i] += 1
+
+    which: Callable[[int], None] = work_alone if cohort is None else work
+    threads = [threading.Thread(target=which, args=(i,)) for i in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    locks.close()
+    return _found(grants, waits, seconds)
+
+
+class FairLock:
+    """First come, first served, of `threading.Lock`s: the yardstick."""
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._waiting: deque[threading.Lock] = deque()
+        self._is_held = False
+
+    def __enter__(self) -> None:
+        with self._mutex:
+            if not self._is_held:
+                self._is_held = True
+                return
+            turn = threading.Lock()
+            turn.acquire()
+            self._waiting.append(turn)
+        turn.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        with self._mutex:
+            if self._waiting:
+                self._waiting.popleft().release()
+            else:
+                self._is_held = False
+
+
+def _found(grants: list[int], waits: list[float], seconds: float) -> dict[str, Any]:
+    return {
+        "rate": sum(grants) / seconds,
+        "fair": min(grants) / max(1, max(grants)),
+        "wait_ms": max(waits) * 1e3,
+    }

@@ -1,0 +1,84 @@
+# A lease is handed on inside of this process, and a stay ends (round/cohort).
+#
+# A stay is the time from t0 in which the lease may be handed on; the queue knows its
+# end. Meanwhile those who come are noted here alone, and the gate is not asked: its
+# entry for this process is as old as when the stay began. The release that ends a stay
+# is sent behind a question with the true time of our next caller, in the same write, so
+# that the gate gives the turn to whoever waits longest anywhere.
+#
+# To hand on and to join are changes of lists alone. So a thread that has the GIL may do
+# both while another one leads, as a finalizer inside of a step may.
+
+from libc.stdint cimport int64_t
+
+
+cdef bint engine_hand_on(Engine self, object work, int64_t now_ns) except -1:
+    # Whether a release needed no master: the next caller here has its lease.
+    cdef Round release, taken, next
+    cdef WaitQueue queue
+    if self.cohort_ns == 0 or not self.queues.by_resource or type(work) is not Round:
+        return False
+    release = <Round>work
+    if (
+        release.operation_code != OPERATION_RELEASE or release.is_submitted
+        or release.lease_state is None or self.is_closed
+    ):
+        return False
+    queue = self.queues.by_resource.get(release.resource)
+    if queue is None or queue.opened is not None or not queue.rounds:
+        return False
+    taken = <Round>release.lease_state
+    next = wait_queue_head(queue)
+    if not round_may_hand_on(taken, next, self.cohort_ns, now_ns):
+        return False
+    round_open(release, now_ns)
+    wait_queue_remove(queue, next)
+    round_hand_on(taken, next, now_ns)
+    release.may_hold = 0
+    release.is_submitted = True
+    round_close(release, VERDICT_WON, now_ns)
+    if queue.noted is next:
+        queue.noted = None
+        queue.is_first = False
+    self.counters.handed_on += 1
+    if next.waiter is None or type(next.waiter) is Follower and (
+        not (<Follower>next.waiter).is_waiting
+    ):      # it leads, and sleeps
+        engine_rouse(self)
+    engine_finish_round(self, next, now_ns)
+    engine_finish_round(self, release, now_ns)
+    return True
+
+
+cdef bint engine_join_stay(
+    Engine self, object work, object waiter, int64_t now_ns
+) except -1:
+    # Whether a round waits now for a lease that is handed on here; a leader need not
+    # know, but of the times that are due before it looks again.
+    cdef Round round
+    cdef WaitQueue queue
+    cdef int64_t next_ns = self.next_ns
+    if type(work) is not Round or self.is_closed:
+        return False
+    round = <Round>work
+    if (
+        round.turn is None or (<Turn>round.turn).is_open or (<Turn>round.turn).is_kept
+        or round.is_submitted
+    ):
+        return False
+    queue = self.queues.by_resource.get(round.resource)
+    if queue is None or now_ns >= queue.stay_until_ns:
+        return False
+    round.waiter = waiter
+    round.closed_list = self.closed
+    engine_enter_queue(self, queue, round, now_ns)
+    round.is_submitted = True
+    if self.next_ns < next_ns:
+        engine_rouse(self)
+    return True
+
+
+cdef void engine_rouse(Engine self) noexcept:
+    # A leader in poll looks at its round, and at what is due, again.
+    self.leadership.waker.has_followers = 1
+    waker_wake(&self.leadership.waker)

@@ -1,0 +1,59 @@
+# A cohort: callers of one process that hold a lease one after the other. Pure.
+#
+# The masters know the token alone, so who has the lease inside of the process is the
+# process's own business: a lease that is released while the next caller waits here can
+# be handed on, and nothing is sent. (Lock cohorting: Dice, Marathe, Shavit, PPoPP
+# 2012.) It goes to the round of that caller, which is won without having been sent:
+#
+#   where its stay is young     `cohort` after t0 of the round that took the key at the
+#                               latest, so that other processes have their turn
+#   where nobody is worse off   as much validity is left as a round of the next caller
+#                               would have given if it had used its whole timeout
+#   where nothing else has it   one key, not kept, extended, adopted or numbered, and
+#                               its token was shown to nobody
+#
+# The round that gave it away holds nothing any more, and a token that no key has.
+
+from libc.stdint cimport int64_t
+from libc.string cimport memcpy
+
+cdef bytes HANDED_ON = b"handed-on"
+
+
+cdef bint round_may_hand_on(
+    Round taken, Round next, int64_t cohort_ns, int64_t now_ns
+) noexcept:
+    # Whether what the one has taken, and now releases, may go to the other.
+    if (
+        taken.verdict_code != VERDICT_WON or not taken.is_opened or taken.is_shown
+        or taken.lease_state is not None or taken.extensions or taken.keys is not None
+        or taken.fencing is not None or taken.generation != current_generation
+        or now_ns - taken.opened_ns > cohort_ns
+    ):
+        return False
+    if (
+        next.is_opened or next.is_finished or next.fencing is not None
+        or type(next.waiter) is Batch
+        or next.terms.has_expiry != taken.terms.has_expiry
+    ):
+        return False
+    return round_valid_until_ns(taken) - now_ns >= (
+        next.terms.ttl_ms * NS_PER_MS - next.terms.drift_ns - next.terms.timeout_ns
+    )
+
+
+cdef void round_hand_on(Round taken, Round next, int64_t now_ns) noexcept:
+    # All at once, and nothing that can fail.
+    next.token = taken.token
+    next.terms = taken.terms
+    next.details = taken.details
+    next.turn = None
+    next.opened_ns = taken.opened_ns
+    next.may_hold = taken.may_hold
+    memcpy(next.cells, taken.cells, taken.master_count * sizeof(VoteCell))
+    memcpy(next.counts, taken.counts, sizeof(taken.counts))
+    next.is_opened = next.is_submitted = True
+    next.closed_list = None
+    round_close(next, VERDICT_WON, now_ns)
+    taken.token = HANDED_ON
+    taken.may_hold = 0

@@ -1,0 +1,207 @@
+"""Cohorts: a lease that is released goes to the next caller here, without a round."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import redis
+
+from fastredlock import ConfigurationError, FastRedlock, LeaseLostError, ReleaseStatus
+from tests.support.calls import connected, granted
+from tests.support.fixtures import MakeLocks
+from tests.support.keys import KEY, settled_values
+from tests.support.waiters import Section, Waiters, counter, is_over
+
+LONG = 1.0  # s; a stay that no machine is too slow for
+TTL = 30.0
+
+
+@pytest.fixture
+def cohort(make_locks: MakeLocks, urls: list[str]) -> FastRedlock:
+    return connected(make_locks(urls, ttl=TTL, cohort=LONG))
+
+
+def rounds_of_acquires(locks: FastRedlock) -> int:
+    """Count the acquires whose commands were sent."""
+    stats = locks.stats()
+    return stats.acquires.won - stats.handed_on
+
+
+def test_callers_in_one_stay_then_are_granted_in_order_without_a_round(
+    cohort: FastRedlock, servers: list[redis.Redis]
+) -> None:
+    names = [f"{i}" for i in range(20)]
+    with Waiters() as waiters:
+        lease = granted(cohort.acquire(KEY, ttl=TTL))
+        for name in names[:2]:  # the first of them may have come too late for the stay
+            waiters.come(name, cohort, hold=0.1)
+        lease.release()
+        for name in names[2:]:
+            waiters.come(name, cohort)
+    assert waiters.served == names
+    assert counter(cohort, "handed_on") >= 18
+    assert cohort.stats().acquires.won == cohort.stats().releases.won == 21
+    assert rounds_of_acquires(cohort) <= 3
+    assert is_over(servers)
+
+
+def test_callers_without_a_cohort_then_each_has_a_round(
+    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+) -> None:
+    locks = connected(make_locks(urls, cohort=0))
+    with Waiters() as waiters:
+        lease = granted(locks.acquire(KEY))
+        for i in range(5):
+            waiters.come(f"{i}", locks)
+        lease.release()
+    assert counter(locks, "handed_on") == 0
+    assert is_over(servers)
+
+
+def handed_on(
+    locks: FastRedlock, before: Callable[[Any], Any], **of_next: Any
+) -> tuple[Any, Any, bool]:
+    """Release a lease while another caller waits; return both, and whether it went on.
+
+    `before` is done with the lease before its release.
+    """
+    with Waiters() as waiters:
+        first = granted(locks.acquire(KEY, ttl=TTL))
+        options = {"ttl": TTL, "timeout": 10, **of_next}
+        began = counter(locks, "waits")
+        next_one = waiters.start(lambda: granted(locks.acquire(KEY, **options)))
+        while counter(locks, "waits") == began:
+            time.sleep(0.001)
+        before(first)
+        count = counter(locks, "handed_on")
+        assert first.release() is ReleaseStatus.RELEASED
+        second = next_one.result(10)
+    return first, second, counter(locks, "handed_on") > count
+
+
+def test_lease_when_handed_on_then_the_first_is_over_and_the_next_has_the_key(
+    cohort: FastRedlock, servers: list[redis.Redis]
+) -> None:
+    first, second, went_on = handed_on(cohort, lambda lease: None)
+    assert went_on
+    assert not first.is_valid
+    assert second.is_valid
+    assert TTL * 0.9 < second.remaining() < TTL
+    held = settled_values(servers, [second.token] * len(servers))
+    assert held == [second.token] * len(servers)
+    assert first.token != second.token  # with it the key would be released
+    assert first.release() is ReleaseStatus.GONE  # as each second release
+    with pytest.raises(LeaseLostError):
+        first.extend()
+    assert second.is_valid
+    assert second.release() is ReleaseStatus.RELEASED
+    assert is_over(servers)
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        pytest.param(lambda lease: lease.token, id="token shown"),
+        pytest.param(lambda lease: lease.extend(TTL), id="extended"),
+        pytest.param(lambda lease: lease.keep_alive(), id="kept"),
+    ],
+)
+def test_lease_when_anything_else_may_have_it_then_is_released(
+    cohort: FastRedlock, servers: list[redis.Redis], before: Callable[[Any], Any]
+) -> None:
+    first, second, went_on = handed_on(cohort, before)
+    assert not went_on
+    assert first.token != second.token
+    second.release()
+    assert is_over(servers)
+
+
+def test_lease_when_the_next_asks_for_more_than_is_left_then_is_released(
+    cohort: FastRedlock, servers: list[redis.Redis]
+) -> None:
+    _, second, went_on = handed_on(cohort, lambda lease: None, ttl=2 * TTL)
+    assert not went_on
+    assert second.remaining() > TTL
+    second.release()
+    assert is_over(servers)
+
+
+def test_lease_when_its_stay_is_over_then_is_released(
+    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+) -> None:
+    locks = connected(make_locks(urls, cohort=0.001))
+    _, second, went_on = handed_on(locks, lambda lease: time.sleep(0.002))
+    assert not went_on
+    second.release()
+    assert is_over(servers)
+
+
+@pytest.mark.parametrize("option", ["fencing", "new_token"])
+def test_grants_with_a_number_or_a_token_of_their_own_are_never_handed_on(
+    make_locks: MakeLocks, urls: list[str], option: str
+) -> None:
+    tokens = iter(range(1_000_000))
+    given: dict[str, Any] = {"fencing": True, "new_token": lambda: f"t{next(tokens)}"}
+    locks = connected(make_locks(urls, cohort=LONG, **{option: given[option]}))
+    _, second, went_on = handed_on(locks, lambda lease: None)
+    assert not went_on
+    second.release()
+
+
+def test_outsider_when_a_process_keeps_the_lock_among_its_callers_then_has_its_turn(
+    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+) -> None:
+    inside = connected(make_locks(urls))
+    outside = connected(make_locks(urls))
+    section, waits = Section(), []
+    stop = time.monotonic() + 1.5
+
+    def work() -> None:
+        while time.monotonic() < stop:
+            lease = granted(inside.acquire(KEY))
+            with section:
+                pass
+            lease.release()
+
+    with Waiters() as waiters:
+        for _ in range(8):
+            waiters.start(work)
+        while time.monotonic() < stop:
+            began = time.monotonic()
+            lease = granted(outside.acquire(KEY))
+            with section:
+                waits.append(time.monotonic() - began)
+            lease.release()
+    section.assert_exclusive()
+    assert counter(inside, "handed_on") > 100
+    assert len(waits) > 20
+    assert sorted(waits)[len(waits) // 2] < 0.1  # a stay, and a hand-over
+    assert is_over(servers)
+
+
+def test_many_hand_overs_in_one_stay_do_not_nest(
+    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+) -> None:
+    locks = connected(make_locks(urls, cohort=LONG))
+    counts = [0, 0]
+
+    def work(which: int) -> None:
+        while counts[which] < 5_000:
+            lease = granted(locks.acquire(KEY))
+            counts[which] += 1
+            lease.release()
+
+    with Waiters() as waiters:
+        for which in range(2):
+            waiters.start(lambda which=which: work(which))
+    assert counts == [5_000, 5_000]
+    assert is_over(servers)
+
+
+@pytest.mark.parametrize("cohort", [-0.001, 1.5, float("nan"), "1", None])
+def test_cohort_when_out_of_range_then_is_refused(cohort: Any) -> None:
+    with pytest.raises(ConfigurationError, match="cohort="):
+        FastRedlock(["redis://a"], cohort=cohort)
