@@ -73,15 +73,14 @@ def _run(command: str, words: Sequence[str]) -> int:
 
 
 def _without_command(words: Sequence[str]) -> int:
-    import argparse
+    from ._cli.setup import Parser
 
-    parser = argparse.ArgumentParser(
-        prog="fastredlock",
-        description="Locks over independent Redis masters: use, watch and test them.",
-        epilog="commands:\n"
+    parser = Parser(
+        "",
+        "Locks over independent Redis masters: use, watch and test them.",
+        "commands:\n"
         + "".join(f"  {name:10}{text}\n" for name, (_, _, text) in _COMMANDS.items())
-        + "\n`fastredlock COMMAND --help` tells the rest.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        + "\n`fastredlock COMMAND --help` has the rest.",
     )
     parser.add_argument("command", nargs="?", metavar="COMMAND", help="see below")
     parser.add_argument(

@@ -57,6 +57,9 @@ class Child:
             b"FASTREDLOCK_RESOURCE": os.fsencode(lease.resource),  # type: ignore[arg-type]
             b"FASTREDLOCK_TOKEN": lease.token,
         }
+        environment.pop(b"FASTREDLOCK_FENCE", None)  # of a lock around this one
+        if fence := getattr(lease, "fence", None):  # with fencing alone
+            environment[b"FASTREDLOCK_FENCE"] = b"%d" % fence
         parent = os.getpid()
         self._pid = os.fork()
         if self._pid == 0:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 
-from .setup import masters_in, number
+from .setup import Parser, masters_in, number
 
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
@@ -23,9 +22,10 @@ _DEMO_END = """\
 exit status:
   0    no update was lost with the lock
   1    updates were lost with the lock
-  2    cannot run: bad argument, rich not installed, no redis-server found
+  2    cannot run: bad URL, rich not installed, no redis-server found
   3    fewer than a quorum of the masters could be reached
   4    a worker process died
+  64   wrong arguments
   130  ended by Ctrl-C (143: by SIGTERM); nothing is left running
 
 examples:
@@ -56,13 +56,8 @@ def main(words: Sequence[str]) -> int:
         return error.status
 
 
-def _parser() -> argparse.ArgumentParser:
-    demo = argparse.ArgumentParser(
-        prog="fastredlock demo",
-        description=_DEMO,
-        epilog=_DEMO_END,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def _parser() -> Parser:
+    demo = Parser("demo", _DEMO, _DEMO_END)
     demo.add_argument(
         "--masters",
         type=masters_in,

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import sys
+from contextlib import closing
+from fnmatch import fnmatchcase
 
 from .holding import Holding
-from .setup import MASTERS_END, Parser, agrees, given_options, new_reader, number
+from .setup import (
+    MASTERS_END,
+    Parser,
+    agrees,
+    given_options,
+    new_locks,
+    new_reader,
+    number,
+)
 from .status import CommandError, Status
 
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from .. import FastRedlock
+    from .scan import Scan
 
 MOST = 1000  # locks in a list
 
@@ -46,8 +57,9 @@ exit status:
 
 _LIST = """\
 List the locks whose names match a pattern of Redis (*, ?, [ab]): who holds each, on
-how many masters, and for how long. All keys of the type string are taken for locks,
-except fastredlock's own. Each master is asked for all of its keys (SCAN).
+how many masters, and for how long, as they are found. All keys of the type string are
+taken for locks, except fastredlock's own. Each master is asked for all of its keys
+(SCAN).
 """
 _LIST_END = f"""\
 exit status:
@@ -114,7 +126,6 @@ def break_(words: Sequence[str]) -> int:
     parser.add_yes()
     parser.add_masters()
     asked = parser.parse_args(words)
-    parser.check_yes(asked)
     with new_reader(asked) as locks:
         holding = Holding(asked.name, locks.holders(asked.name))
         print(holding)
@@ -173,23 +184,70 @@ def list_(words: Sequence[str]) -> int:
         metavar="N",
         help=f"list so many at most (default: {MOST})",
     )
+    parser.add_argument(
+        "--owner",
+        metavar="PATTERN",
+        help="only locks of owners that match, as 'web-7:*'",
+    )
+    parser.add_argument(
+        "--oldest-first",
+        action="store_true",
+        help="sort all by the time that is left, those without expiry first: of one "
+        "ttl, those that were taken or renewed longest ago; no master keeps when",
+    )
     parser.add_json()
     parser.add_masters()
     asked = parser.parse_args(words)
-    from .scan import names_on_all
+    options = given_options(asked)
+    new_locks(options).close()  # wrong options are refused before any I/O
+    from .scan import Scan
 
-    with new_reader(asked) as locks:
-        options = given_options(asked)
-        found, failures = names_on_all(options, asked.pattern, asked.most)
-        for failure in failures:
-            print(f"{parser.prog}: {failure}", file=sys.stderr)
-        holdings = [Holding(name, locks.holders(name)) for name in found.names]
-    shown = [each for each in holdings if each.tokens or not each.is_known]
-    if asked.json:
-        _print_json([each.as_json() for each in shown])
-    else:
-        for holding in shown:
-            print(holding)
-    if found.has_more:
+    with closing(Scan(options, asked.pattern)) as scan:
+        found = _found(scan, asked.owner)
+        if asked.oldest_first:
+            found = iter(sorted(found, key=_left_ms))
+        has_more = (_stream_json if asked.json else _stream)(scan, found, asked.most)
+    for name, failure in scan.failures.items():
+        print(f"{parser.prog}: {name}: {failure}", file=sys.stderr)
+    if has_more:
         print(f"{parser.prog}: there are more than {asked.most}", file=sys.stderr)
-    return Status.OK if found.is_of_quorum else Status.UNREACHABLE
+    return Status.OK if scan.is_of_quorum else Status.UNREACHABLE
+
+
+def _found(scan: Scan, owner: str | None) -> Iterator[Holding]:
+    """Yield what is to be shown; what is printed of a step goes out before the next."""
+    for step in scan.steps():
+        for holding in step:
+            owners = [holding.owner(each) or "" for each in holding.tokens]
+            is_of_owner = owner and any(fnmatchcase(each, owner) for each in owners)
+            if is_of_owner or (owner is None and (owners or not holding.is_known)):
+                yield holding
+        print(end="", flush=True)
+
+
+def _left_ms(holding: Holding) -> int:
+    token = next(iter(holding.tokens), None)
+    left_ms = holding.remaining_ms(token) if token else None
+    return -1 if left_ms is None else left_ms
+
+
+def _stream(scan: Scan, found: Iterator[Holding], most: int) -> bool:
+    """Print so many at most; return whether there are more."""
+    for _, holding in zip(range(most), found, strict=False):
+        print(holding)
+    return next(found, None) is not None
+
+
+def _stream_json(scan: Scan, found: Iterator[Holding], most: int) -> bool:
+    """Print the same as JSON, one lock a line."""
+    import json
+
+    begin = '{"locks": ['
+    for _, holding in zip(range(most), found, strict=False):
+        print(begin, json.dumps(holding.as_json()), sep="\n", end="")
+        begin = ","
+    has_more = next(found, None) is not None
+    known, failures = scan.is_of_quorum, scan.failures
+    end = {"is_known": known, "has_more": has_more, "failures": failures}
+    print("" if begin == "," else begin, f"], {json.dumps(end)[1:]}", sep="\n")
+    return has_more

@@ -100,7 +100,6 @@ def renumber(words: Sequence[str]) -> int:
     parser.add_yes()
     parser.add_masters()
     asked = parser.parse_args(words)
-    parser.check_yes(asked)
     with new_reader(asked) as locks:
         holding = Holding(asked.name, locks.holders(asked.name))
     options = given_options(asked)

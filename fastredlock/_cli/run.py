@@ -32,7 +32,8 @@ others may take it, and SIGKILL then; if the lock was broken or deleted, SIGTERM
 once, and SIGKILL that much later.
 
 Signals sent to this process are passed on to the command. The command has
-FASTREDLOCK_RESOURCE and FASTREDLOCK_TOKEN (a secret) in its environment.
+FASTREDLOCK_RESOURCE and FASTREDLOCK_TOKEN (a secret) in its environment, and with
+--fencing FASTREDLOCK_FENCE. Options of this command come before COMMAND.
 
 exit status: that of the command, 128 + N if signal N ended it; else
   {Status.TAKEN:<4} others hold the lock; nothing was run (-E changes it; with -E 0
@@ -46,17 +47,19 @@ exit status: that of the command, 128 + N if signal N ended it; else
 
 {MASTERS_END}
 examples:
-  fastredlock run -n -E 0 cron:invoices -- /usr/local/bin/invoices --all
-  fastredlock run -w 60 deploy -- sh -c 'migrate && restart'
+  fastredlock run -n -E 0 cron:invoices /usr/local/bin/invoices --all
+  fastredlock run -w 60 deploy sh -c 'migrate && restart'
 """
 
 
 def main(words: Sequence[str]) -> int:
     """Run `fastredlock run` with these arguments; return the exit status."""
     parser = _parser()
-    asked, command = _parsed(parser, words)
+    asked = parser.parse_args(words)
+    if asked.command[0] == "--":  # behind an option some versions of Python leave it
+        del asked.command[0]
     options = given_options(asked)
-    for name in ("ttl", "max_ttl", "owner", "unreachable_tries"):
+    for name in ("ttl", "max_ttl", "owner", "unreachable_tries", "fencing"):
         if getattr(asked, name) is not None:
             options[name] = getattr(asked, name)
     options.setdefault("ttl", min(TTL, options.get("max_ttl", TTL)))
@@ -68,7 +71,7 @@ def main(words: Sequence[str]) -> int:
     signals = Signals()
     try:
         with signals.raised():
-            ended = _held(locks, asked, command, signals, kill_after)
+            ended = _held(locks, asked, signals, kill_after)
     except Interrupted as interrupted:  # while it waited: nothing was run
         locks.close()
         return die_by(interrupted.number)
@@ -81,7 +84,6 @@ def main(words: Sequence[str]) -> int:
 def _held(
     locks: FastRedlock,
     asked: argparse.Namespace,
-    command: list[str],
     signals: Signals,
     kill_after: float,
 ) -> Ended:
@@ -96,7 +98,7 @@ def _held(
         with locks.lock(asked.name, timeout=asked.timeout) as lease:
             waiting.end()
             signals.hold()
-            child = Child(command, lease, signals, kill_after)
+            child = Child(asked.command, lease, signals, kill_after)
             try:
                 lease.keep_alive(on_lost=child.on_lost)
                 ended = child.wait()
@@ -155,22 +157,14 @@ def _kill_after(asked: argparse.Namespace, options: dict[str, Any]) -> float:
     return kill_after
 
 
-def _parsed(
-    parser: Parser, words: Sequence[str]
-) -> tuple[argparse.Namespace, list[str]]:
-    """Split at the first --, so that no option of the command is taken for ours."""
-    words = list(words)
-    at = words.index("--") if "--" in words else len(words)
-    asked = parser.parse_args(words[:at])
-    if not words[at + 1 :]:
-        parser.error("no command: it stands behind --, as in: NAME -- command ARGS")
-    return asked, words[at + 1 :]
-
-
 def _parser() -> Parser:
     parser = Parser("run", _DESCRIPTION, _END)
-    parser.usage = "fastredlock run [options] NAME -- command [argument ...]"
+    parser.usage = "fastredlock run [options] NAME [--] COMMAND [ARGUMENT ...]"
     parser.add_name()
+    # argparse.PARSER: a word and all that follow, options too.
+    parser.add_argument(
+        "command", nargs="A...", metavar="COMMAND", help="what to run, its arguments"
+    )
     waiting = parser.add_mutually_exclusive_group()
     waiting.add_argument(
         *("-n", "--no-wait"),
@@ -230,6 +224,12 @@ def _parser() -> Parser:
         "--owner",
         metavar="TEXT",
         help="who holds the lock, for `fastredlock who` (default: host:pid)",
+    )
+    parser.add_argument(
+        "--fencing",
+        action="store_true",
+        default=None,
+        help="give the command FASTREDLOCK_FENCE: a number that grows with each grant",
     )
     parser.add_masters()
     return parser

@@ -51,7 +51,7 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, command: str, description: str, epilog: str = "") -> None:
         super().__init__(
-            prog=f"fastredlock {command}",
+            prog=f"fastredlock {command}".rstrip(),
             description=description,
             epilog=epilog,
             formatter_class=_Help,
@@ -92,16 +92,15 @@ class Parser(argparse.ArgumentParser):
         """Add --yes."""
         self.add_argument("--yes", action="store_true", help="do not ask")
 
-    def check_yes(self, asked: argparse.Namespace) -> None:
-        """End the command where nobody can be asked, and has to be."""
-        if not (asked.yes or sys.stdin.isatty()):
-            self.error(
-                "nobody can be asked, for standard input is no terminal: give --yes"
-            )
-
 
 def agrees(question: str) -> bool:
-    """Ask the user; return whether the answer is yes."""
+    """Ask the user; return whether the answer is yes. CommandError where none can."""
+    if sys.stdin is None or not sys.stdin.isatty():
+        raise CommandError(
+            "nothing was changed: nobody can be asked, for standard input is no "
+            "terminal: give --yes",
+            Status.USAGE,
+        )
     print(f"{question} [y/N] ", end="", flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 

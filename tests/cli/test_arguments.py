@@ -55,9 +55,10 @@ def test_help_when_asked_for_then_fits_a_terminal_and_lists_each_status(
 def test_command_when_none_or_a_wrong_one_is_given_then_names_them_all(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert call() == call("rnu", "-n") == 2
+    assert call() == call("rnu", "-n") == call("--rnu") == 64
     said = capsys.readouterr().err
-    assert said.count("give run, who, list, break, renumber, check, demo") == 2
+    assert said.count("give run, who, list, break, renumber, check, demo") == 3
+    assert said.count("Try 'fastredlock --help'.") == 3
     assert "'rnu' is no command" in said
     assert call("--help") == 0
     assert all(f"  {name} " in capsys.readouterr().out for name in ["run"])
@@ -89,20 +90,20 @@ def test_masters_when_a_url_is_wrong_then_says_which_and_not_its_password(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["run", KEY], "no command: it stands behind --"),
-        (["run", KEY, "--"], "no command: it stands behind --"),
-        (["run", KEY, "true"], "unrecognized arguments: true"),
+        (["run", KEY], "required: COMMAND"),
+        (["run", KEY, "--"], "required: COMMAND"),
+        (["run", "--bad", KEY, "true"], "unrecognized arguments: --bad"),
+        (["run", KEY, "--bad", "--", "true"], "unrecognized arguments: --bad"),
         (["run", "-n", "-w", "1", KEY, "--", "true"], "not allowed with"),
         (["run", "-w", "-1", KEY, "--", "true"], "'-1' is not a number from 0 on"),
         (["run", "-E", "256", KEY, "--", "true"], "'256' is not within 0..255"),
         (["run", "--ttl", "0.5", KEY, "--", "true"], "'0.5' is not a number from 1 on"),
         (["run", "", "--", "true"], "the name is empty"),
         (["who"], "required: NAME"),
-        (["break", KEY], "standard input is no terminal: give --yes"),
-        (["renumber", KEY], "standard input is no terminal: give --yes"),
         (["list"], "required: PATTERN"),
         (["list", "--most", "0", "*"], "'0' is not a number from 1 on"),
         (["check", "--masters", "redis://a,,redis://b"], "one of the URLs is empty"),
+        (["demo", "--workers", "1"], "'1' is not within 2..64"),
     ],
 )
 def test_argument_when_wrong_then_is_told_with_what_is_allowed(

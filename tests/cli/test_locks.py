@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import time
+from contextlib import closing
 
 import pytest
 import redis
 
 from fastredlock import NO_EXPIRY, FastRedlock
+from fastredlock._cli.scan import Scan
 from fastredlock.testing import LocalMasters
 from tests.support.calls import connected, granted
 from tests.support.fixtures import MakeLocks
@@ -108,6 +111,21 @@ def test_break_when_not_to_be_asked_then_shows_and_breaks(
     assert call("break", KEY, "--yes")[0] == 1
 
 
+@pytest.mark.parametrize("command", ["break", "renumber"])
+def test_break_when_nobody_can_be_asked_then_says_first_whether_it_is_free(
+    call: Call, locks: FastRedlock, servers: list[redis.Redis], command: str
+) -> None:
+    status, out, err = call(command, KEY)
+    assert (status, out.splitlines()[0], err) == (1, f"'{KEY}' is free", "")
+    lease = granted(locks.acquire(KEY, ttl=10))
+    status, out, err = call(command, KEY)
+    assert out.startswith(f"'{KEY}' is held by ann (token {lease.token_hash}, ")
+    if command == "break":
+        said = "nothing was changed: nobody can be asked, for standard input is no "
+        assert (status, err) == (64, f"fastredlock break: {said}terminal: give --yes\n")
+    assert values(servers[:3]) == [lease.token] * 3
+
+
 def test_break_when_another_token_is_named_then_breaks_nothing(
     call: Call, locks: FastRedlock, servers: list[redis.Redis]
 ) -> None:
@@ -144,7 +162,67 @@ def test_list_when_locks_match_then_shows_each_once(
         "'jobs:1'", "'jobs:2'", r"'jobs:\\xff'",
     ]  # fmt: skip
     told = json.loads(call("list", "--json", "*r").out)
-    assert [(each["resource"], each["owner"]) for each in told] == [("other", "ann")]
+    found = [(each["resource"], each["owner"]) for each in told.pop("locks")]
+    assert found == [("other", "ann")]
+    assert told == {"is_known": True, "has_more": False, "failures": {}}
+
+
+def test_list_when_masters_are_down_then_json_differs_from_that_of_no_locks(
+    call: Call, servers: list[redis.Redis]
+) -> None:
+    status, out, err = call("list", "--json", "*")
+    nothing = {"locks": [], "is_known": True, "has_more": False, "failures": {}}
+    assert (status, json.loads(out), err) == (0, nothing, "")
+    masters = "redis://127.0.0.1:1"
+    status, out, _ = call("list", "--json", "--masters", masters, "*")
+    reason = "cannot connect: Connection refused"
+    down = {"is_known": False, "failures": {"127.0.0.1:1": reason}}
+    assert (status, json.loads(out)) == (69, nothing | down)
+    set_all(servers[:3], b"token", "a")
+    set_all(servers[:3], b"token", "b")
+    told = json.loads(call("list", "--json", "--most", "1", "*").out)
+    assert (len(told["locks"]), told["has_more"]) == (1, True)
+
+
+def test_list_when_an_owner_is_named_then_shows_its_locks_alone(
+    call: Call, locks: FastRedlock, make_locks: MakeLocks, urls: list[str]
+) -> None:
+    granted(locks.acquire("jobs:1"))
+    granted(make_locks(urls[:3], owner="web-7:4711").acquire("jobs:2"))
+    for owner, names in (("web-7:*", ["jobs:2"]), ("ann", ["jobs:1"]), ("an", [])):
+        told = json.loads(call("list", "--json", "--owner", owner, "*").out)
+        assert [each["resource"] for each in told["locks"]] == names
+
+
+def test_list_when_the_oldest_come_first_then_sorts_by_what_is_left(
+    call: Call, locks: FastRedlock
+) -> None:
+    for name, ttl in (("b", 20), ("c", 5), ("a", 30), ("d", NO_EXPIRY)):
+        granted(locks.acquire(name, ttl=ttl))
+    out = call("list", "--oldest-first", "*").out
+    assert [line[1] for line in out.splitlines()] == ["d", "c", "b", "a"]
+    out = call("list", "--oldest-first", "--most", "2", "*").out
+    assert [line[1] for line in out.splitlines()] == ["d", "c"]
+
+
+@pytest.mark.slow
+def test_list_when_there_are_many_then_begins_at_once_and_costs_little(
+    call: Call, servers: list[redis.Redis], urls: list[str]
+) -> None:
+    fill = """for i = ARGV[1] + 1, ARGV[1] + 10000 do
+      redis.call("set", "lock:" .. i, "token" .. i, "px", 600000) end"""
+    for server in servers[:3]:
+        for begin in range(0, 100_000, 10_000):
+            server.eval(fill, 0, str(begin))
+    with closing(Scan({"masters": urls[:3]}, "*")) as scan:
+        first = next(scan.steps())
+    assert 500 < len(first) < 5000
+    began = time.process_time()
+    status, out, err = call("list", "--most", "100000", "*")
+    assert time.process_time() - began < 4
+    assert (status, err) == (0, "")
+    assert out.count(" is held by a client that names no owner (token ") == 100_000
+    assert out.count(", 3 of 3 masters, ") == 100_000
 
 
 def test_list_when_locks_have_numbers_then_does_not_take_those_for_locks(

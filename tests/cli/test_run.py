@@ -65,6 +65,31 @@ def test_run_when_no_shell_is_asked_for_then_words_are_passed_as_they_are(
 
 
 @pytest.mark.parametrize(
+    "words",
+    [
+        ("run", KEY, "printf", "%s\n", "-n", "--", "-w", "--help"),
+        ("run", "-w", "9", KEY, "printf", "%s\n", "-n", "--", "-w", "--help"),
+        ("run", KEY, "-w", "9", "printf", "%s\n", "-n", "--", "-w", "--help"),
+        ("run", KEY, "-w9", "--", "printf", "%s\n", "-n", "--", "-w", "--help"),
+        ("run", "--", KEY, "printf", "%s\n", "-n", "--", "-w", "--help"),
+    ],
+)
+def test_run_when_the_command_follows_the_name_then_no_word_of_it_is_ours(
+    start: Start, words: tuple[str, ...]
+) -> None:
+    assert start(*words).end() == (0, "-n\n--\n-w\n--help\n", "")
+
+
+def test_run_when_fencing_is_asked_for_then_the_command_has_a_number_that_grows(
+    start: Start,
+) -> None:
+    words = (KEY, "sh", "-c", "echo ${FASTREDLOCK_FENCE-none}")
+    told = [start("run", "--fencing", *words).end()[1] for _ in range(2)]
+    assert 0 < int(told[0]) < int(told[1])
+    assert start("run", *words, FASTREDLOCK_FENCE="7").end()[1] == "none\n"
+
+
+@pytest.mark.parametrize(
     ("command", "status", "said"),
     [
         (("no-such-command",), 127, "'no-such-command': not found"),
