@@ -23,13 +23,13 @@ class Holding:
         self.resource = resource
         self.votes = votes
         self.quorum = len(votes) // 2 + 1
-        self.tokens: dict[
-            str, list[MasterVote]
-        ] = {}  # by their hashes, most votes first
+        tokens: dict[str, list[MasterVote]] = {}
         for vote in votes:
             if vote.token_hash is not None:
-                self.tokens.setdefault(vote.token_hash, []).append(vote)
-        self.tokens = dict(sorted(self.tokens.items(), key=lambda item: -len(item[1])))
+                tokens.setdefault(vote.token_hash, []).append(vote)
+        if len(tokens) > 1:
+            tokens = dict(sorted(tokens.items(), key=lambda item: -len(item[1])))
+        self.tokens = tokens  # by their hashes, most votes first
 
     @property
     def answered(self) -> int:
@@ -81,8 +81,8 @@ class Holding:
 
     def __str__(self) -> str:
         name = printable(self.resource)
-        if self.holder is not None:
-            return f"{name} is held by {self.describe(self.holder)}"
+        if (holder := self.holder) is not None:
+            return f"{name} is held by {self.describe(holder)}"
         if not self.is_known:
             return (
                 f"{name}: not known: {self.answered} of {len(self.votes)} masters "

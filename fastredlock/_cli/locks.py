@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from contextlib import closing
 from fnmatch import fnmatchcase
+from itertools import islice
 
 from .holding import Holding
 from .setup import (
@@ -20,7 +22,7 @@ from .status import CommandError, Status
 
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from .. import FastRedlock
     from .scan import Scan
@@ -105,8 +107,6 @@ def _print_masters(holding: Holding) -> None:
 
 
 def _print_json(value: object) -> None:
-    import json
-
     print(json.dumps(value, indent=2))
 
 
@@ -204,9 +204,11 @@ def list_(words: Sequence[str]) -> int:
 
     with closing(Scan(options, asked.pattern)) as scan:
         found = _found(scan, asked.owner)
-        if asked.oldest_first:
-            found = iter(sorted(found, key=_left_ms))
-        has_more = (_stream_json if asked.json else _stream)(scan, found, asked.most)
+        show: Callable[[Holding], str] = _json_line if asked.json else str
+        lines: Iterator[str] = map(show, found)
+        if asked.oldest_first:  # of many, texts alone are kept
+            lines = (line for _, line in sorted((_left_ms(x), show(x)) for x in found))
+        has_more = (_stream_json if asked.json else _stream)(scan, lines, asked.most)
     for name, failure in scan.failures.items():
         print(f"{parser.prog}: {name}: {failure}", file=sys.stderr)
     if has_more:
@@ -218,9 +220,12 @@ def _found(scan: Scan, owner: str | None) -> Iterator[Holding]:
     """Yield what is to be shown; what is printed of a step goes out before the next."""
     for step in scan.steps():
         for holding in step:
-            owners = [holding.owner(each) or "" for each in holding.tokens]
-            is_of_owner = owner and any(fnmatchcase(each, owner) for each in owners)
-            if is_of_owner or (owner is None and (owners or not holding.is_known)):
+            if owner is None:
+                is_shown = holding.tokens or not holding.is_known
+            else:
+                owners = [holding.owner(each) or "" for each in holding.tokens]
+                is_shown = any(fnmatchcase(each, owner) for each in owners)
+            if is_shown:
                 yield holding
         print(end="", flush=True)
 
@@ -231,22 +236,24 @@ def _left_ms(holding: Holding) -> int:
     return -1 if left_ms is None else left_ms
 
 
-def _stream(scan: Scan, found: Iterator[Holding], most: int) -> bool:
+def _json_line(holding: Holding) -> str:
+    return json.dumps(holding.as_json())
+
+
+def _stream(scan: Scan, lines: Iterator[str], most: int) -> bool:
     """Print so many at most; return whether there are more."""
-    for _, holding in zip(range(most), found, strict=False):
-        print(holding)
-    return next(found, None) is not None
+    for line in islice(lines, most):
+        print(line)
+    return next(lines, None) is not None
 
 
-def _stream_json(scan: Scan, found: Iterator[Holding], most: int) -> bool:
-    """Print the same as JSON, one lock a line."""
-    import json
-
+def _stream_json(scan: Scan, lines: Iterator[str], most: int) -> bool:
+    """Print them as JSON, one lock a line."""
     begin = '{"locks": ['
-    for _, holding in zip(range(most), found, strict=False):
-        print(begin, json.dumps(holding.as_json()), sep="\n", end="")
+    for line in islice(lines, most):
+        print(begin, line, sep="\n", end="")
         begin = ","
-    has_more = next(found, None) is not None
+    has_more = next(lines, None) is not None
     known, failures = scan.is_of_quorum, scan.failures
     end = {"is_known": known, "has_more": has_more, "failures": failures}
     print("" if begin == "," else begin, f"], {json.dumps(end)[1:]}", sep="\n")

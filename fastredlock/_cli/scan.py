@@ -17,15 +17,16 @@ import hiredis
 
 from .. import Vote
 from .._options.endpoint import Endpoint
-from .._options.keys import RESERVED, used_in
+from .._options.keys import OWN, RESERVED, used_in
 from .._options.scripts import INSPECT, with_prefix
 from .._options.url import parse_masters
-from .._reports.votes import MasterVote, holder_of
+from .._reports.votes import MasterVote, reading_of
 from .holding import Holding
 from .server import Server, ServerError
 
 COUNT = 1000  # keys that a server looks at in one step
 INSPECTED = 250  # keys of one script: a server does nothing else meanwhile, 1 ms
+UNREAD = (b"", Vote.PENDING, None, None, None)
 
 
 class Scan:
@@ -53,8 +54,9 @@ class Scan:
         with ThreadPoolExecutor(len(self._masters)) as pool:
             while any(each.has_more for each in self._masters):
                 found = pool.map(_Master.scan, self._masters, repeat(self._pattern))
-                names = sorted({name for each in found for name in each} - seen)
-                seen.update(names)
+                new = {name for each in found for name in each} - seen
+                names = sorted(filter(is_lock, new))
+                seen |= new
                 replies = pool.map(_Master.inspect, self._masters, repeat(names))
                 yield [*map(self._holding, names, zip(*replies, strict=True))]
 
@@ -64,19 +66,19 @@ class Scan:
             master.close()
 
     def _holding(self, name: bytes, replies: Sequence[object]) -> Holding:
-        known: dict[object, MasterVote] = {}  # masters mostly have the same value
         votes = []
+        read: tuple[bytes | None, Vote, str | None, str | None, str | None] = UNREAD
         for master, reply in zip(self._masters, replies, strict=True):
             if not isinstance(reply, list):
                 votes.append(MasterVote(master.name, Vote.FAILED, str(reply)))
                 continue
             value, remaining_ms, waiting = reply
-            if value not in known:
+            if value != read[0]:  # masters mostly have the same
                 vote = Vote.GRANTED if value is None else Vote.TAKEN
-                known[value] = holder_of(MasterVote("", vote), value, 0)
-            _, vote, text, _, token_hash, _, _, owner = known[value]
-            known_here = token_hash, remaining_ms, waiting if waiting >= 0 else None
-            votes.append(MasterVote(master.name, vote, text, None, *known_here, owner))
+                read = value, vote, *reading_of(value)
+            _, vote, text, token_hash, owner = read
+            here = token_hash, remaining_ms, None if waiting < 0 else waiting, owner
+            votes.append(MasterVote(master.name, vote, text, None, *here))
         return Holding(_text(name.removeprefix(self._prefix)), votes)
 
 
@@ -108,8 +110,9 @@ class _Master:
         reply = self._ask("SCAN", self._cursor, *options)
         if reply is None:
             return []
+        names: list[bytes]
         self._cursor, names = reply
-        return [name for name in names if is_lock(name)]
+        return names
 
     def inspect(self, names: list[bytes]) -> list[object]:
         """Return the reply of INSPECT for each name, or the error."""
@@ -144,7 +147,7 @@ class _Master:
 
 def is_lock(name: bytes) -> bool:
     """Return whether a key is none of fastredlock's own."""
-    return name not in RESERVED and used_in(name) is None
+    return OWN not in name or (name not in RESERVED and used_in(name) is None)
 
 
 def _quoted(prefix: bytes) -> bytes:

@@ -89,19 +89,23 @@ def holder_of(
     vote: MasterVote, value: bytes | None, remaining_ms: int, waiting: int = -1
 ) -> MasterVote:
     """Read the reply of scripts.INSPECT: the lines of a value, or only its length."""
-    text = token = None
-    if value is not None and value.startswith(b"#"):
-        size = value[1:].decode(errors="replace")
-        text = f"a value of {size} bytes: no token"
-    elif value is not None:
-        token = value_of([value])
+    text, token_hash, owner = reading_of(value)
     return vote._replace(
         text=text,
-        token_hash=None if token is None else hash_of(token),
+        token_hash=token_hash,
         remaining_ms=remaining_ms,
         waiting=None if waiting < 0 else waiting,
-        owner=owner_of(token),
+        owner=owner,
     )
+
+
+def reading_of(value: bytes | None) -> tuple[str | None, str | None, str | None]:
+    """Return text, token hash and owner of a value as scripts.INSPECT gives it."""
+    if value is not None and value.startswith(b"#"):
+        size = value[1:].decode(errors="replace")
+        return f"a value of {size} bytes: no token", None, None
+    token = value_of([value])
+    return None, None if token is None else hash_of(token), owner_of(token)
 
 
 def value_of(details: object) -> bytes | None:
