@@ -20,6 +20,7 @@ _COMMANDS = {
         *("numbers", "renumber", "let the numbers of a lock (fencing) begin anew"),
     ),
     "check": ("check", "main", "look for what would lose locks on the masters"),
+    "servers": ("servers", "main", "keep masters on this machine, to try things out"),
     "demo": ("demo", "main", "watch the lock keep a counter right while masters fail"),
 }
 

@@ -93,13 +93,15 @@ def is_alive(pid: int) -> bool:
     return stat(pid)[0] not in "ZX"
 
 
+def session_of(leader: int) -> list[int]:
+    """List the processes that run in the session of a command of ours."""
+    numbers = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    return [pid for pid in numbers if stat(pid)[3] == str(leader) and is_alive(pid)]
+
+
 def end_session(leader: int) -> None:
     """Kill all of a session that a command of ours has led; they may fork meanwhile."""
-    while pids := [
-        int(name)
-        for name in os.listdir("/proc")
-        if name.isdigit() and stat(int(name))[3] == str(leader) and is_alive(int(name))
-    ]:
+    while pids := session_of(leader):
         for pid in pids:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

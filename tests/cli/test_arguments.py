@@ -41,7 +41,7 @@ def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FASTREDLOCK_CONFIG", raising=False)
 
 
-@pytest.mark.parametrize("command", [*COMMANDS, "demo"])
+@pytest.mark.parametrize("command", [*COMMANDS, "servers", "demo"])
 def test_help_when_asked_for_then_fits_a_terminal_and_lists_each_status(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -57,7 +57,7 @@ def test_command_when_none_or_a_wrong_one_is_given_then_names_them_all(
 ) -> None:
     assert call() == call("rnu", "-n") == call("--rnu") == 64
     said = capsys.readouterr().err
-    assert said.count("give run, who, list, break, renumber, check, demo") == 3
+    assert said.count("give run, who, list, break, renumber, check, servers, demo") == 3
     assert said.count("Try 'fastredlock --help'.") == 3
     assert "'rnu' is no command" in said
     assert call("--help") == 0
@@ -103,6 +103,7 @@ def test_masters_when_a_url_is_wrong_then_says_which_and_not_its_password(
         (["list"], "required: PATTERN"),
         (["list", "--most", "0", "*"], "'0' is not a number from 1 on"),
         (["check", "--masters", "redis://a,,redis://b"], "one of the URLs is empty"),
+        (["servers", "--count", "0"], "'0' is not within 1..25"),
         (["demo", "--workers", "1"], "'1' is not within 2..64"),
     ],
 )
