@@ -24,7 +24,7 @@ app.conf.task_acks_late = True  # a task whose process is killed...
 app.conf.task_reject_on_worker_lost = True  # ...is delivered again
 app.conf.broker_connection_retry_on_startup = True
 
-locks = FastRedlock(os.environ["FASTREDLOCK_MASTERS"].split(","), ttl=3)
+locks = FastRedlock.from_env(ttl=3)
 
 
 def write(part: int) -> None:

@@ -26,7 +26,7 @@ def invoice(customer: int, journal: str) -> None:
 
 def run(journal: str) -> str:
     """Run the job, or leave it to another host; return what cron is to mail."""
-    locks = FastRedlock(os.environ["FASTREDLOCK_MASTERS"].split(","), ttl=TTL)
+    locks = FastRedlock.from_env(ttl=TTL)
     try:
         with locks.lock("cron:invoices", timeout=0, keep_alive=LONGEST) as lease:
             for customer in range(60):

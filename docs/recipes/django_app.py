@@ -45,7 +45,7 @@ if not settings.configured:
 
 log = logging.getLogger(__name__)
 # One per process. Workers that gunicorn or uwsgi forks open connections of their own.
-locks = FastRedlock(os.environ["FASTREDLOCK_MASTERS"].split(","), ttl=10)
+locks = FastRedlock.from_env(ttl=10)
 
 
 @require_POST

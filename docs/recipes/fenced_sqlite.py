@@ -6,7 +6,6 @@ FASTREDLOCK_MASTERS=redis://a:6379,... \\
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import sys
 import time
@@ -35,8 +34,7 @@ def run(database: str, name: str, amount: str) -> str:
     with storage:
         storage.execute(SCHEMA)
         storage.execute("insert or ignore into account values (?, 0, 0)", (name,))
-    masters = os.environ["FASTREDLOCK_MASTERS"].split(",")
-    locks = FastRedlock(masters, ttl=TTL, fencing=True)
+    locks = FastRedlock.from_env(ttl=TTL, fencing=True)
     lease = locks.acquire(f"account:{name}")
     if lease is None:  # with a timeout
         return "taken"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import signal
 
-from .setup import MASTERS, Parser, number
+from .._options.environment import MASTERS
+from .setup import Parser, number
 from .signals import ENDING
 from .status import CommandError, Status
 

@@ -8,6 +8,9 @@ import os
 import sys
 from contextlib import suppress
 
+from .._options.environment import CONFIG, MASTERS, REMEDY, options_of_environment
+from .._options.environment import masters_in as urls_in
+from ..errors import ConfigurationError
 from .status import CommandError, Status
 
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
@@ -17,8 +20,6 @@ if TYPE_CHECKING:
 
     from .. import FastRedlock
 
-MASTERS = "FASTREDLOCK_MASTERS"
-CONFIG = "FASTREDLOCK_CONFIG"
 MASTERS_END = f"""\
 masters:
   --masters, or ${MASTERS}, of the same form, or the list `masters` in
@@ -28,11 +29,6 @@ masters:
   connect_timeout and, for `run`, unreachable_tries; set max_ttl and key_prefix
   if the other clients do.
 """
-# Of the file; what each may be is checked where it is used.
-NUMBERS = (
-    *("ttl", "max_ttl", "drift_factor", "round_timeout", "connect_timeout"),
-    "unreachable_tries",
-)
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):
@@ -106,11 +102,11 @@ def agrees(question: str) -> bool:
 
 
 def masters_in(text: str) -> tuple[str, ...]:
-    """Return the URLs in a list with commas."""
-    urls = tuple(url.strip() for url in text.split(","))
-    if not all(urls):
-        raise argparse.ArgumentTypeError("one of the URLs is empty")
-    return urls
+    """Return the URLs in a list with commas, for an argument."""
+    try:
+        return urls_in(text)
+    except ConfigurationError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def resource(text: str) -> str | bytes:
@@ -149,55 +145,14 @@ def number(
 
 def given_options(asked: argparse.Namespace) -> dict[str, Any]:
     """Return the options of a FastRedlock, `masters` among them."""
-    options = file_options(os.environ.get(CONFIG, ""))
+    options = options_of_environment(asked.masters)
     if asked.key_prefix is not None:
         options["key_prefix"] = asked.key_prefix
-    if asked.masters is not None:
-        options["masters"] = asked.masters
-    elif text := os.environ.get(MASTERS):
-        try:
-            options["masters"] = masters_in(text)
-        except argparse.ArgumentTypeError as error:
-            raise CommandError(f"${MASTERS}: {error}", Status.USAGE) from None
     if not options.get("masters"):
         raise CommandError(
-            f"no masters: give --masters URL,URL,URL, or set ${MASTERS}, or name a "
-            f"TOML file with `masters = [...]` by ${CONFIG}",
-            Status.USAGE,
+            f"no masters: give --masters URL,URL,URL, or {REMEDY}", Status.USAGE
         )
     return options
-
-
-def file_options(path: str) -> dict[str, Any]:
-    """Return the file's settings; no line is shown, for it may hold passwords."""
-    if not path:
-        return {}
-    from tomllib import TOMLDecodeError, load  # only who has such a file pays for it
-
-    try:
-        with open(path, "rb") as file:
-            found = load(file)
-    except OSError as error:
-        raise CommandError(
-            f"${CONFIG}: {path!r}: {error.strerror}", Status.USAGE
-        ) from None
-    except (TOMLDecodeError, UnicodeDecodeError) as error:
-        where = str(error).rpartition("(")[2].rstrip(")")
-        raise CommandError(
-            f"${CONFIG}: {path!r} is not TOML ({where})", Status.USAGE
-        ) from None
-    for name, value in found.items():
-        if name in NUMBERS and type(value) not in (int, float):
-            raise CommandError(
-                f"${CONFIG}: {path!r}: {name} is no number", Status.USAGE
-            )
-        if name not in (*NUMBERS, "masters", "key_prefix"):
-            raise CommandError(
-                f"${CONFIG}: {path!r} has an unknown option {name[:40]!r}; known are "
-                f"masters, key_prefix, {', '.join(NUMBERS)}",
-                Status.USAGE,
-            )
-    return found
 
 
 def new_reader(asked: argparse.Namespace) -> FastRedlock:
@@ -217,7 +172,7 @@ def new_reader(asked: argparse.Namespace) -> FastRedlock:
 
 def new_locks(options: dict[str, Any]) -> FastRedlock:
     """Return a FastRedlock of these options; raises CommandError for wrong ones."""
-    from .. import ConfigurationError, FastRedlock, Retry
+    from .. import FastRedlock, Retry
 
     tries = options.get("unreachable_tries")  # None: a wait holds through outages
     others = {name: options[name] for name in options if name != "unreachable_tries"}

@@ -15,7 +15,7 @@ from .driver import refuse_pickling
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any, Concatenate, NoReturn, ParamSpec
+    from typing import Any, Concatenate, NoReturn, ParamSpec, Self
 
     from ..errors import LeaseLostError
     from .driver import BaseDriver
@@ -69,6 +69,21 @@ class BaseLocks(LocksFields):
         self._driver = self._new_driver(settings)
         if settings.observer is not None:
             self._observe(settings.observer)
+
+    @classmethod
+    def from_env(cls, resource: str | bytes = "fastredlock", **options: Any) -> Self:
+        """Return one on the masters of the environment, as the command line uses them.
+
+        `FASTREDLOCK_MASTERS` has their URLs, with commas, else the TOML file that
+        `FASTREDLOCK_CONFIG` names, which may have more options; those given here come
+        first. Both are read now, and nothing is connected until the first use: for the
+        head of a module. Raises ConfigurationError where there are no masters, so a
+        program ends at its start and not at its first lock; where it is only imported,
+        as in a build, any URL will do.
+        """
+        from .._options.environment import from_environment  # only who asks for it
+
+        return cls(resource=resource, **from_environment(options))
 
     def _observe(self, observer: object) -> None:
         from .observing import observe  # only where there is one

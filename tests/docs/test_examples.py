@@ -42,8 +42,12 @@ EXAMPLES = [
     "example", EXAMPLES, ids=lambda it: f"{name_of(it.document)}-{it.number}"
 )
 def test_block_when_copied_alone_then_runs_and_leaves_nothing(
-    example: Example, three: LocalMasters, capsys: pytest.CaptureFixture[str]
+    example: Example,
+    three: LocalMasters,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv("FASTREDLOCK_MASTERS", ",".join(three.urls))
     code = example.code
     for port, url in zip(PORTS, three.urls, strict=True):
         code = code.replace(f"redis://localhost:{port}", url)

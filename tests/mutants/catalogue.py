@@ -2684,6 +2684,17 @@ for _, key in ipairs(KEYS) do redis""",
         ("tests/cli/test_terminal.py",),
     ),
     Mutant(
+        "from_env without the file's max_ttl and key_prefix",
+        (
+            Edit(
+                "fastredlock/_options/environment.py",
+                "    return options | given\n",
+                '    return {"masters": options["masters"]} | given\n',
+            ),
+        ),
+        ("tests/unit/test_environment.py",),
+    ),
+    Mutant(
         "command works on where the masters are away",
         (
             Edit(

@@ -46,6 +46,7 @@ ARROWS: dict[str, set[str]] = {
         *("_options.credentials", "_reports.log", "errors", "observer"),
     },
     "_options.constructor": {"_options.settings"},
+    "_options.environment": {"_options.retry", "errors"},
     "_locking.foreign": {"_core", "_reports.log", *BASE},
     "_locking.driver": {
         *("_core", "_options.scripts", "_options.tls", "_reports.log", "errors"),
@@ -127,7 +128,7 @@ ARROWS: dict[str, set[str]] = {
     },
     "_locking.base": {
         *("_core", "_locking.driver", "_locking.keeping.options", "_locking.observing"),
-        *("_options.constructor", "_options.keys"),
+        *("_options.constructor", "_options.environment", "_options.keys"),
         *("_options.settings", "_reports.health", "_reports.stats", *BASE),
     },
     "client": {
@@ -197,6 +198,7 @@ PUBLIC = {
     "_reports.totals",  # for observers: what Stats count
 }
 OF_COMMANDS = {
+    "_options.environment",  # which masters there are
     "_core",  # a child that ends with its parent
     *("_options.endpoint", "_options.url", "_options.tls"),  # a plain connection
     # names and rights to be tried

@@ -1,0 +1,111 @@
+"""`FastRedlock.from_env`: the masters and options that the environment names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import fastredlock
+from fastredlock import ConfigurationError, MasterHealth, Retry
+from fastredlock import asyncio as awaitable
+from fastredlock._core import MasterState
+
+FastRedlock = type[fastredlock.FastRedlock] | type[awaitable.FastRedlock]
+URLS = "redis://a, redis://:sesame@b:7001,redis://c"
+both = pytest.mark.parametrize("kind", [fastredlock.FastRedlock, awaitable.FastRedlock])
+
+
+@pytest.fixture(autouse=True)
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Name a file that is not there, and no masters."""
+    path = tmp_path / "locks.toml"
+    monkeypatch.delenv("FASTREDLOCK_MASTERS", raising=False)
+    monkeypatch.setenv("FASTREDLOCK_CONFIG", str(path))
+    return path
+
+
+def names(health: tuple[MasterHealth, ...]) -> list[str]:
+    return [each.master for each in health]
+
+
+@both
+def test_from_env_when_the_variable_has_masters_then_connects_to_none_yet(
+    kind: FastRedlock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("FASTREDLOCK_CONFIG")
+    monkeypatch.setenv("FASTREDLOCK_MASTERS", URLS)
+    locks = kind.from_env("orders", ttl=5)
+    assert type(locks) is kind
+    assert names(locks.health()) == ["a:6379", "b:7001", "c:6379"]
+    assert {each.state for each in locks.health()} == {MasterState.CLOSED}
+    settings = locks._driver.settings
+    assert (settings.resource, settings.default_terms.ttl_ms) == ("orders", 5000)
+
+
+@both
+def test_from_env_when_a_file_is_named_then_has_its_options_unless_others_are_given(
+    kind: FastRedlock, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config.write_text(
+        'masters = ["redis://d"]\nmax_ttl = 20\nkey_prefix = "app:"\nttl = 7\n'
+        "unreachable_tries = 9\n"
+    )
+    settings = kind.from_env()._driver.settings
+    assert (settings.max_ttl, settings.key_prefix) == (20, b"app:")
+    assert settings.retry == Retry(unreachable_tries=9)
+    assert settings.default_terms.ttl_ms == 7000
+    monkeypatch.setenv("FASTREDLOCK_MASTERS", URLS)  # comes before the file's
+    locks = kind.from_env(max_ttl=30, retry=Retry())
+    settings = locks._driver.settings
+    assert names(locks.health()) == ["a:6379", "b:7001", "c:6379"]
+    assert (settings.max_ttl, settings.retry) == (30, Retry())
+
+
+@both
+@pytest.mark.parametrize("text", ["", "ttl = 5", "masters = []"])
+def test_from_env_when_no_masters_are_named_then_says_how_to_at_once(
+    kind: FastRedlock, config: Path, text: str
+) -> None:
+    config.write_text(text)
+    with pytest.raises(ConfigurationError) as caught:
+        kind.from_env()
+    assert str(caught.value) == (
+        "no masters: set $FASTREDLOCK_MASTERS to URL,URL,URL, or name a TOML file "
+        "with `masters = [...]` by $FASTREDLOCK_CONFIG"
+    )
+
+
+@pytest.mark.parametrize(
+    ("urls", "text", "said"),
+    [
+        ("redis://:sesame@a,", "", "$FASTREDLOCK_MASTERS: one of the URLs is empty"),
+        ("redis://:sesame@a:x", "", "masters[0]: "),
+        ("", 'password = "sesame"', "has an unknown option 'password'; known are"),
+        ("", "masters = [redis://:sesame@a]", "is not TOML (at line 1, column 12"),
+        ("", None, "locks.toml': No such file"),
+    ],
+)
+def test_from_env_when_something_is_wrong_then_raises_without_secrets(
+    config: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    urls: str,
+    text: str | None,
+    said: str,
+) -> None:
+    monkeypatch.setenv("FASTREDLOCK_MASTERS", urls)
+    if text is not None:
+        config.write_text(text)
+    with pytest.raises(ConfigurationError) as caught:
+        fastredlock.FastRedlock.from_env()
+    assert said in str(caught.value)
+    assert "sesame" not in str(caught.value)
+
+
+def test_from_env_when_an_option_is_unknown_then_is_the_constructors_error(
+    monkeypatch: pytest.MonkeyPatch, config: Path
+) -> None:
+    config.touch()
+    monkeypatch.setenv("FASTREDLOCK_MASTERS", URLS)
+    with pytest.raises(TypeError, match="Did you mean 'max_ttl'"):
+        fastredlock.FastRedlock.from_env(max_tll=5)
