@@ -1,4 +1,4 @@
-"""The plugin for pytest: real masters, and locks on them, for each test that asks.
+"""The plugin for pytest: masters, real or in memory, for each test that asks.
 
 pytest loads this module at every start where fastredlock is installed. So it stands
 outside of the package, and imports that where a fixture is used.
@@ -13,7 +13,7 @@ import pytest
 
 if TYPE_CHECKING:
     from fastredlock import FastRedlock
-    from fastredlock.testing import LocalMasters
+    from fastredlock.testing import LocalMasters, MemoryMasters
 
 MASTERS = 3
 
@@ -50,3 +50,15 @@ def redlock(redlock_masters: LocalMasters) -> Iterator[FastRedlock]:
     with FastRedlock(redlock_masters.urls) as locks:
         locks.connect()
         yield locks
+
+
+@pytest.fixture
+def redlock_memory() -> Iterator[MemoryMasters]:
+    """Every FastRedlock of the program on masters in memory, until the test ends.
+
+    A `fastredlock.testing.MemoryMasters`, empty; see `in_memory` there.
+    """
+    from fastredlock.testing import in_memory
+
+    with in_memory() as masters:
+        yield masters

@@ -37,7 +37,7 @@ app = FastAPI(lifespan=lifespan)
 
 
 def locks_of(request: Request) -> FastRedlock:
-    """Give the worker's locks; tests override it by MemoryLocks."""
+    """Give the worker's locks."""
     locks: FastRedlock = request.app.state.locks
     return locks
 

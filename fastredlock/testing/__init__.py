@@ -2,11 +2,13 @@
 
 `LocalMasters` starts private Redis or Valkey servers; `MemoryLocks` is a FastRedlock
 whose masters and clock are in memory (`fastredlock.testing.asyncio` has the awaitable
-one). The plugin for pytest has the fixtures `redlock_masters` and `redlock`.
+one); `in_memory` makes such a one of every FastRedlock of the program. The plugin for
+pytest has the fixtures `redlock_masters`, `redlock` and `redlock_memory`.
 """
 
+from ._in_memory import in_memory
 from ._local import LocalMasters
 from ._masters import MemoryMasters
 from .memory import MemoryLocks
 
-__all__ = ["LocalMasters", "MemoryLocks", "MemoryMasters"]
+__all__ = ["LocalMasters", "MemoryLocks", "MemoryMasters", "in_memory"]

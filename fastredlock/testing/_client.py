@@ -43,7 +43,8 @@ class Client:
         self.keeper: MemoryKeeper | None = None
         self._begun = by_hand_engine(self.engine)
         self._since: dict[int, int] = {}  # by caller
-        self._connections: list[Connection | None] = [None] * len(world.servers)
+        self._servers = [world.server(each.name) for each in driver.settings.endpoints]
+        self._connections: list[Connection | None] = [None] * len(self._servers)
 
     # --- rounds -----------------------------------------------------------------------
 
@@ -118,7 +119,7 @@ class Client:
         while self._begun:
             index = self._begun.pop(0)
             self._drop(index)
-            server = self.world.servers[index]
+            server = self._servers[index]
             if server.is_down:
                 refused.append(index)
             else:

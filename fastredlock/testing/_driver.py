@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 class MemoryDriver(Driver):
     """Run rounds on masters in memory; any number of threads may."""
 
-    __slots__ = ("_client", "_world", "now_ns")
+    __slots__ = ("_client", "now_ns", "world")
 
     def __init__(self, settings: Settings, world: World) -> None:
         super().__init__(settings)
         self.runs_in_core = False
-        self._world = world
+        self.world = world
         self.now_ns = world.now_ns  # type: ignore[method-assign]
         self._client = Client(self, world)
         world.add(self._client)
@@ -36,7 +36,7 @@ class MemoryDriver(Driver):
 
         Blocks where it has to wait. Raises FastRedlockError after close().
         """
-        world, client = self._world, self._client
+        world, client = self.world, self._client
         world.check_process()
         with world.changed:
             began_ns = client.since(get_ident(), work)
@@ -54,7 +54,7 @@ class MemoryDriver(Driver):
 
     def abandon(self, work: Round | Batch) -> None:
         """Roll back a round or a batch whose caller has left."""
-        with self._world.changed:
+        with self.world.changed:
             self._client.withdraw(work)
 
     def sleep(self, seconds: float) -> None:
@@ -67,7 +67,7 @@ class MemoryDriver(Driver):
         gate.acquire(blocking=False)
 
     def _wait(self, until_ns: int, gate: LockType | None) -> None:
-        world = self._world
+        world = self.world
         with world.changed:
             world.sleepers.append(until_ns)
             try:
@@ -84,12 +84,12 @@ class MemoryDriver(Driver):
 
     def keep(self, kept: Kept) -> None:
         """Keep a lease from now on, or look at its times again; does not block."""
-        with self._world.changed:
+        with self.world.changed:
             if self._client.keeper is None:
                 self._client.keeper = MemoryKeeper(self, self._client)
             self._client.keeper.keep(kept)
 
     def close(self) -> None:
         """Close all connections."""
-        with self._world.changed:
+        with self.world.changed:
             self._client.close()

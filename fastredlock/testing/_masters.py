@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from .._core import draw_token
 from .._options.keys import encode_resource
 from .._options.settings import positive_ns
-from ..errors import ConfigurationError
+from ..errors import ConfigurationError, FastRedlockError
 from ._world import EPOCH_NS, World
 
 if TYPE_CHECKING:
@@ -32,6 +32,15 @@ class MemoryMasters:
         if n < 1:
             raise ConfigurationError(f"n={n}: allowed is 1 or more masters")
         self._world = World(n, auto_advance)
+
+    @property
+    def auto_advance(self) -> bool:
+        """Whether a call that has to wait moves the clock; may be set at any time."""
+        return self._world.auto_advance
+
+    @auto_advance.setter
+    def auto_advance(self, value: bool) -> None:
+        self._world.auto_advance = value
 
     def time(self) -> float:
         """Return the seconds that have passed since these masters were made."""
@@ -66,24 +75,39 @@ class MemoryMasters:
         """Delete all keys on every master; the masters may vote all the same."""
         self._change(lambda server: server.model.keys.clear())
 
-    def stop(self, i: int) -> None:
-        """Kill master `i`: its connections end, its keys are lost."""
+    def stop(self, i: int | str) -> None:
+        """Kill master `i`, or that of a name: its connections end, its keys are lost.
+
+        A name is the address, as messages have it.
+        """
         with self._world.changed:
-            self._world.servers[i].stop()
+            self._server(i).stop()
             self._world.settle()
 
-    def start(self, i: int) -> None:
+    def start(self, i: int | str) -> None:
         """Start master `i`, empty, if it was stopped.
 
         Its clients connect to it again as in life: when a quorum is missing, or after
         a back-off, by the clock.
         """
         with self._world.changed:
-            if self._world.servers[i].is_down:
-                self._world.servers[i].start()
+            if self._server(i).is_down:
+                self._server(i).start()
             self._world.settle()
 
+    def _server(self, i: int | str) -> Server:
+        servers = self._world.servers
+        if isinstance(i, int):
+            return servers[i]
+        for server in servers:
+            if server.name == i:
+                return server
+        names = ", ".join(server.name for server in servers)
+        raise ConfigurationError(f"no master {i!r}: there are {names}")
+
     def _change(self, change: Callable[[Server], object]) -> None:
+        if not self._world.servers:
+            raise FastRedlockError("in memory there is no master: make a client first")
         with self._world.changed:
             for server in self._world.servers:
                 change(server)

@@ -43,8 +43,8 @@ class Connection:
 class Server:
     """One master; `clock` gives its wall clock in ns."""
 
-    def __init__(self, index: int, clock: Callable[[], int]) -> None:
-        self._index, self._clock = index, clock
+    def __init__(self, name: str, index: int, clock: Callable[[], int]) -> None:
+        self.name, self._index, self._clock = name, index, clock
         self.model = Model()
         self.connections: list[Connection] = []
         self._starts = 0

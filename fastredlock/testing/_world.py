@@ -45,7 +45,9 @@ class World:
         self.changed = threading.Condition(threading.RLock())
         self.calls: list[Callable[[], None]] = []  # of on_lost, to be made
         self.sleepers: list[int] = []  # when their delays end
-        self.servers = [Server(index, self.now_ns) for index in range(n)]
+        self.servers: list[Server] = []
+        for index in range(n):
+            self.server(f"memory-{index}:6379")
         self.wakes: list[Callable[[], None]] = []  # of event loops, at each settling
         self.waiting: dict[int, Callable[[], bool]] = {}  # by thread: is it over?
         self._clients: list[ReferenceType[Client]] = []
@@ -90,7 +92,15 @@ class World:
         waiting = self.waiting.items()
         return not any(thread != here and is_over() for thread, is_over in waiting)
 
-    # --- the clients ------------------------------------------------------------------
+    # --- the servers and their clients ------------------------------------------------
+
+    def server(self, name: str) -> Server:
+        """Return the server of this name; the first call starts it."""
+        for server in self.servers:
+            if server.name == name:
+                return server
+        self.servers.append(Server(name, len(self.servers), self.now_ns))
+        return self.servers[-1]
 
     def add(self, client: Client) -> None:
         """Take a client in."""

@@ -11,7 +11,7 @@ from ._loop_driver import MemoryLoopDriver
 from ._masters import MemoryMasters, end_of
 from .memory import masters_of, named, settings_of
 
-__all__ = ["MemoryLocks"]
+__all__ = ["MemoryLocks", "advance"]
 
 ITERATIONS = 5  # of the loop: a task that was woken comes to its next wait
 
@@ -40,13 +40,7 @@ class MemoryLocks(FastRedlock):
 
     async def advance(self, seconds: float) -> None:
         """Let `seconds` pass: what is due meanwhile is done, each at its time."""
-        world = self.masters._world
-        until_ns = end_of(world, seconds)
-        while True:
-            await let_tasks_run()
-            if not world.advance_once(until_ns):
-                break
-        await let_tasks_run()
+        await advance(self.masters, seconds)
 
     def lose(self, resource: str | bytes = DEFAULT_RESOURCE) -> None:
         """Delete a key on every master: `MemoryMasters.lose`."""
@@ -57,6 +51,17 @@ class MemoryLocks(FastRedlock):
     ) -> bytes:
         """Let another client hold a resource: `MemoryMasters.steal`."""
         return self.masters.steal(named(self, resource), ttl=ttl)
+
+
+async def advance(masters: MemoryMasters, seconds: float) -> None:
+    """Let `seconds` pass; tasks whose calls end meanwhile run between the steps."""
+    world = masters._world
+    until_ns = end_of(world, seconds)
+    while True:
+        await let_tasks_run()
+        if not world.advance_once(until_ns):
+            break
+    await let_tasks_run()
 
 
 async def let_tasks_run() -> None:

@@ -74,8 +74,8 @@ def settings_of(
     masters: MemoryMasters, resource: str | bytes, options: dict[str, Any]
 ) -> Settings:
     """Return the checked settings: masters that no socket will ever reach."""
-    names = [(f"memory-{index}", 6379) for index in range(len(masters._world.servers))]
-    return settings_of_call("MemoryLocks", (names, resource), options)
+    urls = [f"redis://{server.name}" for server in masters._world.servers]
+    return settings_of_call("MemoryLocks", (urls, resource), options)
 
 
 def named(locks: BaseLocks, resource: str | bytes) -> str | bytes:

@@ -18,9 +18,9 @@ pytestmark = pytest.mark.slow
 ASGI = """
 import asyncio, json, os
 import httpx
-from fastapi_app import app, lifespan, locks_of
-from fastredlock import FastRedlock
-from fastredlock.testing.asyncio import MemoryLocks
+from fastapi_app import app, lifespan
+from fastredlock.testing import in_memory
+from fastredlock.testing.asyncio import advance
 
 async def post(client, order):
     answer = await client.post(f"/orders/{order}/ship")
@@ -32,19 +32,19 @@ async def main():
         async with lifespan(app):
             both = await asyncio.gather(post(client, 1), post(client, 1))
             others = await asyncio.gather(post(client, 2), post(client, 3))
-        memory = MemoryLocks(ttl=10, auto_advance=True)
-        app.dependency_overrides[locks_of] = lambda: memory
-        memory.steal("orders:4")
-        held = await post(client, 4)
-        task = asyncio.create_task(post(client, 5))
-        await asyncio.sleep(0.05)
-        memory.lose("orders:5")
-        await memory.advance(10)
-        lost = await task
-        memory.masters.stop(0)
-        memory.masters.stop(1)
-        away = await post(client, 6)
-        strange = await post(client, "1%0Aforged")
+        with in_memory(auto_advance=True) as memory:
+            async with lifespan(app):
+                memory.steal("orders:4")
+                held = await post(client, 4)
+                task = asyncio.create_task(post(client, 5))
+                await asyncio.sleep(0.05)
+                memory.lose("orders:5")
+                await advance(memory, 10)
+                lost = await task
+                memory.stop(0)
+                memory.stop(1)
+                away = await post(client, 6)
+                strange = await post(client, "1%0Aforged")
     print(json.dumps([both, others, held, lost, away, strange[0]]))
 
 asyncio.run(main())
@@ -55,8 +55,7 @@ from concurrent.futures import ThreadPoolExecutor
 import django_app
 from django.db import connections
 from django.test import Client
-from fastredlock import FastRedlock
-from fastredlock.testing import MemoryLocks
+from fastredlock.testing import in_memory
 
 def pay(account=7):
     try:
@@ -67,20 +66,19 @@ def pay(account=7):
 
 with ThreadPoolExecutor(4) as pool:
     many = [future.result() for future in [pool.submit(pay) for _ in range(20)]]
-django_app.locks.close()
-memory = django_app.locks = MemoryLocks(ttl=10, auto_advance=True)
-memory.steal("accounts:7", ttl=60)
-held = pay()
-write = django_app.write
-django_app.write = lambda *given: (write(*given), memory.advance(11))
-lost = pay(8)
-django_app.write = write
-after = pay(8)
-memory.masters.stop(0)
-memory.masters.stop(1)
-away = pay()
-linked = Client().get("/accounts/7/pay/1").status_code
-forged = Client(enforce_csrf_checks=True).post("/accounts/7/pay/1").status_code
+with in_memory(auto_advance=True) as memory:
+    memory.steal("accounts:7", ttl=60)
+    held = pay()
+    write = django_app.write
+    django_app.write = lambda *given: (write(*given), memory.advance(11))
+    lost = pay(8)
+    django_app.write = write
+    after = pay(8)
+    memory.stop(0)
+    memory.stop(1)
+    away = pay()
+    linked = Client().get("/accounts/7/pay/1").status_code
+    forged = Client(enforce_csrf_checks=True).post("/accounts/7/pay/1").status_code
 print(json.dumps([many, held, lost, after, away, linked, forged]))
 """
 UNAVAILABLE = [503, {"detail": "not done: try again later"}, None]

@@ -15,6 +15,24 @@ from tests.docs.documents import blocks
 
 ROOT = Path(__file__).parents[2]
 NAME = "pytest_fastredlock"
+MODULE_HEAD = """
+from fastredlock import FastRedlock
+
+locks = FastRedlock(["redis://127.0.0.1:1"])
+
+@locks.lock("r", timeout=0)
+def work():
+    return locks.holders("r")[0].remaining_ms
+
+def test_first_leaves_a_lock(redlock_memory):
+    assert work() == 10_000
+    assert locks.acquire("r")
+
+def test_second_finds_none_and_moves_the_clock(redlock_memory):
+    lease = locks.acquire("r", timeout=0)
+    redlock_memory.advance(10)
+    assert not lease.is_valid
+"""
 USER = """
 import pytest
 from fastredlock import ReleaseStatus
@@ -56,6 +74,13 @@ def test_example_of_the_documents_when_copied_then_passes(tmp_path: Path) -> Non
     page = ROOT / "docs" / "testing.md"
     (code,) = (each for each in blocks(page, "python") if "redlock_masters" in each)
     said = run(tmp_path, code)
+    assert "2 passed" in said, said
+
+
+def test_fixture_of_memory_when_locks_are_at_a_module_head_then_they_run_in_it(
+    tmp_path: Path,
+) -> None:
+    said = run(tmp_path, MODULE_HEAD)
     assert "2 passed" in said, said
 
 

@@ -184,6 +184,11 @@ ARROWS: dict[str, set[str]] = {
         *("_options.constructor", "_options.settings", "client", "errors"),
         *("testing._driver", "testing._masters"),
     },
+    "testing._in_memory": {
+        *("_locking.base", "_locking.driver", "_locking.lock", "_locking.loop_driver"),
+        *("_options.endpoint", "asyncio", "client", "errors", "testing._driver"),
+        *("testing._loop_driver", "testing._masters"),
+    },
     "testing.asyncio": {
         "_core",
         *("asyncio", "testing._loop_driver", "testing._masters", "testing.memory"),

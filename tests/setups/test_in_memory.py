@@ -1,0 +1,172 @@
+"""`in_memory()`: every FastRedlock of a program, those of module heads as well."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from fastredlock import (
+    ConfigurationError,
+    FastRedlock,
+    FastRedlockError,
+    LeaseLostError,
+)
+from fastredlock.asyncio import FastRedlock as LoopFastRedlock
+from fastredlock.compat import redlock
+from fastredlock.observer import Observer
+from fastredlock.testing import MemoryLocks, in_memory
+from fastredlock.testing.asyncio import advance
+
+NOWHERE = [f"redis://nobody:secret@127.0.0.1:{port}" for port in (1, 2, 3)]
+locks = FastRedlock(NOWHERE, ttl=10)
+loop_locks = LoopFastRedlock(NOWHERE, ttl=10)
+stock = locks.lock("stock", timeout=0)
+
+
+@locks.lock(lambda order: f"orders:{order}", timeout=0)
+def ship(order: int) -> bool:
+    return locks.acquire(f"orders:{order}", timeout=0) is None
+
+
+@loop_locks.lock("report", timeout=0)
+async def report() -> bool:
+    return await loop_locks.acquire("report", timeout=0) is None
+
+
+def test_locks_of_module_heads_when_in_memory_then_hold_there() -> None:
+    with in_memory():
+        assert ship(42)
+        assert asyncio.run(report())
+        with stock as lease:
+            assert lease.is_valid
+            assert FastRedlock(NOWHERE).acquire("stock", timeout=0) is None
+
+
+def test_blocking_and_awaitable_when_same_masters_then_exclude_each_other() -> None:
+    async def taken() -> bool:
+        return await loop_locks.acquire("r", timeout=0) is None
+
+    with in_memory(), locks.lock("r"):
+        assert asyncio.run(taken())
+
+
+def test_other_masters_when_in_memory_then_have_keys_of_their_own() -> None:
+    with in_memory() as masters:
+        other = FastRedlock([("elsewhere", 1)])
+        with locks.lock("r"), other.lock("r"):
+            masters.stop("elsewhere:1")
+            assert not other.ping()[0].votes
+            assert all(each.votes for each in locks.ping())
+        masters.start("elsewhere:1")
+        with pytest.raises(ConfigurationError, match=r"no master 'b:2': .*elsewhere:1"):
+            masters.stop("b:2")
+
+
+def test_clock_and_thief_when_in_memory_then_are_those_of_all() -> None:
+    with in_memory() as masters:
+        lease = locks.acquire("r", keep_alive=True)
+        assert lease is not None
+        masters.advance(60)
+        assert lease.is_valid
+        masters.steal("r")
+        masters.advance(10)
+        with pytest.raises(LeaseLostError):
+            lease.check()
+
+
+def test_auto_advance_when_set_later_then_calls_wait() -> None:
+    with in_memory() as masters:
+        masters.steal("r", ttl=5)
+        masters.auto_advance = True
+        assert locks.acquire("r", timeout=1) is None
+        assert locks.acquire("r") is not None
+        assert 5 <= masters.time() < 6
+
+
+def test_tasks_when_the_clock_is_advanced_then_run_between() -> None:
+    async def main(masters: Any) -> None:
+        masters.steal("r", ttl=60)
+        task = asyncio.create_task(loop_locks.acquire("r", timeout=5))
+        await advance(masters, 4.9)
+        assert not task.done()
+        await advance(masters, 0.2)
+        assert await task is None
+
+    with in_memory() as masters:
+        asyncio.run(main(masters))
+
+
+def test_replaced_library_when_in_memory_then_locks_there() -> None:
+    with in_memory():
+        dlm = redlock.Redlock([{"host": "127.0.0.1", "port": 1}], retry_count=1)
+        held = dlm.lock("r", 1000)
+        assert held
+        assert not dlm.lock("r", 1000)
+        dlm.unlock(held)
+
+
+def test_end_when_reached_then_all_are_on_their_own_masters_again() -> None:
+    before = locks._driver
+    with in_memory() as masters:
+        made = FastRedlock(NOWHERE, ttl=3)
+        memory = MemoryLocks()
+        other = made.lock("r")
+        masters.steal("r")
+    assert locks._driver is before is stock._driver
+    assert type(made._driver) is type(before)
+    assert other._driver is made._driver
+    assert made._driver.settings.endpoints == before.settings.endpoints
+    assert memory.acquire("r", timeout=0)
+    with in_memory():  # and empty at the next time
+        assert made.acquire("r", timeout=0)
+
+
+def test_end_when_a_client_has_no_certificates_then_the_others_are_back() -> None:
+    url = "rediss://127.0.0.1:1?ssl_ca_certs=/nowhere.pem"
+    before = locks._driver
+    with in_memory():
+        secure = FastRedlock([url])
+        assert secure.acquire("r", timeout=0)
+    assert locks._driver is before
+    with pytest.raises(ConfigurationError):
+        FastRedlock([url])
+
+
+def test_locks_in_memory_when_inside_then_keep_their_own_masters() -> None:
+    memory = MemoryLocks()
+    with memory.lock("r"), in_memory():
+        assert memory.acquire("r", timeout=0) is None
+
+
+def test_observer_when_in_memory_then_is_notified_of_all() -> None:
+    class Noting(Observer):
+        def __init__(self) -> None:
+            self.resources: list[Any] = []
+
+        def released(self, resource: Any, held: float) -> None:
+            self.resources.append(resource)
+
+    before, noting = Noting(), Noting()
+    observed = FastRedlock(NOWHERE, observer=before)
+    with in_memory():
+        observed.acquire("a").release()  # type: ignore[union-attr]
+        FastRedlock(NOWHERE, observer=noting).acquire("b").release()  # type: ignore[union-attr]
+    assert (before.resources, noting.resources) == (["a"], ["b"])
+
+
+def test_in_memory_when_nested_then_is_refused_and_the_outer_one_stays() -> None:
+    with in_memory(), locks.lock("r"):
+        with pytest.raises(FastRedlockError, match="one block at a time"), in_memory():
+            pytest.fail("entered")
+        assert locks.acquire("r", timeout=0) is None
+
+
+def test_thief_when_no_client_has_named_a_master_then_is_an_error() -> None:
+    from fastredlock.testing import MemoryMasters
+
+    masters = MemoryMasters()
+    masters._world.servers.clear()
+    with pytest.raises(FastRedlockError, match="no master"):
+        masters.steal("r")
