@@ -145,6 +145,7 @@ class FastRedlock(BaseLocks):
         keep_alive: bool | float = False,
         on_lost: OnLost | None = None,
         reentrant: bool = False,
+        skip: bool = False,
     ) -> Lock:
         """Return a context manager for `async with`: it holds, or raises on entering.
 
@@ -160,18 +161,24 @@ class FastRedlock(BaseLocks):
 
         As a decorator of coroutine functions it is held for each call; `resource` may
         then be a function, which is called with the arguments of the call.
+        With `skip=True` a call that finds it taken after the `timeout` is skipped, and
+        returns None.
 
         Where a lease that is kept is lost, the task that runs the body is cancelled,
         and LeaseLostError leaves the block.
         """
         keep = asked(keep_alive, on_lost)
-        if not reentrant:
-            return Lock(self._driver, resource, ttl, timeout, encode_resource, keep)
+        given = self._driver, resource, ttl, timeout, encode_resource, keep
+        if not (reentrant or skip):
+            return Lock(*given)
+        if skip:
+            from ._locking.skipping import AwaitableSkippingLock, check_skipping
+
+            check_skipping(timeout, reentrant)
+            return AwaitableSkippingLock(*given)
         from ._locking.reentrant import AwaitableReentrantLock
 
-        return AwaitableReentrantLock(
-            self._driver, resource, ttl, timeout, encode_resource, keep
-        )
+        return AwaitableReentrantLock(*given)
 
     def lock_all(
         self,
@@ -193,6 +200,17 @@ class FastRedlock(BaseLocks):
         return Lock(self._driver, resources, ttl, timeout, encode_resources, keep)
 
     # --- other calls ------------------------------------------------------------------
+
+    def current(self, resource: str | bytes = DEFAULT_RESOURCE) -> Lease:
+        """Return the lease of the block of the resource that this task is in.
+
+        In a decorated function: the lease of its call, so that it can `check()`. Does
+        no I/O. Raises LeaseLostError where there is no such block, or none any more.
+        """
+        from ._locking.entered import current_lease
+
+        lease: Lease = current_lease(self._driver, resource)
+        return lease
 
     def adopt(
         self,

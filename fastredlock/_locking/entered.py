@@ -6,15 +6,21 @@ It is read where a first try was not won, or where an acquire is to join the blo
 
 from __future__ import annotations
 
-from ..errors import ReentryError
+from .._core import DEFAULT_RESOURCE
+from .._options.keys import encode_resource
+from ..errors import LeaseLostError, ReentryError
 
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
+    from typing import Any
+
     from .._reports.votes import Resource
     from .driver import BaseDriver
     from .lease import BaseLease
 
     Key = bytes | tuple[bytes, ...]
+
+NOT_IN_BLOCK = "this caller is in no block of it, or another one entered it since"
 
 
 def entered_lease(driver: BaseDriver, key: Key) -> tuple[BaseLease | None, bool]:
@@ -33,6 +39,17 @@ def entered_lease(driver: BaseDriver, key: Key) -> tuple[BaseLease | None, bool]
                 return lease, True
             others = lease
     return others, False
+
+
+def current_lease(driver: BaseDriver, resource: str | bytes) -> Any:
+    """Return the lease of the caller's block, lost or not; LeaseLostError: of none."""
+    if resource is DEFAULT_RESOURCE:
+        resource = driver.settings.resource
+    caller, found = driver.entered.get(encode_resource(resource), (None, None))
+    lease = None if found is None else found()
+    if lease is None or caller is None or caller != driver.caller():
+        raise LeaseLostError(resource, NOT_IN_BLOCK)
+    return lease
 
 
 def held_for(lease: BaseLease) -> float:

@@ -1622,6 +1622,32 @@ for _, key in ipairs(KEYS) do redis""",
         REENTRY,
     ),
     Mutant(
+        "any caller finds the lease of a block of another",
+        (
+            Edit(
+                "fastredlock/_locking/entered.py",
+                "if lease is None or caller is None or caller != driver.caller():",
+                "if lease is None or caller is None:",
+            ),
+        ),
+        ("tests/behaviour/test_skipping.py",),
+    ),
+    Mutant(
+        "a lock that is taken inside of a skipping function skips it",
+        (
+            Edit(
+                "fastredlock/_locking/skipping.py",
+                "            except Skipped:\n                return None\n\n"
+                "        return skipping  # type: ignore[return-value]\n\n\n"
+                "class AwaitableEntry",
+                "            except Exception:\n                return None\n\n"
+                "        return skipping  # type: ignore[return-value]\n\n\n"
+                "class AwaitableEntry",
+            ),
+        ),
+        ("tests/behaviour/test_skipping.py",),
+    ),
+    Mutant(
         "a block that was left still counts as entered",
         (
             Edit(

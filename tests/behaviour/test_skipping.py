@@ -1,0 +1,133 @@
+"""Decorated calls that are skipped where their lock is taken, and their leases."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import redis
+
+from fastredlock import (
+    ConfigurationError,
+    FastRedlock,
+    LeaseLostError,
+    ResourceTakenError,
+)
+from fastredlock.asyncio import FastRedlock as AwaitableFastRedlock
+from tests.support.awaited import run_on
+from tests.support.fixtures import MakeLocks, blocking
+from tests.support.keys import KEY
+
+
+@blocking
+def test_function_when_its_lock_is_taken_then_is_skipped(
+    locks: FastRedlock, make_locks: MakeLocks, urls: list[str]
+) -> None:
+    called = []
+
+    @locks.lock(lambda order: f"orders:{order}", timeout=0, skip=True)
+    def ship(order: int) -> str | None:
+        called.append(order)
+        return f"shipped {order}"
+
+    with make_locks(urls).lock("orders:42"):
+        assert ship(42) is None
+        assert ship(7) == "shipped 7"
+    assert ship(42) == "shipped 42"
+    assert called == [7, 42]
+
+
+@blocking
+def test_skipping_when_another_lock_in_the_body_is_taken_then_raises(
+    locks: FastRedlock,
+) -> None:
+    @locks.lock(KEY, timeout=0, skip=True)
+    def outer() -> None:
+        with locks.lock("other", timeout=0):
+            pytest.fail("two holders")
+
+    @locks.lock("other")
+    def holding() -> None:
+        with pytest.raises(ResourceTakenError, match="other"):
+            outer()
+
+    holding()
+
+
+@blocking
+def test_skipping_when_nothing_could_be_skipped_then_is_refused(
+    locks: FastRedlock,
+) -> None:
+    with pytest.raises(ConfigurationError, match="timeout"):
+        locks.lock(KEY, skip=True)
+    with pytest.raises(ConfigurationError, match="reentrant"):
+        locks.lock(KEY, timeout=0, skip=True, reentrant=True)
+    with (
+        pytest.raises(ConfigurationError, match="with block"),
+        locks.lock(KEY, timeout=0, skip=True),
+    ):
+        pytest.fail("entered")
+
+
+@blocking
+def test_current_when_inside_of_a_decorated_call_then_is_its_lease(
+    locks: FastRedlock, servers: list[redis.Redis]
+) -> None:
+    @locks.lock(KEY, ttl=20)
+    def work() -> bytes:
+        lease = locks.current(KEY)
+        lease.check()
+        return lease.token
+
+    assert work() != work()
+    with locks.lock_all([KEY, "other"]) as both:
+        assert locks.current("other") is both
+    with pytest.raises(LeaseLostError, match="in no block"):
+        locks.current(KEY)
+
+
+@blocking
+def test_current_when_lost_then_its_check_raises(locks: FastRedlock) -> None:
+    with contextlib.suppress(LeaseLostError), locks.lock(KEY, ttl=0.1) as lease:
+        lease.lost.wait()
+        assert locks.current(KEY) is lease
+        with pytest.raises(LeaseLostError, match="validity is over"):
+            locks.current(KEY).check()
+
+
+@blocking
+def test_current_when_another_thread_asks_then_raises(locks: FastRedlock) -> None:
+    with locks.lock(KEY), ThreadPoolExecutor(1) as pool:
+        elsewhere = pool.submit(locks.current, KEY)
+        with pytest.raises(LeaseLostError):
+            elsewhere.result()
+        assert locks.current(KEY).is_valid
+
+
+def test_coroutine_function_when_its_lock_is_taken_then_is_skipped(
+    kind: str, urls: list[str]
+) -> None:
+    async def main() -> None:
+        async with AwaitableFastRedlock(urls, ttl=20) as locks:
+
+            @locks.lock(KEY, timeout=0, skip=True)
+            async def work() -> bytes | None:
+                await asyncio.sleep(0.01)
+                return locks.current(KEY).token
+
+            both = await asyncio.gather(work(), work())
+            assert sum(each is None for each in both) == 1
+            async with locks.lock(KEY):
+                assert await work() is None
+                with pytest.raises(LeaseLostError):
+                    await asyncio.create_task(current(locks))
+            with pytest.raises(ConfigurationError, match="with block"):
+                async with locks.lock(KEY, timeout=0, skip=True):
+                    pytest.fail("entered")
+
+    async def current(locks: AwaitableFastRedlock) -> object:
+        return locks.current(KEY)
+
+    run_on(kind, main())
