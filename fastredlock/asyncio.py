@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
     from typing import Any
 
+    from ._locking.leading import Campaign
     from .errors import LeaseLostError
 
     OnLost = Callable[[Lease, LeaseLostError], object]
@@ -198,6 +199,27 @@ class FastRedlock(BaseLocks):
             resources = distinct(resources)
         keep = asked(keep_alive, on_lost)
         return Lock(self._driver, resources, ttl, timeout, encode_resources, keep)
+
+    def lead(
+        self,
+        resource: str | bytes = DEFAULT_RESOURCE,
+        *,
+        ttl: float | None = None,
+        on_lost: OnLost | None = None,
+    ) -> Campaign:
+        """Lead, again and again: for `async for`, a kept lease for each term.
+
+        Each step waits until this task is the leader, also while the masters are away;
+        the body leads while `lease.is_valid`. At its end the lease is released, if it
+        is still held, and the next step waits in turn again. `break`, an exception and
+        `aclose()` release at once. A loss cancels the body of an `async with lease` in
+        there, nothing else. `on_lost`: as of `acquire`; with fencing `lease.fence` is
+        the number of the term.
+        """
+        from ._locking.leading import Campaign, Candidate
+
+        given = resource, ttl, None, encode_resource, asked(True, on_lost)
+        return Campaign(Candidate(self._driver, *given))
 
     # --- other calls ------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from ._reports.votes import MasterVote, Resource, holders_of
 
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Generator, Iterable
 
     from .errors import LeaseLostError
 
@@ -231,6 +231,26 @@ class FastRedlock(BaseLocks):
             resources = distinct(resources)
         keep = asked(keep_alive, on_lost)
         return Lock(self._driver, resources, ttl, timeout, encode_resources, keep)
+
+    def lead(
+        self,
+        resource: str | bytes = DEFAULT_RESOURCE,
+        *,
+        ttl: float | None = None,
+        on_lost: OnLost | None = None,
+    ) -> Generator[Lease, None, None]:
+        """Lead, again and again: a generator of a kept lease for each term.
+
+        Each step of a `for` over it blocks until this caller is the leader, also while
+        the masters are away; the body leads while `lease.is_valid`. At its end the
+        lease is released, if it is still held, and the next step waits in turn again.
+        `break`, an exception and `close()` release at once. `on_lost`: as of `acquire`;
+        with fencing `lease.fence` is the number of the term.
+        """
+        from ._locking.leading import leading
+
+        keep = asked(True, on_lost)
+        return leading(Lock(self._driver, resource, ttl, None, encode_resource, keep))
 
     # --- other calls ------------------------------------------------------------------
 

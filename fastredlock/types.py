@@ -11,10 +11,12 @@ from typing import Any, Protocol
 from ._core import MasterState
 from ._locking.blocking import Lease, Lock
 from ._locking.keeping.lost import Lost
+from ._locking.leading import Campaign
 from ._reports.votes import Resource
 from .errors import LeaseLostError
 
 __all__ = [
+    "Campaign",
     "CredentialProvider",
     "Credentials",
     "Lock",

@@ -14,6 +14,7 @@ OPTIONS = "_options.settings.Settings.__init__"
 LOCKS = "_locking.base.BaseLocks.__init__"
 RETURNED = (  # where the constructor of each is written
     "_core.LeaseFields",
+    "_locking.leading.Campaign",
     "_locking.lock.BaseLock",
     "_locking.keeping.lost.BaseLost",
 )

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-import random
 import signal
 import sys
 import time
 from contextlib import suppress
 from itertools import count
 
-from fastredlock import AcquireError, LeaseLostError
+from fastredlock import LeaseLostError
 from fastredlock.asyncio import FastRedlock
 
 TTL = 2.0  # s; for so long, at most, nobody leads after a crash
@@ -29,29 +28,23 @@ def publish(step: int, journal: str) -> None:
         lines.write(f"{time.monotonic_ns()} {os.getpid()} {step}\n")
 
 
-async def lead(locks: FastRedlock, journal: str) -> None:
-    """Wait until the others are gone, and lead until the lease is lost."""
-    try:
-        async with locks.lock("leader", keep_alive=True) as lease:
-            for step in count():
-                lease.check()  # before each step: this process may have stood still
-                publish(step, journal)
-                await asyncio.sleep(0.05)  # cancelled where the lease is lost
-    except (AcquireError, LeaseLostError) as error:
-        print(error, file=sys.stderr)
-
-
 async def stand_by(journal: str) -> None:
     """Lead again and again, and wait for that in between."""
     masters = os.environ["FASTREDLOCK_MASTERS"].split(",")
     async with FastRedlock(masters, ttl=TTL) as locks:
-        while True:
-            await lead(locks, journal)
-            await asyncio.sleep(random.uniform(0, TTL / 2))
+        async for lease in locks.lead("leader"):
+            try:
+                async with lease:  # what it awaits is cancelled where the lease is lost
+                    for step in count():
+                        lease.check()  # before each: this process may have stood still
+                        publish(step, journal)
+                        await asyncio.sleep(0.05)
+            except LeaseLostError as error:
+                print(error, file=sys.stderr)
 
 
 async def main() -> None:
-    """Stand by until SIGTERM or Ctrl-C: leaving the block releases the lock."""
+    """Stand by until SIGTERM or Ctrl-C: leaving the loop releases the lock."""
     task = asyncio.ensure_future(stand_by(*sys.argv[1:]))
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     with suppress(asyncio.CancelledError):

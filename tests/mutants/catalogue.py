@@ -48,6 +48,7 @@ OBSERVER = ("tests/behaviour/test_observer.py",)
 WAITERS = ("tests/sim/test_waiters.py",)
 MODEL = ("tests/sim/test_model.py",)
 REENTRY = ("tests/behaviour/test_reentry.py",)
+LEADING = ("tests/behaviour/test_leading.py",)
 RAISING = ("tests/unit/test_python_calls.py", "tests/fuzz/test_raising.py")
 NATIVE = ("tests/unit/test_native.py",)
 QUEUE_CHECK = ("tests/unit/test_queue_check.py",)
@@ -1646,6 +1647,29 @@ for _, key in ipairs(KEYS) do redis""",
             ),
         ),
         ("tests/behaviour/test_skipping.py",),
+    ),
+    Mutant(
+        "a loop that is left keeps its leadership until the ttl",
+        (
+            Edit(
+                "fastredlock/_locking/leading.py",
+                "leaving.send(None)",
+                "pass",
+            ),
+        ),
+        LEADING,
+    ),
+    Mutant(
+        "a loss in a term cancels the task that campaigns",
+        (
+            Edit(
+                "fastredlock/_locking/leading.py",
+                "        self._entries = (caller, lease, self._entries)\n",
+                "        self._entries = (caller, lease, self._entries)\n"
+                "        lease._enter_kept()\n",
+            ),
+        ),
+        LEADING,
     ),
     Mutant(
         "a block that was left still counts as entered",

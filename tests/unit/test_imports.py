@@ -59,6 +59,10 @@ ARROWS: dict[str, set[str]] = {
     "_locking.reentrant": {
         *("_core", "_locking.awaitable", "_locking.blocking", "_locking.entered"),
     },
+    "_locking.leading": {
+        *("_core", "_locking.awaitable", "_locking.blocking", "_options.retry"),
+        *("_reports.log", "errors"),
+    },
     "_locking.loop_driver": {
         *("_core", "_locking.driver", "_locking.keeping.loop_keeper", "errors"),
     },
@@ -137,16 +141,19 @@ ARROWS: dict[str, set[str]] = {
         *("_locking.driver", "_locking.lease", "_options.keys", "_reports.votes"),
         "_reports.health",
         *("_locking.breaking", "_locking.held", "_locking.reentrant"),
-        *("_locking.entered", "_locking.skipping"),
+        *("_locking.entered", "_locking.leading", "_locking.skipping"),
     },
     "asyncio": {
         *("_core", "_locking.base", "_locking.batch", "_locking.awaitable"),
         *("_locking.loop_driver", "_locking.lease", "_options.keys", "_reports.votes"),
         "_reports.health",
         *("_locking.breaking", "_locking.held", "_locking.reentrant"),
-        *("_locking.entered", "_locking.skipping"),
+        *("_locking.entered", "_locking.leading", "_locking.skipping"),
     },
-    "types": {"_core", "_locking.blocking", "_locking.keeping.lost", *BASE},
+    "types": {
+        *("_core", "_locking.blocking", "_locking.keeping.lost", "_locking.leading"),
+        *BASE,
+    },
     "observer": {"errors"},
     "testing._local": set(),
     "testing._replies": set(),

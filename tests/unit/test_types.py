@@ -26,6 +26,7 @@ def test_types_that_signatures_name_are_exported(kind: type) -> None:
         "Callable",
         "Iterable",
         "Coroutine",
+        "Generator",
         "Any",
         "TracebackType",
         "BaseException",

@@ -1,0 +1,189 @@
+"""`lead`: one caller at a time leads, term after term."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from contextlib import suppress
+from typing import Any
+
+import pytest
+import redis
+
+from fastredlock import FastRedlock, LeaseLostError, Retry
+from fastredlock.asyncio import FastRedlock as AwaitableFastRedlock
+from fastredlock.testing import MemoryLocks, MemoryMasters
+from fastredlock.testing.asyncio import MemoryLocks as LoopMemoryLocks
+from tests.support.awaited import run_on
+from tests.support.fixtures import MakeLocks, blocking
+from tests.support.keys import KEY, NOBODY, settled_values
+from tests.support.waiting import stopwatch
+
+TTL = 2.0  # s
+
+
+@blocking
+def test_lead_when_the_body_ends_or_is_left_then_the_lease_is_released(
+    locks: FastRedlock, servers: list[redis.Redis]
+) -> None:
+    terms = []
+    for lease in locks.lead(KEY, ttl=TTL):
+        terms.append(lease)
+        assert [each.is_valid for each in terms] == [False] * (len(terms) - 1) + [True]
+        assert locks.current(KEY) is lease
+        if len(terms) == 3:
+            break
+    assert not lease.is_valid
+    assert settled_values(servers, NOBODY) == NOBODY
+    with suppress(ZeroDivisionError):
+        for lease in locks.lead(KEY, ttl=TTL):  # noqa: B007
+            raise ZeroDivisionError
+    assert not lease.is_valid
+    campaign = locks.lead(KEY, ttl=TTL)
+    lease = next(campaign)
+    campaign.close()
+    assert not lease.is_valid
+
+
+@blocking
+def test_lead_when_the_leader_ends_then_one_that_waits_follows_at_once(
+    locks: FastRedlock, make_locks: MakeLocks, urls: list[str]
+) -> None:
+    leads, ends = threading.Event(), threading.Event()
+
+    def lead() -> None:
+        for _ in locks.lead(KEY, ttl=10):
+            leads.set()
+            ends.wait(10)
+            break
+
+    thread = threading.Thread(target=lead)
+    thread.start()
+    assert leads.wait(10)
+    threading.Timer(0.2, ends.set).start()
+    other = make_locks(urls)
+    with stopwatch() as took:
+        for _ in other.lead(KEY, ttl=10):
+            break
+        assert 0.1 < took() < 5
+    thread.join()
+
+
+def test_lead_when_its_lease_is_lost_then_campaigns_again() -> None:
+    masters = MemoryMasters(auto_advance=True)
+    locks = MemoryLocks(masters, ttl=10, fencing=True)
+    losses: list[Any] = []
+    terms = []
+    campaign = locks.lead("r", on_lost=lambda lease, error: losses.append(lease))
+    for lease in campaign:
+        terms.append(lease.fence)
+        masters.advance(60)
+        assert lease.is_valid  # it is kept
+        if len(terms) == 2:
+            break
+        masters.steal("r", ttl=30)
+        assert lease.lost.wait(10)
+        with pytest.raises(LeaseLostError):
+            lease.check()
+        began = masters.time()
+    assert terms == sorted({*terms})
+    assert len(losses) == 1
+    assert 80 < masters.time() - began < 91  # until the thief's end, and 60 s of a term
+
+
+def test_lead_when_the_masters_are_away_then_waits_and_logs_it_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    masters = MemoryMasters(auto_advance=True)
+    masters.stop(0)
+    masters.stop(1)
+
+    class Starting(Retry):
+        def after_unreachable(self, draw: float) -> float:
+            if masters.time() > 5:
+                masters.start(0)
+            return super().after_unreachable(draw)
+
+    locks = MemoryLocks(masters, ttl=10, retry=Starting())
+    with caplog.at_level(logging.WARNING, "fastredlock"):
+        assert next(locks.lead("r"))
+    assert masters.time() > 5
+    assert sum(each.message.startswith("lead") for each in caplog.records) == 1
+
+
+async def leave_by_break(locks: AwaitableFastRedlock) -> Any:
+    async for lease in locks.lead(KEY, ttl=TTL):  # noqa: B007
+        break
+    return lease
+
+
+async def leave_by_error(locks: AwaitableFastRedlock) -> Any:
+    with suppress(ZeroDivisionError):
+        async for lease in locks.lead(KEY, ttl=TTL):  # noqa: B007
+            raise ZeroDivisionError
+    return lease
+
+
+async def leave_by_aclose(locks: AwaitableFastRedlock) -> Any:
+    campaign = locks.lead(KEY, ttl=TTL)
+    async for lease in campaign:  # noqa: B007
+        break
+    assert lease.is_valid
+    await campaign.aclose()
+    return lease
+
+
+@pytest.mark.parametrize("leave", [leave_by_break, leave_by_error, leave_by_aclose])
+def test_awaitable_lead_when_left_then_the_release_is_sent_before_a_close(
+    kind: str, urls: list[str], servers: list[redis.Redis], leave: Any
+) -> None:
+    async def main() -> None:
+        async with AwaitableFastRedlock(urls) as locks:
+            lease = await leave(locks)
+            assert not lease.is_valid
+
+    run_on(kind, main())
+    assert settled_values(servers, NOBODY) == NOBODY
+
+
+def test_awaitable_lead_when_lost_then_the_task_goes_on_and_campaigns_again() -> None:
+    async def main() -> list[str]:
+        locks = LoopMemoryLocks(ttl=10)
+        said = []
+        async for lease in locks.lead("r"):
+            if "lost" in said:
+                said.append("again")
+                break
+            locks.lose("r")
+            task = asyncio.ensure_future(lease.lost.wait())
+            await locks.advance(10)
+            assert await task
+            said.append("lost")
+        async for lease in locks.lead("r"):
+            with suppress(LeaseLostError):
+                async with lease:  # cancelled where it is lost
+                    locks.lose("r")
+                    await locks.advance(10)
+                    await asyncio.sleep(60)
+                    said.append("not cancelled")
+            break
+        return said
+
+    assert asyncio.run(main()) == ["lost", "again"]
+
+
+def test_awaitable_lead_when_the_masters_are_away_then_waits() -> None:
+    async def main() -> None:
+        masters = MemoryMasters()
+        masters.stop(0)
+        masters.stop(1)
+        locks = LoopMemoryLocks(masters, ttl=10)
+        task = asyncio.ensure_future(anext(locks.lead("r")))
+        await locks.advance(30)
+        assert not task.done()
+        masters.start(0)
+        await locks.advance(30)
+        assert (await task).is_valid
+
+    asyncio.run(main())
