@@ -77,7 +77,10 @@ class Holding:
         left_ms = self.remaining_ms(token_hash)
         if left_ms is not None:
             return f"{left_ms / 1e3:.1f} s left"
-        return "no expiry" if self.owner(token_hash) else NOT_OURS
+        if self.owner(token_hash):
+            return "no expiry"
+        known = (vote.text for vote in self.votes if vote.token_hash == token_hash)
+        return next(filter(None, known), NOT_OURS)
 
     def __str__(self) -> str:
         name = printable(self.resource)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from .._core import Operation, Vote
 from .._reports.log import warn
-from .._reports.votes import NOT_OURS, holders_of, printable
+from .._reports.votes import NO_EXPIRY_MS, NOT_OURS, holders_of, printable
 from ..errors import ForeignKeyError
 
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
@@ -30,7 +30,6 @@ LOOK_AFTER_NS = 1_000_000_000
 LOOK_AGAIN_NS = 10_000_000_000
 REMEMBERED = 64  # resources; of more, some are looked at later
 EMPTY = "an empty value: no token"
-NO_EXPIRY_MS = -1  # PTTL
 
 
 class ForeignKeys:
@@ -40,7 +39,7 @@ class ForeignKeys:
 
     def __init__(self) -> None:
         self._due_ns: dict[Key, int] = {}
-        self._suspects: set[Resource] = set()
+        self._suspects: dict[Resource, str] = {}  # what each is taken for
         self._warned: set[bytes] = set()
 
     def is_due(self, key: Key, now_ns: int) -> bool:
@@ -62,7 +61,7 @@ class ForeignKeys:
 
         That is where too few masters are left for a quorum.
         """
-        self._suspects.discard(resource)
+        self._suspects.pop(resource, None)
         for each in key if isinstance(key, tuple) else (key,):
             round = engine.new_round(INSPECT, each, b"-", taken.terms)
             round.left_ns = taken.terms.last_round_ns(engine.round_trip_ns)
@@ -79,7 +78,7 @@ class ForeignKeys:
 
     def hint(self, resource: Resource) -> str:
         """Return a hint about what holds a resource; may be empty."""
-        return NOT_OURS if resource in self._suspects else ""
+        return self._suspects.get(resource, "")
 
     def _note_no_expiry(
         self,
@@ -92,7 +91,7 @@ class ForeignKeys:
         if not taken.terms.has_expiry or len(without_expiry) < len(votes) // 2 + 1:
             return
         if without_expiry[0].owner is None and len(self._suspects) < REMEMBERED:
-            self._suspects.add(resource)
+            self._suspects[resource] = without_expiry[0].text or NOT_OURS
         if key not in self._warned:
             if len(self._warned) >= REMEMBERED:
                 self._warned.clear()
@@ -116,4 +115,4 @@ def is_foreign(vote: MasterVote) -> bool:
     """Return whether the key on this master is no lock."""
     if vote.vote is Vote.FAILED:
         return (vote.text or "").startswith("WRONGTYPE")
-    return vote.vote is Vote.TAKEN and vote.text is not None
+    return vote.vote is Vote.TAKEN and (vote.token_hash is None or vote.text == EMPTY)

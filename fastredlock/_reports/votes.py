@@ -19,7 +19,10 @@ SHOWN_LENGTH = 200  # of one
 RANDOM_LENGTH = 27  # of a token of ours: see src_cython/tokens.pyx
 BASE64URL = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 LONGEST_OWNER = 64  # bytes
+NO_EXPIRY_MS = -1  # PTTL
 NOT_OURS = "no expiry: not a lock of ours?"  # a string that names no owner
+SETNX = "no expiry: a SETNX lock, its time {} {:.0f} s{}?"  # a string that is a time
+TIME_DIGITS = 10, 13  # of a time in s, in ms
 
 
 class MasterVote(NamedTuple):
@@ -30,10 +33,11 @@ class MasterVote(NamedTuple):
     of the round to this answer, None without one. The last four are filled by
     `holders()` alone: `token_hash` (first 16 hex digits of the token's SHA-256, None
     if nobody holds the resource there, or the value there is no token: then `text`
-    describes it), `remaining_ms` (until the key expires there, -1 for a key without
-    expiry, -2 for none), `waiting` (how many processes wait in turn: the queue of a
-    resource is kept by one of the masters, None where it is not known) and `owner`
-    (which the holder gave, host:pid by default; None where its token names none).
+    describes it, as it does a lock of SETNX), `remaining_ms` (until the key expires
+    there, -1 for a key without expiry, -2 for none), `waiting` (how many processes wait
+    in turn: the queue of a resource is kept by one of the masters, None where it is not
+    known) and `owner` (which the holder gave, host:pid by default; None where its token
+    names none).
     """
 
     master: str
@@ -89,7 +93,7 @@ def holder_of(
     vote: MasterVote, value: bytes | None, remaining_ms: int, waiting: int = -1
 ) -> MasterVote:
     """Read the reply of scripts.INSPECT: the lines of a value, or only its length."""
-    text, token_hash, owner = reading_of(value)
+    text, token_hash, owner = reading_of(value, remaining_ms == NO_EXPIRY_MS)
     return vote._replace(
         text=text,
         token_hash=token_hash,
@@ -99,13 +103,31 @@ def holder_of(
     )
 
 
-def reading_of(value: bytes | None) -> tuple[str | None, str | None, str | None]:
+def reading_of(
+    value: bytes | None, has_no_expiry: bool = False
+) -> tuple[str | None, str | None, str | None]:
     """Return text, token hash and owner of a value as scripts.INSPECT gives it."""
     if value is not None and value.startswith(b"#"):
         size = value[1:].decode(errors="replace")
         return f"a value of {size} bytes: no token", None, None
     token = value_of([value])
-    return None, None if token is None else hash_of(token), owner_of(token)
+    if token is None:
+        return None, None, None
+    text = setnx_text(token) if has_no_expiry else None
+    return text, hash_of(token), owner_of(token)
+
+
+def setnx_text(token: bytes) -> str | None:
+    """Describe a lock of SETNX and GETSET, whose value is its end; None: it is none."""
+    digits = len(token.partition(b".")[0])
+    if digits not in TIME_DIGITS or not token.replace(b".", b"", 1).isdigit():
+        return None
+    from time import time  # their clock: no decision is made by it
+
+    left = float(token) / (1 if digits == TIME_DIGITS[0] else 1000) - time()
+    return SETNX.format(
+        *("ends in", left, "") if left > 0 else ("ended", -left, " ago")
+    )
 
 
 def value_of(details: object) -> bytes | None:

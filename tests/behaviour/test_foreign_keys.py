@@ -132,13 +132,40 @@ def test_taken_error_names_a_key_without_expiry_as_long_as_there_is_one(
 
     lock = partial(make_locks(urls).lock, KEY)
     for server in servers:
-        server.set(KEY, "1754000000")
+        server.set(KEY, "cached")
     assert HINT not in error(0)  # not known yet
     assert f" ms {HINT}: 0 of 5 granted" in error(0.4)
     assert HINT in error(0)
     for server in servers:
         server.expire(KEY, 60)
     assert HINT not in error(0.4)
+
+
+@pytest.mark.parametrize(
+    ("value", "hint"),
+    [
+        (lambda: f"{time.time() - 3600:.6f}", "a SETNX lock, its time ended 36"),
+        (lambda: int(time.time() - 60.1) * 1000, "a SETNX lock, its time ended 6"),
+        (lambda: int(time.time() + 1000), "a SETNX lock, its time ends in 99"),
+        (lambda: 12345, "not a lock of ours?"),
+        (lambda: "175400000x", "not a lock of ours?"),
+        (lambda: 2**62 + 7, "not a lock of ours?"),
+    ],
+)
+def test_taken_error_when_the_value_is_a_time_then_names_a_lock_of_setnx(
+    make_locks: MakeLocks,
+    servers: list[redis.Redis],
+    urls: list[str],
+    value: Callable[[], str | int],
+    hint: str,
+) -> None:
+    for server in servers:
+        server.set(KEY, value())
+    locks = make_locks(urls)
+    assert locks.acquire(KEY, timeout=1.2) is None
+    with pytest.raises(ResourceTakenError) as raised, locks.lock(KEY, timeout=0):
+        pass
+    assert f"(no expiry: {hint}" in str(raised.value)
 
 
 def test_taken_error_names_no_lock_of_ours_that_has_no_expiry(

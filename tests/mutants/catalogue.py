@@ -1649,6 +1649,17 @@ for _, key in ipairs(KEYS) do redis""",
         ("tests/behaviour/test_skipping.py",),
     ),
     Mutant(
+        "a lock of SETNX is an error of a foreign key",
+        (
+            Edit(
+                "fastredlock/_locking/foreign.py",
+                "(vote.token_hash is None or vote.text == EMPTY)",
+                "vote.text is not None",
+            ),
+        ),
+        ("tests/behaviour/test_foreign_keys.py",),
+    ),
+    Mutant(
         "a loop that is left keeps its leadership until the ttl",
         (
             Edit(
