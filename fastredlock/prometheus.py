@@ -13,7 +13,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 try:
     from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
-    from prometheus_client.metrics_core import CounterMetricFamily, Metric
+    from prometheus_client.metrics_core import (
+        CounterMetricFamily,
+        GaugeMetricFamily,
+        Metric,
+    )
     from prometheus_client.registry import Collector as BaseCollector
 except ImportError as _error:
     raise ImportError(
@@ -37,7 +41,7 @@ BUCKETS = (
 )
 OUTCOMES = ("acquired", "taken", "unreachable", "too_late")
 # Of Totals: name, what it counts, its labels.
-FIGURES = (
+FIGURES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("rounds", "Rounds that have ended", ("operation", "verdict")),
     ("master_answers", "Answers of a master to rounds", ("master",)),
     (
@@ -48,6 +52,11 @@ FIGURES = (
     ("master_connects", "Connections that became ready", ("master",)),
     ("master_losses", "Connections that failed or were lost", ("master",)),
     ("releases_dropped", "Releases left to the ttl of their keys", ("master",)),
+)
+GAUGES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    ("leases_held", "Leases that are valid, and not released", ()),
+    ("master_connected", "Whether a master is connected", ("master",)),
+    ("master_votes", "Whether the vote of a master counts now", ("master",)),
 )
 
 
@@ -198,15 +207,20 @@ class Collector(Observer, BaseCollector):
             yield from metric.describe()
         for name, text, labels in FIGURES:
             yield CounterMetricFamily(f"fastredlock_{name}", text, labels=labels)
+        for name, text, labels in GAUGES:
+            yield GaugeMetricFamily(f"fastredlock_{name}", text, labels=labels)
 
     def collect(self) -> Iterable[Metric]:
         """Read all metrics, for a scrape; does no I/O."""
         for metric in self._metrics:
             yield from metric.collect()
-        counts = self._totals.read()
-        for name, text, labels in FIGURES:
-            counter = CounterMetricFamily(f"fastredlock_{name}", text, labels=labels)
-            for key, count in counts.items():
-                if key[0] == name:
-                    counter.add_metric(key[1:], count)
-            yield counter
+        for family, figures, read in (
+            (CounterMetricFamily, FIGURES, self._totals.read()),
+            (GaugeMetricFamily, GAUGES, self._totals.gauges()),
+        ):
+            for name, text, labels in figures:
+                metric = family(f"fastredlock_{name}", text, labels=labels)
+                for key, value in read.items():
+                    if key[0] == name:
+                        metric.add_metric(key[1:], value)
+                yield metric

@@ -110,6 +110,14 @@ class BaseLocks(LocksFields):
         """Return the counters since this FastRedlock was made; does not block."""
         return Stats.of(self._driver.engine)
 
+    def _held_count(self) -> int:
+        """Count the leases that are held; see `held_leases` for what that costs."""
+        from .held import held_leases
+        from .lease import BaseLease
+
+        leases = held_leases(self._driver, BaseLease)
+        return sum(lease.is_valid for lease in leases)
+
     def __reduce__(self) -> NoReturn:
         refuse_pickling(self)
 

@@ -48,6 +48,29 @@ class Totals:
                 self._read[locks] = counts
             return dict(sorted(self._counts.items()))
 
+    def gauges(self) -> dict[Key, int]:
+        """Return what is so now, of the FastRedlocks that are open; does no I/O.
+
+        Keys: ("leases_held",), and for each master that was asked, 1 or 0:
+        ("master_connected", master), ("master_votes", master), 0 where it is so of any.
+        """
+        found: dict[Key, int] = {("leases_held",): 0}
+        with self._lock:
+            clients = [each for each in self._read if not each._driver.engine.is_closed]
+        for locks in clients:
+            found["leases_held",] += locks._held_count()
+            for health, figures in zip(
+                locks.health(), locks.stats().masters, strict=True
+            ):
+                if figures.connects or figures.losses:
+                    name, is_connected = health.master, health.state.name == "READY"
+                    for key, value in (
+                        ("master_connected", is_connected),
+                        ("master_votes", health.votes),
+                    ):
+                        found[key, name] = min(found.get((key, name), 1), int(value))
+        return found
+
 
 def counts_of(stats: Stats) -> Counter[Key]:
     """Return the counters under the keys of Totals."""

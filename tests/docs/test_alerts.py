@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
+import subprocess
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 import redis
 from prometheus_client import CollectorRegistry
 
-from fastredlock import FastRedlock, QuorumUnreachableError, ValidityExhaustedError
+from fastredlock import (
+    FastRedlock,
+    QuorumUnreachableError,
+    Stats,
+    ValidityExhaustedError,
+)
+from fastredlock.prometheus import GAUGES as _GAUGES
 from fastredlock.prometheus import Collector
 from fastredlock.testing import LocalMasters
 from tests.support.masters import stop
-from tests.support.promql import Scraped, fires
 from tests.support.proxy import Proxy
 
 from .documents import ROOT, blocks, rows
@@ -22,6 +32,61 @@ from .documents import ROOT, blocks, rows
 PAGE = ROOT / "docs" / "observing.md"
 (RULES,) = blocks(PAGE, "yaml")
 ALERTS = dict(re.findall(r"- alert: (\w+).*\n +expr: (.+)\n", RULES))
+Scraped = dict[tuple[str, frozenset[tuple[str, str]]], float]
+GAUGES = {f"fastredlock_{name}" for name, _, _ in _GAUGES}
+HEALTHY_MINUTES, BAD_MINUTES = 6, 10
+needs_promtool = pytest.mark.skipif(
+    shutil.which("promtool") is None, reason="needs promtool: Debian's prometheus"
+)
+
+
+def promtool(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run promtool beside the rules of the page."""
+    (folder / "rules.yml").write_text(RULES)
+    command = ["promtool", *words]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True)
+
+
+def series(first: Scraped, second: Scraped, third: Scraped) -> list[dict[str, str]]:
+    """Return the samples of each minute: from first to second, and then as to third.
+
+    What has happened between the last two goes on in each minute; a gauge stays.
+    """
+    return [
+        {
+            "series": name + "{" + ",".join(f'{k}="{v}"' for k, v in labels) + "}",
+            "values": " ".join(
+                f"{value:f}"
+                for value in (
+                    *[first[name, labels]] * 3,
+                    *[second[name, labels]] * (HEALTHY_MINUTES - 3),
+                    *progress(name, second[name, labels], last),
+                )
+            ),
+        }
+        for (name, labels), last in third.items()
+        if (name, labels) in second and (name, labels) in first
+    ]
+
+
+def progress(name: str, before: float, after: float) -> list[float]:
+    if name in GAUGES:
+        return [after] * BAD_MINUTES
+    return [before + (after - before) * minute for minute in range(1, BAD_MINUTES + 1)]
+
+
+def fired(folder: Path, samples: list[dict[str, str]], minutes: int) -> set[str]:
+    """Return the alerts that fire after so many minutes, by promtool."""
+    firing = 'group by (alertname) (ALERTS{alertstate="firing"})'
+    asked = {"expr": firing, "eval_time": f"{minutes}m", "exp_samples": []}
+    test = {"interval": "1m", "input_series": samples, "promql_expr_test": [asked]}
+    tests = {"rule_files": ["rules.yml"], "evaluation_interval": "1m", "tests": [test]}
+    (folder / "test.yml").write_text(json.dumps(tests))  # which YAML includes
+    run = promtool(folder, "test", "rules", "test.yml")
+    said = run.stdout + run.stderr
+    found = set(re.findall(r'alertname="(\w+)"', said))
+    assert (run.returncode == 0) == (not found), said
+    return found
 
 
 def scrape(registry: CollectorRegistry) -> Scraped:
@@ -53,9 +118,21 @@ def fail_one(locks: FastRedlock, masters: LocalMasters) -> None:
         pass
 
 
+def drop_releases(locks: FastRedlock, masters: LocalMasters) -> None:
+    stats = FastRedlock.stats
+
+    def dropping(self: FastRedlock) -> Stats:
+        now = stats(self)
+        return now._replace(
+            masters=tuple(m._replace(releases_dropped=9) for m in now.masters)
+        )
+
+    FastRedlock.stats = dropping  # type: ignore[assignment,method-assign]
+
+
 def cut_it_fine(locks: FastRedlock, masters: LocalMasters) -> None:
-    with locks.lock("a", ttl=0.9):
-        pass
+    with locks.lock("a", ttl=1.6):
+        time.sleep(1)
 
 
 def contend(locks: FastRedlock, masters: LocalMasters) -> None:
@@ -84,9 +161,11 @@ def use_the_validity_up(locks: FastRedlock, masters: LocalMasters) -> None:
 
 CAUSES: dict[str, tuple[Callable[[FastRedlock, LocalMasters], None], set[str]]] = {
     "LeaseLost": (lose, set()),
-    "NoQuorum": (fail, {"MasterFails"}),
+    "NoQuorum": (fail, {"MasterFails", "NoConnection"}),
     "ValidityUsedUp": (use_the_validity_up, set()),
-    "MasterFails": (fail_one, set()),
+    "MasterFails": (fail_one, {"NoConnection"}),
+    "NoConnection": (fail_one, {"MasterFails"}),
+    "ReleasesDropped": (drop_releases, set()),
     "MarginSmall": (cut_it_fine, set()),
     "Contended": (contend, set()),
     "WaitsLong": (wait_long, set()),
@@ -98,9 +177,19 @@ def test_every_alert_has_its_cause_here() -> None:
     assert RULES.count("expr:") == len(ALERTS)
 
 
+@needs_promtool
+def test_rules_are_valid(tmp_path: Path) -> None:
+    run = promtool(tmp_path, "check", "rules", "rules.yml")
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+@needs_promtool
 @pytest.mark.parametrize("alert", CAUSES)
-def test_alert_when_its_cause_is_there_then_fires_and_not_before(alert: str) -> None:
+def test_alert_when_its_cause_is_there_then_fires_and_not_before(
+    alert: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cause, others = CAUSES[alert]
+    monkeypatch.setattr(FastRedlock, "stats", FastRedlock.stats)
     registry = CollectorRegistry()
     with LocalMasters(3) as masters:
         collector = Collector(registry)
@@ -110,12 +199,30 @@ def test_alert_when_its_cause_is_there_then_fires_and_not_before(alert: str) -> 
             with locks.lock("healthy"):
                 pass
             second = scrape(registry)
-            assert [name for name in ALERTS if fires(ALERTS[name], first, second)] == []
             cause(locks, masters)
             third = scrape(registry)
-    fired = {name for name in ALERTS if fires(ALERTS[name], second, third)}
-    assert alert in fired
-    assert fired <= {alert, *others}
+    samples = series(first, second, third)
+    assert fired(tmp_path, samples, HEALTHY_MINUTES - 1) == set()
+    found = fired(tmp_path, samples, HEALTHY_MINUTES + BAD_MINUTES - 1)
+    assert alert in found
+    assert found <= {alert, *others}
+
+
+@needs_promtool
+def test_margin_when_every_ttl_is_a_second_or_less_then_is_no_alert(
+    tmp_path: Path,
+) -> None:
+    registry = CollectorRegistry()
+    with LocalMasters(3) as masters:
+        observer = Collector(registry)
+        with FastRedlock(masters.urls, observer=observer, ttl=1) as locks:
+            scrapes = [scrape(registry)]
+            for _ in range(2):
+                with locks.lock("a"):
+                    pass
+                scrapes.append(scrape(registry))
+    samples = series(*scrapes)
+    assert fired(tmp_path, samples, HEALTHY_MINUTES + BAD_MINUTES - 1) == set()
 
 
 def test_table_names_every_metric() -> None:

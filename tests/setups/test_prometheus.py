@@ -205,3 +205,35 @@ def test_scrape_when_a_lease_is_kept_then_counts_what_its_keeper_did(
     lease.release()
     assert count("hold_seconds_count") == 1
     assert count("leases_lost_total") == 0
+
+
+@pytest.mark.parametrize("driver", ["blocking", "asyncio"], indirect=True)
+def test_gauges_when_masters_stop_and_leases_end_then_show_what_is_so(
+    make_locks: MakeLocks, masters: LocalMasters, registry: CollectorRegistry
+) -> None:
+    locks = make_locks(masters.urls, observer=Collector(registry), **QUICK)
+    name = locks.health()[1].master
+
+    def gauges() -> tuple[float, ...]:
+        found = Scrape(generate_latest(registry).decode())
+        by_master = [
+            found(gauge, master=name) for gauge in ("master_connected", "master_votes")
+        ]
+        return (*by_master, found("leases_held"))
+
+    with pytest.raises(KeyError):
+        gauges()  # nothing is known before the first call
+    lease = granted(connected(locks).acquire(KEY, ttl=10))
+    short = granted(locks.acquire("short", ttl=0.05))
+    assert wait_until(lambda: not short.is_valid)
+    assert gauges() == (1, 1, 1)
+    lease.release()
+    masters.stop(1)
+    locks.ping()
+    assert gauges() == (0, 0, 0)
+    masters.start(1)
+    locks.ping()
+    assert gauges() == (1, 1, 0)
+    locks.close()
+    with pytest.raises(KeyError):
+        gauges()

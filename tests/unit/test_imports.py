@@ -135,6 +135,7 @@ ARROWS: dict[str, set[str]] = {
         *("_core", "_locking.driver", "_locking.keeping.options", "_locking.observing"),
         *("_options.constructor", "_options.environment", "_options.keys"),
         *("_options.settings", "_reports.health", "_reports.stats", *BASE),
+        *("_locking.held", "_locking.lease"),
     },
     "client": {
         *("_core", "_locking.base", "_locking.batch", "_locking.blocking"),
