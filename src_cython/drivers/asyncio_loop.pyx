@@ -67,8 +67,11 @@ cdef int asyncio_end_acquires(AsyncioDriver self, str reason) except -1:
 
 cdef int asyncio_wake_later(AsyncioDriver self, Py_ssize_t before) except -1:
     # Inside a task: others can be woken only after it. `before`: how many there were to
-    # be woken already.
-    if before == 0 and self.done and self.generation == current_generation:
+    # be woken already. While wake() runs it takes them itself.
+    if (
+        before == 0 and self.done and not self.awake
+        and self.generation == current_generation
+    ):
         asyncio_call_soon(self, self.wake)
     return 0
 
