@@ -635,6 +635,10 @@ class ObserverHooks:
     def margin(self) -> Any: ...
     @property
     def released(self) -> Any: ...
+    @property
+    def entered(self) -> Any: ...
+    @property
+    def left(self) -> Any: ...
     def __init__(
         self,
         acquired: Any,
@@ -644,6 +648,8 @@ class ObserverHooks:
         lost: Any,
         margin: Any,
         released: Any,
+        entered: Any,
+        left: Any,
     ) -> None: ...
     def notify(self, event: str, *values: object) -> None: ...
 
@@ -784,6 +790,7 @@ def new_acquire(
     timeout: float | None,
     encode: Callable[[Any], bytes | tuple[bytes, ...]],
     keep: Any = None,
+    enters: bool = False,
 ) -> AcquireCall: ...
 def undo(self: Call) -> None: ...
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 EVENTS = (
     *("acquired", "taken", "unreachable"),
     *("extended", "lost", "margin", "released"),
+    *("entered", "left"),
 )
 IS_AWAITED = 0x80 | 0x200  # CO_COROUTINE, CO_ASYNC_GENERATOR of `inspect`
 
@@ -78,6 +79,16 @@ class Observer:
 
         `held`: since it was granted, or adopted.
         """
+
+    def entered(self, resource: Resource) -> None:
+        """Take note that a with block begins, of a lock or by a lease.
+
+        Called, as `left`, in the context (of `contextvars`) of the block: what is set
+        here is set in there. Of a lock it comes after `acquired`.
+        """
+
+    def left(self, resource: Resource) -> None:
+        """Take note that a with block has ended; called before the release."""
 
 
 def check(observer: object) -> None:

@@ -2,8 +2,9 @@
 
     locks = FastRedlock(masters, observer=Telemetry())
 
-The names are those of the semantic conventions for database clients
-(https://opentelemetry.io/docs/specs/semconv/database/), where they have one.
+The names of masters and errors are those of the semantic conventions
+(https://opentelemetry.io/docs/specs/semconv/). No span and no metric is one of a
+database call: most of a long acquire is waiting for others.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ try:
         get_meter_provider,
     )
     from opentelemetry.trace import (
-        SpanKind,
+        Span,
         Status,
         StatusCode,
         TracerProvider,
@@ -32,6 +33,7 @@ except ImportError as _error:
     ) from _error
 
 from . import __version__
+from ._reports.holds import Holds
 from ._reports.totals import Totals
 from .errors import AcquireError, FastRedlockError, LeaseLostError
 from .observer import Observer
@@ -50,14 +52,15 @@ BUCKETS = (
 )
 OUTCOME, RESOURCE = "fastredlock.outcome", "fastredlock.resource"
 ATTEMPTS = "fastredlock.attempts"
-OF_ACQUIRES = {"db.system.name": "redis", "db.operation.name": "acquire"}
 
 
 class Telemetry(Observer):
     """Make a span of each acquire and of each hold, and metrics of both.
 
-    A span is made when it has ended, with the times of its beginning and its end; its
-    parent is the span that is current then. Those of a keeper have none.
+    The span of the hold of a with block begins with the block, and is current in it:
+    what the block does is its child. Any other is made when it has ended, with its own
+    times; its parent is the span that is current then, and of a loss that a keeper
+    reports, the one that was current when it was kept.
     `tracer_provider`, `meter_provider`: default the global ones. `label`: a function
     from a resource to a few words, which become an attribute of the metrics; without it
     they have none, for each value is a series of its own. Spans have the resource.
@@ -74,6 +77,7 @@ class Telemetry(Observer):
         self._of_span: dict[Kind, Attributes] = {}
         self._of_metrics: dict[tuple[Kind, str], Attributes] = {}
         self._totals = Totals()
+        self._holds = Holds()
         tracers = tracer_provider or get_tracer_provider()
         self._tracer = tracers.get_tracer("fastredlock", __version__)
         meters = meter_provider or get_meter_provider()
@@ -85,7 +89,7 @@ class Telemetry(Observer):
             )
 
         self._duration = histogram(
-            "db.client.operation.duration", "Duration of acquires"
+            "fastredlock.acquire.duration", "Duration of acquires, with their waits"
         )
         self._hold = histogram(
             "fastredlock.hold.duration", "Time from the grant to the end of a lease"
@@ -158,10 +162,10 @@ class Telemetry(Observer):
         error: FastRedlockError | None = None,
     ) -> None:
         kind = outcome, type(error)
-        of_span = self._of_span.get(kind) or self._remember(kind, OF_ACQUIRES)
+        of_span = self._of_span.get(kind) or self._remember(kind)
         self._duration.record(waited, self._of_metric(kind, of_span, resource))
         attributes = {**of_span, ATTEMPTS: attempts, RESOURCE: text_of(resource)}
-        self._span("acquire", SpanKind.CLIENT, waited, attributes, error)
+        self._span("acquire", waited, attributes, error)
 
     def _held(
         self,
@@ -171,38 +175,50 @@ class Telemetry(Observer):
         error: FastRedlockError | None = None,
     ) -> None:
         kind = outcome, type(error)
-        of_span = self._of_span.get(kind) or self._remember(kind, {})
+        of_span = self._of_span.get(kind) or self._remember(kind)
         self._hold.record(held, self._of_metric(kind, of_span, resource))
-        attributes = {**of_span, RESOURCE: text_of(resource)}
-        self._span("hold", SpanKind.INTERNAL, held, attributes, error)
+        span = self._holds.end(resource)
+        if span is None:
+            attributes = {**of_span, RESOURCE: text_of(resource)}
+            return self._span("hold", held, attributes, error)
+        span.set_attributes(of_span)
+        end(span, time_ns(), error)
+
+    # --- with blocks ------------------------------------------------------------------
+
+    def entered(self, resource: Resource) -> None:
+        """Begin the span of a hold, which is current in the block."""
+        attributes = {RESOURCE: text_of(resource)}
+        span = self._tracer.start_span("hold", attributes=attributes)
+        self._holds.enter(resource, span)
+
+    def left(self, resource: Resource) -> None:
+        """Make current again what was so around the block."""
+        self._holds.leave(resource)
+
+    def _carrier(self) -> Callable[..., Any]:
+        return self._holds.carrier()  # for the loss of a kept lease
+
+    # --- spans ------------------------------------------------------------------------
 
     def _span(
         self,
         name: str,
-        kind: SpanKind,
         took: float,
         attributes: Attributes,
         error: FastRedlockError | None,
     ) -> None:
         end_ns = time_ns()
-        span = self._tracer.start_span(
-            name,
-            kind=kind,
-            attributes=attributes,
-            start_time=end_ns - int(took * 1e9),
-        )
-        if not span.is_recording():  # a sampler has left it out
-            return
-        if error is not None:
-            span.set_status(Status(StatusCode.ERROR, str(error)))
-        span.end(end_ns)
+        start_ns = end_ns - int(took * 1e9)
+        span = self._tracer.start_span(name, attributes=attributes, start_time=start_ns)
+        end(span, end_ns, error)
 
     # --- attributes, made once --------------------------------------------------------
 
-    def _remember(self, kind: Kind, more: Attributes) -> Attributes:
+    def _remember(self, kind: Kind) -> Attributes:
         outcome, error = kind
         failure = {} if error is type(None) else {"error.type": error.__name__}
-        made = self._of_span[kind] = {**more, OUTCOME: outcome, **failure}
+        made = self._of_span[kind] = {OUTCOME: outcome, **failure}
         return made
 
     def _of_metric(
@@ -232,6 +248,15 @@ class Telemetry(Observer):
         for (name, *labels), count in self._totals.read().items():
             if name == "master_answers":
                 yield Observation(count, address(labels[0]))
+
+
+def end(span: Span, end_ns: int, error: FastRedlockError | None) -> None:
+    """End a span, unless a sampler has left it out."""
+    if not span.is_recording():
+        return
+    if error is not None:
+        span.set_status(Status(StatusCode.ERROR, str(error)))
+    span.end(end_ns)
 
 
 def text_of(resource: Resource) -> str | list[str]:

@@ -56,9 +56,8 @@ class BaseLock(LockEntries):
 
     def _acquire(self) -> AcquireCall:
         ttl, timeout, keep = self._ttl, self._timeout, self._keep
-        return new_acquire(
-            self._driver, self._lease, self._resource, ttl, timeout, self._encode, keep
-        )
+        given = self._resource, ttl, timeout, self._encode, keep, True
+        return new_acquire(self._driver, self._lease, *given)
 
     def _taken(self, acquire: AcquireCall) -> ResourceTakenError:
         round: Any = acquire.round  # its last

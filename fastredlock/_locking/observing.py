@@ -6,6 +6,8 @@ the rest: errors, extensions, losses, and the renewals of keepers.
 
 from __future__ import annotations
 
+from weakref import WeakKeyDictionary
+
 from .._core import ObserverHooks
 from .._reports.log import warn
 from ..errors import AcquireError, LeaseLostError
@@ -27,11 +29,15 @@ LOST = "lost before its release: validity over, or taken"
 class Observing(ObserverHooks):
     """Call the methods of an observer; see `fastredlock.observer`."""
 
-    __slots__ = ("_has_raised",)
+    __slots__ = ("_carrier", "_carriers", "_has_raised")
 
     def __init__(self, observer: object) -> None:
         super().__init__(*(method_of(observer, event) for event in EVENTS))
         self._has_raised = False
+        # Telemetry's: what is current, for the loss of a kept lease. Not a copy of the
+        # whole context: what is in there may refer to the lease, for ever.
+        self._carrier = getattr(observer, "_carrier", None)
+        self._carriers: WeakKeyDictionary[BaseLease, Any] = WeakKeyDictionary()
 
     def log(self, event: str, raised: BaseException) -> None:
         """Log what a method has raised: the first time."""
@@ -86,9 +92,18 @@ class Observing(ObserverHooks):
             del lease  # a method that takes long must not have it renewed
             self._notify_beside("extended", self.notify, "extended", resource, left)
 
+    def begin_kept(self, lease: BaseLease) -> None:
+        """Take note of what is current where a lease is kept, for its loss."""
+        if self._carrier is not None:
+            self._carriers[lease] = self._carrier()
+
     def kept_lost(self, lost: tuple[BaseLease, LeaseLostError]) -> None:
         """Notify of the loss of a kept lease."""
-        self._notify_beside("lost", self.on_lost, *lost)
+        carry = self._carriers.pop(lost[0], None)
+        if carry is None:
+            self._notify_beside("lost", self.on_lost, *lost)
+        else:
+            self._notify_beside("lost", carry, self.on_lost, *lost)
 
     def _notify_beside(
         self, event: str, notify: Callable[..., None], *values: object

@@ -47,6 +47,8 @@ cdef class AcquireCall(Call):
     cdef readonly Round round
     cdef type kind                   # of lease
     cdef object keep                 # KeepAlive; or None
+    cdef bint enters                 # the with block of a lock
+    cdef bint is_entered             # ...and the observer was notified of that
     cdef object attempts             # once the first try was not won
 
     cdef object go_on(self):
@@ -73,6 +75,9 @@ cdef class AcquireCall(Call):
     cdef int take_back(self) except -1:
         if self.round is not None:
             call_abandon(self, self.round)
+        if self.is_entered:
+            self.is_entered = False
+            observer_on_block(self.driver.observer, "left", self.resource)
         return 0
 
     cdef bint swallows(self, object error) except -1:
@@ -86,9 +91,12 @@ cdef class AcquireCall(Call):
 
 def new_acquire(
     DriverFields driver not None, type kind not None, resource, ttl, timeout, encode,
-    keep=None,
+    keep=None, bint enters=False,
 ):
-    """Make an acquire, of a lease of this kind; `keep`: a KeepAlive, or None."""
+    """Make an acquire, of a lease of this kind.
+
+    `keep`: a KeepAlive, or None; `enters`: it is the beginning of a with block.
+    """
     cdef AcquireCall call = AcquireCall.__new__(AcquireCall)
     call.driver = driver
     call.kind = kind
@@ -99,6 +107,7 @@ def new_acquire(
     call.timeout = timeout
     call.encode = encode
     call.keep = keep
+    call.enters = enters
     call.began_ns = fields_now_ns(driver)
     call.stage = CALL_NEW
     return call
@@ -111,6 +120,9 @@ cdef object acquire_end(AcquireCall self):
         self.value = fields_lease(self.kind, self.driver, self.resource, round)
     if self.driver.observer is not None:
         observer_on_acquired(self.driver.observer, self.resource, round)
+        if self.enters and self.value is not None:
+            self.is_entered = True
+            observer_on_block(self.driver.observer, "entered", self.resource)
     if self.keep is not None and self.value is not None:
         self.keep.begin(self.value)
 

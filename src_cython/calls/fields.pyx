@@ -165,6 +165,13 @@ cdef int fields_on_released(
     )
 
 
+cdef int fields_on_block(LeaseFields lease, DriverFields driver, str event) except -1:
+    # Notify the observer of a with block, unless it is that of a forked child's parent.
+    if (<Round>lease._round).generation != current_generation:
+        return 0
+    return observer_on_block(driver.observer, event, lease.resource)
+
+
 def observe_acquires(
     DriverFields driver not None, list resources not None, list rounds not None
 ):

@@ -125,6 +125,8 @@ cdef class ExitCall(ReleaseCall):
             release_end(self)
             return exit_end(self, self.value)
         self.is_begun = True
+        if self.driver.observer is not None:
+            fields_on_block(lease, self.driver, "left")
         if lease._round.lease_state is not None:      # it may be kept
             self.is_cancelled = lease._leave_body(self.error)
         if lease._status is not None:      # the body released it
@@ -223,6 +225,8 @@ cdef class EntryCall(Call):
         fields_enter(self.lease, taken.entered_by)
         if taken.lease_state is not None:
             self.lease._enter_kept()
+        if self.driver.observer is not None:
+            fields_on_block(self.lease, self.driver, "entered")
         self.value = self.lease
 
     cdef int give_up(self) except -1:
@@ -234,7 +238,10 @@ cdef class EntryCall(Call):
 
 def enter(LeaseFields self not None):
     """Return the lease itself: its `__enter__`."""
+    cdef DriverFields driver = self._driver
     fields_enter(self, calling_thread())
+    if driver.observer is not None:
+        fields_on_block(self, driver, "entered")
     return self
 
 

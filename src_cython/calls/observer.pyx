@@ -23,10 +23,13 @@ cdef class ObserverHooks:
     cdef readonly object lost
     cdef readonly object margin
     cdef readonly object released
+    cdef readonly object entered
+    cdef readonly object left
     cdef set threads             # that are inside a method
 
     def __init__(
-        self, acquired, taken, unreachable, extended, lost, margin, released
+        self, acquired, taken, unreachable, extended, lost, margin, released,
+        entered, left,
     ):
         self.acquired = acquired
         self.taken = taken
@@ -35,6 +38,8 @@ cdef class ObserverHooks:
         self.lost = lost
         self.margin = margin
         self.released = released
+        self.entered = entered
+        self.left = left
         self.threads = set()
 
     def notify(self, event, *values):
@@ -78,6 +83,15 @@ cdef int observer_on_acquired(
         self.log("acquired" if is_won else "taken", raised)
     finally:
         observer_leave(self)
+    return 0
+
+
+cdef int observer_on_block(
+    ObserverHooks self, str event, object resource
+) except -1:
+    # A with block begins, or has ended.
+    if (self.entered if event == "entered" else self.left) is not None:
+        self.notify(event, resource)
     return 0
 
 

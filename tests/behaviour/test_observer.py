@@ -7,7 +7,7 @@ import logging
 import os
 import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import pytest
@@ -37,6 +37,7 @@ from tests.support.waiting import SLACK, settled, wait_until
 RELEASED, GONE, UNKNOWN = ReleaseStatus
 TTL = 0.6  # s
 PAIR = ["acquired", "margin", "released"]
+BLOCK = ["acquired", "entered", "left", "margin", "released"]
 
 
 @pytest.fixture
@@ -150,9 +151,43 @@ def test_lock_when_entered_then_tells_what_acquire_tells(
     with observed.lock_all(["b", "a"]):
         pass
     granted(observed.acquire_all(["b", "a"])).release()
-    assert noted.events == PAIR * 4
+    assert noted.events == BLOCK * 3 + PAIR
     resources = [values[0] for _, values in noted.told]
-    assert resources == [KEY] * 6 + [("b", "a")] * 6
+    assert resources == [KEY] * 10 + [("b", "a")] * 8
+
+
+def test_with_block_by_a_lease_when_left_then_is_told_as_that_of_a_lock(
+    observed: FastRedlock, noted: Noted
+) -> None:
+    with granted(observed.acquire(KEY)):
+        assert noted.told.pop() == ("entered", (KEY,))
+        noted.told.append(("entered", (KEY,)))
+    assert noted.events == BLOCK
+
+
+@blocking
+def test_reentrant_lock_when_its_holder_enters_again_then_is_told_of_one_block(
+    observed: FastRedlock, noted: Noted
+) -> None:
+    with observed.lock(KEY, reentrant=True), observed.lock(KEY, reentrant=True):
+        pass
+    assert noted.events == BLOCK
+
+
+@blocking
+def test_lock_when_it_is_interrupted_at_its_beginning_then_its_block_has_been_left(
+    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+) -> None:
+    class Interrupting(Noted):
+        def entered(self, resource: str) -> None:
+            raise KeyboardInterrupt
+
+    noted = Interrupting()
+    locks = connected(make_locks(urls, observer=noted))
+    with pytest.raises(KeyboardInterrupt):
+        locks.lock(KEY).__enter__()
+    assert noted.told[1:] == [("left", (KEY,))]
+    assert settled_values(servers, NOBODY, KEY) == NOBODY
 
 
 # ---- extensions, and losses
@@ -191,7 +226,8 @@ def test_release_when_the_key_is_gone_then_tells_a_loss(
     assert lease.release() is GONE
     with pytest.raises(LeaseLostError), observed.lock("b", ttl=0.05):
         time.sleep(0.06)
-    assert noted.events == ["acquired", "lost"] * 2
+    in_block = ["acquired", "entered", "left", "lost"]
+    assert noted.events == ["acquired", "lost", *in_block]
 
 
 def test_released_lease_when_it_is_extended_then_no_loss_is_told(
@@ -424,10 +460,11 @@ def test_forked_child_when_it_releases_its_parents_lease_then_tells_nothing(
     pid = os.fork()
     if pid == 0:
         try:
-            lease.release()
+            with suppress(LeaseLostError):
+                lease.__exit__(None, None, None)
             with observed.lock("child"):
                 pass
-            os._exit(0 if noted.events == PAIR else 1)
+            os._exit(0 if noted.events == BLOCK else 1)
         finally:
             os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0

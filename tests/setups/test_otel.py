@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
+import threading
 import time
+import weakref
+from contextlib import suppress
+from contextvars import ContextVar, copy_context
 from typing import Any
 
 import pytest
@@ -12,14 +18,14 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.semconv.attributes import db_attributes, error_attributes
+from opentelemetry.semconv.attributes import error_attributes
 from opentelemetry.semconv.attributes import server_attributes as server
-from opentelemetry.semconv.metrics import db_metrics
-from opentelemetry.trace import SpanKind, StatusCode
+from opentelemetry.trace import INVALID_SPAN, SpanKind, StatusCode, get_current_span
 
-from fastredlock import FastRedlock, QuorumUnreachableError
+from fastredlock import FastRedlock, Lease, LeaseLostError, QuorumUnreachableError
+from fastredlock import asyncio as awaitable
 from fastredlock.otel import Telemetry, address, text_of
-from fastredlock.testing import LocalMasters
+from fastredlock.testing import LocalMasters, MemoryLocks
 from tests.support.awaited import DRIVERS
 from tests.support.calls import QUICK, connected, granted
 from tests.support.fixtures import MakeLocks
@@ -80,10 +86,8 @@ def test_pair_when_observed_then_is_a_span_of_its_acquire_and_one_of_its_hold(
     time.sleep(0.03)
     lease.release()
     (acquire,), (hold,) = exported.spans("acquire"), exported.spans("hold")
-    assert acquire.kind is SpanKind.CLIENT
+    assert acquire.kind is SpanKind.INTERNAL  # and not a call of a database
     assert dict(acquire.attributes or {}) == {
-        db_attributes.DB_SYSTEM_NAME: "redis",
-        db_attributes.DB_OPERATION_NAME: "acquire",
         "fastredlock.outcome": "acquired",
         "fastredlock.attempts": 1,
         "fastredlock.resource": KEY,
@@ -107,9 +111,145 @@ def test_span_when_another_is_current_then_is_its_child(
     with tracer.start_as_current_span("request") as request, observed.lock(KEY):
         pass
     for name in ("acquire", "hold"):
-        (span,) = exported.spans(name)
-        assert span.parent is not None
-        assert span.parent.span_id == request.get_span_context().span_id
+        assert parent_of(exported, name) == request.get_span_context().span_id
+
+
+def parent_of(exported: Exported, name: str) -> int | None:
+    """Return the id of the parent of the one span of this name."""
+    (span,) = exported.spans(name)
+    return None if span.parent is None else span.parent.span_id
+
+
+def id_of(exported: Exported, name: str) -> int:
+    (span,) = exported.spans(name)
+    return span_id(span)
+
+
+def span_id(span: ReadableSpan) -> int:
+    context = span.get_span_context()
+    assert context is not None
+    return context.span_id
+
+
+# Issue 29: it was a sibling of the hold, whose span was made after it.
+def test_work_in_a_with_block_when_it_makes_spans_then_they_are_children_of_the_hold(
+    urls: list[str], exported: Exported
+) -> None:
+    tracer = exported.tracers.get_tracer("theirs")
+    with FastRedlock(urls, observer=exported.telemetry) as locks:
+        with locks.lock(KEY), locks.lock("b"), tracer.start_as_current_span("work"):
+            pass
+        assert get_current_span() is INVALID_SPAN
+    outer, inner = sorted(exported.spans("hold"), key=lambda span: span.start_time or 0)
+    assert parent_of(exported, "work") == span_id(inner)
+    assert inner.parent is not None
+    assert inner.parent.span_id == span_id(outer)
+    assert [text["fastredlock.outcome"] for text in attributes_of(outer, inner)] == [
+        *("released", "released")
+    ]
+
+
+def attributes_of(*spans: ReadableSpan) -> list[Any]:
+    return [span.attributes for span in spans]
+
+
+def test_work_of_a_task_when_it_makes_spans_then_they_are_children_of_its_hold(
+    urls: list[str], exported: Exported
+) -> None:
+    tracer = exported.tracers.get_tracer("theirs")
+
+    async def work(locks: awaitable.FastRedlock, name: str) -> None:
+        async with locks.lock(f"r:{name}"):
+            with tracer.start_as_current_span(name):
+                await asyncio.sleep(0.01)
+        assert get_current_span() is INVALID_SPAN
+
+    async def main() -> None:
+        async with awaitable.FastRedlock(urls, observer=exported.telemetry) as locks:
+            await asyncio.gather(work(locks, "a"), work(locks, "b"))
+
+    asyncio.run(main())
+    holds = {
+        span.attributes["fastredlock.resource"]: span_id(span)
+        for span in exported.spans("hold")
+        if span.attributes is not None
+    }
+    assert parent_of(exported, "a") == holds["r:a"]
+    assert parent_of(exported, "b") == holds["r:b"]
+
+
+# Issue 29: a keeper reports it from a thread of its own, where nothing is current.
+@pytest.mark.parametrize("is_block", [True, False])
+def test_loss_when_a_keeper_reports_it_then_its_span_has_the_parent_of_the_acquire(
+    exported: Exported, *, is_block: bool
+) -> None:
+    locks = MemoryLocks(ttl=10, observer=exported.telemetry)
+    tracer = exported.tracers.get_tracer("theirs")
+    with tracer.start_as_current_span("request") as request:
+        if is_block:
+            with suppress(LeaseLostError), locks.lock(KEY, keep_alive=True):
+                be_robbed(locks)
+        else:
+            lease = granted(locks.acquire(KEY, keep_alive=True))
+            locks_of = threading.Thread(target=be_robbed, args=(locks,))
+            locks_of.start()
+            locks_of.join()
+            lease.release()
+    (hold,) = exported.spans("hold")
+    assert (hold.attributes or {})["fastredlock.outcome"] == "lost"
+    assert parent_of(exported, "hold") == request.get_span_context().span_id
+
+
+def test_kept_lease_when_its_context_refers_to_it_then_is_collected_all_the_same(
+    exported: Exported,
+) -> None:
+    class Request:
+        lease: Any = None
+
+    current = ContextVar[Request]("request")
+    locks = MemoryLocks(ttl=10, observer=exported.telemetry)
+
+    def handle() -> weakref.ref[Lease]:
+        current.set(Request())
+        lease = current.get().lease = granted(locks.acquire(KEY, keep_alive=True))
+        return weakref.ref(lease)
+
+    refers = copy_context().run(handle)
+    gc.collect()
+    assert refers() is None
+
+
+def be_robbed(locks: MemoryLocks) -> None:
+    locks.lose(KEY)
+    locks.steal(KEY)
+    locks.advance(10)
+
+
+def test_hold_when_the_body_releases_then_the_context_is_restored_at_its_end(
+    exported: Exported,
+) -> None:
+    locks = MemoryLocks(observer=exported.telemetry)
+    tracer = exported.tracers.get_tracer("theirs")
+    with locks.lock(KEY) as lease, tracer.start_as_current_span("work"):
+        lease.release()
+    assert get_current_span() is INVALID_SPAN
+    assert parent_of(exported, "work") == id_of(exported, "hold")
+    locks.acquire("b").release()  # type: ignore[union-attr]
+    assert len(exported.spans("hold")) == 2
+
+
+def test_hold_when_left_by_another_thread_then_has_ended_and_changes_nothing_there(
+    exported: Exported,
+) -> None:
+    locks = MemoryLocks(observer=exported.telemetry)
+    lock = locks.lock(KEY)
+    entering = threading.Thread(target=lock.__enter__)
+    entering.start()
+    entering.join()
+    with exported.tracers.get_tracer("theirs").start_as_current_span("own") as own:
+        lock.__exit__(None, None, None)
+        assert get_current_span() is own
+    assert parent_of(exported, "hold") is None
 
 
 @pytest.mark.parametrize("driver", ["blocking", "asyncio"], indirect=True)
@@ -148,7 +288,7 @@ def test_metrics_when_locks_were_used_then_have_the_names_of_the_conventions(
     lost.release()
     durations = {
         point.attributes["fastredlock.outcome"]: point.count
-        for point in exported.points(db_metrics.DB_CLIENT_OPERATION_DURATION)
+        for point in exported.points("fastredlock.acquire.duration")
     }
     assert durations == {"acquired": 2, "taken": 1}
     holds = {

@@ -29,6 +29,7 @@ ARROWS: dict[str, set[str]] = {
     "_reports.named": set(),
     "_reports.health": {"_core", "_reports.named", "_reports.votes"},
     "_reports.totals": set(),
+    "_reports.holds": set(),
     "_reports.log": set(),
     "_options.scripts": set(),
     "_options.fence_scripts": {"_options.scripts"},
@@ -212,6 +213,7 @@ PUBLIC = {
     "_options.scripts",  # for compat: that its release wakes the queue
     "observer",
     "_reports.totals",  # for observers: what Stats count
+    "_reports.holds",  # for otel: its spans of with blocks
 }
 OF_COMMANDS = {
     "_options.environment",  # which masters there are
@@ -314,7 +316,7 @@ def test_module_imports_nothing_that_must_be_installed(module: str) -> None:
         names.discard("hiredis")  # the core needs it as well
     if module.startswith("demo."):
         names.discard("rich")  # the extra `demo`
-    if module in ("prometheus", "otel"):
+    if module in ("prometheus", "otel", "_reports.holds"):
         names -= {"prometheus_client", "opentelemetry"}  # the extras of these names
     if module == "testing._server":
         names.discard("hiredis")  # the core has it
