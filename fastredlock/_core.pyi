@@ -27,6 +27,7 @@ class Vote(IntEnum):
     TAKEN = 2
     FAILED = 3
     SILENT = 4
+    GONE = 5
 
 class Verdict(IntEnum):
     OPEN = 0

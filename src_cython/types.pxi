@@ -49,6 +49,7 @@ cdef enum:
     VOTE_TAKEN = 2
     VOTE_FAILED = 3
     VOTE_SILENT = 4
+    VOTE_GONE = 5            # for people; it is counted as TAKEN
 
 cdef enum:
     VERDICT_OPEN = 0
@@ -86,9 +87,10 @@ class Vote(IntEnum):
 
     PENDING = VOTE_PENDING    # not heard yet; it may still come
     GRANTED = VOTE_GRANTED    # did what was asked
-    TAKEN = VOTE_TAKEN        # answered no: the key is another's, or gone
+    TAKEN = VOTE_TAKEN        # answered no: the key is another's
     FAILED = VOTE_FAILED      # not connected, connection lost, or an error reply
     SILENT = VOTE_SILENT      # no answer before the deadline; it may still come
+    GONE = VOTE_GONE          # of an extension: the key is nobody's any more
 
 
 class Verdict(IntEnum):

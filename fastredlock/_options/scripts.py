@@ -13,12 +13,12 @@ RELEASE = (
 RELEASE_SHA1 = b"79b954ef3863314d4ff2324b4a520053b6dcc018"
 
 # Never re-creates a key: PEXPIRE on one that is gone does nothing, and a key with
-# another's token is left alone.
+# another's token is left alone. Returns 1; 0: another's; 2: gone.
 EXTEND = (
-    b'if redis.call("get",KEYS[1])==ARGV[1] then '
-    b'return redis.call("pexpire",KEYS[1],ARGV[2]) else return 0 end'
+    b'local held=redis.call("get",KEYS[1]) if held==ARGV[1] then '
+    b'return redis.call("pexpire",KEYS[1],ARGV[2]) else return held and 0 or 2 end'
 )
-EXTEND_SHA1 = b"03be00070a274ed8e4d6ec301dc2dfa5556fc90c"
+EXTEND_SHA1 = b"ed30988115d9849da791d33d434d0807403c478a"
 
 # The value of a key, in a form that cannot be taken for a header of RESP, or fill
 # memory: each line of it begins with "="; of a value too long for a token its length
@@ -71,17 +71,20 @@ return 1"""
 ACQUIRE_AGAIN_SHA1 = b"9fda12318fdbf37ca1acecc8f66dfd05e75b4b82"
 
 # A key of another type than ours is not ours; any other error (an ACL's) is returned.
+# Returns 1; 0: one is another's; 2: none is, and one is gone.
 EXTEND_ALL = b"""\
+local answer = 1
 for _, key in ipairs(KEYS) do
   local held = redis.pcall("get", key)
   if type(held) == "table" and not string.find(held.err, "WRONGTYPE", 1, true) then
     return held
   end
-  if held ~= ARGV[1] then return 0 end
+  if not held then answer = 2 elseif held ~= ARGV[1] then return 0 end
 end
+if answer == 2 then return answer end
 for _, key in ipairs(KEYS) do redis.call("pexpire", key, ARGV[2]) end
-return 1"""
-EXTEND_ALL_SHA1 = b"69f400a6bf3aa3202140c2756451cb3896d31503"
+return answer"""
+EXTEND_ALL_SHA1 = b"f953ddacea73e35e48809243f7b16a62cab64b32"
 
 # In every handshake (src_cython/protocol/rights.pyx): may this user run scripts at all,
 # and in them the commands of the release? It is sent without a key: an ACL of certain

@@ -20,6 +20,7 @@ RANDOM_LENGTH = 27  # of a token of ours: see src_cython/tokens.pyx
 BASE64URL = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 LONGEST_OWNER = 64  # bytes
 NO_EXPIRY_MS = -1  # PTTL
+GONE_OR_TAKEN = "gone or taken"  # of an extension by a command that does not tell
 NOT_OURS = "no expiry: not a lock of ours?"  # a string that names no owner
 SETNX = "no expiry: a SETNX lock, its time {} {:.0f} s{}?"  # a string that is a time
 TIME_DIGITS = 10, 13  # of a time in s, in ms
@@ -174,10 +175,13 @@ def owner_of(token: bytes | None) -> str | None:
 def describe_votes(votes: Iterable[MasterVote]) -> str:
     """Give the counts, then the vote of each master."""
     votes = tuple(votes)
-    names = [vote.vote.name.lower() for vote in votes]
+    names = [
+        vote.text if vote.text == GONE_OR_TAKEN else vote.vote.name.lower()
+        for vote in votes
+    ]
     others = "".join(
         f", {names.count(name)} {name}"
-        for name in ("taken", "failed", "silent", "pending")
+        for name in (GONE_OR_TAKEN, "taken", "gone", "failed", "silent", "pending")
         if name in names
     )
     each = "; ".join(str(vote) for vote in votes)

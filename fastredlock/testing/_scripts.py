@@ -63,7 +63,10 @@ class Scripts:
 
     def _extend(self, keys: list[bytes], token: bytes, ttl_ms: bytes) -> Reply:
         redis, (key,) = self._redis, keys
-        return redis.pexpire(key, int(ttl_ms)) if redis.get(key) == token else 0
+        held = redis.get(key)
+        if held == token:
+            return redis.pexpire(key, int(ttl_ms))
+        return 2 if held is None else 0
 
     def _inspect(self, keys: list[bytes], *_: bytes) -> Reply:
         redis, (key,) = self._redis, keys
@@ -103,8 +106,11 @@ class Scripts:
 
     def _extend_all(self, keys: list[bytes], token: bytes, ttl_ms: bytes) -> Reply:
         redis = self._redis
-        if any(redis.pcall(redis.get, key) != token for key in keys):
+        held = [redis.pcall(redis.get, key) for key in keys]
+        if any(each not in (None, token) for each in held):
             return 0
+        if None in held:
+            return 2
         for key in keys:
             redis.pexpire(key, int(ttl_ms))
         return 1

@@ -193,6 +193,8 @@ cdef int master_on_reply(Master self, object reply, int64_t now_ns) except -1:
         round.operation_code == OPERATION_ASK_TURN
     ):
         detail = reply
+    elif vote == VOTE_TAKEN and round.operation_code == OPERATION_EXTEND:
+        detail = reply_refusal(reply, entry.is_native)
     return master_on_definite(self, entry, round, vote, detail, now_ns)
 
 

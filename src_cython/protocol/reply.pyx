@@ -4,6 +4,9 @@
 #   REPLY_OF_SET     OK           GRANTED
 #   REPLY_OF_SET     nil          TAKEN      the key exists: NX refused; of an EXTEND
 #                                            (native): gone, or another's
+#   REPLY_OF_EXTEND  1            GRANTED
+#   REPLY_OF_EXTEND  0            TAKEN      another's
+#   REPLY_OF_EXTEND  2            TAKEN      and GONE to people: nobody's
 #   REPLY_OF_SCRIPT  1            GRANTED    our token was found; of an ACQUIRE: no key
 #   REPLY_OF_SCRIPT  0            TAKEN      gone, or another's; of an ACQUIRE: a key
 #   REPLY_OF_INSPECT [nil, ms, n] GRANTED    the key is free there
@@ -157,6 +160,12 @@ cdef int vote_of(int kind, object reply) noexcept:
                 return VOTE_GRANTED
             if reply == 0:
                 return VOTE_TAKEN
+    elif kind == REPLY_OF_EXTEND:
+        if type(reply) is int:
+            if reply == 1:
+                return VOTE_GRANTED
+            if reply == 0 or reply == 2:
+                return VOTE_TAKEN
     elif kind == REPLY_OF_FENCED:
         if type(reply) is int and 0 <= reply <= FENCE_MOST:
             return VOTE_GRANTED if reply > 0 else VOTE_TAKEN
@@ -196,6 +205,13 @@ cdef int vote_of_second(int operation, int vote) noexcept:
     if operation == OPERATION_RELEASE and vote == VOTE_TAKEN:
         return VOTE_GRANTED
     return vote
+
+
+cdef inline str reply_refusal(object reply, bint is_native):
+    # Of an EXTEND that is refused: why, for people. No decision depends on it.
+    if is_native:
+        return KEY_GONE_OR_TAKEN      # nil is all that it answers
+    return KEY_GONE if reply == 2 else None
 
 
 cdef bint reply_is_error(object reply) noexcept:

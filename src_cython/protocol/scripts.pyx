@@ -28,6 +28,7 @@ cdef enum:
     REPLY_OF_FENCED = 6      # with fencing: n: set, with this number; 0: refused
     REPLY_OF_FENCED_TURN = 7     # [as take_turn, the number or 0]
     REPLY_OF_ASK_TURNS = 8       # of several keys: the same four of each
+    REPLY_OF_EXTEND = 9      # 1: done; 0: refused, another's; 2: refused, gone
 
 cdef enum:
     OPERATIONS = 7
@@ -52,12 +53,12 @@ cdef class Script:
 cdef tuple ROWS = (
     # operation, several keys, script (None: SET), is the ttl an argument, reply
     (OPERATION_ACQUIRE, False, None, True, REPLY_OF_SET),
-    (OPERATION_EXTEND, False, "extend", True, REPLY_OF_SCRIPT),
+    (OPERATION_EXTEND, False, "extend", True, REPLY_OF_EXTEND),
     (OPERATION_RELEASE, False, "release", False, REPLY_OF_SCRIPT),
     (OPERATION_INSPECT, False, "inspect", False, REPLY_OF_INSPECT),
     (OPERATION_PING, False, None, True, REPLY_OF_SET),
     (OPERATION_ACQUIRE, True, "acquire_all", True, REPLY_OF_SCRIPT),
-    (OPERATION_EXTEND, True, "extend_all", True, REPLY_OF_SCRIPT),
+    (OPERATION_EXTEND, True, "extend_all", True, REPLY_OF_EXTEND),
     (OPERATION_RELEASE, True, "release_all", False, REPLY_OF_SCRIPT),
     (OPERATION_ASK_TURN, False, "ask_turn", False, REPLY_OF_ASK_TURN),
     (OPERATION_ASK_TURN, True, "ask_turn", False, REPLY_OF_ASK_TURNS),

@@ -52,6 +52,10 @@
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 
+cdef str KEY_GONE = "gone"       # details of an EXTEND that is TAKEN
+cdef str KEY_GONE_OR_TAKEN = "gone or taken"
+
+
 cdef int round_open(Round self, int64_t now_ns) except -1:
     if self.is_opened:
         raise StateError("a round is opened once")

@@ -164,15 +164,17 @@ cdef class Round:
 
     def votes(self):
         """List (Vote, text or detail or None, ms until it came or None) per master."""
-        details = self.details
-        return [
-            (
-                Vote(self.cells[i].vote),
-                None if details is None else details[i],
-                self.cells[i].answered_us / 1e3 if self.cells[i].answered_us else None,
-            )
-            for i in range(self.master_count)
-        ]
+        cdef int i
+        votes = []
+        for i in range(self.master_count):
+            vote, detail = self.cells[i].vote, None
+            if self.details is not None:
+                detail = self.details[i]
+            if vote == VOTE_TAKEN and detail is KEY_GONE:
+                vote, detail = VOTE_GONE, None
+            answered_us = self.cells[i].answered_us
+            votes.append((Vote(vote), detail, answered_us / 1e3 or None))
+        return votes
 
     def keep_lease_state(self, state):
         """Keep the lease's state, in one step; return the one that was kept first."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 
 import pytest
@@ -13,6 +14,7 @@ from fastredlock import (
     LeaseLostError,
     NotExtendedError,
     ReleaseStatus,
+    Vote,
 )
 from fastredlock.testing import LocalMasters
 from tests.support.calls import connected, granted
@@ -80,8 +82,11 @@ def test_extend_when_the_keys_are_gone_then_raises_and_does_not_create_them(
 ) -> None:
     for server in servers:
         server.delete(KEY)
-    with pytest.raises(LeaseLostError, match="'orders:42': lost: expired or taken"):
+    with pytest.raises(LeaseLostError, match="'orders:42': lost: expired") as raised:
         lease.extend(10)
+    said = re.search(r"0 of 5 granted, (\d) gone\b( or taken)?", str(raised.value))
+    assert said is not None
+    assert int(said[1]) >= 3
     locks.holders()  # answered after every extension
     assert values(servers) == NOBODY
     assert (lease.remaining(), lease.is_valid) == (0.0, False)
@@ -95,6 +100,7 @@ def test_extend_when_another_has_the_keys_then_raises_and_leaves_them_alone(
         lease.extend(10)
     locks.holders()  # answered after every extension
     assert len(raised.value.votes) == 5
+    assert Vote.GONE not in {each.vote for each in raised.value.votes}
     assert raised.value.remaining == 0.0
     assert values(servers) == [b"another"] * 5
     assert [server.pttl(KEY) for server in servers] == [-1] * 5

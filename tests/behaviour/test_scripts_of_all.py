@@ -206,9 +206,19 @@ def test_extend_of_all_when_one_key_was_lost_then_changes_nothing(
     acquire(server)
     become(server, lost, became)
     before = server.exists(*KEYS)
-    assert extend(server, 60_000) == 0
+    assert extend(server, 60_000) == (2 if became == "gone" else 0)
     assert max(ttls_ms(server)) <= 9000
     assert server.exists(*KEYS) == before
+
+
+def test_extend_of_all_when_one_is_gone_and_one_taken_then_it_is_taken(
+    server: redis.Redis,
+) -> None:
+    acquire(server)
+    server.delete(KEYS[0])
+    become(server, KEYS[-1], "theirs")
+    assert extend(server, 60_000) == 0
+    assert server.exists(KEYS[0]) == 0
 
 
 def become(server: redis.Redis, key: bytes, became: str) -> None:

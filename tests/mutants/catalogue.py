@@ -173,14 +173,15 @@ MUTANTS = (
         (
             Edit(
                 "fastredlock/_options/scripts.py",
-                "b'return redis.call(\"pexpire\",KEYS[1],ARGV[2]) else return 0 end'\n",
+                'b\'return redis.call("pexpire",KEYS[1],ARGV[2]) else return '
+                "held and 0 or 2 end'\n",
                 "b'return redis.call(\"pexpire\",KEYS[1],ARGV[2]) else return '\n"
                 '    b\'redis.call("set",KEYS[1],ARGV[1],"NX","PX",ARGV[2]) \'\n'
                 "    b'and 1 or 0 end'\n",
             ),
             Edit(
                 "fastredlock/_options/scripts.py",
-                'EXTEND_SHA1 = b"03be00070a274ed8e4d6ec301dc2dfa5556fc90c"',
+                'EXTEND_SHA1 = b"ed30988115d9849da791d33d434d0807403c478a"',
                 "import hashlib\n"
                 "EXTEND_SHA1 = hashlib.sha1(EXTEND).hexdigest().encode()",
             ),
@@ -1850,6 +1851,20 @@ for _, key in ipairs(KEYS) do redis""",
             ),
         ),
         NATIVE,
+    ),
+    Mutant(
+        "extension of a key that is gone taken for a grant",
+        (
+            Edit(
+                "src_cython/protocol/reply.pyx",
+                "            if reply == 1:\n                return VOTE_GRANTED\n"
+                "            if reply == 0 or reply == 2:\n",
+                "            if reply == 1 or reply == 2:\n"
+                "                return VOTE_GRANTED\n"
+                "            if reply == 0:\n",
+            ),
+        ),
+        ("tests/unit/test_reply.py", "tests/behaviour/test_extend.py"),
     ),
     Mutant(
         "nil of a native extension taken for a grant",

@@ -47,7 +47,11 @@ class RedisWithDelex:
         if name == b"SET" and words[3] == b"IFEQ":
             _, key, _, _, token, _, ttl = words
             said = self._ask([b"EVAL", scripts.EXTEND, b"1", key, token, ttl])
-            return {b":1\r\n": b"+OK\r\n", b":0\r\n": b"_\r\n"}.get(said, said)
+            return {
+                b":1\r\n": b"+OK\r\n",
+                b":0\r\n": b"_\r\n",
+                b":2\r\n": b"_\r\n",
+            }.get(said, said)
         return self._ask(words)
 
     def _ask(self, words: Words) -> bytes:

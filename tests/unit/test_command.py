@@ -222,8 +222,13 @@ def test_sha1_that_is_known_beforehand_is_that_of_the_script(
 
 @pytest.mark.parametrize("source", [scripts.EXTEND, scripts.RELEASE])
 def test_script_that_changes_a_key_looks_for_our_token_first(source: bytes) -> None:
-    assert source.startswith(b'if redis.call("get",KEYS[1])==ARGV[1] then ')
-    assert source.endswith(b" else return 0 end")
+    head, then, otherwise = source.partition(b"==ARGV[1] then ")
+    assert head.startswith((b'if redis.call("get",KEYS[1])', b"local held="))
+    assert b'redis.call("get",KEYS[1])' in head
+    assert then
+    assert otherwise.endswith(
+        (b" else return 0 end", b" else return held and 0 or 2 end")
+    )
 
 
 def test_extend_script_cannot_create_a_key() -> None:

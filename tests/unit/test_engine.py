@@ -228,7 +228,7 @@ def test_round_when_the_servers_clock_is_asked_as_well_then_does_not_wait_for_it
 def test_vote_when_the_reply_is_of_no_kind_that_is_known_then_is_failed(
     operation: Operation,
 ) -> None:
-    replies: list[Any] = [b"maybe", 2, -1, [], [b"a"], {}, True, 1.0, b"", b"OKAY"]
+    replies: list[Any] = [b"maybe", 3, -1, [], [b"a"], {}, True, 1.0, b"", b"OKAY"]
     for reply in replies:
         assert vote_of_reply(int(operation), reply)[0] is Vote.FAILED
 

@@ -57,6 +57,7 @@ def reply_of(wire: bytes) -> object:
         (ACQUIRE, b"_\r\n", Vote.TAKEN),  # RESP3
         (EXTEND, b":1\r\n", Vote.GRANTED),
         (EXTEND, b":0\r\n", Vote.TAKEN),
+        (EXTEND, b":2\r\n", Vote.TAKEN),  # gone: the same, but for people
         (RELEASE, b":1\r\n", Vote.GRANTED),
         (RELEASE, b":0\r\n", Vote.TAKEN),
         (INSPECT, b"*2\r\n$-1\r\n:-2\r\n", Vote.GRANTED),
@@ -141,7 +142,7 @@ def test_error_reply_that_quotes_our_arguments_does_not_show_the_token() -> None
         b",0\r\n",
         b",1.5\r\n",
         b"(1\r\n",
-        b":2\r\n",
+        b":3\r\n",
         b":-1\r\n",
         b"$1\r\n1\r\n",
         b"$1\r\n0\r\n",
@@ -204,6 +205,7 @@ def test_answer_to_another_operation_is_a_failed_vote(operation: Operation) -> N
         b"$-1\r\n": {ACQUIRE, PING},
         b":1\r\n": {EXTEND, RELEASE, LEAVE_QUEUE},
         b":0\r\n": {EXTEND, RELEASE, LEAVE_QUEUE},
+        b":2\r\n": {EXTEND},
         b"*4\r\n:0\r\n:250\r\n:0\r\n:1\r\n": {ASK_TURN},
         b"*2\r\n$-1\r\n:-2\r\n": {INSPECT},
         b"*2\r\n$1\r\na\r\n:250\r\n": {INSPECT},

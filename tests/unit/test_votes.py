@@ -43,6 +43,7 @@ def inspected(*replies: object) -> Round:
     [
         (MasterVote("a:1", Vote.GRANTED), "a:1 GRANTED"),
         (MasterVote("a:1", Vote.TAKEN, None, 0.44), "a:1 TAKEN in 0.4 ms"),
+        (MasterVote("a:1", Vote.GONE, None, 0.44), "a:1 GONE in 0.4 ms"),
         (MasterVote("a:1", Vote.FAILED, "refused"), "a:1 FAILED (refused)"),
         (MasterVote("a:1", Vote.FAILED, "OOM", 2.0), "a:1 FAILED in 2.0 ms (OOM)"),
     ],
@@ -54,6 +55,17 @@ def test_vote_is_shown_with_its_time_and_text(vote: MasterVote, shown: str) -> N
 def test_votes_are_counted_then_shown_one_by_one() -> None:
     votes = (MasterVote("a:1", Vote.TAKEN), MasterVote("b:1", Vote.TAKEN))
     assert describe_votes(votes) == "0 of 2 granted, 2 taken [a:1 TAKEN; b:1 TAKEN]"
+
+
+# Issue 29: an operator looked for a second holder, and the servers had been flushed.
+def test_votes_of_an_extension_when_keys_are_gone_then_are_not_counted_as_taken() -> (
+    None
+):
+    unsure = MasterVote("c:1", Vote.TAKEN, "gone or taken")
+    votes = (MasterVote("a:1", Vote.GONE), MasterVote("b:1", Vote.TAKEN), unsure)
+    assert describe_votes(votes).startswith(
+        "0 of 3 granted, 1 gone or taken, 1 taken, 1 gone [a:1 GONE; "
+    )
 
 
 def test_votes_of_a_round_are_one_per_master_in_configured_order() -> None:
