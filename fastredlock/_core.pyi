@@ -149,8 +149,8 @@ class Terms:
 @final
 class Round:
     left_ns: int
-    is_shown: bool
     attempt: int
+    is_shown: bool
     def __init__(
         self,
         operation: int,

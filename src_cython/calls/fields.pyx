@@ -9,6 +9,7 @@ from libc.stdint cimport int64_t, uint64_t
 cdef extern from "Python.h":
     ctypedef struct PyThreadState:
         pass
+    int PyErr_ResourceWarning(object, Py_ssize_t, const char *, ...) except -1
     PyThreadState *PyThreadState_Get()
     uint64_t PyThreadState_GetID(PyThreadState *tstate)
 
@@ -53,6 +54,10 @@ cdef class LocksFields:
         self.driver = driver
 
 
+cdef enum:
+    SHOWN_LENGTH = 200       # of a resource
+
+
 cdef class LeaseFields:
     """The fields of a lease."""
 
@@ -66,6 +71,13 @@ cdef class LeaseFields:
         self._driver = driver
         self.resource = resource
         self._round = round
+
+    def __del__(self):
+        # It asks the clock alone: another thread may be inside of the engine.
+        if self._status is None and fields_is_dropped(self):
+            text = f"{repr(self.resource)[:SHOWN_LENGTH]}: its lease is dropped while"
+            text += " it is valid, and was not released: its key remains for its ttl"
+            PyErr_ResourceWarning(self, 1, "%U", <PyObject *>text)
 
 
 cdef inline DriverFields fields_driver(LocksFields locks):
@@ -147,6 +159,20 @@ cdef int64_t fields_until_ns(LeaseFields lease) except -1:
     if taken.lease_state is not None:      # extended or kept
         return lease._valid_until_ns
     return round_valid_until_ns(taken) if taken.is_opened else 0
+
+
+cdef bint fields_is_dropped(LeaseFields lease) except -1:
+    # Whether a lease that is collected leaves a key that nobody will release. One that
+    # is kept ends by that; another process may have a token that was shown, or given.
+    cdef Round taken = lease._round
+    if taken is None or is_exiting or taken.generation != current_generation or (
+        not taken.is_opened or taken.is_released or taken.is_rolled_back
+        or taken.is_shown or taken.token_uses is not None
+        or not isinstance(lease._driver, DriverFields)
+        or taken.lease_state is not None and taken.lease_state.kept is not None
+    ):
+        return False
+    return fields_until_ns(lease) > fields_now_ns(<DriverFields>lease._driver)
 
 
 cdef int fields_on_released(

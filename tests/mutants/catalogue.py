@@ -1853,6 +1853,17 @@ for _, key in ipairs(KEYS) do redis""",
         NATIVE,
     ),
     Mutant(
+        "lease that a forked child drops warned of as its own",
+        (
+            Edit(
+                "src_cython/calls/fields.pyx",
+                "is_exiting or taken.generation != current_generation or (",
+                "is_exiting or (",
+            ),
+        ),
+        ("tests/behaviour/test_dropped.py",),
+    ),
+    Mutant(
         "extension of a key that is gone taken for a grant",
         (
             Edit(

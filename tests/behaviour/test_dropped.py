@@ -1,0 +1,207 @@
+"""A lease that nobody refers to any more, and that nobody has released."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import threading
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fastredlock import FastRedlock, Lease
+from fastredlock.testing import LocalMasters, MemoryLocks
+from tests.support.calls import granted
+from tests.support.keys import KEY
+
+NOT_RELEASED = f"'{KEY}': its lease is dropped while it is valid, and was not released"
+
+pytestmark = pytest.mark.filterwarnings("error")
+
+
+def test_lease_when_dropped_alive_then_a_warning_names_the_resource_and_no_token() -> (
+    None
+):
+    locks = MemoryLocks()
+    with pytest.warns(ResourceWarning, match=NOT_RELEASED) as noted:
+        locks.acquire(KEY)
+    (vote, *_) = locks.holders(KEY)  # it is not released by that
+    assert vote.token_hash is not None
+    lease = granted(noted[0].source)
+    assert lease.token.decode() not in str(noted[0].message)
+    lease.release()
+
+
+def test_lease_of_all_when_dropped_alive_then_warns_in_few_words() -> None:
+    locks = MemoryLocks()
+    with pytest.warns(ResourceWarning, match=r"^\('r-0', 'r-1', .{180,}: its") as noted:
+        locks.acquire_all([f"r-{i}" for i in range(1000)])
+    assert len(str(noted[0].message)) < 400
+
+
+def kept(locks: MemoryLocks) -> None:
+    locks.acquire(KEY, keep_alive=True)
+
+
+def shown(locks: MemoryLocks) -> None:
+    assert granted(locks.acquire(KEY)).token
+
+
+def adopted(locks: MemoryLocks) -> None:
+    lease = locks.adopt(KEY, granted(locks.acquire(KEY)).token)
+    lease.extend()
+
+
+def released(locks: MemoryLocks) -> None:
+    granted(locks.acquire(KEY)).release()
+
+
+def in_a_block(locks: MemoryLocks) -> None:
+    with locks.lock(KEY) as lease:
+        lease.extend()
+
+
+def over(locks: MemoryLocks) -> None:
+    lease = granted(locks.acquire(KEY, ttl=1))
+    locks.advance(2)
+    del lease
+
+
+def lost(locks: MemoryLocks) -> None:
+    lease = granted(locks.acquire(KEY))
+    locks.steal(KEY)
+    with pytest.raises(Exception, match="lost"):
+        lease.extend()
+
+
+@pytest.mark.parametrize(
+    "use", [kept, shown, adopted, released, in_a_block, over, lost]
+)
+def test_lease_when_dropped_otherwise_then_is_silent(
+    use: Callable[[MemoryLocks], None],
+) -> None:
+    with warnings.catch_warnings(record=True) as noted:
+        warnings.simplefilter("always")
+        use(MemoryLocks())
+        gc.collect()
+    assert noted == []
+
+
+def test_lease_when_extended_and_dropped_alive_then_warns_as_well() -> None:
+    locks = MemoryLocks()
+    with pytest.warns(ResourceWarning, match=NOT_RELEASED):
+        granted(locks.acquire(KEY)).extend()
+
+
+def test_lease_in_a_cycle_when_collected_alive_then_warns_as_well() -> None:
+    locks = MemoryLocks()
+    cycle: list[Any] = [locks.acquire(KEY)]
+    cycle.append(cycle)
+    del cycle
+    with pytest.warns(ResourceWarning, match=NOT_RELEASED):
+        gc.collect()
+
+
+def test_acquire_when_interrupted_at_its_end_then_its_lease_is_not_warned_of() -> None:
+    class Interrupting:
+        def acquired(self, *_: object) -> None:
+            raise KeyboardInterrupt
+
+    with warnings.catch_warnings(record=True) as noted:
+        warnings.simplefilter("always")
+        with pytest.raises(KeyboardInterrupt):
+            MemoryLocks(observer=Interrupting()).acquire(KEY)
+        gc.collect()
+    assert noted == []
+
+
+def test_lease_when_dropped_while_warnings_are_errors_then_nobody_gets_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    raised: list[object] = []
+    monkeypatch.setattr(
+        sys, "unraisablehook", lambda args: raised.append(args.exc_type)
+    )
+    locks = MemoryLocks()
+
+    def fail() -> None:
+        lease = locks.acquire(KEY)
+        try:
+            raise LookupError
+        finally:
+            del lease
+
+    with pytest.raises(LookupError):
+        fail()
+    assert raised == [ResourceWarning]
+
+
+def drop(locks: FastRedlock, count: int) -> None:
+    for i in range(count):
+        locks.acquire(f"dropped-{i}", ttl=1)
+
+
+def test_lease_when_dropped_beside_threads_that_lock_then_warns_of_it_alone(
+    urls: list[str],
+) -> None:
+    with FastRedlock(urls) as locks:
+
+        def work(name: str) -> None:
+            for _ in range(20):
+                with locks.lock(name):
+                    pass
+
+        threads = [threading.Thread(target=work, args=(f"t-{i}",)) for i in range(4)]
+        for thread in threads:
+            thread.start()
+        with pytest.warns(ResourceWarning) as noted:
+            drop(locks, 5)
+        for thread in threads:
+            thread.join()
+    assert sorted(str(each.message)[1:10] for each in noted) == [
+        f"dropped-{i}" for i in range(5)
+    ]
+
+
+def test_forked_child_when_it_drops_its_parents_lease_then_is_silent(
+    urls: list[str],
+) -> None:
+    with FastRedlock(urls) as locks:
+        lease: Lease | None = granted(locks.acquire(KEY))
+        pid = os.fork()
+        if pid == 0:
+            warnings.simplefilter("always")
+            warnings.showwarning = lambda *_: os._exit(1)
+            lease = None
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        granted(lease).release()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("keeps", ["lease", "self.lease", "cycle"])
+def test_program_when_it_ends_with_a_lease_then_prints_nothing(
+    masters: LocalMasters, keeps: str
+) -> None:
+    code = f"""
+import fastredlock, sys
+class self: pass
+locks = fastredlock.FastRedlock({masters.urls!r})
+cycle = []
+cycle.append(cycle)
+lease = locks.acquire({KEY!r}, ttl=0.5)
+self.lease = cycle.append(lease)
+self.lease = lease
+for name in ("lease", "cycle"):
+    if name != {keeps!r}:
+        del globals()[name]
+if {keeps!r} != "self.lease":
+    del self
+"""
+    words = [sys.executable, "-W", "always", "-c", code]
+    ended = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert (ended.stdout, ended.stderr) == ("", "")
