@@ -75,7 +75,8 @@ def draw_token() -> bytes:
 
 def answered(votes: Sequence[MasterVote]) -> bool:
     """Return whether a quorum of the masters could answer."""
-    voted = sum(vote.vote in (Vote.GRANTED, Vote.TAKEN) for vote in votes)
+    answers = Vote.GRANTED, Vote.TAKEN, Vote.GONE
+    voted = sum(vote.vote in answers for vote in votes)
     return voted > len(votes) // 2
 
 

@@ -27,8 +27,9 @@ def error_of(
     As theirs, it is first that a master could not answer. Other than theirs, not where
     others hold the lock on a majority: then it is taken.
     """
-    others = sum(vote.vote is Vote.TAKEN and vote.token_hash != ours for vote in votes)
-    answered = sum(vote.vote in (Vote.TAKEN, Vote.GRANTED) for vote in votes)
+    refused = [vote for vote in votes if vote.vote in (Vote.TAKEN, Vote.GONE)]
+    others = sum(vote.token_hash != ours for vote in refused)
+    answered = len(refused) + sum(vote.vote is Vote.GRANTED for vote in votes)
     if others <= len(votes) // 2 and answered < len(votes):
         return unanswered(text, resource, votes)
     return taken(text, resource, votes, 1, 0.0)
