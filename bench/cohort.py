@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from statistics import median
+from time import monotonic
 from typing import Any
 
 from bench.harness.jobs import run_job
@@ -20,6 +21,7 @@ from bench.harness.options import count_of, end_with, new_parser, report_with
 from bench.harness.servers import local_masters, server_version
 from bench.report import Report, Table, target
 
+_START = 1.5  # s; until all processes are there
 _COHORT = 0.002  # s, the default
 _KINDS = {  # of callers: the job, how many, in how many processes, the yardstick
     "100 tasks": ("cohort_tasks", 100, 1, "asyncio.Lock"),
@@ -79,9 +81,12 @@ def _run(
     urls: Sequence[str], kind: str, cohort: float | None, seconds: float
 ) -> dict[str, Any]:
     job, count, processes, _ = _KINDS[kind]
+    at = monotonic() + _START
     with ThreadPoolExecutor(processes) as pool:
         runs = [
-            pool.submit(run_job, job, urls, count=count, seconds=seconds, cohort=cohort)
+            pool.submit(
+                run_job, job, urls, count=count, seconds=seconds, cohort=cohort, at=at
+            )
             for _ in range(processes)
         ]
         each = [run.result() for run in runs]

@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from time import monotonic, perf_counter
+from time import monotonic, sleep
 from typing import Any
 
 from bench.contestants.base import TTL
@@ -17,20 +17,24 @@ KEY = "cohort"
 
 
 def cohort_tasks(
-    urls: Sequence[str], *, count: int, seconds: float, cohort: float | None
+    urls: Sequence[str], *, count: int, seconds: float, cohort: float | None, at: float
 ) -> dict[str, Any]:
-    """Return the grants of tasks on one lock; cohort None: of an asyncio.Lock."""
-    return asyncio.run(_tasks(urls, count, seconds, cohort))
+    """Return the grants of tasks on one lock; cohort None: of an asyncio.Lock.
+
+    `at`: when they begin, by the clock that all processes of the machine have.
+    """
+    return asyncio.run(_tasks(urls, count, seconds, cohort, at))
 
 
 async def _tasks(
-    urls: Sequence[str], count: int, seconds: float, cohort: float | None
+    urls: Sequence[str], count: int, seconds: float, cohort: float | None, at: float
 ) -> dict[str, Any]:
     grants, waits = [0] * count, [0.0] * count
     own = asyncio.Lock()
     locks = AwaitableFastRedlock(urls, ttl=TTL, cohort=cohort or 0.0)
     await locks.connect()
-    stop = monotonic() + seconds
+    await asyncio.sleep(at - monotonic())
+    stop = at + seconds
 
     async def work(i: int) -> None:
         while (began := monotonic()) < stop:
@@ -51,22 +55,23 @@ async def _tasks(
 
 
 def cohort_threads(
-    urls: Sequence[str], *, count: int, seconds: float, cohort: float | None
+    urls: Sequence[str], *, count: int, seconds: float, cohort: float | None, at: float
 ) -> dict[str, Any]:
     """Return the grants of threads; cohort None: of a lock in Python, fair as ours."""
     locks = FastRedlock(urls, ttl=TTL, cohort=cohort or 0.0)
     locks.connect()
     own, grants, waits = FairLock(), [0] * count, [0.0] * count
-    stop = perf_counter() + seconds
+    sleep(max(0, at - monotonic()))
+    stop = at + seconds
 
     def work(i: int) -> None:
-        while (began := perf_counter()) < stop:
+        while (began := monotonic()) < stop:
             with locks.lock(KEY):
-                waits[i] = max(waits[i], perf_counter() - began)
+                waits[i] = max(waits[i], monotonic() - began)
                 grants[i] += 1
 
     def work_alone(i: int) -> None:
-        while perf_counter() < stop:
+        while monotonic() < stop:
             with own:
                 grants[i] += 1
 

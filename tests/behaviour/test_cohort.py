@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 import redis
 
 from fastredlock import ConfigurationError, FastRedlock, LeaseLostError, ReleaseStatus
+from fastredlock.asyncio import FastRedlock as AwaitableFastRedlock
 from tests.support.calls import connected, granted
 from tests.support.fixtures import MakeLocks
 from tests.support.keys import KEY, settled_values
@@ -149,6 +151,40 @@ def test_grants_with_a_number_or_a_token_of_their_own_are_never_handed_on(
     _, second, went_on = handed_on(locks, lambda lease: None)
     assert not went_on
     second.release()
+
+
+def test_caller_that_came_in_a_stay_when_the_lease_is_released_then_is_next_at_once(
+    cohort: FastRedlock, servers: list[redis.Redis]
+) -> None:
+    _, second, went_on = handed_on(cohort, lambda lease: None)
+    assert went_on
+    with Waiters() as waiters:
+        waiters.come("third", cohort)
+        assert second.token  # so it is not handed on, while the stay lasts
+        began = time.monotonic()
+        second.release()
+    assert waiters.at["third"] - began < LONG / 2  # not at the end of the stay
+    assert is_over(servers)
+
+
+def test_task_when_cancelled_just_after_a_lease_went_to_it_then_leaves_no_key(
+    urls: list[str], servers: list[redis.Redis]
+) -> None:
+    async def run() -> None:
+        async with AwaitableFastRedlock(urls, ttl=TTL, cohort=LONG) as locks:
+            lease = await locks.acquire(KEY)
+            assert lease
+            task = asyncio.create_task(locks.acquire(KEY))
+            while not locks.stats().waits:
+                await asyncio.sleep(0.001)
+            await lease.release()
+            assert locks.stats().handed_on == 1
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert is_over(servers)
+
+    asyncio.run(run())
 
 
 def test_outsider_when_a_process_keeps_the_lock_among_its_callers_then_has_its_turn(

@@ -14,7 +14,7 @@ import redis
 from fastredlock import FastRedlock, LeaseLostError, ReentryError, ResourceTakenError
 from fastredlock.asyncio import FastRedlock as AwaitableFastRedlock
 from tests.support.calls import granted
-from tests.support.fixtures import blocking
+from tests.support.fixtures import MakeLocks, blocking
 from tests.support.keys import KEY, settled_values
 from tests.support.threads import in_threads
 from tests.support.waiting import stopwatch, wait_until
@@ -54,6 +54,15 @@ def test_acquire_when_inside_of_a_block_of_its_caller_then_is_refused_at_once(
         assert locks.acquire(KEY, timeout=0) is None
     assert settled_values(servers, [None] * len(servers)) == [None] * len(servers)
     granted(locks.acquire(KEY)).release()
+
+
+@blocking
+def test_acquire_when_inside_of_a_block_under_a_key_prefix_then_is_refused(
+    make_locks: MakeLocks, urls: list[str]
+) -> None:
+    locks = make_locks(urls, key_prefix="shop:")
+    with locks.lock(KEY), pytest.raises(ReentryError):
+        locks.acquire(KEY, timeout=5)
 
 
 @blocking

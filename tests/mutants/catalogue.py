@@ -45,6 +45,8 @@ KEEPING = ("tests/unit/test_keeping.py",)
 FOREIGN_CALLS = ("tests/unit/test_foreign_calls.py",)
 BESIDE_KEEPERS = ("tests/behaviour/test_keeping_foreign_code.py",)
 OBSERVER = ("tests/behaviour/test_observer.py",)
+COHORT = "src_cython/round/cohort.pyx"
+COHORTS = ("tests/behaviour/test_cohort.py",)
 WAITERS = ("tests/sim/test_waiters.py",)
 MODEL = ("tests/sim/test_model.py",)
 REENTRY = ("tests/behaviour/test_reentry.py",)
@@ -241,6 +243,80 @@ MUTANTS = (
             ),
         ),
         REPLIES,
+    ),
+    Mutant(
+        "lease handed on after its stay",
+        (Edit(COHORT, "        or now_ns - taken.opened_ns > cohort_ns\n", ""),),
+        COHORTS,
+    ),
+    Mutant(
+        "lease handed on with less validity than a round would give",
+        (
+            Edit(
+                COHORT,
+                "next.terms.ttl_ms * NS_PER_MS - next.terms.drift_ns "
+                "- next.terms.timeout_ns",
+                "0",
+            ),
+        ),
+        COHORTS,
+    ),
+    Mutant(
+        "lease handed on whose token was shown",
+        (Edit(COHORT, " or taken.is_shown\n", "\n"),),
+        COHORTS,
+    ),
+    Mutant(
+        "lease handed on that was extended",
+        (
+            Edit(
+                "src_cython/calls/fields.pyx", "taken.lease_state is not None or (", "("
+            ),
+            Edit(
+                COHORT,
+                "taken.lease_state is not None or taken.extensions or "
+                "taken.keys is not None",
+                "taken.keys is not None",
+            ),
+        ),
+        COHORTS,
+    ),
+    Mutant(
+        "token left with the lease that gave it away",
+        (Edit(COHORT, "    taken.token = HANDED_ON\n", ""),),
+        COHORTS,
+    ),
+    Mutant(
+        "key of a lease that was handed on left to its first",
+        (Edit(COHORT, "    next.may_hold = taken.may_hold\n", ""),),
+        COHORTS,
+    ),
+    Mutant(
+        "leader that was handed a lease sleeps on",
+        (
+            Edit(
+                "src_cython/engine/cohort.pyx",
+                "    ):      # it leads, and sleeps\n        engine_rouse(self)\n",
+                "    ):      # it leads, and sleeps\n        pass\n",
+            ),
+        ),
+        COHORTS,
+    ),
+    Mutant(
+        "callers that came in a stay unknown to the gate at its end",
+        (
+            Edit(
+                "src_cython/engine/start.pyx",
+                "        engine_end_stay(self, round, now_ns)\n",
+                "",
+            ),
+        ),
+        COHORTS,
+    ),
+    Mutant(
+        "block under a key prefix not found again",
+        (Edit("fastredlock/_locking/entered.py", "get(prefix + each,", "get(each,"),),
+        ("tests/behaviour/test_reentry.py",),
     ),
     Mutant(
         "a second write that no time ends",
