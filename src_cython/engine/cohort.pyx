@@ -32,6 +32,7 @@ cdef bint engine_hand_on(Engine self, object work, int64_t now_ns) except -1:
     if not round_may_hand_on(taken, next, self.cohort_ns, now_ns):
         return False
     round_open(release, now_ns)
+    release.deadline_ns = 0      # it teaches nothing of round trips
     wait_queue_remove(queue, next)
     round_hand_on(taken, next, now_ns)
     release.may_hold = 0
@@ -71,7 +72,8 @@ cdef bint engine_join_stay(
         return False
     round.waiter = waiter
     round.closed_list = self.closed
-    engine_enter_queue(self, queue, round, now_ns)
+    # Where a collection of garbage let the leader end the stay: due, for it to ask.
+    engine_enter_queue(self, queue, round, -1)
     round.is_submitted = True
     if self.next_ns < next_ns:
         engine_rouse(self)

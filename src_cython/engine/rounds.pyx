@@ -85,13 +85,17 @@ cdef Round engine_new_extension(Engine self, Round lease, Terms terms):
 
 
 cdef Round engine_new_release(Engine self, Round lease, Terms terms):
-    cdef Round release = round_new(
+    # Of two, by two threads or after one that was unconfirmed, either may be sent late:
+    # from the second on it is not handed on. Before the token is read.
+    cdef Round release
+    lease.is_shown |= lease.is_released
+    lease.is_released = True
+    release = round_new(
         OPERATION_RELEASE, lease.resource, lease.token, terms, self.master_count
     )
     release.keys = lease.keys
     release.may_hold = lease.may_hold
     release.token_uses = lease.token_uses
-    lease.is_released = True
     return release
 
 

@@ -11,6 +11,7 @@ import pytest
 import redis
 
 from fastredlock import ConfigurationError, FastRedlock, LeaseLostError, ReleaseStatus
+from fastredlock._core import begin_releases
 from fastredlock.asyncio import FastRedlock as AwaitableFastRedlock
 from tests.support.calls import connected, granted
 from tests.support.fixtures import MakeLocks
@@ -139,6 +140,37 @@ def test_lease_when_its_stay_is_over_then_is_released(
     assert not went_on
     second.release()
     assert is_over(servers)
+
+
+def test_lease_when_two_threads_release_it_then_the_next_keeps_its_key(
+    urls: list[str], servers: list[redis.Redis]
+) -> None:
+    with FastRedlock(urls, ttl=TTL, cohort=LONG) as locks, Waiters() as waiters:
+        lease = granted(locks.acquire(KEY))
+        began = counter(locks, "waits")
+        next_one = waiters.start(lambda: granted(locks.acquire(KEY, timeout=10)))
+        while counter(locks, "waits") == began:
+            time.sleep(0.001)
+        engine = locks._driver.engine
+        releases = begin_releases(engine, [lease], ReleaseStatus.UNKNOWN)
+        releases.append(lease._begin_release())  # before the first was run
+        for release in releases:
+            locks._driver.run(release)
+        second = next_one.result(10)
+        held = settled_values(servers, [second.token] * len(servers))
+        assert held == [second.token] * len(servers)
+        second.release()
+    assert is_over(servers)
+
+
+def test_lease_when_handed_on_then_no_time_of_a_round_is_learnt(
+    make_locks: MakeLocks, urls: list[str]
+) -> None:
+    locks = connected(make_locks(urls, ttl=TTL, cohort=LONG))
+    _, second, went_on = handed_on(locks, lambda lease: None)
+    assert went_on
+    assert locks._driver.engine.shortest_round_trip_ns > 0
+    second.release()
 
 
 @pytest.mark.parametrize("option", ["fencing", "new_token"])
