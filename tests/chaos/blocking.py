@@ -64,13 +64,13 @@ class Thread:
         return self._use(lease, ())
 
     def _acquire(self) -> bool:
-        resource, timeout = self._habits.resource(), self._habits.timeout()
+        resource, timeout = self._habits.wanted(), self._habits.timeout()
         with self._report.timed("acquire", timeout + CONNECTING):
             lease = self._locks.acquire(name_of(resource), timeout=timeout)
         return lease is not None and self._use(lease, (resource,))
 
     def _lock(self) -> bool:
-        resource = self._habits.resource()
+        resource = self._habits.wanted()
         with self._locks.lock(name_of(resource), timeout=0.3) as lease:
             hold = Hold(self._ledger, (resource,), lease.remaining)
             self._work(lease, hold)

@@ -8,9 +8,11 @@ from .ledger import RESOURCES
 
 CALLS = ("own", "acquire", "acquire", "acquire", "lock", "lock", "each", "all")
 WORK = (0.0, 0.0, 0.001, 0.002, 0.005, 0.02)  # s
+HOT_WORK = (0.0, 0.0, 0.001)
 LONG_SHARE = 0.04
 LONG_WORK = (0.2, 0.5, 1.2)  # s; the last is longer than the ttl
-TIMEOUTS = (0.0, 0.0, 0.3)
+TIMEOUTS = (0.0, 0.3, 0.3)
+HOT_SHARE, HOT = 0.5, 2  # the last resources: callers of one process wait for them
 KEEPERS = 0.15  # of the workers: half of what they do is with a lease that is kept
 KEPT_WORK = (0.5, 1.5, 2.5, 4.0)  # s; most are longer than the ttl
 
@@ -20,6 +22,7 @@ class Habits:
 
     def __init__(self, seed: str) -> None:
         self._random = random.Random(seed)
+        self._is_hot = False
         self._keeps = random.Random(f"{seed}/keeps").random() < KEEPERS
 
     def call(self) -> str:
@@ -32,6 +35,13 @@ class Habits:
         """Draw a resource; the first ones are wanted more often."""
         return int(RESOURCES * self._random.random() ** 2)
 
+    def wanted(self) -> int:
+        """Draw one to wait for: often one that many want at the same time."""
+        self._is_hot = self._random.random() < HOT_SHARE
+        if self._is_hot:
+            return RESOURCES - 1 - self._random.randrange(HOT)
+        return self.resource()
+
     def several(self, most: int) -> tuple[int, ...]:
         """Draw some resources, each once."""
         count = self._random.randrange(2, most + 1)
@@ -39,6 +49,9 @@ class Habits:
 
     def work(self) -> float:
         """Draw how long to hold (s)."""
+        if self._is_hot:
+            self._is_hot = False
+            return self._random.choice(HOT_WORK)
         is_long = self._random.random() < LONG_SHARE
         return self._random.choice(LONG_WORK if is_long else WORK)
 

@@ -30,6 +30,7 @@ class Figures(NamedTuple):
     client: str
     seconds: float
     leases: int
+    handed_on: int  # of these, without a round: in processes that ended in good order
     violations: int
     lost_updates: int
     left: int  # keys of processes that had ended in good order, on healthy masters
@@ -105,7 +106,7 @@ class Run:
         self.left += [
             each
             for each in standing
-            if each.token.startswith(b"g%d-" % generation)
+            if each.token.endswith(b"@g%d" % generation)
             and each.token.decode() not in held
         ]
 
@@ -210,6 +211,7 @@ def count(
         client=client,
         seconds=seconds,
         leases=leases,
+        handed_on=sum(int(text) for _, kind, text in said if kind == "handed_on"),
         violations=broken,
         lost_updates=lost,
         left=len(going_on.left),

@@ -63,13 +63,13 @@ class Task:
         return await self._use(lease, ())
 
     async def _acquire(self) -> bool:
-        resource, timeout = self._habits.resource(), self._habits.timeout()
+        resource, timeout = self._habits.wanted(), self._habits.timeout()
         with self._report.timed("acquire", timeout + CONNECTING):
             lease = await self._locks.acquire(name_of(resource), timeout=timeout)
         return lease is not None and await self._use(lease, (resource,))
 
     async def _lock(self) -> bool:
-        resource = self._habits.resource()
+        resource = self._habits.wanted()
         async with self._locks.lock(name_of(resource), timeout=0.3) as lease:
             hold = Hold(self._ledger, (resource,), lease.remaining)
             await self._work(lease, hold)

@@ -31,6 +31,8 @@ from .report import Report
 from .tasks import Task
 
 THREADS, TASKS, PEER_THREADS = 8, 24, 8
+OWNER = "g%d"  # of its tokens: a generation
+COHORTS = (0.0, 0.002, 0.05, 0.5)  # s; by generation
 GRACE = 20.0  # s; what a call may take at the end
 
 
@@ -54,18 +56,16 @@ def live(
     urls: list[str], is_guarded: bool, ledger: Ledger, report: Report, name: str
 ) -> None:
     """Take locks by both clients until a signal comes; then close them."""
-    drawn = threading.local()
+    suffix = OWNER % ledger.generation
 
-    def new_token() -> bytes:
-        if not hasattr(drawn, "prefix"):
-            drawn.prefix = b"g%d-" % ledger.generation
-        return bytes(drawn.prefix + os.urandom(12).hex().encode())
+    def new_token() -> str:
+        return f"{os.urandom(12).hex()}@{suffix}"
 
-    options = {
-        "ttl": TTL,
-        "new_token": new_token,
-        "max_ttl": TTL if is_guarded else None,
-    }
+    options = {"ttl": TTL, "max_ttl": TTL if is_guarded else None}
+    if stay := COHORTS[ledger.generation % len(COHORTS)]:
+        options |= {"owner": suffix, "cohort": stay}
+    else:  # what has a token of the caller's is never handed on
+        options["new_token"] = new_token  # type: ignore[assignment]
     locks = FastRedlock(urls, **options)  # type: ignore[arg-type]
     threads = [threading.Thread(target=report.watch)] + [
         threading.Thread(
@@ -91,6 +91,7 @@ def live(
             await asyncio.sleep(0.02)  # set by the main thread
         await many.close()
         await asyncio.wait(tasks, timeout=GRACE)
+        report.say("handed_on", str(many.stats().handed_on))
 
     threads.append(
         threading.Thread(target=lambda: loop.run_until_complete(live_in_tasks()))
@@ -108,6 +109,7 @@ def live(
         locks.close()
         for thread in threads:
             thread.join(GRACE)
+    report.say("handed_on", str(locks.stats().handed_on))
     loop.close()
 
 
