@@ -328,7 +328,7 @@ MUTANTS = (
                 "",
             ),
         ),
-        ("tests/sim/test_sim.py",),
+        FENCING,
     ),
     Mutant(
         "our own standing still taken for a master's silence",

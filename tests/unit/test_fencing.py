@@ -17,6 +17,7 @@ from fastredlock._core import (
     by_hand_lost,
     by_hand_pass_time,
     by_hand_submit,
+    by_hand_take_events,
     by_hand_withdraw,
     vote_of_reply,
 )
@@ -544,6 +545,23 @@ def test_second_write_when_no_quorum_confirms_then_the_round_is_lost_and_undone(
         assert is_release(sent(engine, master)[-1])
     hear(engine, T0 + 2 * S, b"" if said else RAISED)  # too late
     assert not round.is_won
+
+
+def test_second_write_when_nothing_was_in_flight_before_then_ends_at_its_deadline() -> (
+    None
+):
+    """Seed 4004127: the step in which all had answered looked for the next due time
+    before it wrote; the silence of all masters after that had no end."""
+    engine = ready_engine()
+    round = begin(engine, T0, b"a", b"b")
+    said = [(i, False, number(each), "") for i, each in enumerate((7, 9, 7))]
+    assert engine.next_ns <= T0  # so the step looks for the next due time
+    by_hand_take_events(engine, said, 0, T0 + MS)
+    assert round.verdict is Verdict.OPEN
+    assert engine.next_ns <= round.deadline_ns
+    by_hand_pass_time(engine, round.deadline_ns)
+    by_hand_finish(engine, round.deadline_ns)
+    assert (round.verdict, round.is_finished) == (Verdict.UNREACHABLE, True)
 
 
 def test_second_write_when_the_validity_is_over_by_then_is_too_late() -> None:
