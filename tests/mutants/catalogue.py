@@ -1592,14 +1592,18 @@ for _, key in ipairs(KEYS) do redis""",
         ("tests/faults/test_forks_inside.py",),
     ),
     Mutant(
-        "value of a key told as it stands",
+        "value of a key taken for its length",
         (
             Edit(
                 "fastredlock/_options/scripts.py",
-                'string.gsub(value, "\\\\n", "\\\\n=")',
+                '"=" .. string.gsub(value, "\\\\n", "\\\\n=")',
                 "value",
             ),
-            Edit("fastredlock/_reports/votes.py", '.replace(b"\\n=", b"\\n")', ""),
+            Edit(
+                "fastredlock/_reports/votes.py",
+                'value[1:].replace(b"\\n=", b"\\n")',
+                "value",
+            ),
             Edit(
                 "fastredlock/_options/scripts.py",
                 "# Of several keys, all or nothing.",
