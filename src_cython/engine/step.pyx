@@ -16,11 +16,11 @@ cdef bint engine_step(Engine self, int wanted, int64_t limit_ns) except -1:
     """
     cdef int error
     cdef int64_t until_ns
-    cdef bint is_green = leader_is_green(self.leadership)
+    cdef bint is_green = leader_is_green(self.leadership), was_closed = self.is_closed
     engine_take_leftover(self)
     blocking_take_followers(self)
-    if self.is_closed and not engine_is_connected_or_deferring(self):
-        limit_ns = 0      # just now, by one of these followers: nothing will come
+    if self.is_closed and not (was_closed and engine_is_connected_or_deferring(self)):
+        limit_ns = 0      # just now, by one of these followers; or nothing will come
     engine_before_write(self)
     self.leadership.waker.is_alone = (
         self.master_count == 1

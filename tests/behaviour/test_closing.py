@@ -194,3 +194,22 @@ def test_close_when_a_thread_waits_for_silent_masters_then_undoes_it_on_the_othe
         assert elapsed() < 2
     assert settled_values(servers, NOBODY[3:]) == NOBODY[3:]
     resume(masters, 3)
+
+
+def test_close_when_a_thread_waits_and_all_masters_are_silent_then_ends_in_its_time(
+    make_locks: MakeLocks, masters: LocalMasters
+) -> None:
+    """Seen: 1 s; the leader waited on in the step in which it took the close()."""
+    locks = connected(make_locks(masters.urls, round_timeout=5))
+    pause(masters, 5)
+    took: list[float] = []
+
+    def close() -> None:
+        with stopwatch() as elapsed:
+            locks.close()
+        took.append(elapsed())
+
+    with later(0.05, close), pytest.raises(FastRedlockError, match="closed"):
+        locks.acquire(KEY, ttl=TTL)
+    assert took[0] < 0.7  # 0.25 s
+    resume(masters, 5)

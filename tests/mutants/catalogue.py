@@ -1638,6 +1638,17 @@ for _, key in ipairs(KEYS) do redis""",
         ("tests/faults/test_tls_interrupts.py",),
     ),
     Mutant(
+        "leader waits on in the step in which it took a close()",
+        (
+            Edit(
+                "src_cython/engine/step.pyx",
+                "(was_closed and engine_is_connected_or_deferring(self))",
+                "engine_is_connected_or_deferring(self)",
+            ),
+        ),
+        ("tests/behaviour/test_closing.py",),
+    ),
+    Mutant(
         "close() goes on for ever where its leader is killed",
         (
             Edit(
