@@ -5,12 +5,14 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 
 import pytest
 import redis
+from hiredis import Reader, ReplyError
 
-from fastredlock import FastRedlock, ReleaseStatus
+from fastredlock import Lease, ReleaseStatus, _core
 from fastredlock._core import (
     Engine,
     MasterState,
@@ -36,6 +38,9 @@ from tests.support.by_hand import (
     new_engine,
     said_of,
 )
+from tests.support.calls import connected, granted
+from tests.support.fixtures import MakeLocks
+from tests.support.proxy import Proxy
 
 T0 = START_NS + S
 
@@ -79,31 +84,38 @@ def test_reply_when_its_connection_is_lost_in_the_making_of_it_then_is_nobodys()
     assert engine.states == ((MasterState.BACKOFF, "cut"),)
 
 
-def test_release_when_done_inside_of_another_then_does_not_wait_for_its_replies(
-    locks: FastRedlock, servers: list[redis.Redis]
+@pytest.mark.slow
+def test_release_when_done_inside_of_another_then_waits_for_no_master_being_read(
+    make_locks: MakeLocks,
+    urls: list[str],
+    servers: list[redis.Redis],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    inner = [locks.acquire(f"inner{i}") for i in range(400)]
+    """A finalizer releases while a NOSCRIPT is made: that master is not read by it."""
+    leases: list[Lease] = []
     elapsed: list[float] = []
 
-    def release() -> None:
-        if is_armed[0] and (lease := inner.pop()):
-            begun = time.monotonic()
+    def reply_error(text: str) -> ReplyError:
+        if leases:
+            lease, begun = leases.pop(), time.monotonic()
             assert lease.release() is ReleaseStatus.RELEASED
             elapsed.append(time.monotonic() - begun)
+        return ReplyError(text)
 
-    for i in range(10):
-        is_armed = [False]
+    monkeypatch.setattr(_core, "Reader", partial(Reader, replyError=reply_error))
+    with ExitStack() as opened:
+        proxies = [opened.enter_context(Proxy(url)) for url in urls]
+        locks = connected(make_locks([each.url for each in proxies], round_timeout=5))
         # Of two keys: so by a script, on every server, which is loaded anew.
-        outer = locks.acquire_all([f"outer{i}", f"more{i}"])
-        assert outer
-        for server in servers:
+        inner, outer = (
+            granted(locks.acquire_all([name, f"{name}'"])) for name in ("a", "b")
+        )
+        for server, proxy in zip(servers, proxies, strict=True):
             server.script_flush()
-        with at_every_collection(release):
-            is_armed[0] = True
-            outer.release()
-            is_armed[0] = False
-    assert len(elapsed) >= 10
-    assert max(elapsed) < 0.4  # the round timeout is 0.5 s
+            proxy.set(delay=0.05)
+        leases.append(inner)
+        assert outer.release() is ReleaseStatus.RELEASED
+    assert elapsed[0] < 0.4  # two round trips, not twice as long again
 
 
 def engine_of_three(*lost: int) -> Engine:
