@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,15 +23,17 @@ class Covered(NamedTuple):
     executed: int
 
 
-def covered_lines(folder: Path) -> list[Covered]:
-    """Read the counters below a folder in which the extension was built and run."""
-    counts = counts_of(folder)
+def covered_lines(folders: list[Path]) -> list[Covered]:
+    """Read the counters below folders in which one source was built and run."""
+    counts = Counter[int]()
+    for folder in folders:
+        counts.update(counts_of(folder))
     seen: dict[str, dict[int, bool]] = {}
-    source_folder = folder / "src_cython"
+    source_folder = folders[0] / "src_cython"
     for path in sorted(source_folder.rglob("*.pyx")):
         seen[str(path.relative_to(source_folder))] = {}
     origin: tuple[str, int] | None = None
-    source = folder / "build/cython/src_cython/_core.c"
+    source = folders[0] / "build/cython/src_cython/_core.c"
     for number, text in enumerate(source.read_text().splitlines(), 1):
         found = ORIGIN.search(text)
         if found:
