@@ -291,3 +291,16 @@ def test_lock_when_its_gate_has_a_left_key_and_the_first_is_no_more_then_is_take
     fault(queue, workers[0])
     queue.pass_time(8 * S)
     assert queue.took_ns() < most_ns
+
+
+@pytest.mark.parametrize("fault", [pause_first, black_hole_first])
+def test_lock_when_its_gate_missed_the_release_and_the_first_is_silent_then_is_taken(
+    fault: Callable[[Queue, Worker], None],
+) -> None:
+    # The gate has notified nobody of a turn, so it drops nobody. Those behind try.
+    queue, workers = waiting()
+    queue.cut_off(queue.holder, queue.gate(), for_ns=20 * S)
+    fault(queue, workers[0])
+    queue.pass_time(8 * S)
+    assert [name for name, _ in queue.granted][:1] == ["b"]
+    assert queue.took_ns() < FALL_BACK_NS
