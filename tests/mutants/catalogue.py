@@ -1592,6 +1592,17 @@ for _, key in ipairs(KEYS) do redis""",
         ("tests/faults/test_forks_inside.py",),
     ),
     Mutant(
+        "bulk strings of a reply looked through for headers",
+        (
+            Edit(
+                "src_cython/protocol/reply.pyx",
+                "SCAN_BULK if where == SCAN_LENGTH else SCAN_LINE_START",
+                "SCAN_LINE_START",
+            ),
+        ),
+        ("tests/unit/test_waiting_by_hand.py",),
+    ),
+    Mutant(
         "value of a key taken for its length",
         (
             Edit(
