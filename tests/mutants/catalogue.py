@@ -1916,7 +1916,7 @@ for _, key in ipairs(KEYS) do redis""",
             Edit(
                 "src_cython/engine/queue_check.pyx",
                 "    engine_notify_at_gate(self, notifying, now_ns)\n",
-                "    telling.our_entry = OUR_ENTRY_LEAVES\n",
+                "    notifying.our_entry = OUR_ENTRY_LEAVES\n",
             ),
         ),
         QUEUE_CHECK,
