@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -139,7 +140,7 @@ def test_without_masters_the_url_of_the_environment_is_used(
             capture_output=True,
             text=True,
             check=True,
-            env={"REDIS_URL": masters.urls[0]},
+            env={**os.environ, "REDIS_URL": masters.urls[0]},
         )
         assert told.stdout == "True 1\n"
         with redis.Redis.from_url(masters.urls[0]) as server:
