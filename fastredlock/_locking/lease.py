@@ -18,7 +18,7 @@ from .validity import extensions_of
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
+    from typing import Any, NoReturn
 
     from .._core import Round, Terms
     from .driver import BaseDriver
@@ -51,7 +51,8 @@ class BaseLease(LeaseFields):
     _gone = GONE
     _released = RELEASED
 
-    __reduce__ = refuse_pickling
+    def __reduce__(self) -> NoReturn:
+        refuse_pickling(self)
 
     @property
     def token(self) -> bytes:

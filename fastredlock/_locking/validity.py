@@ -60,7 +60,7 @@ class Extensions:
         self.under_way: dict[object, list[int]] = {}  # those that count if it is won
         self.unanswered: set[Round] = set()
         # Taken out by the one call that notifies an observer of the lease's end.
-        self.end_notices = [True]
+        self.end_notices: list[bool] = [True]
         self.kept: Kept | None = None  # whether, and how, the lease is kept
 
     @property

@@ -32,6 +32,7 @@ class Worker:
     def __init__(self, number: int, folder: Path) -> None:
         self.number = number
         self._complaints = folder / f"worker-{number}.stderr"
+        self.connection: Connection
         self.connection, theirs = Pipe()
         program = _PROGRAM.format(path=sys.path)
         with theirs, self._complaints.open("wb") as stderr:

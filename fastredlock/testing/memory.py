@@ -36,7 +36,7 @@ class MemoryLocks(FastRedlock):
         auto_advance: bool = False,
         **options: Any,
     ) -> None:
-        self.masters = masters_of(masters, auto_advance)
+        self.masters: MemoryMasters = masters_of(masters, auto_advance)
         settings = settings_of(self.masters, resource, options)
         self._driver = MemoryDriver(settings, self.masters._world)
         if settings.observer is not None:

@@ -69,7 +69,7 @@ class Watch(WatchFields):
     is_lost: bool
 
     def __init__(self) -> None:
-        self.end_notices = [True]
+        self.end_notices: list[bool] = [True]
         self.on_lost: Callable[[Any, LeaseLostError], object] | None = None
         self.error: LeaseLostError | None = None  # that was reported
         self.unknown_until_ns: int = 0  # adopted: so long its first renewal may take
@@ -86,6 +86,8 @@ class Kept(KeptFields):
 
     __slots__ = ()
 
+    validity_ns: int
+    until_ns: int | None
     pace: Pace | None  # of its ttl
     bucket: list[Kept] | None  # of its keeper, in which it waits
     renewal: Round | None  # the last one, until all have answered it

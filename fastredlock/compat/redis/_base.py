@@ -70,9 +70,9 @@ class BaseLock:
     is then held by a majority of these independent masters.
     """
 
-    lua_release = Script()
-    lua_extend = Script()
-    lua_reacquire = Script()
+    lua_release: Script = Script()
+    lua_extend: Script = Script()
+    lua_reacquire: Script = Script()
 
     LUA_RELEASE_SCRIPT = """
         if redis.call('get', KEYS[1]) ~= ARGV[1] then return 0 end
