@@ -61,11 +61,11 @@ def live(
     def new_token() -> str:
         return f"{os.urandom(12).hex()}@{suffix}"
 
-    options = {"ttl": TTL, "max_ttl": TTL if is_guarded else None}
+    options: dict[str, object] = {"ttl": TTL, "max_ttl": TTL if is_guarded else None}
     if stay := COHORTS[ledger.generation % len(COHORTS)]:
         options |= {"owner": suffix, "cohort": stay}
     else:  # what has a token of the caller's is never handed on
-        options["new_token"] = new_token  # type: ignore[assignment]
+        options["new_token"] = new_token
     locks = FastRedlock(urls, **options)  # type: ignore[arg-type]
     threads = [threading.Thread(target=report.watch)] + [
         threading.Thread(
