@@ -1,4 +1,4 @@
-"""The site of docs/: `pip install '.[docs]'`, then `python -m sphinx -W docs build/site`.
+"""The site of docs/: `pip install '.[docs]'`, then `sphinx-build -W docs build/site`.
 
 The pages are plain Markdown, for GitHub as well; the site's own are index.md (the
 navigation) and the names of api.md. Nothing is loaded from other hosts.
@@ -30,6 +30,7 @@ html_title = project
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_js_files = ["tables.js"]
+html_show_copyright = False
 html_show_sourcelink = False
 html_copy_source = False
 html_baseurl = "https://fastredlock.github.io/fastredlock/"
@@ -51,6 +52,7 @@ html_theme_options = {
 }
 highlight_language = "text"
 pygments_style = "tango"
+pygments_dark_style = "github-dark"
 
 myst_heading_anchors = 4  # as GitHub makes them
 
@@ -58,7 +60,7 @@ default_role = "py:obj"  # of docstrings, where `code` is a name or code
 autosummary_generate = True
 autosummary_ignore_module_all = False
 autodoc_member_order = "bysource"
-autodoc_inherit_docstrings = True
+autodoc_type_aliases = {name: name for name in ("Credentials", "Master", "OnLost")}
 suppress_warnings = ["ref.python"]  # names of both clients, as `Lock`
 maximum_signature_line_length = 60  # one parameter a line beyond that
 python_use_unqualified_type_names = True
@@ -82,12 +84,20 @@ def mended(link: str, folder: str) -> str:
 def on_source(app: Any, name: str, source: list[str]) -> None:
     """Mend the links of a page; the home is README.md, with the navigation behind."""
     if name == "index":
-        source[0] = (Path(app.srcdir) / "README.md").read_text("utf-8") + source[0]
+        home = Path(app.srcdir, "README.md")
+        app.env.note_dependency(home, docname=name)
+        source[0] = home.read_text("utf-8") + source[0]
     source[0] = mend(source[0], posixpath.dirname(name))
 
 
 def on_signature(
-    _app: Any, what: str, name: str, _kind: Any, _options: Any, given: str | None, *_: Any
+    _app: Any,
+    what: str,
+    name: str,
+    _: Any,
+    _options: Any,
+    given: str | None,
+    _type: Any,
 ) -> tuple[str, None] | None:
     """Leave out the constructors that are not for users."""
     hidden = what == "class" and name.rpartition(".")[2] in RETURNED

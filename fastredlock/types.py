@@ -45,12 +45,12 @@ class RedisClient(Protocol):
         """The pool, which has the settings."""
 
 
-# One of `masters`: a URL, (host, port), redis-py's keyword arguments, or its client.
+#: One of `masters`: a URL, (host, port), redis-py's keyword arguments, or its client.
 Master = str | tuple[str, int] | Mapping[str, Any] | RedisClient
 
-# What `credentials` gives: the password, or the user name (or None) and the password.
+#: What `credentials` gives: the password, or the user name (or None) and the password.
 Login = str | bytes | tuple[str | bytes] | tuple[str | bytes | None, str | bytes]
 Credentials = Callable[[], Login] | CredentialProvider
 
-# Called once where a lease that is kept is lost.
+#: Called once where a lease that is kept is lost.
 OnLost = Callable[[Lease, LeaseLostError], object]

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 class ReleaseStatus(Enum):
     """How a release ended."""
 
-    RELEASED = "released"  # a quorum deleted our key
-    GONE = "gone"  # a quorum answered, too few still had it: expired, or taken
-    UNKNOWN = "unknown"  # fewer than a quorum answered: the key may remain for its ttl
+    RELEASED = "released"  #: a quorum deleted our key
+    GONE = "gone"  #: a quorum answered, too few still had it: expired, or taken
+    UNKNOWN = "unknown"  #: fewer than a quorum answered: the key may remain for its ttl
 
 
 # Reading a member through its class costs more than the rest of a release in Python.

@@ -17,7 +17,7 @@ class OperationStats(NamedTuple):
     """Count the rounds of one operation that have ended, by verdict."""
 
     won: int = 0
-    taken: int = 0  # of an extension: lost; of a release: gone
+    taken: int = 0  #: of an extension: lost; of a release: gone
     unreachable: int = 0
     too_late: int = 0
 
@@ -29,14 +29,14 @@ class MasterStats(NamedTuple):
     """
 
     master: str
-    granted: int = 0  # answers, late ones too
-    taken: int = 0  # likewise; of an extension or a release: our key is not there
-    failed: int = 0  # error replies, and commands not sent or cut off
-    silent: int = 0  # rounds that ended at their deadline without its reply
-    late_replies: int = 0  # came after their round was closed
-    connects: int = 0  # connections that became ready
-    losses: int = 0  # connections that failed or were lost
-    releases_dropped: int = 0  # beyond 65,536
+    granted: int = 0  #: answers, late ones too
+    taken: int = 0  #: likewise; of an extension or a release: our key is not there
+    failed: int = 0  #: error replies, and commands not sent or cut off
+    silent: int = 0  #: rounds that ended at their deadline without its reply
+    late_replies: int = 0  #: came after their round was closed
+    connects: int = 0  #: connections that became ready
+    losses: int = 0  #: connections that failed or were lost
+    releases_dropped: int = 0  #: beyond 65,536
 
 
 class Stats(NamedTuple):
@@ -47,24 +47,24 @@ class Stats(NamedTuple):
     for each configured master, in that order.
     """
 
-    rounds: int  # asked
-    won: int  # granted by a quorum in time
-    taken: int  # a quorum could answer, too few granted
-    unreachable: int  # fewer than a quorum could answer
-    too_late: int  # granted by a quorum with no validity left
-    rolled_back: int  # acquires undone on the masters that may have granted
-    late_replies: int  # came after their round was closed, and were counted there
-    repeated_scripts: int  # NOSCRIPT answered by sending the source
-    connects: int  # connections that became ready
-    losses: int  # connections that failed or were lost
-    releases_dropped: int  # for silent masters, beyond 65,536 each: left to their ttl
-    waits: int  # callers that waited in a queue, each call once
-    turns_told: int  # messages of masters: it is this process's turn
-    turns_missed: int  # ...when nobody waited here any more
-    handed_over: int  # locks that went from one caller of this process to the next
-    handed_on: int  # ...without the network
-    fences_written: int  # acquires whose number took a further command, with fencing
-    round_trip: float  # s, smoothed time of a round until its quorum; 0.0 before any
+    rounds: int  #: asked
+    won: int  #: granted by a quorum in time
+    taken: int  #: a quorum could answer, too few granted
+    unreachable: int  #: fewer than a quorum could answer
+    too_late: int  #: granted by a quorum with no validity left
+    rolled_back: int  #: acquires undone on the masters that may have granted
+    late_replies: int  #: came after their round was closed, and were counted there
+    repeated_scripts: int  #: NOSCRIPT answered by sending the source
+    connects: int  #: connections that became ready
+    losses: int  #: connections that failed or were lost
+    releases_dropped: int  #: for silent masters, beyond 65,536 each: left to their ttl
+    waits: int  #: callers that waited in a queue, each call once
+    turns_told: int  #: messages of masters: it is this process's turn
+    turns_missed: int  #: ...when nobody waited here any more
+    handed_over: int  #: locks that went from one caller of this process to the next
+    handed_on: int  #: ...without the network
+    fences_written: int  #: acquires whose number took a further command, with fencing
+    round_trip: float  #: s, smoothed time of a round until its quorum; 0.0 before any
     acquires: OperationStats
     extends: OperationStats
     releases: OperationStats

@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
-import ast
 import pkgutil
 import re
+import runpy
 import shlex
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 import redis
 import yaml
 
-from fastredlock import FastRedlock
+import fastredlock.asyncio
+import fastredlock.testing.asyncio
+from fastredlock import FastRedlock, testing
 from fastredlock._locking.keeping.pace import pace_of
 from fastredlock._options.settings import Settings
 from fastredlock.testing import LocalMasters
-from tools import site
+from tools import screens
 
 from .documents import ROOT, blocks, rows
 
-REPOSITORY = "https://example.test/repo"
+CONF = runpy.run_path(str(ROOT / "docs" / "conf.py"))
+REPOSITORY = CONF["REPOSITORY"]
 COMPOSE = ROOT / "docs" / "compose.yaml"
 PRODUCTION = ROOT / "docs" / "production.md"
+API = (ROOT / "docs" / "api.md").read_text("utf-8")
+DRAWINGS = sorted(ROOT.glob("docs/pictures/*.svg"))
 
 
 @pytest.mark.parametrize(
@@ -42,30 +48,40 @@ PRODUCTION = ROOT / "docs" / "production.md"
         ),
         ("../tests/sim", "", f"{REPOSITORY}/tree/main/tests/sim"),
         ("recipes/cron.py", "", f"{REPOSITORY}/blob/main/docs/recipes/cron.py"),
-        ("../bench/pair.svg", "", "pictures/pair.svg"),
-        ("../../bench/pair.svg", "migration", "../pictures/pair.svg"),
+        ("../bench/pair.svg", "", "../bench/pair.svg"),
+        ("pictures/round.svg", "", "pictures/round.svg"),
     ],
 )
 def test_link_leads_into_the_site_or_to_the_repository(
     link: str, folder: str, target: str
 ) -> None:
-    assert site.mend(link, folder, REPOSITORY) == target
-
-
-def test_row_of_a_table_keeps_the_pipes_that_divide_it() -> None:
-    assert site.unescaped(r"| `a\|b` | c\|d |") == r"| `a|b` | c\|d |"
-
-
-def test_navigation_has_only_pages_that_are_there() -> None:
-    nav = ["ttl.md", "not-yet.md", {"A": ["no.md"]}, {"B": "no.md"}, {"C": ["api.md"]}]
-    assert site.existing(nav) == ["ttl.md", {"C": ["api.md"]}]
+    assert CONF["mended"](link, folder) == target
+    assert CONF["mend"](f"[a]({link}#b)", folder) == f"[a]({target}#b)"
 
 
 def test_navigation_names_every_page() -> None:
-    text = (ROOT / "mkdocs.yml").read_text("utf-8")
-    named = set(re.findall(r"[\w/-]+\.md$", text, re.MULTILINE))
-    pages = {str(path.relative_to(ROOT / "docs")) for path in ROOT.glob("docs/**/*.md")}
-    assert pages <= named
+    docs = ROOT / "docs"
+    named = {line.strip() for line in (docs / "index.md").read_text("utf-8").split()}
+    pages = {str(path.relative_to(docs))[:-3] for path in docs.glob("**/*.md")}
+    assert pages - named == {"README", "index"}  # the home, and the navigation
+
+
+def test_home_has_the_figures_of_the_readme() -> None:
+    readme = (ROOT / "README.md").read_text("utf-8")
+    figures = re.search(r"- \*\*Latency:.*?\n\n", readme, re.DOTALL)
+    assert figures is not None
+    assert figures[0] in (ROOT / "docs" / "README.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize("drawing", DRAWINGS, ids=lambda path: path.stem)
+def test_drawing_is_text_in_two_themes_and_is_read_on_a_phone(drawing: Path) -> None:
+    root = ElementTree.parse(drawing).getroot()
+    width = int(root.attrib["viewBox"].split()[2])
+    assert width <= 400  # so that 13 units are 12 px on a phone
+    space = {"svg": "http://www.w3.org/2000/svg"}
+    assert root.findtext("svg:desc", namespaces=space)
+    assert root.findall("svg:text", space)
+    assert "prefers-color-scheme: dark" in root.findtext("svg:style", "", space)
 
 
 # --- choosing a ttl ---------------------------------------------------------------
@@ -175,28 +191,48 @@ def test_check_list_shows_the_options_of_the_compose_file() -> None:
 # --- the reference --------------------------------------------------------------------
 
 
-def constants(path: Path) -> dict[str, Any]:
-    """Read them from the source: what it imports is there where the site is built."""
-    return {
-        node.targets[0].id: ast.literal_eval(node.value)
-        for node in ast.parse(path.read_text("utf-8")).body
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
-    }
+def test_reference_names_all_public_classes_and_functions() -> None:
+    """Seen: one had gone elsewhere, and no site was built for 90 commits."""
+    named = re.findall(r"^(?:   |\.\. autodata:: )((?:\w+\.)*\w+)$", API, re.MULTILINE)
+    there = {id(pkgutil.resolve_name(name)) for name in named}
+    modules = (fastredlock, fastredlock.asyncio, testing, testing.asyncio)
+    public = [
+        f"{module.__name__}.{name}" for module in modules for name in module.__all__
+    ]
+    found = [(name, pkgutil.resolve_name(name)) for name in public]
+    errors = fastredlock.errors.FastRedlockError
+    assert [
+        name
+        for name, value in found
+        if callable(value)
+        and not (isinstance(value, type) and issubclass(value, errors))
+        and id(value) not in there
+    ] == []
+    assert "fastredlock.errors" in named  # which has all of them
 
 
-def constructor_of(kind: type) -> str:
-    """Say where the constructor of a class is written, without the package's name."""
-    owner = next(each for each in kind.__mro__ if "__init__" in vars(each))
-    return f"{owner.__module__}.{owner.__qualname__}".removeprefix("fastredlock.")
+def test_constructors_that_are_left_out_are_of_classes_in_the_reference() -> None:
+    names = {name.rpartition(".")[2] for name in re.findall(r"^   (\S+)$", API, re.M)}
+    assert names >= CONF["RETURNED"]
 
 
-def test_reference_names_each_constructor_where_it_is_written() -> None:
-    """Seen: one had gone into the core, and no site was built for 90 commits."""
-    text = (ROOT / "docs" / "api.md").read_text("utf-8")
-    found = map(pkgutil.resolve_name, re.findall(r"^::: (\S+)$", text, re.MULTILINE))
-    owners = {constructor_of(each) for each in found if isinstance(each, type)}
-    private = {each for each in owners if each.startswith(("_core.", "_locking."))}
-    named = constants(ROOT / "tools" / "site_api.py")
-    assert private == {*named["RETURNED"], named["LOCKS"].removesuffix(".__init__")}
-    options = pkgutil.resolve_name(f"fastredlock.{named['OPTIONS']}")
-    assert callable(options)
+# --- the screens ----------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(screens.browser() is None, reason="no chromium is on PATH")
+def test_screens_find_what_is_too_wide_and_what_is_asked_of_others(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "good.html").write_text("<!doctype html><article>short</article>")
+    (tmp_path / "bad.html").write_text(
+        "<!doctype html><div style='width: 600px'>x</div>"
+        "<article><pre style='overflow: auto; width: 99px'>"
+        "a line that is too long</pre></article>"
+        "<img src='http://127.0.0.2:1/x.png'>"
+    )
+    found = screens.looked_at(tmp_path, ["/good.html", "/bad.html"])
+    assert [line for line in found if line.startswith("/good")] == []
+    assert sum("at 390: 6" in line for line in found) == 1
+    assert sum("<pre> is" in line for line in found) == len(screens.WIDTHS)
+    assert any("asks http://127.0.0.2" in line for line in found)

@@ -1,13 +1,15 @@
-"""Open every page of the site in Chromium, 390 px wide: `python -m tools.narrow SITE`.
+"""Open every page of the site in Chromium: `python -m tools.screens SITE`.
 
-Prints and fails for a page that is wider than the screen, for an element that has to be
-scrolled sideways, and for a request to another host. Without a Chromium on PATH it
-prints that and ends well.
+On a phone and on a desktop. Prints and fails for a page that is wider than the screen,
+for an element that has to be scrolled sideways (but drawings of characters, `none`),
+and for a request to another host. Without a Chromium on PATH it notes that, and ends
+well.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -17,31 +19,33 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-WIDTH = 390  # px, of common phones
+WIDTHS = (390, 1280)  # px, of common phones, and of a desktop
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
-SECONDS = 180  # for all pages
-PROBE = """<!doctype html><script>
+SECONDS = 120  # for all pages
+PROBE = """<!doctype html><body><script>
 const found = [];
 const wide = (element) => element.scrollWidth > element.clientWidth + 1;
-async function look(page) {
+async function look(page, width) {
   const frame = document.createElement("iframe");
-  frame.style = "width: WIDTHpx; height: 800px; border: 0";
+  frame.style = `width: ${width}px; height: 800px; border: 0`;
   frame.src = page;
   document.body.append(frame);
   await new Promise((loaded) => (frame.onload = loaded));
   const inner = frame.contentDocument, root = inner.documentElement;
-  if (wide(root)) found.push(`${page}: ${root.scrollWidth} px wide`);
+  if (wide(root)) found.push(`${page} at ${width}: ${root.scrollWidth} px wide`);
   const scrolled = new Set(["auto", "scroll"]);
-  for (const each of inner.querySelectorAll("article *"))
-    if (scrolled.has(frame.contentWindow.getComputedStyle(each).overflowX) && wide(each))
-      found.push(`${page}: <${each.localName}> is ${each.scrollWidth} px wide: ` +
-        each.textContent.trim().slice(0, 50));
+  for (const each of inner.querySelectorAll("article :not(.highlight-none pre)")) {
+    const style = frame.contentWindow.getComputedStyle(each);
+    if (!scrolled.has(style.overflowX) || !wide(each)) continue;
+    found.push(`${page} at ${width}: <${each.localName}> is ${each.scrollWidth} px ` +
+      `wide: ${each.textContent.trim().slice(0, 50)}`);
+  }
   for (const each of frame.contentWindow.performance.getEntriesByType("resource"))
     if (!each.name.startsWith(location.origin)) found.push(`${page} asks ${each.name}`);
   frame.remove();
 }
 (async () => {
-  for (const page of PAGES) await look(page);
+  for (const page of PAGES) for (const width of WIDTHS) await look(page, width);
   fetch("/done", { method: "POST", body: JSON.stringify(found) });
 })();
 </script>"""
@@ -78,31 +82,37 @@ class Handler(SimpleHTTPRequestHandler):
 
 def main(site: Path) -> int:
     """Look at every page; return 1 if something was found."""
-    chromium = next(filter(None, map(shutil.which, NAMES)), None)
-    if chromium is None:
-        print("narrow pages: left out, no chromium is on PATH")
+    if browser() is None:
+        print("screens: left out, no chromium is on PATH")
         return 0
     pages = [f"/{path.relative_to(site)}" for path in sorted(site.rglob("*.html"))]
-    found = looked_at(chromium, site, pages)
+    found = looked_at(site, pages)
     print(*found, sep="\n", end="\n" if found else "")
-    print(f"{len(pages)} pages at {WIDTH} px: {len(found)} faults")
-    return 1 if found else 0
+    print(f"{len(pages)} pages at {WIDTHS} px: {len(found)} faults")
+    return 1 if found or not pages else 0
 
 
-def looked_at(chromium: str, site: Path, pages: list[str]) -> list[str]:
+def browser() -> str | None:
+    """Return the path of a Chromium."""
+    return next(filter(None, map(shutil.which, NAMES)), None)
+
+
+def looked_at(site: Path, pages: list[str]) -> list[str]:
     """Return what Chromium found in these pages."""
-    Handler.probe = PROBE.replace("WIDTH", str(WIDTH)).replace(
-        "PAGES", json.dumps(pages)
-    )
+    values = {"WIDTHS": json.dumps(WIDTHS), "PAGES": json.dumps(pages)}
+    Handler.probe = re.sub("WIDTHS|PAGES", lambda name: values[name[0]], PROBE)
     Handler.is_done = threading.Event()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=site))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
-        browser = subprocess.Popen(
+    handler = partial(Handler, directory=site)
+    with (
+        ThreadingHTTPServer(("127.0.0.1", 0), handler) as server,
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile,
+    ):
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        process = subprocess.Popen(
             [
-                *(chromium, "--headless", "--no-sandbox", "--disable-gpu"),
+                *(browser() or "", "--headless", "--no-sandbox", "--disable-gpu"),
                 *("--no-first-run", "--disable-background-networking"),
-                *(f"--user-data-dir={profile}", "--remote-debugging-port=0"),
+                f"--user-data-dir={profile}",
                 f"http://127.0.0.1:{server.server_port}/probe",
             ],
             stdout=subprocess.DEVNULL,
@@ -112,8 +122,8 @@ def looked_at(chromium: str, site: Path, pages: list[str]) -> list[str]:
             if not Handler.is_done.wait(SECONDS):
                 return [f"chromium did not end within {SECONDS} s"]
         finally:
-            browser.kill()
-            browser.wait()
+            process.kill()
+            process.wait()
             server.shutdown()
     assert Handler.found is not None
     return Handler.found
