@@ -15,6 +15,7 @@ import sys
 
 cdef enum:
     EXIT_NS = 1_000_000_000      # for all engines together, as long as replies come in
+    AWAKE_NS = 100_000_000       # by then a thread whose round is finished goes on
 
 cdef set engines = set()         # weak references
 cdef uint32_t watched_in = <uint32_t>-1      # the process whose end is watched
@@ -99,7 +100,12 @@ cdef int interpreter_exit_settle_engine(
     follower.timeout_ns = max(<int64_t>0, until_ns - clock_ns())
     if is_last:
         leader_add_follower(self.leadership, follower)
-    return blocking_await_settled(self, follower, until_ns)
+    blocking_await_settled(self, follower, until_ns)
+    # One that has just got a lease, without a command in flight, releases it by now.
+    until_ns = min(until_ns, clock_ns() + AWAKE_NS)
+    while is_last and self.leadership.waiting and clock_ns() < until_ns:
+        sleep_ns(NS_PER_MS)
+    return blocking_await_settled(self, follower, until_ns + AWAKE_NS)
 
 
 cdef int interpreter_exit_settle_awaitable(

@@ -18,6 +18,8 @@ cdef bint engine_hand_on(Engine self, object work, int64_t now_ns) except -1:
     cdef WaitQueue queue
     if self.cohort_ns == 0 or not self.queues.by_resource or type(work) is not Round:
         return False
+    if is_exiting:      # the next thread may be stopped before it is awake
+        return False
     release = <Round>work
     if (
         release.operation_code != OPERATION_RELEASE or release.is_submitted

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -171,6 +173,30 @@ def test_lease_when_handed_on_then_no_time_of_a_round_is_learnt(
     assert went_on
     assert locks._driver.engine.shortest_round_trip_ns > 0
     second.release()
+
+
+ENDS_WHILE_DAEMONS_HAND_ON = """
+import sys, threading, time
+from fastredlock import FastRedlock
+locks = FastRedlock(sys.argv[2:], ttl=30, cohort=0.5)
+def work():
+    while True:
+        with locks.lock(sys.argv[1], timeout=20):
+            pass
+for _ in range(5):
+    threading.Thread(target=work, daemon=True).start()
+time.sleep(0.05)
+"""
+
+
+@pytest.mark.slow
+def test_interpreter_when_it_ends_while_daemons_hand_on_then_no_key_is_left(
+    urls: list[str], servers: list[redis.Redis]
+) -> None:
+    for _ in range(8):
+        command = [sys.executable, "-c", ENDS_WHILE_DAEMONS_HAND_ON, KEY, *urls]
+        subprocess.run(command, check=True, timeout=30)
+        assert is_over(servers)
 
 
 @pytest.mark.parametrize("option", ["fencing", "new_token"])
