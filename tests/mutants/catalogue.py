@@ -88,6 +88,17 @@ MUTANTS = (
         ("tests/unit/test_engine.py", "tests/behaviour/test_expiry.py"),
     ),
     Mutant(
+        "a lease with two releases is handed on",
+        (
+            Edit(
+                "src_cython/engine/rounds.pyx",
+                "    lease.is_shown |= lease.is_released\n",
+                "",
+            ),
+        ),
+        ("tests/behaviour/test_cohort.py",),
+    ),
+    Mutant(
         "no validity check",
         (
             Edit(
