@@ -33,18 +33,22 @@ cdef str QUEUE_OF_ANOTHER = (
 
 cdef int engine_ask(Engine self, WaitQueue queue, int64_t now_ns) except -1:
     # Enter its queue, or ask for our place in it.
-    cdef Round head = wait_queue_head(queue), ask
-    cdef Turn turn
+    cdef Round head, ask
+    cdef Turn turn, of_head
     cdef int gate = engine_gate(self, queue.resource, now_ns)
     engine_open_due(self, False, now_ns)      # who waits for long has no other call
     if gate < 0:
         return engine_stop_waiting(self, queue, now_ns)
+    head = wait_queue_head(queue)
     if head is None:      # a finalizer has opened it meanwhile
         return engine_leave_if_empty(self, queue, now_ns)
-    turn = turn_new((<Turn>head.turn).since_ns, False)
+    of_head = <Turn>head.turn      # it has none once it was handed a lease
+    turn = turn_new(of_head.since_ns, False)
     turn.queue = queue
-    turn.next_number = (<Turn>head.turn).number
-    turn.arguments = engine_question_arguments(self, queue, head, gate, now_ns)
+    turn.next_number = of_head.number
+    turn.arguments = engine_question_arguments(
+        self, queue, head, of_head, gate, now_ns
+    )
     ask = engine_question(self, OPERATION_ASK_TURN, queue.resource, turn, head.terms)
     engine_note_asked(self, queue, head, gate, now_ns)
     master_subscribe(<Master>self.masters[gate], self.queues.waiter, now_ns)
@@ -75,9 +79,8 @@ cdef int engine_end_stay(Engine self, Round release, int64_t now_ns) except -1:
 
 
 cdef tuple engine_question_arguments(
-    Engine self, WaitQueue queue, Round head, int gate, int64_t now_ns
+    Engine self, WaitQueue queue, Round head, Turn turn, int gate, int64_t now_ns
 ):
-    cdef Turn turn = <Turn>head.turn
     cdef bint is_new = queue.noted is not head or queue.gate != gate
     return (
         turn_waited_us(turn.since_ns, now_ns),
@@ -93,7 +96,7 @@ cdef int engine_note_asked(
 ) except -1:
     if queue.noted is not head or queue.gate != gate:
         queue.is_first = False
-    queue.noted = head
+    queue.noted = head if head.turn is not None else None
     engine_set_queue_gate(self, queue, gate, now_ns)
     queue.is_entered = queue.is_unanswered = True
     engine_mark_again(self, queue, now_ns)

@@ -83,6 +83,8 @@ cdef bint engine_join_stay(
 
 
 cdef void engine_rouse(Engine self) noexcept:
-    # A leader in poll looks at its round, and at what is due, again.
+    # A leader looks at its round, and at what is due, again: in poll, or about to be.
+    if self.by_hand is None:
+        self.next_ns = 0
     self.leadership.waker.has_followers = 1
     waker_wake(&self.leadership.waker)

@@ -92,21 +92,31 @@ cdef int engine_send_questions(
 ) except -1:
     cdef WaitQueue queue
     cdef Round head, ask
-    cdef Turn turn = turn_new(now_ns, False)
+    cdef Turn of_head, turn = turn_new(now_ns, False)
+    cdef Terms terms = None
     cdef list arguments = []
     cdef list asked = []
     for queue in queues:
         head = wait_queue_head(queue)
-        arguments += engine_question_arguments(self, queue, head, gate, now_ns)
-        asked.append((queue, (<Turn>head.turn).number))
+        if head is None:      # a finalizer has opened it, or it was handed a lease
+            continue
+        of_head = <Turn>head.turn
+        terms = head.terms
+        arguments += engine_question_arguments(
+            self, queue, head, of_head, gate, now_ns
+        )
+        asked.append((queue, of_head.number))
+    if terms is None:
+        return 0
     turn.arguments = tuple(arguments)
-    ask = engine_question(
-        self, OPERATION_ASK_TURN, (<WaitQueue>queues[0]).resource, turn, head.terms
-    )
-    ask.keys = tuple([(<WaitQueue>queue).resource for queue in queues])
+    keys = tuple([(<WaitQueue>each[0]).resource for each in asked])
+    ask = engine_question(self, OPERATION_ASK_TURN, keys[0], turn, terms)
+    ask.keys = keys
     turn.asked = asked
-    for queue in queues:
-        engine_note_asked(self, queue, wait_queue_head(queue), gate, now_ns)
+    for queue, _ in asked:
+        head = wait_queue_head(queue)
+        if head is not None:
+            engine_note_asked(self, queue, head, gate, now_ns)
     return engine_send_to_gate(self, ask, gate, False, now_ns)
 
 

@@ -112,6 +112,7 @@ cdef int engine_roll_back(Engine self, Round round, int64_t now_ns) except -1:
         round.turn is None or round.verdict_code != VERDICT_TAKEN
         or now_ns >= (<Turn>round.turn).until_ns
     ):
+        engine_end_stay(self, release, now_ns)
         engine_set_gate(self, release, now_ns)
     if release.token_uses is not None:
         token_uses_add_round(release)

@@ -35,9 +35,9 @@ cdef int engine_enter_queue(
     cdef Turn turn = <Turn>round.turn
     turn.queue = queue
     turn.number = wait_queues_number(self.queues)
+    wait_queue_add(queue, round)
     if turn.until_ns != NEVER_NS:
         engine_add_due(self, turn.until_ns, round)
-    wait_queue_add(queue, round)
     self.counters.waits += not turn.has_waited
     if turn.pause_ns > 0 and wait_queue_head(queue) is not round:
         turn.is_kept = False      # an earlier round is being tried
