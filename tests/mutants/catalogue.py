@@ -3260,12 +3260,23 @@ for _, key in ipairs(KEYS) do redis""",
         "a caller whose queue has moved waits on where it was",
         (
             Edit(
+                "src_cython/engine/questions.pyx",
+                "<= MARKED_MOST:\n        return engine_ask(self, queue, now_ns)\n",
+                "<= MARKED_MOST:\n        return 0\n",
+            ),
+        ),
+        SLOW_GATES,
+    ),
+    Mutant(
+        "a first that gives up leaves its queue unknown to the gate",
+        (
+            Edit(
                 "src_cython/engine/waiting.pyx",
                 "        return engine_ask(self, queue, now_ns)\n",
                 "        return 0\n",
             ),
         ),
-        SLOW_GATES,
+        ("tests/unit/test_waiting_by_hand.py",),
     ),
     Mutant(
         "a release that reads of a moved queue tells nobody there",

@@ -39,6 +39,18 @@ def test_next_waiter_when_it_gives_up_beside_an_open_turn_then_its_entry_goes() 
     assert scripts.LEAVE_QUEUE in gate.hear()
 
 
+def test_waiter_when_the_one_before_it_gives_up_then_its_entry_is_its_own_at_once() -> (
+    None
+):
+    gate = Gate()
+    first, _ = gate.wait(), gate.wait()
+    gate.hear()
+    gate.withdraw(first)
+    asked = gate.hear()
+    assert scripts.ASK_TURN_SHA1 in asked
+    assert asked.endswith(b"$1\r\n1\r\n")  # by its own ticket
+
+
 def test_waiter_when_its_time_is_short_then_tries_at_the_end_of_it() -> None:
     """Seen: timeout=0.005 waited for 51 ms, and with slow masters for far longer."""
     gate = Gate()
