@@ -286,7 +286,7 @@ def test_demo_names_the_argument_when_it_is_bad(
     start: Start, arguments: list[str], complaint: str
 ) -> None:
     status, out, err = start(*arguments).end()
-    assert (status, out) == (2, "")
+    assert (status, out) == (64, "")
     assert complaint in err
 
 
