@@ -54,7 +54,7 @@ def in_memory(*, auto_advance: bool = False) -> Iterator[MemoryMasters]:
     locks: dict[type, Any] = {Driver: FastRedlock, LoopDriver: LoopFastRedlock}
     try:
         for real, kind in locks.items():
-            kind._new_driver = partial(exchange.new, real)
+            kind._new_driver = staticmethod(partial(exchange.new, real))
         exchange.begin()
         yield masters
     finally:
