@@ -89,7 +89,8 @@ def test_withdraw_when_many_wait_for_connections_then_each_costs_the_same() -> N
 
 @pytest.mark.slow
 def test_finish_when_many_rounds_end_at_once_then_each_costs_the_same() -> None:
-    # To remove the first of a list moves all others: 3.5 times the cost of each.
+    # To remove the first of a list moves all others: twice the cost of each, or more.
+    # Both counts are too many for a cache, which others of a busy machine would share.
     def cost_of_each(count: int) -> float:
         engine = make_ready(new_engine(5), [info(run_id=str(i)) for i in range(5)])
         rounds = submit(engine, count)
@@ -106,8 +107,8 @@ def test_finish_when_many_rounds_end_at_once_then_each_costs_the_same() -> None:
         assert {round.verdict for round in rounds} == {Verdict.UNREACHABLE}
         return cost
 
-    few = min(cost_of_each(4 * FEW) for _ in range(5))
-    assert min(cost_of_each(8 * MANY) for _ in range(2)) < 2 * few
+    fewer = min(cost_of_each(2 * MANY) for _ in range(3))
+    assert min(cost_of_each(16 * MANY) for _ in range(2)) < 1.7 * fewer
 
 
 def test_acquire_when_a_quorum_is_connected_then_all_that_waited_are_opened() -> None:
