@@ -23,6 +23,15 @@ if TYPE_CHECKING:
 NOT_IN_BLOCK = "this caller is in no block of it, or another one entered it since"
 
 
+def entry_of(driver: BaseDriver, key: bytes) -> tuple[object, BaseLease | None]:
+    """Return who entered a block of the key last, and by which lease, if it is there.
+
+    The core notes keys as the masters know them, with the prefix.
+    """
+    caller, found = driver.entered.get(driver.settings.key_prefix + key, (None, None))
+    return caller, None if found is None else found()
+
+
 def entered_lease(driver: BaseDriver, key: Key) -> tuple[BaseLease | None, bool]:
     """Return the valid lease of a block over any of the keys, and if it is ours.
 
@@ -30,10 +39,8 @@ def entered_lease(driver: BaseDriver, key: Key) -> tuple[BaseLease | None, bool]
     to wait for another's would be to wait for ours as well.
     """
     others: BaseLease | None = None
-    prefix = driver.settings.key_prefix
     for each in key if isinstance(key, tuple) else (key,):
-        caller, found = driver.entered.get(prefix + each, (None, None))
-        lease: BaseLease | None = None if found is None else found()
+        caller, lease = entry_of(driver, each)
         if lease is not None and lease.is_valid:
             if caller is not None and caller == driver.caller():
                 return lease, True
@@ -45,8 +52,7 @@ def current_lease(driver: BaseDriver, resource: str | bytes) -> Any:
     """Return the lease of the caller's block, lost or not; LeaseLostError: of none."""
     if resource is DEFAULT_RESOURCE:
         resource = driver.settings.resource
-    caller, found = driver.entered.get(encode_resource(resource), (None, None))
-    lease = None if found is None else found()
+    caller, lease = entry_of(driver, encode_resource(resource))
     if lease is None or caller is None or caller != driver.caller():
         raise LeaseLostError(resource, NOT_IN_BLOCK)
     return lease

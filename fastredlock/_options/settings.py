@@ -96,7 +96,7 @@ class Settings:
         owner: str | None = None,  # None: host:pid
         observer: object | None = None,  # None: nobody is notified
         fencing: bool = False,  # leases have no number
-        cohort: float = 0.002,  # s; a hand-over costs a round each time by then
+        cohort: float = 0.002,  # s; longer, and other processes wait for longer
     ) -> None:
         from .url import (  # 4 ms of 25: when the first client is made
             SameServerAllowed,
@@ -129,9 +129,7 @@ class Settings:
         self.fencing: bool = checked_fencing(fencing)
         self.cohort_ns: int = checked_cohort_ns(cohort)
         if fencing or new_token is not None or release_script is not None:
-            self.cohort_ns = (
-                0  # each grant has a number, a token or a release of its own
-            )
+            self.cohort_ns = 0  # each grant has its own number, token or release
         self._has_warned_long = False
         self.observer: object | None = checked_observer(observer)
         self._last_terms: tuple[object, Terms | None] = (None, None)

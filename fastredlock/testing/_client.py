@@ -15,6 +15,7 @@ from .._core import (
     by_hand_begin_close,
     by_hand_end_close,
     by_hand_engine,
+    by_hand_hand_on,
     by_hand_return,
     by_hand_submit,
     by_hand_take_events,
@@ -58,7 +59,9 @@ class Client:
         """Begin a round or a batch; raise FastRedlockError after close()."""
         if self.engine.is_closed and not is_release(work):
             raise FastRedlockError(CLOSED)
-        by_hand_submit(self.engine, work, self.world.now_ns())
+        now_ns = self.world.now_ns()
+        if by_hand_hand_on(self.engine, work, now_ns) is None:
+            by_hand_submit(self.engine, work, now_ns)
 
     def since(self, caller: int, work: Round | Batch | None = None) -> int:
         """Return when a call began: an acquire, with its first attempt."""

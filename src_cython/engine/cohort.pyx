@@ -34,7 +34,6 @@ cdef bint engine_hand_on(Engine self, object work, int64_t now_ns) except -1:
     if not round_may_hand_on(taken, next, self.cohort_ns, now_ns):
         return False
     round_open(release, now_ns)
-    release.deadline_ns = 0      # it teaches nothing of round trips
     wait_queue_remove(queue, next)
     round_hand_on(taken, next, now_ns)
     release.may_hold = 0
@@ -43,13 +42,17 @@ cdef bint engine_hand_on(Engine self, object work, int64_t now_ns) except -1:
     if queue.noted is next:
         queue.noted = None
         queue.is_first = False
+    # Nobody was asked: they count as ended, and teach nothing of any master.
     self.counters.handed_on += 1
+    self.counters.ended[OPERATION_ACQUIRE][VERDICT_WON] += 1
+    self.counters.ended[OPERATION_RELEASE][VERDICT_WON] += 1
+    release.is_finished = next.is_finished = True
     if next.waiter is None or type(next.waiter) is Follower and (
         not (<Follower>next.waiter).is_waiting
     ):      # it leads, and sleeps
         engine_rouse(self)
-    engine_finish_round(self, next, now_ns)
-    engine_finish_round(self, release, now_ns)
+    waiter, next.waiter = next.waiter, None
+    waiter_wake(waiter)
     return True
 
 
@@ -84,7 +87,6 @@ cdef bint engine_join_stay(
 
 cdef void engine_rouse(Engine self) noexcept:
     # A leader looks at its round, and at what is due, again: in poll, or about to be.
-    if self.by_hand is None:
-        self.next_ns = 0
+    self.next_ns = 0
     self.leadership.waker.has_followers = 1
     waker_wake(&self.leadership.waker)

@@ -46,8 +46,6 @@ cdef int engine_submit_work(
         return 0
     if self.is_closed and not work_is_release(work):
         raise ClosedError("closed")
-    if engine_hand_on(self, work, now_ns):
-        return waiter_wake(waiter)
     if type(work) is Batch:
         (<Batch>work).is_submitted = True
         (<Batch>work).waiter = waiter

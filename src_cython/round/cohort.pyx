@@ -8,7 +8,9 @@
 #   where its stay is young     `cohort` after t0 of the round that took the key at the
 #                               latest, so that other processes have their turn
 #   where nobody is worse off   as much validity is left as a round of the next caller
-#                               would have given if it had used its whole timeout
+#                               would have given if it had used its whole timeout; and
+#                               the key of a holder that dies blocks others for no
+#                               longer than the ttl that this caller asks for
 #   where nothing else has it   one key, not kept, extended, adopted or numbered, and
 #                               its token was shown to nobody
 #
@@ -33,8 +35,7 @@ cdef bint round_may_hand_on(
         return False
     if (
         next.is_opened or next.is_finished or next.fencing is not None
-        or type(next.waiter) is Batch
-        or next.terms.has_expiry != taken.terms.has_expiry
+        or type(next.waiter) is Batch or taken.terms.ttl_ms > next.terms.ttl_ms
     ):
         return False
     return round_valid_until_ns(taken) - now_ns >= (

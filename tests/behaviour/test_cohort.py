@@ -134,6 +134,37 @@ def test_lease_when_the_next_asks_for_more_than_is_left_then_is_released(
     assert is_over(servers)
 
 
+def test_lease_when_the_next_asks_for_a_shorter_ttl_then_is_released(
+    cohort: FastRedlock, servers: list[redis.Redis]
+) -> None:
+    _, second, went_on = handed_on(cohort, lambda lease: None, ttl=TTL / 2)
+    assert not went_on
+    assert second.ttl == TTL / 2  # so long it blocks others where its holder dies
+    second.release()
+    assert is_over(servers)
+
+
+def test_leases_when_handed_on_beside_a_dead_master_then_its_failures_are_not_counted(
+    make_locks: MakeLocks, urls: list[str]
+) -> None:
+    locks = make_locks([*urls[:2], "redis://127.0.0.1:1"], ttl=TTL, cohort=LONG)
+    counts = [0]
+
+    def work() -> None:
+        for _ in range(200):
+            lease = granted(locks.acquire(KEY))
+            counts[0] += 1
+            lease.release()
+
+    with Waiters() as waiters:
+        for _ in range(2):
+            waiters.start(work)
+    stats = locks.stats()
+    assert counts == [400]
+    assert stats.handed_on > 100
+    assert stats.masters[2].failed <= stats.rounds < 300  # of those that were sent
+
+
 def test_lease_when_its_stay_is_over_then_is_released(
     make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
 ) -> None:

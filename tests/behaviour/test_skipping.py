@@ -89,6 +89,15 @@ def test_current_when_inside_of_a_decorated_call_then_is_its_lease(
 
 
 @blocking
+def test_current_when_there_is_a_key_prefix_then_is_the_lease_of_the_block(
+    make_locks: MakeLocks, urls: list[str]
+) -> None:
+    locks = make_locks(urls, key_prefix="shop:")
+    with locks.lock(KEY) as lease:
+        assert locks.current(KEY) is lease
+
+
+@blocking
 def test_current_when_lost_then_its_check_raises(locks: FastRedlock) -> None:
     with contextlib.suppress(LeaseLostError), locks.lock(KEY, ttl=0.1) as lease:
         lease.lost.wait()

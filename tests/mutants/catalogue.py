@@ -273,6 +273,23 @@ MUTANTS = (
         COHORTS,
     ),
     Mutant(
+        "lease handed on of a longer ttl than its next caller asks for",
+        (Edit(COHORT, " or taken.terms.ttl_ms > next.terms.ttl_ms\n", "\n"),),
+        COHORTS,
+    ),
+    Mutant(
+        "failures of a master counted with each hand-over",
+        (
+            Edit(
+                "src_cython/engine/cohort.pyx",
+                "    waiter, next.waiter = next.waiter, None\n",
+                "    engine_count_failures(self, next)\n"
+                "    waiter, next.waiter = next.waiter, None\n",
+            ),
+        ),
+        COHORTS,
+    ),
+    Mutant(
         "lease handed on whose token was shown",
         (Edit(COHORT, " or taken.is_shown\n", "\n"),),
         COHORTS,
@@ -326,7 +343,13 @@ MUTANTS = (
     ),
     Mutant(
         "block under a key prefix not found again",
-        (Edit("fastredlock/_locking/entered.py", "get(prefix + each,", "get(each,"),),
+        (
+            Edit(
+                "fastredlock/_locking/entered.py",
+                "driver.settings.key_prefix + key",
+                "key",
+            ),
+        ),
         ("tests/behaviour/test_reentry.py",),
     ),
     Mutant(

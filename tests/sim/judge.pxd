@@ -18,7 +18,6 @@ cdef class Judge:
     cdef public World world
     cdef public list servers, rounds
     cdef public set handed_on
-    cdef public dict drawn
     cdef public set unseen, set_behind, extended_late, refused, unknown_script
     cdef public bint is_naive
     cdef public long long leases

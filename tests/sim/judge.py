@@ -126,7 +126,6 @@ class Judge:
         self.set_behind: set[tuple[int, bytes]] = set()  # out of a closed connection
         self.set_late: dict[tuple[int, bytes], int] = {}  # when a later was READY
         self.handed_on: set[Round] = set()
-        self.drawn: dict[Round, bytes] = {}  # the token that it began with
         self.extended_late: set[tuple[int, bytes]] = set()
         self.refused: set[tuple[int, bytes]] = set()
         self.unknown_script: set[tuple[int, bytes]] = set()  # of its last release
@@ -197,7 +196,6 @@ class Judge:
         """A round begins; return its operation."""
         operation = int(round.operation)
         self.rounds.append((process, operation, round))
-        self.drawn[round] = round.token
         return operation
 
     def on_heard(
@@ -255,9 +253,6 @@ class Judge:
     def on_closed(self, process: Process, operation: int, round: Round) -> None:
         """A round has its verdict."""
         is_won = round.is_won
-        if self.drawn.get(round, round.token) != round.token:
-            self.handed_on.add(round)  # by a leader, which took the release over
-            self.ended.pop(round.token, None)
         self._check_votes(process, operation, round, is_over=False)
         if (
             operation != RELEASE
