@@ -212,6 +212,14 @@ def leave_lease(LeaseFields self not None, kind, error, traceback):
     return exit_new(self, kind, error, traceback)
 
 
+cdef int lease_check_entry(LeaseFields lease) except -1:
+    # No body runs by a lease that is over. (Of an adopted one nothing is known.)
+    cdef int64_t left_ns = fields_left_ns(lease, <DriverFields?>lease._driver)
+    if left_ns == 0 or left_ns == NOT_OURS:
+        lease.check()
+    return 0
+
+
 @cython.final
 cdef class EntryCall(Call):
     """The way into an `async with` by a lease: its `__aenter__`."""
@@ -221,6 +229,7 @@ cdef class EntryCall(Call):
     cdef object go_on(self):
         # A loss cancels the body of one that is kept, from now on or later.
         cdef Round taken = self.lease._round
+        lease_check_entry(self.lease)
         taken.entered_by = self.here.caller()
         fields_enter(self.lease, taken.entered_by)
         if taken.lease_state is not None:
@@ -239,6 +248,7 @@ cdef class EntryCall(Call):
 def enter(LeaseFields self not None):
     """Return the lease itself: its `__enter__`."""
     cdef DriverFields driver = self._driver
+    lease_check_entry(self)
     fields_enter(self, calling_thread())
     if driver.observer is not None:
         fields_on_block(self, driver, "entered")

@@ -233,3 +233,23 @@ def test_error_when_pickled_then_says_the_same(
     copied = pickle.loads(pickle.dumps(raised.value))
     assert str(copied) == str(raised.value)
     assert copied.votes == raised.value.votes
+
+
+@pytest.mark.parametrize("how", ["released", "over"])
+def test_with_when_the_lease_is_over_then_its_body_does_not_run(
+    locks: FastRedlock, how: str
+) -> None:
+    lease = granted(locks.acquire(KEY, ttl=0.1 if how == "over" else 10))
+    if how == "released":
+        lease.release()
+    else:
+        assert settled(lambda: lease.is_valid, False) is False
+    with pytest.raises(LeaseLostError), lease:
+        pytest.fail("its body runs")
+
+
+def test_with_when_the_lease_is_adopted_then_its_body_runs(locks: FastRedlock) -> None:
+    lease = granted(locks.acquire(KEY))
+    with locks.adopt(KEY, lease.token) as adopted:
+        adopted.extend(10)
+    assert lease.release() is ReleaseStatus.GONE
