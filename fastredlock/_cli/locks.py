@@ -176,7 +176,8 @@ def _broken(locks: FastRedlock, name: str | bytes, token_hash: str) -> int:
 def list_(words: Sequence[str]) -> int:
     """Run `fastredlock list` with these arguments; return the exit status."""
     parser = Parser("list", _LIST, _LIST_END)
-    parser.add_argument("pattern", metavar="PATTERN", help="as of SCAN: 'jobs:*'")
+    text = "as of SCAN: 'jobs:*' (default: all)"
+    parser.add_argument("pattern", metavar="PATTERN", nargs="?", default="*", help=text)
     parser.add_argument(
         "--most",
         type=number(int, 1),

@@ -36,6 +36,12 @@ def main(words: Sequence[str]) -> int:
         metavar="N",
         help="start so many masters, 1 to 25 (default: 3)",
     )
+    parser.add_argument(
+        "--port",
+        type=number(int, 1, 65535),
+        metavar="PORT",
+        help="of the first; the others have those behind it (default: any free ones)",
+    )
     asked = parser.parse_args(words)
     from ..testing import LocalMasters  # not for --help
 
@@ -43,7 +49,7 @@ def main(words: Sequence[str]) -> int:
     ending = [each for each in ENDING if signal.getsignal(each) != signal.SIG_IGN]
     signal.pthread_sigmask(signal.SIG_BLOCK, ending)
     try:
-        with LocalMasters(asked.count) as masters:
+        with LocalMasters(asked.count, port=asked.port) as masters:
             print("# masters, until Ctrl-C; for other shells:")
             print(f"export {MASTERS}={','.join(masters.urls)}", flush=True)
             signal.sigwait(ending)

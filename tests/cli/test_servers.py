@@ -24,6 +24,16 @@ def test_servers_when_a_signal_comes_then_end_and_no_process_is_left(
     assert session_of(command.process.pid) == []
 
 
+def test_servers_when_a_port_is_given_then_have_it_and_those_behind_it(
+    start: Start,
+) -> None:
+    command = start("servers", "--port", "27301", "--count", "2")
+    command.line()
+    assert "127.0.0.1:27301/0,redis://127.0.0.1:27302/0" in command.line()
+    command.send(signal.SIGINT)
+    assert command.end() == (0, "", "")
+
+
 def test_servers_when_their_line_is_pasted_then_another_process_takes_a_lock(
     start: Start,
 ) -> None:
