@@ -7,7 +7,13 @@ with locks.lock("orders:42", ttl=5, timeout=2) as lease:
     ...  # at most one holder, as long as lease.is_valid
 """
 
-from ._core import Vote
+try:
+    from ._core import Vote
+except ModuleNotFoundError as error:  # the source folder came first
+    if error.name == "fastredlock._core":
+        text = "fastredlock is not built here: pip install -e . (or leave its folder)"
+        raise ModuleNotFoundError(text, name=error.name) from None
+    raise
 from ._locking.blocking import Lease
 from ._locking.lease import ReleaseStatus
 from ._options.retry import Retry

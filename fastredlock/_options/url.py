@@ -141,7 +141,10 @@ def _settings_of_url(url: str) -> dict[str, object]:
                 "masters"
             )
         named = f"scheme {scheme!r}" if separator and scheme.isalnum() else "no scheme"
-        raise ConfigurationError(f"URL has {named}; allowed: redis, rediss, unix (://)")
+        raise ConfigurationError(
+            f"URL has {named}; allowed: redis, rediss, unix, as "
+            "in redis://localhost:6379"
+        )
     end = next((at for at, char in enumerate(rest) if char in "/?#"), len(rest))
     authority, tail = rest[:end], rest[end:]
     _refuse_slipped_credentials(tail, is_path_alone=scheme == "unix" and not authority)

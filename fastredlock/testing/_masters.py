@@ -97,7 +97,7 @@ class MemoryMasters:
 
     def _server(self, i: int | str) -> Server:
         servers = self._world.servers
-        if isinstance(i, int):
+        if isinstance(i, int) and -len(servers) <= i < len(servers):
             return servers[i]
         for server in servers:
             if server.name == i:

@@ -77,6 +77,7 @@ cdef class LeaseFields:
         if self._status is None and fields_is_dropped(self):
             text = f"{repr(self.resource)[:SHOWN_LENGTH]}: its lease is dropped while"
             text += " it is valid, and was not released: its key remains for its ttl"
+            text += " (use `with`, or release it)"
             PyErr_ResourceWarning(self, 1, "%U", <PyObject *>text)
 
 

@@ -145,7 +145,7 @@ def test_name_and_repr_show_the_address_alone(master: str, name: str) -> None:
         ("http://h", "scheme 'http'; allowed: redis, rediss, unix"),
         ("redis+sentinel://h:26379/orders/0", "a Sentinel URL names no fixed address"),
         ("sentinel://:secret@h", "pass the URLs of independent masters"),
-        ("localhost:6379", "no scheme; allowed: redis"),
+        ("localhost:6379", "no scheme; allowed: redis, rediss, unix, as in redis://"),
         ("redis://h?foo=1", "unknown option 'foo'; allowed: db, username"),
         ("redis://h?host=x", "unknown option 'host'"),
         ("redis://h?db=1&db=2", "option db twice"),
