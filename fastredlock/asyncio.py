@@ -53,6 +53,7 @@ class FastRedlock(BaseLocks):
         timeout: float | None = None,
         keep_alive: bool | float = False,
         on_lost: OnLost | None = None,
+        linger: float | None = None,
     ) -> Coroutine[Any, Any, Lease | None]:
         """Take the resource; return a Lease, or None if others held it all that time.
 
@@ -67,6 +68,8 @@ class FastRedlock(BaseLocks):
         keep = None
         if keep_alive or on_lost is not None:
             keep = asked(keep_alive, on_lost)
+        if linger is not None:
+            ttl = self._driver.settings.lingering(ttl, linger)
         return new_acquire(
             self._driver, Lease, resource, ttl, timeout, encode_resource, keep
         )
@@ -147,6 +150,7 @@ class FastRedlock(BaseLocks):
         on_lost: OnLost | None = None,
         reentrant: bool = False,
         skip: bool = False,
+        linger: float | None = None,
     ) -> Lock:
         """Return a context manager for `async with`: it holds, or raises on entering.
 
@@ -169,6 +173,8 @@ class FastRedlock(BaseLocks):
         and LeaseLostError leaves the block.
         """
         keep = asked(keep_alive, on_lost)
+        if linger is not None:
+            ttl = self._driver.settings.lingering(ttl, linger)
         given = self._driver, resource, ttl, timeout, encode_resource, keep
         if not (reentrant or skip):
             return Lock(*given)
@@ -276,12 +282,25 @@ class FastRedlock(BaseLocks):
         is not asked: a kept lease is reported lost at its next renewal, a third of its
         ttl later at the most; any other one counts on its validity until it asks.
         """
-        from ._locking.breaking import breaking, broken, checked_hash, not_seen
+        from asyncio import sleep
+
+        from ._locking.breaking import (
+            RECALLED,
+            breaking,
+            broken,
+            checked_hash,
+            not_seen,
+            rests,
+        )
 
         driver, wanted = self._driver, checked_hash(token_hash)
         here, inspected = driver.here(), self._inspection(resource)
         await driver.run(here, inspected)
         key = encode_resource(resource)
+        if rests(inspected, wanted):
+            if lease := await self.acquire(resource, timeout=0, linger=0):
+                await lease.release()
+            await sleep(RECALLED)
         release = breaking(driver, key, inspected, wanted)
         if release is None:
             return not_seen(inspected)

@@ -34,6 +34,7 @@ include "round/fencing.pyx"             # the number of a grant                 
 include "round/judge.pyx"               # votes and time -> verdict, validity    [pure]
 include "round/round.pyx"               # one command to all masters             [pure]
 include "round/cohort.pyx"              # ...won without being sent              [pure]
+include "round/rest.pyx"                # ...for the next caller of this process [pure]
 include "round/token_use.pyx"           # tokens that the caller gives           [pure]
 include "round/batch.pyx"               # many rounds, one caller                [pure]
 include "round/work.pyx"                # a round or a batch                     [pure]
@@ -82,6 +83,7 @@ include "engine/fences.pyx"             # numbers: proposed, and written
 include "engine/gate.pyx"               # the master that keeps a resource's queue
 include "engine/queue_check.pyx"        # does anybody wait there?
 include "engine/queues.pyx"             # a queue's first is opened; it is left
+include "engine/rests.pyx"              # keys that rest here, and are recalled
 include "engine/moved.pyx"              # ...it is at the next gate, where one is slow
 include "engine/asking.pyx"             # what a gate is asked, and answers
 include "engine/questions.pyx"          # ...about many queues together
@@ -103,6 +105,7 @@ include "drivers/interpreter_exit.pyx"  # the end of the interpreter
 include "engine/engine.pyx"             # the N masters
 
 include "drivers/blocking.pyx"          # the blocking driver
+include "drivers/blocking_watch.pyx"    # a thread, while a key rests
 include "drivers/asyncio_readers.pyx"   # a loop watches, without epoll
 include "drivers/asyncio_loop.pyx"      # the asyncio driver and its loop
 include "drivers/asyncio.pyx"           # the asyncio driver

@@ -6,7 +6,7 @@ Nothing is deleted but the token whose hash the caller was shown: each master co
 from __future__ import annotations
 
 from .._core import Vote
-from .._reports.votes import hash_of, value_of
+from .._reports.votes import hash_of, lingers, value_of
 from ..errors import ConfigurationError
 from .lease import ReleaseStatus
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .driver import BaseDriver
 
 HASH_LENGTH = 16
+RECALLED = 0.05  # s; by then a process that runs has given up a key that rests in it
 
 
 def checked_hash(token_hash: str) -> str:
@@ -49,6 +50,15 @@ def breaking(
             release.wait_for_all()
             return release
     return None
+
+
+def rests(inspected: Round, token_hash: str) -> bool:
+    """Return whether that token may rest in its process, to be recalled first."""
+    tokens = [value_of(details) for _, details, _ in inspected.votes()]
+    return any(
+        token is not None and lingers(token) and hash_of(token) == token_hash
+        for token in tokens
+    )
 
 
 def broken(round: Round) -> ReleaseStatus:

@@ -28,6 +28,7 @@ from .._options.settings import timeout_to_ns
 from .._reports.log import warn
 from ..errors import ConfigurationError, FastRedlockError, InternalError
 from .attempt import attempts
+from .resting import watch_by_task, watch_by_thread
 
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ class BaseDriver(DriverFields):
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings, new_engine(settings))
         self.engine.foreign = True  # keys that are no locks are looked for
+        self.engine.watch = watch_by_thread if self.blocks else watch_by_task
 
     def __reduce__(self) -> NoReturn:
         refuse_pickling(self)

@@ -8,7 +8,7 @@ is collected after another loop has taken the engine over.
 
 from __future__ import annotations
 
-from asyncio import get_running_loop, sleep
+from asyncio import get_running_loop, sleep, wait
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from .. import _core
 from .._core import ClosedError, StateError
 from ..errors import FastRedlockError, InternalError
 from .driver import CLOSE_WITHIN_NS, CLOSED, REPORT, BaseDriver
+from .resting import watch_by_task
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, TimerHandle
@@ -66,6 +67,7 @@ class LoopDriver(BaseDriver):
             raise FastRedlockError(f"cannot be watched by the loop: {error}") from error
         if old is not None:
             old.retire()
+            self.engine.watch = watch_by_task
         self.current = current
         return current
 
@@ -134,8 +136,11 @@ class LoopDriver(BaseDriver):
         """Close all connections; waits for releases not yet confirmed."""
         if self.engine.is_closed:
             return
-        here = self.here()
+        here, watcher = self.here(), self.engine.watcher
         try:
+            if watcher is not None:  # a key rests; it is released by that
+                watcher.cancel()
+                await wait([watcher])
             here.refuse(CLOSE_WITHIN_NS)
             while not here.is_settled():  # noqa: ASYNC110
                 await sleep(0.001)

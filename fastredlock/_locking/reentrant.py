@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .._core import DEFAULT_RESOURCE, lock_enter
+from .._core import DEFAULT_RESOURCE, Terms, lock_enter
 from . import awaitable, blocking
 from .entered import entered_lease
 
@@ -46,7 +46,10 @@ def joined(lock: BaseLock) -> Any:
 
 def asks_for_more(lock: BaseLock, lease: Any) -> bool:
     """Return whether an inner entry asks for more than the validity that is left."""
-    return lock._ttl is not None and lock._ttl > lease.remaining()
+    ttl = lock._ttl
+    if isinstance(ttl, Terms):
+        ttl = ttl.ttl_ms / 1000
+    return ttl is not None and ttl > lease.remaining()
 
 
 class ReentrantLock(blocking.Lock):

@@ -146,7 +146,8 @@ MARKER_SHA1 = b"688280603bec40a3240a6c858c78ad158bd81c41"
 #                                  the first process, where that one pauses; for 300 ms
 #   fastredlock:waiter:<process>   the channel that notifies a process of its turn: the
 #                                  message is the resource; behind "~" it is to ask at
-#                                  once, behind "?" to ask in 50 ms
+#                                  once, behind "?" to ask in 50 ms; behind
+#                                  "!fastredlock:" to give up the key, if it rests there
 #
 # `tell` notifies the first of the queue of `key`. It drops a process that has no
 # subscription, one that is `leaving`, and one that was notified 50 ms ago and has not
@@ -280,6 +281,16 @@ return answer"""
 )
 RELEASE_ALL_SHA1 = b"2205955df8a568c227ea7941c6febec90ba7c1cb"
 
+# A key that rests in the process that had it last (src_cython/round/rest.pyx) has that
+# one's channel in its value: it is told that somebody wants the key.
+_RECALL = b"""\
+local function recall()
+  local held = redis.pcall("get", key)
+  local holder = type(held) == "string" and string.match(held, "^~(%x+)~")
+  if holder then call(holder, "!fastredlock:") end
+end
+"""
+
 # Of one key, or of many: then ARGV has those behind the process once for each key, and
 # the answer so many times four numbers, -1 in front where a queue is refused.
 _OF_EACH_KEY = (
@@ -289,6 +300,7 @@ for at, key in ipairs(KEYS) do
 local ARGV = {given[1], given[2 * at], given[2 * at + 1]}
 """
     + _TELL
+    + _RECALL
     + b"local function ask()\n"
 )
 
@@ -341,6 +353,7 @@ if redis.pcall("pexpire", queue, 60000) ~= 1 then
 end
 come(ARGV[1])
 local left, whose = redis.call("pttl", key), 0
+if left ~= -2 then recall() end
 local head = redis.call("zrange", queue, 0, 0)[1]
 if left == -2 and head == ARGV[1] and ARGV[3] == "3" then
   note("~" .. head)
@@ -376,7 +389,7 @@ for place = 1, 4 do answers[4 * at - 4 + place] = answer[place] end
 end
 return answers"""
 )
-ASK_TURN_SHA1 = b"a45d313fb8648c24fb1a6518ce1f4eba12700e2e"
+ASK_TURN_SHA1 = b"2a9ac1f312fa1bb42511099259f07a0ec16c7cf0"
 
 # SET NX PX, at the gate, by a process whose turn it is. ARGV: token; ttl (ms), "0" of
 # no expiry; process; for how long (us) its caller has waited, and its next caller, or
@@ -427,10 +440,13 @@ return 1"""
 )
 TAKE_TURN_SHA1 = b"a3a8c4cb97a4f1e315fe12bfd334d3c8864ee3ba"
 
-# Leave the queue. A turn that was not used goes to the next. ARGV: process.
+# Leave the queue. A turn that was not used goes to the next. ARGV: process. Sent as
+# well for a caller that was refused and will not wait: so it recalls the key.
 LEAVE_QUEUE = (
     _OF_ONE_KEY
+    + _RECALL
     + b"""\
+recall()
 redis.pcall("zrem", queue, ARGV[1])
 if is_told(ARGV[1]) then
   come(ARGV[1])
@@ -438,7 +454,7 @@ if is_told(ARGV[1]) then
 end
 return 1"""
 )
-LEAVE_QUEUE_SHA1 = b"ec0c8490ec26e48aa76f4d61bb7c1b7bc5004128"
+LEAVE_QUEUE_SHA1 = b"a4df8158490f92df59ca0637762504d3b270459c"
 
 
 def with_prefix(source: bytes, prefix: bytes) -> bytes:

@@ -21,6 +21,8 @@ from .retry import Retry, number_of
 
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
+    from typing import Any
+
     from ..types import Credentials, Master
     from .endpoint import Endpoint
 else:
@@ -37,6 +39,7 @@ DEFAULT_TTL_MS = 10_000
 LARGEST_FENCE = 2**53 - 1  # Lua's numbers are doubles
 LONGEST_PREFIX = 1024  # bytes; beside the longest resource it is nothing
 LONGEST_COHORT = 1  # s; every other process that waits does so for as long
+LONGEST_LINGER = 3600  # s; of a rest, which its validity ends before in any case
 LONGEST_CLIENT_NAME = 200  # bytes; each line of CLIENT LIST has it
 
 
@@ -65,6 +68,7 @@ class Settings:
         "endpoints",
         "fencing",
         "key_prefix",
+        "linger_ns",
         "max_ttl",
         "max_ttl_ns",
         "new_token",
@@ -97,6 +101,7 @@ class Settings:
         observer: object | None = None,  # None: nobody is notified
         fencing: bool = False,  # leases have no number
         cohort: float = 0.002,  # s; longer, and other processes wait for longer
+        linger: float = 0.0,  # s; a released key is not kept for the next caller here
     ) -> None:
         from .url import (  # 4 ms of 25: when the first client is made
             SameServerAllowed,
@@ -130,6 +135,8 @@ class Settings:
         self.cohort_ns: int = checked_cohort_ns(cohort)
         if fencing or new_token is not None or release_script is not None:
             self.cohort_ns = 0  # each grant has its own number, token or release
+        self.linger_ns: int = checked_linger_ns(linger)
+        self._check_linger(self.linger_ns)
         self._has_warned_long = False
         self.observer: object | None = checked_observer(observer)
         self._last_terms: tuple[object, Terms | None] = (None, None)
@@ -137,8 +144,30 @@ class Settings:
         if len(self.endpoints) % 2 == 0:
             warn_even(len(self.endpoints))
 
-    def terms(self, ttl: float) -> Terms:
+    def _check_linger(self, linger_ns: int) -> None:
+        has = (self.fencing and "fencing") or (
+            (self.release_script is not None and "release_script")
+            or (self.token_source is None and "new_token")
+        )
+        if linger_ns and has:
+            raise ConfigurationError(
+                f"linger with {has}: each grant has its own number, token or release, "
+                "so no key can wait for the next one"
+            )
+
+    def lingering(self, ttl: float | None, linger: float) -> Any:
+        """Return, in place of a ttl, the times of a lease that lingers otherwise."""
+        linger_ns = checked_linger_ns(linger)
+        self._check_linger(linger_ns)
+        terms = self.default_terms if ttl is None else self._new_terms(ttl)
+        return Terms(
+            terms.ttl_ms, terms.drift_ns, terms.timeout_ns, terms.has_expiry, linger_ns
+        )
+
+    def terms(self, ttl: float | Terms) -> Terms:
         """Turn a ttl (s) into the times of a round."""
+        if isinstance(ttl, Terms):
+            return ttl
         asked, terms = self._last_terms
         if ttl is asked and terms is not None:  # most callers give the same every time
             return terms
@@ -165,7 +194,8 @@ class Settings:
         if seconds > LONG_TTL and not self._has_warned_long:
             self._has_warned_long = True
             warn_long(ttl)
-        return Terms(ttl_ms, drift_ns, self._timeout_ns(ttl_ms))
+        timeout_ns = self._timeout_ns(ttl_ms)
+        return Terms(ttl_ms, drift_ns, timeout_ns, True, self.linger_ns)
 
     def _terms_without_expiry(self) -> Terms:
         ttl_ms = LONGEST_TTL * 1000
@@ -278,6 +308,16 @@ def checked_cohort_ns(cohort: float) -> int:
     if not 0 <= seconds <= LONGEST_COHORT:
         raise ConfigurationError(
             f"cohort={cohort!r}: allowed is 0 (never) to {LONGEST_COHORT} s"
+        )
+    return int(seconds * 1_000_000_000)
+
+
+def checked_linger_ns(linger: float) -> int:
+    """Return for how long (ns) a released key may rest in the process."""
+    seconds = number_of(linger)
+    if not 0 <= seconds <= LONGEST_LINGER:
+        raise ConfigurationError(
+            f"linger={linger!r}: allowed is 0 (not at all) to {LONGEST_LINGER} s"
         )
     return int(seconds * 1_000_000_000)
 

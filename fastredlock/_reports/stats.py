@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 else:
     from .named import NamedTuple
 
-COUNTED = 17  # fields of Stats that are counters of the core
+COUNTED = 18  # fields of Stats that are counters of the core
 
 
 class OperationStats(NamedTuple):
@@ -63,6 +63,7 @@ class Stats(NamedTuple):
     turns_missed: int  #: ...when nobody waited here any more
     handed_over: int  #: locks that went from one caller of this process to the next
     handed_on: int  #: ...without the network
+    lingered: int  #: grants of a key that rested here, without the network
     fences_written: int  #: acquires whose number took a further command, with fencing
     round_trip: float  #: s, smoothed time of a round until its quorum; 0.0 before any
     acquires: OperationStats

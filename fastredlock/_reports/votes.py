@@ -17,6 +17,8 @@ Resource = str | bytes | tuple[str | bytes, ...]
 SHOWN_RESOURCES = 5  # of many in a message
 SHOWN_LENGTH = 200  # of one
 RANDOM_LENGTH = 27  # of a token of ours: see src_cython/tokens.pyx
+LINGERING_LENGTH = 18  # before it where the key may rest: src_cython/round/rest.pyx
+LINGERS = "lingers: it may be at rest there, and is given up when another asks"
 BASE64URL = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 LONGEST_OWNER = 64  # bytes
 NO_EXPIRY_MS = -1  # PTTL
@@ -115,6 +117,8 @@ def reading_of(
     if token is None:
         return None, None, None
     text = setnx_text(token) if has_no_expiry else None
+    if lingers(token):
+        text = LINGERS
     return text, hash_of(token), owner_of(token)
 
 
@@ -163,13 +167,24 @@ def hash_of(token: bytes) -> str:
 
 def owner_of(token: bytes | None) -> str | None:
     """Return the owner in a token of ours; nothing of any other value is shown."""
-    if token is None or token[RANDOM_LENGTH : RANDOM_LENGTH + 1] != b"@":
+    if token is None:
+        return None
+    if lingers(token):
+        token = token[LINGERING_LENGTH:]
+    if token[RANDOM_LENGTH : RANDOM_LENGTH + 1] != b"@":
         return None
     owner = token[RANDOM_LENGTH + 1 :]
     if token[:RANDOM_LENGTH].strip(BASE64URL) or len(owner) > LONGEST_OWNER:
         return None
     shown = owner.decode(errors="replace")
     return shown if shown.isprintable() else None
+
+
+def lingers(token: bytes) -> bool:
+    """Return whether it begins with a process to recall it from."""
+    name = token[1 : LINGERING_LENGTH - 1]
+    ends = token[:1], token[LINGERING_LENGTH - 1 : LINGERING_LENGTH]
+    return ends == (b"~", b"~") and not name.strip(b"0123456789abcdef")
 
 
 def describe_votes(votes: Iterable[MasterVote]) -> str:

@@ -5,6 +5,7 @@ They follow those line by line, and their theory is there; `redis` is the keyspa
 
 from __future__ import annotations
 
+import re
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 QUEUE_MS, TURN_MS, YOUNG_MS, PAUSE_MS = 60_000, 10_000, 9_950, 300
 MOVED, MOVED_MS = b">", 10_000  # the mark that the queue is at the next master
+LINGERING = re.compile(rb"~([0-9a-fA-F]+)~")  # a value that names its process
 OLD_US = 100_000  # of a first that may be gone
 MOST_ASKED = 4  # to look whether it is
 MOST_TOLD = 100  # in one call
@@ -124,6 +126,8 @@ class Queue:
         redis.pexpire(name, QUEUE_MS)
         self._come(process)
         left, whose = redis.pttl(self._key), 0
+        if left != -2:
+            self._recall()
         head = redis.zfirst(name) or process  # it has entered: there is a first
         if left == -2 and head == process and how == b"3":
             self._note(b"~" + process)
@@ -142,6 +146,12 @@ class Queue:
         count = redis.zcard(name) if whose == 1 else 0
         order = redis.zrange(name)
         return [whose, left, order.index(process) if process in order else 0, count]
+
+    def _recall(self) -> None:
+        held = self._redis.pcall(self._redis.get, self._key)
+        named = LINGERING.match(held) if isinstance(held, bytes) else None
+        if named:
+            self._call(named[1], b"!fastredlock:")
 
     def _move(self, process: bytes) -> None:
         redis, name = self._redis, self._name
@@ -225,6 +235,7 @@ class Queue:
 
     def leave(self, process: bytes) -> int:
         """LEAVE_QUEUE."""
+        self._recall()
         self._redis.pcall(self._redis.zrem, self._name, process)
         if self._is_told(process):
             self._come(process)

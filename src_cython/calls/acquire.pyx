@@ -57,7 +57,7 @@ cdef class AcquireCall(Call):
             if first is None:
                 self.round = acquire_first_try(self)
                 if self.round is not None:
-                    return self.round
+                    return acquire_end(self) if self.round.is_finished else self.round
             elif first.verdict_code == VERDICT_WON:
                 return acquire_end(self)
             self.attempts = self.driver.attempts(self, first)
@@ -134,7 +134,7 @@ cdef Round acquire_first_try(AcquireCall self):
     cdef Engine engine = driver.engine
     cdef Terms terms = driver.default_terms
     cdef int64_t timeout_ns
-    cdef Round round
+    cdef Round round = None
     cdef bint waits
     if self.keep is not None:
         self.keep.check(driver, self.ttl)
@@ -144,6 +144,12 @@ cdef Round acquire_first_try(AcquireCall self):
     timeout_ns = first_try_timeout_ns(self.timeout)
     if self.ttl is not None:
         terms = driver.settings.terms(self.ttl)
+    if terms.linger_ns and engine.rests and type(key) is bytes and (
+        timeout_ns != NO_PLAIN_TIMEOUT
+    ):
+        round = acquire_at_rest(self, key, terms)
+        if round is not None:
+            return round
     waits = timeout_ns != 0 and type(key) is bytes and (
         engine_is_contended(engine, key, self.began_ns)
     )
@@ -162,6 +168,20 @@ cdef Round acquire_first_try(AcquireCall self):
             self.began_ns, False, -1 if timeout_ns < 0 else self.began_ns + timeout_ns
         )
     return round
+
+
+cdef Round acquire_at_rest(AcquireCall self, bytes key, Terms terms):
+    # Of a key that rests here: won; or None.
+    cdef Engine engine = self.driver.engine
+    cdef Round round = round_new(
+        OPERATION_ACQUIRE, <bytes>engine_keys(engine, key), HANDED_ON, terms,
+        engine.master_count,
+    )
+    round.attempt = 1
+    round.began_ns = self.began_ns
+    if engine_take_rest(engine, round, fields_now_ns(self.driver)):
+        return round
+    return None
 
 
 cdef bint acquire_may_wait(AcquireCall self, bytes key) except -1:

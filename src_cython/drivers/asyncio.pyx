@@ -199,6 +199,27 @@ cdef class AsyncioDriver:
         """End the acquires under way, rolled back: the interpreter ends."""
         asyncio_end_acquires(self, "the interpreter ends")
 
+    def rest_left_ns(self):
+        """Return for how long a key may rest here yet; 0: none does."""
+        cdef Rest rest
+        cdef int64_t due_ns = 0
+        if not self.engine.rests:
+            self.engine.watcher = None
+            return 0
+        for rest in self.engine.rests.values():
+            due_ns = max(due_ns, rest.due_ns)
+        return max(<int64_t>NS_PER_MS, due_ns - clock_ns())
+
+    def end_rests(self):
+        """Release the keys that rest; from now on none does, on this loop."""
+        if self.engine.driver is not self:
+            return
+        self.engine.watch = None
+        self.engine.watcher = None
+        if self.engine.rests and not self.is_over():
+            engine_end_rests(self.engine, clock_ns())
+            asyncio_flush(self)
+
     def shut(self):
         """Close all connections; rounds under way end UNREACHABLE, "closed".
 
@@ -232,6 +253,10 @@ cdef class AsyncioDriver:
 
     def leave(self):
         """Leave the loop alone from now on; called by its thread."""
+        watcher = self.engine.watcher
+        self.end_rests()
+        if watcher is not None:
+            watcher.cancel()
         if self.engine.driver is self:
             self.engine.driver = None
         if not self.is_joined or self.is_over():
@@ -301,12 +326,14 @@ cdef RoundFuture asyncio_submit(AsyncioDriver self, object work):
 
 
 cdef bint asyncio_hand_on(AsyncioDriver self, object work) except -1:
-    # Whether a release needed no master; the task that has the lease goes on later.
+    # Whether it needed no master; another task that has the lease now goes on later.
     cdef Py_ssize_t before
-    if not self.engine.queues.by_resource:
+    if not engine_may_need_no_master(self.engine, work):
         return False
     before = len(self.done)
     if not engine_hand_on(self.engine, work, clock_ns()):
         return False
+    if self.engine.next_ns < self.armed_ns:
+        asyncio_flush_soon(self)
     asyncio_wake_later(self, before)
     return True

@@ -194,6 +194,8 @@ cdef int asyncio_forget_connections(Engine self) except -1:
         return engine_reset_after_fork(self)
     for i in range(self.master_count):
         link_forget_loop(self.links[i])
+    self.watcher = None
+    engine_end_rests(self, now_ns)
     engine_settle_all(self, now_ns + UNDO_NS)
     engine_forget_but_defer(self, "its event loop was closed", now_ns)
     for round in self.admissions:

@@ -20,7 +20,9 @@ cdef Py_ssize_t blocking_run_work(Engine engine, object work) except -1:
     if is_exiting or watched_in != current_generation:
         interpreter_exit_check(work)
     try:
-        if engine_hand_on(engine, work, clock_ns() if engine.queues.by_resource else 0):
+        if engine_may_need_no_master(engine, work) and (
+            engine_hand_on(engine, work, clock_ns())
+        ):
             return len(engine.warnings)
         if (
             not wakeups_are_under_way(engine.leadership.wakeups)

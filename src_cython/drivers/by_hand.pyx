@@ -74,6 +74,8 @@ def by_hand_take_events(
         by_hand_send_unanswered(engine, master, now_ns)
     engine_admit(engine, now_ns)
     engine_on_time(engine, now_ns, quiet)
+    if engine.has_rested:
+        engine_check_rests(engine, now_ns)
     if engine.closed or engine.queue_check_pending:
         engine_finish(engine, now_ns)
 
@@ -114,13 +116,29 @@ def by_hand_submit(Engine engine not None, work not None, int64_t now_ns):
 
 
 def by_hand_hand_on(Engine engine not None, work not None, int64_t now_ns):
-    """Return the round that has what this releases; None: it is to be submitted."""
+    """Return the round that has what this releases, or that is won by what rested here;
+    None: it is to be submitted."""
     cdef WaitQueue queue = None
+    cdef Rest rest
     work_check(work)
     if type(work) is Round:
         queue = engine.queues.by_resource.get((<Round>work).resource)
     next = None if queue is None else wait_queue_head(queue)
-    return next if engine_hand_on(engine, work, now_ns) else None
+    if not engine_hand_on(engine, work, now_ns):
+        return None
+    if next is not None and next.is_finished:
+        return next
+    rest = engine.rests[(<Round>work).resource]
+    return rest.round if rest.is_at_rest else work
+
+
+def by_hand_rests(Engine engine not None):
+    """Return the keys at rest: until when, by the token."""
+    cdef Rest rest
+    return {
+        rest.round.token: rest.until_ns
+        for rest in engine.rests.values() if rest.is_at_rest
+    }
 
 
 def by_hand_join_stay(Engine engine not None, work not None, int64_t now_ns):

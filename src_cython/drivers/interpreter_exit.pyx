@@ -95,6 +95,14 @@ cdef int interpreter_exit_settle_engine(
     Engine self, bint is_last, int64_t until_ns
 ) except -1:
     cdef Follower follower = Follower(self.leadership, FOLLOWER_END, None)
+    while self.rests and not is_last and clock_ns() < until_ns:
+        if not blocking_try_enter(self):      # the thread that watches, for a moment
+            sleep_ns(NS_PER_MS)
+            continue
+        try:
+            engine_end_rests(self, clock_ns())
+        finally:
+            blocking_leave(self)
     if not (is_last or engine_awaits_replies(self)):
         return 0
     follower.timeout_ns = max(<int64_t>0, until_ns - clock_ns())

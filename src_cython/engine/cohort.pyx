@@ -1,4 +1,4 @@
-# A lease is handed on inside of this process, and a stay ends (round/cohort).
+# A lease is handed on inside of this process (round/cohort), or its key rests (rests).
 #
 # A stay is the time from t0 in which the lease may be handed on; the queue knows its
 # end. Meanwhile those who come are noted here alone, and the gate is not asked: its
@@ -12,19 +12,35 @@
 from libc.stdint cimport int64_t
 
 
+cdef inline bint engine_may_need_no_master(Engine self, object work) noexcept:
+    # One look, for what is no lock of this process alone.
+    return len(self.queues.by_resource) > 0 or len(self.rests) > 0 or (
+        type(work) is Round and (<Round>work).terms.linger_ns != 0
+    )
+
+
 cdef bint engine_hand_on(Engine self, object work, int64_t now_ns) except -1:
-    # Whether a release needed no master: the next caller here has its lease.
-    cdef Round release, taken, next
-    cdef WaitQueue queue
-    if self.cohort_ns == 0 or not self.queues.by_resource or type(work) is not Round:
+    # Whether a round needed no master: an acquire of what rests here; a release where
+    # the next caller here has its lease, or its key rests.
+    cdef Round round
+    if type(work) is not Round or self.is_closed:
+        return False
+    round = <Round>work
+    if round.is_submitted:
+        return False
+    if round.operation_code == OPERATION_ACQUIRE:
+        return len(self.rests) > 0 and engine_take_rest(self, round, now_ns)
+    if round.operation_code != OPERATION_RELEASE or round.lease_state is None:
         return False
     if is_exiting:      # the next thread may be stopped before it is awake
         return False
-    release = <Round>work
-    if (
-        release.operation_code != OPERATION_RELEASE or release.is_submitted
-        or release.lease_state is None or self.is_closed
-    ):
+    return engine_hand_to_next(self, round, now_ns) or engine_rest(self, round, now_ns)
+
+
+cdef bint engine_hand_to_next(Engine self, Round release, int64_t now_ns) except -1:
+    cdef Round taken, next
+    cdef WaitQueue queue
+    if self.cohort_ns == 0 or not self.queues.by_resource:
         return False
     queue = self.queues.by_resource.get(release.resource)
     if queue is None or queue.opened is not None or not queue.rounds:
@@ -36,17 +52,12 @@ cdef bint engine_hand_on(Engine self, object work, int64_t now_ns) except -1:
     round_open(release, now_ns)
     wait_queue_remove(queue, next)
     round_hand_on(taken, next, now_ns)
-    release.may_hold = 0
-    release.is_submitted = True
-    round_close(release, VERDICT_WON, now_ns)
     if queue.noted is next:
         queue.noted = None
         queue.is_first = False
-    # Nobody was asked: they count as ended, and teach nothing of any master.
+    engine_end_here(self, release, now_ns)
+    engine_end_here(self, next, now_ns)
     self.counters.handed_on += 1
-    self.counters.ended[OPERATION_ACQUIRE][VERDICT_WON] += 1
-    self.counters.ended[OPERATION_RELEASE][VERDICT_WON] += 1
-    release.is_finished = next.is_finished = True
     if next.waiter is None or type(next.waiter) is Follower and (
         not (<Follower>next.waiter).is_waiting
     ):      # it leads, and sleeps

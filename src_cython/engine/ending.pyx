@@ -17,12 +17,14 @@ cdef int engine_withdraw_work(Engine self, object work, int64_t now_ns) except -
 
 
 cdef int engine_end_acquires(Engine self, str reason, int64_t now_ns) except -1:
-    # End those under way: lost, and rolled back behind their own SETs. Of a batch all,
-    # those won as well, for its caller gets an error. Releases that wait for a quorum
-    # of connections are sent to the masters that are connected: it may never come.
+    # Keys at rest are released. Those under way end: lost, and rolled back behind their
+    # own SETs. Of a batch all, those won as well, for its caller gets an error.
+    # Releases that wait for a quorum of connections are sent to the masters that are
+    # connected: it may never come.
     cdef Round round
-    cdef list ended = engine_open_acquires(self)
-    cdef list batches = []
+    cdef list ended, batches = []
+    engine_end_rests(self, now_ns)
+    ended = engine_open_acquires(self)
     for round in list(self.admissions):
         if round.operation_code == OPERATION_ACQUIRE:
             if self.admissions.pop(round, None) is not None:

@@ -53,6 +53,11 @@ cdef class Engine:
     cdef dict token_uses                   # (key, token): TokenUse; None: own tokens
     cdef Py_ssize_t sweep_at               # uses, from how many on they are looked at
     cdef Fences fences                     # numbers of grants
+    cdef dict rests                        # resource: Rest
+    cdef public object watch               # the shell's: has recalls read; or None
+    cdef public object watcher             # what does, until no key rests; or None
+    cdef bint has_rested                   # some key has: watch the connections
+    cdef int64_t deaf_epoch                # of the counters, when keys rested last
     cdef public int64_t cohort_ns          # how long a lease is handed on; 0: never
     cdef public int64_t wall_offset_ns     # by hand: wall clock - now_ns
     cdef object driver                     # of the event loop that drives it, or None
@@ -62,6 +67,7 @@ cdef class Engine:
     def __cinit__(self):
         self.leadership = Leadership()
         self.admissions = {}
+        self.rests = {}
         self.closed = []
         self.queue_check_pending = []
         self.opened = []
@@ -237,6 +243,7 @@ cdef class Engine:
         cdef Round adopted = self.new_round(OPERATION_ACQUIRE, keys, token, terms)
         if fence:
             adopted.fencing = fencing_of_adopted(fence)
+        adopted.token = token      # as it is, also where ours begin with our name
         adopted.closed_ns = now_ns
         adopted.may_hold = ~<uint64_t>0 >> (MAX_MASTERS - self.master_count)
         return adopted

@@ -46,6 +46,8 @@ cdef int engine_submit_work(
         return 0
     if self.is_closed and not work_is_release(work):
         raise ClosedError("closed")
+    if self.rests:
+        engine_replace_rests(self, work, now_ns)
     if type(work) is Batch:
         (<Batch>work).is_submitted = True
         (<Batch>work).waiter = waiter
@@ -63,6 +65,8 @@ cdef int engine_take_events(Engine self) except -1:
         engine_admit(self, now_ns)
     if now_ns >= self.next_ns:
         engine_on_due(self, now_ns)
+    if self.has_rested:
+        engine_check_rests(self, now_ns)
     if self.closed or self.queue_check_pending:
         return engine_finish(self, clock_ns())
     return 0

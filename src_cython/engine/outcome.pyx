@@ -44,6 +44,10 @@ cdef int engine_on_closed(Engine self, Round round, int64_t now_ns) except -1:
         engine_learn_round_trip(self, round.closed_ns - round.opened_ns)
     if verdict != VERDICT_WON:
         engine_roll_back(self, round, now_ns)
+        if verdict == VERDICT_TAKEN and not round_is_refused(round) and (
+            round.operation_code == OPERATION_ACQUIRE and not self.is_closed
+        ):
+            engine_recall(self, round, now_ns)
     if round.turn is not None:
         engine_on_turn_closed(self, round, now_ns)
     return 0

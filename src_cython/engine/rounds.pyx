@@ -63,6 +63,8 @@ cdef Round engine_new_round(
     cdef Round round
     keys = engine_keys(self, keys)
     if type(keys) is not tuple:
+        if terms.linger_ns and operation == OPERATION_ACQUIRE:
+            token = rest_token(self.queues.waiter, token)
         return round_new(operation, keys, token, terms, self.master_count)
     check_keys(keys)
     if operation == OPERATION_INSPECT:

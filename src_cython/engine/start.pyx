@@ -42,10 +42,11 @@ cdef int engine_start_whole(Engine self, Round round, int64_t now_ns) except -1:
                     QUEUE_CHECK_GATHERED if engine_gathers_queue_checks(self, round)
                     else QUEUE_CHECK_WANTED
                 )
-    elif round.operation_code == OPERATION_ACQUIRE and (
-        self.scripts.write_fence is not None
-    ):
-        engine_propose_fence(self, round, now_ns)
+    elif round.operation_code == OPERATION_ACQUIRE:
+        if self.scripts.write_fence is not None:
+            engine_propose_fence(self, round, now_ns)
+        if round.terms.linger_ns:
+            engine_hear_recalls(self, now_ns)
     round.is_reentrant = self.leadership.depth > 1
     engine_set_first(self, round, now_ns)
     if self.token_uses is not None and (

@@ -46,6 +46,8 @@ cdef int engine_forget_steps(Engine self) except -1:
 cdef int engine_give_up_rounds(Engine self, int64_t now_ns) except -1:
     # The parent's: a frame of ours that waits for one has to end.
     cdef Round round
+    self.rests = {}
+    self.watcher = None
     for round in list(self.admissions):
         round_give_up(round, "the process forked", now_ns)
     self.admissions = {}

@@ -120,11 +120,15 @@ cdef int engine_pass_on(
 
 
 cdef bint engine_is_called(Engine self, bytes push, int64_t now_ns) except -1:
-    # No turn: the gate has doubts whether those before us are alive. It asks us to
+    # No turn: somebody wants a key that may rest here ("!", rests). Or
+    # the gate has doubts whether those before us are alive. It asks us to
     # reply at once ("~"); or to look whether they came, when their time is over ("?").
     # Who also waits for a resource of such a name is notified of that one, and finds
     # this by its next question.
-    cdef WaitQueue queue = self.queues.by_resource.get(push[1:])
+    cdef WaitQueue queue
+    if engine_is_recalled(self, push, now_ns):
+        return True
+    queue = self.queues.by_resource.get(push[1:])
     if queue is None or push[:1] not in (b"~", b"?"):
         return False
     queue.tried_ns = now_ns      # so the question is asked, and not a try made

@@ -82,6 +82,8 @@ cdef bint engine_take_due(Engine self, int64_t now_ns) except -1:
         engine_on_queue_due(self, <WaitQueue>work, now_ns)
     elif type(work) is Questions:
         engine_ask_together(self, <Questions>work, now_ns)
+    elif type(work) is Rest:
+        engine_on_rest_due(self, <Rest>work, now_ns)
     else:
         round = <Round>work
         if (<Turn>round.turn).is_kept or now_ns >= (<Turn>round.turn).until_ns:

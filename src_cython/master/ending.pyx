@@ -44,6 +44,7 @@ cdef int master_end_connection(
     master_set_state(self, MASTER_BACKOFF)
     self.reason = self.last_error = reason
     self.counters.losses += 1
+    self.counters.deaf_epoch += 1
     self.losses += 1
     self.lost_at_ns = now_ns
     self.unparsed = 0

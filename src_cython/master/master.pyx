@@ -29,7 +29,9 @@ cdef class Counters:
     cdef readonly int64_t connects, losses
     cdef readonly int64_t releases_dropped
     cdef readonly int64_t waits, turns_told, turns_missed, handed_over, handed_on
+    cdef readonly int64_t lingered
     cdef readonly int64_t fences_written
+    cdef int64_t deaf_epoch          # a master may tell of no recall any more (rests)
     cdef int64_t life_epoch          # a master may have a number without life (fences)
     cdef int64_t slow_from_ns        # a reply of a slow master takes longer (slowness)
 

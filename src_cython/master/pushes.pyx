@@ -62,6 +62,7 @@ cdef int master_refuse_queue(Master self, str error) except -1:
     if not self.may_queue:
         return 0
     self.may_queue = False
+    self.counters.deaf_epoch += 1
     prefix = self.scripts.name_prefix.decode("utf-8", "backslashreplace")
     names = QUEUE_NAMES.replace("fastredlock", prefix + "fastredlock")
     return master_add_warnings(self, [

@@ -26,21 +26,37 @@ cdef bint round_may_hand_on(
     Round taken, Round next, int64_t cohort_ns, int64_t now_ns
 ) noexcept:
     # Whether what the one has taken, and now releases, may go to the other.
-    if (
+    return (
+        round_is_plain(taken) and now_ns - taken.opened_ns <= cohort_ns
+        and round_may_be_given(taken, next, now_ns)
+    )
+
+
+cdef bint round_is_plain(Round taken) noexcept:
+    # Whether nothing but the lease that is released has what this has taken.
+    return not (
         taken.verdict_code != VERDICT_WON or not taken.is_opened or taken.is_shown
         or taken.lease_state is not None or taken.extensions or taken.keys is not None
         or taken.fencing is not None or taken.generation != current_generation
-        or now_ns - taken.opened_ns > cohort_ns
-    ):
-        return False
+    )
+
+
+cdef bint round_may_be_given(Round taken, Round next, int64_t now_ns) noexcept:
+    # Whether it serves the caller of the other as well as a round would.
+    cdef Terms terms = next.terms
     if (
         next.is_opened or next.is_finished or next.fencing is not None
-        or type(next.waiter) is Batch or taken.terms.ttl_ms > next.terms.ttl_ms
+        or next.keys is not None or type(next.waiter) is Batch
+        or taken.terms.ttl_ms > terms.ttl_ms
+        or taken.terms.linger_ns != terms.linger_ns
     ):
         return False
-    return round_valid_until_ns(taken) - now_ns >= (
-        next.terms.ttl_ms * NS_PER_MS - next.terms.drift_ns - next.terms.timeout_ns
-    )
+    return round_valid_until_ns(taken) - now_ns >= round_validity_at_worst_ns(terms)
+
+
+cdef inline int64_t round_validity_at_worst_ns(Terms terms) noexcept:
+    # Of a round that used its whole timeout.
+    return terms.ttl_ms * NS_PER_MS - terms.drift_ns - terms.timeout_ns
 
 
 cdef void round_hand_on(Round taken, Round next, int64_t now_ns) noexcept:

@@ -19,6 +19,9 @@ cdef enum:
     QUESTION_BYTES = 65536       # of their names
 
 
+cdef class Rest              # rest.pyx
+
+
 @cython.final
 @cython.internal
 cdef class Questions:
@@ -39,7 +42,7 @@ cdef class WaitQueues:
     cdef bytes waiter            # the name of this process, at every gate
     cdef tuple leaving           # the same, as the argument of a release
     cdef dict by_resource
-    cdef list due                # (ns, number, a WaitQueue, a Round or Questions)
+    cdef list due                # (ns, number, WaitQueue, Round, Questions or Rest)
     cdef Py_ssize_t due_most     # from how many on they are looked at
     cdef int64_t number          # drawn last: of an entry, or a turn
     cdef dict questions          # gate: Questions
@@ -149,7 +152,7 @@ cdef int wait_queues_add_due(WaitQueues self, int64_t due_ns, object work) excep
 
 
 cdef object wait_queues_take_due(WaitQueues self, int64_t now_ns):
-    # A WaitQueue, a Round or Questions whose time has come; None: there is none.
+    # A WaitQueue, Round, Questions or Rest whose time has come; None: there is none.
     while self.due and <int64_t>self.due[0][0] <= now_ns:
         entry = heappop(self.due)
         if wait_queues_counts(entry):
@@ -163,6 +166,8 @@ cdef bint wait_queues_counts(tuple entry) except -1:
         return (<WaitQueue>entry[2]).due_ns == <int64_t>entry[0]
     if type(entry[2]) is Questions:
         return (<Questions>entry[2]).due_ns == <int64_t>entry[0]
+    if type(entry[2]) is Rest:
+        return (<Rest>entry[2]).due_ns == <int64_t>entry[0]
     round = <Round>entry[2]
     return round.turn is not None and not round.is_finished and (
         not (<Turn>round.turn).is_open

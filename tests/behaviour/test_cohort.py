@@ -162,7 +162,7 @@ def test_leases_when_handed_on_beside_a_dead_master_then_its_failures_are_not_co
     stats = locks.stats()
     assert counts == [400]
     assert stats.handed_on > 100
-    assert stats.masters[2].failed <= stats.rounds < 300  # of those that were sent
+    assert stats.masters[2].failed <= stats.rounds < 700  # of those that were sent
 
 
 def test_lease_when_its_stay_is_over_then_is_released(

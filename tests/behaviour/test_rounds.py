@@ -87,6 +87,7 @@ def test_lost_rounds_when_watched_by_a_master_then_each_is_released_before_the_n
         servers[4].echo("over")
         words = commands_until(monitor, ["ECHO", "over"])
     ours = [w for w in words if w[:2] == ["SET", KEY] or w[-2:-1] == [KEY]]
+    ours = [w for w in ours if w[0] != "EVALSHA"]  # at the gate, of a key at rest
     assert len(ours) > 2
     for sent, undone in zip(ours[::2], ours[1::2], strict=True):
         assert (sent[0], undone[0], undone[-1]) == ("SET", "EVAL", sent[2])

@@ -156,8 +156,10 @@ class Gate(ByHand):
         return step
 
     def answer_questions(self) -> None:
-        """Answer SUBSCRIBE and ASK_TURN where they were asked: 5 s are left."""
+        """Answer recalls, SUBSCRIBE and ASK_TURN, where asked: 5 s are left."""
         asked = self.hear()
+        if scripts.LEAVE_QUEUE_SHA1 in asked:  # behind a try that was refused
+            self.say(b":1\r\n")
         if b"SUBSCRIBE" in asked:
             self.say(b">3\r\n" + bulk(b"subscribe") + bulk(b"channel") + b":1\r\n")
         if scripts.ASK_TURN_SHA1 in asked:

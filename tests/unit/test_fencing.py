@@ -258,7 +258,9 @@ def test_number_when_its_life_is_not_sent_then_is_of_two_replies() -> None:
     engine = ready_engine()
     begin(engine)
     hear(engine, T0, *[TAKEN] * 3)
+    recalls = max(range(3), key=lambda i: len(sent(engine, i)))  # behind its SET
     round = begin(engine, T0 + MS)
+    hear(engine, T0 + MS, *[b":1\r\n" * (i == recalls) for i in range(3)])
     hear(engine, T0 + MS, counted(is_renewing=False), counted(is_renewing=False))
     assert (round.is_won, round.fence) == (True, WALL_US + 1000)
 
@@ -433,7 +435,7 @@ def test_one_more_when_it_is_refused_then_the_key_is_released(said: bytes) -> No
     hear(engine, T0 + 2 * MS, said)
     assert not round.is_won
     assert round.may_hold == 1
-    assert is_release(sent(engine)[-1])
+    assert any(map(is_release, sent(engine)))
 
 
 def test_one_more_when_its_script_is_unknown_then_is_asked_by_its_source() -> None:

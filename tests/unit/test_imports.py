@@ -53,8 +53,9 @@ ARROWS: dict[str, set[str]] = {
         *("_core", "_options.scripts", "_options.tls", "_reports.log", "errors"),
         *("_options.credentials", "_options.fence_scripts", "_options.settings"),
         *("_locking.attempt", "_locking.keeping.keeper", "_locking.keeping.kept"),
-        "_locking.entered",
+        *("_locking.entered", "_locking.resting"),
     },
+    "_locking.resting": {"_core"},
     "_locking.entered": {"_core", "_options.keys", "errors"},
     "_locking.skipping": {"_locking.awaitable", "_locking.blocking", "errors"},
     "_locking.reentrant": {
@@ -66,6 +67,7 @@ ARROWS: dict[str, set[str]] = {
     },
     "_locking.loop_driver": {
         *("_core", "_locking.driver", "_locking.keeping.loop_keeper", "errors"),
+        "_locking.resting",
     },
     "_locking.keeping.kept": {"_core", "_locking.validity"},
     "_locking.keeping.pace": {"_core"},

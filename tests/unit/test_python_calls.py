@@ -49,6 +49,7 @@ ENDS_A_CONNECTION = {
 IN_BETWEEN = {
     *("blocking_lead", "blocking_follow", "leader_await"),
     *("master_begin_preparing", "preparing_begin"),
+    "engine_is_watched",
 }
 # A future of another's make, where an engine is driven by hand.
 BY_HAND = {"waiter_wake"}

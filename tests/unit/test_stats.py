@@ -22,7 +22,7 @@ def engine_of(round_trip_ns: int = 0, **counted: int) -> Any:
 
 def test_stats_are_all_zero_before_any_use() -> None:
     nothing = OperationStats()
-    expected = (*[0] * 17, 0.0, *[nothing] * 5, (MasterStats("a:6379"),))
+    expected = (*[0] * 18, 0.0, *[nothing] * 5, (MasterStats("a:6379"),))
     assert FastRedlock(["redis://a"]).stats() == expected
 
 
