@@ -22,13 +22,14 @@ from fastredlock._core import (
     by_hand_hand_on,
     by_hand_is_submitted,
     by_hand_join_stay,
+    by_hand_rests,
     by_hand_return,
     by_hand_submit,
     by_hand_withdraw,
 )
 from fastredlock._locking.driver import CLOSE_WITHIN_NS
 
-from .steps import CHECKPOINT, MUTEX, WAIT, Steps
+from .steps import CHECKPOINT, MUTEX, SLEEP, WAIT, Steps
 from .world import FOREVER_NS, S
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 
 RUN, WITHDRAW, CLOSE = "run", "withdraw", "close"
 SLEEP_LIMIT_NS = S  # of one poll
+BUSY_NS = 1_000_000  # where another leads
+WATCH_NS = 100_000_000  # between two looks at what is due
 SLICE_NS = CLOSE_WITHIN_NS // 32  # of a wait for replies
 
 
@@ -87,7 +90,12 @@ class Driver:
         holder = by_hand_hand_on(self._engine, round, now_ns)
         if holder is None:
             return False
-        process.judge.on_handed_on(process, token, holder)
+        if holder is round:
+            process.judge.on_taken(process, round)
+        elif token in (rests := by_hand_rests(self._engine)):
+            process.judge.on_rested(process, holder, rests[token])
+        else:
+            process.judge.on_handed_on(process, token, holder)
         self._wake_answered()
         return True
 
@@ -262,6 +270,26 @@ class Driver:
                 connection = self._process.connections[index]
                 if connection is not None:
                     connection.send(data)
+
+    # --- blocking_watch ---------------------------------------------------------------
+
+    def watch(self, ours: Worker) -> Steps:
+        """Take recalls, and the ends of rests, where no worker leads; as a loop does.
+
+        Until the other workers of the process have come to an end.
+        """
+        process, engine = self._process, self._engine
+        while not engine.is_closed and (
+            by_hand_rests(engine)
+            or any(not each.is_done for each in process.workers if each is not ours)
+        ):
+            yield WAIT, min(engine.next_ns, process.now_ns() + WATCH_NS)
+            if self._leader is not None and not process.is_sharing:
+                yield SLEEP, BUSY_NS
+                continue
+            process.take_events()
+            self._flush()
+            self._wake_answered()
 
     # --- leader.pyx -------------------------------------------------------------------
 

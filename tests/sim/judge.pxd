@@ -22,6 +22,7 @@ cdef class Judge:
     cdef public bint is_naive
     cdef public long long leases
     cdef public object excuses
+    cdef public dict resting
     cdef public dict ended, fences, set_late, granted_ns, _holds, _heard, _refused_ns, _sets
     cdef public dict _set_heard
     cdef public set _unknown, _released

@@ -126,6 +126,7 @@ class Judge:
         self.set_behind: set[tuple[int, bytes]] = set()  # out of a closed connection
         self.set_late: dict[tuple[int, bytes], int] = {}  # when a later was READY
         self.handed_on: set[Round] = set()
+        self.resting: dict[bytes, tuple[Process, int]] = {}  # until then, its time
         self.extended_late: set[tuple[int, bytes]] = set()
         self.refused: set[tuple[int, bytes]] = set()
         self.unknown_script: set[tuple[int, bytes]] = set()  # of its last release
@@ -249,6 +250,47 @@ class Judge:
         self.ended.pop(token, None)
         self.handed_on.add(holder)
         self.excuses["no excuse: leases that were handed on"] += 1
+
+    # --- I13 --------------------------------------------------------------------------
+
+    def on_rested(self, process: Process, holder: Round, until_ns: int) -> None:
+        """A key was released, and rests in its process."""
+        now_ns, token = process.now_ns(), holder.token
+        if (
+            not now_ns
+            < until_ns
+            <= min(now_ns + holder.terms.linger_ns, holder.valid_until_ns)
+        ):
+            self.fail("I13", f"{token.decode()} rests for {until_ns - now_ns} ns")
+        if process.engine.is_closed:
+            self.fail("I13", f"{token.decode()} rests after close()")
+        self.ended.pop(token, None)
+        self.resting[token] = process, until_ns
+        self.handed_on.add(holder)
+        self.excuses["no excuse: keys that came to rest"] += 1
+
+    def on_taken(self, process: Process, round: Round) -> None:
+        """An acquire has a key that rested here, or another one."""
+        if round.token not in self.resting:
+            return
+        owner, until_ns = self.resting.pop(round.token)
+        if owner is not process or process.now_ns() >= until_ns:
+            self.fail("I13", f"{round.token.decode()} is taken, and is over")
+        self.handed_on.add(round)
+        self.excuses["no excuse: keys that were taken at rest"] += 1
+
+    def on_rests(self, process: Process, rests: dict[bytes, int]) -> None:
+        """A process has done what was due; these rest there."""
+        for token in [
+            token
+            for token, (owner, _) in self.resting.items()
+            if owner is process and token not in rests
+        ]:
+            del self.resting[token]
+            self.on_ended(process, token, "at rest", is_undone=False)
+        for token, until_ns in rests.items():
+            if until_ns <= process.now_ns():
+                self.fail("I13", f"{token.decode()} rests, and its time is over")
 
     def on_closed(self, process: Process, operation: int, round: Round) -> None:
         """A round has its verdict."""

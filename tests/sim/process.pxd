@@ -21,7 +21,7 @@ cdef class Process:
     cdef public set well_at_close
     cdef public bytes waiter
     cdef public Worker running
-    cdef public object settings, engine, keeper, locks
+    cdef public object settings, engine, keeper, locks, watcher
     cdef public unsigned long long readable
     cdef public long long losses, connects, tokens
     cdef Driver _driver

@@ -17,6 +17,7 @@ from fastredlock._core import (
     Round,
     Scripts,
     by_hand_engine,
+    by_hand_rests,
     by_hand_take_events,
     by_hand_waits,
 )
@@ -84,6 +85,7 @@ class Process:
         self._driver = Driver(self)
         self.locks = new_locks(self)
         self.keeper: SimKeeper | None = None
+        self.watcher: Worker | None = None
 
     def set_wall(self, ahead_ns: int) -> None:
         """Set the clock on the wall, which numbers of grants are proposed by."""
@@ -124,6 +126,11 @@ class Process:
         if paused_ns == self.paused_until_ns:
             self.judge.on_returned(self, self.world.now_ns - called_ns, limit_ns)
 
+    def watch(self, worker: Worker) -> None:
+        """Let a worker be the thread that a key at rest needs, or the loop."""
+        self.watcher = worker
+        worker.start(self._driver.watch(worker))
+
     def undo(self, round: Round) -> None:
         """Roll back a round whose caller will not get it (blocking_abandon)."""
         self._driver.undo(round)
@@ -142,6 +149,7 @@ class Process:
         self.polled_at_ns = now_ns
         arrivals, quiet = self._take_arrivals() if self.readable else NOTHING
         by_hand_take_events(engine, arrivals, quiet, now_ns)
+        self.judge.on_rests(self, by_hand_rests(engine))
         if self.losses != engine.counters.losses:
             self._close_lost()
         if self.begun:

@@ -124,6 +124,7 @@ class Schedule:
         settings = new_settings(
             self.count, max_ttl=max_ttl, round_timeout=round_timeout,
             ttl=self.ttls_ms[0] / 1000, retry=RETRY, fencing=self.is_fencing,
+            linger=self._draw_linger(index),
         )  # fmt: skip
         paths = [
             Path(self.world, self.world.between(self.base_ns, 3 * self.base_ns))
@@ -144,6 +145,13 @@ class Schedule:
                 own.choice((0, own.randrange(-WALL_NS, WALL_NS), behind_ns))
             )
         return process
+
+    def _draw_linger(self, index: int) -> float:
+        # By draws of its own; most fleets have some that linger, and some that do not.
+        own = Random(f"{self.seed}:{index}:linger")
+        if self.is_fencing or Random(self.seed + 9).random() < 0.25:
+            return 0.0
+        return own.choice((0.0, 0.005, 0.2, 1.0))
 
     def _draw_far(self, index: int, paths: list[Path]) -> None:
         # One master is far from all, or from some; by draws of its own.
@@ -221,12 +229,17 @@ class Schedule:
         self.world.run(self.until_ns)
 
     def _start(self, process: Process) -> None:
+        self._watch(process)
         if self.habits.keeps:
             SimKeeper(process, self._new_worker(process))
         more = Random(self.seed + 8).choice((0, 0, 1, 3))  # of a cohort
         for _ in range(more + self.world.random.choice((1, 1, 2, 3))):
             worker = self._new_worker(process)
             worker.start(worker.live())
+
+    def _watch(self, process: Process) -> None:
+        if process.settings.linger_ns:
+            process.watch(self._new_worker(process))
 
     def _new_worker(self, process: Process) -> Worker:
         return Worker(process, self.habits, self.until_ns)
@@ -254,11 +267,13 @@ class Schedule:
             process.workers.clear()
             worker = Worker(process, healthy, 0)
             worker.start(self._reconnect(worker))
+            self._watch(process)
         self._finish("those who reconnect")
         longest_ns = max(self.ttls_ms) * MS * 2 + 2 * S
         self.world.run(self.world.now_ns + longest_ns)
         for process in alive:
             process.workers[0].start(self._take(process.workers[0]))
+            self._watch(process)
             self._finish("those who take the lock")
 
     def _reconnect(self, worker: Worker) -> Iterator[tuple[str, int]]:

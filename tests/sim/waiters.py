@@ -1,6 +1,7 @@
 """I7: a free lock with a live waiter is taken within the fall-back time.
 
-A lock counts as free for a waiter where a quorum of masters has no key of it, and the
+A lock counts as free for a waiter where a quorum of masters has no key of it, or one
+that rests in a process, which is to give it up when it is asked; and the
 waiter's process is well with all of them: from then on, from the acquire's beginning
 and from the last grant of the lock, whatever comes last. It is granted to somebody
 within TAKEN_NS and some round trips if everybody is well with everybody; and within
@@ -84,7 +85,8 @@ class Waiters:
         servers, now_ns = self._judge.servers, self._world.now_ns
         free_ns = self._free_ns.setdefault(key, [FOREVER_NS] * len(servers))
         for index, server in enumerate(servers):
-            if server.token_at(key) is not None:
+            token = server.token_at(key)
+            if token is not None and token not in self._judge.resting:
                 free_ns[index] = FOREVER_NS
             elif free_ns[index] == FOREVER_NS:
                 free_ns[index] = now_ns

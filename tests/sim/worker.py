@@ -31,6 +31,7 @@ from .steps import CHECKPOINT, MUTEX, SLEEP, WAIT
 from .world import MS, S
 
 ACQUIRE = int(Operation.ACQUIRE)
+SOON_NS = 2 * MS
 LONGEST_REST_NS = 10 * S  # for which a lease is held when the time is over
 
 
@@ -207,6 +208,7 @@ class Worker:
                 process, partial(self._call, resources, ttl_ms / 1000, timeout_ns)
             )
             if lease is not None:
+                judge.on_taken(process, lease._round)
                 judge.on_validity(process, lease)
                 judge.on_granted(lease)
             return lease
@@ -308,7 +310,8 @@ class Worker:
 
     def leave(self, is_orderly: bool) -> Iterator[tuple[str, int]]:
         """End the process as a program does: let the others finish or not, close."""
-        others = [each for each in self.process.workers if each is not self]
+        serves = (self, self.process.watcher)
+        others = [each for each in self.process.workers if each not in serves]
         for worker in others if is_orderly else ():
             worker.until_ns = 0
             while not worker.is_done:
@@ -324,7 +327,10 @@ class Worker:
     def _live(self) -> Iterator[tuple[str, int]]:
         habits, world = self.habits, self.world
         while world.now_ns < self.until_ns:
-            yield SLEEP, world.between(0, habits.longest_think_ns)
+            think_ns = habits.longest_think_ns
+            if self.process.watcher is not None and world.chance(0.5):
+                think_ns = SOON_NS  # its key may still rest here
+            yield SLEEP, world.between(0, think_ns)
             ttl_ms = world.random.choice(habits.ttls_ms)
             timeout_ns = world.random.choice((0, 0, 200 * MS, S, 5 * S))
             self._expect_cancel(60)
