@@ -20,7 +20,7 @@ from .schedule import Options
 COLUMNS = (
     *("violations", "lost_updates", "left", "orphans", "overlong", "blocked"),
     *("stalls", "errors", "hung", "faults", "processes", "losses", "late", "spoiled"),
-    "handed_on",
+    *("handed_on", "lingered"),
 )
 
 

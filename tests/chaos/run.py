@@ -31,6 +31,7 @@ class Figures(NamedTuple):
     seconds: float
     leases: int
     handed_on: int  # of these, without a round: in processes that ended in good order
+    lingered: int  # likewise
     violations: int
     lost_updates: int
     left: int  # keys of processes that had ended in good order, on healthy masters
@@ -212,6 +213,7 @@ def count(
         seconds=seconds,
         leases=leases,
         handed_on=sum(int(text) for _, kind, text in said if kind == "handed_on"),
+        lingered=sum(int(text) for _, kind, text in said if kind == "lingered"),
         violations=broken,
         lost_updates=lost,
         left=len(going_on.left),

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from fastredlock import FastRedlock
+from fastredlock import FastRedlock, Stats
 from fastredlock import asyncio as fastredlock_asyncio
 
 from .blocking import Thread
@@ -33,6 +33,7 @@ from .tasks import Task
 THREADS, TASKS, PEER_THREADS = 8, 24, 8
 OWNER = "g%d"  # of its tokens: a generation
 COHORTS = (0.0, 0.002, 0.05, 0.5)  # s; by generation
+LINGERS = 0.0, 0.3, 2.0, 0.02, 0.3  # s
 GRACE = 20.0  # s; what a call may take at the end
 
 
@@ -63,7 +64,8 @@ def live(
 
     options: dict[str, object] = {"ttl": TTL, "max_ttl": TTL if is_guarded else None}
     if stay := COHORTS[ledger.generation % len(COHORTS)]:
-        options |= {"owner": suffix, "cohort": stay}
+        linger = LINGERS[ledger.generation % len(LINGERS)]
+        options |= {"owner": suffix, "cohort": stay, "linger": linger}
     else:  # what has a token of the caller's is never handed on
         options["new_token"] = new_token
     locks = FastRedlock(urls, **options)  # type: ignore[arg-type]
@@ -91,7 +93,7 @@ def live(
             await asyncio.sleep(0.02)  # set by the main thread
         await many.close()
         await asyncio.wait(tasks, timeout=GRACE)
-        report.say("handed_on", str(many.stats().handed_on))
+        say_of(report, many.stats())
 
     threads.append(
         threading.Thread(target=lambda: loop.run_until_complete(live_in_tasks()))
@@ -109,8 +111,14 @@ def live(
         locks.close()
         for thread in threads:
             thread.join(GRACE)
-    report.say("handed_on", str(locks.stats().handed_on))
+    say_of(report, locks.stats())
     loop.close()
+
+
+def say_of(report: Report, stats: Stats) -> None:
+    """Tell how many grants took no round."""
+    report.say("handed_on", str(stats.handed_on))
+    report.say("lingered", str(stats.lingered))
 
 
 def live_as_peer(try_once: Try, ledger: Ledger, report: Report, name: str) -> None:
