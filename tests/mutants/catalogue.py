@@ -47,6 +47,8 @@ BESIDE_KEEPERS = ("tests/behaviour/test_keeping_foreign_code.py",)
 OBSERVER = ("tests/behaviour/test_observer.py",)
 COHORT = "src_cython/round/cohort.pyx"
 COHORTS = ("tests/behaviour/test_cohort.py",)
+REST, RESTS = "src_cython/round/rest.pyx", "src_cython/engine/rests.pyx"
+LINGER = ("tests/behaviour/test_linger.py",)
 WAITERS = ("tests/sim/test_waiters.py",)
 MODEL = ("tests/sim/test_model.py",)
 REENTRY = ("tests/behaviour/test_reentry.py",)
@@ -56,7 +58,8 @@ NATIVE = ("tests/unit/test_native.py",)
 QUEUE_CHECK = ("tests/unit/test_queue_check.py",)
 TAKE_TURN_SHA1_ANEW = Edit(
     "fastredlock/_options/scripts.py",
-    "# Leave the queue. A turn that was not used goes to the next. ARGV: process.\n",
+    "# Leave the queue. A turn that was not used goes to the next. ARGV: process. Sent "
+    "as\n",
     "import hashlib\n\nTAKE_TURN_SHA1 = hashlib.sha1(TAKE_TURN).hexdigest().encode()\n",
 )
 
@@ -257,7 +260,7 @@ MUTANTS = (
     ),
     Mutant(
         "lease handed on after its stay",
-        (Edit(COHORT, "        or now_ns - taken.opened_ns > cohort_ns\n", ""),),
+        (Edit(COHORT, " and now_ns - taken.opened_ns <= cohort_ns\n", "\n"),),
         COHORTS,
     ),
     Mutant(
@@ -265,8 +268,7 @@ MUTANTS = (
         (
             Edit(
                 COHORT,
-                "next.terms.ttl_ms * NS_PER_MS - next.terms.drift_ns "
-                "- next.terms.timeout_ns",
+                "terms.ttl_ms * NS_PER_MS - terms.drift_ns - terms.timeout_ns",
                 "0",
             ),
         ),
@@ -274,7 +276,7 @@ MUTANTS = (
     ),
     Mutant(
         "lease handed on of a longer ttl than its next caller asks for",
-        (Edit(COHORT, " or taken.terms.ttl_ms > next.terms.ttl_ms\n", "\n"),),
+        (Edit(COHORT, "        or taken.terms.ttl_ms > terms.ttl_ms\n", ""),),
         COHORTS,
     ),
     Mutant(
@@ -340,6 +342,187 @@ MUTANTS = (
             ),
         ),
         COHORTS,
+    ),
+    Mutant(
+        "key rests for longer than its lease lingers",
+        (Edit(REST, "min(now_ns + terms.linger_ns, (\n", "max(0, (\n"),),
+        LINGER,
+    ),
+    Mutant(
+        "key rests for longer than it serves",
+        (
+            Edit(
+                REST,
+                "round_valid_until_ns(taken) - round_validity_at_worst_ns(terms)",
+                "now_ns + terms.linger_ns",
+            ),
+            Edit(
+                COHORT,
+                "    return round_valid_until_ns(taken) - now_ns >= ",
+                "    return NEVER_NS > ",
+            ),
+        ),
+        LINGER,
+    ),
+    Mutant(
+        "key at rest given to a caller that asks for a shorter ttl",
+        (Edit(COHORT, "        or taken.terms.ttl_ms > terms.ttl_ms\n", ""),),
+        LINGER,
+    ),
+    Mutant(
+        "key rests whose token was shown",
+        (Edit(COHORT, " or taken.is_shown\n", "\n"),),
+        LINGER,
+    ),
+    Mutant(
+        "key at rest given to two callers",
+        (
+            Edit(
+                RESTS,
+                "    rest.is_at_rest = False\n    round_hand_on",
+                "    round_hand_on",
+            ),
+        ),
+        LINGER,
+    ),
+    Mutant(
+        "recall of a key at rest ignored",
+        (
+            Edit(
+                RESTS,
+                "    rest = self.rests.get(resource)\n    if rest is not None:\n",
+                "    rest = None\n    if rest is not None:\n",
+            ),
+        ),
+        LINGER,
+    ),
+    Mutant(
+        "recall of a key in use forgotten",
+        (
+            Edit(
+                RESTS,
+                "    wait_queues_remember(self.queues.contended_ns, resource, "
+                "now_ns + CONTENDED_NS)\n",
+                "",
+            ),
+        ),
+        LINGER,
+    ),
+    Mutant(
+        "refused caller that does not wait recalls nothing",
+        (
+            Edit(
+                "src_cython/engine/outcome.pyx",
+                "            engine_recall(self, round, now_ns)\n",
+                "            pass\n",
+            ),
+        ),
+        LINGER,
+    ),
+    Mutant(
+        "key at rest left at the end",
+        (
+            Edit(
+                "src_cython/engine/ending.pyx",
+                "    engine_end_rests(self, now_ns)\n",
+                "",
+            ),
+        ),
+        LINGER,
+    ),
+    Mutant(
+        "token that was given to adopt() changed where keys rest",
+        (
+            Edit(
+                "src_cython/engine/engine.pyx",
+                "        adopted.token = token      "
+                "# as it is, also where ours begin with our name\n",
+                "",
+            ),
+        ),
+        LINGER,
+    ),
+    Mutant(
+        "key at rest left where its connections are cut",
+        (
+            Edit(
+                RESTS,
+                "    if self.deaf_epoch != self.counters.deaf_epoch:\n",
+                "    if False:\n",
+            ),
+        ),
+        LINGER,
+    ),
+    Mutant(
+        "key at rest recalled at its gate alone",
+        (
+            Edit(
+                RESTS,
+                "        if refused.cells[i].vote == VOTE_TAKEN and (\n",
+                "        if i == engine_gate(self, refused.resource, now_ns) and (\n",
+            ),
+        ),
+        LINGER,
+    ),
+    Mutant(
+        "key rests before anybody reads recalls",
+        (
+            Edit(
+                RESTS,
+                "    return self.driver is not None and self.watcher is not None\n",
+                "    return self.watcher is not None\n",
+            ),
+        ),
+        LINGER,
+    ),
+    Mutant(
+        "key at rest broken and not recalled",
+        (
+            Edit(
+                "fastredlock/_locking/breaking.py",
+                "token is not None and lingers(token) and hash_of",
+                "False and hash_of",
+            ),
+        ),
+        LINGER,
+    ),
+    Mutant(
+        "key at rest left by a task that had not begun",
+        (
+            Edit(
+                "fastredlock/_locking/resting.py",
+                "    if task.cancelled():\n",
+                "    if False:\n",
+            ),
+        ),
+        LINGER,
+    ),
+    Mutant(
+        "key rests in a loop that ends",
+        (
+            Edit(
+                "fastredlock/_locking/resting.py",
+                "    if calls is None or calls.cancelling():",
+                "    if calls is None:",
+            ),
+        ),
+        LINGER,
+    ),
+    Mutant(
+        "key at rest kept by a forked child",
+        (Edit("src_cython/engine/takeover.pyx", "    self.rests = {}\n", ""),),
+        LINGER,
+    ),
+    Mutant(
+        "key at rest in the way of a caller that wants it otherwise",
+        (
+            Edit(
+                "src_cython/engine/line.pyx",
+                "        engine_replace_rests(self, work, now_ns)\n",
+                "        pass\n",
+            ),
+        ),
+        LINGER,
     ),
     Mutant(
         "block under a key prefix not found again",
