@@ -48,6 +48,12 @@ class Fencing(Blocking):
     options: dict[str, Any] = {"fencing": True}  # noqa: RUF012
 
 
+class Lingering(Blocking):
+    """The same with keys that rest between two calls."""
+
+    options: dict[str, Any] = {"linger": 1.0}  # noqa: RUF012
+
+
 class Observed(Blocking):
     """The same with an observer that does nothing."""
 
@@ -112,11 +118,13 @@ class BlockingBatch(Blocking):
 class Awaited:
     """One awaitable `FastRedlock` for all tasks of the loop."""
 
+    options: dict[str, Any] = {}  # noqa: RUF012
+
     async def open(self, urls: Sequence[str], keys: Sequence[str]) -> None:
         from fastredlock import ReleaseStatus
         from fastredlock.asyncio import FastRedlock
 
-        self._locks: Any = FastRedlock(urls, ttl=TTL)
+        self._locks: Any = FastRedlock(urls, ttl=TTL, **self.options)
         self._keys = keys
         self._released = ReleaseStatus.RELEASED
         await self.pair(0)  # connected, before 1,000 tasks ask at once
@@ -176,6 +184,7 @@ def _uvloop_tasks(_: str, urls: Sequence[str], keys: Sequence[str]) -> Driver:
 ONE_CALLER = Contestant("fastredlock", _threads)
 BY_NAME_ALONE = {
     "fencing": Contestant("fastredlock, fencing", _threads_of(Fencing)),
+    "linger": Contestant("fastredlock, linger", _threads_of(Lingering)),
     "observed": Contestant("fastredlock, an idle observer", _threads_of(Observed)),
     "prometheus": Contestant(
         "fastredlock, Prometheus",
