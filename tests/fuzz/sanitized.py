@@ -28,8 +28,8 @@ from .covered import Covered, covered_lines
 
 ROOT = Path(__file__).resolve().parents[2]
 COPIED = (
-    *("fastredlock", "src_cython", "tests", "bench", "tools"),
-    *("setup.py", "pyproject.toml", "README.md", "LICENSE"),
+    *("fastredlock", "src_cython", "tests", "bench", "tools", "docs"),
+    *("setup.py", "pyproject.toml", "README.md", "LICENSE", "pytest_fastredlock.py"),
 )
 # A greenlet that is switched copies the stack of its thread, and leaves there what ASan
 # has noted of the variables of another: it would report a stray read of each copy, and
