@@ -246,11 +246,12 @@ if redis.pcall("exists", "fastredlock:queue:" .. key) == 0 then return deleted e
 """
     + _TELL
     + b"""\
+if leaving then redis.pcall("zrem", queue, leaving) end
 if is_moved() then return 4 + deleted end
 if tell() then return 3 - deleted end
 return deleted"""
 )
-RELEASE_AND_TELL_SHA1 = b"290f596394f98501422ee2e4f5efe95cc0f8e61a"
+RELEASE_AND_TELL_SHA1 = b"478f07652a78326483cc5fecf0725b6b6097784f"
 
 # The release of several keys. Never stops half-way: it deletes our keys, also where
 # others fail. Each may have a queue here, or elsewhere.

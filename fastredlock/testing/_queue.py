@@ -196,6 +196,8 @@ class Queue:
             return 0
         if not self.exists():
             return deleted
+        if self._leaving:
+            self._redis.pcall(self._redis.zrem, self._name, self._leaving)
         if self._is_moved():
             return 4 + deleted
         return 3 - deleted if self.tell() else deleted

@@ -14,11 +14,12 @@ import redis
 
 from fastredlock import ConfigurationError, FastRedlock, LeaseLostError, ReleaseStatus
 from fastredlock._core import begin_releases
+from fastredlock._options import scripts
 from fastredlock.asyncio import FastRedlock as AwaitableFastRedlock
 from tests.support.calls import connected, granted
 from tests.support.fixtures import MakeLocks
 from tests.support.keys import KEY, settled_values
-from tests.support.waiters import Section, Waiters, counter, is_over
+from tests.support.waiters import Section, Waiters, counter, is_over, queue_key
 
 LONG = 1.0  # s; a stay that no machine is too slow for
 TTL = 30.0
@@ -330,3 +331,20 @@ def test_many_hand_overs_in_one_stay_do_not_nest(
 def test_cohort_when_out_of_range_then_is_refused(cohort: Any) -> None:
     with pytest.raises(ConfigurationError, match="cohort="):
         FastRedlock(["redis://a"], cohort=cohort)
+
+
+def test_release_when_another_process_is_first_then_takes_our_entry_out(
+    servers: list[redis.Redis],
+) -> None:
+    """Seen: the last of a cohort left an entry, that of a caller who had been handed
+    the lease, for the minute that a queue lives."""
+    gate = servers[0]
+    with gate.pubsub() as other:
+        other.subscribe("fastredlock:waiter:other")
+        assert other.get_message(timeout=5) is not None
+        gate.zadd(queue_key(KEY), {"other": 1, "ours": 2})
+        gate.set(KEY, "token")
+        released = gate.eval(scripts.RELEASE_AND_TELL.decode(), 1, KEY, "token", "ours")
+        assert released == 2  # deleted, and another was notified
+    assert gate.zrange(queue_key(KEY), 0, -1) == [b"other"]
+    gate.delete(queue_key(KEY), f"fastredlock:turn:{KEY}")

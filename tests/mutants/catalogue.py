@@ -525,6 +525,17 @@ MUTANTS = (
         LINGER,
     ),
     Mutant(
+        "entry of the last of a cohort left behind another's",
+        (
+            Edit(
+                "fastredlock/_options/scripts.py",
+                'if leaving then redis.pcall("zrem", queue, leaving) end\n',
+                "",
+            ),
+        ),
+        COHORTS,
+    ),
+    Mutant(
         "block under a key prefix not found again",
         (
             Edit(
