@@ -9,10 +9,10 @@ with locks.lock("orders:42", ttl=5, timeout=2) as lease:
 
 try:
     from ._core import Vote
-except ModuleNotFoundError as error:  # the source folder came first
-    if error.name == "fastredlock._core":
-        text = "fastredlock is not built here: pip install -e . (or leave its folder)"
-        raise ModuleNotFoundError(text, name=error.name) from None
+except ModuleNotFoundError as _error:  # the source folder came first
+    if _error.name == "fastredlock._core":
+        _text = "fastredlock is not built here: pip install -e . (or leave its folder)"
+        raise ModuleNotFoundError(_text, name=_error.name) from None
     raise
 from ._locking.blocking import Lease
 from ._locking.lease import ReleaseStatus
