@@ -150,7 +150,7 @@ def run_threads(
         thread.join(TIMEOUT + LATE)
         assert not thread.is_alive(), f"a thread waits for ever, after {hook.last}"
     assert not failures, (failures, hook.last)
-    assert witness.grants > 5 * seconds, (witness.grants, hook.places)
+    assert witness.grants > 2 * seconds, (witness.grants, hook.places)
     locks.close()
     return hook
 
@@ -220,7 +220,7 @@ async def run_tasks(
     assert not late, f"a task waits for ever, after {hook.last}"
     for task in done:
         task.result()
-    assert witness.grants > 5 * seconds, (witness.grants, hook.places)
+    assert witness.grants > 2 * seconds, (witness.grants, hook.places)
     await locks.close()
     return hook
 
