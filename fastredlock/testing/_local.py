@@ -193,6 +193,10 @@ class LocalMasters:
             server.spawn(self._keeper)
         for server in self._servers:
             while not server.is_up_on_its_port():
+                if server.is_given:
+                    raise RuntimeError(
+                        server.failure("did not get its port: give another one")
+                    )
                 server.port = _any_port()
                 server.spawn(self._keeper)
 
@@ -208,6 +212,7 @@ class _Server:
         self.socket_path, self.log_path = f"{stem}.sock", f"{stem}.log"
         self._folder = f"{stem}.dir"  # of its files: two with appendonly shared one
         self.port = 0 if unix else port or _any_port()
+        self.is_given = port is not None
         self.pid, self.is_paused = 0, False
 
     @property

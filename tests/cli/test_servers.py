@@ -27,9 +27,12 @@ def test_servers_when_a_signal_comes_then_end_and_no_process_is_left(
 def test_servers_when_a_port_is_given_then_have_it_and_those_behind_it(
     start: Start,
 ) -> None:
-    command = start("servers", "--port", "27301", "--count", "2")
+    command = start("servers", "--port", "17301", "--count", "2")  # no test has these
     command.line()
-    assert "127.0.0.1:27301/0,redis://127.0.0.1:27302/0" in command.line()
+    assert "127.0.0.1:17301/0,redis://127.0.0.1:17302/0" in command.line()
+    taken = start("servers", "--port", "17302", "--count", "1").end()
+    assert (taken[0], taken[1]) == (71, "")
+    assert "give another one" in taken[2]
     command.send(signal.SIGINT)
     assert command.end() == (0, "", "")
 
