@@ -11,7 +11,8 @@ stands still when it is told costs one fall-back period.
 
 Looked at every LOOK_NS. Not looked at: keys of several at once, which nobody waits for
 in turn; waiters whose round trips do not fit into the round timeout; schedules with a
-restart guard, in which masters that are well may not vote.
+restart guard, in which masters that are well may not vote. What rests in a process that
+has crashed stands for its ttl, and is not free (seed 53691).
 """
 
 from __future__ import annotations
@@ -86,7 +87,8 @@ class Waiters:
         free_ns = self._free_ns.setdefault(key, [FOREVER_NS] * len(servers))
         for index, server in enumerate(servers):
             token = server.token_at(key)
-            if token is not None and token not in self._judge.resting:
+            owner, _ = self._judge.resting.get(token, (None, 0))
+            if token is not None and (owner is None or owner.is_gone):
                 free_ns[index] = FOREVER_NS
             elif free_ns[index] == FOREVER_NS:
                 free_ns[index] = now_ns
