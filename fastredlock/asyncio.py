@@ -17,12 +17,18 @@ from ._reports.votes import MasterVote, Resource, holders_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
-    from typing import Any
+    from typing import Any, overload
 
     from ._locking.leading import Campaign
+    from ._locking.slots import AwaitableRate
     from .errors import LeaseLostError
 
     OnLost = Callable[[Lease, LeaseLostError], object]
+else:
+
+    def overload(function: object) -> object:
+        return function
+
 
 __all__ = ["FastRedlock", "Lease", "Lock"]
 
@@ -54,6 +60,7 @@ class FastRedlock(BaseLocks):
         keep_alive: bool | float = False,
         on_lost: OnLost | None = None,
         linger: float | None = None,
+        permits: int | None = None,
     ) -> Coroutine[Any, Any, Lease | None]:
         """Take the resource; return a Lease, or None if others held it all that time.
 
@@ -63,16 +70,17 @@ class FastRedlock(BaseLocks):
         validity up. Whatever leaves this call by exception, a cancellation too, is
         rolled back first. `keep_alive`: as of `Lease.keep_alive`, where the lease is
         renewed from now on; `on_lost(lease, error)` is called once, by the loop, where
-        it is lost.
+        it is lost. `permits`: take one slot of a semaphore of so many; see `semaphore`.
         """
         keep = None
         if keep_alive or on_lost is not None:
             keep = asked(keep_alive, on_lost)
         if linger is not None:
             ttl = self._driver.settings.lingering(ttl, linger)
-        return new_acquire(
-            self._driver, Lease, resource, ttl, timeout, encode_resource, keep
-        )
+        encode: Any = encode_resource
+        if permits is not None:
+            encode = self._slots(permits, linger)
+        return new_acquire(self._driver, Lease, resource, ttl, timeout, encode, keep)
 
     @marked_coroutine
     def acquire_all(
@@ -187,6 +195,61 @@ class FastRedlock(BaseLocks):
 
         return AwaitableReentrantLock(*given)
 
+    def semaphore(
+        self,
+        resource: str | bytes | Callable[..., str | bytes],
+        permits: int,
+        *,
+        ttl: float | None = None,
+        timeout: float | None = None,
+        keep_alive: bool | float = False,
+        on_lost: OnLost | None = None,
+        skip: bool = False,
+    ) -> Lock:
+        """Return a context manager that holds one of `permits` slots of the resource.
+
+        As `lock`, which it is for each slot: at most so many hold it at a time, over
+        all processes, and a dead holder's slot is free again after its ttl. The lease
+        has the number of its slot, `slot`, from 0. Clients with different `permits`
+        never exceed the largest. With `skip=True`, as a decorator, a call that finds
+        all taken after the `timeout` is skipped.
+
+        A block inside another takes a second slot, so it may wait for itself.
+        """
+        from ._locking.slots import permits_of
+
+        keep = asked(keep_alive, on_lost)
+        given = self._driver, resource, ttl, timeout, permits_of(permits), keep
+        if not skip:
+            return Lock(*given)
+        from ._locking.skipping import AwaitableSkippingLock, check_skipping
+
+        check_skipping(timeout, False)
+        return AwaitableSkippingLock(*given)
+
+    def rate(
+        self,
+        resource: str | bytes | Callable[..., str | bytes],
+        permits: int,
+        *,
+        per: float,
+        timeout: float | None = None,
+    ) -> AwaitableRate:
+        """Return a context manager that lets at most `permits` begin in any `per` s.
+
+        Over all processes. Entering it takes a permit, or raises ResourceTakenError
+        where there is none within `timeout` s; leaving it does nothing, and nothing is
+        released: a slot is free again when its window is over. It raises
+        ConfigurationError, with the least that would do, where the window is shorter
+        than a round may take. As a decorator, each call takes one.
+        """
+        from ._locking.slots import AwaitableRate, permits_of, rate_terms
+
+        terms: Any = rate_terms(self._driver.settings, per)
+        return AwaitableRate(
+            self._driver, resource, terms, timeout, permits_of(permits)
+        )
+
     def lock_all(
         self,
         resources: Iterable[str | bytes] | Callable[..., Iterable[str | bytes]],
@@ -232,8 +295,9 @@ class FastRedlock(BaseLocks):
     def current(self, resource: str | bytes = DEFAULT_RESOURCE) -> Lease:
         """Return the lease of the block of the resource that this task is in.
 
-        In a decorated function: the lease of its call, so that it can `check()`. Does
-        no I/O. Raises LeaseLostError where there is no such block, or none any more.
+        In a decorated function: the lease of its call, so that it can `check()`. Of a
+        semaphore: that of the slot of the innermost block. Does no I/O. Raises
+        LeaseLostError where there is no such block, or none any more.
         """
         from ._locking.entered import current_lease
 
@@ -258,17 +322,33 @@ class FastRedlock(BaseLocks):
         driver, round = self._driver, self._adopted(resource, token, ttl, fence)
         return Lease(driver, resource, round)
 
-    async def holders(
-        self, resource: str | bytes = DEFAULT_RESOURCE
-    ) -> tuple[MasterVote, ...]:
+    @overload
+    async def holders(self, resource: str | bytes = ...) -> tuple[MasterVote, ...]: ...
+
+    @overload
+    async def holders(  # noqa: F811 - overloaded
+        self, resource: str | bytes, *, permits: int
+    ) -> tuple[tuple[MasterVote, ...], ...]: ...
+
+    async def holders(  # noqa: F811 - overloaded
+        self, resource: str | bytes = DEFAULT_RESOURCE, *, permits: int | None = None
+    ) -> tuple[Any, ...]:
         """Return the holder of the resource, as every master sees it at this moment.
 
         One `MasterVote` per configured master, in that order: TAKEN with `token_hash`
         and `remaining_ms`, or GRANTED where nobody holds it. Waits until all have
         answered, one round timeout at most. For people: by the time it is read, it may
-        not be so any more.
+        not be so any more. `permits`: of a semaphore of so many, such a tuple for each
+        slot.
         """
-        driver, round = self._driver, self._inspection(resource)
+        driver = self._driver
+        if permits is not None:
+            from ._locking.slots import holders_of_slots, inspections
+
+            batch = inspections(driver, resource, permits)
+            await driver.run(driver.here(), batch)
+            return holders_of_slots(driver.engine, batch.rounds)
+        round = self._inspection(resource)
         await driver.run(driver.here(), round)
         return holders_of(driver.engine, round)
 

@@ -17,10 +17,16 @@ from ._reports.votes import MasterVote, Resource, holders_of
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
+    from typing import Any, overload
 
+    from ._locking.slots import Rate
     from .errors import LeaseLostError
 
     OnLost = Callable[[Lease, LeaseLostError], object]
+else:
+
+    def overload(function: object) -> object:
+        return function
 
 
 class FastRedlock(BaseLocks):
@@ -67,6 +73,7 @@ class FastRedlock(BaseLocks):
         keep_alive: bool | float = False,
         on_lost: OnLost | None = None,
         linger: float | None = None,
+        permits: int | None = None,
     ) -> Lease | None:
         """Take the resource; return a Lease, or None if others held it all that time.
 
@@ -76,15 +83,17 @@ class FastRedlock(BaseLocks):
         validity up. Whatever leaves this call by exception is rolled back first.
         `keep_alive`: as of `Lease.keep_alive`, where the lease is renewed from now on;
         `on_lost(lease, error)` is called once, by another thread, where it is lost.
+        `permits`: take one slot of a semaphore of so many; see `semaphore`.
         """
         keep = None
         if keep_alive or on_lost is not None:
             keep = asked(keep_alive, on_lost)
         if linger is not None:
             ttl = self._driver.settings.lingering(ttl, linger)
-        call = new_acquire(
-            self._driver, Lease, resource, ttl, timeout, encode_resource, keep
-        )
+        encode: Any = encode_resource
+        if permits is not None:
+            encode = self._slots(permits, linger)
+        call = new_acquire(self._driver, Lease, resource, ttl, timeout, encode, keep)
         # A frame of Python: a signal that came meanwhile is handled before it returns,
         # and undone. After a function of C it would be, once its lease is lost.
         try:
@@ -221,6 +230,59 @@ class FastRedlock(BaseLocks):
 
         return ReentrantLock(*given)
 
+    def semaphore(
+        self,
+        resource: str | bytes | Callable[..., str | bytes],
+        permits: int,
+        *,
+        ttl: float | None = None,
+        timeout: float | None = None,
+        keep_alive: bool | float = False,
+        on_lost: OnLost | None = None,
+        skip: bool = False,
+    ) -> Lock:
+        """Return a context manager that holds one of `permits` slots of the resource.
+
+        As `lock`, which it is for each slot: at most so many hold it at a time, over
+        all processes, and a dead holder's slot is free again after its ttl. The lease
+        has the number of its slot, `slot`, from 0. Clients with different `permits`
+        never exceed the largest. With `skip=True`, as a decorator, a call that finds
+        all taken after the `timeout` is skipped.
+
+        A block inside another takes a second slot, so it may wait for itself.
+        """
+        from ._locking.slots import permits_of
+
+        keep = asked(keep_alive, on_lost)
+        given = self._driver, resource, ttl, timeout, permits_of(permits), keep
+        if not skip:
+            return Lock(*given)
+        from ._locking.skipping import SkippingLock, check_skipping
+
+        check_skipping(timeout, False)
+        return SkippingLock(*given)
+
+    def rate(
+        self,
+        resource: str | bytes | Callable[..., str | bytes],
+        permits: int,
+        *,
+        per: float,
+        timeout: float | None = None,
+    ) -> Rate:
+        """Return a context manager that lets at most `permits` begin in any `per` s.
+
+        Over all processes. Entering it takes a permit, or raises ResourceTakenError
+        where there is none within `timeout` s; leaving it does nothing, and nothing is
+        released: a slot is free again when its window is over. It raises
+        ConfigurationError, with the least that would do, where the window is shorter
+        than a round may take. As a decorator, each call takes one.
+        """
+        from ._locking.slots import Rate, permits_of, rate_terms
+
+        terms: Any = rate_terms(self._driver.settings, per)
+        return Rate(self._driver, resource, terms, timeout, permits_of(permits))
+
     def lock_all(
         self,
         resources: Iterable[str | bytes] | Callable[..., Iterable[str | bytes]],
@@ -266,8 +328,8 @@ class FastRedlock(BaseLocks):
         """Return the lease of the block of the resource that this thread is in.
 
         Or this greenlet. In a decorated function: the lease of its call, so that it can
-        `check()`. Does no I/O. Raises LeaseLostError where there is no such block, or
-        none any more.
+        `check()`. Of a semaphore: that of the slot of the innermost block. Does no I/O.
+        Raises LeaseLostError where there is no such block, or none any more.
         """
         from ._locking.entered import current_lease
 
@@ -292,17 +354,33 @@ class FastRedlock(BaseLocks):
         driver, round = self._driver, self._adopted(resource, token, ttl, fence)
         return Lease(driver, resource, round)
 
-    def holders(
-        self, resource: str | bytes = DEFAULT_RESOURCE
-    ) -> tuple[MasterVote, ...]:
+    @overload
+    def holders(self, resource: str | bytes = ...) -> tuple[MasterVote, ...]: ...
+
+    @overload
+    def holders(  # noqa: F811 - overloaded
+        self, resource: str | bytes, *, permits: int
+    ) -> tuple[tuple[MasterVote, ...], ...]: ...
+
+    def holders(  # noqa: F811 - overloaded
+        self, resource: str | bytes = DEFAULT_RESOURCE, *, permits: int | None = None
+    ) -> tuple[Any, ...]:
         """Return the holder of the resource, as every master sees it at this moment.
 
         One `MasterVote` per configured master, in that order: TAKEN with `token_hash`
         and `remaining_ms`, or GRANTED where nobody holds it. Blocks until all have
         answered, one round timeout at most. For people: by the time it is read, it may
-        not be so any more.
+        not be so any more. `permits`: of a semaphore of so many, such a tuple for each
+        slot.
         """
-        driver, round = self._driver, self._inspection(resource)
+        driver = self._driver
+        if permits is not None:
+            from ._locking.slots import holders_of_slots, inspections
+
+            batch = inspections(driver, resource, permits)
+            driver.run(batch)
+            return holders_of_slots(driver.engine, batch.rounds)
+        round = self._inspection(resource)
         driver.run(round)
         return holders_of(driver.engine, round)
 

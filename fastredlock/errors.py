@@ -133,15 +133,23 @@ class ReentryError(FastRedlockError):
 
     It would wait for itself. Use the lease of that block, take the resource in one
     place alone, or give `reentrant=True` to `lock`. Attributes: `resource`, `held` (s
-    since the block's lease was taken).
+    since the block's lease was taken), `permits` (of a semaphore, all of which are the
+    caller's; else 0).
     """
 
-    def __init__(self, resource: Resource, held: float) -> None:
-        super().__init__(resource, held)
+    def __init__(self, resource: Resource, held: float, permits: int = 0) -> None:
+        super().__init__(resource, held, permits)
         self.resource = resource
         self.held = held
+        self.permits = permits
 
     def __str__(self) -> str:
+        if self.permits:
+            return (
+                f"{printable(self.resource)}: this caller itself holds {self.permits} "
+                f"of {self.permits} slots, in blocks that it has not left, so it would "
+                "wait for itself; use the leases of those blocks, or more permits"
+            )
         return (
             f"{printable(self.resource)}: held for {self.held:.3f} s by this caller "
             "itself, in a block that it has not left, so it would wait for itself; use "

@@ -12,10 +12,12 @@ from ._core import MasterState
 from ._locking.blocking import Lease, Lock
 from ._locking.keeping.lost import Lost
 from ._locking.leading import Campaign
+from ._locking.slots import AwaitableRate, Permit, Rate
 from ._reports.votes import Resource
 from .errors import LeaseLostError
 
 __all__ = [
+    "AwaitableRate",
     "Campaign",
     "CredentialProvider",
     "Credentials",
@@ -25,6 +27,8 @@ __all__ = [
     "Master",
     "MasterState",
     "OnLost",
+    "Permit",
+    "Rate",
     "RedisClient",
     "Resource",
 ]

@@ -30,6 +30,7 @@ include "protocol/scripts.pyx"          # operation x keys -> script, reply     
 include "round/wait_queue.pyx"          # the rounds that wait for one resource  [pure]
 include "round/wait_queues.pyx"         # all of these, and the times in them    [pure]
 include "round/turn.pyx"                # a round waits for its turn             [pure]
+include "round/slots.pyx"               # of a semaphore: which one is tried     [pure]
 include "round/fencing.pyx"             # the number of a grant                  [pure]
 include "round/judge.pyx"               # votes and time -> verdict, validity    [pure]
 include "round/round.pyx"               # one command to all masters             [pure]
@@ -82,6 +83,7 @@ include "engine/given_tokens.pyx"       # rounds with a token that the caller ga
 include "engine/fences.pyx"             # numbers: proposed, and written
 include "engine/gate.pyx"               # the master that keeps a resource's queue
 include "engine/queue_check.pyx"        # does anybody wait there?
+include "engine/slots.pyx"              # which slot of a semaphore is tried
 include "engine/queues.pyx"             # a queue's first is opened; it is left
 include "engine/rests.pyx"              # keys that rest here, and are recalled
 include "engine/moved.pyx"              # ...it is at the next gate, where one is slow

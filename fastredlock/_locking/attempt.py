@@ -7,7 +7,7 @@ generator reads no clock and no socket: the times it needs are in the closed rou
 
 from __future__ import annotations
 
-from .._core import Operation, Verdict, draw_fraction
+from .._core import Operation, Permits, Verdict, draw_fraction
 from .._options.retry import delay_of
 from .._reports.votes import votes_of
 from ..errors import (
@@ -29,12 +29,13 @@ if TYPE_CHECKING:
 
 ACQUIRE = int(Operation.ACQUIRE)
 LOST_TURNS = 2  # in a row, without a pause
+LOOKS_MOST = 4  # at a semaphore, without a delay
 
 
 def attempts(
     engine: Engine,
     resource: Resource,
-    key: bytes | tuple[bytes, ...],
+    key: bytes | tuple[bytes, ...] | Permits,
     terms: Terms,
     new_token: Callable[[], bytes],
     retry: Retry,
@@ -51,12 +52,12 @@ def attempts(
     ForeignKeyError where the key was taken for a second and proves to be no lock, and
     TokenReusedError where nothing was sent because a given token's use is not settled.
     """
-    tries = unreachable_tries = lost_turns = 0
+    tries = unreachable_tries = lost_turns = looks = 0
     is_inspected = keeps_turn = False
     has_waited = first is not None and first.has_turn
     pause_ns = 0
     left_ns = timeout_ns
-    may_wait = timeout_ns != 0 and retry.waits_in_turn and isinstance(key, bytes)
+    may_wait = timeout_ns != 0 and retry.waits_in_turn and not isinstance(key, tuple)
     waits = may_wait and engine.is_contended(key, began_ns)
     while True:
         tries += 1
@@ -87,18 +88,37 @@ def attempts(
         verdict = round.verdict
         if verdict is Verdict.TAKEN:
             foreign = foreign_keys(engine)
-            if foreign is not None and foreign.is_due(key, round.closed_ns):
+            if isinstance(key, Permits) or foreign is None:
+                pass
+            elif foreign.is_due(key, round.closed_ns):
                 yield from foreign.look(engine, resource, key, round, began_ns)
                 yield round  # the outcome again: it is over, and so is its run
+            waits = may_wait and engine.may_wait_in_turn(key, round.closed_ns)
+            if isinstance(key, Permits) and (left_ns == 0 or not waits):
+                # One slot was tried, and is taken. Another one may be free. With slow
+                # masters one look is made: it, and a try, are two round timeouts more.
+                elapsed_ns = round.closed_ns - began_ns
+                is_in_time = timeout_ns is None or (
+                    elapsed_ns < timeout_ns + terms.timeout_ns
+                )
+                if looks < LOOKS_MOST and (looks == 0 or is_in_time):
+                    looks += 1
+                    look = engine.new_look(key, round)
+                    yield look
+                    if look.is_won and not engine.has_no_slot(key, look.closed_ns):
+                        continue
+                    yield round  # as above
+                looks = 0
             if left_ns == 0:
                 return
             unreachable_tries = 0
-            waits = may_wait and engine.may_wait_in_turn(key, round.closed_ns)
             if waits:
                 # The queue decides when to try again. Where a quorum is held and the
                 # gate does not know, that is at once, again and again: so this caller
                 # pauses, in its place, and those behind it need not try.
                 keeps_turn, pause_ns = round.keeps_turn, 0
+                if isinstance(key, Permits):
+                    keeps_turn = False  # the gate says which slot
                 if round.turn_was_notified or (round.was_behind and not round.had_turn):
                     lost_turns = 0
                 elif round.had_turn or keeps_turn:
@@ -106,7 +126,7 @@ def attempts(
                 if lost_turns > LOST_TURNS:
                     pause_ns = int(delay_after(engine, round, retry) * 1e9)
                 continue
-        elif verdict is not Verdict.UNREACHABLE:
+        elif verdict is not Verdict.UNREACHABLE and not terms.is_of_rate:
             raise exhausted(engine, resource, round, tries, began_ns)
         elif round.is_withheld and unreachable_tries == 0:
             if is_inspected or not round.may_settle:
@@ -118,6 +138,8 @@ def attempts(
             unreachable_tries += 1
             most = retry.unreachable_tries
             if left_ns == 0 or (most is not None and unreachable_tries >= most):
+                if verdict is Verdict.TOO_LATE:
+                    raise exhausted(engine, resource, round, tries, began_ns)
                 raise unreachable(engine, resource, round, tries, began_ns)
         delay = delay_after(engine, round, retry)
         if left_ns is not None:

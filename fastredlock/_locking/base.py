@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, Concatenate, NoReturn, ParamSpec, Self
 
+    from .._core import PermitsOf
     from ..errors import LeaseLostError
     from .driver import BaseDriver
     from .keeping.options import KeepAlive
@@ -123,6 +124,12 @@ class BaseLocks(LocksFields):
 
     def __repr__(self) -> str:
         return f"<FastRedlock {', '.join(self._driver.engine.master_names)}>"
+
+    def _slots(self, permits: int, linger: float | None) -> PermitsOf:
+        from .slots import permits_of, refuse_linger  # where there is a semaphore
+
+        refuse_linger(linger)
+        return permits_of(permits)
 
     # --- rounds to run ----------------------------------------------------------------
 

@@ -244,6 +244,7 @@ def named_scripts(
         "probe": probe_script(given, prefix),
         "marker": Script(scripts.MARKER, scripts.MARKER_SHA1),
         **queue_scripts(given, prefix),
+        "look": Script(scripts.LOOK, scripts.LOOK_SHA1),
     }
     if is_fencing:
         from .._options.fence_scripts import FENCED  # where it is used

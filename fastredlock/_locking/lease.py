@@ -92,6 +92,16 @@ class BaseLease(LeaseFields):
         return fence
 
     @property
+    def slot(self) -> int:
+        """Which slot of a semaphore it is, from 0: for a port, a device, a directory.
+
+        Raises AttributeError for a lease of anything else.
+        """
+        if self._round.slot < 0:
+            raise AttributeError("slot: only a lease of a semaphore has one")
+        return self._round.slot
+
+    @property
     def votes(self) -> tuple[MasterVote, ...]:
         """The vote of each master in the acquire, in configured order.
 

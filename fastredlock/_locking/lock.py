@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .._core import AcquireCall, LockEntries, new_acquire
+from .._core import AcquireCall, LockEntries, Permits, new_acquire
 from .._options.keys import distinct, encode_resource, encode_resources
 from ..errors import FastRedlockError
 from .attempt import taken
@@ -44,7 +44,7 @@ class BaseLock(LockEntries):
         resource: Resource | Callable[..., Any],
         ttl: float | None,
         timeout: float | None,
-        encode: Callable[..., bytes | tuple[bytes, ...]] = encode_resource,
+        encode: Callable[..., Any] = encode_resource,
         keep: KeepAlive | None = None,
     ) -> None:
         self._driver = driver
@@ -62,11 +62,13 @@ class BaseLock(LockEntries):
     def _taken(self, acquire: AcquireCall) -> ResourceTakenError:
         round: Any = acquire.round  # its last
         driver, resource = self._driver, acquire.resource
-        hint = ""
+        key, hint = self._encode(resource), ""
         if driver.entered:
             from .entered import holder_here
 
-            hint = holder_here(driver, self._encode(resource))
+            hint = holder_here(driver, key)
+        if not hint and isinstance(key, Permits):
+            hint = "its one slot" if key.count == 1 else f"all {key.count} slots"
         return taken(driver.engine, resource, round, acquire.began_ns, hint)
 
     def _of_call(

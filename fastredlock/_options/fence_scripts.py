@@ -86,7 +86,7 @@ local function take()
 end
 local fence, refused = 0, nil
 if redis.call("exists", KEYS[1]) == 0 then
-  fence, refused = number(KEYS, ARGV[6], ARGV[7])
+  fence, refused = number({KEYS[1]}, ARGV[#ARGV - 1], ARGV[#ARGV])
   if not fence then return refused end
 end
 local said = take()
@@ -141,7 +141,7 @@ return refused"""
 
 ACQUIRE_ALL_SHA1 = b"978c35de0657ecbb490cb1641d602691f353158b"
 ACQUIRE_AGAIN_SHA1 = b"92986d704b750e2dc90e05e72f44e0032f223021"
-TAKE_TURN_SHA1 = b"7788d7d6bba9fc05cd9fc665ccc87621677b2c30"
+TAKE_TURN_SHA1 = b"e0d0f4a0188e51bef0ef8dd3fef0d01d2bbeeda2"
 WRITE_FENCE_SHA1 = b"9b35f5a917399e50f84bb78014629579a1fc7960"
 PROBE_SHA1 = b"89c3c21bf52e89fe76228cb32e78a982064745d6"
 NEXT_FENCE_SHA1 = b"4d448773a148a993dcdfdc75ee3c1db0765650bc"

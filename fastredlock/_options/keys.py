@@ -9,6 +9,7 @@ from .._reports.votes import LONGEST_OWNER, printable
 from ..errors import ConfigurationError
 
 LONGEST_RESOURCE = 1_048_576  # bytes; each round sends it whole to every master
+MOST_PERMITS = 1024  # slots of a semaphore: one look asks each master for all
 # Written or deleted by every client: the restart guard's, and that of scripts.PROBE.
 PROBE = b"fastredlock:probe"
 RESERVED = frozenset((b"fastredlock:voter", b"fastredlock:quarantine", PROBE))

@@ -166,9 +166,9 @@ MARKER_SHA1 = b"688280603bec40a3240a6c858c78ad158bd81c41"
 # its turn.
 # Who comes later enters again with its own ticket, so it keeps its place.
 _TELL = b"""\
-local queue, turn = "fastredlock:queue:" .. key, "fastredlock:turn:" .. key
+local queue, turn = "fastredlock:queue:" .. name, "fastredlock:turn:" .. name
 local function call(process, how)
-  return redis.pcall("publish", "fastredlock:waiter:" .. process, how .. key)
+  return redis.pcall("publish", "fastredlock:waiter:" .. process, how .. name)
 end
 local function is_told(process)
   return type(redis.pcall("zscore", turn, process)) == "string"
@@ -197,7 +197,9 @@ local function tell(asks)
     if not first or first == ">" then return false end
     local late = is_late(first)
     if first == asks then return false end
-    if first ~= leaving and not late then heard = call(first, "") end
+    if first ~= leaving and not late then
+      heard = redis.pcall("publish", "fastredlock:waiter:" .. first, key)
+    end
     if type(heard) ~= "number" then return false end
     if heard > 0 then
       if not is_told(first) then note(first) end
@@ -223,7 +225,7 @@ local function tell(asks)
 end
 """
 
-_OF_ONE_KEY = b"local key, leaving = KEYS[1], nil\n" + _TELL
+_OF_ONE_KEY = b"local key, name, leaving = KEYS[1], KEYS[2] or KEYS[1], nil\n" + _TELL
 TELL_NEXT = _OF_ONE_KEY  # for a release script of another text, which may call tell()
 
 # The release, at the gate: 1 deleted, 0 not; 2 and 3: so is it, and one was notified;
@@ -235,14 +237,14 @@ TELL_NEXT = _OF_ONE_KEY  # for a release script of another text, which may call 
 # so the functions are made behind that check.
 RELEASE_AND_TELL = (
     b"""\
-local key, leaving = KEYS[1], ARGV[2]
+local key, name, leaving = KEYS[1], KEYS[2] or KEYS[1], ARGV[2]
 local held, deleted = redis.call("get", key), 0
 if held == ARGV[1] then
   deleted = redis.call("del", key)
 elseif held and not leaving then
   return 0
 end
-if redis.pcall("exists", "fastredlock:queue:" .. key) == 0 then return deleted end
+if redis.pcall("exists", "fastredlock:queue:" .. name) == 0 then return deleted end
 """
     + _TELL
     + b"""\
@@ -251,7 +253,7 @@ if is_moved() then return 4 + deleted end
 if tell() then return 3 - deleted end
 return deleted"""
 )
-RELEASE_AND_TELL_SHA1 = b"478f07652a78326483cc5fecf0725b6b6097784f"
+RELEASE_AND_TELL_SHA1 = b"aa8bc91b6eebe889eb14253350ebb8692457caa2"
 
 # The release of several keys. Never stops half-way: it deletes our keys, also where
 # others fail. Each may have a queue here, or elsewhere.
@@ -271,6 +273,7 @@ for _, key in ipairs(KEYS) do
   end
 end
 for _, key in ipairs(free) do
+  local name = key
   if redis.pcall("exists", "fastredlock:queue:" .. key) ~= 0 then
 """
     + _TELL
@@ -280,7 +283,7 @@ for _, key in ipairs(free) do
 end
 return answer"""
 )
-RELEASE_ALL_SHA1 = b"2205955df8a568c227ea7941c6febec90ba7c1cb"
+RELEASE_ALL_SHA1 = b"2e95fb001fbce14be98407ad9d8dec95a29cfd8c"
 
 # A key that rests in the process that had it last (src_cython/round/rest.pyx) has that
 # one's channel in its value: it is told that somebody wants the key.
@@ -297,7 +300,8 @@ end
 _OF_EACH_KEY = (
     b"""\
 local given, answers, leaving = ARGV, {}, nil
-for at, key in ipairs(KEYS) do
+for at, name in ipairs(KEYS) do
+local key = name
 local ARGV = {given[1], given[2 * at], given[2 * at + 1]}
 """
     + _TELL
@@ -319,6 +323,8 @@ local ARGV = {given[1], given[2 * at], given[2 * at + 1]}
 # turn, 2: another's, already notified, 3: by this question, 0: else; ttl left (ms) or
 # -2; place from 0; where it is ours, how many wait}. Where the lock is free, the first
 # has its turn; it has 50 ms, then the next asker drops it.
+# Of a semaphore it is the ttl of the slot that expires as the one behind `place` others
+# (the first for place 0), and where none is free, `count` is that of the first, from 1.
 # Where it is not, those that ask again drop a first one that let its turn pass, or (if
 # the ACL allows PUBSUB) that has no subscription: the first tries on all masters, and
 # the key may exist here alone.
@@ -327,10 +333,11 @@ ASK_TURN = (
     + b"""\
 local time = redis.call("time")
 local ticket = string.format("%.0f", time[1] * 1000000 + time[2] - ARGV[2])
-if ARGV[3] == "2" then
+local how, permits = string.sub(ARGV[3], 1, 1), tonumber(string.sub(ARGV[3], 3))
+if how == "2" then
   redis.call("publish", "fastredlock:waiter:", "")
 end
-if ARGV[3] == "4" then
+if how == "4" then
   redis.call("zadd", queue, "-inf", ">")
   redis.call("pexpire", queue, 10000)
   for _, each in ipairs(redis.call("zrange", queue, 1, 100)) do
@@ -339,11 +346,11 @@ if ARGV[3] == "4" then
   redis.call("zremrangebyrank", queue, 1, -1)
 end
 if is_moved() then return {4, redis.call("pttl", queue), 0, 0} end
-if ARGV[3] == "2" then
+if how == "2" then
   local waiting = redis.pcall("zcard", queue)
   if type(waiting) == "number" then redis.call("pexpire", queue, 60000) end
 end
-if ARGV[3] == "0" then
+if how == "0" then
   redis.call("zadd", queue, "nx", ticket, ARGV[1])
 else
   redis.call("zadd", queue, ticket, ARGV[1])
@@ -353,13 +360,26 @@ if redis.pcall("pexpire", queue, 60000) ~= 1 then
   redis.call("pexpire", queue, 60000)
 end
 come(ARGV[1])
-local left, whose = redis.call("pttl", key), 0
-if left ~= -2 then recall() end
+local left, whose, slot, expiries = 0, 0, nil, {}
+if permits then
+  for i = 1, permits do
+    local at = (time[2] + i) % permits
+    local ms = redis.call("pttl", name .. at)
+    if ms == -2 then
+      left, slot, key = -2, at, name .. at
+      break
+    end
+    expiries[i] = ms < 0 and math.huge or ms
+  end
+else
+  left = redis.call("pttl", key)
+  if left ~= -2 then recall() end
+end
 local head = redis.call("zrange", queue, 0, 0)[1]
-if left == -2 and head == ARGV[1] and ARGV[3] == "3" then
+if left == -2 and head == ARGV[1] and how == "3" then
   note("~" .. head)
   if is_told("~" .. head) then redis.pcall("pexpire", turn, 300) end
-elseif left == -2 and head ~= ARGV[1] and (ARGV[3] == "3" or is_told("~" .. head)) then
+elseif left == -2 and head ~= ARGV[1] and (how == "3" or is_told("~" .. head)) then
   left = -1
 elseif left == -2 then
   if head ~= ARGV[1] and is_told(head) and not is_late(head) then
@@ -371,7 +391,7 @@ elseif left == -2 then
     note(ARGV[1])
     whose = 1
   end
-elseif ARGV[3] == "0" then
+elseif how == "0" then
   for _ = 1, 100 do
     head = redis.call("zrange", queue, 0, 0)[1]
     if head == ARGV[1] then break end
@@ -381,7 +401,16 @@ elseif ARGV[3] == "0" then
   end
 end
 local count = whose == 1 and redis.call("zcard", queue) or 0
-return {whose, left, redis.call("zrank", queue, ARGV[1]) or 0, count}
+local place = redis.call("zrank", queue, ARGV[1]) or 0
+if whose == 1 and permits then
+  left = slot
+elseif permits and left == 0 then
+  table.sort(expiries)
+  left, count = expiries[math.min(place + 1, permits)], math.max(expiries[1], 1)
+  if left == math.huge then left = -1 end
+  if count == math.huge then count = -1 end
+end
+return {whose, left, place, count}
 end
 if #KEYS == 1 then return ask() end
 local is_done, answer = pcall(ask)
@@ -390,7 +419,7 @@ for place = 1, 4 do answers[4 * at - 4 + place] = answer[place] end
 end
 return answers"""
 )
-ASK_TURN_SHA1 = b"2a9ac1f312fa1bb42511099259f07a0ec16c7cf0"
+ASK_TURN_SHA1 = b"58c04d6b5a32a618750ab95047340120201c1cc1"
 
 # SET NX PX, at the gate, by a process whose turn it is. ARGV: token; ttl (ms), "0" of
 # no expiry; process; for how long (us) its caller has waited, and its next caller, or
@@ -427,8 +456,20 @@ if not is_set then
 end
 forget()
 if moved == 4 then return 5 end
+local function tell_next_slot()
+  local slots = {}
+  for at = 1, tonumber(ARGV[6]) do slots[at] = name .. at - 1 end
+  if redis.pcall("exists", unpack(slots)) == #slots then return end
+  for _, slot in ipairs(slots) do
+    if redis.pcall("exists", slot) == 0 then
+      key = slot
+      return tell()
+    end
+  end
+end
 if ARGV[5] == "-1" then
   redis.pcall("zrem", queue, ARGV[3])
+  if KEYS[2] then tell_next_slot() end
   return 1
 end
 local ticket = string.format("%.0f", now - ARGV[5])
@@ -436,10 +477,18 @@ local entered = redis.pcall("zadd", queue, ticket, ARGV[3])
 if type(entered) == "number" and redis.pcall("pexpire", queue, 60000) ~= 1 then
   redis.pcall("zrem", queue, ARGV[3])
 end
+if KEYS[2] then tell_next_slot() end
 if redis.pcall("zrange", queue, 0, 0)[1] == ARGV[3] then return 3 end
 return 1"""
 )
-TAKE_TURN_SHA1 = b"a3a8c4cb97a4f1e315fe12bfd334d3c8864ee3ba"
+TAKE_TURN_SHA1 = b"90b9faf73aab40ac6410234f2f99bc54477c3035"
+
+# Of a semaphore, its name: for each slot "1", the key exists, or "0". ARGV: how many.
+LOOK = b"""\
+local seen = {}
+for at = 1, tonumber(ARGV[1]) do seen[at] = redis.call("exists", KEYS[1] .. at - 1) end
+return table.concat(seen)"""
+LOOK_SHA1 = b"ba6226a459432a58533acc745344d5813b7e276b"
 
 # Leave the queue. A turn that was not used goes to the next. ARGV: process. Sent as
 # well for a caller that was refused and will not wait: so it recalls the key.
@@ -455,7 +504,7 @@ if is_told(ARGV[1]) then
 end
 return 1"""
 )
-LEAVE_QUEUE_SHA1 = b"a4df8158490f92df59ca0637762504d3b270459c"
+LEAVE_QUEUE_SHA1 = b"5e62602def451bb5aa74cac4b5c493e42124f02f"
 
 
 def with_prefix(source: bytes, prefix: bytes) -> bytes:

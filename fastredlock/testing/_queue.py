@@ -28,12 +28,13 @@ class Queue:
 
     def __init__(
         self, redis: Keyspace, pushes: Pushes, prefix: bytes, key: bytes,
-        leaving: bytes | None,
+        leaving: bytes | None, of: bytes | None = None,
     ) -> None:  # fmt: skip
         self._redis, self._pushes = redis, pushes
         self._key, self._leaving = key, leaving
-        self._name = prefix + b"fastredlock:queue:" + key
-        self._turn = prefix + b"fastredlock:turn:" + key
+        self._of = of or key  # what its queue is of: of a slot its semaphore
+        self._name = prefix + b"fastredlock:queue:" + self._of
+        self._turn = prefix + b"fastredlock:turn:" + self._of
         self._channel = prefix + b"fastredlock:waiter:"
 
     def exists(self) -> bool:
@@ -51,7 +52,7 @@ class Queue:
         return ticket if entered is None else min(ticket, entered)
 
     def _call(self, process: bytes, how: bytes) -> int:
-        return self._pushes.publish(self._channel + process, how + self._key)
+        return self._pushes.publish(self._channel + process, how + self._of)
 
     def _is_told(self, process: bytes) -> bool:
         score = self._redis.pcall(self._redis.zscore, self._turn, process)
@@ -88,7 +89,7 @@ class Queue:
             if first == asks:
                 return False
             is_called = first != self._leaving and not is_late
-            if is_called and self._call(first, b"") > 0:
+            if is_called and self._pushes.publish(self._channel + first, self._key):
                 self._on_told(first, asks, has_passed)
                 return True
             has_passed = has_passed or is_late
@@ -116,6 +117,7 @@ class Queue:
         """ASK_TURN, of one key."""
         redis, name = self._redis, self._name
         ticket = redis.now_us - int(waited_us)
+        how, _, permits = how.partition(b"#")
         if how == b"4":
             self._move(process)
         if self._is_moved():
@@ -126,7 +128,10 @@ class Queue:
         redis.pexpire(name, QUEUE_MS)
         self._come(process)
         left, whose = redis.pttl(self._key), 0
-        if left != -2:
+        slot, expiries = -1, list[int]()
+        if permits:
+            left, slot, expiries = self._look(int(permits))
+        elif left != -2:
             self._recall()
         head = redis.zfirst(name) or process  # it has entered: there is a first
         if left == -2 and head == process and how == b"3":
@@ -145,7 +150,25 @@ class Queue:
             self._drop_before(process)
         count = redis.zcard(name) if whose == 1 else 0
         order = redis.zrange(name)
-        return [whose, left, order.index(process) if process in order else 0, count]
+        place = order.index(process) if process in order else 0
+        if permits and whose == 1:
+            left = slot
+        elif permits and left == 0:
+            left = expiries[min(place, len(expiries) - 1)]
+            count = max(expiries[0], 1) if expiries[0] >= 0 else -1
+        return [whose, left, place, count]
+
+    def _look(self, permits: int) -> tuple[int, int, list[int]]:
+        """Return -2 and a slot that is free; or 0, and when they expire."""
+        expiries = []
+        for i in range(permits):
+            slot = (self._redis.now_us % 1_000_000 + i + 1) % permits
+            left = self._redis.pttl(b"%b%d" % (self._of, slot))
+            if left == -2:
+                self._key = b"%b%d" % (self._of, slot)
+                return -2, slot, []
+            expiries.append(left)
+        return 0, -1, sorted(expiries, key=lambda ms: inf if ms < 0 else ms)
 
     def _recall(self) -> None:
         held = self._redis.pcall(self._redis.get, self._key)
@@ -204,7 +227,7 @@ class Queue:
 
     def take(
         self, token: bytes, ttl_ms: bytes, process: bytes, waited_us: bytes,
-        next_waited_us: bytes,
+        next_waited_us: bytes, permits: bytes = b"0",
     ) -> int:  # fmt: skip
         """TAKE_TURN."""
         redis, name, head = self._redis, self._name, self._first()
@@ -228,12 +251,22 @@ class Queue:
             return 5
         if next_waited_us == b"-1":
             redis.pcall(redis.zrem, name, process)
+            self._tell_next_slot(int(permits))
             return 1
         ticket = redis.now_us - int(next_waited_us)
         entered = redis.pcall(redis.zadd, name, ticket, process)
         if not isinstance(entered, ReplyError):
             redis.pcall(redis.pexpire, name, QUEUE_MS)
+        self._tell_next_slot(int(permits))
         return 3 if self._first() == process else 1
+
+    def _tell_next_slot(self, permits: int) -> None:
+        for slot in range(permits):
+            key = b"%b%d" % (self._of, slot)
+            if not self._redis.exists(key):
+                self._key = key
+                self.tell()
+                return
 
     def leave(self, process: bytes) -> int:
         """LEAVE_QUEUE."""

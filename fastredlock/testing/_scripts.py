@@ -47,6 +47,7 @@ class Scripts:
             scripts.ASK_TURN_SHA1: self._ask_turn,
             scripts.TAKE_TURN_SHA1: self._take_turn,
             scripts.LEAVE_QUEUE_SHA1: self._leave_queue,
+            scripts.LOOK_SHA1: self._look,
             fence_scripts.ACQUIRE_ALL_SHA1: self._acquire_all,
             fence_scripts.ACQUIRE_AGAIN_SHA1: self._acquire_again,
             fence_scripts.TAKE_TURN_SHA1: self._take_turn_fenced,
@@ -170,8 +171,10 @@ class Scripts:
 
     # --- of queues --------------------------------------------------------------------
 
-    def _queue(self, key: bytes, leaving: bytes | None = None) -> Queue:
-        return Queue(self._redis, self._pushes, self.prefix, key, leaving)
+    def _queue(
+        self, key: bytes, leaving: bytes | None = None, of: bytes | None = None
+    ) -> Queue:
+        return Queue(self._redis, self._pushes, self.prefix, key, leaving, of)
 
     def _ask_turn(self, keys: list[bytes], process: bytes, *given: bytes) -> Reply:
         if len(keys) == 1:
@@ -186,10 +189,16 @@ class Scripts:
     def _release_and_notify(
         self, keys: list[bytes], token: bytes, leaving: bytes | None = None
     ) -> Reply:
-        return self._queue(keys[0], leaving).release(token)
+        return self._queue(keys[0], leaving, *keys[1:]).release(token)
 
     def _take_turn(self, keys: list[bytes], *given: bytes) -> int:
-        return self._queue(keys[0]).take(*given)
+        return self._queue(keys[0], None, *keys[1:]).take(*given)
+
+    def _look(self, keys: list[bytes], permits: bytes) -> bytes:
+        exists, (name,) = self._redis.exists, keys
+        return b"".join(
+            b"%d" % exists(b"%b%d" % (name, i)) for i in range(int(permits))
+        )
 
     def _leave_queue(self, keys: list[bytes], process: bytes) -> Reply:
         return self._queue(keys[0]).leave(process)
@@ -215,8 +224,8 @@ class Scripts:
     def _take_turn_fenced(self, keys: list[bytes], *given: bytes) -> Reply:
         fence = 0
         if not self._redis.exists(keys[0]):
-            fence = self._number(keys, *given[5:])
-        verdict = self._take_turn(keys, *given[:5])
+            fence = self._number(keys[:1], *given[-2:])
+        verdict = self._take_turn(keys, *given[:-2])
         return [verdict, 0 if verdict % 2 == 0 else fence]
 
     def _write_fence(

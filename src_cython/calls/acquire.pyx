@@ -48,6 +48,7 @@ cdef class AcquireCall(Call):
     cdef type kind                   # of lease
     cdef object keep                 # KeepAlive; or None
     cdef bint enters                 # the with block of a lock
+    cdef bint takes_slot             # of a semaphore
     cdef bint is_entered             # ...and the observer was notified of that
     cdef object attempts             # once the first try was not won
 
@@ -96,6 +97,7 @@ def new_acquire(
     """Make an acquire, of a lease of this kind.
 
     `keep`: a KeepAlive, or None; `enters`: it is the beginning of a with block.
+    `encode`: from the resource to its key, its keys, or Permits.
     """
     cdef AcquireCall call = AcquireCall.__new__(AcquireCall)
     call.driver = driver
@@ -108,6 +110,7 @@ def new_acquire(
     call.encode = encode
     call.keep = keep
     call.enters = enters
+    call.takes_slot = type(encode) is PermitsOf
     call.began_ns = fields_now_ns(driver)
     call.stage = CALL_NEW
     return call
@@ -138,7 +141,7 @@ cdef Round acquire_first_try(AcquireCall self):
     cdef bint waits
     if self.keep is not None:
         self.keep.check(driver, self.ttl)
-    key = first_try_key(self.resource)
+    key = None if self.takes_slot else first_try_key(self.resource)
     if key is None:
         key = self.encode(self.resource)
     timeout_ns = first_try_timeout_ns(self.timeout)
@@ -150,7 +153,7 @@ cdef Round acquire_first_try(AcquireCall self):
         round = acquire_at_rest(self, key, terms)
         if round is not None:
             return round
-    waits = timeout_ns != 0 and type(key) is bytes and (
+    waits = timeout_ns != 0 and type(key) is not tuple and (
         engine_is_contended(engine, key, self.began_ns)
     )
     if timeout_ns == NO_PLAIN_TIMEOUT or waits and not acquire_may_wait(self, key):
@@ -184,7 +187,7 @@ cdef Round acquire_at_rest(AcquireCall self, bytes key, Terms terms):
     return None
 
 
-cdef bint acquire_may_wait(AcquireCall self, bytes key) except -1:
+cdef bint acquire_may_wait(AcquireCall self, object key) except -1:
     # Whether a first try may queue. Not where the policy polls, nor where the attempts
     # refuse it or warn: its caller has entered a block of this key, or blocks a loop.
     cdef DriverFields driver = self.driver
@@ -196,6 +199,8 @@ cdef bint acquire_may_wait(AcquireCall self, bytes key) except -1:
             return False
     if not driver.entered:
         return True
+    if type(key) is Permits:
+        return False
     entry = driver.entered.get(engine_keys(driver.engine, key))
     return entry is None or (<tuple>entry)[0] != (
         calling_thread() if self.blocks else self.here.caller()

@@ -122,7 +122,7 @@ def by_hand_hand_on(Engine engine not None, work not None, int64_t now_ns):
     cdef Rest rest
     work_check(work)
     if type(work) is Round:
-        queue = engine.queues.by_resource.get((<Round>work).resource)
+        queue = engine.queues.by_resource.get(round_queue(<Round>work))
     next = None if queue is None else wait_queue_head(queue)
     if not engine_hand_on(engine, work, now_ns):
         return None

@@ -9,6 +9,7 @@ cdef enum:
     NOBODY_NOTIFIED_NS = 10_000_000
     NEAR_PLACE = 4
     PLACES_MOST = 100
+    PLACE_NS = 100_000                      # of each, behind the expiry of a slot
     AFTER_EXPIRY_NS = 1_500_000             # a server expires keys by whole ms
     CONTENDED_NS = 1_000_000_000
 
@@ -69,7 +70,7 @@ cdef int engine_end_stay(Engine self, Round release, int64_t now_ns) except -1:
     cdef WaitQueue queue
     if release.keys is not None or not self.queues.by_resource:
         return 0
-    queue = self.queues.by_resource.get(release.resource)
+    queue = self.queues.by_resource.get(round_queue(release))
     if queue is None or queue.stay_until_ns == 0:
         return 0
     queue.stay_until_ns = 0
@@ -82,13 +83,15 @@ cdef tuple engine_question_arguments(
     Engine self, WaitQueue queue, Round head, Turn turn, int gate, int64_t now_ns
 ):
     cdef bint is_new = queue.noted is not head or queue.gate != gate
-    return (
-        turn_waited_us(turn.since_ns, now_ns),
+    cdef bytes how = (
         FIRST_QUESTION if not (<Master>self.masters[gate]).is_subscribed
         else MOVING if engine_may_mark(self, gate)
         else PAUSED_ENTRY if turn_is_paused(turn)
-        else NEW_ENTRY if is_new else SAME_ENTRY,
+        else NEW_ENTRY if is_new else SAME_ENTRY
     )
+    if head.permits:
+        how += b"#" + decimal_bytes(head.permits)
+    return turn_waited_us(turn.since_ns, now_ns), how
 
 
 cdef int engine_note_asked(
@@ -115,8 +118,11 @@ cdef int engine_take_answer(
         return 0      # it was for another that was first
     whose, left, place, count = answer
     if whose == TURN_OURS:
+        queue.is_alone = count == 1
         if count == 1:      # so the next first try need not ask
             self.queues.contended_ns.pop(queue.resource, None)
+        if queue.noted.permits:
+            queue.slot = min(max(<object>left, -1), PERMITS_MOST)
         return engine_open_waiting(self, queue, queue.noted, now_ns)
     queue.place = place
     queue.is_first = place == 0
@@ -127,7 +133,8 @@ cdef int engine_take_answer(
     left_ms = min(max(<object>left, -2), 1_000_000)
     if place > 1:
         again_ns = ASK_AGAIN_BEHIND_NS
-    elif place == 0:       # it may have become so just now, and not have tried for long
+    elif place == 0 and queue.noted.permits == 0:
+        # It may have become so just now, and not have tried for long.
         again_ns = max(<int64_t>0, queue.tried_ns + again_ns - now_ns)
     if left_ms == -2:      # free: another was notified, or a hundred were dropped
         again_ns = TURN_NS
@@ -135,12 +142,27 @@ cdef int engine_take_answer(
             again_ns = NOBODY_NOTIFIED_NS
         elif whose == TURN_OTHER and place > NEAR_PLACE:
             again_ns = ASK_AGAIN_NS
+    elif queue.noted.permits:
+        again_ns = min(again_ns, engine_first_slot_ns(queue, count))
+        if left_ms >= 0:      # the first slot that is not theirs
+            again_ns = min(again_ns, left_ms * NS_PER_MS + AFTER_EXPIRY_NS)
     elif left_ms >= 0:     # those before us, if they are there, come first
         again_ns = min(again_ns, (
             left_ms * NS_PER_MS + AFTER_EXPIRY_NS
             + min(<int64_t>place, <int64_t>PLACES_MOST) * TURN_NS
         ))
     return engine_set_due(self, queue, now_ns + again_ns)
+
+
+cdef int64_t engine_first_slot_ns(WaitQueue queue, object first_ms) except -1:
+    # In how long the first slot has expired. Mostly the queue has moved on by then, and
+    # nobody tells its first when that is. So each one of the queue asks, shortly behind
+    # each other: the gate notifies its first. Of a rate all expire, one by one, and
+    # each waiter asks for its own.
+    cdef int64_t left_ms = min(max(<object>first_ms, 0), 1_000_000)
+    if left_ms == 0 or queue.place > PLACES_MOST or queue.noted.terms.is_of_rate:
+        return NEVER_NS
+    return left_ms * NS_PER_MS + AFTER_EXPIRY_NS + queue.place * PLACE_NS
 
 
 cdef int engine_on_queue_refused(

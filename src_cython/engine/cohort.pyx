@@ -42,8 +42,10 @@ cdef bint engine_hand_to_next(Engine self, Round release, int64_t now_ns) except
     cdef WaitQueue queue
     if self.cohort_ns == 0 or not self.queues.by_resource:
         return False
-    queue = self.queues.by_resource.get(release.resource)
-    if queue is None or queue.opened is not None or not queue.rounds:
+    queue = self.queues.by_resource.get(round_queue(release))
+    if queue is None or not queue.rounds or (
+        queue.opened is not None and release.permits == 0
+    ):
         return False
     taken = <Round>release.lease_state
     next = wait_queue_head(queue)
@@ -83,7 +85,7 @@ cdef bint engine_join_stay(
         or round.is_submitted
     ):
         return False
-    queue = self.queues.by_resource.get(round.resource)
+    queue = self.queues.by_resource.get(round_queue(round))
     if queue is None or now_ns >= queue.stay_until_ns:
         return False
     round.waiter = waiter

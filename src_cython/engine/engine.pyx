@@ -151,7 +151,7 @@ cdef class Engine:
     def may_wait_in_turn(self, keys not None, int64_t now_ns):
         """Whether a round of this key can wait in a queue; of several it cannot."""
         return (
-            type(keys) is bytes
+            type(keys) is not tuple
             and engine_gate(self, <bytes>engine_keys(self, keys), now_ns) >= 0
             and not wait_queues_are_until(
                 self.queues.polled_ns, engine_keys(self, keys), now_ns
@@ -197,6 +197,31 @@ cdef class Engine:
         return round_new(
             OPERATION_INSPECT, round.resource, b"-", round.terms, self.master_count
         )
+
+    def new_look(self, Permits permits not None, Round round not None):
+        """Make a round that looks which slots are free, with another round's terms."""
+        cdef Round look = engine_new_round(
+            self, OPERATION_INSPECT, permits, b"-", round.terms
+        )
+        look.left_ns = round.left_ns
+        return look
+
+    def has_no_slot(self, Permits permits not None, int64_t now_ns):
+        """Whether each slot counts as taken, as far as is known."""
+        return engine_has_no_slot(self, permits, now_ns)
+
+    def new_inspections(self, Permits permits not None, Terms terms not None):
+        """Make a batch of INSPECT rounds: of a semaphore's slots, and of its queue.
+
+        The last one is of the queue's name, which no slot has.
+        """
+        cdef int slot
+        name = engine_keys(self, permits)
+        keys = [slot_key(name, slot) for slot in range(permits.count)]
+        return Batch([
+            round_new(OPERATION_INSPECT, key, b"-", terms, self.master_count)
+            for key in (*keys, name)
+        ])
 
     def new_connecting(self):
         """Make a round that asks nothing: it ends when all connections are decided."""

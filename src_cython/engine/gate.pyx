@@ -60,7 +60,7 @@ cdef uint64_t engine_hash(bytes resource) noexcept:
 cdef int engine_set_gate(Engine self, Round release, int64_t now_ns) except -1:
     # A release of one key notifies the next in the queue, by its script at the gate.
     if release.keys is None:
-        release.gate = engine_gate(self, release.resource, now_ns)
+        release.gate = engine_gate(self, round_queue(release), now_ns)
     return 0
 
 
@@ -71,7 +71,7 @@ cdef int engine_notify_at_gate(Engine self, Round release, int64_t now_ns) excep
     if release.keys is not None:
         return 0
     if self.queues.by_resource:
-        queue = self.queues.by_resource.get(release.resource)
+        queue = self.queues.by_resource.get(round_queue(release))
     if queue is None or (queue.opened is None and len(queue.rounds) == 0):
         release.our_entry = OUR_ENTRY_LEAVES
     else:

@@ -46,8 +46,11 @@ cdef int engine_on_closed(Engine self, Round round, int64_t now_ns) except -1:
         engine_roll_back(self, round, now_ns)
         if verdict == VERDICT_TAKEN and not round_is_refused(round) and (
             round.operation_code == OPERATION_ACQUIRE and not self.is_closed
+            and not round.permits      # no slot rests
         ):
             engine_recall(self, round, now_ns)
+    if round.permits:
+        engine_on_slot_closed(self, round, now_ns)
     if round.turn is not None:
         engine_on_turn_closed(self, round, now_ns)
     return 0

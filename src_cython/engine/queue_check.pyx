@@ -35,7 +35,7 @@ cdef bint engine_may_queue_check(Engine self, Round release, int64_t now_ns) exc
     return (
         gate.native != FORM_SCRIPT and now_ns >= gate.queue_check_from_ns
         and not wait_queues_are_until(
-            self.queues.contended_ns, release.resource, now_ns
+            self.queues.contended_ns, round_queue(release), now_ns
         )
     )
 
@@ -129,7 +129,7 @@ cdef int engine_take_queues_found(Engine self, Master gate, int64_t now_ns) exce
     found, gate.queues_found = gate.queues_found, empty
     for release in found:
         wait_queues_remember(
-            self.queues.contended_ns, release.resource, now_ns + CONTENDED_NS
+            self.queues.contended_ns, round_queue(release), now_ns + CONTENDED_NS
         )
         engine_notify_late(self, release, gate, now_ns)
     return 0

@@ -10,6 +10,8 @@ cdef enum:
     SOON_NS = 1_000_000
     TRY_BEHIND_NS = 400_000_000             # times one's place
 
+cdef int64_t TRY_SLOT_NS = 1_000_000_000
+
 cdef Terms LEAVE_TERMS = Terms(0, 0, OVERDUE_AT_LEAST_NS)
 
 
@@ -21,6 +23,11 @@ cdef int engine_open_waiting(
     cdef int gate = engine_gate(self, queue.resource, now_ns)
     cdef Round next = wait_queue_behind(queue, round)
     # First all that may fail, or collect garbage: between two lists a round is lost.
+    if round_wants_slot(round):
+        engine_set_slot(self, round, queue.slot, now_ns)
+    queue.slot = -1
+    if queue.freed:
+        queue.freed = []      # what the gate notified us of before
     if gate >= 0:
         turn_set_arguments(turn, round, next, self.queues.waiter, now_ns)
     engine_set_queue_gate(self, queue, gate, now_ns)
@@ -131,8 +138,17 @@ cdef bint engine_may_try(WaitQueue queue, int64_t now_ns) noexcept:
     # the first in here where the gate is silent: it may be long until that counts as
     # lost, and a quorum does without it. Those behind do so the less often, the further
     # behind they are: before them is perhaps one that is frozen, or one whose entry
-    # was left at its gate and which reads that with its next call.
-    return wait_queue_is_noted(queue) and (
+    # was left at its gate and which reads that with its next call. Of a semaphore one
+    # slot of many is tried, so that is not done as often.
+    cdef int64_t permits
+    if not wait_queue_is_noted(queue):
+        return False
+    permits = queue.noted.permits
+    if permits:
+        return queue.is_unanswered or now_ns - queue.tried_ns >= (
+            min(TRY_SLOT_NS, ASK_AGAIN_NS * permits) * (1 + queue.place)
+        )
+    return (
         queue.is_first or queue.is_unanswered
         or now_ns - queue.tried_ns >= TRY_BEHIND_NS * queue.place
     )

@@ -21,7 +21,9 @@ cdef bint engine_rest(Engine self, Round release, int64_t now_ns) except -1:
     cdef Rest rest
     cdef Round taken = <Round>release.lease_state
     cdef int64_t until_ns
-    if taken.terms.linger_ns == 0 or not engine_may_rest(self, taken, now_ns):
+    if taken.terms.linger_ns == 0 or taken.permits or (
+        not engine_may_rest(self, taken, now_ns)
+    ):
         return False
     until_ns = round_rest_until_ns(taken, now_ns)
     rest = self.rests.get(taken.resource)

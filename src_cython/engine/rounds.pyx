@@ -46,6 +46,8 @@ cdef int engine_end_torn(Engine self, Round round, int64_t now_ns) except -1:
 
 cdef inline object engine_keys(Engine self, object keys):
     # What the caller names, as the masters know it.
+    if type(keys) is Permits:
+        keys = (<Permits>keys).name
     if self.key_prefix is None:
         return keys
     if type(keys) is tuple:      # sorted as before
@@ -61,6 +63,12 @@ cdef Round engine_new_round(
     Engine self, int operation, object keys, bytes token, Terms terms
 ):
     cdef Round round
+    if type(keys) is Permits:
+        round = round_new(
+            operation, <bytes>engine_keys(self, keys), token, terms, self.master_count
+        )
+        round.permits = (<Permits>keys).count
+        return round
     keys = engine_keys(self, keys)
     if type(keys) is not tuple:
         if terms.linger_ns and operation == OPERATION_ACQUIRE:
@@ -79,6 +87,7 @@ cdef Round engine_new_extension(Engine self, Round lease, Terms terms):
         OPERATION_EXTEND, lease.resource, lease.token, terms, self.master_count
     )
     extension.keys = lease.keys
+    extension.permits = lease.permits
     extension.token_uses = lease.token_uses
     extension.lease_state = lease
     lease.extensions += 1
@@ -96,6 +105,7 @@ cdef Round engine_new_release(Engine self, Round lease, Terms terms):
         OPERATION_RELEASE, lease.resource, lease.token, terms, self.master_count
     )
     release.keys = lease.keys
+    release.permits = lease.permits
     release.may_hold = lease.may_hold
     release.token_uses = lease.token_uses
     return release
@@ -110,10 +120,20 @@ cdef int engine_end_batch(Engine self, Batch batch) except -1:
     return waiter_wake(waiter)
 
 
+cdef bint engine_has_no_slot(Engine self, Permits permits, int64_t now_ns) except -1:
+    # Whether each slot counts as taken.
+    cdef Slots slots = self.queues.slots.get(engine_keys(self, permits))
+    return slots is not None and slots_choose(slots, permits.count, 0, now_ns) < 0
+
+
 cdef bint engine_is_contended(Engine self, object keys, int64_t now_ns) except -1:
-    if not (self.queues.by_resource or self.queues.contended_ns):
+    if not (self.queues.by_resource or self.queues.contended_ns) and (
+        type(keys) is not Permits
+    ):
         return False
-    keys = engine_keys(self, keys)
-    return keys in self.queues.by_resource or (
-        wait_queues_are_until(self.queues.contended_ns, keys, now_ns)
+    name = engine_keys(self, keys)
+    return (
+        name in self.queues.by_resource
+        or wait_queues_are_until(self.queues.contended_ns, name, now_ns)
+        or type(keys) is Permits and engine_has_no_slot(self, <Permits>keys, now_ns)
     )

@@ -30,6 +30,10 @@ cdef int engine_start_whole(Engine self, Round round, int64_t now_ns) except -1:
         return 0
     if round_is_of_released(round):
         return round_give_up(round, NOT_SENT, now_ns)
+    if round_wants_slot(round):
+        engine_set_slot(self, round, -1, now_ns)
+        if round.is_opened or round.is_finished:
+            return 0
     self.counters.rounds += 1
     if round.operation_code == OPERATION_RELEASE:
         round.lease_state = None      # it is sent, and may be deferred for long
@@ -58,7 +62,7 @@ cdef int engine_start_whole(Engine self, Round round, int64_t now_ns) except -1:
     if round.fencing is not None and (<Fencing>round.fencing).is_renewing:
         engine_note_renewed(self, round)
     if is_handing_over:
-        engine_hand_over(self, round.resource, now_ns)
+        engine_hand_over(self, round, now_ns)
     if round.is_rolled_back and round.operation_code == OPERATION_ACQUIRE:
         round.is_rolled_back = False
         return engine_roll_back(self, round, now_ns)
@@ -82,7 +86,7 @@ cdef int engine_set_first(Engine self, Round round, int64_t now_ns) except -1:
         first = 0
     if round.operation_code == OPERATION_RELEASE and round.gate >= 0 and (
         is_cold or round.queue_check == QUEUE_CHECK_WANTED or wait_queues_are_until(
-            self.queues.contended_ns, round.resource, now_ns
+            self.queues.contended_ns, round_queue(round), now_ns
         )
     ):
         first = round.gate

@@ -32,10 +32,13 @@ cdef int engine_on_turn_closed(Engine self, Round round, int64_t now_ns) except 
         if turn.gate_reply == GATE_TAKEN:     # by a quorum without it: we are queued
             queue.is_entered = True
             queue.noted = None
-        wait_queues_remember(
-            self.queues.contended_ns, queue.resource, now_ns + CONTENDED_NS
-        )
+        if round.permits == 0 or not queue.is_alone:
+            wait_queues_remember(
+                self.queues.contended_ns, queue.resource, now_ns + CONTENDED_NS
+            )
         queue.stay_until_ns = round.opened_ns + self.cohort_ns
+        if round.permits and queue.rounds and queue.opened is None:
+            return engine_after_slot(self, queue, round, now_ns)
         if queue.rounds and not wait_queue_is_noted(queue) and queue.opened is None:
             return engine_ask_in_stay(self, queue, now_ns)      # they came meanwhile
         if not queue.rounds and queue.is_entered:
@@ -50,6 +53,21 @@ cdef int engine_on_turn_closed(Engine self, Round round, int64_t now_ns) except 
             return engine_leave_if_empty(self, queue, now_ns)
         engine_set_due(self, queue, now_ns + SOON_NS)
     return engine_forget_queue(self, queue)
+
+
+cdef int engine_after_slot(
+    Engine self, WaitQueue queue, Round won, int64_t now_ns
+) except -1:
+    # Another slot may be free by now, or will expire: of a rate nobody is notified.
+    cdef list freed = queue.freed
+    queue.freed = []
+    if freed and queue.is_first:      # else the gate has notified another
+        return engine_open_slot(self, queue, <int>freed[-1], now_ns)
+    if won.terms.is_of_rate:
+        return engine_ask(self, queue, now_ns)
+    if not wait_queue_is_noted(queue):
+        return engine_ask_in_stay(self, queue, now_ns)      # they came meanwhile
+    return 0
 
 
 cdef int engine_take_notified(Engine self, Master master, int64_t now_ns) except -1:
@@ -67,9 +85,18 @@ cdef int engine_take_notified(Engine self, Master master, int64_t now_ns) except
 cdef int engine_take_turn(Engine self, Master master, int64_t now_ns) except -1:
     # A gate has notified this process of its turn: the first that was not taken.
     cdef bytes resource = master.turns.pop(0)
+    cdef int slot = -1
     cdef WaitQueue queue = self.queues.by_resource.get(resource)
+    if queue is None and slot_of_key(resource) >= 0:      # or a lock of such a name
+        name = slots_name(resource)
+        if name in self.queues.by_resource or name in self.queues.slots:
+            slot = slot_of_key(resource)
+            resource = name
+            queue = self.queues.by_resource.get(name)
     if queue is not None and queue.opened is not None:
         (<Turn>queue.opened.turn).is_notified = True  # lost, it tries again
+        if slot >= 0 and slot != round_slot(queue.opened):
+            queue.freed.append(slot)
         return 0
     if queue is None and engine_is_called(self, resource, now_ns):
         return 0
@@ -77,8 +104,23 @@ cdef int engine_take_turn(Engine self, Master master, int64_t now_ns) except -1:
         self.counters.turns_missed += 1
         return engine_pass_on(self, resource, master, now_ns)
     self.counters.turns_told += 1
+    queue.is_alone = False
     (<Turn>wait_queue_head(queue).turn).is_notified = True
+    if wait_queue_head(queue).permits:
+        return engine_open_slot(self, queue, slot, now_ns)
     return engine_open_waiting(self, queue, wait_queue_head(queue), now_ns)
+
+
+cdef int engine_open_slot(
+    Engine self, WaitQueue queue, int slot, int64_t now_ns
+) except -1:
+    # The first here has its turn for this slot; where it may not have that one, or
+    # none is known, the gate says which.
+    cdef Round head = wait_queue_head(queue)
+    if slot < 0 or not round_may_have_slot(head, slot):
+        return engine_ask(self, queue, now_ns)
+    queue.slot = slot
+    return engine_open_waiting(self, queue, head, now_ns)
 
 
 cdef int engine_take_moved(Engine self, Master master, int64_t now_ns) except -1:
@@ -91,14 +133,14 @@ cdef int engine_take_moved(Engine self, Master master, int64_t now_ns) except -1
     moved, master.moved = master.moved, empty
     for round in moved:
         engine_on_moved(
-            self, round.resource, master.index, now_ns + MOVED_NS, now_ns
+            self, round_queue(round), master.index, now_ns + MOVED_NS, now_ns
         )
-        gate = engine_gate(self, round.resource, now_ns)
+        gate = engine_gate(self, round_queue(round), now_ns)
         if round.operation_code == OPERATION_RELEASE and gate >= 0 and (
             self.token_uses is None
         ):
             wait_queues_remember(
-                self.queues.contended_ns, round.resource, now_ns + CONTENDED_NS
+                self.queues.contended_ns, round_queue(round), now_ns + CONTENDED_NS
             )
             engine_notify_late(self, round, <Master>self.masters[gate], now_ns)
     return 0
@@ -146,18 +188,21 @@ cdef bint engine_is_handing_over(Engine self, Round release, int64_t now_ns) exc
     cdef WaitQueue queue
     if release.keys is not None or not self.queues.by_resource:
         return False
-    queue = self.queues.by_resource.get(release.resource)
+    queue = self.queues.by_resource.get(round_queue(release))
     return (
         queue is not None and wait_queue_is_next(queue)
-        and queue.gate == engine_gate(self, release.resource, now_ns)
+        and queue.gate == engine_gate(self, round_queue(release), now_ns)
+        and round_may_have_slot(wait_queue_head(queue), round_slot(release))
     )
 
 
-cdef int engine_hand_over(Engine self, bytes resource, int64_t now_ns) except -1:
+cdef int engine_hand_over(Engine self, Round release, int64_t now_ns) except -1:
     # Behind a release, in the same write. A finalizer may have been here before us.
+    cdef bytes resource = round_queue(release)
     cdef WaitQueue queue = self.queues.by_resource.get(resource)
     if queue is None or not wait_queue_is_next(queue):
         return 0
     self.counters.handed_over += 1
+    queue.slot = round_slot(release)
     wait_queues_remember(self.queues.contended_ns, resource, now_ns + CONTENDED_NS)
     return engine_open_waiting(self, queue, wait_queue_head(queue), now_ns)

@@ -15,15 +15,15 @@ cdef enum:
 cdef bint engine_wait(Engine self, Round round, int64_t now_ns) except -1:
     # Whether it waits; where no queue is kept it is as a round without a turn.
     cdef WaitQueue queue
-    if engine_gate(self, round.resource, now_ns) < 0 or (
-        wait_queues_are_until(self.queues.polled_ns, round.resource, now_ns)
+    if engine_gate(self, round_queue(round), now_ns) < 0 or (
+        wait_queues_are_until(self.queues.polled_ns, round_queue(round), now_ns)
     ):
         round.turn = None
         return False
-    queue = self.queues.by_resource.get(round.resource)
+    queue = self.queues.by_resource.get(round_queue(round))
     if queue is None:
         queue = self.queues.by_resource.setdefault(
-            round.resource, wait_queue_new(round.resource, now_ns)
+            round_queue(round), wait_queue_new(round_queue(round), now_ns)
         )
     engine_enter_queue(self, queue, round, now_ns)
     return True

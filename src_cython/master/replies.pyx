@@ -177,14 +177,14 @@ cdef int master_on_reply(Master self, object reply, int64_t now_ns) except -1:
     if entry.is_at_gate:
         at_gate = reply[0] if type(reply) is list else reply
         round_on_gate_reply(round, at_gate)
-        if round.has_notified:
-            self.notified.append(round.resource)
+        if round.operation_code == OPERATION_RELEASE and 2 <= at_gate < GATE_MOVED:
+            self.notified.append(round_queue(round))
         if at_gate >= GATE_MOVED:
             self.moved.append(round)
         elif vote == VOTE_TAKEN and round.verdict_code == VERDICT_WON and (
             round.operation_code == OPERATION_ACQUIRE
         ):
-            self.turns.append(round.resource)      # our entry stays (pushes)
+            self.turns.append(round_queue(round))      # our entry stays (pushes)
     if round.fencing is not None and vote == VOTE_GRANTED:
         fencing_on_granted(round, self.index, entry.fence, reply)
     master_note_time(self, entry, round, now_ns)

@@ -136,9 +136,10 @@ cdef int command_of_gate(
 ) except -1:
     # At the gate of its queue, a round that is first sent there. `leaving`: the name of
     # this process, as the argument of a release that takes its entry out.
+    cdef tuple keys = (round.resource, round_queue(round)) if round.permits else None
     if round.operation_code == OPERATION_RELEASE:
         return command_script(
-            out, scripts.release_and_notify, by_source, round.resource, None,
+            out, scripts.release_and_notify, by_source, round.resource, keys,
             round.token, 0, None if round.our_entry == OUR_ENTRY_AS_IS
             else leaving if round.our_entry == OUR_ENTRY_LEAVES else STAYING,
         )
@@ -146,7 +147,7 @@ cdef int command_of_gate(
     if round.fencing is not None:
         arguments += fencing_proposal(<Fencing>round.fencing)
     return command_script(
-        out, scripts.take_turn, by_source, round.resource, None, round.token, 0,
+        out, scripts.take_turn, by_source, round.resource, keys, round.token, 0,
         arguments,
     )
 
@@ -178,6 +179,11 @@ cdef int command_of_round(
     ):
         ttl_ms = round.terms.ttl_ms if round.terms.has_expiry else 0
         return command_acquire(out, round.resource, round.token, ttl_ms)
+    if operation == OPERATION_INSPECT and round.permits:
+        return command_script(
+            out, scripts.look, by_source, round.resource, None,
+            decimal_bytes(round.permits), 0,
+        )
     if rows[operation][is_of_several].takes_ttl:
         ttl_ms = round.terms.ttl_ms
     return command_script(

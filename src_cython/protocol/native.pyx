@@ -96,7 +96,7 @@ cdef int native_queue_check_add(Buffer *out, Round round, bytes prefix) noexcept
     cdef char text[20]
     cdef size_t size = (
         <size_t>PyBytes_GET_SIZE(prefix) + <size_t>PyBytes_GET_SIZE(QUEUE)
-        + <size_t>PyBytes_GET_SIZE(round.resource)
+        + round_queue_size(round)
     )
     cdef int error = buffer_reserve(out, COMMAND_OVERHEAD + size)
     if error != 0:
@@ -106,6 +106,6 @@ cdef int native_queue_check_add(Buffer *out, Round round, bytes prefix) noexcept
     buffer_put(out, b"\r\n", 2)
     put_bytes(out, prefix)
     put_bytes(out, QUEUE)
-    put_bytes(out, round.resource)
+    buffer_put(out, PyBytes_AS_STRING(round.resource), round_queue_size(round))
     buffer_put(out, b"\r\n", 2)
     return 0

@@ -135,6 +135,8 @@ cdef inline int reply_kind(
         return REPLY_OF_SCRIPT      # of acquire_again
     if is_native and round.operation_code == OPERATION_EXTEND:
         return REPLY_OF_SET
+    if round.operation_code == OPERATION_INSPECT and round.permits:
+        return REPLY_OF_LOOK
     return rows[round.operation_code][round.keys is not None].reply
 
 
@@ -188,6 +190,9 @@ cdef int vote_of(int kind, object reply) noexcept:
         if type(reply) is list and reply and len(<list>reply) % 4 == 0 and (
             {type(each) for each in reply} == {int}
         ):
+            return VOTE_GRANTED
+    elif kind == REPLY_OF_LOOK:
+        if type(reply) is bytes:
             return VOTE_GRANTED
     elif type(reply) is list and len(<list>reply) in (2, 3):
         if type((<list>reply)[1]) is int and type((<list>reply)[-1]) is int:

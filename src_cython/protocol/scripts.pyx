@@ -29,6 +29,7 @@ cdef enum:
     REPLY_OF_FENCED_TURN = 7     # [as take_turn, the number or 0]
     REPLY_OF_ASK_TURNS = 8       # of several keys: the same four of each
     REPLY_OF_EXTEND = 9      # 1: done; 0: refused, another's; 2: refused, gone
+    REPLY_OF_LOOK = 10       # of a semaphore: for each slot "1", taken, or "0"
 
 cdef enum:
     OPERATIONS = 7
@@ -89,6 +90,7 @@ cdef class Scripts:
     """The scripts of the table, and those of the handshake."""
 
     cdef readonly Script extend, release, inspect
+    cdef readonly Script look               # at a semaphore, by INSPECT; not loaded
     cdef readonly Script acquire_all, extend_all, release_all     # of several keys
     cdef readonly Script acquire_again      # of one key or several; rare: not loaded
     cdef readonly Script ask_turn, leave_queue       # None: no queue is kept...
@@ -108,10 +110,12 @@ cdef class Scripts:
                  Script leave_queue=None, Script take_turn=None,
                  Script release_and_notify=None, Script write_fence=None,
                  Script next_fence=None,
-                 bint releases_natively=False, bytes name_prefix=b""):
+                 bint releases_natively=False, bytes name_prefix=b"",
+                 Script look=None):
         self.extend = extend
         self.release = release
         self.inspect = inspect
+        self.look = look
         self.acquire_all = acquire_all
         self.extend_all = extend_all
         self.release_all = release_all

@@ -49,6 +49,7 @@ cdef bint round_may_be_given(Round taken, Round next, int64_t now_ns) noexcept:
         or next.keys is not None or type(next.waiter) is Batch
         or taken.terms.ttl_ms > terms.ttl_ms
         or taken.terms.linger_ns != terms.linger_ns
+        or not round_may_have_slot(next, round_slot(taken))
     ):
         return False
     return round_valid_until_ns(taken) - now_ns >= round_validity_at_worst_ns(terms)
@@ -62,6 +63,7 @@ cdef inline int64_t round_validity_at_worst_ns(Terms terms) noexcept:
 cdef void round_hand_on(Round taken, Round next, int64_t now_ns) noexcept:
     # All at once, and nothing that can fail.
     next.token = taken.token
+    next.resource = taken.resource
     next.terms = taken.terms
     next.details = taken.details
     next.turn = None

@@ -179,7 +179,7 @@ cdef bint fencing_begins(Round round, int64_t now_ns) except -1:
     # Whether a second write begins, now that a quorum has granted.
     cdef Fencing self = <Fencing>round.fencing
     cdef int i, having = 0
-    if self.fence or round.counts[VOTE_GRANTED] < round.quorum or (
+    if self.fence or round.counts[VOTE_GRANTED] < round_quorum(round) or (
         round_is_refused(round)
     ):
         return False
@@ -188,7 +188,7 @@ cdef bint fencing_begins(Round round, int64_t now_ns) except -1:
             self.fence = max(self.fence, self.known[i])
     for i in range(round.master_count):
         having += round.cells[i].vote == VOTE_GRANTED and self.known[i] == self.fence
-    if having >= round.quorum:
+    if having >= round_quorum(round):
         return False
     for i in range(round.master_count):
         if round.cells[i].vote == VOTE_GRANTED and self.known[i] < self.fence:

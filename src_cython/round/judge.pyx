@@ -230,29 +230,36 @@ cdef void round_judge(Round self, int64_t now_ns) noexcept:
             round_close(self, VERDICT_WON, now_ns)
         elif self.counts[VOTE_FAILED] > 0 or pending == 0:
             round_close(self, VERDICT_UNREACHABLE, now_ns)
-    elif operation_is(self.operation_code, OPERATION_NEEDS_ALL):
+    elif round_needs_all(self):
         if pending == 0:
             round_close(
                 self,
-                VERDICT_WON if answered >= self.quorum else VERDICT_UNREACHABLE,
+                VERDICT_WON if answered >= round_quorum(self) else VERDICT_UNREACHABLE,
                 now_ns,
             )
     elif self.needs_all and pending > 0:
         return
     elif round_is_refused(self):
         round_close(self, VERDICT_TAKEN, now_ns)
-    elif granted >= self.quorum:
+    elif granted >= round_quorum(self):
         round_close(self, VERDICT_WON, now_ns)
         round_confirm(self, now_ns)
-    elif granted + pending < self.quorum:
-        if answered + pending < self.quorum:
+    elif granted + pending < round_quorum(self):
+        if answered + pending < round_quorum(self):
             round_close(self, VERDICT_UNREACHABLE, now_ns)
         elif self.operation_code == OPERATION_ACQUIRE or (
-            self.master_count - self.counts[VOTE_TAKEN] < self.quorum
+            self.master_count - self.counts[VOTE_TAKEN] < round_quorum(self)
         ):
             round_close(self, VERDICT_TAKEN, now_ns)
         elif pending == 0:
             round_close(self, VERDICT_UNREACHABLE, now_ns)
+
+
+cdef inline bint round_needs_all(Round self) noexcept:
+    # A look at a semaphore is a hint: it closes with a quorum.
+    return self.permits == 0 and (
+        operation_is(self.operation_code, OPERATION_NEEDS_ALL)
+    )
 
 
 cdef inline void round_close(Round self, int verdict, int64_t now_ns) noexcept:
@@ -263,9 +270,9 @@ cdef inline void round_close(Round self, int verdict, int64_t now_ns) noexcept:
 
 cdef int round_wanted(Round self) noexcept:
     # How many more masters have to answer, at the least, before it can close.
-    if self.needs_all or operation_is(self.operation_code, OPERATION_NEEDS_ALL):
+    if self.needs_all or round_needs_all(self):
         return self.counts[VOTE_PENDING]
-    return max(1, self.quorum - self.counts[VOTE_GRANTED])
+    return max(1, round_quorum(self) - self.counts[VOTE_GRANTED])
 
 
 cdef void round_confirm(Round self, int64_t now_ns) noexcept:

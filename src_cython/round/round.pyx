@@ -6,7 +6,9 @@
 
 cimport cython
 from cpython.bytes cimport PyBytes_GET_SIZE
-from libc.stdint cimport int8_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport (
+    int8_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+)
 from libc.stdlib cimport calloc, free
 
 cdef enum:
@@ -26,9 +28,10 @@ cdef class Terms:
     cdef readonly int64_t timeout_ns
     cdef readonly int64_t linger_ns      # how long its key may rest; 0: not at all
     cdef readonly bint has_expiry
+    cdef readonly bint is_of_rate        # never released: drift_ns has the window in it
 
     def __init__(self, int64_t ttl_ms, int64_t drift_ns, int64_t timeout_ns,
-                 bint has_expiry=True, int64_t linger_ns=0):
+                 bint has_expiry=True, int64_t linger_ns=0, bint is_of_rate=False):
         if ttl_ms < 0 or drift_ns < 0 or timeout_ns < 0 or linger_ns < 0:
             raise ValueError("a negative time")
         self.ttl_ms = ttl_ms
@@ -36,6 +39,7 @@ cdef class Terms:
         self.timeout_ns = timeout_ns
         self.has_expiry = has_expiry
         self.linger_ns = linger_ns
+        self.is_of_rate = is_of_rate
 
     cpdef int64_t last_round_ns(self, int64_t round_trip_ns) noexcept:
         """Return the time for a round that begins when its caller's time is over."""
@@ -92,12 +96,12 @@ cdef class Round:
     cdef public int attempt              # number within its acquire, from 1
     cdef uint32_t extensions             # of this lease; of an EXTEND, its number
     cdef readonly uint32_t generation    # of the process that made it: not a child's
+    cdef uint16_t permits                # of a semaphore, so many slots; 0: a lock
     cdef VoteCell few[FEW_MASTERS]
     cdef uint8_t counts[5]               # by vote
     cdef uint8_t operation_code
     cdef uint8_t verdict_code
     cdef uint8_t master_count
-    cdef uint8_t quorum
     cdef int8_t gate                     # the master that it asks in turn; -1: none
     cdef readonly byte_bint is_opened
     cdef readonly byte_bint is_finished  # closed, and confirmed or rolled back
@@ -113,7 +117,6 @@ cdef class Round:
     cdef byte_bint needs_all             # closed by all answers or by time alone
     cdef byte_bint is_repeated           # a RELEASE: sent to one master once more
     cdef byte_bint is_reentrant          # begun inside a step of the same thread
-    cdef byte_bint has_notified          # a RELEASE: the gate notified another process
     cdef uint8_t queue_check             # ...or is asked whether anybody waits
     cdef uint8_t our_entry               # ...and what becomes of ours there
 
@@ -156,6 +159,11 @@ cdef class Round:
         """The end of the validity if the round is won: t0 + ttl - drift; 0 before t0.
         """
         return round_valid_until_ns(self) if self.is_opened else 0
+
+    @property
+    def slot(self):
+        """Which slot of a semaphore it asks for; -1: of none, or none yet."""
+        return round_slot(self)
 
     @property
     def fence(self):
@@ -275,7 +283,6 @@ cdef int round_init(
     self.token = token
     self.terms = terms
     self.master_count = master_count
-    self.quorum = master_count // 2 + 1
     self.counts[VOTE_PENDING] = master_count
     self.generation = current_generation
     return 0

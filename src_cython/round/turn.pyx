@@ -98,15 +98,15 @@ cdef int turn_set_arguments(
         turn_waited_us(self.since_ns, now_ns),
         b"-1" if next is None else turn_waited_us((<Turn>next.turn).since_ns, now_ns),
     )
+    if round.permits:
+        self.arguments += (decimal_bytes(round.permits),)
     return 0
 
 
 cdef void round_on_gate_reply(Round self, int reply) noexcept:
     # What the gate replies beside its vote; it may come after the verdict.
     cdef Turn turn
-    if self.operation_code == OPERATION_RELEASE:
-        self.has_notified = 2 <= reply < GATE_MOVED
-    elif self.turn is not None:
+    if self.turn is not None:
         turn = <Turn>self.turn
         turn.gate_reply = reply
         if reply == GATE_SET_FIRST and turn.queue is not None:
@@ -116,3 +116,8 @@ cdef void round_on_gate_reply(Round self, int reply) noexcept:
 cdef bint round_is_refused(Round self) noexcept:
     # Whether the gate has refused it: somebody waits longer.
     return self.turn is not None and (<Turn>self.turn).gate_reply == GATE_REFUSED
+
+
+cdef inline int round_quorum(Round self) noexcept:
+    # Of the configured masters.
+    return self.master_count // 2 + 1

@@ -35,6 +35,9 @@ cdef class WaitQueue:
     cdef bint is_unanswered      # the gate owes an answer
     cdef int64_t stay_until_ns   # our lease may be handed on; 0: there is none
     cdef int64_t due_ns          # when the gate is asked again; NEVER_NS: not known
+    cdef bint is_alone           # ...and that nobody else waits
+    cdef int slot                # which is free, as the gate reports; -1: not known
+    cdef list freed              # ...others, while one is under way
 
 
 cdef WaitQueue wait_queue_new(bytes resource, int64_t now_ns):
@@ -42,7 +45,8 @@ cdef WaitQueue wait_queue_new(bytes resource, int64_t now_ns):
     self.resource = resource
     self.tried_ns = now_ns
     self.rounds = []
-    self.gate = -1
+    self.gate = self.slot = -1
+    self.freed = []
     self.due_ns = NEVER_NS
     return self
 

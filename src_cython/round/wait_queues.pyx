@@ -50,6 +50,7 @@ cdef class WaitQueues:
     cdef dict contended_ns       # resource: until when a first try joins the queue
     cdef dict polled_ns          # resource: until when no queue is asked for it
     cdef dict moved              # resource: (until when, the masters passed over)
+    cdef dict slots              # the queue's name: Slots, of a semaphore
 
 
 cdef WaitQueues wait_queues_new(bytes waiter):
@@ -63,6 +64,7 @@ cdef WaitQueues wait_queues_new(bytes waiter):
     self.contended_ns = {}
     self.polled_ns = {}
     self.moved = {}
+    self.slots = {}
     return self
 
 

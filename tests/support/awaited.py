@@ -172,6 +172,13 @@ class AwaitedLock:
         self._thread.run(self._lock.__aexit__(*error))
 
 
+class AwaitedRate(AwaitedLock):
+    """A `rate()` whose block is a plain with block."""
+
+    def __enter__(self) -> Any:
+        return self._thread.run(self._lock.__aenter__())
+
+
 class AwaitedLocks:
     """A FastRedlock whose calls block."""
 
@@ -224,6 +231,12 @@ class AwaitedLocks:
 
     def lock_all(self, *args: Any, **options: Any) -> AwaitedLock:
         return AwaitedLock(self._thread, self._locks.lock_all(*args, **options))
+
+    def semaphore(self, *args: Any, **options: Any) -> AwaitedLock:
+        return AwaitedLock(self._thread, self._locks.semaphore(*args, **options))
+
+    def rate(self, *args: Any, **options: Any) -> AwaitedRate:
+        return AwaitedRate(self._thread, self._locks.rate(*args, **options))
 
     def holders(self, *args: Any, **options: Any) -> Any:
         return self._thread.run(self._locks.holders(*args, **options))

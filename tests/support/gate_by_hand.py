@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastredlock._core import (
     Engine,
     Operation,
+    Permits,
     Round,
     Script,
     Scripts,
@@ -46,6 +47,7 @@ SCRIPTS = Scripts(
     Script(scripts.ACQUIRE_AGAIN, scripts.ACQUIRE_AGAIN_SHA1),
     probe=Script(scripts.PROBE, scripts.PROBE_SHA1),
     releases_natively=True,
+    look=Script(scripts.LOOK, scripts.LOOK_SHA1),
     **queue_scripts(None),  # type: ignore[arg-type]  # none is named as another option
 )
 LOADED = 10  # scripts, by the handshake
@@ -65,8 +67,8 @@ class ByHand:
         by_hand_pass_time(self.engine, self.now_ns)
         by_hand_finish(self.engine, self.now_ns)
 
-    def new_round(self, key: bytes = KEY) -> Round:
-        """Make a round that takes the lock."""
+    def new_round(self, key: bytes | Permits = KEY) -> Round:
+        """Make a round that takes the lock, or a slot."""
         self._numbers += 1
         token = b"token-%d" % self._numbers
         return self.engine.new_round(int(Operation.ACQUIRE), key, token, TERMS)
@@ -130,13 +132,13 @@ class Gate(ByHand):
         """Tell the engine that it is its turn."""
         self.say(b">3\r\n" + bulk(b"message") + bulk(b"channel") + bulk(key))
 
-    def answer(self, whose: int, left_ms: int, place: int) -> None:
+    def answer(self, whose: int, left_ms: int, place: int, count: int = 0) -> None:
         """Answer a question: whose turn it is, its ttl, how many come before."""
         assert scripts.ASK_TURN_SHA1 in self.hear()
-        self.say(b"*4\r\n:%d\r\n:%d\r\n:%d\r\n:0\r\n" % (whose, left_ms, place))
+        self.say(b"*4\r\n:%d\r\n:%d\r\n:%d\r\n:%d\r\n" % (whose, left_ms, place, count))
 
     def wait(
-        self, for_ns: int = -1, key: bytes = KEY, is_answered: bool = True
+        self, for_ns: int = -1, key: bytes | Permits = KEY, is_answered: bool = True
     ) -> Round:
         """Start a caller that waits, for so long; answer its question: it is held."""
         round = self.new_round(key)
@@ -163,9 +165,9 @@ class Gate(ByHand):
         if b"SUBSCRIBE" in asked:
             self.say(b">3\r\n" + bulk(b"subscribe") + bulk(b"channel") + b":1\r\n")
         if scripts.ASK_TURN_SHA1 in asked:
-            self.say(b"*4\r\n:0\r\n:5000\r\n:0\r\n:1\r\n")
+            self.say(b"*4\r\n:0\r\n:5000\r\n:0\r\n:0\r\n")
 
-    def take(self, key: bytes = KEY) -> Round:
+    def take(self, key: bytes | Permits = KEY) -> Round:
         """Let a caller take the lock at its first try."""
         round = self.new_round(key)
         by_hand_submit(self.engine, round, self.now_ns)

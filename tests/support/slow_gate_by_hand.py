@@ -6,6 +6,7 @@ from hiredis import Reader
 
 from fastredlock._core import (
     Engine,
+    Permits,
     Round,
     by_hand_connected,
     by_hand_engine,
@@ -132,7 +133,7 @@ class Gates(ByHand):
             self.take(5 * MS)
             self.pass_time(60 * MS)
 
-    def wait(self, key: bytes = KEY) -> Round:
+    def wait(self, key: bytes | Permits = KEY) -> Round:
         """Start a caller that waits."""
         round = self.new_round(key)
         round.wait_in_turn(self.now_ns)

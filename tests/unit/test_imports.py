@@ -57,6 +57,11 @@ ARROWS: dict[str, set[str]] = {
     },
     "_locking.resting": {"_core"},
     "_locking.entered": {"_core", "_options.keys", "errors"},
+    "_locking.slots": {
+        *("_core", "_locking.awaitable", "_locking.blocking", "_locking.driver"),
+        *("_locking.lease", "_options.keys", "_options.retry", "_options.settings"),
+        *("_reports.votes", "errors"),
+    },
     "_locking.skipping": {"_locking.awaitable", "_locking.blocking", "errors"},
     "_locking.reentrant": {
         *("_core", "_locking.awaitable", "_locking.blocking", "_locking.entered"),
@@ -138,7 +143,7 @@ ARROWS: dict[str, set[str]] = {
         *("_core", "_locking.driver", "_locking.keeping.options", "_locking.observing"),
         *("_options.constructor", "_options.environment", "_options.keys"),
         *("_options.settings", "_reports.health", "_reports.stats", *BASE),
-        *("_locking.held", "_locking.lease"),
+        *("_locking.held", "_locking.lease", "_locking.slots"),
     },
     "client": {
         *("_core", "_locking.base", "_locking.batch", "_locking.blocking"),
@@ -146,6 +151,7 @@ ARROWS: dict[str, set[str]] = {
         "_reports.health",
         *("_locking.breaking", "_locking.held", "_locking.reentrant"),
         *("_locking.entered", "_locking.leading", "_locking.skipping"),
+        "_locking.slots",
     },
     "asyncio": {
         *("_core", "_locking.base", "_locking.batch", "_locking.awaitable"),
@@ -153,10 +159,11 @@ ARROWS: dict[str, set[str]] = {
         "_reports.health",
         *("_locking.breaking", "_locking.held", "_locking.reentrant"),
         *("_locking.entered", "_locking.leading", "_locking.skipping"),
+        "_locking.slots",
     },
     "types": {
         *("_core", "_locking.blocking", "_locking.keeping.lost", "_locking.leading"),
-        *BASE,
+        *("_locking.slots", *BASE),
     },
     "observer": {"errors"},
     "testing._local": set(),

@@ -1,0 +1,415 @@
+"""Semaphores: at most k hold a resource, by k slots that are locks."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import redis
+
+from fastredlock import (
+    ConfigurationError,
+    FastRedlock,
+    ReentryError,
+    ReleaseStatus,
+    ResourceTakenError,
+    Retry,
+    Vote,
+)
+from fastredlock.asyncio import FastRedlock as AwaitableFastRedlock
+from fastredlock.testing import LocalMasters, MemoryLocks
+from tests.support.awaited import run_on
+from tests.support.calls import granted
+from tests.support.fixtures import MakeLocks, blocking
+from tests.support.keys import is_empty, settled_values
+from tests.support.waiters import PROMPT, begins_to_wait, counter, queued
+from tests.support.waiting import wait_until
+
+NAME = "llm"
+QUEUE = "llm#"
+
+
+def take(locks: FastRedlock, permits: int = 3, **options: Any) -> Any:
+    """Take a slot at once, or fail."""
+    return granted(locks.acquire(NAME, permits=permits, timeout=0, **options))
+
+
+def test_slots_when_taken_by_several_clients_then_are_no_more_than_the_permits(
+    locks: FastRedlock, make_locks: MakeLocks, urls: list[str]
+) -> None:
+    other = make_locks(urls)
+    leases = [take(locks), take(other), take(locks)]
+    assert sorted(lease.slot for lease in leases) == [0, 1, 2]
+    assert other.acquire(NAME, permits=3, timeout=0) is None
+    assert locks.acquire(NAME, permits=3, timeout=0.05) is None
+    freed = leases.pop(1)
+    assert freed.release() is ReleaseStatus.RELEASED
+    assert take(locks).slot == freed.slot
+
+
+def test_slot_when_held_then_is_the_key_of_its_number(
+    locks: FastRedlock, servers: list[redis.Redis]
+) -> None:
+    lease = take(locks)
+    key = f"{NAME}#{lease.slot}"
+    token = lease.token
+    assert settled_values(servers, [token] * 5, key) == [token] * 5
+    assert lease.resource == NAME
+    lease.release()
+    assert is_empty(servers)
+
+
+def test_slot_when_another_client_takes_its_key_then_is_not_free(
+    locks: FastRedlock, make_locks: MakeLocks, urls: list[str]
+) -> None:
+    operator = make_locks(urls)
+    held = granted(operator.acquire(f"{NAME}#0", timeout=0))
+    assert take(locks, 2).slot == 1
+    assert locks.acquire(NAME, permits=2, timeout=0) is None
+    held.release()
+    assert take(locks, 2).slot == 0
+
+
+def test_clients_with_different_permits_then_do_not_exceed_the_largest(
+    locks: FastRedlock, make_locks: MakeLocks, urls: list[str]
+) -> None:
+    other = make_locks(urls)
+    first = [take(locks, 2), take(locks, 2)]
+    assert locks.acquire(NAME, permits=2, timeout=0) is None
+    more = [take(other, 4), take(other, 4)]
+    assert other.acquire(NAME, permits=4, timeout=0) is None
+    first[0].release()
+    assert locks.acquire(NAME, permits=2, timeout=0) is not None
+    assert sorted(lease.slot for lease in more) == [2, 3]
+
+
+def test_waiter_when_a_slot_is_released_elsewhere_then_has_it_at_once(
+    locks: FastRedlock, make_locks: MakeLocks, urls: list[str]
+) -> None:
+    other = make_locks(urls)
+    leases = [take(other) for _ in range(3)]
+
+    def trial() -> float:
+        freed = leases.pop(0)
+        with ThreadPoolExecutor() as pool:
+            with begins_to_wait(locks):
+                waiting = pool.submit(locks.acquire, NAME, permits=3, timeout=10)
+            time.sleep(0.3)  # it has asked its gate
+            released = time.monotonic()
+            freed.release()
+            lease = granted(waiting.result())
+        took = time.monotonic() - released
+        assert lease.slot == freed.slot
+        lease.release()
+        leases.append(take(other))
+        return took
+
+    assert min(trial() for _ in range(3)) < PROMPT
+
+
+def test_waiters_when_all_slots_are_released_together_then_all_are_served(
+    locks: FastRedlock, make_locks: MakeLocks, urls: list[str]
+) -> None:
+    holder, others = make_locks(urls), [locks, make_locks(urls), make_locks(urls)]
+    leases = [take(holder) for _ in range(3)]
+    with ThreadPoolExecutor(3) as pool:
+        waiting = []
+        for other in others:
+            with begins_to_wait(other):
+                waiting.append(pool.submit(other.acquire, NAME, permits=3, timeout=10))
+        time.sleep(0.1)
+        released = time.monotonic()
+        holder.release_each(leases)
+        taken = [granted(each.result()) for each in waiting]
+    assert time.monotonic() - released < 2
+    assert sorted(lease.slot for lease in taken) == [0, 1, 2]
+
+
+@blocking
+def test_callers_of_one_process_then_wait_in_order_and_make_few_rounds(
+    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+) -> None:
+    locks = make_locks(urls, cohort=1.0)
+    locks.connect()
+    inside, most, guard = 0, 0, threading.Lock()
+
+    def work(_: int) -> None:
+        nonlocal inside, most
+        with locks.semaphore(NAME, 4, ttl=30, timeout=30):
+            with guard:
+                inside += 1
+                most = max(most, inside)
+            time.sleep(0.002)
+            with guard:
+                inside -= 1
+
+    with ThreadPoolExecutor(40) as pool:
+        list(pool.map(work, range(40)))
+    assert most <= 4
+    stats = locks.stats()
+    assert stats.acquires.won == 40
+    assert stats.handed_on > 20  # the slots change hands without a round
+    assert is_empty(servers) or queued(servers, QUEUE) == 0
+
+
+def test_semaphore_when_tasks_of_one_loop_want_it_then_few_are_refused(
+    kind: str, urls: list[str]
+) -> None:
+    async def main() -> None:
+        async with AwaitableFastRedlock(urls) as locks:
+            inside = most = 0
+
+            async def work() -> None:
+                nonlocal inside, most
+                async with locks.semaphore(NAME, 10, timeout=30):
+                    inside += 1
+                    most = max(most, inside)
+                    await asyncio.sleep(0.005)
+                    inside -= 1
+
+            await locks.connect()
+            await asyncio.gather(*[work() for _ in range(100)])
+            assert most == 10
+            stats = locks.stats().acquires
+            assert stats.won == 100
+            assert stats.taken < 20
+
+    run_on(kind, main())
+
+
+def test_semaphore_when_it_is_taken_then_raises(
+    locks: FastRedlock, make_locks: MakeLocks, urls: list[str]
+) -> None:
+    leases = [take(make_locks(urls)) for _ in range(3)]
+    with (
+        pytest.raises(ResourceTakenError, match=NAME),
+        locks.semaphore(NAME, 3, timeout=0),
+    ):
+        pytest.fail("four holders")
+    leases[0].release()
+    with locks.semaphore(NAME, 3, timeout=0) as lease:
+        assert lease.slot == leases[0].slot
+
+
+@blocking
+def test_semaphore_when_it_decorates_then_each_call_has_a_slot(
+    locks: FastRedlock, make_locks: MakeLocks, urls: list[str]
+) -> None:
+    @locks.semaphore(lambda tenant: f"tenant:{tenant}", 1, timeout=0, skip=True)
+    def call(tenant: str) -> str:
+        return tenant
+
+    other = make_locks(urls)
+    with other.semaphore("tenant:a", 1, timeout=0):
+        assert call("a") is None
+        assert call("b") == "b"
+    assert call("a") == "a"
+
+
+@blocking
+def test_blocks_when_nested_then_have_a_slot_each_until_all_are_their_own(
+    locks: FastRedlock,
+) -> None:
+    with (
+        locks.semaphore(NAME, 2, timeout=1) as outer,
+        locks.semaphore(NAME, 2, timeout=1) as inner,
+    ):
+        assert {outer.slot, inner.slot} == {0, 1}
+        with (
+            pytest.raises(ReentryError, match=NAME),
+            locks.semaphore(NAME, 2, timeout=5),
+        ):
+            pytest.fail("three of two")
+
+
+def test_slot_when_kept_then_outlives_its_ttl(
+    locks: FastRedlock, make_locks: MakeLocks, urls: list[str]
+) -> None:
+    lease = take(locks, 1, ttl=0.5, keep_alive=True)
+    time.sleep(1.0)
+    assert lease.is_valid
+    assert make_locks(urls).acquire(NAME, permits=1, timeout=0) is None
+    assert lease.release() is ReleaseStatus.RELEASED
+
+
+def test_slot_of_a_dead_holder_when_the_queue_moves_then_its_first_has_it_in_time(
+    locks: FastRedlock, make_locks: MakeLocks, urls: list[str]
+) -> None:
+    """Seen: it asked as the fourth, and did not know which slot expires first."""
+    holder, others = make_locks(urls), [make_locks(urls) for _ in range(4)]
+
+    def trial() -> float:
+        dead, took = take(holder, 2, ttl=0.4), time.monotonic()
+        held = take(holder, 2)
+        with ThreadPoolExecutor() as pool:
+            waiting = []
+            for other in (*others, locks):
+                with begins_to_wait(other):
+                    waiting.append(
+                        pool.submit(other.acquire, NAME, permits=2, timeout=9)
+                    )
+            for each in waiting[:-1]:
+                held.release()
+                held = granted(each.result())
+            lease = granted(waiting[-1].result())
+        late = time.monotonic() - took - 0.4
+        assert lease.slot == dead.slot
+        lease.release()
+        held.release()
+        return late
+
+    lates = [trial() for _ in range(3)]
+    assert sorted(lates)[1] < 0.05, lates
+
+
+def test_slot_when_its_holder_is_gone_then_is_free_after_its_ttl(
+    locks: FastRedlock, make_locks: MakeLocks, urls: list[str]
+) -> None:
+    other = make_locks(urls)
+    lost = take(other, 1, ttl=0.5)
+    began = time.monotonic()
+    lease = granted(locks.acquire(NAME, permits=1, timeout=5))
+    assert 0.3 < time.monotonic() - began < 0.5 + PROMPT
+    assert lease.slot == 0
+    assert lost.remaining() == 0.0
+
+
+def test_numbers_of_a_slot_then_grow(
+    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+) -> None:
+    locks = make_locks(urls, fencing=True)
+    first = take(locks, 1)
+    first.release()
+    second = take(locks, 1)
+    assert second.fence > first.fence
+    with ThreadPoolExecutor() as pool:
+        with begins_to_wait(locks):
+            waiting = pool.submit(locks.acquire, NAME, permits=1, timeout=10)
+        second.release()
+        third = granted(waiting.result())
+    assert third.fence > second.fence
+    numbers = [key for key in servers[0].keys("fastredlock:fence:*")]
+    assert numbers == [b"fastredlock:fence:llm#0"]
+
+
+def test_holders_of_a_semaphore_then_are_those_of_each_slot(
+    locks: FastRedlock, servers: list[redis.Redis]
+) -> None:
+    lease = take(locks, 2)
+    assert settled_values(servers, [lease.token] * 5, f"{NAME}#{lease.slot}")
+    slots = locks.holders(NAME, permits=2)
+    assert [slot[0].vote is Vote.TAKEN for slot in slots] == [
+        slot == lease.slot for slot in range(2)
+    ]
+
+
+def test_semaphore_when_its_client_polls_then_finds_the_free_slot(
+    make_locks: MakeLocks, urls: list[str]
+) -> None:
+    holder = make_locks(urls)
+    leases = [take(holder, 8) for _ in range(8)]
+    poller = make_locks(urls, retry=Retry(delay=0.01))
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(poller.acquire, NAME, permits=8, timeout=10)
+        time.sleep(0.1)
+        leases[5].release()
+        released = time.monotonic()
+        assert granted(waiting.result()).slot == leases[5].slot
+    assert time.monotonic() - released < 2
+
+
+def test_semaphore_when_a_minority_has_a_key_then_its_slot_is_free(
+    locks: FastRedlock, servers: list[redis.Redis]
+) -> None:
+    for server in servers[:2]:
+        server.set(f"{NAME}#0", "left", px=30_000)
+    assert take(locks, 1).slot == 0
+
+
+def test_semaphore_when_a_master_is_frozen_then_finds_a_slot(
+    make_locks: MakeLocks,
+) -> None:
+    with LocalMasters(3) as masters:
+        locks, other = make_locks(masters.urls), make_locks(masters.urls)
+        locks.connect()
+        other.connect()
+        held = take(other, 2)
+        masters.pause(0)
+        assert take(locks, 2).slot != held.slot
+        assert locks.acquire(NAME, permits=2, timeout=0) is None
+        masters.resume(0)
+
+
+@blocking
+def test_lease_of_a_lock_then_has_no_slot(locks: FastRedlock) -> None:
+    with locks.lock("orders:42") as lease:
+        assert not hasattr(lease, "slot")
+
+
+@blocking
+@pytest.mark.parametrize("permits", [0, -1, 1025, 2.0, "3", None, True])
+def test_permits_when_bad_then_are_refused_before_any_io(
+    make_locks: MakeLocks, permits: Any
+) -> None:
+    locks = make_locks(["redis://127.0.0.1:1"])
+    with pytest.raises(ConfigurationError, match="permits"):
+        locks.semaphore(NAME, permits)
+    if permits is not None:
+        with pytest.raises(ConfigurationError, match="permits"):
+            locks.acquire(NAME, permits=permits)
+
+
+@blocking
+def test_linger_beside_permits_then_is_refused_and_the_clients_does_not_count(
+    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+) -> None:
+    locks = make_locks(urls, linger=1)
+    with pytest.raises(ConfigurationError, match="linger"):
+        locks.acquire(NAME, permits=2, linger=1)
+    for _ in range(3):
+        take(locks, 2).release()
+    assert wait_until(lambda: is_empty(servers))
+    assert counter(locks, "lingered") == 0
+
+
+def test_semaphore_in_memory_then_is_one() -> None:
+    locks = MemoryLocks()
+    other = MemoryLocks(locks.masters)
+    leases = [take(locks), take(other), take(other)]
+    assert locks.acquire(NAME, permits=3, timeout=0) is None
+    locks.advance(20)
+    assert not any(lease.is_valid for lease in leases)
+    assert take(locks).is_valid
+
+
+@blocking
+def test_waiter_when_it_is_given_up_then_a_slot_is_not_lost(
+    locks: FastRedlock, make_locks: MakeLocks, urls: list[str]
+) -> None:
+    other = make_locks(urls)
+    leases = [take(locks, 2), take(locks, 2)]
+    assert other.acquire(NAME, permits=2, timeout=0.2) is None
+    locks.release_each(leases)
+    assert [take(other, 2).slot, take(other, 2).slot] in ([0, 1], [1, 0])
+
+
+@blocking
+def test_prefix_of_keys_then_is_before_the_slots(
+    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+) -> None:
+    locks, other = (
+        make_locks(urls, key_prefix="app:"),
+        make_locks(urls, key_prefix="app:"),
+    )
+    lease = take(locks, 1)
+    assert settled_values(servers, [lease.token] * 5, "app:llm#0")
+    with ThreadPoolExecutor() as pool:
+        with begins_to_wait(other):
+            waiting = pool.submit(other.acquire, NAME, permits=1, timeout=10)
+        time.sleep(0.1)
+        lease.release()
+        granted(waiting.result()).release()

@@ -1,0 +1,246 @@
+"""Slots of a semaphore, event by event: which one is tried, and who hears of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from fastredlock import Retry
+from fastredlock._core import (
+    Permits,
+    Round,
+    Verdict,
+    by_hand_submit,
+)
+from fastredlock._locking.attempt import attempts
+from fastredlock._locking.slots import rate_terms
+from fastredlock._options import scripts
+from fastredlock._options.settings import Settings
+from tests.support.by_hand import MS, TERMS
+from tests.support.gate_by_hand import KEY, Gate
+from tests.support.slow_gate_by_hand import COUNT, TAKE, TELL, Gates
+from tests.support.waiters import gate_of
+
+TWO, THREE = Permits(KEY, 2), Permits(KEY, 3)
+NAME = THREE.name
+GATE = gate_of(COUNT, NAME)
+TAKEN = b"$-1\r\n"
+NEXT_IS_FIRST = b":3\r\n"
+
+
+def tries(gate: Gate | Gates, permits: Permits = THREE) -> Iterator[Round | float]:
+    """Return the rounds of an acquire with timeout=0."""
+    tokens = iter(b"token of try %d" % number for number in range(99))
+    given = TERMS, tokens.__next__, Retry(), 0, gate.now_ns
+    return attempts(gate.engine, "key", permits, *given)
+
+
+def run(gate: Gate | Gates, driven: Iterator[Round | float]) -> Round:
+    """Let an acquire open its next round."""
+    round = next(driven)
+    assert isinstance(round, Round)
+    by_hand_submit(gate.engine, round, gate.now_ns)
+    return round
+
+
+def try_slot(gates: Gates) -> Round:
+    """Take a slot of two, by all masters."""
+    round = gates.new_round(TWO)
+    by_hand_submit(gates.engine, round, gates.now_ns)
+    gates.answer_all()
+    return round
+
+
+def slot_key(slot: int) -> bytes:
+    """Return the key of a slot."""
+    return b"%b%d" % (NAME, slot)
+
+
+def seen(*replies: bytes) -> Gates:
+    """Return masters that have looked at the slots of two, and replied so."""
+    gates = Gates()
+    look = gates.engine.new_look(TWO, gates.new_round(TWO))
+    by_hand_submit(gates.engine, look, gates.now_ns)
+    for master, reply in enumerate(replies):
+        gates.hear(master)
+        gates.say(master, b"$2\r\n%b\r\n" % reply)
+    return gates
+
+
+# --- which slot is tried --------------------------------------------------------------
+
+
+def test_slot_when_released_and_gone_then_is_not_the_next_to_be_tried() -> None:
+    """It had expired, and may be another's by now."""
+    gates = Gates()
+    first = try_slot(gates)
+    gates.release(first)
+    gates.answer_all()  # :0, to the scripts
+    assert try_slot(gates).slot != first.slot
+
+
+def test_slot_when_released_then_is_the_next_to_be_tried() -> None:
+    gates = Gates()
+    first = try_slot(gates)
+    gates.release(first)
+    for master in range(COUNT):
+        gates.hear(master)
+        gates.say(master, b":1\r\n")
+    assert try_slot(gates).slot == first.slot
+
+
+def test_acquire_when_its_looks_take_long_then_ends_within_three_rounds() -> None:
+    """Seen, seed 73 of the simulator: timeout=0 made nine rounds, one after another."""
+    gate = Gate()
+    driven = tries(gate)
+    for reply in (TAKEN, b"$3\r\n100\r\n", TAKEN):  # a try, a look, a try
+        round = run(gate, driven)
+        gate.hear()
+        gate.pass_time(400 * MS)
+        gate.say(reply)
+    assert next(driven, None) is None
+    assert round.verdict is Verdict.TAKEN
+
+
+def test_acquire_when_its_looks_are_fast_then_tries_each_slot() -> None:
+    gate, slots = Gate(), list[int]()
+    driven = tries(gate)
+    for _ in range(3):
+        slots.append(run(gate, driven).slot)
+        gate.say(TAKEN)
+        run(gate, driven)
+        assert scripts.LOOK_SHA1 in gate.hear()
+        seen = b"".join(b"%d" % (slot in slots) for slot in range(3))
+        gate.say(b"$3\r\n%b\r\n" % seen)
+    assert sorted(slots) == [0, 1, 2]
+
+
+def test_slot_when_another_caller_of_this_process_tries_it_then_is_not_tried() -> None:
+    gate = Gate()
+    rounds = [gate.new_round(THREE) for _ in range(3)]
+    for round in rounds:
+        by_hand_submit(gate.engine, round, gate.now_ns)
+    assert sorted(round.slot for round in rounds) == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("replies", "is_full"),
+    [
+        ((b"11", b"11", b"11"), True),
+        ((b"11", b"11", b"00"), True),  # by two that have replied first
+        ((b"11", b"10", b"10"), False),  # one has a key of slot 1
+    ],
+)
+def test_look_when_answered_then_a_quorum_decides_which_slot_is_taken(
+    replies: tuple[bytes, ...], is_full: bool
+) -> None:
+    gates = seen(*replies)
+    assert gates.engine.has_no_slot(TWO, gates.now_ns) is is_full
+
+
+def test_look_when_a_minority_has_a_key_then_that_slot_is_tried() -> None:
+    assert try_slot(seen(b"11", b"10", b"10")).slot == 1
+
+
+def test_waiter_when_its_gate_reports_a_free_slot_then_tries_that_one() -> None:
+    for slot in range(3):
+        gate = Gate()
+        round = gate.wait(key=THREE)
+        gate.pass_time(250 * MS)
+        gate.answer(1, slot, 0)
+        assert round.slot == slot
+
+
+def test_waiter_when_the_first_slot_expires_then_asks_whatever_its_place_was() -> None:
+    """Seen: a dead holder's slot was free for 200 ms, and thirteen waited."""
+    gate = Gate()
+    gate.wait(key=THREE)
+    gate.pass_time(250 * MS)
+    gate.answer(0, 5000, 8, 100)
+    gate.pass_time(101 * MS)
+    assert scripts.ASK_TURN_SHA1 not in gate.hear()
+    gate.pass_time(3 * MS)
+    assert scripts.ASK_TURN_SHA1 in gate.hear()
+
+
+# --- who hears of it ------------------------------------------------------------------
+
+
+def test_turn_when_taken_then_asks_every_master_for_the_same_slot() -> None:
+    """Votes for different slots are no majority for any."""
+    gates = Gates()
+    round = gates.wait(THREE)
+    gates.answer(GATE, to_ask=b"*4\r\n:1\r\n:2\r\n:0\r\n:1\r\n")
+    (asked,) = gates.heard(GATE, TAKE)
+    assert asked[:2] == [slot_key(2), NAME]
+    others = [gates.hear(each)[-1][:2] for each in range(COUNT) if each != GATE]
+    assert others == [[b"SET", slot_key(2)]] * 2
+    assert round.slot == 2
+
+
+def test_release_when_of_a_slot_then_tells_the_queue_of_its_semaphore() -> None:
+    gates = Gates()
+    taken = try_slot(gates)
+    gates.release(taken)
+    (asked,) = gates.heard(GATE, TELL)
+    assert asked[:2] == [slot_key(taken.slot), NAME]
+
+
+def test_waiter_when_told_of_a_slot_then_tries_it() -> None:
+    gate = Gate()
+    round = gate.wait(key=THREE)
+    gate.tell(slot_key(1))
+    assert round.is_opened
+    assert round.slot == 1
+
+
+def test_waiter_when_told_of_a_slot_beyond_its_own_then_asks() -> None:
+    gate = Gate()
+    round = gate.wait(key=TWO)
+    gate.tell(slot_key(2))
+    assert not round.is_opened
+    gate.answer(1, 0, 0)
+    assert round.slot == 0
+
+
+def test_waiter_when_told_while_another_is_opened_then_tries_that_slot_next() -> None:
+    gate = Gate()
+    first, second = gate.wait(key=THREE), gate.wait(key=THREE)
+    gate.tell(slot_key(0))
+    gate.tell(slot_key(2))
+    assert not second.is_opened
+    gate.hear()
+    gate.say(NEXT_IS_FIRST)
+    assert first.is_won
+    assert second.is_opened
+    assert second.slot == 2
+
+
+def test_slot_when_released_and_one_waits_beside_it_then_is_tried_in_one_write() -> (
+    None
+):
+    gate = Gate()
+    taken = gate.take(THREE)
+    next_here = gate.wait(key=THREE)
+    gate.release(taken)
+    assert next_here.slot == taken.slot
+    told = gate.hear()
+    assert told.index(scripts.RELEASE_SHA1) < told.index(TAKE)
+    assert told.count(slot_key(taken.slot)) == 2
+
+
+# --- rates ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("per", [0.1, 1.0, 60.0])
+def test_rate_when_its_clocks_differ_by_the_drift_then_no_window_has_two_begins(
+    per: float,
+) -> None:
+    settings = Settings(["redis://127.0.0.1:7001"])
+    terms = rate_terms(settings, per)
+    last_begin_ns = terms.ttl_ms * MS - terms.drift_ns
+    assert terms.is_of_rate
+    assert last_begin_ns > 0
+    shortest_life_ns = int(terms.ttl_ms * MS * (1 - settings.drift_factor))
+    assert shortest_life_ns - last_begin_ns >= per * 1e9
