@@ -57,9 +57,14 @@ class Child:
             b"FASTREDLOCK_RESOURCE": os.fsencode(lease.resource),  # type: ignore[arg-type]
             b"FASTREDLOCK_TOKEN": lease.token,
         }
-        environment.pop(b"FASTREDLOCK_FENCE", None)  # of a lock around this one
+        for name in (b"FASTREDLOCK_FENCE", b"FASTREDLOCK_SLOT"):
+            environment.pop(name, None)  # of a lock around this one
         if fence := getattr(lease, "fence", None):  # with fencing alone
             environment[b"FASTREDLOCK_FENCE"] = b"%d" % fence
+        slot = getattr(lease, "slot", None)
+        if slot is not None:  # with permits alone; adopt() takes the slot's own name
+            environment[b"FASTREDLOCK_RESOURCE"] += b"#%d" % slot
+            environment[b"FASTREDLOCK_SLOT"] = b"%d" % slot
         parent = os.getpid()
         self._pid = os.fork()
         if self._pid == 0:

@@ -10,10 +10,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
+    from .. import FastRedlock
     from .._reports.votes import MasterVote, Resource
 
 NO_EXPIRY_MS = -1
 LONGEST_MS = 2**63
+MOST_OWNERS = 5  # that a line names
 
 
 class Holding:
@@ -48,6 +50,11 @@ class Holding:
             if len(votes) >= self.quorum:
                 return token_hash
         return None
+
+    @property
+    def is_held(self) -> bool:
+        """Whether a quorum has one token."""
+        return self.holder is not None
 
     def owner(self, token_hash: str) -> str | None:
         """The owner that a token names, or None."""
@@ -103,7 +110,7 @@ class Holding:
         return {
             "resource": name if isinstance(name, str) else printable(name),
             "is_known": self.is_known,
-            "is_held": holder is not None,
+            "is_held": self.is_held,
             "owner": None if holder is None else self.owner(holder),
             "token_hash": holder,
             "remaining": None if left_ms is None else left_ms / 1e3,
@@ -121,3 +128,77 @@ class Holding:
                 for vote in self.votes
             ],
         }
+
+
+class Slots:
+    """The view of a quorum on each slot of a semaphore."""
+
+    def __init__(
+        self, resource: Resource, slots: Sequence[Sequence[MasterVote]]
+    ) -> None:
+        self.resource = resource
+        self.slots = [Holding(resource, votes) for votes in slots]
+        self.votes = self.slots[0].votes  # where none answers, each says why
+
+    @property
+    def is_known(self) -> bool:
+        """Whether a quorum has answered for each."""
+        return all(slot.is_known for slot in self.slots)
+
+    @property
+    def held(self) -> int:
+        """How many are held."""
+        return sum(slot.is_held for slot in self.slots)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether one of them is."""
+        return self.held > 0
+
+    @property
+    def waiting(self) -> int | None:
+        """How many processes wait for any of them, as far as a master knows."""
+        return self.slots[0].waiting
+
+    def __str__(self) -> str:
+        if not self.is_known:
+            return str(next(slot for slot in self.slots if not slot.is_known))
+        name, count = printable(self.resource), len(self.slots)
+        taken = [slot.holder or next(iter(slot.tokens), None) for slot in self.slots]
+        if None in taken:
+            return f"{name}: {self.held} of {count} slots are held"
+        all_ = "its slot is taken" if count == 1 else f"all {count} are taken"
+        owners = (
+            slot.owner(token) or "a client that names no owner"
+            for slot, token in zip(self.slots, taken, strict=True)
+            if token is not None
+        )
+        counts: dict[str, int] = {}
+        for owner in owners:
+            counts[owner] = counts.get(owner, 0) + 1
+        each = [f"{owner} ({n})" if n > 1 else owner for owner, n in counts.items()]
+        if len(each) > MOST_OWNERS:
+            each[MOST_OWNERS:] = [f"{len(each) - MOST_OWNERS} others"]
+        return f"{name}: {all_}, by {', '.join(each)}"
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it for programs; times in s."""
+        slots = [slot.as_json() for slot in self.slots]
+        for number, slot in enumerate(slots):
+            slot["resource"] += f"#{number}"
+        name = self.resource
+        return {
+            "resource": name if isinstance(name, str) else printable(name),
+            "permits": len(slots),
+            "is_known": self.is_known,
+            "held": self.held,
+            "waiting": self.waiting,
+            "slots": slots,
+        }
+
+
+def seen(locks: FastRedlock, name: str | bytes, permits: int | None) -> Holding | Slots:
+    """Ask the masters who holds a lock, or the slots of a semaphore."""
+    if permits is None:
+        return Holding(name, locks.holders(name))
+    return Slots(name, locks.holders(name, permits=permits))

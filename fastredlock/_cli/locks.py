@@ -8,7 +8,7 @@ from contextlib import closing
 from fnmatch import fnmatchcase
 from itertools import islice
 
-from .holding import Holding
+from .holding import Holding, Slots, seen
 from .setup import (
     MASTERS_END,
     Parser,
@@ -34,7 +34,7 @@ Say who holds a lock, as each of the masters knows it at this moment.
 """
 _WHO_END = f"""\
 exit status:
-  {Status.OK:<4} a quorum of the masters says that it is held
+  {Status.OK:<4} a quorum of the masters says that it is held (or one of its slots)
   {Status.NOT_HELD:<4} it is not held (single masters may have a key that is left over)
   {Status.USAGE:<4} wrong arguments
   {Status.UNREACHABLE:<4} fewer than a quorum of the masters could answer
@@ -80,19 +80,23 @@ def who(words: Sequence[str]) -> int:
     """Run `fastredlock who` with these arguments; return the exit status."""
     parser = Parser("who", _WHO, _WHO_END)
     parser.add_name()
+    parser.add_permits("it is a semaphore of so many: who holds each of its slots")
     parser.add_json()
     parser.add_masters()
     asked = parser.parse_args(words)
     with new_reader(asked) as locks:
-        holding = Holding(asked.name, locks.holders(asked.name))
+        holding = seen(locks, asked.name, asked.permits)
     if asked.json:
         _print_json(holding.as_json())
     else:
         print(holding)
-        _print_masters(holding)
+        if isinstance(holding, Slots):
+            _print_slots(holding)
+        else:
+            _print_masters(holding)
     if not holding.is_known:
         return Status.UNREACHABLE
-    return Status.NOT_HELD if holding.holder is None else Status.OK
+    return Status.OK if holding.is_held else Status.NOT_HELD
 
 
 def _print_masters(holding: Holding) -> None:
@@ -104,6 +108,16 @@ def _print_masters(holding: Holding) -> None:
             shown = f"{vote.owner or '-'}  {vote.token_hash}  {until}"
         waiting = f"  {vote.waiting} waiting" if vote.waiting else ""
         print(f"  {vote.master}  {shown}{waiting}")
+
+
+def _print_slots(semaphore: Slots) -> None:
+    for index, slot in enumerate(semaphore.slots):
+        shown = "; ".join(map(slot.describe, slot.tokens)) or "free"
+        if not slot.is_known:
+            shown = "not known"
+        print(f"  {index:<4}  {shown}")
+    if semaphore.waiting:
+        print(f"  {semaphore.waiting} waiting")
 
 
 def _print_json(value: object) -> None:

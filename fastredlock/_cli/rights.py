@@ -36,6 +36,11 @@ class Need(NamedTuple):
 LEAST = "+set +get +del +pexpire +eval +evalsha"
 LOCKS = Need(Level.NO_VOTE, "so it gets no vote", LEAST)
 SEVERAL = Need(Level.ADVICE, "acquire_all cannot be used", "+exists")
+SLOTS = Need(
+    Level.ADVICE,
+    "timeout=0 may not find a free slot of a semaphore",
+    "+exists, and the names of its slots",
+)
 FENCED = Need(
     Level.ADVICE,
     "fencing=True cannot be used",
@@ -154,6 +159,7 @@ def _trials(server: Server, key: str, prefix: str) -> list[Trial]:
         script(SEVERAL, "ACQUIRE_ALL", (key, second), TOKEN, TTL_MS),
         script(SEVERAL, "EXTEND_ALL", (key, second), TOKEN, TTL_MS),
         script(SEVERAL, "RELEASE_ALL", (key, second), TOKEN),
+        script(SLOTS, "LOOK", (f"{key}#",), 2),
         script(TURNS, "ASK_TURN", (key,), process, 0, 2),
         script(TURNS, "TAKE_TURN", (key,), TOKEN, TTL_MS, process, 0, -1),
         script(TURNS, "RELEASE_AND_TELL", (key,), TOKEN, process),

@@ -23,8 +23,9 @@ KILL_AFTER = 5.0  # s
 SHARE = 3  # of the ttl: SIGTERM comes at a third of it at the earliest
 
 _DESCRIPTION = """\
-Run a command while this process holds a lock, on one of all hosts at a time. The
-lock is renewed until the command ends, and then released. No shell is started.
+Run a command while this process holds a lock, on one of all hosts at a time; with
+--permits K at most K at a time. The lock is renewed until the command ends, and then
+released. No shell is started.
 """
 _END = f"""\
 If the lock cannot be renewed, the command gets SIGTERM --kill-after seconds before
@@ -32,12 +33,14 @@ others may take it, and SIGKILL then; if the lock was broken or deleted, SIGTERM
 once, and SIGKILL that much later.
 
 Signals sent to this process are passed on to the command. The command has
-FASTREDLOCK_RESOURCE and FASTREDLOCK_TOKEN (a secret) in its environment, and with
---fencing FASTREDLOCK_FENCE. Options of this command come before COMMAND.
+FASTREDLOCK_RESOURCE and FASTREDLOCK_TOKEN (a secret) in its environment, with
+--fencing FASTREDLOCK_FENCE, and with --permits FASTREDLOCK_SLOT: which of the slots
+it has, from 0; its resource is then that slot's name, NAME#SLOT. Options of this
+command come before COMMAND.
 
 exit status: that of the command, 128 + N if signal N ended it; else
-  {Status.TAKEN:<4} others hold the lock; nothing was run (-E changes it; with -E 0
-       nothing is said)
+  {Status.TAKEN:<4} others hold the lock, or all slots; nothing was run (-E changes it;
+       with -E 0 nothing is said)
   {Status.USAGE:<4} wrong arguments; nothing was run
   {Status.UNREACHABLE:<4} fewer than a quorum of the masters answered; nothing was run
   {Status.SYSTEM:<4} an error of the system, as too many processes
@@ -49,6 +52,7 @@ exit status: that of the command, 128 + N if signal N ended it; else
 examples:
   fastredlock run -n -E 0 cron:invoices /usr/local/bin/invoices --all
   fastredlock run -w 60 deploy sh -c 'migrate && restart'
+  fastredlock run --permits 4 gpu sh -c 'CUDA_VISIBLE_DEVICES=$FASTREDLOCK_SLOT train'
 """
 
 
@@ -94,8 +98,13 @@ def _held(
 
     ended = None
     waiting = Waiting(asked)
+    name, permits, timeout = asked.name, asked.permits, asked.timeout
     try:
-        with locks.lock(asked.name, timeout=asked.timeout) as lease:
+        with (
+            locks.lock(name, timeout=timeout)
+            if permits is None
+            else locks.semaphore(name, permits, timeout=timeout)
+        ) as lease:
             waiting.end()
             signals.hold()
             child = Child(asked.command, lease, signals, kill_after)
@@ -107,7 +116,7 @@ def _held(
                 raise
     except ResourceTakenError as error:
         if asked.taken_status != 0:
-            _print(_taken(locks, asked.name, error))
+            _print(_taken(locks, asked, error))
         return Ended(asked.taken_status)
     except AcquireError as error:
         raise CommandError(str(error), Status.UNREACHABLE) from None
@@ -115,11 +124,10 @@ def _held(
         if ended is None:
             raise
         if not ended.reason:
-            name = printable(asked.name)
             ended = Ended(
                 Status.LOST,
-                f"{name}: lost before the command ended by itself, with status "
-                f"{ended.status}: it expired, or was broken or deleted",
+                f"{printable(name)}: lost before the command ended by itself, with "
+                f"status {ended.status}: it expired, or was broken or deleted",
             )
     finally:
         waiting.end()
@@ -132,13 +140,13 @@ def _print(text: str) -> None:
     print(f"fastredlock run: {text}", file=sys.stderr)
 
 
-def _taken(locks: FastRedlock, name: str | bytes, error: AcquireError) -> str:
+def _taken(locks: FastRedlock, asked: argparse.Namespace, error: AcquireError) -> str:
     from ..errors import FastRedlockError
-    from .holding import Holding
+    from .holding import seen
 
     waited = f"not taken in {error.elapsed:.1f} s"
     try:
-        return f"{waited}: {Holding(name, locks.holders(name))}"
+        return f"{waited}: {seen(locks, asked.name, asked.permits)}"
     except FastRedlockError:
         return f"{waited}: {error}"
 
@@ -224,6 +232,9 @@ def _parser() -> Parser:
         "--owner",
         metavar="TEXT",
         help="who holds the lock, for `fastredlock who` (default: host:pid)",
+    )
+    parser.add_permits(
+        "let at most K run at a time: NAME is a semaphore (default: a lock)"
     )
     parser.add_argument(
         "--fencing",

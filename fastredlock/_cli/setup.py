@@ -10,6 +10,7 @@ from contextlib import suppress
 
 from .._options.environment import CONFIG, MASTERS, REMEDY, options_of_environment
 from .._options.environment import masters_in as urls_in
+from .._options.keys import MOST_PERMITS
 from ..errors import ConfigurationError
 from .status import CommandError, Status
 
@@ -83,6 +84,12 @@ class Parser(argparse.ArgumentParser):
     def add_name(self) -> None:
         """Add the name of a lock."""
         self.add_argument("name", type=resource, metavar="NAME", help="the lock")
+
+    def add_permits(self, text: str) -> None:
+        """Add --permits."""
+        self.add_argument(
+            "--permits", type=number(int, 1, MOST_PERMITS), metavar="K", help=text
+        )
 
     def add_yes(self) -> None:
         """Add --yes."""

@@ -11,7 +11,7 @@ import sys
 import time
 from contextlib import suppress
 
-from .holding import Holding
+from .holding import seen
 from .setup import new_reader
 
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
@@ -42,8 +42,7 @@ class Waiting:
         waited = time.monotonic() - self._began
         if self._reader is None:
             self._reader = new_reader(self._asked)
-        name = self._asked.name
-        holding = Holding(name, self._reader.holders(name))
+        holding = seen(self._reader, self._asked.name, self._asked.permits)
         reasons = "" if holding.is_known else f": {'; '.join(map(str, holding.votes))}"
         with suppress(OSError):  # nobody reads it
             text = f"waiting for {waited:.0f} s: {holding}{reasons}"

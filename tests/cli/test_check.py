@@ -212,6 +212,7 @@ def test_check_when_a_server_is_none_of_redis_then_says_so(
         ("+@all -evalsha ~*", "no vote", "EVALSHA"),
         ("+@all -del ~*", "no vote", "so it gets no vote; grant"),
         ("+@all -exists ~*", "warning", "acquire_all cannot be used; grant +exists"),
+        ("+@all -exists ~*", "warning", "a free slot of a semaphore; grant +exists"),
         ("+@all -subscribe ~*", "warning", "callers cannot wait in turn, and poll"),
         ("+@all -zadd ~*", "warning", "callers cannot wait in turn, and poll"),
         ("+@all -pttl ~*", "warning", "holders() and `fastredlock who` cannot"),
