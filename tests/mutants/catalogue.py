@@ -64,6 +64,9 @@ TAKE_TURN_SHA1_ANEW = Edit(
 )
 
 MANY = ("tests/unit/test_waiting_for_many.py",)
+SLOTS = ("tests/unit/test_slots.py",)
+SIM_SLOTS = ("tests/sim/test_slots.py",)
+RATES = ("tests/unit/test_slots.py", "tests/behaviour/test_rate.py")
 SLOW_GATES = ("tests/unit/test_waiting_at_slow_gates.py",)
 
 FENCING = ("tests/unit/test_fencing.py",)
@@ -139,12 +142,12 @@ MUTANTS = (
         (
             Edit(
                 "src_cython/round/judge.pyx",
-                "    elif granted >= self.quorum:\n",
+                "    elif granted >= round_quorum(self):\n",
                 "    elif 2 * granted > self.master_count - self.counts[3]:\n",
             ),
             Edit(
                 "src_cython/round/judge.pyx",
-                "    elif granted + pending < self.quorum:\n",
+                "    elif granted + pending < round_quorum(self):\n",
                 "    elif pending == 0:\n",
             ),
         ),
@@ -540,8 +543,8 @@ MUTANTS = (
         (
             Edit(
                 "fastredlock/_locking/entered.py",
-                "driver.settings.key_prefix + key",
-                "key",
+                "driver.entered.get(driver.settings.key_prefix + key,",
+                "driver.entered.get(key,",
             ),
         ),
         ("tests/behaviour/test_reentry.py",),
@@ -643,8 +646,8 @@ MUTANTS = (
         (
             Edit(
                 "src_cython/round/judge.pyx",
-                "self.master_count - self.counts[VOTE_TAKEN] < self.quorum\n",
-                "answered >= self.quorum\n",
+                "self.master_count - self.counts[VOTE_TAKEN] < round_quorum(self)\n",
+                "answered >= round_quorum(self)\n",
             ),
         ),
         ("tests/unit/test_round.py",),
@@ -1363,8 +1366,9 @@ for _, key in ipairs(KEYS) do redis""",
             ),
             Edit(
                 "src_cython/engine/start.pyx",
+                "is_handing_over = False\n"
                 "    if round.is_opened or round.is_finished:\n",
-                "    if round.is_finished:\n",
+                "is_handing_over = False\n    if round.is_finished:\n",
             ),
         ),
         ("tests/unit/test_engine_nested_calls.py", "tests/faults/test_processes.py"),
@@ -1374,8 +1378,9 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/engine/start.pyx",
+                "is_handing_over = False\n"
                 "    if round.is_opened or round.is_finished:\n",
-                "    if round.is_opened:\n",
+                "is_handing_over = False\n    if round.is_opened:\n",
             ),
         ),
         ("tests/unit/test_engine.py",),
@@ -1930,8 +1935,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "fastredlock/_options/scripts.py",
-                'then\n  redis.pcall("zrem", queue, ARGV[3])\n  return 1\nend\n',
-                "then\n  return 1\nend\n",
+                'then\n  redis.pcall("zrem", queue, ARGV[3])\n  if KEYS[2]',
+                "then\n  if KEYS[2]",
             ),
             TAKE_TURN_SHA1_ANEW,
         ),
@@ -2131,7 +2136,7 @@ for _, key in ipairs(KEYS) do redis""",
             Edit(
                 "src_cython/engine/queue_check.pyx",
                 "        and not wait_queues_are_until(\n"
-                "            self.queues.contended_ns, release.resource, now_ns\n"
+                "            self.queues.contended_ns, round_queue(release), now_ns\n"
                 "        )\n",
                 "",
             ),
@@ -2755,7 +2760,7 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/round/fencing.pyx",
-                "    if having >= round.quorum:\n",
+                "    if having >= round_quorum(round):\n",
                 "    if having >= 1:\n",
             ),
         ),
@@ -3645,6 +3650,216 @@ for _, key in ipairs(KEYS) do redis""",
                 "fastredlock/testing/_scripts.py",
                 "fence = max(fence, int(last) + 1)",
                 "fence = max(fence, int(last))",
+            ),
+        ),
+        MODEL,
+    ),
+    Mutant(
+        "slots: votes for several of them counted together",
+        (
+            Edit(
+                "src_cython/protocol/command.pyx",
+                "    cdef tuple keys = (round.resource, round_queue(round)) "
+                "if round.permits else None\n",
+                "    cdef tuple keys = None\n"
+                "    if round.permits:\n"
+                "        keys = (slot_key(round_queue(round), (\n"
+                "            slot_of_key(round.resource) + 1\n"
+                "        ) % round.permits), round_queue(round))\n",
+            ),
+        ),
+        (*SLOTS, *SIM_SLOTS),
+    ),
+    Mutant(
+        "slots: one beyond what its caller asked for",
+        (
+            Edit(
+                "src_cython/round/slots.pyx",
+                "    return slot < self.permits and (slot < 0) ==",
+                "    return (slot < 0) ==",
+            ),
+        ),
+        SLOTS,
+    ),
+    Mutant(
+        "slots: a release names the queue of its slot",
+        (
+            Edit(
+                "src_cython/protocol/command.pyx",
+                "cdef tuple keys = (round.resource, round_queue(round)) if",
+                "cdef tuple keys = (round.resource, round.resource) if",
+            ),
+        ),
+        SLOTS,
+    ),
+    Mutant(
+        "slots: a look that takes the word of a minority",
+        (
+            Edit(
+                "src_cython/round/slots.pyx",
+                "cdef int most = look.master_count - round_quorum(look)\n",
+                "cdef int most = 0\n",
+            ),
+        ),
+        SLOTS,
+    ),
+    Mutant(
+        "slots: one that is freed while another is tried is forgotten",
+        (
+            Edit(
+                "src_cython/engine/turns.pyx",
+                "            queue.freed.append(slot)\n",
+                "            pass\n",
+            ),
+        ),
+        SLOTS,
+    ),
+    Mutant(
+        "slots: the one that the gate reports is forgotten",
+        (
+            Edit(
+                "src_cython/engine/asking.pyx",
+                "            queue.slot = min(max(<object>left, -1), PERMITS_MOST)\n",
+                "            pass\n",
+            ),
+        ),
+        SLOTS,
+    ),
+    Mutant(
+        "slots: two callers of a process try the same one",
+        (
+            Edit(
+                "src_cython/engine/slots.pyx",
+                "    slots_take(slots, slot, now_ns + round.terms.timeout_ns)\n",
+                "",
+            ),
+        ),
+        SLOTS,
+    ),
+    Mutant(
+        "slots: one that is gone is the next to be tried",
+        (
+            Edit(
+                "src_cython/engine/slots.pyx",
+                "slots_give(slots, slot) if is_won else 0",
+                "slots_give(slots, slot)",
+            ),
+        ),
+        SLOTS,
+    ),
+    Mutant(
+        "slots: looks outlast the time of the caller",
+        (
+            Edit(
+                "fastredlock/_locking/attempt.py",
+                "looks < LOOKS_MOST and (looks == 0 or is_in_time)",
+                "looks < LOOKS_MOST",
+            ),
+        ),
+        SLOTS,
+    ),
+    Mutant(
+        "slots: a lease is handed on without its slot",
+        (
+            Edit(
+                "src_cython/round/cohort.pyx",
+                "    next.resource = taken.resource\n",
+                "",
+            ),
+        ),
+        SIM_SLOTS,
+    ),
+    Mutant(
+        "slots: one rests",
+        (
+            Edit(
+                "src_cython/engine/rests.pyx",
+                "taken.terms.linger_ns == 0 or taken.permits or (",
+                "taken.terms.linger_ns == 0 or (",
+            ),
+        ),
+        SIM_SLOTS,
+    ),
+    Mutant(
+        "slots: a push finds those alone who have tried one",
+        (
+            Edit(
+                "src_cython/engine/turns.pyx",
+                "        if name in self.queues.by_resource or name in",
+                "        if name in",
+            ),
+        ),
+        SLOTS,
+    ),
+    Mutant(
+        "slots: a grant does not notify of the next free one",
+        (
+            Edit(
+                "fastredlock/_options/scripts.py",
+                "  if KEYS[2] then tell_next_slot() end\n  return 1\n",
+                "  return 1\n",
+            ),
+            TAKE_TURN_SHA1_ANEW,
+        ),
+        MODEL,
+    ),
+    Mutant(
+        "rate: its slots are released",
+        (
+            Edit(
+                "fastredlock/_locking/slots.py",
+                "            return Permit(lease)\n        except",
+                "            lease.release()  # type: ignore[attr-defined]\n"
+                "            return Permit(lease)\n        except",
+            ),
+        ),
+        (*SIM_SLOTS, *RATES),
+    ),
+    Mutant(
+        "rate: a permit for the whole life of its key",
+        (
+            Edit(
+                "fastredlock/_locking/slots.py",
+                "drift_ns = settings.drift_ns(ttl_ms) + per_ns",
+                "drift_ns = settings.drift_ns(ttl_ms)",
+            ),
+        ),
+        RATES,
+    ),
+    Mutant(
+        "rate: its keys live for the window alone",
+        (
+            Edit(
+                "fastredlock/_locking/slots.py",
+                "kept_ns = per_ns + act_ns + FIXED_DRIFT_NS",
+                "kept_ns = per_ns",
+            ),
+            Edit(
+                "fastredlock/_locking/slots.py",
+                "drift_ns = settings.drift_ns(ttl_ms) + per_ns",
+                "drift_ns = ttl_ms * NS_PER_MS - act_ns",
+            ),
+        ),
+        RATES,
+    ),
+    Mutant(
+        "rate: a permit that does not end",
+        (
+            Edit(
+                "fastredlock/_locking/slots.py",
+                "left_ns = self._round.valid_until_ns - self._driver.now_ns()\n",
+                "left_ns = self._round.terms.ttl_ms * NS_PER_MS\n",
+            ),
+        ),
+        ("tests/behaviour/test_rate.py",),
+    ),
+    Mutant(
+        "model: a grant does not notify of the next free slot",
+        (
+            Edit(
+                "fastredlock/testing/_queue.py",
+                "self._tell_next_slot(int(permits))\n            return 1\n",
+                "return 1\n",
             ),
         ),
         MODEL,

@@ -49,9 +49,9 @@ BUGS = (
     known("drift not taken off", "no drift taken off the validity"),
     planted(
         "quorum of N // 2 where N is even",
-        "src_cython/round/round.pyx",
-        "    self.quorum = master_count // 2 + 1",
-        "    self.quorum = (master_count + 1) // 2",
+        "src_cython/round/turn.pyx",
+        "    return self.master_count // 2 + 1",
+        "    return (self.master_count + 1) // 2",
     ),
     known("one token for all rounds of an acquire", "retry re-uses the token"),
     known(
@@ -89,7 +89,8 @@ BUGS = (
     planted(
         "GONE by the votes of fewer than a quorum",
         "src_cython/round/judge.pyx",
-        "            self.master_count - self.counts[VOTE_TAKEN] < self.quorum\n",
+        "            self.master_count - self.counts[VOTE_TAKEN] < "
+        "round_quorum(self)\n",
         "            True\n",
     ),
     planted(
@@ -163,6 +164,23 @@ BUGS = (
         "    return call_abandon(self, self.round)\n",
         "    return 0\n",
     ),
+    known(
+        "votes for several slots counted together",
+        "slots: votes for several of them counted together",
+    ),
+    known(
+        "a slot beyond what its caller asked for",
+        "slots: one beyond what its caller asked for",
+    ),
+    known(
+        "a permit for the whole life of its key",
+        "rate: a permit for the whole life of its key",
+    ),
+    known(
+        "slots of a rate that live for the window alone",
+        "rate: its keys live for the window alone",
+    ),
+    known("slots of a rate that are released", "rate: its slots are released"),
     known("a number that no quorum has", "number that no quorum has"),
     known(
         "a number that is repeated where the clock is behind",

@@ -61,8 +61,15 @@ class Nemesis:
         self._set_back_once: set[Server] = set()
         self._new_worker = new_worker
         self._spawn = spawn  # another process in the place of one that is gone
+        self._noise_texts = NOISE
+        self._movable: tuple[bytes, ...] = (b"r", b"r", b"s", b"t")
         for fault in faults:
             self._schedule(getattr(self, f"_{fault}"))
+
+    def has_slots(self, noise: tuple[bytes, ...], queues: tuple[bytes, ...]) -> None:
+        """Take the queues of semaphores for the faults as well."""
+        self._noise_texts += noise
+        self._movable += queues
 
     def _schedule(self, fault: Callable[[], None]) -> None:
         when_ns = self.world.now_ns + self.world.between(0, self.gap_ns)
@@ -223,7 +230,7 @@ class Nemesis:
         draw = self.world.random
         count = draw.randrange(1, len(self.servers) + 1)
         for server in draw.sample(self.servers, count):
-            resource = draw.choice((b"r", b"r", b"s", b"t"))
+            resource = draw.choice(self._movable)
             if not server.is_down:
                 self.world.tell(f"server {server.index} has its queue moved")
                 server.move(resource)
@@ -234,7 +241,7 @@ class Nemesis:
         channels = list(server.model.pushes.channels)
         if channels and not server.is_down:
             channel = self.world.random.choice(channels)
-            server.publish(channel, self.world.random.choice(NOISE))
+            server.publish(channel, self.world.random.choice(self._noise_texts))
 
     def _head(self) -> Process | None:
         # The first of a queue, told or not.

@@ -26,6 +26,7 @@ cdef class Judge:
     cdef public dict ended, fences, set_late, granted_ns, _holds, _heard, _refused_ns, _sets
     cdef public dict _set_heard
     cdef public set _unknown, _released
+    cdef public dict permits, _begins
 
     @cython.locals(heard_here=list)
     cpdef on_heard(self, Process process, int index, list heard)

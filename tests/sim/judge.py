@@ -1,4 +1,4 @@
-"""What must never be: invariants I1-I12, judged with a view of everything.
+"""What must never be: invariants I1-I15, judged with a view of everything.
 
 Of a lease on several keys each promise holds for every key.
 
@@ -26,6 +26,12 @@ I10 A loss is told by the end of the validity, whatever the masters and their cl
     is not valid.
 I11 With fencing, a lease has a larger number than all that were granted before it.
 I12 A lease is handed on in its stay alone, and with validity left.
+I13 A key rests for no longer than its process may have it, and is taken there in time.
+I14 Of a semaphore no more leases are valid at a time than the largest number of permits
+    that anybody has asked for, whatever their slots; and nobody has a slot beyond the
+    number that he asked for.
+I15 Of a rate no more begin in any window than that number. True time: the clocks'
+    differences are in the ttl of the slots.
 """
 
 from __future__ import annotations
@@ -37,12 +43,14 @@ from fastredlock._core import Operation, Round, Vote, by_hand_votes
 from fastredlock._locking.driver import CLOSE_WITHIN_NS
 from fastredlock._locking.keeping.renewals import end_of
 from fastredlock._locking.lease import BaseLease, ReleaseStatus
+from fastredlock._locking.slots import Permit
 from fastredlock.errors import LeaseLostError
 
 from .question import (
     ACQUIRE,
     FAILED,
     GRANTED,
+    INSPECT,
     LIFE,
     NIL,
     NULL,
@@ -76,7 +84,7 @@ class Violation(Exception):  # noqa: N818 - it is what we look for, not an error
     """Report that a promise was broken."""
 
 
-def keys_of(lease: BaseLease) -> tuple[bytes, ...]:
+def keys_of(lease: BaseLease | Permit) -> tuple[bytes, ...]:
     """Return the keys of a lease, be it one or several."""
     return lease._round.keys or (lease._round.resource,)
 
@@ -93,13 +101,13 @@ class Ended(NamedTuple):
 class Hold:
     """A stretch of true time in which a lease is valid."""
 
-    def __init__(self, lease: BaseLease, owner: int, until_ns: int) -> None:
+    def __init__(self, lease: BaseLease | Permit, owner: int, until_ns: int) -> None:
         self.lease = lease
         self.owner = owner
         self.until_ns = until_ns
 
 
-def name_of(lease: BaseLease) -> str:
+def name_of(lease: BaseLease | Permit) -> str:
     """Return its token, which is not shown by that."""
     return lease._round.token.decode()
 
@@ -132,6 +140,8 @@ class Judge:
         self.unknown_script: set[tuple[int, bytes]] = set()  # of its last release
         self.ended: dict[bytes, Ended] = {}
         self.fences: dict[bytes, int] = {}  # the largest that was granted
+        self.permits: dict[bytes, int] = {}  # of a semaphore, the most asked for
+        self._begins: dict[bytes, list[int]] = {}  # of a rate, true ns
 
     def fail(self, promise: str, text: str) -> None:
         """End the run."""
@@ -155,6 +165,8 @@ class Judge:
         for key in keys_of(lease):
             self.granted_ns[key] = now_ns
             self._hold(key, Hold(lease, process.index, until_ns))
+        if lease._round.slot >= 0:
+            self._hold_slot(Hold(lease, process.index, until_ns))
 
     def _hold(self, key: bytes, ours: Hold) -> None:
         now_ns = self.world.now_ns
@@ -173,6 +185,65 @@ class Judge:
                 )
             others.append(ours)
         self._holds[key] = others
+
+    # --- I14, I15 ---------------------------------------------------------------------
+
+    def on_asked(self, name: bytes, permits: int) -> None:
+        """Somebody asks for a slot of so many."""
+        self.permits[name] = max(permits, self.permits.get(name, 0))
+
+    def on_slot(self, round: Round, permits: int) -> None:
+        """An acquire of a slot has one."""
+        if not 0 <= round.slot < permits:
+            self.fail(
+                "I14",
+                f"{round.token.decode()} has the slot {round.slot}, of {permits}",
+            )
+
+    def _hold_slot(self, ours: Hold) -> None:
+        # Of all slots together: it does not ask which is whose.
+        now_ns, (key,) = self.world.now_ns, keys_of(ours.lease)
+        name = key[: key.rindex(b"#") + 1]
+        others = [
+            hold
+            for hold in self._holds.get(name, ())
+            if hold.until_ns > now_ns and hold.lease is not ours.lease
+        ]
+        if ours.until_ns > now_ns:
+            others.append(ours)
+            self.excuses["no excuse: slots that were held beside others"] += (
+                len(others) > 1
+            )
+        if len(others) > self.permits[name]:
+            holders = ", ".join(name_of(hold.lease) for hold in others)
+            self.fail(
+                "I14", f"{name.decode()} of {self.permits[name]} is held by {holders}"
+            )
+        self._holds[name] = others
+
+    def on_permit(self, process: Process, permit: Permit) -> None:
+        """A rate was entered: as a lease, for as long as it is a permission."""
+        round, now_ns = permit._round, self.world.now_ns
+        until_ns = max(now_ns, process.clock.true_at(round.valid_until_ns))
+        self.world.tell(
+            f"process {process.index}: {name_of(permit)} may begin until "
+            f"{until_ns / 1e9:.6f} by {round.resource.decode()}"
+        )
+        self.granted_ns[round.resource] = now_ns
+        self._hold(round.resource, Hold(permit, process.index, until_ns))
+
+    def on_begin(self, name: bytes, per_ns: int) -> None:
+        """Somebody begins, by a permit of a rate that is valid by its own clock."""
+        now_ns, most = self.world.now_ns, self.permits[name]
+        begins = self._begins.setdefault(name, [])
+        begins.append(now_ns)
+        self.excuses["no excuse: begins by a rate"] += 1
+        if len(begins) > most and now_ns - begins[-1 - most] < per_ns:
+            self.fail(
+                "I15",
+                f"{most + 1} begin by {name.decode()} of {most} within "
+                f"{(now_ns - begins[-1 - most]) / 1e6:.3f} ms of {per_ns / 1e6:.0f}",
+            )
 
     # --- I11 --------------------------------------------------------------------------
 
@@ -294,6 +365,8 @@ class Judge:
 
     def on_closed(self, process: Process, operation: int, round: Round) -> None:
         """A round has its verdict."""
+        if operation == INSPECT:  # of a semaphore: a hint, and no vote
+            return
         is_won = round.is_won
         self._check_votes(process, operation, round, is_over=False)
         if (
@@ -314,6 +387,8 @@ class Judge:
         self, process: Process, operation: int, round: Round, is_over: bool
     ) -> None:
         token, all_heard = round.token, self._heard
+        if operation == INSPECT:
+            return  # it has no token of its own
         if token == HANDED_ON or (is_over and round in self.handed_on):
             return  # its votes were another's, and no later ones are counted
         question = operation, token, 0 if operation == RELEASE else round.terms.ttl_ms

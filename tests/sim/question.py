@@ -12,7 +12,7 @@ from fastredlock._options.fence_scripts import FENCED
 OK, NIL, NULL, ONE, ZERO = b"+OK\r\n", b"$-1\r\n", b"_\r\n", b":1\r\n", b":0\r\n"
 TWO, THREE, FOUR, FIVE = b":2\r\n", b":3\r\n", b":4\r\n", b":5\r\n"
 ACQUIRE, EXTEND = int(Operation.ACQUIRE), int(Operation.EXTEND)
-RELEASE = int(Operation.RELEASE)
+RELEASE, INSPECT = int(Operation.RELEASE), int(Operation.INSPECT)
 WRITE_FENCE = 100  # no operation: a further command of an ACQUIRE with fencing
 NUMBER, LIFE = 101, 102  # nor these: of its number, behind its SET
 SCRIPT_OF = {

@@ -19,7 +19,7 @@ from .process import Process, new_settings
 from .server import DELEX, DELIFEQ, Server
 from .steps import SLEEP
 from .waiters import Waiters
-from .worker import Habits, Worker
+from .worker import Habits, Slots, Worker
 from .world import EPOCH_NS, MS, Clock, S, World
 
 SETTLE_NS = 60 * S
@@ -28,6 +28,7 @@ RETRY = Retry(unreachable_tries=3)
 MOST_EVENTS = 2_000  # until the faults end
 WALL_NS = 400 * MS  # by which clocks on walls are wrong; a restart guard takes longer
 DRIFT_PPM = 4_900  # each way: two clocks differ by 0.98 %, drift_factor is 1 %
+SLOT_NOISE = b"q#0", b"q#1", b"q#7", b"q#", b"w#0"
 
 
 class Outcome(NamedTuple):
@@ -46,7 +47,9 @@ class Outcome(NamedTuple):
 class Schedule:
     """Draw a world from a seed and run it, some assumptions broken on purpose."""
 
-    def __init__(self, seed: int, broken: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self, seed: int, broken: frozenset[str] = frozenset(), has_slots: bool = True
+    ) -> None:
         self.seed = seed
         self.broken = broken
         self.world = World(seed)
@@ -69,11 +72,16 @@ class Schedule:
         self.processes = [
             self._new_process(index) for index in range(draw.randrange(2, 5))
         ]
+        self.slots: tuple[Slots, ...] = ()
+        if has_slots:
+            self.slots = self._draw_slots(Random(f"{seed}:slots"))  # draws of its own
         resources = draw.choice((("r",), ("r",), ("r", "s"), ("r", "s", "t")))
         self.habits = Habits(
             resources=resources,
             ttls_ms=self.ttls_ms,
             takes_several=draw.choice((0, 0.3, 0.8)) if len(resources) > 1 else 0,
+            slots=self.slots,
+            takes_slots=Random(seed + 11).choice((0.5, 0.8, 1)),
             longest_think_ns=min(
                 draw.choice((5 * MS, 50 * MS, 500 * MS)),
                 5 * MS if self.is_one_far else S,
@@ -90,6 +98,20 @@ class Schedule:
             draw.choice((200 * MS, S, 4 * S)), self.until_ns,
             max(self.ttls_ms) * MS, self._spawn, self._new_worker,
         )  # fmt: skip
+        if self.slots:
+            self.nemesis.has_slots(SLOT_NOISE, (b"q#", b"w#"))
+
+    def _draw_slots(self, own: Random) -> tuple[Slots, ...]:
+        # In three of ten schedules: a semaphore, whose processes need not agree of how
+        # many, or a rate, or both.
+        if own.random() > 0.3:
+            return ()
+        counts = own.choice(((1,), (2,), (2,), (3,), (3,), (2, 3), (1, 3)))
+        semaphores = [Slots("q", count) for count in counts]
+        pers = [per for per in (0.1, 0.2, 0.5, 1.0) if per * 1250 <= max(self.ttls_ms)]
+        rates = [Slots("w", own.choice((1, 2, 3)), own.choice(pers))]
+        both = *semaphores, *rates
+        return tuple(own.choice((semaphores, semaphores, rates, both)))
 
     def _new_server(self, index: int) -> Server:
         draw = self.world.random
@@ -305,6 +327,8 @@ class Schedule:
             lease = yield from worker.acquire(what, ttl_ms, 2 * S)
             if lease is not None:
                 status = yield from worker.release(lease)
+            if self.slots and not self.slots[0].per:
+                yield from self._take_slot(worker, ttl_ms)
         except QuorumUnreachableError:
             if self._is_in_time(worker.process, ttl_ms):
                 raise
@@ -315,6 +339,12 @@ class Schedule:
             self._is_in_time(worker.process, ttl_ms)
         ):
             self.judge.fail("I4", f"all is well, and a release says {status}")
+
+    def _take_slot(self, worker: Worker, ttl_ms: int) -> Iterator[tuple[str, int]]:
+        lease = yield from worker.acquire(self.slots[0], ttl_ms, 2 * S)
+        if lease is None:
+            self.judge.fail("I4", "nobody holds a slot, and none was acquired")
+        yield from worker.release(lease)
 
     def _is_in_time(self, process: Process, ttl_ms: int) -> bool:
         # Whether replies come within the round timeout of such a ttl: on a path of 15

@@ -32,6 +32,7 @@ PROCESSES = (b"p1", b"p2", b"p3", b"p4", b"p5", b"gone")
 LISTENING = PROCESSES[:5]
 TOKENS = (b"t1", b"t2")
 LIFE = b"90000000"
+PERMITS = (b"1", b"2", b"3")  # of a semaphore; its processes need not agree
 LONG = b"=" * 262_144, b"=" * 262_145  # the longest token that INSPECT returns
 # On a grid of 10 ms, as the times of waiting: so that tickets are equal at times.
 STEPS_US = (10_000, 20_000, 30_000, 60_000, 400_000, 11_000_000, 70_000_000)
@@ -51,15 +52,18 @@ class Draw:
         self.random = random.Random(seed)
         self.prefix = PREFIXES[seed % 2]
         self.locks = [self.prefix + name for name in (b"a", b"b", b"c")]
+        self.semaphore = self.prefix + b"a#"
+        self.slots = [self.semaphore + number for number in (b"0", b"1", b"2")]
 
     def names(self) -> list[bytes]:
         """List all names of keys."""
         own = [
             self.prefix + b"fastredlock:" + kind + lock
             for kind in (b"queue:", b"turn:", b"fence:")
-            for lock in self.locks
+            for lock in (*self.locks, self.semaphore)
         ]
-        return [*self.locks, *own, b"marker", b"quarantine"]
+        own.append(self.prefix + b"fastredlock:fence:" + self.slots[0])
+        return [*self.locks, *self.slots, *own, b"marker", b"quarantine"]
 
     def script(self, source: bytes, keys: list[bytes], *arguments: bytes) -> Words:
         """Send a script by its source, or its hash, which may be unknown."""
@@ -79,6 +83,7 @@ class Draw:
         choice = self.random.choice
         kinds = (self.of_locks, self.of_queues, self.of_queues, self.of_queues)
         kinds = (*kinds, self.of_queues, self.of_numbers, self.of_servers)
+        kinds = (*kinds, self.of_slots, self.of_slots, self.of_slots, self.of_slots)
         while True:
             yield choice(choice(kinds)())
 
@@ -128,6 +133,29 @@ class Draw:
             script(scripts.RELEASE_AND_TELL, [key], token, draw.choice((b"", process))),
             script(scripts.RELEASE_ALL, some, token),
             script(scripts.LEAVE_QUEUE, [key], process),
+        ]
+
+    def of_slots(self) -> list[Words]:
+        """Draw commands of a semaphore: of its slots, and of its queue."""
+        draw, script, name = self.random, self.script, self.semaphore
+        slot, token, permits = map(draw.choice, (self.slots, TOKENS, PERMITS))
+        process, ttl = draw.choice(PROCESSES), draw.choice((b"90", b"5000", b"0"))
+        waited, later = (b"%d" % draw.randrange(0, 200_000, 10_000) for _ in range(2))
+        later = draw.choice((later, b"-1"))
+        ask, take, told = scripts.ASK_TURN, scripts.TAKE_TURN, scripts.RELEASE_AND_TELL
+        how = draw.choice((b"1", b"1", b"2", b"3", b"4")) + b"#" + permits
+        take_turn = token, ttl, process, waited, later, permits
+        return [
+            (b"SET", slot, token, b"NX", b"PX", b"5000"),
+            (b"SET", slot, token, b"NX"),
+            *[script(ask, [name], process, waited, b"0#" + permits)] * 2,
+            *[script(ask, [name], process, waited, how)] * 3,
+            *[script(take, [slot, name], *take_turn)] * 3,
+            self.script(FENCED["take_turn"][0], [slot, name], *take_turn, b"50", LIFE),
+            script(told, [slot, name], token),
+            *[script(told, [slot, name], token, draw.choice((b"", process)))] * 2,
+            script(scripts.LEAVE_QUEUE, [name], process),
+            script(scripts.LOOK, [name], permits),
         ]
 
     def of_numbers(self) -> list[Words]:

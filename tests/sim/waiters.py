@@ -9,6 +9,10 @@ that, DISTURBED_NS and PROCESS_NS for each other process, if not: a gate that is
 is found out when its connection has owed a reply for too long, and each process that
 stands still when it is told costs one fall-back period.
 
+Of a semaphore that is one slot, of those that all who wait for it may have: the first
+may have asked for fewer. Where each slot has a key at the gate, one of them is tried
+in TRY_SLOT_NS.
+
 Looked at every LOOK_NS. Not looked at: keys of several at once, which nobody waits for
 in turn; waiters whose round trips do not fit into the round timeout; schedules with a
 restart guard, in which masters that are well may not vote. What rests in a process that
@@ -37,6 +41,7 @@ SLOW_NS = 350 * MS  # counted
 DISTURBED_NS = 3 * S  # until a connection counts as dead, and back-off
 PROCESS_NS = 350 * MS
 ROUND_TRIPS = 20
+TRY_SLOT_NS = S  # engine/queues: one of the slots, where the gate knows none
 BEHIND_NS = 400 * MS  # engine/queues: a try of one that is not the first, by its place
 
 
@@ -66,6 +71,18 @@ def _place(process: Process, key: bytes) -> int:
     return waiting.index(process.waiter) if process.waiter in waiting else 0
 
 
+def _is_at_gate(process: Process, name: bytes, keys: list[bytes]) -> bool:
+    """Whether each slot has a key at the gate, so that this one reports none free."""
+    gate = gate_of(process, name)
+    return gate < 0 or all(process.servers[gate].token_at(key) for key in keys)
+
+
+def keys_of(worker: Worker) -> list[bytes]:
+    """Return the keys of which a worker waits for one: the slots of a semaphore."""
+    name, permits = worker.waits_for, worker.waits_permits
+    return [b"%b%d" % (name, slot) for slot in range(permits)] or [name]
+
+
 class Waiters:
     """Looks at those who wait, again and again."""
 
@@ -75,6 +92,8 @@ class Waiters:
         self._processes = processes
         self._free_ns: dict[bytes, list[int]] = {}  # by server, since when it is free
         self._counted: set[tuple[bytes, int, str]] = set()
+        # Of each semaphore, the least permits that are asked for, and since when.
+        self._fewest: dict[bytes, tuple[int, int]] = {}
 
     def look(self) -> None:
         """Look now, and again later."""
@@ -85,7 +104,8 @@ class Waiters:
             for worker in process.workers
             if worker.waits_for and not worker.is_done
         ]
-        keys = {worker.waits_for for worker in waiting}
+        self._note_fewest(waiting)
+        keys = {key for worker in waiting for key in keys_of(worker)}
         for key in [key for key in self._free_ns if key not in keys]:
             del self._free_ns[key]
         for key in keys:
@@ -93,6 +113,18 @@ class Waiters:
         for worker in waiting:
             self._judge_waiter(worker)
         self._world.at(self._world.now_ns + LOOK_NS, self.look)
+
+    def _note_fewest(self, waiting: list[Worker]) -> None:
+        # They are served in turn: the first may have asked for fewer than the others.
+        before, self._fewest = self._fewest, {}
+        for worker in waiting:
+            name, permits = worker.waits_for, worker.waits_permits
+            fewest, since_ns = self._fewest.get(name, (permits, 0))
+            self._fewest[name] = min(fewest, permits), since_ns
+        for name, (fewest, _) in self._fewest.items():
+            last, since_ns = before.get(name, (fewest, 0))
+            since_ns = since_ns if last == fewest else self._world.now_ns
+            self._fewest[name] = fewest, since_ns
 
     def _look_at(self, key: bytes) -> None:
         servers, now_ns = self._judge.servers, self._world.now_ns
@@ -109,9 +141,14 @@ class Waiters:
         process, key, now_ns = worker.process, worker.waits_for, self._world.now_ns
         count = len(process.servers)
         well_ns = [process.is_well_with(index) for index in range(count)]
-        free_ns = sorted(map(max, well_ns, self._free_ns[key]))
-        granted_ns = self._judge.granted_ns.get(key, 0)
-        since_ns = max(free_ns[count // 2], worker.waits_from_ns, granted_ns)
+        keys = keys_of(worker)
+        granted_ns = max(self._judge.granted_ns.get(each, 0) for each in keys)
+        fewest, fewest_ns = self._fewest[key]
+        keys = keys[: fewest or 1]
+        free_ns = min(
+            sorted(map(max, well_ns, self._free_ns[each]))[count // 2] for each in keys
+        )
+        since_ns = max(free_ns, worker.waits_from_ns, granted_ns, fewest_ns)
         slowest_ns = max(path.delay_ns for path in process.paths)
         if now_ns - since_ns < SLOW_NS or 4 * slowest_ns >= worker.round_timeout_ns:
             return
@@ -123,6 +160,8 @@ class Waiters:
         if (count_of_keys := len(waited_for - {b""})) > 1:
             limit_ns += count_of_keys * TRY_AMONG_NS
         limit_ns += BEHIND_NS * _place(process, key)
+        if worker.waits_permits and _is_at_gate(process, key, keys):
+            limit_ns += TRY_SLOT_NS * len(keys)
         if took_ns > SLOW_NS:
             self._excuse(key, since_ns, "a free lock stood for over 0.35 s, one waits")
         if took_ns <= limit_ns:

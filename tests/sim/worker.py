@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from fastredlock import ReleaseStatus
-from fastredlock._core import Operation, Round
+from fastredlock._core import Operation, Round, Terms
 from fastredlock._locking.keeping.kept import NEVER_KEPT_NS, kept_of
+from fastredlock._locking.slots import Permit, rate_terms
 from fastredlock._options.keys import encode_resource, encode_resources
 from fastredlock.errors import (
     AcquireError,
@@ -22,6 +23,7 @@ from fastredlock.errors import (
     LeaseLostError,
     NotExtendedError,
     QuorumUnreachableError,
+    ResourceTakenError,
     ValidityExhaustedError,
 )
 
@@ -39,6 +41,19 @@ class Cancelled(BaseException):
     """What KeyboardInterrupt and CancelledError are to the code under test."""
 
 
+class Slots(NamedTuple):
+    """A semaphore; or a rate, where it has a window."""
+
+    resource: str
+    permits: int
+    per: float = 0.0  # s
+
+    @property
+    def name(self) -> bytes:
+        """The name of its queue; a slot's key has a number behind it."""
+        return self.resource.encode() + b"#"
+
+
 @dataclass(frozen=True)
 class Habits:
     """How the workers of a schedule behave."""
@@ -46,6 +61,8 @@ class Habits:
     resources: tuple[str, ...]
     ttls_ms: tuple[int, ...]
     takes_several: float = 0.0  # a probability: two or all of them at once
+    slots: tuple[Slots, ...] = ()
+    takes_slots: float = 0.0  # a probability: one of these, and no resource
     longest_think_ns: int = 50 * MS
     cancels: float = 0.0  # probabilities, per call
     extends: float = 0.0
@@ -69,6 +86,7 @@ class Worker:
         self.tried: Round | None = None  # the last one of its acquire
         self.lease: Any = None  # which it extends or releases
         self.waits_for = b""  # the key of an acquire that is under way
+        self.waits_permits = 0  # ...which is a semaphore's name, of so many
         self.waits_from_ns = self.waits_until_ns = self.round_timeout_ns = 0
         self.is_done = False
         self.is_shielded = False  # an interrupt is for later
@@ -187,19 +205,30 @@ class Worker:
     # --- calls ------------------------------------------------------------------------
 
     def acquire(
-        self, resources: str | tuple[str, ...], ttl_ms: int, timeout_ns: int | None
+        self,
+        resources: str | tuple[str, ...] | Slots,
+        ttl_ms: int,
+        timeout_ns: int | None,
     ) -> Iterator[Any]:
-        """As FastRedlock.acquire, or acquire_all where there are several."""
+        """As FastRedlock.acquire, or acquire_all where there are several.
+
+        Of a rate, as entering it: returns a Permit.
+        """
         process, judge = self.process, self.process.judge
         key: bytes | tuple[bytes, ...]
-        if isinstance(resources, str):
+        slots = resources if isinstance(resources, Slots) else None
+        if slots is not None:
+            key = slots.name
+            judge.on_asked(slots.name, slots.permits)
+        elif isinstance(resources, str):
             key = encode_resource(resources)
         else:
             key = encode_resources(resources)
-        terms, called_ns = process.settings.terms(ttl_ms / 1000), self.world.now_ns
+        terms, called_ns = self._terms(slots, ttl_ms), self.world.now_ns
         pauses_before, is_undisturbed = process.paused_until_ns, True
         if isinstance(key, bytes) and timeout_ns:
             self.waits_for, self.waits_from_ns = key, called_ns
+            self.waits_permits = 0 if slots is None else slots.permits
             self.waits_until_ns = called_ns + timeout_ns
             self.round_timeout_ns = terms.timeout_ns
         self.tried = None
@@ -209,8 +238,13 @@ class Worker:
             )
             if lease is not None:
                 judge.on_taken(process, lease._round)
-                judge.on_validity(process, lease)
-                judge.on_granted(lease)
+                if slots is not None:
+                    judge.on_slot(lease._round, slots.permits)
+                if isinstance(lease, Permit):
+                    judge.on_permit(process, lease)
+                else:
+                    judge.on_validity(process, lease)
+                    judge.on_granted(lease)
             return lease
         except BaseException as error:
             if self.tried is not None:
@@ -224,16 +258,31 @@ class Worker:
             is_undisturbed = is_undisturbed and pauses_before == process.paused_until_ns
             if is_undisturbed and timeout_ns is not None:
                 round_ns = min(terms.timeout_ns, S)  # a ceiling, whatever the ttl
-                limit_ns = (
-                    timeout_ns + (3 if process.settings.fencing else 2) * round_ns
-                )
+                rounds = 3 if process.settings.fencing else 2
+                rounds += slots is not None  # a look, and a try of another slot
+                limit_ns = timeout_ns + rounds * round_ns
                 judge.on_returned(process, self.world.now_ns - called_ns, limit_ns)
 
+    def _terms(self, slots: Slots | None, ttl_ms: int) -> Terms:
+        settings = self.process.settings
+        if slots is not None and slots.per:
+            return rate_terms(settings, slots.per)
+        return settings.terms(ttl_ms / 1000)
+
     def _call(
-        self, resources: str | tuple[str, ...], ttl: float, timeout_ns: int | None
+        self,
+        resources: str | tuple[str, ...] | Slots,
+        ttl: float,
+        timeout_ns: int | None,
     ) -> Any:
-        locks, timeout = self.process.locks, timeout_ns
+        locks = self.process.locks
         timeout = None if timeout_ns is None else timeout_ns / 1e9
+        if isinstance(resources, Slots):
+            name, permits, per = resources
+            if per:
+                rate = locks.rate(name, permits, per=per, timeout=timeout)
+                return entered_soon(rate) if self.process.is_sharing else entered(rate)
+            return locks.acquire(name, ttl=ttl, timeout=timeout, permits=permits)
         if isinstance(resources, str):
             return locks.acquire(resources, ttl=ttl, timeout=timeout)
         return locks.acquire_all(resources, ttl=ttl, timeout=timeout)
@@ -334,21 +383,35 @@ class Worker:
             ttl_ms = world.random.choice(habits.ttls_ms)
             timeout_ns = world.random.choice((0, 0, 200 * MS, S, 5 * S))
             self._expect_cancel(60)
+            what = self._choose()
             try:
-                lease = yield from self.acquire(self._choose(), ttl_ms, timeout_ns)
+                lease = yield from self.acquire(what, ttl_ms, timeout_ns)
             except (Cancelled, QuorumUnreachableError, ValidityExhaustedError):
                 continue
             finally:
                 self._cancel_in = -1
-            if lease is not None:
+            if isinstance(lease, Permit):
+                yield from self._begin(lease, what)
+            elif lease is not None:
                 yield from self._hold(lease)
 
-    def _choose(self) -> str | tuple[str, ...]:
+    def _choose(self) -> Any:
+        # A resource, or several, or Slots.
         habits, world = self.habits, self.world
+        if habits.slots and world.chance(habits.takes_slots):
+            return world.random.choice(habits.slots)
         if not world.chance(habits.takes_several):
             return world.random.choice(habits.resources)
         count = world.random.randrange(2, len(habits.resources) + 1)
         return tuple(sorted(world.random.sample(habits.resources, count)))
+
+    def _begin(self, permit: Permit, rate: Slots) -> Iterator[tuple[str, int]]:
+        # At once, or later, as long as the permit says so.
+        if self.world.chance(0.5):
+            left_ns = int(permit.remaining() * 1e9)
+            yield SLEEP, self.world.random.randrange(0, 1 + left_ns * 3 // 2)
+        if permit.remaining() > 0:
+            self.process.judge.on_begin(rate.name, int(rate.per * 1e9))
 
     def _hold(self, lease: Any) -> Iterator[tuple[str, int]]:
         habits, world, keeper = self.habits, self.world, self.process.keeper
@@ -399,3 +462,21 @@ class Worker:
     def _expect_cancel(self, within: int) -> None:
         if self.world.chance(self.habits.cancels):
             self._cancel_in = self.world.random.randrange(1, within)
+
+
+def entered(rate: Any) -> Permit | None:
+    """Enter a rate; None: its permits are taken."""
+    try:
+        permit: Permit = rate.__enter__()
+    except ResourceTakenError:
+        return None
+    return permit
+
+
+async def entered_soon(rate: Any) -> Permit | None:
+    """As `entered`, awaited."""
+    try:
+        permit: Permit = await rate.__aenter__()
+    except ResourceTakenError:
+        return None
+    return permit
