@@ -105,6 +105,39 @@ class Thread:
             hold.end()
         return True
 
+    def _slot(self) -> bool:
+        wanted, timeout = self._habits.semaphore(), self._habits.timeout()
+        with self._report.timed("acquire", timeout + CONNECTING):
+            lease = self._locks.acquire(
+                wanted.name, permits=wanted.permits, timeout=timeout
+            )
+        if lease is None:
+            return False
+        return self._use(lease, (wanted.number(lease.slot),))
+
+    def _semaphore(self) -> bool:
+        wanted = self._habits.semaphore()
+        block = self._locks.semaphore(wanted.name, wanted.permits, timeout=0.3)
+        with block as lease:
+            number = wanted.number(lease.slot)
+            hold = Hold(self._ledger, (number,), lease.remaining)
+            self._work(lease, hold)
+            hold.end()
+        return True
+
+    def _keep_semaphore(self) -> bool:
+        wanted, told = self._habits.semaphore(), Harming(self._report)
+        block = self._locks.semaphore(
+            wanted.name, wanted.permits, timeout=0.3, keep_alive=True, on_lost=told
+        )
+        with block as lease:
+            hold = told.hold = Hold(
+                self._ledger, (wanted.number(lease.slot),), lease.remaining
+            )
+            self._work_while_kept(lease, hold)
+            hold.end()
+        return True
+
     def _work_while_kept(self, lease: Lease, hold: Hold) -> None:
         ends = time.monotonic() + self._habits.kept_work()
         while time.monotonic() < ends and not hold.look(lease.lost.is_set):

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import random
+from typing import NamedTuple
 
 from .ledger import RESOURCES
 
-CALLS = ("own", "acquire", "acquire", "acquire", "lock", "lock", "each", "all")
+CALLS = (
+    *("own", "acquire", "acquire", "acquire", "lock", "lock", "each", "all"),
+    *("slot", "slot", "semaphore"),
+)
+KEEPS = ("keep", "keep", "keep_lock", "keep_lock", "keep_semaphore")
 WORK = (0.0, 0.0, 0.001, 0.002, 0.005, 0.02)  # s
 HOT_WORK = (0.0, 0.0, 0.001)
 LONG_SHARE = 0.04
@@ -15,6 +20,22 @@ TIMEOUTS = (0.0, 0.3, 0.3)
 HOT_SHARE, HOT = 0.5, 2  # the last resources: callers of one process wait for them
 KEEPERS = 0.15  # of the workers: half of what they do is with a lease that is kept
 KEPT_WORK = (0.5, 1.5, 2.5, 4.0)  # s; most are longer than the ttl
+SEMAPHORES = ((3,), (2,), (1,), (2, 4))  # of the last, clients want one of 2 or of 4
+SLOTS = sum(map(max, SEMAPHORES))
+
+
+class Semaphore(NamedTuple):
+    """What a worker wants one slot of; its slots are resources from `first` on."""
+
+    name: str
+    permits: int
+    first: int
+
+    def number(self, slot: int) -> int:
+        """Return the number of a slot as a resource."""
+        if not 0 <= slot < self.permits:
+            raise ValueError(f"slot {slot} of {self}")
+        return self.first + slot
 
 
 class Habits:
@@ -28,7 +49,7 @@ class Habits:
     def call(self) -> str:
         """Draw what to do."""
         if self._keeps and self._random.random() < 0.5:
-            return self._random.choice(("keep", "keep_lock"))
+            return self._random.choice(KEEPS)
         return self._random.choice(CALLS)
 
     def resource(self) -> int:
@@ -46,6 +67,14 @@ class Habits:
         """Draw some resources, each once."""
         count = self._random.randrange(2, most + 1)
         return tuple(sorted({self.resource() for _ in range(count)}))
+
+    def semaphore(self) -> Semaphore:
+        """Draw a semaphore, and how many slots it has for this caller."""
+        place = self._random.randrange(len(SEMAPHORES))
+        permits = self._random.choice(SEMAPHORES[place])
+        self._is_hot = self._random.random() < HOT_SHARE
+        first = RESOURCES + sum(map(max, SEMAPHORES[:place]))
+        return Semaphore(f"chaos:slots:{place}", permits, first)
 
     def work(self) -> float:
         """Draw how long to hold (s)."""

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from .checker import Window
 
-RESOURCES = 300
+RESOURCES = 300  # locks; the slots of semaphores have numbers behind them
 MARGIN = 0.1  # s; of validity that a worker leaves unused before it writes
 RECORD = struct.Struct("<qqqii")
 NUMBER = struct.Struct("<q")

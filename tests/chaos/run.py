@@ -14,6 +14,7 @@ from fastredlock.testing import LocalMasters
 
 from .checker import Window, merged, violations
 from .clients import TTL
+from .habits import SLOTS
 from .ledger import RESOURCES, SPOILED, UPDATED, Ledger, windows_of
 from .population import Population
 from .schedule import MASTERS, Fault, Options, draw_schedule
@@ -185,7 +186,7 @@ def count(
     ledger = Ledger(folder, 0)
     lost = sum(
         max(0, updates[resource] - ledger.read(resource))
-        for resource in range(RESOURCES)
+        for resource in range(RESOURCES + SLOTS)
         if resource not in spoiled
     )
     said = [

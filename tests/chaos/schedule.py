@@ -38,24 +38,29 @@ class Options(NamedTuple):
 
 
 def draw_schedule(
-    seed: int, seconds: float, options: Options, clients: int = 0
+    seed: int,
+    seconds: float,
+    options: Options,
+    clients: int = 0,
+    masters: int = MASTERS,
 ) -> list[Fault]:
-    """Return the faults of a run in order; at most two masters are away at a time."""
+    """Return the faults of a run in order; a quorum of the masters is always there."""
     drawn = random.Random(seed)
-    free_at = [0.0] * MASTERS
+    free_at = [0.0] * masters
     faults = _rolling_restarts(drawn, seconds) if options.restarts_at_once else []
     all_at = drawn.uniform(4, 8)  # when all are frozen together, again and again
+    most = (masters - 1) // 2  # that may be away at a time, but where all are frozen
     at, until = 0.3, seconds - min(CALM, seconds / 5)
     while at < until:
         if at > all_at:
             length = min(drawn.choice(ALL_FROZEN), until - at)
             if max(free_at) <= at:
-                faults += [Fault(at, "pause", i, length) for i in range(MASTERS)]
-                free_at = [at + length + 1.0] * MASTERS
+                faults += [Fault(at, "pause", i, length) for i in range(masters)]
+                free_at = [at + length + 1.0] * masters
                 all_at = at + drawn.uniform(10, 30)
             else:
-                free_at = [max(free_at)] * MASTERS  # wait until all are there
-        fault = _draw_fault(drawn, at, options)
+                free_at = [max(free_at)] * masters  # wait until all are there
+        fault = _draw_fault(drawn, at, options, masters)
         if fault.kind == "pause":
             fault = fault._replace(length=min(fault.length, until - at))
         away = sum(free > at for free in free_at)
@@ -63,7 +68,7 @@ def draw_schedule(
         # A kill is left out rather than cut short: back within a ttl, the master would
         # have forgotten leases that are held.
         ends_in_time = at + fault.length <= until
-        if free_at[fault.target] <= at and ends_in_time and (is_brief or away < 2):
+        if free_at[fault.target] <= at and ends_in_time and (is_brief or away < most):
             faults.append(fault)
             busy = GUARDED_FOR if fault.kind == "kill" else fault.length + 0.1
             free_at[fault.target] = at + (0.0 if is_brief else busy)
@@ -81,10 +86,12 @@ def _rolling_restarts(drawn: random.Random, seconds: float) -> list[Fault]:
     ]
 
 
-def _draw_fault(drawn: random.Random, at: float, options: Options) -> Fault:
+def _draw_fault(
+    drawn: random.Random, at: float, options: Options, masters: int
+) -> Fault:
     kinds = ["pause", "pause", "kill", "cut", "forget"]
     kinds += ["flush", "flush"] if options.flushes else []
-    kind, master = drawn.choice(kinds), drawn.randrange(MASTERS)
+    kind, master = drawn.choice(kinds), drawn.randrange(masters)
     if kind == "pause":
         return Fault(at, kind, master, drawn.choice(FROZEN))
     if kind == "kill":

@@ -107,6 +107,41 @@ class Task:
                 hold.end()
         return True
 
+    async def _slot(self) -> bool:
+        wanted, timeout = self._habits.semaphore(), self._habits.timeout()
+        with self._report.timed("acquire", timeout + CONNECTING):
+            lease = await self._locks.acquire(
+                wanted.name, permits=wanted.permits, timeout=timeout
+            )
+        if lease is None:
+            return False
+        return await self._use(lease, (wanted.number(lease.slot),))
+
+    async def _semaphore(self) -> bool:
+        wanted = self._habits.semaphore()
+        block = self._locks.semaphore(wanted.name, wanted.permits, timeout=0.3)
+        async with block as lease:
+            number = wanted.number(lease.slot)
+            hold = Hold(self._ledger, (number,), lease.remaining)
+            await self._work(lease, hold)
+            hold.end()
+        return True
+
+    async def _keep_semaphore(self) -> bool:
+        wanted, told = self._habits.semaphore(), Told(self._report)
+        block = self._locks.semaphore(
+            wanted.name, wanted.permits, timeout=0.3, keep_alive=True, on_lost=told
+        )
+        async with block as lease:
+            hold = told.hold = Hold(
+                self._ledger, (wanted.number(lease.slot),), lease.remaining
+            )
+            try:
+                await self._work_while_kept(lease, hold)
+            finally:
+                hold.end()
+        return True
+
     async def _work_while_kept(self, lease: Lease, hold: Hold) -> None:
         loop = asyncio.get_running_loop()
         ends = loop.time() + self._habits.kept_work()
