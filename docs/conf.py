@@ -16,7 +16,7 @@ REPOSITORY = "https://github.com/fastredlock/fastredlock"
 LINK = re.compile(r"(?<=\]\()([^)\s#]+)(?=[)#])")
 INSIDE = re.compile(r"^docs/.*\.(md|svg)$|^bench/.*\.svg$")
 # What a call returns: its constructor is not for users.
-RETURNED = {"Campaign", "Lease", "Lock", "Lost"}
+RETURNED = {"AwaitableRate", "Campaign", "Lease", "Lock", "Lost", "Permit", "Rate"}
 
 project = "fastredlock"
 extensions = [

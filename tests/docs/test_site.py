@@ -20,6 +20,7 @@ import fastredlock.asyncio
 import fastredlock.testing.asyncio
 from fastredlock import FastRedlock, testing
 from fastredlock._locking.keeping.pace import pace_of
+from fastredlock._locking.slots import rate_terms
 from fastredlock._options.settings import Settings
 from fastredlock.testing import LocalMasters
 from tools import screens
@@ -97,6 +98,17 @@ def test_times_of_a_ttl_are_those_of_the_code(row: list[str]) -> None:
     assert round_timeout == pytest.approx(terms.timeout_ns / 1e9)
     assert renewed == pytest.approx(wait, rel=0.1)
     assert left - wait >= outage > 0.9 * (left - wait)
+
+
+@pytest.mark.parametrize("row", rows(ROOT / "docs" / "slots.md", "## Rates"))
+def test_times_of_a_rate_are_those_of_the_code(row: list[str]) -> None:
+    per, again, share, begin = (
+        seconds(cell) for cell in (*row[:2], f"{row[2]} s", row[3])
+    )
+    terms = rate_terms(Settings(["redis://a"]), per)
+    assert terms.ttl_ms / 1e3 == again
+    assert share == round(per / again, 2)
+    assert terms.timeout_ns / 1e9 == begin
 
 
 def seconds(cell: str) -> float:
