@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from .._core import AcquireCall, Engine, Round
     from .._options.settings import Settings
-    from .._reports.votes import MasterVote
+    from .._reports.votes import MasterVote, Resource
     from .driver import BaseDriver
     from .lease import BaseLease
 
@@ -123,7 +123,7 @@ class Permit:
     def __init__(self, lease: BaseLease) -> None:
         lease._round.is_shown = True  # so nobody is warned that it is not released
         self._driver, self._round = lease._driver, lease._round
-        self.resource = lease.resource
+        self.resource: Resource = lease.resource
 
     @property
     def slot(self) -> int:

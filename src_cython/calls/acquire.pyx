@@ -141,7 +141,9 @@ cdef Round acquire_first_try(AcquireCall self):
     cdef bint waits
     if self.keep is not None:
         self.keep.check(driver, self.ttl)
-    key = None if self.takes_slot else first_try_key(self.resource)
+    key = first_try_key(self.resource)
+    if self.takes_slot and key is not None:
+        key = permits_new(key, (<PermitsOf>self.encode).count)
     if key is None:
         key = self.encode(self.resource)
     timeout_ns = first_try_timeout_ns(self.timeout)

@@ -34,6 +34,14 @@ cdef class Permits:
         self.count = count
 
 
+cdef Permits permits_new(bytes resource, int count):
+    # Of arguments that are checked.
+    cdef Permits self = Permits.__new__(Permits)
+    self.name = resource + b"#"
+    self.count = count
+    return self
+
+
 @cython.final
 cdef class PermitsOf:
     """Make Permits of a resource: what encodes the resource of a semaphore.

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fastredlock import FastRedlock, FastRedlockError
+from fastredlock._core import end_with_parent
 
 from .checker import Window
 from .clients import TTL
@@ -96,4 +97,5 @@ def slots(urls: list[str], permits: int) -> TryOnce:
 
 
 if __name__ == "__main__":
+    end_with_parent(signal.SIGKILL)
     work(*sys.argv[1:])

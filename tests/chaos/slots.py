@@ -1,6 +1,7 @@
 """Processes contend for the slots of one semaphore while masters and holders die.
 
-    python -m tests.chaos.slots [--client NAME|all] [--seconds N] [--seed S]
+    python -m tests.chaos.slots [--client NAME|all] [--setups N] [--seconds N]
+        [--seed S]
 
 Processes (slot_worker.py) want one of k slots all the time, ttl 1 s, and hold it for
 some ms, now and then beyond its validity. Masters are paused, and killed, to come back
@@ -161,13 +162,16 @@ def main() -> int:
     """Run one client or all in each setup; say how many held at once."""
     parser = argparse.ArgumentParser("python -m tests.chaos.slots")
     parser.add_argument("--client", choices=[*CLIENTS, "all"], default="all")
+    parser.add_argument(
+        "--setups", type=int, default=len(SETUPS), help="the first ones"
+    )
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--seed", type=int, default=secrets.randbelow(10**6))
     given = parser.parse_args()
     print(f"seed {given.seed}, {given.seconds:g} s")
     print(line_of(HEADER))
     is_broken = False
-    for setup in SETUPS:
+    for setup in SETUPS[: given.setups]:
         for client in CLIENTS if given.client == "all" else [given.client]:
             told = run(client, setup, given.seconds, given.seed)
             row = row_of(client, setup, given.seconds, told)
