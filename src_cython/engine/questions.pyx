@@ -13,6 +13,7 @@ from libc.stdint cimport int64_t
 
 cdef enum:
     QUESTIONS_EVERY_NS = 250_000_000
+    RATES_EVERY_NS = 10_000_000      # of a rate nobody is notified
     TRY_AMONG_NS = 1_000_000_000
 
 
@@ -24,14 +25,19 @@ cdef int engine_ask_soon(Engine self, WaitQueue queue, int64_t now_ns) except -1
     # By itself, or with the next question of many.
     cdef Questions questions
     cdef int gate = engine_gate(self, queue.resource, now_ns)
+    cdef Round head = wait_queue_head(queue)
+    cdef int64_t due_ns
     if gate < 0 or not engine_waits_for_many(self):
         return engine_ask(self, queue, now_ns)
     questions = wait_queues_questions(self.queues, gate)
-    questions.queues.append(queue)
-    if questions.due_ns == NEVER_NS:
-        engine_set_questions_due(
-            self, questions, max(now_ns, questions.asked_ns + QUESTIONS_EVERY_NS)
-        )
+    if head is not None and head.terms.is_of_rate:
+        questions.queues.insert(0, queue)
+        due_ns = max(now_ns, questions.asked_ns + RATES_EVERY_NS)
+    else:
+        questions.queues.append(queue)
+        due_ns = max(now_ns, questions.asked_ns + QUESTIONS_EVERY_NS)
+    if questions.due_ns > due_ns:
+        engine_set_questions_due(self, questions, due_ns)
     return 0
 
 

@@ -49,6 +49,7 @@ cdef bint round_may_be_given(Round taken, Round next, int64_t now_ns) noexcept:
         or next.keys is not None or type(next.waiter) is Batch
         or taken.terms.ttl_ms > terms.ttl_ms
         or taken.terms.linger_ns != terms.linger_ns
+        or taken.terms.is_of_rate != terms.is_of_rate      # a window is no hold
         or not round_may_have_slot(next, round_slot(taken))
     ):
         return False

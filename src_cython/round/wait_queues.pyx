@@ -17,6 +17,7 @@ cdef enum:
     QUESTIONS_ROUND = 40         # so many questions are to be enough for all queues
     MARKED_MOST = 16             # waited for at once: queues that a process may move
     QUESTION_BYTES = 65536       # of their names
+    QUESTION_SLOTS = 4096        # of their semaphores; some 1 us each
 
 
 cdef class Rest              # rest.pyx
@@ -87,9 +88,14 @@ cdef list wait_queues_take_questions(Questions self):
         max(<Py_ssize_t>QUESTION_LEAST, len(self.queues) // QUESTIONS_ROUND),
         <Py_ssize_t>QUESTION_MOST,
     )
-    cdef Py_ssize_t count = 0, size = 0
-    while count < min(most, len(self.queues)) and size < QUESTION_BYTES:
+    cdef Py_ssize_t count = 0, size = 0, slots = 0
+    cdef Round head
+    while count < min(most, len(self.queues)) and size < QUESTION_BYTES and (
+        slots < QUESTION_SLOTS
+    ):
         size += PyBytes_GET_SIZE((<WaitQueue>self.queues[count]).resource)
+        head = wait_queue_head(<WaitQueue>self.queues[count])
+        slots += 0 if head is None else head.permits
         taken.append(self.queues[count])
         count += 1
     del self.queues[:count]

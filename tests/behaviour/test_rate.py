@@ -12,7 +12,9 @@ import redis
 
 from fastredlock import ConfigurationError, FastRedlock, ResourceTakenError
 from fastredlock.testing import MemoryLocks
+from tests.support.calls import granted
 from tests.support.fixtures import MakeLocks, blocking
+from tests.support.waiting import wait_until
 
 NAME = "api"
 
@@ -50,6 +52,37 @@ def test_rate_when_several_clients_want_it_then_no_window_has_more(
         times = sorted(each for begun in pool.map(work, clients) for each in begun)
     assert most_in(0.25, times) <= 10
     assert len(times) > 0.5 * 10 * 2 / 0.25
+
+
+@blocking
+def test_rates_when_one_client_waits_for_two_then_each_has_its_pace(
+    locks: FastRedlock,
+) -> None:
+    """Seen: it asked about both each 0.25 s, and had a permit as often."""
+
+    def work(name: str) -> float:
+        began = time.monotonic()
+        for _ in range(10):
+            with locks.rate(name, 1, per=0.05, timeout=5):
+                pass
+        return time.monotonic() - began
+
+    with ThreadPoolExecutor() as pool:
+        assert max(pool.map(work, [NAME, "other"])) < 1.8
+
+
+@blocking
+def test_rate_when_a_slot_of_its_name_is_released_here_then_is_not_handed_that(
+    make_locks: MakeLocks, urls: list[str]
+) -> None:
+    """Seen: the permit had the semaphore's ttl to begin in, and ended before `per`."""
+    locks = make_locks(urls, cohort=1)
+    held = granted(locks.acquire(NAME, permits=1, ttl=3, timeout=0))
+    with ThreadPoolExecutor() as pool:
+        waiter = pool.submit(locks.rate(NAME, 1, per=4, timeout=5).__enter__)
+        wait_until(lambda: locks.stats().waits == 1)
+        held.release()
+        assert waiter.result().remaining() < 0.2
 
 
 def test_rate_when_used_up_then_raises_within_the_timeout(locks: FastRedlock) -> None:

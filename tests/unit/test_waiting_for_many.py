@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hiredis import Reader
 
-from fastredlock._core import Verdict
+from fastredlock._core import Permits, Round, Verdict
 from fastredlock._options import scripts
 from tests.support.gate_by_hand import MS, TIME, Gate
 from tests.support.slow_gate_by_hand import Gates
@@ -18,13 +18,19 @@ QUARTER = 250 * MS
 class Many:
     """A gate, and a process that waits there for many resources, all held."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, permits: int = 0) -> None:
         self.names = [b"r%d" % i for i in range(count)]
+        self.permits = permits
         self.gate = Gate()
-        self.rounds = {name: self.gate.wait(key=name) for name in self.names}
+        self.rounds = {name: self.wait(name) for name in self.names}
         self.answers: dict[bytes, bytes] = {}  # to questions about these
         self.refuses = b""  # all questions about several
         self.tried: list[bytes] = []
+
+    def wait(self, name: bytes, is_answered: bool = True) -> Round:
+        """Start a caller that waits for the lock, or for the semaphore."""
+        key = Permits(name, self.permits) if self.permits else name
+        return self.gate.wait(key=key, is_answered=is_answered)
 
     def pass_time(self, quarters: int = 1) -> list[list[bytes]]:
         """Answer all that is sent meanwhile; return what was asked about together."""
@@ -62,7 +68,7 @@ class Many:
         for name, round in self.rounds.items():
             if round.verdict is Verdict.TAKEN:
                 self.tried.append(name)
-                self.rounds[name] = self.gate.wait(key=name, is_answered=False)
+                self.rounds[name] = self.wait(name, is_answered=False)
 
 
 def resources_of(command: list[bytes]) -> list[bytes]:
@@ -111,6 +117,16 @@ def test_gate_when_twenty_thousand_wait_then_is_asked_about_each_in_ten_seconds(
     many.pass_time(4)
     questions = many.pass_time(44)
     assert len({name for question in questions for name in question}) == 20_000
+
+
+def test_gate_when_large_semaphores_are_waited_for_then_is_asked_about_few() -> None:
+    """Seen: a question about nine of 1,024 permits took a server 10 ms and more."""
+    many = Many(40, permits=1024)
+    many.pass_time(4)
+    questions = many.pass_time(24)  # 6 s
+    assert max(map(len, questions)) == 4
+    asked = {name for question in questions for name in question}
+    assert asked == {name + b"#" for name in many.names}
 
 
 def test_gate_when_one_waits_alone_then_is_asked_as_ever() -> None:
