@@ -15,6 +15,7 @@ from libc.stdint cimport int64_t
 
 cdef enum:
     MISSED_MOST = 16         # turns that are passed on in the time of one
+    SLOT_STAY_NS = 2_000_000
 
 
 cdef int engine_on_turn_closed(Engine self, Round round, int64_t now_ns) except -1:
@@ -36,7 +37,7 @@ cdef int engine_on_turn_closed(Engine self, Round round, int64_t now_ns) except 
             wait_queues_remember(
                 self.queues.contended_ns, queue.resource, now_ns + CONTENDED_NS
             )
-        queue.stay_until_ns = round.opened_ns + self.cohort_ns
+        queue.stay_until_ns = round.opened_ns + engine_stay_ns(self, round)
         if round.permits and queue.rounds and queue.opened is None:
             return engine_after_slot(self, queue, round, now_ns)
         if queue.rounds and not wait_queue_is_noted(queue) and queue.opened is None:
@@ -53,6 +54,12 @@ cdef int engine_on_turn_closed(Engine self, Round round, int64_t now_ns) except 
             return engine_leave_if_empty(self, queue, now_ns)
         engine_set_due(self, queue, now_ns + SOON_NS)
     return engine_forget_queue(self, queue)
+
+
+cdef inline int64_t engine_stay_ns(Engine self, Round won) noexcept:
+    # For how long the gate is not asked for those who come. Beside a slot there are
+    # others, which other processes release meanwhile.
+    return min(self.cohort_ns, SLOT_STAY_NS) if won.permits else self.cohort_ns
 
 
 cdef int engine_after_slot(

@@ -114,19 +114,26 @@ cdef int slots_give(Slots self, int slot) except -1:
 
 
 cdef int slots_learn(Slots self, Round look, int64_t now_ns) except -1:
-    # What the masters have seen: a slot that a quorum could grant is worth a try.
+    # What the masters have seen: a slot that a quorum could grant is worth a try; first
+    # the one that fewest have, the last in `free`, whatever was known before.
     cdef int slot, taken, least = 0
     cdef int most = look.master_count - round_quorum(look)
     cdef list seen = [reply for reply in look.details if type(reply) is bytes]
-    for least in range(most + 1):      # that fewest have come first: the last in `free`
+    cdef list free = []
+    for slot in self.free:
+        if slot >= look.permits:
+            free.append(slot)
+    for least in range(most + 1):
         for slot in range(look.permits):
             taken = 0
             for reply in seen:
                 taken += slot < len(<bytes>reply) and (<bytes>reply)[slot] == c"1"
             if taken == most - least:
-                slots_give(self, slot)
+                self.taken_ns.pop(slot, None)
+                free.append(slot)
             elif taken > most and least == 0:
-                slots_take(self, slot, now_ns + SLOT_SEEN_NS)
+                self.taken_ns[slot] = now_ns + SLOT_SEEN_NS
+    self.free = free
     return 0
 
 

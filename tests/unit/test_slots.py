@@ -60,12 +60,17 @@ def slot_key(slot: int) -> bytes:
 def seen(*replies: bytes) -> Gates:
     """Return masters that have looked at the slots of two, and replied so."""
     gates = Gates()
-    look = gates.engine.new_look(TWO, gates.new_round(TWO))
-    by_hand_submit(gates.engine, look, gates.now_ns)
+    look(gates, *replies)
+    return gates
+
+
+def look(gates: Gates, *replies: bytes) -> None:
+    """Let masters look at the slots of two, and reply so."""
+    round = gates.engine.new_look(TWO, gates.new_round(TWO))
+    by_hand_submit(gates.engine, round, gates.now_ns)
     for master, reply in enumerate(replies):
         gates.hear(master)
         gates.say(master, b"$2\r\n%b\r\n" % reply)
-    return gates
 
 
 # --- which slot is tried --------------------------------------------------------------
@@ -143,6 +148,16 @@ def test_look_when_a_minority_has_a_key_then_that_slot_is_tried() -> None:
     assert try_slot(seen(b"11", b"10", b"10")).slot == 1
 
 
+@pytest.mark.parametrize(("reply", "slot"), [(b"01", 0), (b"10", 1)])
+def test_look_when_slots_were_free_before_then_the_one_nobody_has_is_first(
+    reply: bytes, slot: int
+) -> None:
+    """Seen: timeout=0 tried five that others had at a quorum, and not the free one."""
+    gates = seen(b"00", b"00", b"00")
+    look(gates, reply, b"00", b"00")
+    assert try_slot(gates).slot == slot
+
+
 def test_waiter_when_its_gate_reports_a_free_slot_then_tries_that_one() -> None:
     for slot in range(3):
         gate = Gate()
@@ -215,6 +230,20 @@ def test_waiter_when_told_while_another_is_opened_then_tries_that_slot_next() ->
     assert first.is_won
     assert second.is_opened
     assert second.slot == 2
+
+
+def test_waiter_when_another_was_opened_as_it_came_then_asks_soon() -> None:
+    """Seen, with cohort=0.5: a slot was free elsewhere, and it asked 0.25 s later."""
+    gate = Gate()
+    gate.engine.cohort_ns = 500 * MS
+    first = gate.wait(key=THREE)
+    gate.tell(slot_key(0))
+    gate.hear()
+    gate.wait(key=THREE, is_answered=False)
+    gate.say(b":1\r\n")  # nobody of ours is in the queue
+    assert first.is_won
+    gate.pass_time(3 * MS)
+    assert scripts.ASK_TURN_SHA1 in gate.hear()
 
 
 def test_slot_when_released_and_one_waits_beside_it_then_is_tried_in_one_write() -> (
