@@ -188,5 +188,4 @@ cdef extern from "<netdb.h>" nogil:
 
 cdef extern from "pythread.h" nogil:
     enum: PY_LOCK_ACQUIRED
-    enum: PY_LOCK_INTR
     int PyThread_acquire_lock_timed(PyThread_type_lock lock, long long us, int is_intr)

@@ -4,11 +4,17 @@ from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport int64_t
 
 
+cdef enum:
+    SIGNALS_NS = 100_000_000      # a leader looks so often whether a signal came
+
+
 cdef int blocking_lead(Engine self, object work) except -1:
     # With the mutex; gives it back. Returns before the round is finished where a signal
-    # came: its handler may take a lock itself, in this thread or in another one.
+    # came: its handler may take a lock itself, in this thread or in another one. One
+    # that comes between two polls, or to another thread, ends none; so also after a
+    # while.
     cdef bint is_signal = False
-    cdef int64_t now_ns
+    cdef int64_t now_ns, began_ns = NEVER_NS
     try:
         if self.is_closed and not work_is_release(work):
             raise ClosedError("closed")
@@ -29,6 +35,8 @@ cdef int blocking_lead(Engine self, object work) except -1:
             engine_step(self, self.master_count, 0)
         while not (work_is_finished(work) or is_signal):
             is_signal = engine_step(self, blocking_wanted(self, work), NEVER_NS)
+            began_ns = min(began_ns, self.polled_at_ns)
+            is_signal |= self.polled_at_ns - began_ns > SIGNALS_NS
             if self.is_closed and self.leadership.closing:
                 blocking_end_closing(self)
         engine_drain(self)

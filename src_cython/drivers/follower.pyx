@@ -71,8 +71,9 @@ cdef void follower_wake(Follower self) noexcept:
 
 
 cdef bint follower_wait(Follower self, int64_t slice_us) except -1:
-    # Wait to be woken, or for the end of a slice; True where a signal came first. The
-    # reason for a wake-up is written before it, and read after this.
+    # Wait to be woken, or for the end of a slice; True where it was not woken: a signal
+    # may have come, also just before this, or to another thread. The reason for a
+    # wake-up is written before it, and read after this.
     cdef int outcome
     if self.is_green:
         follower_wait_in_hub(self, slice_us * 1000)
@@ -81,7 +82,7 @@ cdef bint follower_wait(Follower self, int64_t slice_us) except -1:
         outcome = <int>PyThread_acquire_lock_timed(self.lock, slice_us, 1)
     if outcome == PY_LOCK_ACQUIRED:
         self.is_posted = False
-    return outcome == PY_LOCK_INTR
+    return outcome != PY_LOCK_ACQUIRED
 
 
 cdef int follower_wait_in_hub(Follower self, int64_t wait_ns) except -1:

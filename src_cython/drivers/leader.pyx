@@ -204,12 +204,12 @@ cdef int leader_put_back(Leadership self, list followers) except -1:
 cdef int leader_await(Leadership self, Follower follower, int64_t slice_us) except -1:
     # Sleep until a wake-up or the end of a slice. An elected follower that finds a
     # leader sleeps again; that leader elects the next one.
-    cdef bint is_signal
+    cdef bint may_be_signal
     if not wakeups_before_sleep(self.wakeups, follower):
         return 0
-    is_signal = follower_wait(follower, slice_us)
+    may_be_signal = follower_wait(follower, slice_us)
     leader_after_wake(self, follower)
-    if is_signal:
+    if may_be_signal:
         PyErr_CheckSignals()
     return 0
 

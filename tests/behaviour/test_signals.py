@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from types import FrameType
 from typing import Any
 
@@ -23,6 +24,7 @@ from tests.support.interrupts import Interrupt, alarm, interrupt
 from tests.support.keys import KEY, NOBODY, set_all, settled_values, values
 from tests.support.masters import pause, resume
 from tests.support.threads import later
+from tests.support.waiters import begins_to_wait
 from tests.support.waiting import wait_until
 
 PACKAGE = os.path.dirname(fastredlock.__file__)
@@ -230,3 +232,33 @@ def test_waiters_when_a_handler_raises_in_another_thread_then_all_end_in_time(
     assert interrupts > 100
     assert [thread for thread in threads if thread.is_alive()] == []
     assert max(waits) < 3
+
+
+@blocking
+@pytest.mark.parametrize("is_leader", [True, False])
+def test_signal_that_another_thread_gets_when_waiting_then_is_handled_soon(
+    make_locks: MakeLocks, urls: list[str], is_leader: bool
+) -> None:
+    """Seen: a signal between two slices of a follower was handled after its wait."""
+    holder, locks = connected(make_locks(urls)), connected(make_locks(urls))
+    sent: list[float] = []
+
+    def signal_this_thread() -> None:
+        time.sleep(0.15)
+        sent.append(time.monotonic())
+        signal.pthread_kill(threading.get_ident(), signal.SIGALRM)
+
+    lease = granted(holder.acquire(KEY, ttl=30))
+    before = signal.signal(signal.SIGALRM, lambda *_: interrupt())
+    with ThreadPoolExecutor() as pool:
+        try:
+            if not is_leader:
+                with begins_to_wait(locks):
+                    pool.submit(locks.acquire, KEY, timeout=3)
+            pool.submit(signal_this_thread)
+            with pytest.raises(Interrupt):
+                locks.acquire(KEY, timeout=3)
+            assert time.monotonic() - sent[0] < 1
+        finally:
+            signal.signal(signal.SIGALRM, before)
+            lease.release()

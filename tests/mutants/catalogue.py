@@ -1539,6 +1539,17 @@ for _, key in ipairs(KEYS) do redis""",
         ("tests/faults/test_greenlets.py",),
     ),
     Mutant(
+        "signal looked at where it ended the wait alone",
+        (
+            Edit(
+                "src_cython/drivers/follower.pyx",
+                "return outcome != PY_LOCK_ACQUIRED",
+                "return outcome == 2",
+            ),
+        ),
+        ("tests/behaviour/test_signals.py",),
+    ),
+    Mutant(
         "a greenlet that leads sleeps in the kernel",
         (
             Edit(
