@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .driver import BaseDriver
     from .lease import BaseLease
 
+LONGEST_NUMBER = len(f"#{MOST_PERMITS - 1}")  # of a slot, behind its resource
 RATE_SHARE = 40  # of a window, for the round and until its caller acts
 SHORTEST_ACT_NS = 5_000_000  # as the shortest round timeout
 LONGEST_ACT_NS = 1_000_000_000
@@ -41,10 +42,11 @@ def permits_of(permits: int) -> PermitsOf:
 def encode_slots(resource: str | bytes) -> bytes:
     """Return the key of a resource, with room for the number of a slot behind it."""
     key = encode_resource(resource)
-    if len(key) > LONGEST_RESOURCE - 5:
+    longest = LONGEST_RESOURCE - LONGEST_NUMBER
+    if len(key) > longest:
         raise ConfigurationError(
-            f"resource of {len(key)} bytes: a semaphore's has up to "
-            f"{LONGEST_RESOURCE - 5}, and the number of a slot behind it"
+            f"resource of {len(key)} bytes: a semaphore's has up to {longest}, and the "
+            "number of a slot behind it"
         )
     return key
 
@@ -140,6 +142,8 @@ class Permit:
 
         What begins later may be one too many in its window.
         """
+        if self._round.generation != self._driver.fork_generation():
+            return 0.0  # a forked child has none of its parent's permits
         left_ns = self._round.valid_until_ns - self._driver.now_ns()
         return max(0.0, left_ns / 1e9)
 

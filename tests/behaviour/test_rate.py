@@ -14,6 +14,7 @@ from fastredlock import ConfigurationError, FastRedlock, ResourceTakenError
 from fastredlock.testing import MemoryLocks
 from tests.support.calls import granted
 from tests.support.fixtures import MakeLocks, blocking
+from tests.support.processes import Fork
 from tests.support.waiting import wait_until
 
 NAME = "api"
@@ -110,6 +111,13 @@ def test_permit_then_says_for_how_long_it_lets_begin(
     keys = [key for server in servers for key in server.keys(f"{NAME}#*")]
     assert len(keys) >= 3
     assert NAME in repr(permit)
+
+
+@blocking
+def test_permit_when_forked_then_is_none_in_the_child(locks: FastRedlock) -> None:
+    with locks.rate(NAME, 1, per=40, timeout=0) as permit:
+        assert Fork(permit.remaining).result() == 0.0
+        assert permit.remaining() > 0
 
 
 @blocking
