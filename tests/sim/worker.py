@@ -259,7 +259,7 @@ class Worker:
             if is_undisturbed and timeout_ns is not None:
                 round_ns = min(terms.timeout_ns, S)  # a ceiling, whatever the ttl
                 rounds = 3 if process.settings.fencing else 2
-                rounds += slots is not None  # a look, and a try of another slot
+                rounds += 2 * (slots is not None)  # a look, and a try of another slot
                 limit_ns = timeout_ns + rounds * round_ns
                 judge.on_returned(process, self.world.now_ns - called_ns, limit_ns)
 
