@@ -114,6 +114,25 @@ def ending(process: subprocess.Popen[str]) -> Iterator[None]:
 
 
 @contextmanager
+def celery_worker(
+    app: str, environment: dict[str, str], *options: str
+) -> Iterator[subprocess.Popen[str]]:
+    """Run a worker of this program; end it at last, with its pool."""
+    quiet = ("--without-gossip", "--without-mingle", "--without-heartbeat")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "celery", "-A", app, "worker", *options, *quiet],
+        cwd=FOLDER,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
+    with ending(process):
+        yield process
+
+
+@contextmanager
 def cut_off_later(masters: LocalMasters) -> Iterator[list[Proxy]]:
     """Yield a way to each of the masters that can be cut."""
     with ExitStack() as opened:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack
 from importlib.util import find_spec
 
 import pytest
@@ -20,9 +20,9 @@ from .programs import (
     FOLDER,
     PATIENCE,
     Journal,
+    celery_worker,
     cut,
     cut_off_later,
-    ending,
     environment_of,
     go_on,
     stop,
@@ -37,22 +37,12 @@ pytestmark = [
 ]
 
 
-@contextmanager
-def worker(environment: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
-    """Run a worker as its page says; end it at last, with its pool."""
-    argv = ("worker", "--concurrency", str(CONCURRENCY), "--loglevel", "warning")
-    quiet = ("--without-gossip", "--without-mingle", "--without-heartbeat")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "celery", "-A", "celery_worker", *argv, *quiet],
-        cwd=FOLDER,
-        env=environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        start_new_session=True,
-    )
-    with ending(process):
-        yield process
+def worker(
+    environment: dict[str, str],
+) -> AbstractContextManager[subprocess.Popen[str]]:
+    """Run a worker as its page says."""
+    options = ("--concurrency", str(CONCURRENCY), "--loglevel", "warning")
+    return celery_worker("celery_worker", environment, *options)
 
 
 class Farm:

@@ -18,7 +18,13 @@ import pytest
 from fastredlock.testing import LocalMasters
 from tests.support.waiting import wait_until
 
-from .programs import FOLDER, PATIENCE, ending, environment_of, program
+from .programs import (
+    FOLDER,
+    PATIENCE,
+    celery_worker,
+    environment_of,
+    program,
+)
 
 pytestmark = pytest.mark.slow
 ASGI = """
@@ -99,23 +105,19 @@ def test_tasks_when_there_are_many_then_three_run_at_a_time(
 ) -> None:
     journal = tmp_path / "journal"
     journal.touch()
-    quiet = ("--without-gossip", "--without-mingle", "--without-heartbeat")
-    argv = ("worker", "--concurrency", "3", "--loglevel", "error", *quiet, "--hostname")
-    celery = (sys.executable, "-m", "celery", "-A", "celery_three")
     with LocalMasters(1) as broker, ExitStack() as opened:
         common = {"BROKER": broker.urls[0], "JOURNAL": str(journal)}
         environment = environment_of(emptied.urls, **common)
         for number in range(2):  # six processes in all
-            worker = subprocess.Popen(
-                [*celery, *argv, f"w{number}@%h"],
-                cwd=FOLDER,
-                env=environment,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                text=True,
-                start_new_session=True,
+            name = (
+                "--concurrency",
+                "3",
+                "--loglevel",
+                "error",
+                "--hostname",
+                f"w{number}@%h",
             )
-            opened.enter_context(ending(worker))
+            opened.enter_context(celery_worker("celery_three", environment, *name))
         words = "for _ in range(9): export.delay(8)"
         subprocess.run(
             [sys.executable, "-c", f"from celery_three import export\n{words}"],
