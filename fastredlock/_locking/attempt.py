@@ -20,7 +20,7 @@ from .blocked_loop import before_wait
 
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator, Iterator
 
     from .._core import Engine, Round, Terms
     from .._options.retry import Retry
@@ -53,6 +53,7 @@ def attempts(
     TokenReusedError where nothing was sent because a given token's use is not settled.
     """
     tries = unreachable_tries = lost_turns = looks = 0
+    permits, lock_key = (key, None) if isinstance(key, Permits) else (None, key)
     is_inspected = keeps_turn = False
     has_waited = first is not None and first.has_turn
     pause_ns = 0
@@ -88,26 +89,21 @@ def attempts(
         verdict = round.verdict
         if verdict is Verdict.TAKEN:
             foreign = foreign_keys(engine)
-            if isinstance(key, Permits) or foreign is None:
-                pass
-            elif foreign.is_due(key, round.closed_ns):
-                yield from foreign.look(engine, resource, key, round, began_ns)
+            if lock_key is None or foreign is None:
+                pass  # of the keys of slots any one may be free
+            elif foreign.is_due(lock_key, round.closed_ns):
+                yield from foreign.look(engine, resource, lock_key, round, began_ns)
                 yield round  # the outcome again: it is over, and so is its run
             waits = may_wait and engine.may_wait_in_turn(key, round.closed_ns)
-            if isinstance(key, Permits) and (left_ns == 0 or not waits):
-                # One slot was tried, and is taken. Another one may be free. With slow
-                # masters one look is made: it, and a try, are two round timeouts more.
-                elapsed_ns = round.closed_ns - began_ns
-                is_in_time = timeout_ns is None or (
-                    elapsed_ns < timeout_ns + terms.timeout_ns
-                )
-                if looks < LOOKS_MOST and (looks == 0 or is_in_time):
+            if permits is not None and (left_ns == 0 or not waits):
+                # With slow masters one look is made: it, and the try behind it, are two
+                # round timeouts more.
+                elapsed_ns = round.closed_ns - began_ns - terms.timeout_ns
+                is_late = timeout_ns is not None and elapsed_ns >= timeout_ns
+                if looks < (1 if is_late else LOOKS_MOST):
                     looks += 1
-                    look = engine.new_look(key, round)
-                    yield look
-                    if look.is_won and not engine.has_no_slot(key, look.closed_ns):
+                    if (yield from look_for_slot(engine, permits, round)):
                         continue
-                    yield round  # as above
                 looks = 0
             if left_ns == 0:
                 return
@@ -116,9 +112,8 @@ def attempts(
                 # The queue decides when to try again. Where a quorum is held and the
                 # gate does not know, that is at once, again and again: so this caller
                 # pauses, in its place, and those behind it need not try.
-                keeps_turn, pause_ns = round.keeps_turn, 0
-                if isinstance(key, Permits):
-                    keeps_turn = False  # the gate says which slot
+                # (Which slot it may have, the gate says anew.)
+                keeps_turn, pause_ns = round.keeps_turn and permits is None, 0
                 if round.turn_was_notified or (round.was_behind and not round.had_turn):
                     lost_turns = 0
                 elif round.had_turn or keeps_turn:
@@ -149,6 +144,18 @@ def attempts(
         del round  # rolled back by now: thousands may wait here, and none needs it
         before_wait(engine)
         yield delay
+
+
+def look_for_slot(
+    engine: Engine, permits: Permits, tried: Round
+) -> Generator[Round, None, bool]:
+    """Look whether another slot may be free than the one that was tried."""
+    look = engine.new_look(permits, tried)
+    yield look
+    if look.is_won and not engine.has_no_slot(permits, look.closed_ns):
+        return True
+    yield tried  # the outcome again
+    return False
 
 
 def foreign_keys(engine: Engine) -> ForeignKeys | None:

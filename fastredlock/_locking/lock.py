@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .._core import AcquireCall, LockEntries, Permits, new_acquire
+from .._core import AcquireCall, LockEntries, PermitsOf, new_acquire
 from .._options.keys import distinct, encode_resource, encode_resources
 from ..errors import FastRedlockError
 from .attempt import taken
@@ -62,13 +62,14 @@ class BaseLock(LockEntries):
     def _taken(self, acquire: AcquireCall) -> ResourceTakenError:
         round: Any = acquire.round  # its last
         driver, resource = self._driver, acquire.resource
-        key, hint = self._encode(resource), ""
+        hint = ""
         if driver.entered:
             from .entered import holder_here
 
-            hint = holder_here(driver, key)
-        if not hint and isinstance(key, Permits):
-            hint = "its one slot" if key.count == 1 else f"all {key.count} slots"
+            hint = holder_here(driver, self._encode(resource))
+        if not hint and isinstance(self._encode, PermitsOf):
+            count = self._encode.count
+            hint = "its one slot" if count == 1 else f"all {count} slots"
         return taken(driver.engine, resource, round, acquire.began_ns, hint)
 
     def _of_call(

@@ -5,7 +5,7 @@ from libc.stdint cimport int64_t
 
 
 cdef enum:
-    SIGNALS_NS = 100_000_000      # a leader looks so often whether a signal came
+    SIGNALS_NS = 100_000_000      # a leader that polls for longer looks for signals
 
 
 cdef int blocking_lead(Engine self, object work) except -1:

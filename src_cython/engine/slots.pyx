@@ -14,13 +14,14 @@ cdef Slots engine_slots(Engine self, bytes name):
 
 cdef int engine_set_slot(Engine self, Round round, int slot, int64_t now_ns) except -1:
     # -1: where to try is for us to say. It counts as taken while it is tried.
-    cdef Slots slots = engine_slots(self, round_queue(round))
+    cdef bytes name = round_queue(round)
+    cdef Slots slots = engine_slots(self, name)
     cdef int start = <int>(engine_hash(round.token) % <uint64_t>round.permits)
     if not 0 <= slot < round.permits:
         slot = slots_choose(slots, round.permits, start, now_ns)
     if slot < 0:
         slot = start
-    key = slot_key(round_queue(round), slot)
+    key = slot_key(name, slot)
     slots_take(slots, slot, now_ns + round.terms.timeout_ns)
     if round_wants_slot(round):      # a finalizer may have opened it for another one
         round.resource = key
