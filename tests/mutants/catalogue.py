@@ -344,7 +344,7 @@ MUTANTS = (
                 "",
             ),
         ),
-        COHORTS,
+        ("tests/unit/test_waiting_by_hand.py",),
     ),
     Mutant(
         "key rests for longer than its lease lingers",

@@ -3,7 +3,12 @@
 import pytest
 
 from fastredlock import Retry
-from fastredlock._core import Verdict
+from fastredlock._core import (
+    LeaseFields,
+    Verdict,
+    begin_releases,
+    by_hand_hand_on,
+)
 from fastredlock._locking.attempt import attempts
 from fastredlock._options import scripts
 from tests.support.by_hand import TERMS, bulk
@@ -229,3 +234,26 @@ def test_turns_when_thousands_are_unknown_then_a_few_are_passed_on_at_a_time() -
         gate.pass_time(30 * MS)
     assert sent == [16, 0, 16]
     assert gate.engine.counters.turns_missed == 3000
+
+
+def test_caller_when_it_comes_in_a_stay_then_the_release_that_ends_it_asks_before() -> (
+    None
+):
+    """Seen by chance alone: it waited for its next question, and others came first."""
+    gate = Gate()
+    gate.engine.cohort_ns = 20 * MS
+    first, second = gate.wait(), gate.wait()
+    gate.tell()
+    gate.hear()
+    gate.say(b":1\r\n")  # set
+    gate.hear()
+    lease = LeaseFields(None, "key", first)
+    (release,) = begin_releases(gate.engine, [lease], "unknown")
+    assert release is not None
+    assert by_hand_hand_on(gate.engine, release, gate.now_ns) is second
+    third = gate.wait(is_answered=False)
+    assert scripts.ASK_TURN_SHA1 not in gate.hear()  # it may be handed on once more
+    gate.release(second)
+    asked = gate.hear()
+    assert not third.is_opened
+    assert 0 <= asked.find(scripts.ASK_TURN_SHA1) < asked.find(b"token-1")
