@@ -3763,7 +3763,7 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "fastredlock/_locking/attempt.py",
-                "looks < LOOKS_MOST and (looks == 0 or is_in_time)",
+                "looks < (1 if is_late else LOOKS_MOST)",
                 "looks < LOOKS_MOST",
             ),
         ),
