@@ -142,7 +142,7 @@ def test_set_that_the_network_holds_back_does_not_outlive_the_release(
         assert values(servers) == [None] * 5
 
 
-@not_copied("theirs", "theirs-asyncio")
+@not_copied("theirs", "theirs-asyncio", is_by_chance=True)
 def test_extension_that_is_confirmed_when_it_is_over_is_none(
     pottery: Face, urls: list[str]
 ) -> None:

