@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from time import monotonic, sleep
 from typing import Any
 
@@ -37,19 +37,15 @@ async def _tasks(
     stop = at + seconds
 
     async def work(i: int) -> None:
+        lock = own if cohort is None else locks.lock(KEY)
         while (began := monotonic()) < stop:
-            async with locks.lock(KEY):
+            async with lock:
                 waits[i] = max(waits[i], monotonic() - began)
                 grants[i] += 1
+                if cohort is None:
+                    await asyncio.sleep(0)  # else it keeps the lock: nobody else runs
 
-    async def work_alone(i: int) -> None:
-        while monotonic() < stop:
-            async with own:
-                grants[i] += 1
-                await asyncio.sleep(0)  # else it keeps the lock: nobody else runs
-
-    which = work_alone if cohort is None else work
-    await asyncio.gather(*map(which, range(count)))
+    await asyncio.gather(*map(work, range(count)))
     await locks.close()
     return _found(grants, waits, seconds)
 
@@ -65,18 +61,13 @@ def cohort_threads(
     stop = at + seconds
 
     def work(i: int) -> None:
+        lock = own if cohort is None else locks.lock(KEY)
         while (began := monotonic()) < stop:
-            with locks.lock(KEY):
+            with lock:
                 waits[i] = max(waits[i], monotonic() - began)
                 grants[i] += 1
 
-    def work_alone(i: int) -> None:
-        while monotonic() < stop:
-            with own:
-                grants[i] += 1
-
-    which: Callable[[int], None] = work_alone if cohort is None else work
-    threads = [threading.Thread(target=which, args=(i,)) for i in range(count)]
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(count)]
     for thread in threads:
         thread.start()
     for thread in threads:
