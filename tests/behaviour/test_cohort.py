@@ -107,6 +107,33 @@ def test_lease_when_handed_on_then_the_first_is_over_and_the_next_has_the_key(
     assert is_over(servers)
 
 
+def take(locks: FastRedlock) -> Any:
+    """Return a lease that its caller waits for."""
+    return granted(locks.acquire(KEY, ttl=TTL, timeout=10))
+
+
+def test_leader_that_was_handed_a_lease_then_wakes_at_once(
+    cohort: FastRedlock,
+) -> None:
+    """It looks for signals every 0.1 s, and would find the lease then."""
+    lates = []
+    for _ in range(7):
+        with Waiters() as waiters:
+            first = granted(cohort.acquire(KEY, ttl=TTL))
+            began = counter(cohort, "waits")
+            waiting = waiters.start(lambda: (take(cohort), time.monotonic()))
+            while counter(cohort, "waits") == began:
+                time.sleep(0.001)
+            time.sleep(0.02)  # it sleeps in poll
+            released = time.monotonic()
+            first.release()
+            second, granted_at = waiting.result(10)
+            lates.append(granted_at - released)
+            second.release()
+    assert counter(cohort, "handed_on") >= 7
+    assert sorted(lates)[3] < 0.02, lates
+
+
 @pytest.mark.parametrize(
     "before",
     [
