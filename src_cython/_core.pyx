@@ -108,6 +108,7 @@ include "engine/engine.pyx"             # the N masters
 
 include "drivers/blocking.pyx"          # the blocking driver
 include "drivers/blocking_watch.pyx"    # a thread, while a key rests
+include "drivers/threads.pyx"           # ...is begun between two signals
 include "drivers/asyncio_readers.pyx"   # a loop watches, without epoll
 include "drivers/asyncio_loop.pyx"      # the asyncio driver and its loop
 include "drivers/asyncio.pyx"           # the asyncio driver

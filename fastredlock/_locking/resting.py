@@ -9,12 +9,13 @@ from contextlib import suppress
 from contextvars import Context
 from functools import partial
 
-from .._core import blocking_watch
+from .._core import blocking_watch, thread_begin
+from .threads import named
 
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
     from asyncio import Task
-    from threading import Thread
+    from typing import Literal
 
     from .._core import AsyncioDriver, Engine
 
@@ -22,16 +23,10 @@ NAME = "fastredlock recalls"
 SETTLED_WITHIN_MS = 250  # by masters that answer, at the end of a loop
 
 
-def watch_by_thread(engine: Engine, _: None) -> Thread | None:
+def watch_by_thread(engine: Engine, _: None) -> Literal[True] | None:
     """Start the thread; None: it cannot be started."""
-    from threading import Thread
-
-    thread = Thread(target=blocking_watch, args=(engine,), name=NAME, daemon=True)
-    try:
-        thread.start()
-    except RuntimeError:
-        return None
-    return thread
+    error = thread_begin(named(partial(blocking_watch, engine), NAME))
+    return True if error is None else None
 
 
 def watch_by_task(engine: Engine, here: AsyncioDriver | None) -> Task[None] | None:

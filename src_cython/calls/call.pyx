@@ -61,6 +61,10 @@ cdef class Call(Awaited):
         # this has returned, too. Nothing twice.
         return 0
 
+    cdef bint is_owed(self) noexcept:
+        # Whether it is done though nobody awaits it.
+        return False
+
     cdef bint swallows(self, object error) except -1:
         # It was given up: whether it returns None instead of raising this.
         return False
@@ -121,7 +125,9 @@ cdef class Call(Awaited):
     def __del__(self):
         cdef uint8_t stage = self.stage
         self.stage = CALL_OVER
-        if stage == CALL_ROUND or stage == CALL_DELAY:
+        if stage == CALL_ROUND or stage == CALL_DELAY or (
+            stage == CALL_NEW and self.is_owed()
+        ):
             self.give_up()
         elif stage == CALL_NEW and not self.driver.blocks:
             text = f"coroutine '{self.name()}' was never awaited".encode()

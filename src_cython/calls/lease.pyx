@@ -153,6 +153,10 @@ cdef class ExitCall(ReleaseCall):
             self.here = self.driver.current
         return release_send(self)
 
+    cdef bint is_owed(self) noexcept:
+        # A signal is handled behind the call of `__aexit__`, before it is awaited.
+        return not self.blocks
+
     cdef bint swallows(self, object error) except -1:
         # Where its release has failed the error of the body is raised.
         if self.is_left or self.error is None or not isinstance(error, Exception):

@@ -61,7 +61,8 @@ cdef int asyncio_end_acquires(AsyncioDriver self, str reason) except -1:
     try:
         engine_end_acquires(self.engine, reason, clock_ns())
     finally:
-        asyncio_wake_later(self, before)
+        if not self.is_over():      # else its tasks never go on
+            asyncio_wake_later(self, before)
     return 0 if self.is_over() else asyncio_flush(self)
 
 

@@ -7,6 +7,7 @@
 # then: so it only reads replies in flight, and each later call reads its own.
 # After os._exit() and SIGKILL nothing of ours runs.
 
+from cpython.exc cimport PyErr_WriteUnraisable
 from cpython.pythread cimport PyThread_get_thread_ident
 from cpython.weakref cimport PyWeakref_NewRef
 from libc.stdint cimport int64_t, uint32_t
@@ -84,10 +85,13 @@ cdef int interpreter_exit_settle(bint is_last) except -1:
         engine = reference()
         if engine is None or engine.generation != current_generation:
             continue
-        if engine.driver is None:
-            interpreter_exit_settle_engine(engine, is_last, until_ns)
-        else:
-            interpreter_exit_settle_awaitable(engine, is_last, until_ns)
+        try:
+            if engine.driver is None:
+                interpreter_exit_settle_engine(engine, is_last, until_ns)
+            else:
+                interpreter_exit_settle_awaitable(engine, is_last, until_ns)
+        except Exception:      # of one, which is no reason to leave the others
+            PyErr_WriteUnraisable(engine)
     return 0
 
 

@@ -44,6 +44,7 @@ LEASE = (
 KEEPING = ("tests/unit/test_keeping.py",)
 FOREIGN_CALLS = ("tests/unit/test_foreign_calls.py",)
 BESIDE_KEEPERS = ("tests/behaviour/test_keeping_foreign_code.py",)
+INTERRUPTED_THREADS = ("tests/faults/test_interrupted_threads.py",)
 OBSERVER = ("tests/behaviour/test_observer.py",)
 COHORT = "src_cython/round/cohort.pyx"
 COHORTS = ("tests/behaviour/test_cohort.py",)
@@ -3757,6 +3758,50 @@ for _, key in ipairs(KEYS) do redis""",
             ),
         ),
         SLOTS,
+    ),
+    Mutant(
+        "baton of the keeper kept where no thread could be started",
+        (
+            Edit(
+                "src_cython/drivers/threads.pyx",
+                "        if not has_begun:\n",
+                "        if False:\n",
+            ),
+        ),
+        INTERRUPTED_THREADS,
+    ),
+    Mutant(
+        "error of a handler taken for one of the start",
+        (
+            Edit(
+                "src_cython/engine/rests.pyx",
+                "    except BaseException:\n        self.watcher = None\n        raise\n",
+                "    except BaseException:\n        watcher = None\n",
+            ),
+        ),
+        INTERRUPTED_THREADS,
+    ),
+    Mutant(
+        "tasks of a closed loop are woken at the end of the interpreter",
+        (
+            Edit(
+                "src_cython/drivers/asyncio_loop.pyx",
+                "        if not self.is_over():      # else its tasks never go on\n",
+                "        if True:\n",
+            ),
+        ),
+        ("tests/faults/test_exits.py",),
+    ),
+    Mutant(
+        "end of a body that is not awaited forgotten",
+        (
+            Edit(
+                "src_cython/calls/lease.pyx",
+                "        return not self.blocks\n",
+                "        return False\n",
+            ),
+        ),
+        ("tests/faults/test_callers.py",),
     ),
     Mutant(
         "slots: looks outlast the time of the caller",

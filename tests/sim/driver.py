@@ -100,7 +100,7 @@ class Driver:
         return True
 
     def _run_as_task(self, round: Round) -> Steps:
-        if self._engine.is_closed:
+        if self._engine.is_closed and not is_release(round):
             raise ClosedError("closed")
         try:
             yield from self._begin(round)
@@ -112,7 +112,7 @@ class Driver:
     def _lead(self, worker: Worker, round: Round) -> Steps:
         self._leader = worker
         try:
-            if self._engine.is_closed:
+            if self._engine.is_closed and not is_release(round):
                 raise ClosedError("closed")
             if not by_hand_is_submitted(round):
                 yield from self._begin(round)
@@ -152,7 +152,9 @@ class Driver:
             while not round.is_finished:
                 if self._leader is None:
                     yield from self._lead(worker, round)
-                elif self._engine.is_closed and not by_hand_is_submitted(round):
+                elif self._engine.is_closed and not (
+                    by_hand_is_submitted(round) or is_release(round)
+                ):
                     raise ClosedError("closed")
                 else:
                     yield MUTEX, 0

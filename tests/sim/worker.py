@@ -28,12 +28,14 @@ from fastredlock.errors import (
 )
 
 from .calls import calls_of
+from .driver import is_release
 from .process import Process
 from .steps import CHECKPOINT, MUTEX, SLEEP, WAIT
 from .world import MS, S
 
 ACQUIRE = int(Operation.ACQUIRE)
 SOON_NS = 2 * MS
+EXIT_LOOKS = 100  # of 1 ms: how long the end of a process waits for its threads
 LONGEST_REST_NS = 10 * S  # for which a lease is held when the time is over
 
 
@@ -371,6 +373,12 @@ class Worker:
             if any(each.is_opened and not each.closed_ns for each in rounds):
                 break
         yield from self.process.close()
+        # As at the end of the interpreter: releases that others have begun go out.
+        for _ in range(EXIT_LOOKS):
+            rounds = [each.round for each in others if each.round is not None]
+            if all(each.is_finished or not is_release(each) for each in rounds):
+                break
+            yield SLEEP, MS
         self.process.exit()
 
     def _live(self) -> Iterator[tuple[str, int]]:

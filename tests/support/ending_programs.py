@@ -263,5 +263,21 @@ def join_at_exit(call: str, *urls: str) -> None:
     time.sleep(0.2)
 
 
+def close_the_loop_of_a_waiting_task(*urls: str) -> None:
+    """End with a task that waits in a closed loop, beside clients with keys at rest."""
+    others = [FastRedlock(urls, ttl=TTL, linger=30.0) for _ in range(4)]
+    for i, locks in enumerate(others):
+        for _ in range(3):
+            with locks.lock(f"rest{i}"):
+                pass
+    globals()["kept"] = held = others[0].acquire("held", ttl=TTL)
+    waiting = awaitable.FastRedlock(urls, ttl=TTL)
+    loop = asyncio.new_event_loop()
+    globals()["task"] = loop.create_task(waiting.acquire("held"))
+    loop.run_until_complete(asyncio.sleep(0.2))
+    loop.close()
+    held.release()  # type: ignore[union-attr]
+
+
 if __name__ == "__main__":
     globals()[sys.argv[1]](*sys.argv[2:])

@@ -55,7 +55,8 @@ ARROWS: dict[str, set[str]] = {
         *("_locking.attempt", "_locking.keeping.keeper", "_locking.keeping.kept"),
         *("_locking.entered", "_locking.resting"),
     },
-    "_locking.resting": {"_core"},
+    "_locking.resting": {"_core", "_locking.threads"},
+    "_locking.threads": set(),
     "_locking.entered": {"_core", "_options.keys", "errors"},
     "_locking.slots": {
         *("_core", "_locking.awaitable", "_locking.blocking", "_locking.driver"),
@@ -84,7 +85,7 @@ ARROWS: dict[str, set[str]] = {
             "_locking.keeping.renewals",
             "_locking.keeping.kept",
         ),
-        *("_reports.votes", "errors"),
+        *("_locking.threads", "_reports.votes", "errors"),
     },
     "_locking.keeping.foreign_calls": {"_core", "_reports.log"},
     "_locking.keeping.loop_keeper": {

@@ -12,12 +12,19 @@ from __future__ import annotations
 
 import _thread  # by its name: gevent or eventlet may patch it later
 from collections import deque
-from contextlib import suppress
-from threading import Thread
+from functools import partial
 
-from ..._core import Batch, ClosedError, blocking_run, draw_fraction, kept_begin
+from ..._core import (
+    Batch,
+    ClosedError,
+    blocking_run,
+    draw_fraction,
+    kept_begin,
+    thread_serve,
+)
 from ..._reports.votes import votes_of
 from ...errors import FastRedlockError, LeaseLostError
+from ..threads import named
 from .foreign_calls import Crew, call_on_lost, log_error, log_warnings, note_renewal
 from .kept import NEVER_KEPT_NS
 from .renewals import Keeping, end_of
@@ -159,16 +166,9 @@ class Keeper:
         Raises FastRedlockError where no thread can be started.
         """
         self.added.append(kept)
-        if not self.baton.acquire(blocking=False):
-            with suppress(RuntimeError):  # it was woken before
-                self._waker.release()
-            return
-        service = Service(driver, self)
-        thread = Thread(target=service.run, name="fastredlock keeper", daemon=True)
-        try:
-            thread.start()
-        except RuntimeError as error:
-            self.baton.release()
+        serve = named(partial(Service.serve, driver, self), "fastredlock keeper")
+        error = thread_serve(self.baton, self._waker, serve)
+        if error is not None:
             raise FastRedlockError(f"not kept: {error}") from error
 
     def sleep(self, ns: int) -> None:
@@ -187,8 +187,12 @@ class Service(BaseKeeper):
         super().__init__(driver, keeper.losses.calls, keeper.notes.calls)
         self._keeper = keeper
 
-    def run(self) -> None:
+    @classmethod
+    def serve(cls, driver: Driver, keeper: Keeper) -> None:
         """Serve, with the baton."""
+        cls(driver, keeper)._run()
+
+    def _run(self) -> None:
         keeper, is_mine = self._keeper, True
         while is_mine:
             try:
