@@ -3775,7 +3775,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/engine/rests.pyx",
-                "    except BaseException:\n        self.watcher = None\n        raise\n",
+                "    except BaseException:\n        self.watcher = None\n"
+                "        raise\n",
                 "    except BaseException:\n        watcher = None\n",
             ),
         ),
