@@ -78,6 +78,16 @@ def test_child_of_multiprocessing_when_it_ends_then_leaves_no_key(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_child_of_multiprocessing_when_a_key_rests_at_its_end_then_is_free(
+    urls: list[str], servers: list[redis.Redis], method: str
+) -> None:
+    done = end("end_in_child", method, "let_rest", "0", *urls)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert is_empty(servers)
+
+
+@pytest.mark.slow
 def test_forked_child_when_it_ends_after_using_its_parents_then_leaves_no_key(
     urls: list[str], servers: list[redis.Redis]
 ) -> None:

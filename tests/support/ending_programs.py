@@ -84,6 +84,15 @@ def lose_each_and_keep(delay: str, *urls: str) -> None:
     assert set(locks.acquire_each(NAMES, ttl=TTL)) == {None}
 
 
+def let_rest(delay: str, *urls: str) -> None:
+    """End while a key rests."""
+    globals()["kept"] = locks = FastRedlock(urls, ttl=TTL, linger=TTL / 2)
+    for _ in range(3):
+        with locks.lock(NAMES[0]):
+            pass
+    assert locks.stats().lingered > 0
+
+
 def time_out_each(delay: str, *urls: str) -> None:
     """End by the error of an acquire_each whose round was too short, or in peace."""
     locks = FastRedlock(urls, round_timeout=float(delay))
