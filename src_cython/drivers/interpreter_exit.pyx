@@ -7,7 +7,6 @@
 # then: so it only reads replies in flight, and each later call reads its own.
 # After os._exit() and SIGKILL nothing of ours runs.
 
-from cpython.exc cimport PyErr_WriteUnraisable
 from cpython.pythread cimport PyThread_get_thread_ident
 from cpython.weakref cimport PyWeakref_NewRef
 from libc.stdint cimport int64_t, uint32_t
@@ -85,14 +84,18 @@ cdef int interpreter_exit_settle(bint is_last) except -1:
         engine = reference()
         if engine is None or engine.generation != current_generation:
             continue
-        try:
-            if engine.driver is None:
-                interpreter_exit_settle_engine(engine, is_last, until_ns)
-            else:
-                interpreter_exit_settle_awaitable(engine, is_last, until_ns)
-        except Exception:      # of one, which is no reason to leave the others
-            PyErr_WriteUnraisable(engine)
+        interpreter_exit_settle_one(engine, is_last, until_ns)
     return 0
+
+
+cdef void interpreter_exit_settle_one(
+    Engine self, bint is_last, int64_t until_ns
+) noexcept:
+    # What it raises is printed: it is no reason to leave the other engines as they are.
+    if self.driver is None:
+        interpreter_exit_settle_engine(self, is_last, until_ns)
+    else:
+        interpreter_exit_settle_awaitable(self, is_last, until_ns)
 
 
 cdef int interpreter_exit_settle_engine(

@@ -88,7 +88,7 @@ def test_keep_alive_when_its_start_is_interrupted_then_the_next_lease_is_kept(
         with locks.lock("warm"):
             pass
         where, came = interrupted(
-            k, kind, lambda locks=locks: locks.acquire(KEY, ttl=60, keep_alive=True)
+            k, kind, lambda locks=locks: locks.acquire(KEY, ttl=TTL, keep_alive=True)
         )
         if not where:
             break
@@ -102,6 +102,7 @@ def test_keep_alive_when_its_start_is_interrupted_then_the_next_lease_is_kept(
         lease.release()
         locks.close()
     assert k > 5
+    assert settled(partial(has_thread, "keeper"), False) is False
 
 
 @pytest.mark.parametrize("kind", [Interrupt, TimeIsUpError])

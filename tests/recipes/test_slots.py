@@ -18,13 +18,7 @@ import pytest
 from fastredlock.testing import LocalMasters
 from tests.support.waiting import wait_until
 
-from .programs import (
-    FOLDER,
-    PATIENCE,
-    celery_worker,
-    environment_of,
-    program,
-)
+from .programs import FOLDER, PATIENCE, celery_worker, environment_of, program
 
 pytestmark = pytest.mark.slow
 ASGI = """
@@ -109,15 +103,9 @@ def test_tasks_when_there_are_many_then_three_run_at_a_time(
         common = {"BROKER": broker.urls[0], "JOURNAL": str(journal)}
         environment = environment_of(emptied.urls, **common)
         for number in range(2):  # six processes in all
-            name = (
-                "--concurrency",
-                "3",
-                "--loglevel",
-                "error",
-                "--hostname",
-                f"w{number}@%h",
-            )
-            opened.enter_context(celery_worker("celery_three", environment, *name))
+            options = ["--concurrency", "3", "--hostname", f"w{number}@%h"]
+            worker = celery_worker("celery_three", environment, *options)
+            opened.enter_context(worker)
         words = "for _ in range(9): export.delay(8)"
         subprocess.run(
             [sys.executable, "-c", f"from celery_three import export\n{words}"],

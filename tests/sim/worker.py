@@ -373,7 +373,8 @@ class Worker:
             if any(each.is_opened and not each.closed_ns for each in rounds):
                 break
         yield from self.process.close()
-        # As at the end of the interpreter: releases that others have begun go out.
+        # As at the end of the interpreter: releases that others have begun go out
+        # (seed 2143177).
         for _ in range(EXIT_LOOKS):
             rounds = [each.round for each in others if each.round is not None]
             if all(each.is_finished or not is_release(each) for each in rounds):

@@ -272,8 +272,8 @@ def join_at_exit(call: str, *urls: str) -> None:
     time.sleep(0.2)
 
 
-def close_the_loop_of_a_waiting_task(*urls: str) -> None:
-    """End with a task that waits in a closed loop, beside clients with keys at rest."""
+def leave_a_waiting_task(how: str, *urls: str) -> None:
+    """End with a task that waits in a dead loop, beside clients with keys at rest."""
     others = [FastRedlock(urls, ttl=TTL, linger=30.0) for _ in range(4)]
     for i, locks in enumerate(others):
         for _ in range(3):
@@ -284,7 +284,10 @@ def close_the_loop_of_a_waiting_task(*urls: str) -> None:
     loop = asyncio.new_event_loop()
     globals()["task"] = loop.create_task(waiting.acquire("held"))
     loop.run_until_complete(asyncio.sleep(0.2))
-    loop.close()
+    if how == "closed":
+        loop.close()
+    else:
+        loop.is_running = lambda: bool(1 / 0)  # type: ignore[method-assign]
     held.release()  # type: ignore[union-attr]
 
 

@@ -190,13 +190,10 @@ class Service(BaseKeeper):
     @classmethod
     def serve(cls, driver: Driver, keeper: Keeper) -> None:
         """Serve, with the baton."""
-        cls(driver, keeper)._run()
-
-    def _run(self) -> None:
-        keeper, is_mine = self._keeper, True
+        is_mine = True
         while is_mine:
             try:
-                self._serve()
+                cls(driver, keeper)._serve()
             finally:
                 keeper.baton.release()
             is_mine = bool(keeper.added) and keeper.baton.acquire(blocking=False)
