@@ -3794,6 +3794,17 @@ for _, key in ipairs(KEYS) do redis""",
         ("tests/faults/test_exits.py",),
     ),
     Mutant(
+        "error of one engine ends the end of the others",
+        (
+            Edit(
+                "src_cython/drivers/interpreter_exit.pyx",
+                ") noexcept:\n    # What it raises is printed",
+                ") except *:\n    # What it raises is printed",
+            ),
+        ),
+        ("tests/faults/test_exits.py",),
+    ),
+    Mutant(
         "end of a body that is not awaited forgotten",
         (
             Edit(
