@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from typing import Any
 
 import pytest
@@ -23,7 +23,7 @@ from fastredlock import (
 from fastredlock.asyncio import FastRedlock as AwaitableFastRedlock
 from fastredlock.testing import LocalMasters, MemoryLocks
 from tests.support.awaited import run_on
-from tests.support.calls import granted
+from tests.support.calls import connected, granted
 from tests.support.fixtures import MakeLocks, blocking
 from tests.support.keys import is_empty, settled_values
 from tests.support.waiters import PROMPT, begins_to_wait, counter, queued
@@ -240,23 +240,22 @@ def test_slot_of_a_dead_holder_when_the_queue_moves_then_its_first_has_it_in_tim
     locks: FastRedlock, make_locks: MakeLocks, urls: list[str]
 ) -> None:
     """Seen: it asked as the fourth, and did not know which slot expires first."""
-    holder, others = make_locks(urls), [make_locks(urls) for _ in range(4)]
+    holder, *others = [connected(make_locks(urls)) for _ in range(5)]
     ttl = 1.0  # much more than four hand-overs take on a busy machine
 
     def trial() -> float:
         dead, took = take(holder, 2, ttl=ttl), time.monotonic()
         held = take(holder, 2)
         with ThreadPoolExecutor() as pool:
-            waiting = []
+            waiting = set()
             for other in (*others, locks):
                 with begins_to_wait(other):
-                    waiting.append(
-                        pool.submit(other.acquire, NAME, permits=2, timeout=9)
-                    )
-            for each in waiting[:-1]:
+                    waiting.add(pool.submit(other.acquire, NAME, permits=2, timeout=9))
+            while len(waiting) > 1:  # in the order in which their questions came
                 held.release()
-                held = granted(each.result())
-            lease = granted(waiting[-1].result())
+                done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+                held = granted(done.pop().result())
+            lease = granted(waiting.pop().result())
         late = time.monotonic() - took - ttl
         assert lease.slot == dead.slot
         lease.release()
