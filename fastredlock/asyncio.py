@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from ._core import DEFAULT_RESOURCE, EachCall, new_acquire
+from ._core import DEFAULT_RESOURCE, EachCall, acquire_in_c, new_acquire
 from ._locking.awaitable import Lease, Lock, marked_coroutine
 from ._locking.base import BaseLocks, asked
 from ._locking.batch import AcquireEach, ExtendEach, ReleaseEach
@@ -51,6 +51,7 @@ class FastRedlock(BaseLocks):
     # --- taking -----------------------------------------------------------------------
 
     @marked_coroutine
+    @acquire_in_c(Lease, encode_resource)
     def acquire(
         self,
         resource: str | bytes = DEFAULT_RESOURCE,
@@ -72,15 +73,7 @@ class FastRedlock(BaseLocks):
         renewed from now on; `on_lost(lease, error)` is called once, by the loop, where
         it is lost. `permits`: take one slot of a semaphore of so many; see `semaphore`.
         """
-        keep = None
-        if keep_alive or on_lost is not None:
-            keep = asked(keep_alive, on_lost)
-        if linger is not None:
-            ttl = self._driver.settings.lingering(ttl, linger)
-        encode: Any = encode_resource
-        if permits is not None:
-            encode = self._slots(permits, linger)
-        return new_acquire(self._driver, Lease, resource, ttl, timeout, encode, keep)
+        raise NotImplementedError  # its body is in src_cython/calls/acquire.pyx
 
     @marked_coroutine
     def acquire_all(

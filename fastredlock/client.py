@@ -85,14 +85,14 @@ class FastRedlock(BaseLocks):
         `on_lost(lease, error)` is called once, by another thread, where it is lost.
         `permits`: take one slot of a semaphore of so many; see `semaphore`.
         """
-        keep = None
-        if keep_alive or on_lost is not None:
-            keep = asked(keep_alive, on_lost)
-        if linger is not None:
-            ttl = self._driver.settings.lingering(ttl, linger)
-        encode: Any = encode_resource
-        if permits is not None:
-            encode = self._slots(permits, linger)
+        keep, encode = None, encode_resource
+        if (
+            on_lost is not None
+            or linger is not None
+            or permits is not None
+            or (keep_alive)
+        ):
+            ttl, encode, keep = self._asked(ttl, keep_alive, on_lost, linger, permits)
         call = new_acquire(self._driver, Lease, resource, ttl, timeout, encode, keep)
         # A frame of Python: a signal that came meanwhile is handled before it returns,
         # and undone. After a function of C it would be, once its lease is lost.

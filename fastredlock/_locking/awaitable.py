@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from .._core import (
     ExtendCall,
-    ReleaseCall,
+    awaited_release_in_c,
     enter_lease,
     leave_lease,
     lock_leave_awaited,
@@ -74,6 +74,7 @@ class Lease(BaseLease):
         return ExtendCall(self, ttl)
 
     @marked_coroutine
+    @awaited_release_in_c
     def release(self) -> Coroutine[Any, Any, ReleaseStatus]:
         """Delete our key on every master, and only ours; return how that ended.
 
@@ -81,7 +82,7 @@ class Lease(BaseLease):
         be tried again, and is sent by itself to masters that reconnect. Cancelled, it
         is sent all the same; how it ended is then UNKNOWN.
         """
-        return ReleaseCall(self)
+        raise NotImplementedError  # its body is in src_cython/calls/lease.pyx
 
     __aenter__ = enter_lease
     __aexit__ = leave_lease

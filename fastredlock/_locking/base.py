@@ -125,6 +125,22 @@ class BaseLocks(LocksFields):
     def __repr__(self) -> str:
         return f"<FastRedlock {', '.join(self._driver.engine.master_names)}>"
 
+    def _asked(
+        self,
+        ttl: float | None,
+        keep_alive: bool | float,
+        on_lost: Callable[[Any, LeaseLostError], object] | None,
+        linger: float | None,
+        permits: int | None,
+    ) -> tuple[Any, Any, KeepAlive | None]:
+        """Return an acquire's ttl, what encodes its resource, and how it is kept."""
+        keep, encode = asked(keep_alive, on_lost), encode_resource
+        if linger is not None:
+            ttl = self._driver.settings.lingering(ttl, linger)
+        if permits is None:
+            return ttl, encode, keep
+        return ttl, self._slots(permits, linger), keep
+
     def _slots(self, permits: int, linger: float | None) -> PermitsOf:
         from .slots import permits_of, refuse_linger  # where there is a semaphore
 

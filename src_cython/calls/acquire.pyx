@@ -99,6 +99,40 @@ def new_acquire(
     `keep`: a KeepAlive, or None; `enters`: it is the beginning of a with block.
     `encode`: from the resource to its key, its keys, or Permits.
     """
+    return acquire_new(driver, kind, resource, ttl, timeout, encode, keep, enters)
+
+
+def acquire_in_c(type kind not None, encode):
+    """Return a decorator: an awaitable client's `acquire`, a function of C.
+
+    The method has its text. CPython looks up each default of its seven parameters in a
+    dictionary at each call, which would take as long as a key at rest.
+    """
+    def in_c(method):
+        def begun(
+            LocksFields self not None, resource=default_resource, *, ttl=None,
+            timeout=None, keep_alive=False, on_lost=None, linger=None, permits=None,
+        ):
+            keep, encoding = None, encode
+            if on_lost is not None or linger is not None or permits is not None or (
+                keep_alive
+            ):
+                ttl, encoding, keep = self._asked(
+                    ttl, keep_alive, on_lost, linger, permits
+                )
+            return acquire_new(
+                fields_driver(self), kind, resource, ttl, timeout, encoding, keep, False
+            )
+
+        return dressed(begun, method)
+
+    return in_c
+
+
+cdef AcquireCall acquire_new(
+    DriverFields driver, type kind, object resource, object ttl, object timeout,
+    object encode, object keep, bint enters,
+):
     cdef AcquireCall call = AcquireCall.__new__(AcquireCall)
     call.driver = driver
     call.kind = kind

@@ -274,3 +274,13 @@ cdef int call_abandon(Call self, object work) except -1:
     else:
         self.driver.abandon(work)
     return 0
+
+
+cdef object dressed(object guarded, object method):
+    # For help() and inspect.
+    guarded.__name__ = method.__name__
+    guarded.__qualname__ = method.__qualname__
+    guarded.__module__ = method.__module__
+    guarded.__doc__ = method.__doc__
+    guarded.__wrapped__ = method
+    return guarded

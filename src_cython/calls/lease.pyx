@@ -106,6 +106,14 @@ def release_in_c(method):
     return dressed(guarded, method)
 
 
+def awaited_release_in_c(method):
+    """Return an awaitable lease's `release` likewise: what to await for it."""
+    def begun(LeaseFields self not None):
+        return release_new(ReleaseCall, self)
+
+    return dressed(begun, method)
+
+
 # --- the ends of a body ---------------------------------------------------------------
 
 
@@ -333,16 +341,6 @@ def guard_close(method):
             raise
 
     return dressed(guarded, method)
-
-
-cdef object dressed(object guarded, object method):
-    # For help() and inspect.
-    guarded.__name__ = method.__name__
-    guarded.__qualname__ = method.__qualname__
-    guarded.__module__ = method.__module__
-    guarded.__doc__ = method.__doc__
-    guarded.__wrapped__ = method
-    return guarded
 
 
 awaiting_set_slots(ReleaseCall)

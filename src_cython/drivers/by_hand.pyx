@@ -105,6 +105,7 @@ def by_hand_engine(Engine engine not None, bint gathers=False):
     gathers: checks of queues are sent together, as by an engine of a loop.
     """
     engine.by_hand = []
+    engine.watcher = engine.by_hand      # who moves the bytes reads recalls
     engine.gathers_by_hand = gathers
     return engine.by_hand
 

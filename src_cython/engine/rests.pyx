@@ -16,33 +16,41 @@ from libc.stdint cimport int64_t
 
 
 cdef bint engine_rest(Engine self, Round release, int64_t now_ns) except -1:
-    # Whether what is released rests instead. All that can fail, and run a finalizer, is
-    # done before it is looked at.
+    # Whether what is released rests instead. From the look on nothing can fail or run
+    # a finalizer.
     cdef Rest rest
     cdef Round taken = <Round>release.lease_state
-    cdef int64_t until_ns
-    if taken.terms.linger_ns == 0 or taken.permits or (
-        not engine_may_rest(self, taken, now_ns)
+    if taken.terms.linger_ns == 0 or taken.permits:
+        return False
+    rest = engine_place_of_rest(self, taken, now_ns)
+    if rest is None or not engine_may_rest(self, taken, now_ns) or (
+        rest.is_at_rest or is_exiting or self.is_closed or release.is_submitted
     ):
         return False
-    until_ns = round_rest_until_ns(taken, now_ns)
-    rest = self.rests.get(taken.resource)
+    self.has_rested = True
+    round_open(release, now_ns)
+    rest_begin(rest, taken, round_rest_until_ns(taken, now_ns), now_ns)
+    engine_end_here(self, release, now_ns)
+    return True
+
+
+cdef Rest engine_place_of_rest(Engine self, Round taken, int64_t now_ns):
+    # Where it may rest, with somebody who reads recalls; None: not now. The common one
+    # has both.
+    cdef Rest rest = self.rests.get(taken.resource)
+    cdef int64_t until_ns = round_rest_until_ns(taken, now_ns)
+    if rest is not None and self.watcher is not None and until_ns >= rest.due_ns:
+        return rest
+    if not engine_may_rest(self, taken, now_ns):
+        return None
     if rest is None:
         rest = self.rests.setdefault(taken.resource, rest_new(taken))
     if until_ns < rest.due_ns:
         rest.due_ns = until_ns
         engine_add_due(self, until_ns, rest)
-    if not (
-        engine_is_watched(self) and engine_may_rest(self, taken, now_ns)
-    ) or self.rests.get(taken.resource) is not rest or (
-        rest.is_at_rest or is_exiting or self.is_closed or release.is_submitted
-    ):      # a recall came, or a finalizer was here
-        return False
-    self.has_rested = True
-    round_open(release, now_ns)
-    rest_begin(rest, taken, until_ns, now_ns)
-    engine_end_here(self, release, now_ns)
-    return True
+    if not engine_is_watched(self) or self.rests.get(taken.resource) is not rest:
+        return None      # a recall came, or a finalizer was here
+    return rest
 
 
 cdef bint engine_may_rest(Engine self, Round taken, int64_t now_ns) except -1:
@@ -64,7 +72,7 @@ cdef bint engine_may_rest(Engine self, Round taken, int64_t now_ns) except -1:
 cdef bint engine_is_watched(Engine self) except -1:
     # Whether recalls are read by now. A thread that is only started here may find one
     # that came before, while the lease was held: the next key rests.
-    if self.by_hand is not None or self.watcher is not None:
+    if self.watcher is not None:
         return True
     if self.watch is None or is_exiting:
         return False
