@@ -8,6 +8,7 @@ costs more than the sockets.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 
 from .._core import (
     Batch,
@@ -47,6 +48,8 @@ class Each:
     """
 
     __slots__ = ("extensions", "under_way")
+
+    is_owed = False  # all of it is sent, whatever exception leaves the call
 
     def __init__(self) -> None:
         self.extensions: list[object] = []
@@ -116,6 +119,8 @@ class ReleaseEach(Each):
 
     __slots__ = ("_batch", "_driver", "_given", "_leases", "_left_ns", "_rounds")
 
+    is_owed = True
+
     def __init__(self, driver: BaseDriver, leases: Iterable[BaseLease | None]) -> None:
         super().__init__()
         self._given = leases
@@ -146,6 +151,9 @@ class ReleaseEach(Each):
         """Return the releases that an interrupted one still has to send."""
         if self._batch is not None:
             return self._batch
+        if not self._leases:
+            with suppress(ConfigurationError):  # refused: none of them is released
+                self._leases = checked_leases(self._driver, self._given)
         return Batch(
             [
                 round

@@ -65,6 +65,10 @@ cdef class Call(Awaited):
         # Whether it is done though nobody awaits it.
         return False
 
+    cdef bint is_due(self) except -1:
+        # Whether it is done though it was cancelled before it began, by its loop.
+        return False
+
     cdef bint swallows(self, object error) except -1:
         # It was given up: whether it returns None instead of raising this.
         return False
@@ -106,7 +110,7 @@ cdef class Call(Awaited):
         try:
             raise call_error(kind, value, traceback)
         except BaseException as error:
-            if stage != CALL_NEW:
+            if stage != CALL_NEW or self.is_due():
                 self.give_up()
                 if self.swallows(error):
                     raise StopIteration from None
@@ -251,6 +255,14 @@ cdef object call_here(DriverFields driver):
     except RuntimeError:      # no loop runs
         pass
     return driver.here()
+
+
+cdef bint call_is_here(DriverFields driver) except -1:
+    # Whether the loop of an awaitable client runs the caller.
+    try:
+        return driver.current is not None and driver.current.is_here()
+    except RuntimeError:      # no loop runs
+        return False
 
 
 cdef object call_error(object kind, object value, object traceback):

@@ -28,16 +28,40 @@ cdef class EachCall(Call):
         each_forget(self)
 
     cdef int give_up(self) except -1:
-        return 0 if self.blocks else self.take_back()
+        return 0 if self.blocks and not self.kind.is_owed else self.take_back()
 
     cdef int take_back(self) except -1:
+        if self.each is None and self.kind.is_owed:
+            self.each = self.kind(self.driver, *self.given)
         if self.each is not None:
             each_forget(self)
             call_abandon(self, self.each.rest())
         return 0
 
+    cdef bint is_due(self) except -1:
+        if not (self.kind.is_owed and call_is_here(self.driver)):
+            return False
+        self.here = self.driver.current
+        return True
+
     cdef str name(self):
         return self.called
+
+
+def releases_in_c(type kind not None):
+    """Return a decorator: a blocking `release_each`, a function of C as `release` is.
+
+    The method has its text.
+    """
+    def in_c(method):
+        def guarded(LocksFields self not None, leases):
+            return call_run(
+                EachCall(fields_driver(self), "release_each", kind, leases)
+            )
+
+        return dressed(guarded, method)
+
+    return in_c
 
 
 cdef int each_forget(EachCall self) except -1:

@@ -21,6 +21,7 @@ cdef class ReleaseCall(Call):
     cdef Round round             # None: nothing to be released
     cdef int64_t left_ns         # before it
     cdef bint is_begun
+    cdef bint is_cancelled_early
 
     def __init__(self, LeaseFields lease not None):
         release_init(self, lease)
@@ -41,11 +42,20 @@ cdef class ReleaseCall(Call):
         cdef LeaseFields lease = self.lease
         if lease._round.generation != current_generation:
             return 0
-        if not self.blocks and (self.here is None or lease._status is None):
+        if not self.blocks and (self.here is None or (
+            lease._status is None and not self.is_cancelled_early
+        )):
             return 0      # it is still held
         if lease._status is None or lease._status is lease._unknown:
             release_send(self)
         return 0
+
+    cdef bint is_due(self) except -1:
+        if not call_is_here(self.driver):
+            return False
+        self.here = self.driver.current
+        self.is_cancelled_early = True
+        return True
 
     cdef str name(self):
         return "Lease.release"
@@ -156,7 +166,7 @@ cdef class ExitCall(ReleaseCall):
         ):
             return 0
         if not self.blocks and self.here is None:
-            if not lease_is_here(self.driver):
+            if not call_is_here(self.driver):
                 return 0
             self.here = self.driver.current
         return release_send(self)
@@ -195,14 +205,6 @@ cdef int exit_raise_loss(ExitCall self) except -1:
         if loss is not None:
             raise loss from self.error
     return 0
-
-
-cdef bint lease_is_here(DriverFields driver) except -1:
-    # Whether the loop of an awaitable lease runs the caller.
-    try:
-        return driver.current is not None and driver.current.is_here()
-    except RuntimeError:      # no loop runs
-        return False
 
 
 cdef ExitCall exit_new(LeaseFields lease, object kind, object error, object traceback):

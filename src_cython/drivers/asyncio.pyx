@@ -17,6 +17,7 @@ from libc.stdint cimport int64_t, uint32_t
 cdef enum:
     WAKE_PASSES = 32      # hand-overs between two looks of the loop at anything else
     CHUNK = 100      # rounds: some 11 KiB, which a server reads in one piece of 16
+    ENDING_PASSES = 8     # iterations in which tasks release what they have, at the end
 
 
 @cython.final
@@ -37,6 +38,7 @@ cdef class AsyncioDriver:
     cdef bint is_flush_due       # at the end of this iteration
     cdef int64_t armed_ns        # when the timer goes off
     cdef Settlement settlement   # of close()
+    cdef int ending              # iterations since the interpreter began to end; 0: not
     cdef object closing_timer    # ends connections opened after close(), or None
     cdef object timer
 
@@ -199,6 +201,18 @@ cdef class AsyncioDriver:
         """End the acquires under way, rolled back: the interpreter ends."""
         asyncio_end_acquires(self, "the interpreter ends")
 
+    def end_with_interpreter(self):
+        """As end_acquires, on a loop that runs in a daemon thread.
+
+        From now on releases alone are begun. Calls itself for the iterations in which
+        tasks release what they have.
+        """
+        self.ending += 1
+        if self.ending == 1:
+            self.end_acquires()
+        if self.ending < ENDING_PASSES:
+            self.loop.call_soon(self.end_with_interpreter)
+
     def rest_left_ns(self):
         """Return for how long a key may rest here yet; 0: none does."""
         cdef Rest rest
@@ -311,6 +325,8 @@ cdef RoundFuture asyncio_submit(AsyncioDriver self, object work):
     future = RoundFuture.__new__(RoundFuture)
     future.driver = self
     future.work = work
+    if self.ending and not work_is_release(work):
+        return future      # for ever: the thread of its loop is stopped next
     self.queued += 1
     engine_submit_work(self.engine, work, future, now_ns)
     asyncio_wake_later(self, before)      # it was finished already

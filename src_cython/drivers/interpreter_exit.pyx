@@ -65,25 +65,36 @@ cdef int interpreter_exit_check(object work) except -1:
 def interpreter_exit_drain():
     """Read the replies in flight: this process is about to end."""
     global is_exiting
+    cdef list alive = interpreter_exit_engines()
     is_exiting = True
-    interpreter_exit_settle(False)
+    interpreter_exit_settle(alive, False)
 
 
 def interpreter_exit_end():
     """End the acquires under way, which are daemon threads', and read the replies."""
     global is_exiting, exiting_thread
+    cdef list alive = interpreter_exit_engines()
     is_exiting = True
     exiting_thread = PyThread_get_thread_ident()
-    interpreter_exit_settle(True)
+    interpreter_exit_settle(alive, True)
 
 
-cdef int interpreter_exit_settle(bint is_last) except -1:
-    cdef int64_t until_ns = clock_ns() + EXIT_NS
+cdef list interpreter_exit_engines():
+    # Held before `is_exiting` is set: the thread that watches keys at rest may be all
+    # that holds an engine, and ends by that.
     cdef Engine engine
+    cdef list alive = []
     for reference in list(engines):
         engine = reference()
-        if engine is None or engine.generation != current_generation:
-            continue
+        if engine is not None and engine.generation == current_generation:
+            alive.append(engine)
+    return alive
+
+
+cdef int interpreter_exit_settle(list alive, bint is_last) except -1:
+    cdef int64_t until_ns = clock_ns() + EXIT_NS
+    cdef Engine engine
+    for engine in alive:
         interpreter_exit_settle_one(engine, is_last, until_ns)
     return 0
 
@@ -129,10 +140,13 @@ cdef int interpreter_exit_settle_awaitable(
     # Its loop may run in a daemon thread, and does the reading then.
     cdef AsyncioDriver driver = self.driver
     cdef Settlement settlement
+    cdef int64_t awake_ns
     if driver.loop.is_running():
         if is_last:
-            driver.loop.call_soon_threadsafe(driver.end_acquires)
-            sleep_ns(NS_PER_MS)
+            driver.loop.call_soon_threadsafe(driver.end_with_interpreter)
+            awake_ns = min(until_ns, clock_ns() + AWAKE_NS)
+            while driver.ending < ENDING_PASSES and clock_ns() < awake_ns:
+                sleep_ns(NS_PER_MS // 4)
         settlement = settlement_of_running(self, until_ns)
         while settlement_limit_ns(settlement, self, clock_ns()) > 0:
             sleep_ns(NS_PER_MS)

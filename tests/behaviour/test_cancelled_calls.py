@@ -127,6 +127,26 @@ async def test_release_when_cancelled_again_and_again_then_still_releases(
         await world.is_free(KEY)
 
 
+@pytest.mark.parametrize("limit", [None, 0])
+@pytest.mark.parametrize("call", ["release", "release_each"])
+@with_client
+async def test_release_when_cancelled_before_its_first_step_then_still_releases(
+    world: World, client: FastRedlock, call: str, limit: int | None
+) -> None:
+    """Seen: the last tasks of a loop that ends left their keys for the ttl."""
+    lease = await client.acquire(KEY, ttl=60)
+    assert lease is not None
+    task: asyncio.Future[Any] = asyncio.ensure_future(
+        lease.release() if call == "release" else client.release_each([lease])
+    )
+    if limit is None:
+        task.cancel()
+    with pytest.raises((asyncio.TimeoutError, asyncio.CancelledError)):
+        await asyncio.wait_for(task, limit)
+    assert not lease.is_valid
+    await world.is_free(KEY)
+
+
 # --- extend and the other calls -------------------------------------------------------
 
 

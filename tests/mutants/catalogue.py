@@ -3805,6 +3805,58 @@ for _, key in ipairs(KEYS) do redis""",
         ("tests/faults/test_exits.py",),
     ),
     Mutant(
+        "exit: an engine that only its watcher holds is gone",
+        (
+            Edit(
+                "src_cython/drivers/interpreter_exit.pyx",
+                "            alive.append(engine)\n",
+                "            alive.append(reference)\n",
+            ),
+            Edit(
+                "src_cython/drivers/interpreter_exit.pyx",
+                "    for engine in alive:\n",
+                "    for reference in alive:\n"
+                "        engine = reference()\n"
+                "        if engine is None:\n"
+                "            continue\n",
+            ),
+        ),
+        ("tests/faults/test_exits.py",),
+    ),
+    Mutant(
+        "exit: tasks of a loop in a daemon thread take locks to the last",
+        (
+            Edit(
+                "src_cython/drivers/asyncio.pyx",
+                "    if self.ending and not work_is_release(work):\n",
+                "    if False:\n",
+            ),
+        ),
+        ("tests/faults/test_exits.py",),
+    ),
+    Mutant(
+        "release that is cancelled before its first step is dropped",
+        (
+            Edit(
+                "src_cython/calls/call.pyx",
+                "            if stage != CALL_NEW or self.is_due():\n",
+                "            if stage != CALL_NEW:\n",
+            ),
+        ),
+        ("tests/behaviour/test_cancelled_calls.py",),
+    ),
+    Mutant(
+        "release_each that is interrupted while it begins is dropped",
+        (
+            Edit(
+                "fastredlock/_locking/batch.py",
+                "        if not self._leases:\n",
+                "        if False:\n",
+            ),
+        ),
+        ("tests/faults/test_callers.py",),
+    ),
+    Mutant(
         "end of a body that is not awaited forgotten",
         (
             Edit(

@@ -291,5 +291,33 @@ def leave_a_waiting_task(how: str, *urls: str) -> None:
     held.release()  # type: ignore[union-attr]
 
 
+def drop_clients_with_keys_at_rest(*urls: str) -> None:
+    """End with clients that nobody has any more, in which keys rest."""
+    for i in range(6):
+        locks = FastRedlock(urls, ttl=TTL, linger=30.0)
+        for _ in range(3):
+            with locks.lock(f"rest{i}"):
+                pass
+        del locks
+
+
+def take_locks_in_a_daemon_loop(count: str, *urls: str) -> None:
+    """End while tasks of a loop in a daemon thread take and release locks."""
+
+    async def take_and_give(locks: awaitable.FastRedlock, name: str) -> None:
+        while True:
+            async with locks.lock(name):
+                await asyncio.sleep(0)
+
+    async def main() -> None:
+        locks = awaitable.FastRedlock(urls, ttl=TTL)
+        await locks.connect()
+        names = [f"task{i}" for i in range(int(count))]
+        await asyncio.gather(*(take_and_give(locks, name) for name in names))
+
+    threading.Thread(target=lambda: asyncio.run(main()), daemon=True).start()
+    time.sleep(0.3)
+
+
 if __name__ == "__main__":
     globals()[sys.argv[1]](*sys.argv[2:])
