@@ -696,17 +696,20 @@ class ObserverHooks:
     def left(self) -> Any: ...
     def __init__(
         self,
-        acquired: Any,
-        taken: Any,
-        unreachable: Any,
-        extended: Any,
-        lost: Any,
-        margin: Any,
-        released: Any,
-        entered: Any,
-        left: Any,
+        acquired: Any = None,
+        taken: Any = None,
+        unreachable: Any = None,
+        extended: Any = None,
+        lost: Any = None,
+        margin: Any = None,
+        released: Any = None,
+        entered: Any = None,
+        left: Any = None,
     ) -> None: ...
     def notify(self, event: str, *values: object) -> None: ...
+    def on_failed(self, error: BaseException) -> None: ...
+    def on_extended(self, lease: Any, outcome: object) -> None: ...
+    def begin_kept(self, lease: Any) -> None: ...
 
 @disjoint_base
 class DriverFields:

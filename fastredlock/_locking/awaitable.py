@@ -14,7 +14,7 @@ from .._core import (
     leave_lease,
     lock_leave_awaited,
 )
-from .decorated import check_decorated
+from .decorated import check_coroutine_function
 from .keeping.kept import NEVER_KEPT_NS
 from .lease import BaseLease, ReleaseStatus
 from .lock import BaseLock
@@ -152,7 +152,7 @@ class Lock(BaseLock):
         Raises ConfigurationError where the body would run without it: for asynchronous
         generators and plain functions, and for what is no function.
         """
-        check_decorated(function, self._resource, is_awaited=True)
+        check_coroutine_function(function, self._resource)
 
         @wraps(function)
         async def holding(*args: Any, **kwargs: Any) -> Any:

@@ -97,8 +97,7 @@ class AcquireEach(Each):
         driver = self._driver
         if self.batch.failure is not None:
             error = self._error(self.batch.failure)
-            if driver.observer is not None:
-                driver.observer.on_failed(error)
+            driver.observer.on_failed(error)
             raise error
         leases = new_leases(self._kind, driver, self._resources, self.batch.won())
         observe_acquires(driver, self._resources, self.batch.rounds)
@@ -133,8 +132,7 @@ class ReleaseEach(Each):
     def begin(self) -> Batch:
         """Check the leases, and return the batch to run."""
         leases = checked_leases(self._driver, self._given)
-        if self._driver.observer is not None:
-            self._left_ns = observe_leases_left(self._driver, leases)
+        self._left_ns = observe_leases_left(self._driver, leases)
         self._leases = leases  # from here on an interrupt releases them all
         self._rounds = begin_releases(self._driver.engine, leases, UNKNOWN)
         self._batch = Batch([round for round in self._rounds if round is not None])
@@ -143,8 +141,7 @@ class ReleaseEach(Each):
     def end(self) -> list[ReleaseStatus]:
         """Return how each ended."""
         statuses = end_releases(self._leases, self._rounds)
-        if self._driver.observer is not None:
-            observe_releases(self._driver, self._leases, self._left_ns)
+        observe_releases(self._driver, self._leases, self._left_ns)
         return statuses
 
     def rest(self) -> Batch:
@@ -216,10 +213,9 @@ class ExtendEach(Each):
     def end(self) -> list[float | None]:
         """Return the validity left (s) of each lease, None for one that is lost."""
         outcomes = self.outcomes()
-        if self._observer is not None:
-            for lease, outcome in zip(self._leases, outcomes, strict=True):
-                if lease is not None:
-                    self._observer.on_extended(lease, outcome)
+        for lease, outcome in zip(self._leases, outcomes, strict=True):
+            if lease is not None:
+                self._observer.on_extended(lease, outcome)
         return [left_after(outcome) for outcome in outcomes]
 
     def rest(self) -> Batch:

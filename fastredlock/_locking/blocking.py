@@ -15,7 +15,7 @@ from .._core import (
     release_in_c,
 )
 from ..errors import FastRedlockError
-from .decorated import check_decorated, name_of
+from .decorated import check_function, name_of
 from .lease import BaseLease, ReleaseStatus
 from .lock import BaseLock
 
@@ -109,7 +109,7 @@ class Lock(BaseLock):
         Raises ConfigurationError where the body would run without it: for generators
         and coroutine functions, and for what is no function.
         """
-        check_decorated(function, self._resource, is_awaited=False)
+        check_function(function, self._resource)
 
         @wraps(function)
         def holding(*args: Any, **kwargs: Any) -> Any:

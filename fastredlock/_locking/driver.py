@@ -36,12 +36,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any, NoReturn
 
-    from .._core import AcquireCall, Batch, Round
+    from .._core import AcquireCall, Batch, ObserverHooks, Round
     from .._options.credentials import Preparer
     from .._options.endpoint import Endpoint
     from .._options.settings import Settings
     from .keeping.kept import Kept
-    from .observing import Observing
 
 # For which close() waits where a master is silent. On two cores with ten processes,
 # servers paused for 0.1 s in 1 % of closes, and 900 keys then remained for their ttl.
@@ -67,7 +66,7 @@ class BaseDriver(DriverFields):
     __slots__ = ()
 
     settings: Settings
-    observer: Observing | None
+    observer: ObserverHooks
     blocks: bool  # its calls run to their end in the thread that makes them
 
     # A lease reads its clock and its process here: drivers of tests have their own.

@@ -82,8 +82,7 @@ cdef class AcquireCall(Call):
         return 0
 
     cdef bint swallows(self, object error) except -1:
-        if self.driver.observer is not None:
-            self.driver.observer.on_failed(error)
+        self.driver.observer.on_failed(error)
         return False
 
     cdef str name(self):
@@ -155,11 +154,10 @@ cdef object acquire_end(AcquireCall self):
     self.attempts = None
     if round.verdict_code == VERDICT_WON:
         self.value = fields_lease(self.kind, self.driver, self.resource, round)
-    if self.driver.observer is not None:
-        observer_on_acquired(self.driver.observer, self.resource, round)
-        if self.enters and self.value is not None:
-            self.is_entered = True
-            observer_on_block(self.driver.observer, "entered", self.resource)
+    observer_on_acquired(self.driver.observer, self.resource, round)
+    if self.enters and self.value is not None:
+        self.is_entered = True
+        observer_on_block(self.driver.observer, "entered", self.resource)
     if self.keep is not None and self.value is not None:
         self.keep.begin(self.value)
 

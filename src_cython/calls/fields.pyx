@@ -20,7 +20,7 @@ cdef class DriverFields:
     cdef public object settings
     cdef public Engine engine
     cdef public object keeper            # of the leases that are kept, or None
-    cdef public ObserverHooks observer   # notified at the end of each call; or None
+    cdef public ObserverHooks observer   # notified at the end of each call
     cdef public object current           # AsyncioDriver of its loop; None: it blocks
     cdef readonly dict entered           # by key, the blocks that were not left: the
     #                                      caller, a weak reference to its lease
@@ -32,6 +32,7 @@ cdef class DriverFields:
     def __init__(self, settings, Engine engine not None):
         self.settings = settings
         self.engine = engine
+        self.observer = no_observer
         self.entered = {}
         self.default_terms = settings.default_terms
         self.token_source = settings.token_source
@@ -154,6 +155,13 @@ cdef int64_t fields_left_ns(LeaseFields lease, DriverFields driver) except? NOT_
     return max(<int64_t>0, until_ns - fields_now_ns(driver))
 
 
+cdef int64_t fields_left_to_report(
+    LeaseFields lease, DriverFields driver
+) except? NOT_OURS:
+    # For fields_on_released; the clock is not asked where nobody hears of it.
+    return fields_left_ns(lease, driver) if driver.observer.hears_ends else NOT_OURS
+
+
 cdef int64_t fields_until_ns(LeaseFields lease) except -1:
     # The end of the validity; 0 where it is lost, or not known.
     cdef Round taken = lease._round
@@ -181,7 +189,7 @@ cdef int fields_on_released(
 ) except -1:
     # Notify the observer of a release that has ended; left_ns: before it.
     cdef Round taken = lease._round
-    if left_ns == NOT_OURS:
+    if left_ns == NOT_OURS or not driver.observer.hears_ends:
         return 0
     if left_ns == 0 or lease._status is lease._gone or taken.lease_state is not None:
         driver.observer.on_end(lease, left_ns)      # it may be lost
@@ -202,16 +210,15 @@ cdef int fields_on_block(LeaseFields lease, DriverFields driver, str event) exce
 def observe_acquires(
     DriverFields driver not None, list resources not None, list rounds not None
 ):
-    """Notify the observer, if there is one, of acquires by their last rounds."""
-    if driver.observer is not None:
-        for resource, round in zip(resources, rounds):
-            observer_on_acquired(driver.observer, resource, <Round?>round)
+    """Notify the observer of acquires by their last rounds."""
+    for resource, round in zip(resources, rounds):
+        observer_on_acquired(driver.observer, resource, <Round?>round)
 
 
 def observe_leases_left(DriverFields driver not None, list leases not None):
     """Return what `observe_releases` needs of leases before they are released."""
     return [
-        NOT_OURS if lease is None else fields_left_ns(<LeaseFields?>lease, driver)
+        NOT_OURS if lease is None else fields_left_to_report(<LeaseFields?>lease, driver)
         for lease in leases
     ]
 

@@ -31,8 +31,7 @@ cdef class ReleaseCall(Call):
         if self.is_begun:
             return release_end(self)
         self.is_begun = True
-        if self.driver.observer is not None:
-            self.left_ns = fields_left_ns(lease, self.driver)
+        self.left_ns = fields_left_to_report(lease, self.driver)
         self.round = fields_begin_release(lease, self.driver.engine, lease._unknown)
         if self.round is None:
             self.value = lease._gone
@@ -84,8 +83,7 @@ cdef object release_end(ReleaseCall self):
         lease._status = lease._released
     else:
         lease._end_release(self.round)
-    if self.driver.observer is not None:
-        fields_on_released(lease, self.driver, self.left_ns)
+    fields_on_released(lease, self.driver, self.left_ns)
     self.value = lease._status
 
 
@@ -143,8 +141,7 @@ cdef class ExitCall(ReleaseCall):
             release_end(self)
             return exit_end(self, self.value)
         self.is_begun = True
-        if self.driver.observer is not None:
-            fields_on_block(lease, self.driver, "left")
+        fields_on_block(lease, self.driver, "left")
         if lease._round.lease_state is not None:      # it may be kept
             self.is_cancelled = lease._leave_body(self.error)
         if lease._status is not None:      # the body released it
@@ -248,8 +245,7 @@ cdef class EntryCall(Call):
         fields_enter(self.lease, taken.entered_by)
         if taken.lease_state is not None:
             self.lease._enter_kept()
-        if self.driver.observer is not None:
-            fields_on_block(self.lease, self.driver, "entered")
+        fields_on_block(self.lease, self.driver, "entered")
         self.value = self.lease
 
     cdef int give_up(self) except -1:
@@ -264,8 +260,7 @@ def enter(LeaseFields self not None):
     cdef DriverFields driver = self._driver
     lease_check_entry(self)
     fields_enter(self, calling_thread())
-    if driver.observer is not None:
-        fields_on_block(self, driver, "entered")
+    fields_on_block(self, driver, "entered")
     return self
 
 
@@ -305,8 +300,7 @@ cdef class ExtendCall(Call):
             return self.round
         self.value = self.lease._end_extend(self.round, self.extension)
         extend_forget(self)
-        if self.driver.observer is not None:
-            self.driver.observer.on_extended(self.lease, self.value)
+        self.driver.observer.on_extended(self.lease, self.value)
 
     cdef int give_up(self) except -1:
         # Taken out by C however it ends: left behind it would bound all later ones.
@@ -316,8 +310,7 @@ cdef class ExtendCall(Call):
         return 0
 
     cdef bint swallows(self, object error) except -1:
-        if self.driver.observer is not None:
-            self.driver.observer.on_extended(self.lease, error)
+        self.driver.observer.on_extended(self.lease, error)
         return False
 
     cdef str name(self):

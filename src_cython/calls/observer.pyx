@@ -14,7 +14,10 @@ from libc.stdint cimport int64_t
 
 
 cdef class ObserverHooks:
-    """The methods of an observer, each None where it has none."""
+    """The methods of an observer, each None where it has none.
+
+    As it is, it has none: a FastRedlock without an observer.
+    """
 
     cdef readonly object acquired
     cdef readonly object taken
@@ -26,10 +29,11 @@ cdef class ObserverHooks:
     cdef readonly object entered
     cdef readonly object left
     cdef set threads             # that are inside a method
+    cdef bint hears_ends         # of leases
 
     def __init__(
-        self, acquired, taken, unreachable, extended, lost, margin, released,
-        entered, left,
+        self, acquired=None, taken=None, unreachable=None, extended=None, lost=None,
+        margin=None, released=None, entered=None, left=None,
     ):
         self.acquired = acquired
         self.taken = taken
@@ -41,6 +45,16 @@ cdef class ObserverHooks:
         self.entered = entered
         self.left = left
         self.threads = set()
+        self.hears_ends = not (lost is None and margin is None and released is None)
+
+    def on_failed(self, error):
+        """Notify of an acquire that raises; here nobody is."""
+
+    def on_extended(self, lease, outcome):
+        """Notify of an extension; here nobody is."""
+
+    def begin_kept(self, lease):
+        """Take note that a lease is kept; nothing is."""
 
     def notify(self, event, *values):
         """Call a method, if there is one, with these values."""
@@ -53,6 +67,9 @@ cdef class ObserverHooks:
             self.log(event, raised)
         finally:
             observer_leave(self)
+
+
+cdef ObserverHooks no_observer = ObserverHooks()
 
 
 cdef bint observer_enter(ObserverHooks self) except -1:

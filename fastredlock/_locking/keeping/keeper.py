@@ -32,6 +32,7 @@ from .renewals import Keeping, end_of
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from typing import Any
 
     from ..._core import Round
     from ..driver import BaseDriver, Driver
@@ -91,8 +92,8 @@ class BaseKeeper:
         """Take the outcomes of rounds that were run."""
         gone = self._keeping.end(renewals, rounds, self._driver.now_ns())
         self._report([(kept, self._taken(kept, round)) for kept, round in gone])
-        observer = self._driver.observer
-        if observer is not None:
+        observer: Any = self._driver.observer  # an Observing, or hears nothing
+        if observer.extended:
             for kept, round in zip(renewals, rounds, strict=True):
                 if round.is_won:
                     self._notes.append(observer.kept_extended, kept)
@@ -131,11 +132,11 @@ class BaseKeeper:
             lease = kept()
             if lease is not None and error is not None and kept.lose(error):
                 counted.append((lease, error))
-        observer = self._driver.observer
+        observer: Any = self._driver.observer  # an Observing, or hears nothing
         for lost in counted:
             if lost[0]._round.lease_state.kept.watched().on_lost is not None:
                 self._losses.append(call_on_lost, lost)
-        if observer is not None:
+        if observer.lost:
             for lost in counted:
                 self._losses.append(observer.kept_lost, lost)
         if self._losses:

@@ -58,8 +58,7 @@ class KeepAlive:
             terms = lease._asked()
             until_ns = now_ns + terms.ttl_ms * 1_000_000 - terms.drift_ns
             kept.watched().unknown_until_ns = until_ns
-        if driver.observer is not None:
-            driver.observer.begin_kept(lease)
+        driver.observer.begin_kept(lease)
         driver.keep(kept)
         lease._watch_body(kept)
         return lease
