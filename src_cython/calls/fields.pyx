@@ -218,7 +218,8 @@ def observe_acquires(
 def observe_leases_left(DriverFields driver not None, list leases not None):
     """Return what `observe_releases` needs of leases before they are released."""
     return [
-        NOT_OURS if lease is None else fields_left_to_report(<LeaseFields?>lease, driver)
+        NOT_OURS if lease is None
+        else fields_left_to_report(<LeaseFields?>lease, driver)
         for lease in leases
     ]
 

@@ -36,7 +36,7 @@ cdef int interpreter_exit_hook() except -1:
     # Another thread may be importing it at this moment: the next engine sees it whole.
     util = sys.modules.get("multiprocessing.util")
     finalize = getattr(util, "Finalize", None)
-    is_exiting = False
+    is_exiting = interpreter_exit_has_begun()
     exiting_thread = 0
     atexit.unregister(interpreter_exit_end)     # the parent's, where it was not cleared
     atexit.register(interpreter_exit_end)
@@ -45,6 +45,13 @@ cdef int interpreter_exit_hook() except -1:
     if util is None or finalize is not None:
         watched_in = current_generation
     return 0
+
+
+cdef bint interpreter_exit_has_begun() except -1:
+    # An atexit function may make the first engine: none that it registers is called.
+    # All other threads but daemons have ended by then, and the main one counts as that.
+    main_thread = getattr(sys.modules.get("threading"), "main_thread", None)
+    return main_thread is not None and not main_thread().is_alive()
 
 
 cdef int interpreter_exit_check(object work) except -1:

@@ -58,13 +58,15 @@ def test_exit_when_a_loop_ended_with_a_waiting_task_then_no_key_rests_on(
 
 
 @pytest.mark.slow
-def test_exit_when_clients_were_dropped_with_keys_at_rest_then_none_rests_on(
-    urls: list[str], servers: list[redis.Redis]
+@pytest.mark.parametrize(
+    "program", ["drop_clients_with_keys_at_rest", "begin_at_the_end"]
+)
+def test_exit_when_nobody_has_a_client_with_keys_at_rest_then_none_rests_on(
+    urls: list[str], servers: list[redis.Redis], program: str
 ) -> None:
     """Seen: 5 of 20, where the thread that watched was all that held an engine."""
     for _ in range(6):
-        words = ("drop_clients_with_keys_at_rest", *urls)
-        done = run_to_its_end(ending_programs.__name__, *words, within=15)
+        done = run_to_its_end(ending_programs.__name__, program, *urls, within=15)
         assert (done.returncode, done.stderr) == (0, "")
         names = [f"rest{i}" for i in range(6)]
         left = [name for name in names for server in servers if server.exists(name)]

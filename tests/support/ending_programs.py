@@ -301,6 +301,19 @@ def drop_clients_with_keys_at_rest(*urls: str) -> None:
         del locks
 
 
+def begin_at_the_end(*urls: str) -> None:
+    """Make the first client in an atexit function, and let keys rest in it."""
+
+    def rest() -> None:
+        for i in range(3):
+            locks = FastRedlock(urls, ttl=TTL, linger=30.0)
+            for _ in range(3):
+                with locks.lock(f"rest{i}"):
+                    pass
+
+    atexit.register(rest)
+
+
 def take_locks_in_a_daemon_loop(count: str, *urls: str) -> None:
     """End while tasks of a loop in a daemon thread take and release locks."""
 
