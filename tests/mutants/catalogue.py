@@ -3857,6 +3857,17 @@ for _, key in ipairs(KEYS) do redis""",
         ("tests/faults/test_callers.py",),
     ),
     Mutant(
+        "interrupted acquire of a redis-py lock leaves its key",
+        (
+            Edit(
+                "fastredlock/compat/redis/__init__.py",
+                "            if drawn: ",
+                "            if False: ",
+            ),
+        ),
+        ("tests/faults/test_interrupted_locks.py",),
+    ),
+    Mutant(
         "end of a body that is not awaited forgotten",
         (
             Edit(

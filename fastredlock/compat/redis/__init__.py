@@ -18,6 +18,7 @@ from typing import Literal
 
 from redis.exceptions import RedisError
 
+from ...errors import FastRedlockError
 from .._common.redis_py import new_locks
 from .._common.steps import run
 from ._base import NOT_RAISED, BaseLock
@@ -38,8 +39,14 @@ class Lock(BaseLock):
     _new_locks = staticmethod(new_locks)
 
     def __enter__(self) -> Lock:
-        if self.acquire():
-            return self
+        held = self.local.token
+        try:
+            if self.acquire():
+                return self
+        except BaseException:
+            if self.local.token is not held:  # a signal came behind acquire()
+                self._undo(self.local.token)
+            raise
         raise self._error("Unable to acquire lock within the time specified")
 
     def __exit__(
@@ -66,8 +73,20 @@ class Lock(BaseLock):
 
         Without `token`, every try has one of its own.
         """
-        sleep = self.sleep if sleep is None else sleep
-        return run(self._acquire(sleep, blocking, blocking_timeout, token))
+        sleep, drawn = self.sleep if sleep is None else sleep, list[bytes]()
+        try:
+            return run(self._acquire(sleep, blocking, blocking_timeout, token, drawn))
+        except (RedisError, FastRedlockError):
+            raise  # of a try that is rolled back
+        except BaseException:
+            if drawn:  # its lease may have been lost on the way here
+                self._undo(drawn[-1])
+            raise
+
+    def _undo(self, token: bytes) -> None:
+        (self._lease_of(token) or self._adopted(token)).release()
+        if self.local.token in (None, token):
+            self._forget()
 
     def do_acquire(self, token: bytes) -> bool:
         return run(self._take(token))

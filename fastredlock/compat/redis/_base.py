@@ -174,24 +174,27 @@ class BaseLock:
         blocking: bool | None,
         blocking_timeout: float | None,
         token: str | bytes | None,
+        drawn: list[bytes],
     ) -> Steps[bool]:
         blocking = self.blocking if blocking is None else blocking
         given = None if token is None else encoded(self._clients[0], token)
         if blocking_timeout is None:
             blocking_timeout = self.blocking_timeout
         ends = inf if blocking_timeout is None else monotonic() + blocking_timeout
-        while not (yield from self._try(given)):
+        while not (yield from self._try(given, drawn)):
             if not blocking or monotonic() + sleep > ends:
                 return False
             yield sleep
         return True
 
-    def _try(self, given: bytes | None) -> Steps[bool]:
+    def _try(self, given: bytes | None, drawn: list[bytes]) -> Steps[bool]:
         token = b""
 
         def attempt() -> Any:
             nonlocal token
             token = draw_token() if given is None else given
+            if given is None:
+                drawn[:] = (token,)
             return self.do_acquire(token)
 
         is_taken: bool = yield from try_again(attempt)

@@ -68,7 +68,7 @@ class Lock(BaseLock):
 
         Without `token`, every try has one of its own.
         """
-        steps = self._acquire(self.sleep, blocking, blocking_timeout, token)
+        steps = self._acquire(self.sleep, blocking, blocking_timeout, token, [])
         return await run_awaited(steps)
 
     async def do_acquire(self, token: bytes) -> bool:
