@@ -21,9 +21,12 @@ cdef class EachCall(Call):
         self.stage = CALL_NEW
 
     cdef object go_on(self):
+        cdef Batch batch
         if self.each is None:
             self.each = self.kind(self.driver, *self.given)
-            return self.each.begin()
+            batch = self.each.begin()
+            if batch.rounds or not self.kind.is_owed:
+                return batch      # else there is nothing to release: also when closed
         self.value = self.each.end()
         each_forget(self)
 

@@ -93,6 +93,7 @@ cdef int leader_reset(Leadership self) except -1:
     self.elected = None
     self.wakeups = Wakeups.__new__(Wakeups)
     waker_close(&self.waker)
+    self.waker.has_followers = 0
     return 0
 
 

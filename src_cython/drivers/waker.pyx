@@ -15,8 +15,9 @@ cdef void waker_open(Waker *self) noexcept:
 
 
 cdef void waker_close(Waker *self) noexcept:
+    # Followers that were queued meanwhile are still to be taken.
     event_close(&self.event)
-    self.is_sleeping = self.has_followers = 0
+    self.is_sleeping = 0
 
 
 cdef void waker_wake(Waker *self) noexcept:

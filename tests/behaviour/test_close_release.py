@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import gc
+import threading
 import time
+from typing import Any
 
 import pytest
 import redis
 
-from fastredlock import FastRedlockError, Lease
+from fastredlock import FastRedlock, FastRedlockError, Lease, ReleaseStatus
 from fastredlock._locking.held import held_leases
 from fastredlock.testing import LocalMasters
 from tests.support.calls import all_granted, granted
-from tests.support.fixtures import MakeLocks
+from tests.support.fixtures import MakeLocks, blocking
 from tests.support.keys import KEY, NOBODY, settled_values
 from tests.support.waiting import stopwatch, wait_until
 
@@ -98,3 +100,40 @@ def test_lease_that_is_dropped_is_not_kept_alive_to_be_found(
     began = time.monotonic()
     locks.close(release=True)
     assert time.monotonic() - began < 5
+
+
+@blocking
+@pytest.mark.slow
+def test_close_with_release_when_two_threads_close_then_both_end(
+    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+) -> None:
+    """Seen: one for ever, its word lost as the other one let go of the waker."""
+    for _ in range(300):
+        locks, errors = make_locks(urls), list[BaseException]()
+        held = all_granted(locks.acquire_each([f"each{i}" for i in range(4)]))
+
+        def close(locks: FastRedlock = locks, errors: Any = errors) -> None:
+            try:
+                locks.close(release=True)
+            except BaseException as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=close, daemon=True) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(10)
+        assert (errors, [each for each in threads if each.is_alive()]) == ([], [])
+        assert not any(lease.is_valid for lease in held)
+        for server in servers:
+            server.flushall()
+
+
+def test_release_each_of_nothing_when_closed_then_is_done(
+    make_locks: MakeLocks, urls: list[str]
+) -> None:
+    locks = make_locks(urls)
+    leases = locks.acquire_each(["a", "b"])
+    locks.close(release=True)
+    assert locks.release_each([]) == []
+    assert locks.release_each(leases) == [ReleaseStatus.GONE] * 2

@@ -3868,6 +3868,18 @@ for _, key in ipairs(KEYS) do redis""",
         ("tests/faults/test_interrupted_locks.py",),
     ),
     Mutant(
+        "close: the work of followers is forgotten with the waker",
+        (
+            Edit(
+                "src_cython/drivers/waker.pyx",
+                "    self.is_sleeping = 0\n\n\ncdef void waker_wake(",
+                "    self.is_sleeping = self.has_followers = 0\n\n\n"
+                "cdef void waker_wake(",
+            ),
+        ),
+        ("tests/behaviour/test_close_release.py",),
+    ),
+    Mutant(
         "end of a body that is not awaited forgotten",
         (
             Edit(
