@@ -11,7 +11,7 @@ from contextlib import suppress
 from .._core import draw_fraction
 from .._options.retry import delay_of
 from .._reports.log import warn
-from ..errors import LeaseLostError, QuorumUnreachableError
+from ..errors import LeaseLostError, QuorumUnreachableError, ValidityExhaustedError
 from . import awaitable, blocking
 
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from .lock import BaseLock
+
+# Too late is a quorum also where this process stood still meanwhile.
+OUTAGE = (QuorumUnreachableError, ValidityExhaustedError)
 
 
 def leading(lock: blocking.Lock) -> Generator[blocking.Lease, None, None]:
@@ -31,7 +34,7 @@ def leading(lock: blocking.Lock) -> Generator[blocking.Lease, None, None]:
                 yield lease
         except LeaseLostError:  # within the term, which has ended now
             continue
-        except QuorumUnreachableError as error:
+        except OUTAGE as error:
             outage += 1
             lock._driver.sleep(delay_in(outage, lock, error))
 
@@ -72,7 +75,7 @@ class Campaign:
                 lease = await self._lock.__aenter__()
                 self._leads = True
                 return lease
-            except QuorumUnreachableError as error:
+            except OUTAGE as error:
                 outage += 1
                 delay = delay_in(outage, self._lock, error)
             await self._lock._driver.here().sleep(delay)
@@ -93,9 +96,9 @@ class Campaign:
             leaving.close()
 
 
-def delay_in(outage: int, lock: BaseLock, error: QuorumUnreachableError) -> float:
+def delay_in(outage: int, lock: BaseLock, error: Exception) -> float:
     """Return the delay (s) before the next try in an outage; log the first one."""
     if outage == 1:
-        warn("lead, tried again until a quorum answers: %s", error)
+        warn("lead, tried again until a quorum answers in time: %s", error)
     retry = lock._driver.settings.retry
     return delay_of(retry, retry.after_unreachable(draw_fraction()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import pytest
@@ -16,8 +16,10 @@ from fastredlock.asyncio import FastRedlock as AwaitableFastRedlock
 from fastredlock.testing import MemoryLocks, MemoryMasters
 from fastredlock.testing.asyncio import MemoryLocks as LoopMemoryLocks
 from tests.support.awaited import run_on
+from tests.support.calls import granted
 from tests.support.fixtures import MakeLocks, blocking
 from tests.support.keys import KEY, NOBODY, settled_values
+from tests.support.proxy import Proxy
 from tests.support.waiting import stopwatch
 
 TTL = 2.0  # s
@@ -110,6 +112,37 @@ def test_lead_when_the_masters_are_away_then_waits_and_logs_it_once(
         assert next(locks.lead("r"))
     assert masters.time() > 5
     assert sum(each.message.startswith("lead") for each in caplog.records) == 1
+
+
+class Fast(Retry):
+    """Let the masters of these proxies answer at once, from the second try on."""
+
+    proxies: list[Proxy]
+
+    def after_unreachable(self, draw: float) -> float:
+        for proxy in self.proxies:
+            proxy.set(delay=0)
+        return super().after_unreachable(draw)
+
+
+@blocking
+def test_lead_when_a_quorum_answers_too_late_then_tries_again(
+    make_locks: MakeLocks, urls: list[str]
+) -> None:
+    """Seen: ValidityExhaustedError out of the loop, once a process had stood still."""
+    with ExitStack() as opened:
+        retry = Fast()
+        proxies = [opened.enter_context(Proxy(url)) for url in urls]
+        object.__setattr__(retry, "proxies", proxies)
+        masters = [proxy.url for proxy in proxies]
+        locks = make_locks(masters, round_timeout=5, retry=retry)
+        granted(locks.acquire(KEY)).release()
+        for proxy in proxies:
+            proxy.set(delay=0.6)
+        campaign = locks.lead(KEY, ttl=0.5)
+        assert next(campaign).is_valid
+        campaign.close()
+        locks.close()
 
 
 async def leave_by_break(locks: AwaitableFastRedlock) -> Any:
