@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import gc
-import threading
 import time
-from typing import Any
 
 import pytest
 import redis
 
-from fastredlock import FastRedlock, FastRedlockError, Lease, ReleaseStatus
+from fastredlock import FastRedlockError, Lease, ReleaseStatus
 from fastredlock._locking.held import held_leases
 from fastredlock.testing import LocalMasters
+from tests.support import ending_programs
 from tests.support.calls import all_granted, granted
-from tests.support.fixtures import MakeLocks, blocking
+from tests.support.fixtures import MakeLocks
 from tests.support.keys import KEY, NOBODY, settled_values
+from tests.support.processes import run_to_its_end
 from tests.support.waiting import stopwatch, wait_until
 
 
@@ -102,31 +102,15 @@ def test_lease_that_is_dropped_is_not_kept_alive_to_be_found(
     assert time.monotonic() - began < 5
 
 
-@blocking
 @pytest.mark.slow
 def test_close_with_release_when_two_threads_close_then_both_end(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+    urls: list[str], servers: list[redis.Redis]
 ) -> None:
-    """Seen: one for ever, its word lost as the other one let go of the waker."""
-    for _ in range(300):
-        locks, errors = make_locks(urls), list[BaseException]()
-        held = all_granted(locks.acquire_each([f"each{i}" for i in range(4)]))
-
-        def close(locks: FastRedlock = locks, errors: Any = errors) -> None:
-            try:
-                locks.close(release=True)
-            except BaseException as error:
-                errors.append(error)
-
-        threads = [threading.Thread(target=close, daemon=True) for _ in range(2)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(10)
-        assert (errors, [each for each in threads if each.is_alive()]) == ([], [])
-        assert not any(lease.is_valid for lease in held)
-        for server in servers:
-            server.flushall()
+    """Seen: one for ever, with the GIL, as the other one let go of the waker."""
+    words = (ending_programs.__name__, "close_by_two_threads", *urls)
+    done = run_to_its_end(*words, within=30)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "[]\n", "")
+    assert keys(servers) == set()
 
 
 def test_release_each_of_nothing_when_closed_then_is_done(

@@ -301,6 +301,30 @@ def drop_clients_with_keys_at_rest(*urls: str) -> None:
         del locks
 
 
+def close_by_two_threads(*urls: str) -> None:
+    """Close clients with leases, each by two threads; print what came out of that."""
+    errors: list[BaseException] = []
+
+    def close(locks: FastRedlock) -> None:
+        try:
+            locks.close(release=True)
+        except BaseException as error:
+            errors.append(error)
+
+    for _ in range(200):
+        locks = FastRedlock(urls, ttl=TTL)
+        held = locks.acquire_each([f"each{i}" for i in range(4)])
+        threads = [threading.Thread(target=close, args=(locks,)) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        errors += [
+            ValueError(repr(lease)) for lease in held if lease and lease.is_valid
+        ]
+    print(errors)
+
+
 def begin_at_the_end(*urls: str) -> None:
     """Make the first client in an atexit function, and let keys rest in it."""
 
