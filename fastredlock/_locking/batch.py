@@ -7,7 +7,7 @@ costs more than the sockets.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
 from .._core import (
@@ -116,13 +116,18 @@ class AcquireEach(Each):
 class ReleaseEach(Each):
     """A release_each under way."""
 
-    __slots__ = ("_batch", "_driver", "_given", "_leases", "_left_ns", "_rounds")
+    __slots__ = (
+        *("_batch", "_driver", "_given", "_leases", "_left_ns"),
+        *("_listed", "_rounds", "_source"),
+    )
 
     is_owed = True
 
     def __init__(self, driver: BaseDriver, leases: Iterable[BaseLease | None]) -> None:
         super().__init__()
         self._given = leases
+        self._source: Iterator[BaseLease | None] | None = None
+        self._listed: list[BaseLease | None] = []
         self._batch: Batch | None = None
         self._rounds: list[Round | None] = []
         self._leases: list[BaseLease | None] = []
@@ -131,12 +136,19 @@ class ReleaseEach(Each):
 
     def begin(self) -> Batch:
         """Check the leases, and return the batch to run."""
-        leases = checked_leases(self._driver, self._given)
+        leases = self._read()
         self._left_ns = observe_leases_left(self._driver, leases)
         self._leases = leases  # from here on an interrupt releases them all
         self._rounds = begin_releases(self._driver.engine, leases, UNKNOWN)
         self._batch = Batch([round for round in self._rounds if round is not None])
         return self._batch
+
+    def _read(self) -> list[BaseLease | None]:
+        # What an iterator gave before an exception is not given again.
+        if self._source is None:
+            self._source = iter(iterable(self._given))
+        self._listed.extend(self._source)
+        return checked_leases(self._driver, self._listed)
 
     def end(self) -> list[ReleaseStatus]:
         """Return how each ended."""
@@ -150,7 +162,7 @@ class ReleaseEach(Each):
             return self._batch
         if not self._leases:
             with suppress(ConfigurationError):  # refused: none of them is released
-                self._leases = checked_leases(self._driver, self._given)
+                self._leases = self._read()
         return Batch(
             [
                 round
@@ -242,15 +254,20 @@ def left_after(outcome: Outcome) -> float | None:
     return outcome if isinstance(outcome, float) else None
 
 
+def iterable(given: Iterable[BaseLease | None]) -> Iterable[BaseLease | None]:
+    """Return it, or raise ConfigurationError where it cannot be read."""
+    if isinstance(given, Iterable):
+        return given
+    raise ConfigurationError(
+        f"leases of type {type(given).__name__}: allowed is an iterable"
+    )
+
+
 def checked_leases(
     driver: BaseDriver, given: Iterable[BaseLease | None]
 ) -> list[BaseLease | None]:
     """Return the leases as a list; raise ConfigurationError for what is none of it."""
-    if not isinstance(given, Iterable):
-        raise ConfigurationError(
-            f"leases of type {type(given).__name__}: allowed is an iterable"
-        )
-    leases = list(given)
+    leases = list(iterable(given))
     for lease in leases:
         if lease is not None and not (
             isinstance(lease, BaseLease) and lease._driver is driver

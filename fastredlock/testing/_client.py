@@ -153,4 +153,5 @@ def begins_a_call(work: Round | Batch) -> bool:
 
 def is_release(work: Round | Batch) -> bool:
     """Return whether it is sent although the engine is closed."""
-    return isinstance(work, Round) and work.operation is Operation.RELEASE
+    rounds = [work] if isinstance(work, Round) else work.rounds
+    return bool(rounds) and rounds[0].operation is Operation.RELEASE

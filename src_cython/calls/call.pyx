@@ -257,6 +257,14 @@ cdef object call_here(DriverFields driver):
     return driver.here()
 
 
+cdef object call_here_if_any(DriverFields driver):
+    # None: this is no task of a loop that may use the engine.
+    try:
+        return call_here(driver)
+    except Exception:
+        return None
+
+
 cdef bint call_is_here(DriverFields driver) except -1:
     # Whether the loop of an awaitable client runs the caller.
     try:

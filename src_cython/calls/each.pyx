@@ -34,7 +34,9 @@ cdef class EachCall(Call):
         return 0 if self.blocks and not self.kind.is_owed else self.take_back()
 
     cdef int take_back(self) except -1:
-        if self.each is None and self.kind.is_owed:
+        if self.each is None and self.kind.is_owed and (
+            self.blocks or self.here is not None
+        ):
             self.each = self.kind(self.driver, *self.given)
         if self.each is not None:
             each_forget(self)
@@ -42,10 +44,9 @@ cdef class EachCall(Call):
         return 0
 
     cdef bint is_due(self) except -1:
-        if not (self.kind.is_owed and call_is_here(self.driver)):
-            return False
-        self.here = self.driver.current
-        return True
+        if self.kind.is_owed:
+            self.here = call_here_if_any(self.driver)
+        return self.here is not None
 
     cdef str name(self):
         return self.called

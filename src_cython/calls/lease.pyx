@@ -50,11 +50,9 @@ cdef class ReleaseCall(Call):
         return 0
 
     cdef bint is_due(self) except -1:
-        if not call_is_here(self.driver):
-            return False
-        self.here = self.driver.current
-        self.is_cancelled_early = True
-        return True
+        self.here = call_here_if_any(self.driver)
+        self.is_cancelled_early = self.here is not None
+        return self.is_cancelled_early
 
     cdef str name(self):
         return "Lease.release"

@@ -110,6 +110,7 @@ cdef class AsyncioDriver:
             if self.engine.is_closed and engine_is_connected_or_deferring(self.engine):
                 asyncio_join_again(self)
                 engine_open_due(self.engine, True, clock_ns())
+            engine_open_deferred(self.engine, clock_ns())
             asyncio_flush(self)
         elif self.generation == current_generation:
             # A task that its loop left behind is collected, by any thread: with the

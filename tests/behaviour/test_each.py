@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
 
@@ -20,7 +21,7 @@ from fastredlock import (
 )
 from fastredlock.testing import LocalMasters
 from tests.support.calls import all_granted, connected, granted
-from tests.support.fixtures import MakeLocks, Raw
+from tests.support.fixtures import MakeLocks, Raw, blocking
 from tests.support.interrupts import Interrupt, alarm, interrupt
 from tests.support.keys import is_empty, set_all, settled_values, sizes
 from tests.support.masters import pause, resume, stop
@@ -93,6 +94,27 @@ def test_acquire_each_when_given_a_generator_then_takes_what_it_yields(
 ) -> None:
     leases = all_granted(locks.acquire_each(name for name in ("größe", "b")))
     assert locks.release_each(lease for lease in leases) == [RELEASED] * 2
+
+
+@blocking
+def test_release_each_when_what_it_reads_raises_then_releases_what_came_before(
+    locks: FastRedlock, servers: list[redis.Redis]
+) -> None:
+    """Seen: 10 of 217, where a signal came while a generator was read."""
+    first, second = all_granted(locks.acquire_each(["a", "b"], ttl=60))
+
+    def some() -> Iterator[Lease]:
+        yield first
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        locks.release_each(some())
+    assert (first.is_valid, second.is_valid) == (False, True)
+    with pytest.raises(ConfigurationError):
+        locks.release_each(iter([second, "b"]))  # type: ignore[arg-type]
+    assert second.is_valid
+    second.release()
+    assert wait_until(lambda: is_empty(servers))
 
 
 def test_acquire_each_when_new_token_is_given_then_calls_it_once_per_resource(

@@ -101,6 +101,35 @@ def test_second_loop_when_it_tries_all_the_time_then_the_first_is_not_disturbed(
     run_on(kind, first())
 
 
+@pytest.mark.parametrize("call", ["release", "release_each", "adopt"])
+def test_release_when_cancelled_before_its_first_step_on_a_new_loop_then_still_releases(
+    kind: str, urls: list[str], servers: list[redis.Redis], call: str
+) -> None:
+    locks = FastRedlock(urls)
+    lease = run_on(kind, taken(locks, ttl=60))
+    token = lease.token
+
+    async def cancel() -> None:
+        other = FastRedlock(urls)
+        calls = {
+            "release": lease.release,
+            "release_each": lambda: locks.release_each([lease]),
+            "adopt": lambda: other.adopt(KEY, token).release(),
+        }
+        task: asyncio.Future[Any] = asyncio.ensure_future(calls[call]())
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        for _ in range(100):
+            if not any(server.exists(KEY) for server in servers):
+                break
+            await asyncio.sleep(0.02)
+        await other.close()
+
+    run_on(kind, cancel())
+    assert settled_values(servers, NOBODY) == NOBODY
+
+
 @pytest.mark.parametrize("then", LOOPS)
 def test_next_loop_when_the_first_is_closed_then_gets_connections_of_its_own(
     kind: str, then: str, urls: list[str]

@@ -173,6 +173,13 @@ def test_close_when_leases_are_held_then_they_can_be_released(locks: Any) -> Non
         locks.acquire("r")
 
 
+def test_close_when_leases_are_held_then_release_each_frees_them(locks: Any) -> None:
+    leases = locks.acquire_each(["a", "b"])
+    locks.close()
+    assert locks.release_each([]) == []
+    assert locks.release_each(leases) == [RELEASED] * 2
+
+
 def test_observer_when_given_then_is_told_as_in_life(stage: Stage) -> None:
     told: list[str] = []
 
