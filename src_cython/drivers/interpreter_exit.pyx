@@ -16,6 +16,7 @@ import sys
 cdef enum:
     EXIT_NS = 1_000_000_000      # for all engines together, as long as replies come in
     AWAKE_NS = 100_000_000       # by then a thread whose round is finished goes on
+    IN_USE_NS = 25_000_000       # ...and one that has a key which rested: 5 turns
 
 cdef set engines = set()         # weak references
 cdef uint32_t watched_in = <uint32_t>-1      # the process whose end is watched
@@ -120,6 +121,7 @@ cdef int interpreter_exit_settle_engine(
     Engine self, bint is_last, int64_t until_ns
 ) except -1:
     cdef Follower follower = Follower(self.leadership, FOLLOWER_END, None)
+    cdef bint is_in_use = interpreter_exit_rest_is_in_use(self)
     while self.rests and not is_last and clock_ns() < until_ns:
         if not blocking_try_enter(self):      # the thread that watches, for a moment
             sleep_ns(NS_PER_MS)
@@ -138,7 +140,18 @@ cdef int interpreter_exit_settle_engine(
     until_ns = min(until_ns, clock_ns() + AWAKE_NS)
     while is_last and self.leadership.waiting and clock_ns() < until_ns:
         sleep_ns(NS_PER_MS)
+    if is_last and is_in_use:
+        sleep_ns(IN_USE_NS)
     return blocking_await_settled(self, follower, until_ns + AWAKE_NS)
+
+
+cdef bint interpreter_exit_rest_is_in_use(Engine self) noexcept:
+    # Whether a daemon thread may have a key that rested: it got it without a command,
+    # so there is none in flight to wait for.
+    for rest in self.rests.values():
+        if not (<Rest>rest).is_at_rest:
+            return True
+    return False
 
 
 cdef int interpreter_exit_settle_awaitable(

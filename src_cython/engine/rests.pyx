@@ -99,7 +99,7 @@ cdef void engine_end_here(Engine self, Round round, int64_t now_ns) noexcept:
 cdef bint engine_take_rest(Engine self, Round next, int64_t now_ns) noexcept:
     # Whether this acquire has a key that rested here: it is won.
     cdef Rest rest = self.rests.get(next.resource)
-    if rest is None or next.is_submitted or self.is_closed or (
+    if rest is None or next.is_submitted or self.is_closed or is_exiting or (
         self.generation != current_generation
         or not rest_serves(rest, next, now_ns)
     ):

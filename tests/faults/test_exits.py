@@ -59,13 +59,19 @@ def test_exit_when_a_loop_ended_with_a_waiting_task_then_no_key_rests_on(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "program", ["drop_clients_with_keys_at_rest", "begin_at_the_end"]
+    ("program", "times"),
+    [
+        ("drop_clients_with_keys_at_rest", 6),
+        ("begin_at_the_end", 3),
+        ("take_a_key_at_rest_in_a_daemon_thread", 15),
+    ],
 )
 def test_exit_when_nobody_has_a_client_with_keys_at_rest_then_none_rests_on(
-    urls: list[str], servers: list[redis.Redis], program: str
+    urls: list[str], servers: list[redis.Redis], program: str, times: int
 ) -> None:
-    """Seen: 5 of 20, where the thread that watched was all that held an engine."""
-    for _ in range(6):
+    """Seen: 5 of 20, where the thread that watched was all that held an engine; 3 of
+    10, where a thread had a key that rested, and was not let go on."""
+    for _ in range(times):
         done = run_to_its_end(ending_programs.__name__, program, *urls, within=15)
         assert (done.returncode, done.stderr) == (0, "")
         names = [f"rest{i}" for i in range(6)]

@@ -3880,6 +3880,28 @@ for _, key in ipairs(KEYS) do redis""",
         ("tests/behaviour/test_close_release.py",),
     ),
     Mutant(
+        "exit: a thread that has a key which rested is not let go on",
+        (
+            Edit(
+                "src_cython/drivers/interpreter_exit.pyx",
+                "    if is_last and is_in_use:\n",
+                "    if False:\n",
+            ),
+        ),
+        ("tests/faults/test_exits.py",),
+    ),
+    Mutant(
+        "release that is cancelled before its first step needs a driver",
+        (
+            Edit(
+                "src_cython/calls/call.pyx",
+                "    # None: this is no task of a loop that may use the engine.\n",
+                "    if not call_is_here(driver):\n        return None\n",
+            ),
+        ),
+        ("tests/behaviour/test_loops.py",),
+    ),
+    Mutant(
         "end of a body that is not awaited forgotten",
         (
             Edit(

@@ -338,6 +338,19 @@ def begin_at_the_end(*urls: str) -> None:
     atexit.register(rest)
 
 
+def take_a_key_at_rest_in_a_daemon_thread(*urls: str) -> None:
+    """End while a daemon thread takes a key that rests, again and again."""
+    locks = FastRedlock(urls, ttl=TTL, linger=30.0)
+
+    def take_and_give() -> None:
+        while True:
+            with locks.lock("rest0"):
+                pass
+
+    threading.Thread(target=take_and_give, daemon=True).start()
+    time.sleep(0.2)
+
+
 def take_locks_in_a_daemon_loop(count: str, *urls: str) -> None:
     """End while tasks of a loop in a daemon thread take and release locks."""
 
