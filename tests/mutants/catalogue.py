@@ -1175,7 +1175,7 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "fastredlock/_locking/decorated.py",
-                "    if is_coroutine and not is_awaited:\n",
+                "    if is_of(inspect.iscoroutinefunction, function):\n",
                 "    if False:\n",
             ),
         ),
@@ -3939,8 +3939,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/engine/rests.pyx",
-                "taken.terms.linger_ns == 0 or taken.permits or (",
-                "taken.terms.linger_ns == 0 or (",
+                "    if taken.terms.linger_ns == 0 or taken.permits:\n",
+                "    if taken.terms.linger_ns == 0:\n",
             ),
         ),
         SIM_SLOTS,
