@@ -61,9 +61,9 @@ def test_exit_when_a_loop_ended_with_a_waiting_task_then_no_key_rests_on(
 @pytest.mark.parametrize(
     ("program", "times"),
     [
-        ("drop_clients_with_keys_at_rest", 6),
-        ("begin_at_the_end", 3),
-        ("take_a_key_at_rest_in_a_daemon_thread", 15),
+        ("drop_clients_with_keys_at_rest", 4),
+        ("begin_at_the_end", 1),
+        ("take_a_key_at_rest_in_a_daemon_thread", 10),
     ],
 )
 def test_exit_when_nobody_has_a_client_with_keys_at_rest_then_none_rests_on(
@@ -85,7 +85,7 @@ def test_exit_when_a_loop_in_a_daemon_thread_takes_locks_then_leaves_no_key(
     urls: list[str], servers: list[redis.Redis], count: int
 ) -> None:
     """Seen: 6 to 9 of 10 left a key for its ttl; 0 of 12 with daemon threads."""
-    for _ in range(5):
+    for _ in range(3):
         words = ("take_locks_in_a_daemon_loop", str(count), *urls)
         done = run_to_its_end(ending_programs.__name__, *words, within=15)
         assert (done.returncode, done.stderr) == (0, "")

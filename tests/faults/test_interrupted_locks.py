@@ -19,7 +19,7 @@ def test_acquire_of_a_redis_py_lock_when_interrupted_at_any_opcode_then_leaves_n
     lock = Lock([redis.Redis.from_url(url) for url in urls], KEY, timeout=60)
     take = lock.__enter__ if enters else lock.acquire
     last = f"Lock.{take.__name__}:"
-    for where in every_interrupt(take, step=3):
+    for where in every_interrupt(take, step=7):
         if where.startswith(last) and where.endswith("return"):
             break  # where no signal is looked at
         assert (where, soon(servers, NOBODY)) == (where, NOBODY)
