@@ -93,12 +93,7 @@ class FastRedlock(BaseLocks):
         `permits`: take one slot of a semaphore of so many; see `semaphore`.
         """
         keep, encode = None, encode_resource
-        if (
-            on_lost is not None
-            or linger is not None
-            or permits is not None
-            or (keep_alive)
-        ):
+        if keep_alive or not (on_lost is None and linger is None and permits is None):
             ttl, encode, keep = self._asked(ttl, keep_alive, on_lost, linger, permits)
         call = new_acquire(self._driver, Lease, resource, ttl, timeout, encode, keep)
         # A frame of Python: a signal that came meanwhile is handled before it returns,

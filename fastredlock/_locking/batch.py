@@ -49,7 +49,7 @@ class Each:
 
     __slots__ = ("extensions", "under_way")
 
-    is_owed = False  # all of it is sent, whatever exception leaves the call
+    is_release = False  # all of it is sent, whatever exception leaves the call
 
     def __init__(self) -> None:
         self.extensions: list[object] = []
@@ -121,7 +121,7 @@ class ReleaseEach(Each):
         *("_listed", "_rounds", "_source"),
     )
 
-    is_owed = True
+    is_release = True
 
     def __init__(self, driver: BaseDriver, leases: Iterable[BaseLease | None]) -> None:
         super().__init__()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from .lock import BaseLock
 
-# Too late is a quorum also where this process stood still meanwhile.
+# A quorum answers too late also where this process was stopped meanwhile.
 OUTAGE = (QuorumUnreachableError, ValidityExhaustedError)
 
 

@@ -65,8 +65,9 @@ cdef class Call(Awaited):
         # Whether it is done though nobody awaits it.
         return False
 
-    cdef bint is_due(self) except -1:
-        # Whether it is done though it was cancelled before it began, by its loop.
+    cdef bint begins_when_cancelled(self) except -1:
+        # Whether it is done though it was cancelled before its first step: `here` is
+        # set then.
         return False
 
     cdef bint swallows(self, object error) except -1:
@@ -110,7 +111,7 @@ cdef class Call(Awaited):
         try:
             raise call_error(kind, value, traceback)
         except BaseException as error:
-            if stage != CALL_NEW or self.is_due():
+            if stage != CALL_NEW or self.begins_when_cancelled():
                 self.give_up()
                 if self.swallows(error):
                     raise StopIteration from None

@@ -25,16 +25,16 @@ cdef class EachCall(Call):
         if self.each is None:
             self.each = self.kind(self.driver, *self.given)
             batch = self.each.begin()
-            if batch.rounds or not self.kind.is_owed:
+            if batch.rounds or not self.kind.is_release:
                 return batch      # else there is nothing to release: also when closed
         self.value = self.each.end()
         each_forget(self)
 
     cdef int give_up(self) except -1:
-        return 0 if self.blocks and not self.kind.is_owed else self.take_back()
+        return 0 if self.blocks and not self.kind.is_release else self.take_back()
 
     cdef int take_back(self) except -1:
-        if self.each is None and self.kind.is_owed and (
+        if self.each is None and self.kind.is_release and (
             self.blocks or self.here is not None
         ):
             self.each = self.kind(self.driver, *self.given)
@@ -43,8 +43,8 @@ cdef class EachCall(Call):
             call_abandon(self, self.each.rest())
         return 0
 
-    cdef bint is_due(self) except -1:
-        if self.kind.is_owed:
+    cdef bint begins_when_cancelled(self) except -1:
+        if self.kind.is_release:
             self.here = call_here_if_any(self.driver)
         return self.here is not None
 

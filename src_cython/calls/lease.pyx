@@ -49,7 +49,7 @@ cdef class ReleaseCall(Call):
             release_send(self)
         return 0
 
-    cdef bint is_due(self) except -1:
+    cdef bint begins_when_cancelled(self) except -1:
         self.here = call_here_if_any(self.driver)
         self.is_cancelled_early = self.here is not None
         return self.is_cancelled_early

@@ -16,7 +16,7 @@ import sys
 cdef enum:
     EXIT_NS = 1_000_000_000      # for all engines together, as long as replies come in
     AWAKE_NS = 100_000_000       # by then a thread whose round is finished goes on
-    IN_USE_NS = 25_000_000       # ...and one that has a key which rested: 5 turns
+    IN_USE_NS = 25_000_000       # ...and one that has a key which rested
 
 cdef set engines = set()         # weak references
 cdef uint32_t watched_in = <uint32_t>-1      # the process whose end is watched
@@ -141,7 +141,7 @@ cdef int interpreter_exit_settle_engine(
     while is_last and self.leadership.waiting and clock_ns() < until_ns:
         sleep_ns(NS_PER_MS)
     if is_last and is_in_use:
-        sleep_ns(IN_USE_NS)
+        sleep_ns(max(<int64_t>0, min(<int64_t>IN_USE_NS, until_ns - clock_ns())))
     return blocking_await_settled(self, follower, until_ns + AWAKE_NS)
 
 

@@ -3839,7 +3839,7 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/calls/call.pyx",
-                "            if stage != CALL_NEW or self.is_due():\n",
+                "            if stage != CALL_NEW or self.begins_when_cancelled():\n",
                 "            if stage != CALL_NEW:\n",
             ),
         ),
