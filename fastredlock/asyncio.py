@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ._core import DEFAULT_RESOURCE, EachCall, acquire_in_c, new_acquire
 from ._locking.awaitable import Lease, Lock, marked_coroutine
-from ._locking.base import BaseLocks, asked
+from ._locking.base import BaseLocks, asked, manner_of
 from ._locking.batch import AcquireEach, ExtendEach, ReleaseEach
 from ._locking.lease import ReleaseStatus
 from ._locking.loop_driver import LoopDriver
@@ -177,16 +177,7 @@ class FastRedlock(BaseLocks):
         if linger is not None:
             ttl = self._driver.settings.lingering(ttl, linger)
         given = self._driver, resource, ttl, timeout, encode_resource, keep
-        if not (reentrant or skip):
-            return Lock(*given)
-        if skip:
-            from ._locking.skipping import AwaitableSkippingLock, check_skipping
-
-            check_skipping(timeout, reentrant)
-            return AwaitableSkippingLock(*given)
-        from ._locking.reentrant import AwaitableReentrantLock
-
-        return AwaitableReentrantLock(*given)
+        return Lock(*given, manner_of(timeout, reentrant, skip))
 
     def semaphore(
         self,
@@ -213,12 +204,7 @@ class FastRedlock(BaseLocks):
 
         keep = asked(keep_alive, on_lost)
         given = self._driver, resource, ttl, timeout, permits_of(permits), keep
-        if not skip:
-            return Lock(*given)
-        from ._locking.skipping import AwaitableSkippingLock, check_skipping
-
-        check_skipping(timeout, False)
-        return AwaitableSkippingLock(*given)
+        return Lock(*given, manner_of(timeout, False, skip))
 
     def rate(
         self,

@@ -12,7 +12,7 @@ from ._core import (
     releases_in_c,
     undo,
 )
-from ._locking.base import BaseLocks, asked
+from ._locking.base import BaseLocks, asked, manner_of
 from ._locking.batch import AcquireEach, ExtendEach, ReleaseEach
 from ._locking.blocking import Lease, Lock
 from ._locking.driver import Driver
@@ -216,16 +216,7 @@ class FastRedlock(BaseLocks):
         if linger is not None:
             ttl = self._driver.settings.lingering(ttl, linger)
         given = self._driver, resource, ttl, timeout, encode_resource, keep
-        if not (reentrant or skip):
-            return Lock(*given)
-        if skip:
-            from ._locking.skipping import SkippingLock, check_skipping
-
-            check_skipping(timeout, reentrant)
-            return SkippingLock(*given)
-        from ._locking.reentrant import ReentrantLock
-
-        return ReentrantLock(*given)
+        return Lock(*given, manner_of(timeout, reentrant, skip))
 
     def semaphore(
         self,
@@ -252,12 +243,7 @@ class FastRedlock(BaseLocks):
 
         keep = asked(keep_alive, on_lost)
         given = self._driver, resource, ttl, timeout, permits_of(permits), keep
-        if not skip:
-            return Lock(*given)
-        from ._locking.skipping import SkippingLock, check_skipping
-
-        check_skipping(timeout, False)
-        return SkippingLock(*given)
+        return Lock(*given, manner_of(timeout, False, skip))
 
     def rate(
         self,

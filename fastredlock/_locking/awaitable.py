@@ -17,7 +17,7 @@ from .._core import (
 from .decorated import check_coroutine_function
 from .keeping.kept import NEVER_KEPT_NS
 from .lease import BaseLease, ReleaseStatus
-from .lock import BaseLock
+from .lock import BaseLock, Skipped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -134,15 +134,15 @@ class Lock(BaseLock):
 
     async def __aenter__(self) -> Lease:
         caller = self._driver.here().caller()
-        acquire = self._acquire()
-        lease: Lease | None = await acquire
-        if lease is None:
-            raise self._taken(acquire)
+        acquire = self._manner.begin(self)
+        entered = await acquire
+        if entered is None:
+            raise self._manner.taken(self, acquire)
         # No call from here on: a signal handler could run after it, and raise.
-        self._entries = (caller, lease, self._entries)
+        self._entries = (caller, entered, self._entries)
         if self._keep is not None:
-            lease._enter_kept()
-        return lease
+            entered._enter_kept()
+        return entered._lease  # type: ignore[no-any-return]
 
     __aexit__ = lock_leave_awaited
 
@@ -156,7 +156,10 @@ class Lock(BaseLock):
 
         @wraps(function)
         async def holding(*args: Any, **kwargs: Any) -> Any:
-            async with self._of_call(args, kwargs):
-                return await function(*args, **kwargs)
+            try:
+                async with self._of_call(args, kwargs):
+                    return await function(*args, **kwargs)
+            except Skipped:
+                return None
 
         return holding  # type: ignore[return-value]

@@ -11,6 +11,7 @@ from .._reports.stats import Stats
 from .._reports.votes import Resource, connection_votes
 from ..errors import QuorumUnreachableError
 from .driver import refuse_pickling
+from .lock import PLAIN
 
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from ..errors import LeaseLostError
     from .driver import BaseDriver
     from .keeping.options import KeepAlive
+    from .lock import Manner
 
     Options = ParamSpec("Options")
     Init = Callable[Concatenate[Any, Options], None]
@@ -54,6 +56,19 @@ def asked(
     from .keeping.options import KeepAlive  # where something is kept
 
     return KeepAlive(keep_alive, on_lost)
+
+
+def manner_of(timeout: float | None, reentrant: bool, skip: bool) -> Manner:
+    """Return how a lock of these arguments is entered."""
+    if skip:
+        from .skipping import skipping
+
+        return skipping(timeout, reentrant)
+    if reentrant:
+        from .reentrant import REENTRANT
+
+        return REENTRANT
+    return PLAIN
 
 
 class BaseLocks(LocksFields):

@@ -17,7 +17,7 @@ from .._core import (
 from ..errors import FastRedlockError
 from .decorated import check_function, name_of
 from .lease import BaseLease, ReleaseStatus
-from .lock import BaseLock
+from .lock import BaseLock, Skipped
 
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
@@ -91,12 +91,13 @@ class Lock(BaseLock):
     _lease = Lease
 
     def __enter__(self) -> Lease:
-        acquire = self._acquire()
+        acquire = self._manner.begin(self)
         try:
-            lease: Lease | None = acquire.run()
-            if lease is None:
-                raise self._taken(acquire)
-            return lock_enter(self, lease)
+            entered = acquire.run()
+            if entered is None:
+                raise self._manner.taken(self, acquire)
+            lease: Lease = lock_enter(self, entered)
+            return lease
         except BaseException:
             lock_undo(self, acquire)
             raise
@@ -113,14 +114,17 @@ class Lock(BaseLock):
 
         @wraps(function)
         def holding(*args: Any, **kwargs: Any) -> Any:
-            with self._of_call(args, kwargs):
-                result = function(*args, **kwargs)
-                if type(result) is CoroutineType:  # of a function that wraps one
-                    result.close()
-                    raise FastRedlockError(
-                        f"{name_of(function)} returned a coroutine, which would run "
-                        "without the lock: use fastredlock.asyncio.FastRedlock"
-                    )
-                return result
+            try:
+                with self._of_call(args, kwargs):
+                    result = function(*args, **kwargs)
+                    if type(result) is CoroutineType:  # of a function that wraps one
+                        result.close()
+                        raise FastRedlockError(
+                            f"{name_of(function)} returned a coroutine, which would "
+                            "run without the lock: use fastredlock.asyncio.FastRedlock"
+                        )
+                    return result
+            except Skipped:
+                return None
 
         return holding  # type: ignore[return-value]

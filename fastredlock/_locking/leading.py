@@ -13,6 +13,7 @@ from .._options.retry import delay_of
 from .._reports.log import warn
 from ..errors import LeaseLostError, QuorumUnreachableError, ValidityExhaustedError
 from . import awaitable, blocking
+from .lock import PLAIN
 
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class Candidate(awaitable.Lock):
 
     async def __aenter__(self) -> awaitable.Lease:
         caller = self._driver.here().caller()
-        lease: awaitable.Lease = await self._acquire()  # it waits as long as it takes
+        lease: awaitable.Lease = await PLAIN.begin(self)  # it waits as long as it takes
         self._entries = (caller, lease, self._entries)
         return lease
 

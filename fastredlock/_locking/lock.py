@@ -20,7 +20,37 @@ if TYPE_CHECKING:
     from .lease import BaseLease
 
     AnyLock = TypeVar("AnyLock", bound="BaseLock")
-    Entries = tuple[object, Any, "Entries | None"]  # who, by which lease, before it
+    Entries = tuple[object, Any, "Entries | None"]  # who, by what, before it
+
+
+class Skipped(Exception):  # noqa: N818 - no error: it leaves no decorated function
+    """The lock of a decorated call is taken, and the call is left out."""
+
+
+class Manner:
+    """How a lock is entered: each time by an acquire of its own.
+
+    Other manners: reentrant.py, skipping.py.
+    """
+
+    __slots__ = ()
+
+    def begin(self, lock: BaseLock) -> Any:
+        """Return the call that takes the lock: run, or awaited, it gives a lease."""
+        ttl, timeout, keep = lock._ttl, lock._timeout, lock._keep
+        given = lock._resource, ttl, timeout, lock._encode, keep, True
+        return new_acquire(lock._driver, lock._lease, *given)
+
+    def taken(self, lock: BaseLock, acquire: AcquireCall) -> Exception:
+        """Return what an entry raises where others hold the lock all the time."""
+        return lock._taken(acquire)
+
+    def of_call(self) -> Manner:
+        """Return how a call of a decorated function enters it."""
+        return self
+
+
+PLAIN = Manner()
 
 
 class BaseLock(LockEntries):
@@ -31,7 +61,9 @@ class BaseLock(LockEntries):
     decorated function.
     """
 
-    __slots__ = ("_driver", "_encode", "_keep", "_resource", "_timeout", "_ttl")
+    __slots__ = (
+        *("_driver", "_encode", "_keep", "_manner", "_resource", "_timeout", "_ttl"),
+    )
 
     _driver: BaseDriver
     _resource: Any  # Resource, or a function
@@ -46,6 +78,7 @@ class BaseLock(LockEntries):
         timeout: float | None,
         encode: Callable[..., Any] = encode_resource,
         keep: KeepAlive | None = None,
+        manner: Manner = PLAIN,
     ) -> None:
         self._driver = driver
         self._resource = resource
@@ -53,11 +86,7 @@ class BaseLock(LockEntries):
         self._timeout = timeout
         self._encode = encode  # of one resource, or of all of several
         self._keep = keep
-
-    def _acquire(self) -> AcquireCall:
-        ttl, timeout, keep = self._ttl, self._timeout, self._keep
-        given = self._resource, ttl, timeout, self._encode, keep, True
-        return new_acquire(self._driver, self._lease, *given)
+        self._manner = manner
 
     def _taken(self, acquire: AcquireCall) -> ResourceTakenError:
         round: Any = acquire.round  # its last
@@ -76,12 +105,14 @@ class BaseLock(LockEntries):
         self: AnyLock, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> AnyLock:
         """Return the lock to hold for one call of a decorated function."""
-        if not callable(self._resource):
+        resource, manner = self._resource, self._manner.of_call()
+        if callable(resource):
+            resource = resource(*args, **kwargs)
+            if self._encode is encode_resources:
+                resource = distinct(resource)
+        elif manner is self._manner:
             return self
-        resource = self._resource(*args, **kwargs)
-        if self._encode is encode_resources:
-            resource = distinct(resource)
-        given = self._ttl, self._timeout, self._encode, self._keep
+        given = self._ttl, self._timeout, self._encode, self._keep, manner
         return type(self)(self._driver, resource, *given)
 
     def _not_entered(self) -> FastRedlockError:

@@ -1,27 +1,64 @@
-"""Locks that their holder may enter again: `lock(..., reentrant=True)`."""
+"""Locks that their holder may enter again: `lock(..., reentrant=True)`.
+
+The outermost block takes and releases. A block inside another of the same thread,
+greenlet or task joins it, and has its lease. Where it asks for more ttl than is left,
+the lease is extended; NotExtendedError and LeaseLostError of that are raised before its
+body.
+"""
 
 from __future__ import annotations
 
-from .._core import DEFAULT_RESOURCE, Terms, lock_enter
-from . import awaitable, blocking
+from .._core import DEFAULT_RESOURCE, Terms
 from .entered import entered_lease
+from .lock import Manner
 
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
+    from collections.abc import Generator
     from typing import Any
 
     from .lock import BaseLock
 
 
-class Inner:
-    """The entry of a block inside another one of its caller: left without a release.
-
-    Each entry has its own: an entry is taken off by what it holds.
-    """
+class Reentrant(Manner):
+    """Join the block of the same resource that the caller is in, if there is one."""
 
     __slots__ = ()
 
-    _round = None  # it has no round of its own
+    def begin(self, lock: BaseLock) -> Any:
+        """Return the call that takes the lock, or joins the block."""
+        lease = joined(lock)
+        return super().begin(lock) if lease is None else Join(lease, lock._ttl)
+
+
+REENTRANT = Reentrant()
+
+
+class Join:
+    """Enter a block inside another one of its caller; left, it releases nothing.
+
+    It is the call and the entry: each one its own, for an entry is taken off by what it
+    holds.
+    """
+
+    __slots__ = ("_lease", "_ttl")
+
+    def __init__(self, lease: Any, ttl: Any) -> None:
+        self._lease, self._ttl = lease, ttl
+
+    def run(self) -> Join:
+        """Extend the lease where that is asked for; block for one round then."""
+        if asks_for_more(self._lease, self._ttl):
+            self._lease.extend(self._ttl)
+        return self
+
+    def __await__(self) -> Generator[Any, None, Join]:
+        if asks_for_more(self._lease, self._ttl):
+            yield from self._lease.extend(self._ttl).__await__()
+        return self
+
+    def _enter_kept(self) -> None:
+        """The outer block is watched."""
 
     def __exit__(self, *_: object) -> None:
         pass
@@ -44,44 +81,8 @@ def joined(lock: BaseLock) -> Any:
     return lease
 
 
-def asks_for_more(lock: BaseLock, lease: Any) -> bool:
+def asks_for_more(lease: Any, ttl: Any) -> bool:
     """Return whether an inner entry asks for more than the validity that is left."""
-    ttl = lock._ttl
     if isinstance(ttl, Terms):
         ttl = ttl.ttl_ms / 1000
     return ttl is not None and ttl > lease.remaining()
-
-
-class ReentrantLock(blocking.Lock):
-    """As `Lock`; its holder may enter it again: the outermost block takes, releases.
-
-    A block inside another of the same thread or greenlet joins it, and has its lease.
-    Where it asks for more ttl than is left, the lease is extended; NotExtendedError and
-    LeaseLostError of that are raised before its body.
-    """
-
-    __slots__ = ()
-
-    def __enter__(self) -> blocking.Lease:
-        lease: blocking.Lease | None = joined(self)
-        if lease is None:
-            return super().__enter__()
-        if asks_for_more(self, lease):
-            lease.extend(self._ttl)
-        lock_enter(self, Inner())
-        return lease
-
-
-class AwaitableReentrantLock(awaitable.Lock):
-    """As the awaitable `Lock`; a block inside another of the same task joins it."""
-
-    __slots__ = ()
-
-    async def __aenter__(self) -> awaitable.Lease:
-        lease: awaitable.Lease | None = joined(self)
-        if lease is None:
-            return await super().__aenter__()
-        if asks_for_more(self, lease):
-            await lease.extend(self._ttl)
-        self._entries = (self._driver.caller(), Inner(), self._entries)
-        return lease

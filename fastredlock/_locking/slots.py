@@ -167,10 +167,8 @@ class Rate(blocking.Lock):
 
     __slots__ = ()
 
-    _acquire = permitted
-
     def __enter__(self) -> Permit:  # type: ignore[override]
-        acquire = self._acquire()
+        acquire = permitted(self)
         try:
             lease: BaseLease | None = acquire.run()
             if lease is None:
@@ -189,10 +187,8 @@ class AwaitableRate(awaitable.Lock):
 
     __slots__ = ()
 
-    _acquire = permitted
-
     async def __aenter__(self) -> Permit:  # type: ignore[override]
-        acquire = self._acquire()
+        acquire = permitted(self)
         lease: BaseLease | None = await acquire
         if lease is None:
             raise self._taken(acquire)

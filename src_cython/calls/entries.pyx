@@ -8,7 +8,8 @@
 # thread of a pool than the one that began it. Else a caller without an entry of its own
 # gets an error: never the lease of another.
 #
-# `_entries` of a lock is None or (caller, lease, the entries before it). A caller is a
+# `_entries` of a lock is None or (caller, lease, the entries before it). A block that
+# joins another has a call of its own in place of a lease (reentrant.py). A caller is a
 # number: that of a thread's state, which no later thread has; or a weak reference to a
 # greenlet or a task, which no later one at the same address equals.
 #
@@ -38,29 +39,37 @@ cdef class LockEntries:
             fields_enter(lease, entries[0])
 
 
-def lock_enter(LockEntries self not None, lease not None):
-    """Note that the calling thread or greenlet has entered by this lease; return it.
+def lock_enter(LockEntries self not None, entered not None):
+    """Note that the calling thread or greenlet has entered by this; return its lease.
 
-    An awaitable lock does that in Python, in one step of its loop's thread: it sets
+    By a lease, or by what joins another block: that has the other's. An awaitable lock does that in Python, in one step of its loop's thread: it sets
     `_entries`, after which no signal is looked at.
     """
     caller = calling_thread()
-    if isinstance(lease, LeaseFields):      # else it is inside of such an entry
-        fields_enter(<LeaseFields>lease, caller)
-    self.entries = (caller, lease, self.entries)
-    return lease
+    if isinstance(entered, LeaseFields):
+        fields_enter(<LeaseFields>entered, caller)
+    self.entries = (caller, entered, self.entries)
+    return entered._lease
 
 
-def lock_undo(LockEntries self not None, AcquireCall acquire not None):
+def lock_undo(LockEntries self not None, call not None):
     """Roll back an entry that was interrupted, whether it was noted or not."""
     cdef tuple entry = self.entries
-    taken = acquire.round
-    while entry is not None and entry[1]._round is not taken:
+    while entry is not None and not lock_is_of(entry[1], call):
         entry = entry[2]
     if entry is not None:
         lock_take_off(self, entry[1])
-        fields_leave(<LeaseFields?>entry[1])
-    undo(acquire)
+        if isinstance(entry[1], LeaseFields):
+            fields_leave(<LeaseFields>entry[1])
+    if isinstance(call, AcquireCall):
+        undo(call)
+
+
+cdef bint lock_is_of(object entered, object call):
+    # Whether an entry is that of a call: an acquire's is by its lease.
+    if not isinstance(call, AcquireCall) or not isinstance(entered, LeaseFields):
+        return entered is call
+    return (<LeaseFields>entered)._round is (<AcquireCall>call).round
 
 
 def lock_leave(LockEntries self not None, kind, error, traceback):

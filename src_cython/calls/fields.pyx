@@ -73,6 +73,11 @@ cdef class LeaseFields:
         self.resource = resource
         self._round = round
 
+    @property
+    def _lease(self):
+        """That of a block which was entered by it."""
+        return self
+
     def __del__(self):
         # It asks the clock alone: another thread may be inside of the engine.
         if self._status is None and fields_is_dropped(self):

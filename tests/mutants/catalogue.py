@@ -1955,17 +1955,28 @@ for _, key in ipairs(KEYS) do redis""",
         MODEL,
     ),
     Mutant(
+        "an inner entry of a reentrant lock that was interrupted stays",
+        (
+            Edit(
+                "src_cython/calls/entries.pyx",
+                "        return entered is call\n",
+                "        return False\n",
+            ),
+        ),
+        ("tests/unit/test_lock_entries.py",),
+    ),
+    Mutant(
         "one inner entry for all callers of a reentrant lock",
         (
             Edit(
                 "fastredlock/_locking/reentrant.py",
-                "lock_enter(self, Inner())",
-                "lock_enter(self, INNER)",
+                "else Join(lease, lock._ttl)",
+                "else JOINS.setdefault(lock, Join(lease, lock._ttl))",
             ),
             Edit(
                 "fastredlock/_locking/reentrant.py",
-                "class ReentrantLock(",
-                "INNER = Inner()\n\n\nclass ReentrantLock(",
+                "REENTRANT = Reentrant()",
+                "REENTRANT = Reentrant()\nJOINS: dict = {}",
             ),
         ),
         REENTRY,
@@ -1985,13 +1996,9 @@ for _, key in ipairs(KEYS) do redis""",
         "a lock that is taken inside of a skipping function skips it",
         (
             Edit(
-                "fastredlock/_locking/skipping.py",
-                "            except Skipped:\n                return None\n\n"
-                "        return skipping  # type: ignore[return-value]\n\n\n"
-                "class AwaitableEntry",
-                "            except Exception:\n                return None\n\n"
-                "        return skipping  # type: ignore[return-value]\n\n\n"
-                "class AwaitableEntry",
+                "fastredlock/_locking/blocking.py",
+                "            except Skipped:\n",
+                "            except Exception:\n",
             ),
         ),
         ("tests/behaviour/test_skipping.py",),

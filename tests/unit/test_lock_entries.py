@@ -12,6 +12,7 @@ from fastredlock import FastRedlockError, Lease, ResourceTakenError
 from fastredlock._core import Operation, lock_enter
 from fastredlock._locking import blocking
 from fastredlock._locking.blocking import Lock
+from fastredlock._locking.reentrant import Join
 from tests.support.leases import seconds
 from tests.support.rounds import S, ScriptedLocks
 
@@ -165,6 +166,28 @@ def test_entry_that_was_noted_and_interrupted_leaves_none_behind(
     monkeypatch.setattr(blocking, "lock_enter", noted_and_interrupted)
     with pytest.raises(KeyboardInterrupt):
         lock.__enter__()
+    assert lock._entries is None
+
+
+def test_inner_entry_that_was_noted_and_interrupted_leaves_the_outer_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def noted_and_interrupted(lock: Lock, entered: object) -> NoReturn:
+        lock_enter(lock, entered)
+        raise KeyboardInterrupt
+
+    lock = ScriptedLocks("GG.", "GG.").lock("orders:42", timeout=0, reentrant=True)
+    with lock as outer, monkeypatch.context() as patch:
+        lock.__enter__()  # an inner one, which is not left here
+        patch.setattr(blocking, "lock_enter", noted_and_interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            lock.__enter__()
+        assert lock._entries is not None
+        assert isinstance(lock._entries[1], Join)
+        lock.__exit__(*NOBODYS)
+        assert lock._entries is not None
+        assert lock._entries[1] is outer
+        assert outer.is_valid
     assert lock._entries is None
 
 
