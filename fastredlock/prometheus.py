@@ -8,24 +8,28 @@ themselves, per operation and per master, is read where the metrics are collecte
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
 
 try:
     from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
     from prometheus_client.metrics_core import (
         CounterMetricFamily,
         GaugeMetricFamily,
+        HistogramMetricFamily,
         Metric,
     )
     from prometheus_client.registry import Collector as BaseCollector
+    from prometheus_client.utils import INF, floatToGoString
 except ImportError as _error:
     raise ImportError(
         "fastredlock.prometheus needs prometheus-client: "
         "pip install 'fastredlock[prometheus]'"
     ) from _error
 
-from ._reports.totals import Totals
+from ._reports.totals import Tally, Totals
 from .errors import AcquireError, LeaseLostError, ValidityExhaustedError
 from .observer import Observer
 
@@ -40,6 +44,18 @@ BUCKETS = (
     *(1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0),
 )
 OUTCOMES = ("acquired", "taken", "unreachable", "too_late")
+ATTEMPTS, EXTENSIONS, LOST = range(len(OUTCOMES), len(OUTCOMES) + 3)
+COUNTED = (  # behind the outcomes, in the order of calls/tally.pyx
+    ("attempts", "Rounds of these acquires"),
+    ("extensions", "Extensions, by hand and by keepers"),
+    ("leases_lost", "Leases that ended otherwise than by their release"),
+)
+TIMED = (  # by the attributes of a tally
+    ("waits", "wait_seconds", "Time from the call until the grant"),
+    ("holds", "hold_seconds", "Time from the grant until the release"),
+    ("margins", "margin_seconds", "Validity left when a release began"),
+)
+ACQUIRES = "fastredlock_acquires", "Acquires that have ended"
 # Of Totals: name, what it counts, its labels.
 FIGURES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("rounds", "Rounds that have ended", ("operation", "verdict")),
@@ -60,19 +76,51 @@ GAUGES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 )
 
 
-class Series(NamedTuple):
-    """The methods that count, of one label."""
+class Shared:
+    """Tallies in files: prometheus_client's, in its multiprocess mode."""
 
-    acquired: Callable[[], None]
-    taken: Callable[[], None]
-    unreachable: Callable[[], None]
-    too_late: Callable[[], None]
-    attempts: Callable[[float], None]
-    extensions: Callable[[], None]
-    lost: Callable[[], None]
-    wait: Callable[[float], None]
-    hold: Callable[[float], None]
-    margin: Callable[[float], None]
+    def __init__(self, names: tuple[str, ...], buckets: Sequence[float]) -> None:
+        self.acquires = Counter(*ACQUIRES, ("outcome", *names), registry=None)
+        self.metrics: list[Any] = [
+            Counter(f"fastredlock_{name}", text, names, registry=None)
+            for name, text in COUNTED
+        ]
+        self.metrics += (
+            Histogram(f"fastredlock_{n}", text, names, registry=None, buckets=buckets)
+            for _, n, text in TIMED
+        )
+
+    def collect(self) -> Iterable[Metric]:
+        """Return those of this process."""
+        for metric in (self.acquires, *self.metrics):
+            yield from metric.collect()
+
+
+class SharedTally:
+    """As a `Tally` of the core."""
+
+    def __init__(self, shared: Shared, label: tuple[str, ...]) -> None:
+        counts: list[Any] = [shared.acquires.labels(each, *label) for each in OUTCOMES]
+        others = [each.labels(*label) if label else each for each in shared.metrics]
+        counts += others[: len(COUNTED)]
+        self._incs = [each.inc for each in counts]
+        self._wait, self._hold, self._margin = (
+            each.observe for each in others[len(COUNTED) :]
+        )
+
+    def acquired(self, resource: Resource, waited: float, attempts: int) -> None:
+        self.add(0, 1)
+        self.add(ATTEMPTS, attempts)
+        self._wait(waited)
+
+    def margin(self, resource: Resource, left: float) -> None:
+        self._margin(left)
+
+    def released(self, resource: Resource, held: float) -> None:
+        self._hold(held)
+
+    def add(self, place: int, amount: int) -> None:
+        self._incs[place](amount)
 
 
 class Collector(Observer, BaseCollector):
@@ -91,45 +139,22 @@ class Collector(Observer, BaseCollector):
         label: Callable[[Resource], str] | None = None,
         buckets: Sequence[float] = BUCKETS,
     ) -> None:
-        names = () if label is None else ("resource",)
+        bounds = [float(each) for each in buckets if each != INF]
+        if not bounds or bounds != sorted(bounds):
+            raise ValueError(f"buckets={buckets!r}: give bounds in s, the least first")
+        self._bounds = bounds
         self._label = label
-        self._by_label: dict[str, Series] = {}
-        self._acquires = Counter(
-            "fastredlock_acquires",
-            "Acquires that have ended",
-            ("outcome", *names),
-            registry=None,
-        )
-        self._attempts = Counter(
-            "fastredlock_attempts", "Rounds of these acquires", names, registry=None
-        )
-        self._extensions = Counter(
-            "fastredlock_extensions",
-            "Extensions, by hand and by keepers",
-            names,
-            registry=None,
-        )
-        self._lost = Counter(
-            "fastredlock_leases_lost",
-            "Leases that ended otherwise than by their release",
-            names,
-            registry=None,
-        )
-        self._wait, self._hold, self._margin = (
-            Histogram(name, text, names, registry=None, buckets=buckets)
-            for name, text in (
-                ("fastredlock_wait_seconds", "Time from the call until the grant"),
-                ("fastredlock_hold_seconds", "Time from the grant until the release"),
-                ("fastredlock_margin_seconds", "Validity left when a release began"),
-            )
-        )
-        self._metrics: tuple[Any, ...] = (
-            *(self._acquires, self._attempts, self._extensions, self._lost),
-            *(self._wait, self._hold, self._margin),
-        )
-        # All of a label at once: counters that begin with 0 can be alerted on.
-        self._series = self._new_series() if label is None else None
+        self._names = () if label is None else ("resource",)
+        is_shared = "PROMETHEUS_MULTIPROC_DIR" in os.environ
+        self._shared = Shared(self._names, bounds) if is_shared else None
+        self._tallies: dict[tuple[str, ...], Any] = {}
         self._totals = Totals()
+        if label is None:
+            # Called by the core, without a function of Python in between.
+            tally = self._tally_of("")
+            for event in ("acquired", "margin", "released"):
+                if getattr(type(self), event) is getattr(Collector, event):
+                    setattr(self, event, getattr(tally, event))
         if registry is not None:
             registry.register(self)
 
@@ -141,70 +166,57 @@ class Collector(Observer, BaseCollector):
 
     def acquired(self, resource: Resource, waited: float, attempts: int) -> None:
         """Count a grant."""
-        series = self._series or self._series_of(resource)
-        series.acquired()
-        series.attempts(attempts)
-        series.wait(waited)
+        self._tally_of(resource).acquired(resource, waited, attempts)
 
     def taken(self, resource: Resource, waited: float, attempts: int) -> None:
         """Count an acquire that ended without."""
-        series = self._series or self._series_of(resource)
-        series.taken()
-        series.attempts(attempts)
+        self._count_failure(resource, "taken", attempts)
 
     def unreachable(
         self, resource: Resource, waited: float, attempts: int, error: AcquireError
     ) -> None:
         """Count an acquire without a quorum in time."""
-        series = self._series or self._series_of(resource)
         is_late = isinstance(error, ValidityExhaustedError)
-        (series.too_late if is_late else series.unreachable)()
-        series.attempts(attempts)
+        self._count_failure(
+            resource, "too_late" if is_late else "unreachable", attempts
+        )
 
     def extended(self, resource: Resource, remaining: float) -> None:
         """Count an extension."""
-        (self._series or self._series_of(resource)).extensions()
+        self._tally_of(resource).add(EXTENSIONS, 1)
 
     def lost(self, resource: Resource, held: float, error: LeaseLostError) -> None:
         """Count a loss."""
-        (self._series or self._series_of(resource)).lost()
+        self._tally_of(resource).add(LOST, 1)
 
     def margin(self, resource: Resource, left: float) -> None:
         """Count how close it was."""
-        (self._series or self._series_of(resource)).margin(left)
+        self._tally_of(resource).margin(resource, left)
 
     def released(self, resource: Resource, held: float) -> None:
         """Count a hold."""
-        (self._series or self._series_of(resource)).hold(held)
+        self._tally_of(resource).released(resource, held)
 
-    def _series_of(self, resource: Resource) -> Series:
-        label = self._label(resource)  # type: ignore[misc]  # else there is one alone
-        found = self._by_label.get(label)
-        return self._new_series(label) if found is None else found
+    def _count_failure(self, resource: Resource, outcome: str, attempts: int) -> None:
+        tally = self._tally_of(resource)
+        tally.add(OUTCOMES.index(outcome), 1)
+        tally.add(ATTEMPTS, attempts)
 
-    def _new_series(self, *labels: str) -> Series:
-        # The methods of its metrics, looked up once. Two threads make the same ones.
-        acquired, taken, unreachable, too_late = (
-            self._acquires.labels(outcome, *labels).inc for outcome in OUTCOMES
-        )
-        attempts, extensions, lost, wait, hold, margin = (
-            metric.labels(*labels) if labels else metric for metric in self._metrics[1:]
-        )
-        series = Series(
-            *(acquired, taken, unreachable, too_late),
-            *(attempts.inc, extensions.inc, lost.inc),
-            *(wait.observe, hold.observe, margin.observe),
-        )
-        if labels:
-            self._by_label[labels[0]] = series
-        return series
+    def _tally_of(self, resource: Resource) -> Any:
+        label = () if self._label is None else (self._label(resource),)
+        found = self._tallies.get(label)
+        if found is None:
+            # All counts of a label at once: those that begin with 0 can be alerted on.
+            shared = self._shared
+            new = Tally(self._bounds) if shared is None else SharedTally(shared, label)
+            found = self._tallies.setdefault(label, new)  # two threads may come here
+        return found
 
     # --- collecting -------------------------------------------------------------------
 
     def describe(self) -> Iterable[Metric]:
         """Name the metrics, so that a registry refuses a second Collector."""
-        for metric in self._metrics:
-            yield from metric.describe()
+        yield from self._families({})
         for name, text, labels in FIGURES:
             yield CounterMetricFamily(f"fastredlock_{name}", text, labels=labels)
         for name, text, labels in GAUGES:
@@ -212,8 +224,10 @@ class Collector(Observer, BaseCollector):
 
     def collect(self) -> Iterable[Metric]:
         """Read all metrics, for a scrape; does no I/O."""
-        for metric in self._metrics:
-            yield from metric.collect()
+        if self._shared is None:
+            yield from self._families(self._tallies.copy())
+        else:
+            yield from self._shared.collect()
         for family, figures, read in (
             (CounterMetricFamily, FIGURES, self._totals.read()),
             (GaugeMetricFamily, GAUGES, self._totals.gauges()),
@@ -224,3 +238,25 @@ class Collector(Observer, BaseCollector):
                     if key[0] == name:
                         metric.add_metric(key[1:], value)
                 yield metric
+
+    def _families(self, tallies: dict[tuple[str, ...], Any]) -> Iterable[Metric]:
+        names, read = self._names, {at: each.read() for at, each in tallies.items()}
+        acquires = CounterMetricFamily(*ACQUIRES, labels=("outcome", *names))
+        for label, counts in read.items():
+            for outcome, count in zip(OUTCOMES, counts, strict=False):
+                acquires.add_metric((outcome, *label), count)
+        yield acquires
+        for place, (name, text) in enumerate(COUNTED, len(OUTCOMES)):
+            counted = CounterMetricFamily(f"fastredlock_{name}", text, labels=names)
+            for label, counts in read.items():
+                counted.add_metric(label, counts[place])
+            yield counted
+        written: Any = floatToGoString
+        bounds = [written(bound) for bound in (*self._bounds, INF)]
+        for attribute, name, text in TIMED:
+            timed = HistogramMetricFamily(f"fastredlock_{name}", text, labels=names)
+            for label, tally in tallies.items():
+                counts, total = getattr(tally, attribute).read()
+                buckets = [*zip(bounds, accumulate(counts), strict=True)]
+                timed.add_metric(label, buckets, total)
+            yield timed

@@ -114,6 +114,7 @@ include "drivers/asyncio_loop.pyx"      # the asyncio driver and its loop
 include "drivers/asyncio.pyx"           # the asyncio driver
 
 include "calls/observer.pyx"            # is notified at the end of each call
+include "calls/tally.pyx"               # ...and may count, for metrics
 include "calls/fields.pyx"              # of drivers and leases
 include "calls/kept.pyx"                # ...and of leases that are kept
 include "calls/call.pyx"                # a call: it blocks, or is awaited

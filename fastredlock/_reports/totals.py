@@ -6,6 +6,10 @@ from collections import Counter
 from threading import Lock
 from weakref import WeakKeyDictionary
 
+from .._core import Tally
+
+__all__ = ["Tally", "Totals"]
+
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
     from .._locking.base import BaseLocks

@@ -42,8 +42,9 @@ cdef class LockEntries:
 def lock_enter(LockEntries self not None, entered not None):
     """Note that the calling thread or greenlet has entered by this; return its lease.
 
-    By a lease, or by what joins another block: that has the other's. An awaitable lock does that in Python, in one step of its loop's thread: it sets
-    `_entries`, after which no signal is looked at.
+    By a lease, or by what joins another block: that has the other's. An awaitable lock
+    does that in Python, in one step of its loop's thread: it sets `_entries`, after
+    which no signal is looked at.
     """
     caller = calling_thread()
     if isinstance(entered, LeaseFields):

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import gc
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
@@ -188,6 +192,76 @@ def test_registry_when_given_a_second_collector_then_refuses_it(
     with pytest.raises(ValueError, match="fastredlock_acquires"):
         Collector(registry)
     Collector(None)
+
+
+@pytest.mark.parametrize("driver", ["blocking"], indirect=True)
+def test_collector_when_subclassed_then_the_methods_of_the_subclass_are_called(
+    make_locks: MakeLocks, urls: list[str], registry: CollectorRegistry
+) -> None:
+    class Noting(Collector):
+        def acquired(self, resource: Any, waited: float, attempts: int) -> None:
+            super().acquired(resource, waited, attempts)
+            noted.append(resource)
+
+    noted: list[str] = []
+    locks = connected(make_locks(urls, observer=Noting(registry)))
+    granted(locks.acquire(KEY)).release()
+    assert noted == [KEY]
+    found = Scrape(generate_latest(registry).decode())
+    assert found("wait_seconds_count") == found("hold_seconds_count") == 1
+
+
+SHARED = """
+import os, sys
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.multiprocess import MultiProcessCollector
+from fastredlock import FastRedlock
+from fastredlock.prometheus import Collector
+
+def pairs(name, count):
+    with FastRedlock(sys.argv[2:], observer=collector, connect_timeout=5) as locks:
+        for _ in range(count):
+            locks.acquire(name).release()
+        with locks.lock(name, ttl=9):
+            assert locks.acquire(name.upper(), timeout=0) is None
+
+label = None if sys.argv[1] == "none" else str.lower
+collector = Collector(CollectorRegistry(), label=label)
+others = FastRedlock(sys.argv[2:], connect_timeout=5)
+taken = [others.acquire(name) for name in "AB"]
+child = os.fork()
+pairs("b" if child else "a", 2)
+if not child:
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+others.release_each(taken)
+registry = CollectorRegistry()
+MultiProcessCollector(registry)
+print(generate_latest(registry).decode())
+"""
+
+
+@pytest.mark.parametrize("label", ["none", "lower"])
+def test_scrape_when_several_processes_share_their_metrics_then_sums_them(
+    urls: list[str], tmp_path: Path, label: str
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SHARED, label, *urls],
+        env={**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert done.returncode == 0, done.stderr
+    found = Scrape(done.stdout)
+    series = [{}] if label == "none" else [{"resource": "a"}, {"resource": "b"}]
+    for names in series:
+        count = 2 // len(series)
+        assert found("acquires_total", outcome="acquired", **names) == 3 * count
+        assert found("acquires_total", outcome="taken", **names) == count
+        assert found("attempts_total", **names) == 4 * count
+        assert found("hold_seconds_count", **names) == 3 * count
+        assert found("margin_seconds_bucket", le="10.0", **names) == 3 * count
 
 
 @pytest.mark.slow

@@ -28,7 +28,7 @@ ARROWS: dict[str, set[str]] = {
     "_reports.stats": set(),
     "_reports.named": set(),
     "_reports.health": {"_core", "_reports.named", "_reports.votes"},
-    "_reports.totals": set(),
+    "_reports.totals": {"_core"},
     "_reports.holds": set(),
     "_reports.log": set(),
     "_options.scripts": set(),
