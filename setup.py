@@ -30,8 +30,8 @@ macros: list[tuple[str, str | None]] = []
 if os.environ.get("FASTREDLOCK_DEBUG") == "1":
     compile_args += ["-O0", "-g"]
 if os.environ.get("FASTREDLOCK_SANITIZE") == "1":
-    sanitizers = ["-fsanitize=address,undefined", "-fno-omit-frame-pointer", "-g"]
-    compile_args += sanitizers
+    sanitizers = ["-fsanitize=address,undefined", "-fno-omit-frame-pointer"]
+    compile_args += [*sanitizers, "-O1", "-g1"]  # a third of the time of -O2 -g
     link_args += sanitizers
 
 if os.environ.get("FASTREDLOCK_PORTABLE") == "1":
