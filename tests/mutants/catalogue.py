@@ -1955,6 +1955,39 @@ for _, key in ipairs(KEYS) do redis""",
         MODEL,
     ),
     Mutant(
+        "a time that is a bound is counted above it",
+        (
+            Edit(
+                "src_cython/calls/tally.pyx",
+                "and not amount <= self.bounds[place]:",
+                "and not amount < self.bounds[place]:",
+            ),
+        ),
+        ("tests/unit/test_tally.py",),
+    ),
+    Mutant(
+        "a subclass of a collector is not called",
+        (
+            Edit(
+                "fastredlock/prometheus.py",
+                "if getattr(type(self), event) is getattr(Collector, event):",
+                "if True:",
+            ),
+        ),
+        ("tests/setups/test_prometheus.py",),
+    ),
+    Mutant(
+        "processes that share their metrics count each for itself",
+        (
+            Edit(
+                "fastredlock/prometheus.py",
+                'is_shared = "PROMETHEUS_MULTIPROC_DIR" in os.environ',
+                "is_shared = False",
+            ),
+        ),
+        ("tests/setups/test_prometheus.py",),
+    ),
+    Mutant(
         "an inner entry of a reentrant lock that was interrupted stays",
         (
             Edit(
