@@ -27,8 +27,8 @@ from .redis_errors import (
     unanswered,
     unconfirmed,
 )
-from .redis_py import PAUSES, answered, unanswered_releases, unsettled
-from .shared import token_source
+from .redis_py import PAUSES, unanswered_releases, unsettled
+from .shared import answered, token_source
 from .steps import Steps
 
 RELEASED, GONE, UNKNOWN = ReleaseStatus

@@ -73,13 +73,6 @@ def draw_token() -> bytes:
 # --- votes ------------------------------------------------------------------------
 
 
-def answered(votes: Sequence[MasterVote]) -> bool:
-    """Return whether a quorum of the masters could answer."""
-    answers = Vote.GRANTED, Vote.TAKEN, Vote.GONE
-    voted = sum(vote.vote in answers for vote in votes)
-    return voted > len(votes) // 2
-
-
 def is_held(votes: Sequence[MasterVote]) -> bool:
     """Return whether a majority has the key, with any token."""
     return sum(vote.vote is Vote.TAKEN for vote in votes) > len(votes) // 2

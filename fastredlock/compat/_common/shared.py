@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from urllib.parse import parse_qs, urlsplit
 from weakref import WeakKeyDictionary, WeakValueDictionary, ref
 
+from ... import MasterVote, Vote
 from ..._options.url import (
     SameServerAllowed as SameServerAllowed,  # for the others here
 )
@@ -102,6 +103,12 @@ def _settings_of(master: Any) -> Mapping[str, Any]:
         return master
     pool = getattr(master, "connection_pool", None)
     return getattr(pool, "connection_kwargs", {})
+
+
+def answered(votes: Sequence[MasterVote]) -> bool:
+    """Return whether a quorum of the masters could answer."""
+    answers = Vote.GRANTED, Vote.TAKEN, Vote.GONE
+    return sum(vote.vote in answers for vote in votes) > len(votes) // 2
 
 
 def key_name(resource: Any) -> str | bytes:

@@ -28,7 +28,13 @@ from ... import (
 from ...asyncio import FastRedlock, Lease
 from .._common.first_try import try_once
 from .._common.refusing import Refusing
-from .._common.shared import SameServerAllowed, key_name, new_locks, token_source
+from .._common.shared import (
+    SameServerAllowed,
+    answered,
+    key_name,
+    new_locks,
+    token_source,
+)
 from .._common.steps import run_awaited
 from ._connections import master_of, without_password
 from ._votes import error_of, left_ms, taken, token_of, unanswered
@@ -130,7 +136,7 @@ class Aioredlock(Refusing):
         try:
             await self._lease_of(lock).extend(ttl)
         except (LeaseLostError, NotExtendedError) as error:
-            if error.votes and not self._could_answer(error.votes):
+            if error.votes and not answered(error.votes):
                 raise LockRuntimeError("Can not set lock") from error
             lock.valid = False
             await self._lease_of(lock).release()  # a minority may have it, and anew
@@ -266,10 +272,6 @@ class Aioredlock(Refusing):
 
     def _is_free(self, votes: Sequence[MasterVote]) -> bool:
         return sum(vote.vote is Vote.GRANTED for vote in votes) >= self._quorum
-
-    def _could_answer(self, votes: Sequence[MasterVote]) -> bool:
-        answers = sum(vote.vote in (Vote.GRANTED, Vote.TAKEN) for vote in votes)
-        return answers >= self._quorum
 
     def __repr__(self) -> str:
         connections = [without_password(one) for one in self.redis_connections]

@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from fastredlock.testing import LocalMasters
-from tests.compat.aioredlock.face import BRIEF, Face, set_all, values
+from tests.compat.aioredlock.face import BRIEF, Face, not_copied, set_all, values
 from tests.support.keys import KEY
 from tests.support.two_libraries import is_stored, lefts_ms
 from tests.support.waiting import wait_until
@@ -49,6 +49,18 @@ def test_extend_of_what_another_has_raises(
     with pytest.raises(aioredlock.LockAcquiringError, match=r"^Can not set lock$"):
         aioredlock.run(lock.extend())
     assert values(servers) == [b"another's"] * 5
+    assert lock.valid is False
+
+
+@not_copied  # it takes the lock anew, as anybody may have done meanwhile
+def test_extend_when_its_keys_are_gone_then_it_is_lost(
+    aioredlock: Face, urls: list[str], servers: list[redis.Redis]
+) -> None:
+    lock = aioredlock.run(aioredlock.manager(urls).lock(KEY, 3))
+    for server in servers:
+        server.flushall()
+    with pytest.raises(aioredlock.LockAcquiringError, match=r"^Can not set lock$"):
+        aioredlock.run(lock.extend())
     assert lock.valid is False
 
 
