@@ -21,6 +21,7 @@ MemoryError and RuntimeError (StateError).
 
 from system cimport *
 
+include "imports.pxi"                   # names of C, CPython and POSIX
 include "types.pxi"                     # operations, votes, verdicts, states
 include "clock.pyx"                     # time, chance, fork generation
 include "tokens.pyx"                    # of leases, with their owner

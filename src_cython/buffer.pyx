@@ -1,10 +1,5 @@
 # Bytes to be sent: [start, end) of one growing allocation; and numbers as text.
 
-from cpython.bytes cimport PyBytes_FromStringAndSize
-from libc.errno cimport ENOMEM
-from libc.stdint cimport uint64_t
-from libc.stdlib cimport free, realloc
-from libc.string cimport memcpy, memmove, memset
 
 cdef struct Buffer:
     char *data

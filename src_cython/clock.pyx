@@ -1,11 +1,6 @@
 # Time, random bytes and the fork generation: the three things taken from the kernel.
 # And by which calls.
 
-from cpython.bytes cimport PyBytes_FromStringAndSize
-from cpython.exc cimport PyErr_CheckSignals
-from libc.errno cimport EINTR, errno
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
-from posix.time cimport CLOCK_REALTIME, timespec
 
 cdef int64_t clock_ns() noexcept nogil:
     # Linux's CLOCK_BOOTTIME goes on while the machine sleeps, as the servers' ttl does;

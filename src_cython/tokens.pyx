@@ -8,14 +8,6 @@
 # They are never taken from a pool of ours: a pool is copied by fork and by a snapshot
 # of the machine, and two holders with one token delete each other's lock.
 
-cimport cython
-from cpython.bytes cimport (
-    PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE,
-)
-from libc.stdint cimport uint8_t, uint32_t
-from libc.string cimport memcpy
-from posix.unistd cimport getpid
-
 cdef enum:
     TOKEN_CHARS = 27             # of base64url, without padding
     TOKENS_AT_ONCE = 12          # getrandom(2) never cuts up to 256 bytes short

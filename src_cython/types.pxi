@@ -4,8 +4,6 @@
 
 from enum import IntEnum
 
-from libc.stdint cimport int64_t
-
 cdef enum:
     MAX_MASTERS = 64            # a set of masters is one uint64
     FEW_MASTERS = 7             # so many need no allocation for a round

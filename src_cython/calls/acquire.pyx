@@ -6,9 +6,6 @@
 # not plain, the attempts go on behind it, with its round as their first one: a
 # generator that yields the rounds to run and the delays between them.
 
-cimport cython
-from libc.stdint cimport int64_t
-from libc.string cimport memchr, memcmp
 
 from sys import modules
 

@@ -17,10 +17,6 @@
 # the attempts, the two calls of a pair cost 28,000 instructions, half of all. A driver
 # that moves the bytes itself (masters in memory, the simulator) gets the same calls.
 
-from cpython.exc cimport PyErr_WarnEx
-from cpython.object cimport PyObject
-from libc.stdint cimport uint8_t
-
 cdef enum:
     CALL_OVER = 0
     CALL_NEW = 1

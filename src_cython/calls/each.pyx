@@ -1,8 +1,6 @@
 # A call for each of many locks: their rounds in one batch, which is begun and read by
 # an object of the shell (_locking/batch.py).
 
-cimport cython
-
 
 @cython.final
 cdef class EachCall(Call):

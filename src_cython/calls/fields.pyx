@@ -1,11 +1,6 @@
 # The fields of drivers and leases, where C makes and reads them. All else of these
 # classes is Python (fastredlock/_locking).
 
-from cpython.dict cimport PyDict_DelItem, PyDict_GetItem
-from cpython.ref cimport PyObject
-from cpython.weakref cimport PyWeakref_GetObject, PyWeakref_NewRef
-from libc.stdint cimport int64_t, uint64_t
-
 cdef extern from "Python.h":
     ctypedef struct PyThreadState:
         pass

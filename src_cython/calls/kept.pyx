@@ -10,10 +10,6 @@
 # Threads share a Kept without a lock (_locking/keeping/kept.py): each field that more
 # than the keeper's own thread changes is read and set in one step.
 
-cimport cython
-from libc.stdint cimport int64_t, uint64_t
-
-
 cdef extern from *:
     ctypedef class _weakref.ReferenceType [object PyWeakReference]:
         pass

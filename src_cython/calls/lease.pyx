@@ -10,9 +10,6 @@
 # handled between the end of the body and the `try` of the call, nor while an exception
 # from it is handled. threading.Lock is left in the same way. (A lock's: entries.)
 
-cimport cython
-from libc.stdint cimport int64_t
-
 
 cdef class ReleaseCall(Call):
     """A release of a lease."""

@@ -9,9 +9,6 @@
 #
 # What is rare, and all texts and errors: _locking/observing.py, derived from this.
 
-from cpython.pythread cimport PyThread_get_thread_ident
-from libc.stdint cimport int64_t
-
 
 cdef class ObserverHooks:
     """The methods of an observer, each None where it has none.

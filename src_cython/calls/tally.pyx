@@ -5,16 +5,13 @@
 # is C without a call of Python between its changes, so the GIL is its lock. It is read
 # where the metrics are collected (prometheus.py).
 
-from cpython.mem cimport PyMem_Calloc, PyMem_Free
-from libc.stdint cimport int64_t
-
-
 cdef enum:
     TALLY_ACQUIRED = 0          # the order of prometheus.py: COUNTED
     TALLY_ATTEMPTS = 4
     TALLY_SIZE = 7
 
 
+@cython.final
 cdef class Histogram:
     """How many amounts were up to each bound, and more than the one before it."""
 
@@ -51,6 +48,7 @@ cdef void histogram_add(Histogram self, double amount) noexcept:
     self.total += amount
 
 
+@cython.final
 cdef class Tally:
     """Count acquires, and the times (s) of waits, holds and margins."""
 

@@ -8,12 +8,6 @@
 # the servers need not wait for the last (200 tasks: 8 % more pairs/s, 1,000: twice as
 # many). One timer is for all that can be due.
 
-cimport cython
-from cpython.contextvars cimport PyContext_Enter, PyContext_Exit
-from cpython.pythread cimport PyThread_get_thread_ident
-from cpython.weakref cimport PyWeakref_NewRef
-from libc.stdint cimport int64_t, uint32_t
-
 cdef enum:
     WAKE_PASSES = 32      # hand-overs between two looks of the loop at anything else
     CHUNK = 100      # rounds: some 11 KiB, which a server reads in one piece of 16

@@ -1,7 +1,5 @@
 # The futures of the asyncio driver: the end of a round, or of a delay.
 
-cimport cython
-from libc.stdint cimport int64_t
 
 from contextvars import copy_context
 

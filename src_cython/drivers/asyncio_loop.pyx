@@ -1,9 +1,6 @@
 # The asyncio driver and its event loop: joining it and shutting down in it, sending at
 # the end of an iteration, watching connections and the next due time.
 
-from libc.errno cimport errno
-from libc.stdint cimport int64_t
-
 
 cdef int asyncio_join(AsyncioDriver self) except -1:
     if not IS_PORTABLE:

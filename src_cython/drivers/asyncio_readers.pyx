@@ -8,9 +8,6 @@
 #
 # Until then the loop finds it readable, which only calls on_ready once more.
 
-from libc.stdint cimport uint32_t
-from posix.time cimport timespec
-
 cdef enum:
     WATCH_UNSURE = 1 << 30      # a call of the loop was under way: anything is possible
 

@@ -6,9 +6,6 @@
 # value itself (CPython 3.10, 3.11); later versions ask by tp_iternext where None is
 # sent, and a StopIteration without a traceback is enough.
 
-from cpython.object cimport PyObject
-from cpython.ref cimport Py_INCREF, Py_XDECREF
-
 cdef extern from "Python.h":
     ctypedef int PySendResult      # an enum
     PySendResult PYGEN_RETURN

@@ -1,7 +1,5 @@
 # The blocking driver: each caller runs its round as the leader, or as a follower.
 
-from libc.stdint cimport int64_t
-
 
 def blocking_run(Engine engine not None, work not None):
     """Run a round until it is closed; a lost one is rolled back before this returns.

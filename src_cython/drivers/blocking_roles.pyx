@@ -1,9 +1,5 @@
 # The two roles of a blocking caller: to lead, with the mutex, or to follow.
 
-from cpython.exc cimport PyErr_CheckSignals
-from libc.stdint cimport int64_t
-
-
 cdef enum:
     SIGNALS_NS = 100_000_000      # a leader that polls for longer looks for signals
 

@@ -4,9 +4,6 @@
 # or has just led: those read it themselves, and an ordinary round should not find the
 # mutex taken. With greenlets it waits in the hub.
 
-from libc.stdint cimport int64_t
-from posix.time cimport timespec
-
 cdef enum:
     WATCH_NS = 100_000_000       # a key may come to rest for less than another
     BUSY_NS = 1_000_000

@@ -5,8 +5,6 @@
 # Nothing here decides anything. by_hand_take_events is a whole step, in the order of
 # engine_take_events (engine/line).
 
-from libc.stdint cimport int64_t, uint64_t
-
 
 cdef Master by_hand_master(Engine engine, int index):
     if not 0 <= index < engine.master_count:
@@ -152,11 +150,6 @@ def by_hand_finish(Engine engine not None, int64_t now_ns):
     """Open rounds whose wait is over, finish those that are closed."""
     engine_admit(engine, now_ns)
     engine_finish(engine, now_ns)
-
-
-def by_hand_asked_count(Engine engine not None, int operation, int64_t now_ns):
-    """Count the masters that a round would be sent to now."""
-    return engine_asked_count(engine, operation, now_ns)
 
 
 def by_hand_return(Engine engine not None, work not None, int64_t now_ns):

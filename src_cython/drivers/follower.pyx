@@ -1,13 +1,6 @@
 # A follower: the work that a thread leaves to the leader, and the lock on which it
 # waits. Its states are in leader.
 
-cimport cython
-from cpython.pythread cimport (
-    NOWAIT_LOCK, PyThread_acquire_lock, PyThread_allocate_lock, PyThread_free_lock,
-    PyThread_release_lock, PyThread_type_lock,
-)
-from libc.stdint cimport int64_t
-
 cdef enum:
     FOLLOWER_RUN = 0         # a round or a batch, until it is finished
     FOLLOWER_WITHDRAW = 1    # one that its caller gave up; no thread waits

@@ -16,8 +16,6 @@
 # The core depends on neither library: it looks for them among the modules that the
 # program has loaded.
 
-cimport cython
-from libc.stdint cimport int64_t, uint32_t
 
 import sys
 from importlib import import_module

@@ -7,9 +7,6 @@
 # then: so it only reads replies in flight, and each later call reads its own.
 # After os._exit() and SIGKILL nothing of ours runs.
 
-from cpython.pythread cimport PyThread_get_thread_ident
-from cpython.weakref cimport PyWeakref_NewRef
-from libc.stdint cimport int64_t, uint32_t
 
 import sys
 

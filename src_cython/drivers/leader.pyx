@@ -34,10 +34,6 @@
 # leader is: IN_SYSTEM, still in its system calls without the GIL; OUT_OF_SYSTEM, and so
 # stopped between two steps; or HAS_GIL, stopped in the middle of anything.
 
-cimport cython
-from cpython.pythread cimport PyThread_get_thread_ident
-from libc.stdint cimport int64_t
-
 cdef enum:
     SLICE_US = 100_000       # how long a follower sleeps before it tries the mutex
     AWAIT_US = 1_000         # the same where no thread will wake it

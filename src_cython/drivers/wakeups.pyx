@@ -10,9 +10,6 @@
 # Only a thread that sleeps is woken, so each wake-up arrives: as soon as the scheduler
 # and the GIL let it.
 
-cimport cython
-from libc.stdint cimport int64_t
-
 cdef enum:
     AT_ONCE = 2
     STUCK_NS = 5_000_000     # a thread not awake by then is not waited for

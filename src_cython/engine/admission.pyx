@@ -3,9 +3,6 @@
 # A round that finds a quorum of connections is opened at once. Otherwise it waits for
 # connections first, as long as the caller's time allows, and t0 comes after that.
 
-cimport cython
-from libc.stdint cimport int64_t
-
 cdef enum:
     GRACE_NS = 10_000_000
 

@@ -1,8 +1,6 @@
 # What a gate is asked, by rounds that go to it alone: to enter the queue, for our place
 # in it, to leave it.
 
-from libc.stdint cimport int64_t
-
 cdef enum:
     ASK_AGAIN_BEHIND_NS = 500_000_000       # by one that is neither first nor second
     TURN_NS = 52_000_000                    # the one that was notified has 50 ms

@@ -1,8 +1,6 @@
 # The end of an engine: the last replies are read (settlement), then its connections are
 # closed. close(), a release that comes after it, the end of the interpreter.
 
-from libc.stdint cimport int64_t
-
 
 cdef int engine_settle(Engine self, Settlement settlement) except -1:
     # Step until it is settled. With the engine to oneself, and not inside another step:

@@ -9,8 +9,6 @@
 # To hand on and to join are changes of lists alone. So a thread that has the GIL may do
 # both while another one leads, as a finalizer inside of a step may.
 
-from libc.stdint cimport int64_t
-
 
 cdef inline bint engine_may_need_no_master(Engine self, object work) noexcept:
     # One look, for what is no lock of this process alone.

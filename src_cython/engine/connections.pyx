@@ -1,8 +1,6 @@
 # The connections of an engine: how many there are, opening those that are due, and
 # closing all.
 
-from libc.stdint cimport int64_t
-
 
 cdef int engine_asked_count(Engine self, int operation, int64_t now_ns) noexcept:
     # How many masters a round would be sent to now. A READY one that the restart guard

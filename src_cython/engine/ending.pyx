@@ -1,8 +1,6 @@
 # Rounds and connections that are ended from outside: a caller gives up, close(), the
 # end of the interpreter.
 
-from libc.stdint cimport int64_t, uint32_t
-
 
 cdef int engine_withdraw_work(Engine self, object work, int64_t now_ns) except -1:
     # Its caller has given it up: locks that it took are undone, releases are sent.

@@ -2,9 +2,6 @@
 #
 # The class comes after all that its methods call; its fields are those of the stages.
 
-cimport cython
-from libc.stdint cimport int64_t, uint32_t, uint64_t
-
 
 @cython.final
 cdef class Engine:

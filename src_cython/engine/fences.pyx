@@ -15,9 +15,6 @@
 # hour to all masters, and none of them has connected since, withheld its vote, or
 # refused a number: life_epoch (Counters) counts those.
 
-cimport cython
-from libc.stdint cimport int64_t, uint64_t
-
 cdef enum:
     FENCES_MOST = 1024
     RENEWED_MOST = 8192

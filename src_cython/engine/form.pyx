@@ -2,8 +2,6 @@
 #
 # All forms are in one buffer, one behind the other.
 
-from libc.stdint cimport uint64_t
-
 
 cdef inline int form_for(Master self, Round round, bint by_source) noexcept:
     # Where nobody may read an error (by_source), a native command goes only where one

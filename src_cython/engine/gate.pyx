@@ -7,9 +7,6 @@
 # nothing else. A master that may not vote now is none.
 # A slow gate is passed over, by all alike (moved).
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from libc.stdint cimport int64_t, uint8_t, uint64_t
-
 
 cdef inline int engine_gate(Engine self, bytes resource, int64_t now_ns) noexcept:
     # Its index; -1: no master can be one, or no queue is kept.

@@ -1,7 +1,6 @@
 # Rounds with a token that the caller gave: whether they may be sent, and to which
 # masters. The rules are in token_use; here they are applied to N masters.
 
-from libc.stdint cimport int64_t, uint64_t
 
 cdef str HELD_HERE = "held in this process, under the same token"
 cdef str NOT_SETTLED = "not asked: an earlier use of this token is not settled here"

@@ -27,9 +27,6 @@
 # reply that is overdue. It is only ever lowered, until `engine_on_time` finds it anew:
 # so a round that closes in time costs nothing here.
 
-from cpython.bytes cimport PyBytes_FromStringAndSize
-from libc.stdint cimport int64_t, uint64_t
-
 cdef enum:
     DUE_PASSES = 64       # of 16 KiB per master: more than can be in flight
 

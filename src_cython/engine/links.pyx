@@ -10,10 +10,6 @@
 # after these few ms. (A C program that does no more took 5 % less time so, and 6 % less
 # CPU. Over three and five, a poll without the waker made no difference.)
 
-from libc.errno cimport EINTR, errno
-from libc.stdint cimport int64_t
-from posix.time cimport timespec
-
 cdef enum:
     BEHIND_LIMIT = 16     # replies in flight: from here on a master is read in any case
     SLEEP_LIMIT_NS = 1_000_000_000

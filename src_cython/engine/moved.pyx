@@ -8,8 +8,6 @@
 # gate has replied, never what was measured. A mark that is wrong, or lost, costs order,
 # and up to 0.25 s until a release is found; where all masters have one, callers poll.
 
-from libc.stdint cimport int64_t
-
 cdef enum:
     MOVED_LEAST_MS = 1_000
     MOVED_MOST_MS = 10_000

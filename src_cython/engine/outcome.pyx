@@ -1,8 +1,6 @@
 # The outcome of a round after its verdict: confirmed or rolled back, its waiter woken;
 # and rounds that are ended from outside, withdrawn or given up.
 
-from libc.stdint cimport int64_t, uint64_t
-
 
 cdef int engine_finish_round(Engine self, Round round, int64_t now_ns) except -1:
     if round.fencing is not None and engine_write_fence(self, round, now_ns):

@@ -9,8 +9,6 @@
 #
 # To enter a queue, and whatever a push, a release or an answer brings, is done at once.
 
-from libc.stdint cimport int64_t
-
 cdef enum:
     QUESTIONS_EVERY_NS = 250_000_000
     RATES_EVERY_NS = 10_000_000      # of a rate nobody is notified

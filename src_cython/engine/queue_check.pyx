@@ -14,8 +14,6 @@
 #
 # A release that had to be repeated is held in the same way (engine_held_ns).
 
-from libc.stdint cimport int64_t, uint64_t
-
 cdef enum:
     QUEUE_CHECK_LEAST_NS = 1_000_000
     QUEUE_CHECK_MOST_NS = 10_000_000

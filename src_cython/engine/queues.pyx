@@ -3,8 +3,6 @@
 # A round that is opened here is left in the list `opened`, from which it is admitted in
 # the same pass (line), before any bytes are written.
 
-from libc.stdint cimport int64_t
-
 cdef enum:
     ASK_AGAIN_NS = 250_000_000
     SOON_NS = 1_000_000

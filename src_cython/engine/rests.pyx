@@ -12,8 +12,6 @@
 #
 # While a key rests somebody has to read recalls: an event loop, or a thread (`watch`).
 
-from libc.stdint cimport int64_t
-
 
 cdef bint engine_rest(Engine self, Round release, int64_t now_ns) except -1:
     # Whether what is released rests instead. From the look on nothing can fail or run

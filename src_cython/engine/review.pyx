@@ -1,8 +1,6 @@
 # The review of a master that has become READY, or has something to report: warnings for
 # the user, each once, and the masters that must not vote.
 
-from libc.stdint cimport int64_t
-
 
 cdef int engine_review_master(Engine self, Master master, int64_t now_ns) except -1:
     # A master has become READY, its clock jumped, or it has a new warning.

@@ -1,8 +1,5 @@
 # The rounds of an engine: made, handed on in lists, and ended where they are torn.
 
-from cpython.object cimport PyObject
-from libc.stdint cimport int64_t
-
 cdef extern from "Python.h":
     int PyList_SetSlice(
         object items, Py_ssize_t low, Py_ssize_t high, PyObject *new

@@ -3,9 +3,6 @@
 # The engine moves no bytes and waits for nothing: it queues commands on connections and
 # entries in FIFOs. A driver does the rest.
 
-from libc.stdint cimport int64_t, uint64_t
-from libc.string cimport memset
-
 
 cdef int engine_queue(
     Engine self, Round round, uint64_t masters, bint by_source, int64_t now_ns

@@ -13,9 +13,6 @@
 # machine were paused as well, and what was on its way still is. So silence is counted
 # in slices in which we polled; and no long pause is a part of the limit.
 
-cimport cython
-from libc.stdint cimport int32_t, int64_t, uint32_t
-
 cdef enum:
     # Or 4 round trips, where those take longer. A server that shares two busy cores
     # with six others was seen to pause for more than 20 ms.

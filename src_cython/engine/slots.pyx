@@ -1,7 +1,5 @@
 # Which slot of a semaphore a round asks for, and what its end says of it (round/slots).
 
-from libc.stdint cimport int64_t, uint64_t
-
 
 cdef Slots engine_slots(Engine self, bytes name):
     cdef Slots slots = self.queues.slots.get(name)

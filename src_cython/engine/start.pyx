@@ -1,8 +1,6 @@
 # A round starts: it waits in turn, or its commands are queued for all masters; and its
 # roll-back.
 
-from libc.stdint cimport int64_t, uint64_t
-
 cdef enum:
     DETOUR_EVERY = 64          # rounds
     DETOUR_ROUNDS = 2          # an acquire and its release

@@ -1,9 +1,6 @@
 # The blocking step of the leader: send what is queued, poll, receive what is there (all
 # without the GIL), then take it. And the loops of steps that end by themselves.
 
-from libc.errno cimport EINTR
-from libc.stdint cimport int64_t
-
 cdef enum:
     FOLLOWED_NS = 1_000_000_000      # so long after a follower another one may come
 

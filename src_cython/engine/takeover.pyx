@@ -1,8 +1,6 @@
 # An engine that was left in the middle of anything by threads that are no more: begun
 # anew in a forked child. (From a leader that the interpreter has stopped: close.)
 
-from libc.stdint cimport int64_t
-
 
 cdef inline int engine_check_fork(Engine self) except -1:
     return 0 if self.generation == current_generation else engine_reset_after_fork(self)

@@ -11,8 +11,6 @@
 #
 # Nothing here decides who holds the lock: the round does, by a quorum.
 
-from libc.stdint cimport int64_t
-
 cdef enum:
     MISSED_MOST = 16         # turns that are passed on in the time of one
     SLOT_STAY_NS = 2_000_000

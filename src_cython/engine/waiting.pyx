@@ -6,8 +6,6 @@
 # process that is notified and does not answer is dropped from the queue by the next
 # that asks or releases (the scripts: _options/scripts).
 
-from libc.stdint cimport int64_t
-
 cdef enum:
     AT_LEAST_NS = 100_000
 

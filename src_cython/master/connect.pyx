@@ -2,10 +2,6 @@
 # TLS and handshake. Nothing here waits. Its end, and the back-off after a failure,
 # are in ending.
 
-from libc.errno cimport EINPROGRESS
-from libc.stdint cimport int64_t
-from libc.string cimport memcpy
-
 cdef enum:
     BACKOFF_URGENT_NS = 20_000_000     # the spacing when a quorum is missing
 

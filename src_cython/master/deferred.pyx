@@ -10,9 +10,6 @@
 # DEFERRED_BYTES_MOST of keys and tokens. Releases beyond it are counted
 # (releases_dropped) and left to the ttl of their keys.
 
-cimport cython
-from libc.stdint cimport int64_t
-
 cdef enum:
     DEFERRED_MOST = 65_536
     DEFERRED_BYTES_MOST = 1 << 26

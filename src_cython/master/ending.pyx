@@ -1,8 +1,6 @@
 # The end of one master's connection: why it ends, what becomes of the commands in
 # flight on it, and when the next one is opened (back-off).
 
-from libc.stdint cimport int64_t, uint64_t
-
 cdef enum:
     LOST_IDS_MOST = 8
     BACKOFF_FIRST_NS = 50_000_000

@@ -21,11 +21,6 @@
 # outstanding that sends nothing is given up. Every operation here is of constant cost,
 # on the average over the entries.
 
-cimport cython
-from cpython.ref cimport Py_DECREF, Py_INCREF, Py_XDECREF, PyObject
-from libc.stdint cimport int64_t, uint8_t, uint32_t
-from libc.stdlib cimport free, malloc
-
 cdef enum:
     OVERDUE_AT_LEAST_NS = 1_000_000_000
     WRITTEN_LATE_NS = 100_000_000

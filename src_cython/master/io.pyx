@@ -1,10 +1,6 @@
 # Commands of one master's connection, encrypted or not: into its link, each with its
 # entry in flight.
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from libc.stdint cimport int64_t
-from libc.string cimport memset
-
 cdef enum:
     NOTIFYING_MOST = 64                # deferred releases, of 1.4 KB each
 

@@ -1,10 +1,5 @@
 # One descriptor: open, send, receive. Runs without the GIL; returns 0 or -errno.
 
-from libc.errno cimport EAGAIN, ECONNREFUSED, EINPROGRESS, EINTR, ENOMEM, errno
-from libc.stdint cimport int64_t, uint32_t
-from libc.stdlib cimport free, malloc
-from libc.string cimport memcmp, memset, strerror
-
 cdef enum:
     LINK_CLOSED = 0
     LINK_RESOLVING = 1     # fd is readable once the name is looked up

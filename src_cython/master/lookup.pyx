@@ -16,13 +16,6 @@
 # The state belongs to the thread and to a LookUp; the last owner frees it. A forked
 # child has no such thread: it starts anew, and frees its copy of the state.
 
-cimport cython
-from cpython.bytes cimport PyBytes_AS_STRING
-from libc.errno cimport ENAMETOOLONG, errno
-from libc.stdint cimport int64_t, uint16_t, uint32_t
-from libc.stdlib cimport calloc, free
-from libc.string cimport memcpy, memset
-
 cdef enum:
     MAX_ADDRESSES = 8      # per name; each gets its share of the connect timeout
 

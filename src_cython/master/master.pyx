@@ -12,9 +12,6 @@
 # Events take bytes and `now_ns`; the driver moves the bytes. Each has its file: connect
 # (before READY), io (between bytes and commands or replies), replies, ending.
 
-cimport cython
-from libc.stdint cimport int64_t, uint32_t, uint64_t
-
 cdef enum:
     SAMPLES = 64                       # round trips remembered, a power of two
 

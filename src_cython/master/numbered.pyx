@@ -14,8 +14,6 @@
 #
 # A connection that ends between them leaves the whole entry unanswered.
 
-from libc.stdint cimport int64_t
-
 
 cdef int master_on_numbered_reply(Master self, object reply, int64_t now_ns) except -1:
     # What is made here may collect garbage, and a finalizer lose this connection: so

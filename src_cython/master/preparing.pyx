@@ -15,10 +15,6 @@
 # The thread holds the function and this object alone, never the engine: it may outlive
 # all else, and ends with the interpreter.
 
-cimport cython
-from libc.errno cimport errno
-from libc.stdint cimport int64_t, uint32_t
-
 cdef int64_t PREPARED_FRESH_NS = 60_000_000_000      # a client that blocks may be idle
 
 

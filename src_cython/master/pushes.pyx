@@ -5,7 +5,6 @@
 # one exception is the answer to SUBSCRIBE itself, which RESP3 gives as a push; refused,
 # it is an error as any other.
 
-from libc.stdint cimport int64_t
 
 cdef bytes CHANNEL = b"fastredlock:waiter:"      # behind the key_prefix
 cdef str QUEUE_NAMES = "~fastredlock:* &fastredlock:*"

@@ -6,9 +6,6 @@
 # their commands, for each more costs a server a fifth of an EXISTS of its own. What
 # answers with more than 0, or an error, is asked one by one.
 
-from libc.stdint cimport int64_t
-from libc.string cimport memset
-
 cdef enum:
     QUEUE_CHECKS_AT_ONCE = 16      # the first of them waits for the last
     QUEUE_CHECK_SLOW_NS = 200_000

@@ -1,9 +1,6 @@
 # Received bytes, encrypted or not, as replies: each pops the oldest entry in flight,
 # and becomes a vote of its round, or the end of the connection.
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from libc.stdint cimport int64_t
-from libc.string cimport memchr
 
 from hiredis import ProtocolError, PushNotification
 

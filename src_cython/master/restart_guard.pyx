@@ -19,9 +19,6 @@
 # (FLUSHALL); a quarantine that ends early because the server's wall clock steps
 # forward; two servers that alternate under one name, each with its own marker.
 
-cimport cython
-from libc.stdint cimport int64_t
-
 
 @cython.final
 cdef class RestartGuard:

@@ -10,8 +10,6 @@
 # `slow_from_ns` is in `Counters`: the smoothed time of a round, which ends with the
 # quorum, 4 times and 3 ms longer.                                                [pure]
 
-from libc.stdint cimport int64_t
-
 cdef enum:
     SLOW_REPLIES = 16
     SLOW_TIMES = 4

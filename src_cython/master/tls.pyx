@@ -4,8 +4,6 @@
 # received go in as records and come out as plain text for the reader. So all else (one
 # write per master, polling without the GIL, the commands in flight) is as without TLS.
 
-cimport cython
-
 
 @cython.final
 cdef class TlsSession:

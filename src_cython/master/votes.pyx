@@ -1,7 +1,5 @@
 # A reply that becomes the vote of a round, and what is learnt from it.
 
-from libc.stdint cimport int64_t, uint32_t
-
 
 cdef int master_on_definite(
     Master self, InFlightEntry entry, Round round, int vote, object detail,

@@ -2,10 +2,6 @@
 #
 # Which command an operation sends is looked up in the table of scripts.
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from libc.stdint cimport int64_t, uint64_t
-from libc.string cimport memcpy, memset
-
 
 # The size of a command without its resource, token and script: array and bulk heads,
 # fixed words, numbers. Reserved once; the pieces are then copied without a check.

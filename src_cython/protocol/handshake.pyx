@@ -13,8 +13,6 @@
 # a lock needs. Its connection cannot be used yet: the releases that wait for it would
 # be refused as well, and would not be sent again.
 
-cimport cython
-from libc.stdint cimport int64_t
 
 cdef bytes MARKER_KEY = b"fastredlock:voter"
 cdef bytes QUARANTINE_KEY = b"fastredlock:quarantine"

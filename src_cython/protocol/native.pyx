@@ -12,9 +12,6 @@
 # them gives has done nothing, and the script is asked instead (master/replies): an ACL,
 # or a server without memory, may refuse the one and allow the other.
 
-from cpython.bytes cimport PyBytes_GET_SIZE
-from libc.stdint cimport uint64_t
-
 cdef enum:                   # in which form a round's command is sent to a master
     FORM_SCRIPT = 0          # ...or as SET NX, of an ACQUIRE
     FORM_DELIFEQ = 1

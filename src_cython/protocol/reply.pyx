@@ -24,7 +24,6 @@
 #   any              error        FAILED     NOSCRIPT is repeated first, by the master
 #   any              else         FAILED     and nothing is known of its effect
 
-from libc.string cimport memchr, memcmp
 
 from hiredis import Reader, ReplyError
 

@@ -7,7 +7,6 @@
 # Redis 6.2 and 7.0, Valkey 9.1.) Other errors forbid nothing. With fencing it tries the
 # commands of the numbers as well, without which a key would be set that does not count.
 
-cimport cython
 
 # Texts in the errors of Redis 6.0 and later, and of Valkey: about a command as such
 # (the second inside of a script, before Redis 7.2), and about anything.

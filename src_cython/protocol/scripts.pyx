@@ -15,8 +15,6 @@
 # script, of several keys, at a gate, repeated, or without expiry, that is of another
 # text, and returns the number that it gave them.
 
-cimport cython
-
 cdef enum:
     REPLY_OF_SET = 0         # OK: done; nil: refused, the key exists
     REPLY_OF_SCRIPT = 1      # 1: done; 0: refused, and nothing was changed

@@ -4,9 +4,6 @@
 # (restart_guard); and two masters that are one server have one vote, not two. Advice:
 # set-ups that lose locks are reported once. Health: the first questions of an operator.
 
-cimport cython
-from libc.stdint cimport int64_t
-
 
 @cython.final
 cdef class ServerInfo:

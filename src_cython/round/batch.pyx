@@ -17,9 +17,6 @@
 # A batch itself blocks nowhere and sends nothing: the engine asks it for its next round
 # (engine/admission), and wakes its `waiter` at its end.
 
-cimport cython
-from libc.stdint cimport int64_t
-
 cdef enum:
     WINDOW_LEAST = 64
     WINDOW_MOST = 1024

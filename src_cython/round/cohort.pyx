@@ -16,8 +16,6 @@
 #
 # The round that gave it away holds nothing any more, and a token that no key has.
 
-from libc.stdint cimport int64_t
-from libc.string cimport memcpy
 
 cdef bytes HANDED_ON = b"handed-on"
 

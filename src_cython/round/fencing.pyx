@@ -35,10 +35,6 @@
 # the SET of a round that is under way there, and would prove nothing. A connection that
 # is lost meanwhile is no matter: the repeated SET brings F as its proposal.
 
-cimport cython
-from libc.stdint cimport int64_t, uint64_t
-from libc.stdlib cimport calloc, free
-
 cdef enum:
     FENCE_RENEWED_MS = 3_600_000     # an hour, in which a life is not sent again
     FENCE_LIFE_MS = 90_000_000       # a day and that, beyond the ttl of the grant

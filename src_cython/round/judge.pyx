@@ -49,8 +49,6 @@
 # One key or several: a vote is on all of them, so the rules are the same. Where "the
 # key" may exist, any of the keys may.
 
-from libc.stdint cimport int64_t, uint32_t, uint64_t
-
 
 cdef str KEY_GONE = "gone"       # details of an EXTEND that is TAKEN
 cdef str KEY_GONE_OR_TAKEN = "gone or taken"

@@ -11,9 +11,6 @@
 # So that others find us, the token of a lease that lingers begins with the name of this
 # process's channel: a gate that is asked for a key tells whoever is named in its value.
 
-cimport cython
-from libc.stdint cimport int64_t
-from libc.string cimport memset
 
 # In front of a key, in a message of a gate. No resource has such a name.
 cdef bytes RECALL = b"!fastredlock:"

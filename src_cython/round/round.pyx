@@ -4,13 +4,6 @@
 # A round is of one key, its resource, or of several, its `keys`: all or nothing on each
 # master, by one script, under one token.
 
-cimport cython
-from cpython.bytes cimport PyBytes_GET_SIZE
-from libc.stdint cimport (
-    int8_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-)
-from libc.stdlib cimport calloc, free
-
 cdef enum:
     LAST_ROUND_NS = 50_000_000      # a server that is there answers by then
 

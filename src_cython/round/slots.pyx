@@ -8,12 +8,6 @@
 # The callers of all slots wait in one queue, that of the semaphore's name: the resource
 # and "#". A slot's key is that name and its number.
 
-cimport cython
-from cpython.bytes cimport (
-    PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-)
-from libc.stdint cimport int64_t
-
 cdef enum:
     PERMITS_MOST = 1024
 

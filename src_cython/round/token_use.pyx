@@ -21,9 +21,6 @@
 #
 # Without given tokens `engine.token_uses` is None, and nothing of this is done.
 
-cimport cython
-from libc.stdint cimport int64_t
-
 cdef enum:
     SWEEP_AT_LEAST = 256
 

@@ -6,10 +6,6 @@
 # refuses where somebody waits longer, and this refusal is a veto, for the other masters
 # know nothing of the queue. A silent gate refuses nothing.
 
-cimport cython
-from libc.stdint cimport int64_t
-
-
 cdef enum:                   # the replies of take_turn
     GATE_SILENT = -1
     GATE_TAKEN = 0           # the key exists

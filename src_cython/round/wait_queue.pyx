@@ -11,9 +11,6 @@
 # A queue that is lost, wrong or hostile costs time alone: who holds the lock is decided
 # by a quorum, in the round.
 
-cimport cython
-from libc.stdint cimport int64_t
-
 
 cdef class Round             # round.pyx
 cdef class Turn              # turn.pyx

@@ -3,9 +3,6 @@
 # `due` is a heap of times. An entry that does not count any more (the queue was set to
 # another time, the round is open) stays until its time, or until most are such.
 
-cimport cython
-from cpython.bytes cimport PyBytes_GET_SIZE
-from libc.stdint cimport int64_t, uint64_t
 
 from heapq import heapify, heappop, heappush
 

@@ -1,8 +1,6 @@
 # A round or a batch, for a driver that runs both: `work` is either of them. (A common
 # base class would cost both their freelist: Cython gives none to subtypes.)
 
-from libc.stdint cimport int64_t
-
 
 cdef int work_check(object work) except -1:
     if type(work) is Round:

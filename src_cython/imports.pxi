@@ -1,0 +1,26 @@
+# What the files of the core use of C, CPython and POSIX, but for system.pxd.
+
+cimport cython
+
+from cpython.bytes cimport (
+    PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE,
+)
+from cpython.contextvars cimport PyContext_Enter, PyContext_Exit
+from cpython.dict cimport PyDict_DelItem, PyDict_GetItem
+from cpython.exc cimport PyErr_CheckSignals, PyErr_WarnEx
+from cpython.mem cimport PyMem_Calloc, PyMem_Free
+from cpython.object cimport PyObject
+from cpython.pythread cimport (
+    NOWAIT_LOCK, PyThread_acquire_lock, PyThread_allocate_lock, PyThread_free_lock,
+    PyThread_get_thread_ident, PyThread_release_lock, PyThread_type_lock,
+)
+from cpython.ref cimport Py_DECREF, Py_INCREF, Py_XDECREF
+from cpython.weakref cimport PyWeakref_GetObject, PyWeakref_NewRef
+from libc.errno cimport (
+    EAGAIN, ECONNREFUSED, EINPROGRESS, EINTR, ENAMETOOLONG, ENOMEM, errno,
+)
+from libc.stdint cimport int32_t, int64_t, int8_t, uint16_t, uint32_t, uint64_t, uint8_t
+from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.string cimport memchr, memcmp, memcpy, memmove, memset, strerror
+from posix.time cimport CLOCK_REALTIME, timespec
+from posix.unistd cimport getpid
