@@ -68,43 +68,15 @@ class Script:
 class Scripts:
     def __init__(
         self,
-        extend: Script,
-        release: Script,
-        inspect: Script,
-        acquire_all: Script,
-        extend_all: Script,
-        release_all: Script,
-        acquire_again: Script,
-        probe: Script | None = None,
-        marker: Script | None = None,
-        ask_turn: Script | None = None,
-        leave_queue: Script | None = None,
-        take_turn: Script | None = None,
-        release_and_notify: Script | None = None,
-        write_fence: Script | None = None,
-        next_fence: Script | None = None,
+        named: dict[str, Script],
         releases_natively: bool = False,
         name_prefix: bytes = b"",
-        look: Script | None = None,
     ) -> None: ...
-    look: Final[Script | None]
+    named: Final[dict[str, Script]]
     name_prefix: Final[bytes]
-    ask_turn: Final[Script | None]
-    leave_queue: Final[Script | None]
-    take_turn: Final[Script | None]
-    release_and_notify: Final[Script | None]
-    write_fence: Final[Script | None]
-    next_fence: Final[Script | None]
+    keeps_queues: Final[bool]
+    is_fencing: Final[bool]
     releases_natively: Final[bool]
-    acquire_again: Final[Script]
-    extend: Final[Script]
-    release: Final[Script]
-    inspect: Final[Script]
-    acquire_all: Final[Script]
-    extend_all: Final[Script]
-    release_all: Final[Script]
-    probe: Final[Script | None]
-    marker: Final[Script | None]
 
 def encode_acquire(resource: bytes, token: bytes, ttl_ms: int) -> bytes: ...
 def encode_script(
@@ -115,17 +87,25 @@ def encode_script(
     ttl_ms: int,
 ) -> bytes: ...
 
-@final
-class Permits:
-    def __init__(self, resource: bytes, count: int) -> None: ...
+@disjoint_base
+class KeyOfKind:
     name: Final[bytes]
     count: Final[int]
 
 @final
-class PermitsOf:
+class Permits(KeyOfKind):
+    def __init__(self, resource: bytes, count: int) -> None: ...
+
+@disjoint_base
+class KindEncoder:
+    def __init__(self, encode: Callable[[str | bytes], bytes]) -> None: ...
+    def __call__(self, resource: str | bytes) -> KeyOfKind: ...
+    encode: Final[Callable[[str | bytes], bytes]]
+
+@final
+class PermitsOf(KindEncoder):
     def __init__(self, encode: Callable[[str | bytes], bytes], count: int) -> None: ...
     def __call__(self, resource: str | bytes) -> Permits: ...
-    encode: Final[Callable[[str | bytes], bytes]]
     count: Final[int]
 
 @final

@@ -27,7 +27,7 @@ include "clock.pyx"                     # time, chance, fork generation
 include "tokens.pyx"                    # of leases, with their owner
 include "buffer.pyx"                    # bytes to be sent
 
-include "protocol/scripts.pyx"          # operation x keys -> script, reply      [pure]
+include "protocol/scripts.pyx"          # operation x kind -> script, reply      [pure]
 include "round/wait_queue.pyx"          # the rounds that wait for one resource  [pure]
 include "round/wait_queues.pyx"         # all of these, and the times in them    [pure]
 include "round/turn.pyx"                # a round waits for its turn             [pure]

@@ -41,6 +41,17 @@ cdef enum:                   # what is true of which operations: a bit for each,
     OPERATION_NEEDS_ALL = 0b1111000      # it closes when all that it asks have answered
     OPERATION_IS_OF_GATE = 0b1100000     # ASK_TURN, LEAVE_QUEUE
 
+cdef enum:                   # the kinds of locks
+    KIND_ONE = 0                 # of one key
+    KIND_SEVERAL = 1             # of all of several keys
+    KIND_SLOT = 2                # of any slot of a semaphore: one key
+    KINDS = 3
+
+cdef enum:                   # what is true of which kinds: a bit for each, from 0
+    KIND_IS_NATIVE = 0b101       # commands of a server may replace its scripts
+    KIND_IS_HANDED_ON = 0b101    # to the next caller of this process
+    KIND_RESTS = 0b001           # its key may, for the next caller of this process
+
 cdef enum:
     VOTE_PENDING = 0
     VOTE_GRANTED = 1
@@ -64,8 +75,12 @@ cdef enum:
     MASTER_BACKOFF = 4
 
 
-cdef inline bint operation_is(int operation, int kind) noexcept nogil:
-    return (kind >> operation) & 1
+cdef inline bint operation_is(int operation, int which) noexcept nogil:
+    return (which >> operation) & 1
+
+
+cdef inline bint kind_is(int kind, int which) noexcept nogil:
+    return (which >> kind) & 1
 
 
 class Operation(IntEnum):

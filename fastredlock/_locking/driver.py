@@ -220,42 +220,26 @@ def new_engine(settings: Settings) -> Engine:
 def new_scripts(
     given_release: bytes | None, is_fencing: bool, prefix: bytes = b""
 ) -> Scripts:
-    """Return the scripts of an engine, with the prefix in all names."""
-    return Scripts(
-        **named_scripts(given_release, is_fencing, prefix),
-        releases_natively=given_release is None,
-        name_prefix=prefix,
-    )
+    """Return the scripts of an engine, with the prefix in all names.
 
-
-def named_scripts(
-    given: bytes | None, is_fencing: bool, prefix: bytes = b""
-) -> dict[str, Script]:
-    """Return the scripts of an engine, by the names that `Scripts` has for them."""
-    found = {
-        "extend": Script(scripts.EXTEND, scripts.EXTEND_SHA1),
-        "release": release_script(given),
-        "inspect": named(scripts.INSPECT, scripts.INSPECT_SHA1, prefix),
-        "acquire_all": Script(scripts.ACQUIRE_ALL, scripts.ACQUIRE_ALL_SHA1),
-        "extend_all": Script(scripts.EXTEND_ALL, scripts.EXTEND_ALL_SHA1),
-        "release_all": named(scripts.RELEASE_ALL, scripts.RELEASE_ALL_SHA1, prefix),
-        "acquire_again": Script(scripts.ACQUIRE_AGAIN, scripts.ACQUIRE_AGAIN_SHA1),
-        "probe": probe_script(given, prefix),
-        "marker": Script(scripts.MARKER, scripts.MARKER_SHA1),
-        **queue_scripts(given, prefix),
-        "look": Script(scripts.LOOK, scripts.LOOK_SHA1),
-    }
+    A release that is the caller's notifies nobody: no queue is kept beside it.
+    """
+    texts = dict(scripts.OF_LOCKS)
+    if given_release is None:
+        texts |= scripts.OF_QUEUES
     if is_fencing:
         from .._options.fence_scripts import FENCED  # where it is used
 
-        for name, (source, sha1) in FENCED.items():
-            is_of_release = name in ("probe", "take_turn")
-            if given is None or not is_of_release:
-                found[name] = named(source, sha1, prefix)
-    return found
+        texts |= FENCED
+    named = {name: script_of(*text, prefix) for name, text in texts.items()}
+    if given_release is not None:
+        named.pop("take_turn", None)
+        named["release"] = hashed(given_release)
+        named["probe"] = Script(scripts.PROBE_CALL, scripts.PROBE_CALL_SHA1)
+    return Scripts(named, given_release is None, prefix)
 
 
-def named(source: bytes, sha1: bytes, prefix: bytes) -> Script:
+def script_of(source: bytes, sha1: bytes, prefix: bytes) -> Script:
     """Return a script of ours, with the prefix before its names."""
     if not prefix:
         return Script(source, sha1)
@@ -267,34 +251,6 @@ def hashed(source: bytes) -> Script:
     from hashlib import sha1  # costs a millisecond: not at import
 
     return Script(source, sha1(source, usedforsecurity=False).hexdigest().encode())
-
-
-def release_script(given: bytes | None) -> Script:
-    """Return the script that releases one key: ours, or the one given."""
-    if given is None:
-        return Script(scripts.RELEASE, scripts.RELEASE_SHA1)
-    return hashed(given)
-
-
-def queue_scripts(given: bytes | None, prefix: bytes = b"") -> dict[str, Script]:
-    """Return the scripts of the queues; none where the release is the caller's."""
-    if given is not None:
-        return {}
-    return {
-        "ask_turn": named(scripts.ASK_TURN, scripts.ASK_TURN_SHA1, prefix),
-        "leave_queue": named(scripts.LEAVE_QUEUE, scripts.LEAVE_QUEUE_SHA1, prefix),
-        "take_turn": named(scripts.TAKE_TURN, scripts.TAKE_TURN_SHA1, prefix),
-        "release_and_notify": named(
-            scripts.RELEASE_AND_TELL, scripts.RELEASE_AND_TELL_SHA1, prefix
-        ),
-    }
-
-
-def probe_script(given: bytes | None, prefix: bytes) -> Script:
-    """Return the script that tries the commands of the release script."""
-    if given is None:
-        return named(scripts.PROBE, scripts.PROBE_SHA1, prefix)
-    return Script(scripts.PROBE_CALL, scripts.PROBE_CALL_SHA1)
 
 
 def preparers_of(endpoints: tuple[Endpoint, ...]) -> tuple[Preparer | None, ...]:

@@ -506,6 +506,26 @@ return 1"""
 )
 LEAVE_QUEUE_SHA1 = b"5e62602def451bb5aa74cac4b5c493e42124f02f"
 
+# By the names that the table of the core has for them (protocol/scripts.pyx).
+OF_LOCKS = {
+    "extend": (EXTEND, EXTEND_SHA1),
+    "release": (RELEASE, RELEASE_SHA1),
+    "inspect": (INSPECT, INSPECT_SHA1),
+    "acquire_all": (ACQUIRE_ALL, ACQUIRE_ALL_SHA1),
+    "extend_all": (EXTEND_ALL, EXTEND_ALL_SHA1),
+    "release_all": (RELEASE_ALL, RELEASE_ALL_SHA1),
+    "acquire_again": (ACQUIRE_AGAIN, ACQUIRE_AGAIN_SHA1),
+    "look": (LOOK, LOOK_SHA1),
+    "probe": (PROBE, PROBE_SHA1),
+    "marker": (MARKER, MARKER_SHA1),
+}
+OF_QUEUES = {
+    "ask_turn": (ASK_TURN, ASK_TURN_SHA1),
+    "leave_queue": (LEAVE_QUEUE, LEAVE_QUEUE_SHA1),
+    "take_turn": (TAKE_TURN, TAKE_TURN_SHA1),
+    "release_and_notify": (RELEASE_AND_TELL, RELEASE_AND_TELL_SHA1),
+}
+
 
 def with_prefix(source: bytes, prefix: bytes) -> bytes:
     """Return a script with the prefix before all names of its own.

@@ -45,7 +45,7 @@ cdef class AcquireCall(Call):
     cdef type kind                   # of lease
     cdef object keep                 # KeepAlive; or None
     cdef bint enters                 # the with block of a lock
-    cdef bint takes_slot             # of a semaphore
+    cdef bint is_of_kind             # of lock, other than of one key or several
     cdef bint is_entered             # ...and the observer was notified of that
     cdef object attempts             # once the first try was not won
 
@@ -93,7 +93,7 @@ def new_acquire(
     """Make an acquire, of a lease of this kind.
 
     `keep`: a KeepAlive, or None; `enters`: it is the beginning of a with block.
-    `encode`: from the resource to its key, its keys, or Permits.
+    `encode`: from the resource to its key, its keys, or a KeyOfKind.
     """
     return acquire_new(driver, kind, resource, ttl, timeout, encode, keep, enters)
 
@@ -140,7 +140,7 @@ cdef AcquireCall acquire_new(
     call.encode = encode
     call.keep = keep
     call.enters = enters
-    call.takes_slot = type(encode) is PermitsOf
+    call.is_of_kind = isinstance(encode, KindEncoder)
     call.began_ns = fields_now_ns(driver)
     call.stage = CALL_NEW
     return call
@@ -171,8 +171,8 @@ cdef Round acquire_first_try(AcquireCall self):
     if self.keep is not None:
         self.keep.check(driver, self.ttl)
     key = first_try_key(self.resource)
-    if self.takes_slot and key is not None:
-        key = permits_new(key, (<PermitsOf>self.encode).count)
+    if self.is_of_kind and key is not None:
+        key = (<KindEncoder>self.encode).of_key(key)
     if key is None:
         key = self.encode(self.resource)
     timeout_ns = first_try_timeout_ns(self.timeout)

@@ -20,7 +20,7 @@ cdef int engine_gate_but(
 ) noexcept:
     cdef Master master
     cdef int i, first
-    if self.scripts.ask_turn is None:
+    if not self.scripts.keeps_queues:
         return -1
     first = <int>(engine_hash(resource) % <uint64_t>self.master_count)
     for i in range(self.master_count):

@@ -24,7 +24,7 @@ cdef bint engine_may_queue_check(Engine self, Round release, int64_t now_ns) exc
     # and its answer will be read (not so inside of another step).
     cdef Master gate
     if (
-        release.gate < 0 or not self.scripts.releases_natively
+        release.gate < 0 or not native_replaces(release, self.scripts)
         or self.token_uses is not None or release.our_entry == OUR_ENTRY_STAYS
         or self.leadership.depth > 1
     ):

@@ -18,7 +18,7 @@ cdef bint engine_rest(Engine self, Round release, int64_t now_ns) except -1:
     # a finalizer.
     cdef Rest rest
     cdef Round taken = <Round>release.lease_state
-    if taken.terms.linger_ns == 0 or taken.permits:
+    if taken.terms.linger_ns == 0 or not kind_is(round_kind(taken), KIND_RESTS):
         return False
     rest = engine_place_of_rest(self, taken, now_ns)
     if rest is None or not engine_may_rest(self, taken, now_ns) or (
@@ -199,7 +199,7 @@ cdef int engine_recall(Engine self, Round refused, int64_t now_ns) except -1:
             at = i
             if i == engine_gate(self, refused.resource, now_ns):
                 break
-    if at < 0 or self.scripts.leave_queue is None:
+    if at < 0 or not self.scripts.keeps_queues:
         return 0
     for key in refused.keys or (refused.resource,):
         queue = self.queues.by_resource.get(key)

@@ -43,8 +43,8 @@ cdef int engine_end_torn(Engine self, Round round, int64_t now_ns) except -1:
 
 cdef inline object engine_keys(Engine self, object keys):
     # What the caller names, as the masters know it.
-    if type(keys) is Permits:
-        keys = (<Permits>keys).name
+    if isinstance(keys, KeyOfKind):
+        keys = (<KeyOfKind>keys).name
     if self.key_prefix is None:
         return keys
     if type(keys) is tuple:      # sorted as before
@@ -60,11 +60,11 @@ cdef Round engine_new_round(
     Engine self, int operation, object keys, bytes token, Terms terms
 ):
     cdef Round round
-    if type(keys) is Permits:
+    if isinstance(keys, KeyOfKind):
         round = round_new(
             operation, <bytes>engine_keys(self, keys), token, terms, self.master_count
         )
-        round.permits = (<Permits>keys).count
+        round.permits = (<KeyOfKind>keys).count
         return round
     keys = engine_keys(self, keys)
     if type(keys) is not tuple:
@@ -79,13 +79,18 @@ cdef Round engine_new_round(
     return round
 
 
-cdef Round engine_new_extension(Engine self, Round lease, Terms terms):
-    cdef Round extension = round_new(
-        OPERATION_EXTEND, lease.resource, lease.token, terms, self.master_count
+cdef Round engine_round_of_lease(Engine self, int operation, Round lease, Terms terms):
+    cdef Round round = round_new(
+        operation, lease.resource, lease.token, terms, self.master_count
     )
-    extension.keys = lease.keys
-    extension.permits = lease.permits
-    extension.token_uses = lease.token_uses
+    round.keys = lease.keys
+    round.permits = lease.permits
+    round.token_uses = lease.token_uses
+    return round
+
+
+cdef Round engine_new_extension(Engine self, Round lease, Terms terms):
+    cdef Round extension = engine_round_of_lease(self, OPERATION_EXTEND, lease, terms)
     extension.lease_state = lease
     lease.extensions += 1
     extension.extensions = lease.extensions
@@ -98,13 +103,8 @@ cdef Round engine_new_release(Engine self, Round lease, Terms terms):
     cdef Round release
     lease.is_shown |= lease.is_released
     lease.is_released = True
-    release = round_new(
-        OPERATION_RELEASE, lease.resource, lease.token, terms, self.master_count
-    )
-    release.keys = lease.keys
-    release.permits = lease.permits
+    release = engine_round_of_lease(self, OPERATION_RELEASE, lease, terms)
     release.may_hold = lease.may_hold
-    release.token_uses = lease.token_uses
     return release
 
 

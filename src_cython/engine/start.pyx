@@ -45,7 +45,7 @@ cdef int engine_start_whole(Engine self, Round round, int64_t now_ns) except -1:
                     else QUEUE_CHECK_WANTED
                 )
     elif round.operation_code == OPERATION_ACQUIRE:
-        if self.scripts.write_fence is not None:
+        if self.scripts.is_fencing:
             engine_propose_fence(self, round, now_ns)
         if round.terms.linger_ns:
             engine_hear_recalls(self, now_ns)

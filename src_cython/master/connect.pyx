@@ -202,7 +202,8 @@ cdef int master_on_connected(Master self, int64_t now_ns) except -1:
         username, password, self.settings.db,
         self.client_name,
         scripts_to_load(self.scripts),
-        self.scripts.probe, self.scripts.marker, self.restart_guard.max_ttl_ns,
+        self.scripts.named.get("probe"), self.scripts.named.get("marker"),
+        self.restart_guard.max_ttl_ns,
     )
     if self.state_code != MASTER_CONNECTING or (
         self.give_up_at_ns != this_give_up_at_ns

@@ -48,7 +48,8 @@ cdef int master_on_turn_lost(Master self, Round round, int64_t now_ns) except -1
     cdef InFlightEntry entry = in_flight_entry(NEVER_NS, False)
     if round.operation_code != OPERATION_ACQUIRE:
         return 0
-    command = command_encode((b"SCRIPT", b"LOAD", self.scripts.take_turn.source))
+    script = scripts_of(self.scripts, OPERATION_ACQUIRE, round_kind(round), ROLE_GATE)
+    command = command_encode((b"SCRIPT", b"LOAD", script.source))
     self.turns.append(round.resource)
     entry.kind = ENTRY_LOAD
     in_flight_push(self.in_flight, None, entry, now_ns)

@@ -133,18 +133,16 @@ cdef int command_of_gate(
     # At the gate of its queue, a round that is first sent there. `leaving`: the name of
     # this process, as the argument of a release that takes its entry out.
     cdef tuple keys = (round.resource, round_queue(round)) if round.permits else None
-    if round.operation_code == OPERATION_RELEASE:
-        return command_script(
-            out, scripts.release_and_notify, by_source, round.resource, keys,
-            round.token, 0, None if round.our_entry == OUR_ENTRY_AS_IS
-            else leaving if round.our_entry == OUR_ENTRY_LEAVES else STAYING,
-        )
-    arguments = (<Turn>round.turn).arguments
-    if round.fencing is not None:
-        arguments += fencing_proposal(<Fencing>round.fencing)
+    cdef tuple arguments = None
+    if round.operation_code != OPERATION_RELEASE:
+        arguments = (<Turn>round.turn).arguments
+        if round.fencing is not None:
+            arguments += fencing_proposal(<Fencing>round.fencing)
+    elif round.our_entry != OUR_ENTRY_AS_IS:
+        arguments = leaving if round.our_entry == OUR_ENTRY_LEAVES else STAYING
     return command_script(
-        out, scripts.take_turn, by_source, round.resource, keys, round.token, 0,
-        arguments,
+        out, scripts_of(scripts, round.operation_code, round_kind(round), ROLE_GATE),
+        by_source, round.resource, keys, round.token, 0, arguments,
     )
 
 
@@ -154,37 +152,29 @@ cdef int command_of_round(
     # is_second: it was sent on an earlier connection, and may have been executed. Then
     # an ACQUIRE goes by a script that takes its own token for a grant.
     cdef int operation = round.operation_code
-    cdef bint is_of_several = round.keys is not None
     cdef int64_t ttl_ms = 0
+    cdef Script script
+    cdef bytes token = round.token
     if round.fencing is not None:
         if fencing_is_plain(round, by_source, is_second):
             return command_numbered(out, round, scripts.name_prefix)
         return command_script(
-            out, scripts.acquire_again if is_second else scripts.acquire_all,
+            out, scripts.named["acquire_again" if is_second else "acquire_all"],
             by_source or is_second, round.resource, round.keys, round.token, 0,
             (fencing_ttl(round),) + fencing_proposal(<Fencing>round.fencing),
         )
-    if operation == OPERATION_ACQUIRE and is_second:
-        ttl_ms = round.terms.ttl_ms if round.terms.has_expiry else 0
-        return command_script(
-            out, scripts.acquire_again, True, round.resource, round.keys, round.token,
-            ttl_ms,
-        )
-    if operation == OPERATION_PING or (
-        operation == OPERATION_ACQUIRE and not is_of_several
-    ):
-        ttl_ms = round.terms.ttl_ms if round.terms.has_expiry else 0
-        return command_acquire(out, round.resource, round.token, ttl_ms)
-    if operation == OPERATION_INSPECT and round.permits:
-        return command_script(
-            out, scripts.look, by_source, round.resource, None,
-            decimal_bytes(round.permits), 0,
-        )
-    if rows[operation][is_of_several].takes_ttl:
+    if rows[operation][round_kind(round)].takes_ttl and round.terms.has_expiry:
         ttl_ms = round.terms.ttl_ms
+    script = scripts_of(
+        scripts, operation, round_kind(round), ROLE_AGAIN if is_second else ROLE_FIRST
+    )
+    if script is None:
+        return command_acquire(out, round.resource, token, ttl_ms)
+    if operation == OPERATION_INSPECT and round.permits:
+        token = decimal_bytes(round.permits)
     return command_script(
-        out, <Script>scripts.by_row[2 * operation + is_of_several], by_source,
-        round.resource, round.keys, round.token, ttl_ms,
+        out, script, by_source or is_second and operation == OPERATION_ACQUIRE,
+        round.resource, round.keys, token, ttl_ms,
         (<Turn>round.turn).arguments if operation >= OPERATION_ASK_TURN else None,
     )
 
@@ -236,7 +226,7 @@ cdef int command_fence(
 ) except -1:
     # A further command of an ACQUIRE with fencing: the second write, or one more.
     return command_script(
-        out, scripts.write_fence if fence == FENCE_WRITE else scripts.next_fence,
+        out, scripts.named["write_fence" if fence == FENCE_WRITE else "next_fence"],
         by_source, round.resource, round.keys, round.token, 0,
         fencing_proposal(<Fencing>round.fencing),
     )

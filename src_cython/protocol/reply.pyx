@@ -124,19 +124,15 @@ cdef object usual_reply(const char *at, Py_ssize_t size, int *length):
 cdef inline int reply_kind(
     Round round, bint is_second, bint is_at_gate, bint is_native, int fence
 ) noexcept:
-    if is_at_gate:
-        if round.operation_code == OPERATION_RELEASE:
-            return REPLY_OF_NOTIFY
-        return REPLY_OF_TAKE_TURN if round.fencing is None else REPLY_OF_FENCED_TURN
     if round.fencing is not None:
+        if is_at_gate:
+            return REPLY_OF_FENCED_TURN
         return REPLY_OF_SCRIPT if fence == FENCE_WRITE else REPLY_OF_FENCED
-    if is_second and round.operation_code == OPERATION_ACQUIRE:
-        return REPLY_OF_SCRIPT      # of acquire_again
     if is_native and round.operation_code == OPERATION_EXTEND:
         return REPLY_OF_SET
-    if round.operation_code == OPERATION_INSPECT and round.permits:
-        return REPLY_OF_LOOK
-    return rows[round.operation_code][round.keys is not None].reply
+    return rows[round.operation_code][round_kind(round)].replies[
+        ROLE_GATE if is_at_gate else ROLE_AGAIN if is_second else ROLE_FIRST
+    ]
 
 
 cdef bint reply_is_numbers(object reply, Py_ssize_t count) noexcept:
@@ -249,9 +245,9 @@ def vote_of_reply(
     cdef unsigned int row = <unsigned int>operation
     if row >= OPERATIONS:
         raise ValueError("no such operation")
-    kind = rows[row][1 if is_of_all else 0].reply
-    if is_at_gate:
-        kind = REPLY_OF_NOTIFY if operation == OPERATION_RELEASE else REPLY_OF_TAKE_TURN
+    kind = rows[row][KIND_SEVERAL if is_of_all else KIND_ONE].replies[
+        ROLE_GATE if is_at_gate else ROLE_FIRST
+    ]
     if is_fenced:
         kind = REPLY_OF_FENCED_TURN if is_at_gate else REPLY_OF_FENCED
     vote = Vote(vote_of(kind, reply))

@@ -1,8 +1,9 @@
-# THE TABLE of the commands of a round: operation x keys -> script, arguments, reply.
+# THE TABLE of the commands of a round: operation x kind x role -> script, reply.
 #
-# A new operation, or a script of another one, is one row of ROWS and one argument of
-# Scripts. The key is the resource and the value is the token, without prefix: whatever
-# other client follows the Redlock page excludes us, and we exclude it.
+# A new operation, a new kind of lock, or another script is a row of ROWS; its text is
+# in fastredlock/_options/scripts.py. What else is true of a kind: KIND_... (types).
+# The key is the resource and the value is the token, without prefix: whatever other
+# client follows the Redlock page excludes us, and we exclude it.
 #
 # An ACQUIRE of one key is a SET; all else is a script, known to the server since the
 # handshake (SCRIPT LOAD), or a command in the place of one (native). Two more scripts
@@ -14,6 +15,8 @@
 # With fencing (round/fencing) an ACQUIRE of one key is a SET and a ZADD. Where it is a
 # script, of several keys, at a gate, repeated, or without expiry, that is of another
 # text, and returns the number that it gave them.
+
+from itertools import product
 
 cdef enum:
     REPLY_OF_SET = 0         # OK: done; nil: refused, the key exists
@@ -49,34 +52,50 @@ cdef class Script:
         self.evalsha = b"\r\n$7\r\nEVALSHA\r\n$40\r\n" + sha1 + b"\r\n"
 
 
+cdef enum:                   # when a command is sent, and where
+    ROLE_FIRST = 0
+    ROLE_AGAIN = 1               # on a later connection: it may have been executed
+    ROLE_GATE = 2                # first, at the gate of its queue
+    ROLES = 3
+
 cdef tuple ROWS = (
-    # operation, several keys, script (None: SET), is the ttl an argument, reply
-    (OPERATION_ACQUIRE, False, None, True, REPLY_OF_SET),
-    (OPERATION_EXTEND, False, "extend", True, REPLY_OF_EXTEND),
-    (OPERATION_RELEASE, False, "release", False, REPLY_OF_SCRIPT),
-    (OPERATION_INSPECT, False, "inspect", False, REPLY_OF_INSPECT),
-    (OPERATION_PING, False, None, True, REPLY_OF_SET),
-    (OPERATION_ACQUIRE, True, "acquire_all", True, REPLY_OF_SCRIPT),
-    (OPERATION_EXTEND, True, "extend_all", True, REPLY_OF_EXTEND),
-    (OPERATION_RELEASE, True, "release_all", False, REPLY_OF_SCRIPT),
-    (OPERATION_ASK_TURN, False, "ask_turn", False, REPLY_OF_ASK_TURN),
-    (OPERATION_ASK_TURN, True, "ask_turn", False, REPLY_OF_ASK_TURNS),
-    (OPERATION_LEAVE_QUEUE, False, "leave_queue", False, REPLY_OF_SCRIPT),
+    # operation, kinds, is the ttl an argument,
+    #     for each role: script (None: SET), reply; left out: as for the first
+    (OPERATION_ACQUIRE, (KIND_ONE, KIND_SLOT), True, (None, REPLY_OF_SET),
+        ("acquire_again", REPLY_OF_SCRIPT), ("take_turn", REPLY_OF_TAKE_TURN)),
+    (OPERATION_ACQUIRE, (KIND_SEVERAL,), True, ("acquire_all", REPLY_OF_SCRIPT),
+        ("acquire_again", REPLY_OF_SCRIPT)),
+    (OPERATION_EXTEND, (KIND_ONE, KIND_SLOT), True, ("extend", REPLY_OF_EXTEND)),
+    (OPERATION_EXTEND, (KIND_SEVERAL,), True, ("extend_all", REPLY_OF_EXTEND)),
+    (OPERATION_RELEASE, (KIND_ONE, KIND_SLOT), False, ("release", REPLY_OF_SCRIPT),
+        ("release", REPLY_OF_SCRIPT), ("release_and_notify", REPLY_OF_NOTIFY)),
+    (OPERATION_RELEASE, (KIND_SEVERAL,), False, ("release_all", REPLY_OF_SCRIPT)),
+    (OPERATION_INSPECT, (KIND_ONE,), False, ("inspect", REPLY_OF_INSPECT)),
+    (OPERATION_INSPECT, (KIND_SLOT,), False, ("look", REPLY_OF_LOOK)),
+    (OPERATION_PING, (KIND_ONE,), True, (None, REPLY_OF_SET)),
+    (OPERATION_ASK_TURN, (KIND_ONE,), False, ("ask_turn", REPLY_OF_ASK_TURN)),
+    (OPERATION_ASK_TURN, (KIND_SEVERAL,), False, ("ask_turn", REPLY_OF_ASK_TURNS)),
+    (OPERATION_LEAVE_QUEUE, (KIND_ONE,), False, ("leave_queue", REPLY_OF_SCRIPT)),
 )
+cdef tuple OF_FENCES = ("write_fence", "next_fence")
+cdef tuple UNLOADED = ("acquire_again", "look")      # rare: sent by their source first
 
 cdef struct Row:
     bint takes_ttl
-    int reply
+    int replies[ROLES]
 
-cdef Row rows[OPERATIONS][2]         # ROWS, to be looked up without Python objects
+cdef Row rows[OPERATIONS][KINDS]     # ROWS, to be looked up without Python objects
 
 
 cdef int rows_fill() except -1:
     cdef Row *row
-    for operation, is_of_several, _, takes_ttl, reply in ROWS:
-        row = &rows[<int>operation][<int>is_of_several]
-        row.takes_ttl = takes_ttl
-        row.reply = reply
+    cdef int role
+    for operation, kinds, takes_ttl, *commands in ROWS:
+        for kind in kinds:
+            row = &rows[<int>operation][<int>kind]
+            row.takes_ttl = takes_ttl
+            for role in range(ROLES):
+                row.replies[role] = commands[role if role < len(commands) else 0][1]
     return 0
 
 
@@ -85,59 +104,47 @@ rows_fill()
 
 @cython.final
 cdef class Scripts:
-    """The scripts of the table, and those of the handshake."""
+    """The scripts of the table, and those of the handshake, by their names.
 
-    cdef readonly Script extend, release, inspect
-    cdef readonly Script look               # at a semaphore, by INSPECT; not loaded
-    cdef readonly Script acquire_all, extend_all, release_all     # of several keys
-    cdef readonly Script acquire_again      # of one key or several; rare: not loaded
-    cdef readonly Script ask_turn, leave_queue       # None: no queue is kept...
-    cdef readonly Script take_turn, release_and_notify   # ...these two at its gate
-    cdef readonly Script probe, marker      # of the handshake; None: left out
-    cdef readonly Script write_fence        # None: without fencing...
-    cdef readonly Script next_fence         # ...and this
+    Without those of queues (`ask_turn`...) no queue is kept; without those of fences
+    (`write_fence`...) nothing is numbered.
+    """
+
+    cdef readonly dict named
+    cdef readonly bint keeps_queues
+    cdef readonly bint is_fencing
     cdef readonly bint releases_natively    # a command may replace `release`
     cdef readonly bytes name_prefix         # of queues and channels, as in the scripts
-    cdef tuple by_row                       # [2 * operation + several]
+    cdef list by_role                       # scripts_at
 
-    def __init__(self, Script extend not None, Script release not None,
-                 Script inspect not None, Script acquire_all not None,
-                 Script extend_all not None, Script release_all not None,
-                 Script acquire_again not None,
-                 Script probe=None, Script marker=None, Script ask_turn=None,
-                 Script leave_queue=None, Script take_turn=None,
-                 Script release_and_notify=None, Script write_fence=None,
-                 Script next_fence=None,
-                 bint releases_natively=False, bytes name_prefix=b"",
-                 Script look=None):
-        self.extend = extend
-        self.release = release
-        self.inspect = inspect
-        self.look = look
-        self.acquire_all = acquire_all
-        self.extend_all = extend_all
-        self.release_all = release_all
-        self.acquire_again = acquire_again
-        self.probe = probe
-        self.marker = marker
-        self.ask_turn = ask_turn
-        self.leave_queue = leave_queue
-        self.take_turn = take_turn
-        self.release_and_notify = release_and_notify
-        self.write_fence = write_fence
-        self.next_fence = next_fence
+    def __init__(
+        self, dict named not None, bint releases_natively=False, bytes name_prefix=b"",
+    ):
+        self.named = {name: <Script?>script for name, script in named.items()}
+        self.keeps_queues = "ask_turn" in named
+        self.is_fencing = "write_fence" in named
         self.releases_natively = releases_natively
         self.name_prefix = name_prefix
-        by_row = [None] * (2 * OPERATIONS)
-        for operation, is_of_several, name, _, _ in ROWS:
-            if name is not None:
-                by_row[2 * operation + is_of_several] = getattr(self, name)
-        self.by_row = tuple(by_row)
+        self.by_role = [None] * (OPERATIONS * KINDS * ROLES)
+        for operation, kinds, _, *commands in ROWS:
+            for kind, role in product(kinds, range(ROLES)):
+                name = commands[role if role < len(commands) else 0][0]
+                self.by_role[scripts_at(operation, kind, role)] = named.get(name)
+
+
+cdef inline int scripts_at(int operation, int kind, int role) noexcept:
+    return (operation * KINDS + kind) * ROLES + role
+
+
+cdef inline Script scripts_of(Scripts self, int operation, int kind, int role):
+    return <Script>self.by_role[scripts_at(operation, kind, role)]
 
 
 cdef tuple scripts_to_load(Scripts self):
     """List the scripts that each new connection loads."""
-    names = [row[2] for row in ROWS if row[2] is not None]
-    names += ["take_turn", "release_and_notify", "write_fence", "next_fence"]
-    named = [getattr(self, name) for name in dict.fromkeys(names)]
-    return tuple([script for script in named if script is not None])
+    names = [command[0] for row in ROWS for command in row[3:]]
+    found = dict.fromkeys((*names, *OF_FENCES))
+    return tuple([
+        self.named[name] for name in found
+        if name in self.named and name not in UNLOADED
+    ])

@@ -11,8 +11,8 @@
 #                               would have given if it had used its whole timeout; and
 #                               the key of a holder that dies blocks others for no
 #                               longer than the ttl that this caller asks for
-#   where nothing else has it   one key, not kept, extended, adopted or numbered, and
-#                               its token was shown to nobody
+#   where nothing else has it   of a kind that is handed on, not kept, extended, adopted
+#                               or numbered, and its token was shown to nobody
 #
 # The round that gave it away holds nothing any more, and a token that no key has.
 
@@ -34,7 +34,8 @@ cdef bint round_is_plain(Round taken) noexcept:
     # Whether nothing but the lease that is released has what this has taken.
     return not (
         taken.verdict_code != VERDICT_WON or not taken.is_opened or taken.is_shown
-        or taken.lease_state is not None or taken.extensions or taken.keys is not None
+        or taken.lease_state is not None or taken.extensions
+        or not kind_is(round_kind(taken), KIND_IS_HANDED_ON)
         or taken.fencing is not None or taken.generation != current_generation
     )
 
@@ -44,7 +45,7 @@ cdef bint round_may_be_given(Round taken, Round next, int64_t now_ns) noexcept:
     cdef Terms terms = next.terms
     if (
         next.is_opened or next.is_finished or next.fencing is not None
-        or next.keys is not None or type(next.waiter) is Batch
+        or round_kind(next) != round_kind(taken) or type(next.waiter) is Batch
         or taken.terms.ttl_ms > terms.ttl_ms
         or taken.terms.linger_ns != terms.linger_ns
         or taken.terms.is_of_rate != terms.is_of_rate      # a window is no hold

@@ -295,6 +295,12 @@ cdef int round_check_master(Round self, int master) except -1:
     return 0
 
 
+cdef inline int round_kind(Round self) noexcept:
+    if self.keys is not None:
+        return KIND_SEVERAL
+    return KIND_SLOT if self.permits else KIND_ONE
+
+
 cdef size_t round_size(Round self) noexcept:
     # Bytes of its keys and its token.
     cdef size_t size = <size_t>PyBytes_GET_SIZE(self.token)

@@ -14,12 +14,16 @@ cdef enum:
 cdef int64_t SLOT_SEEN_NS = 250_000_000      # a slot that was seen taken counts so
 
 
-@cython.final
-cdef class Permits:
-    """What a caller of a semaphore names in place of a key."""
+cdef class KeyOfKind:
+    """What a caller names in place of a key, of a lock of another kind."""
 
     cdef readonly bytes name
-    cdef readonly int count
+    cdef readonly int count              # of permits; 0: it has none
+
+
+@cython.final
+cdef class Permits(KeyOfKind):
+    """A semaphore of so many permits."""
 
     def __init__(self, bytes resource not None, int count):
         if not 1 <= count <= PERMITS_MOST:
@@ -36,23 +40,37 @@ cdef Permits permits_new(bytes resource, int count):
     return self
 
 
-@cython.final
-cdef class PermitsOf:
-    """Make Permits of a resource: what encodes the resource of a semaphore.
+cdef class KindEncoder:
+    """Make a KeyOfKind of a resource.
 
     `encode`: from a resource to its key, or an error.
     """
 
     cdef readonly object encode
+
+    def __init__(self, encode not None):
+        self.encode = encode
+
+    def __call__(self, resource):
+        """Return the KeyOfKind of the resource."""
+        return self.of_key(self.encode(resource))
+
+    cdef KeyOfKind of_key(self, bytes key):
+        raise NotImplementedError
+
+
+@cython.final
+cdef class PermitsOf(KindEncoder):
+    """Make Permits of a resource: what encodes the resource of a semaphore."""
+
     cdef readonly int count
 
     def __init__(self, encode not None, int count):
         self.encode = encode
         self.count = count
 
-    def __call__(self, resource):
-        """Return the Permits of the resource."""
-        return Permits(self.encode(resource), self.count)
+    cdef KeyOfKind of_key(self, bytes key):
+        return permits_new(key, self.count)
 
 
 @cython.final

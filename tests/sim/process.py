@@ -15,13 +15,12 @@ from fastredlock._core import (
     Engine,
     MasterState,
     Round,
-    Scripts,
     by_hand_engine,
     by_hand_rests,
     by_hand_take_events,
     by_hand_waits,
 )
-from fastredlock._locking.driver import named_scripts
+from fastredlock._locking.driver import new_scripts
 from fastredlock._options.settings import Settings
 
 from .calls import new_locks
@@ -73,7 +72,7 @@ class Process:
         self.waiter = b"%016x" % seed  # its name in the queues
         self.engine = Engine(
             settings.endpoints,
-            Scripts(**named_scripts(None, settings.fencing)),
+            new_scripts(None, settings.fencing),
             settings.connect_timeout_ns,
             (),
             0 if settings.max_ttl is None else int(settings.max_ttl * 1e9),

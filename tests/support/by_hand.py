@@ -26,15 +26,7 @@ MS = 1_000_000
 S = 1_000_000_000
 START_NS = 1_000 * S
 SCRIPTS = Scripts(
-    Script(scripts.EXTEND, scripts.EXTEND_SHA1),
-    Script(scripts.RELEASE, scripts.RELEASE_SHA1),
-    Script(scripts.INSPECT, scripts.INSPECT_SHA1),
-    Script(scripts.ACQUIRE_ALL, scripts.ACQUIRE_ALL_SHA1),
-    Script(scripts.EXTEND_ALL, scripts.EXTEND_ALL_SHA1),
-    Script(scripts.RELEASE_ALL, scripts.RELEASE_ALL_SHA1),
-    Script(scripts.ACQUIRE_AGAIN, scripts.ACQUIRE_AGAIN_SHA1),
-    probe=Script(scripts.PROBE, scripts.PROBE_SHA1),
-    marker=Script(scripts.MARKER, scripts.MARKER_SHA1),
+    {name: Script(*text) for name, text in scripts.OF_LOCKS.items()},
     releases_natively=True,
 )
 TERMS = Terms(ttl_ms=10_000, drift_ns=102 * MS, timeout_ns=500 * MS)

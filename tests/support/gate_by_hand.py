@@ -20,7 +20,6 @@ from fastredlock._core import (
     by_hand_submit,
     by_hand_withdraw,
 )
-from fastredlock._locking.driver import queue_scripts
 from fastredlock._options import scripts
 from fastredlock._options.endpoint import Endpoint
 from tests.support.by_hand import (
@@ -37,18 +36,10 @@ from tests.support.by_hand import (
 
 KEY = b"key"
 TIME = b"*2\r\n" + bulk(b"0") * 2
+TEXTS = {**scripts.OF_LOCKS, **scripts.OF_QUEUES}
+del TEXTS["marker"]
 SCRIPTS = Scripts(
-    Script(scripts.EXTEND, scripts.EXTEND_SHA1),
-    Script(scripts.RELEASE, scripts.RELEASE_SHA1),
-    Script(scripts.INSPECT, scripts.INSPECT_SHA1),
-    Script(scripts.ACQUIRE_ALL, scripts.ACQUIRE_ALL_SHA1),
-    Script(scripts.EXTEND_ALL, scripts.EXTEND_ALL_SHA1),
-    Script(scripts.RELEASE_ALL, scripts.RELEASE_ALL_SHA1),
-    Script(scripts.ACQUIRE_AGAIN, scripts.ACQUIRE_AGAIN_SHA1),
-    probe=Script(scripts.PROBE, scripts.PROBE_SHA1),
-    releases_natively=True,
-    look=Script(scripts.LOOK, scripts.LOOK_SHA1),
-    **queue_scripts(None),  # type: ignore[arg-type]  # none is named as another option
+    {name: Script(*text) for name, text in TEXTS.items()}, releases_natively=True
 )
 LOADED = 10  # scripts, by the handshake
 

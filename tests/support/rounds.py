@@ -166,14 +166,17 @@ def happen(round: Round, event: Event) -> None:
 
 def new_scripts() -> Scripts:
     """Make scripts that can be told apart in what is sent."""
+    texts = {
+        "extend": (b"the extend script", b"e"),
+        "release": (b"the release script", b"d"),
+        "inspect": (b"the inspect script", b"1"),
+        "acquire_all": (b"the script that acquires all", b"2"),
+        "extend_all": (b"the script that extends all", b"3"),
+        "release_all": (b"the script that releases all", b"4"),
+        "acquire_again": (b"the script that acquires again", b"5"),
+    }
     return Scripts(
-        extend=Script(b"the extend script", b"e" * 40),
-        release=Script(b"the release script", b"d" * 40),
-        inspect=Script(b"the inspect script", b"1" * 40),
-        acquire_all=Script(b"the script that acquires all", b"2" * 40),
-        extend_all=Script(b"the script that extends all", b"3" * 40),
-        release_all=Script(b"the script that releases all", b"4" * 40),
-        acquire_again=Script(b"the script that acquires again", b"5" * 40),
+        {name: Script(source, digit * 40) for name, (source, digit) in texts.items()}
     )
 
 
