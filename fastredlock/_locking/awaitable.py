@@ -140,8 +140,12 @@ class Lock(BaseLock):
             raise self._manner.taken(self, acquire)
         # No call from here on: a signal handler could run after it, and raise.
         self._entries = (caller, entered, self._entries)
-        if self._keep is not None:
-            entered._enter_kept()
+        if self._keep is not None and entered is entered._lease:
+            try:
+                entered._enter_kept()
+            except BaseException:
+                lock_leave_awaited(self, None, None, None)  # dropped, it is sent
+                raise
         return entered._lease  # type: ignore[no-any-return]
 
     __aexit__ = lock_leave_awaited

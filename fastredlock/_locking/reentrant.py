@@ -27,8 +27,12 @@ class Reentrant(Manner):
 
     def begin(self, lock: BaseLock) -> Any:
         """Return the call that takes the lock, or joins the block."""
-        lease = joined(lock)
-        return super().begin(lock) if lease is None else Join(lease, lock._ttl)
+        lease, ttl = joined(lock), lock._ttl
+        if lease is None:
+            return super().begin(lock)
+        if ttl is not None:
+            lock._driver.settings.terms(ttl)  # or an error
+        return Join(lease, ttl)
 
 
 REENTRANT = Reentrant()
@@ -56,9 +60,6 @@ class Join:
         if asks_for_more(self._lease, self._ttl):
             yield from self._lease.extend(self._ttl).__await__()
         return self
-
-    def _enter_kept(self) -> None:
-        """The outer block is watched."""
 
     def __exit__(self, *_: object) -> None:
         pass

@@ -3,10 +3,11 @@
 # Theory of operation. One lock object is entered as often as its users like, by many
 # threads, greenlets and tasks, and each entry has a lease of its own. `__exit__` is not
 # given the entry that it belongs to. So an entry is kept with its caller, and a caller
-# leaves its own, the last one first. Where one entry alone is outstanding it is that
-# one, whoever leaves: a generator with a with block in it may be ended on another
-# thread of a pool than the one that began it. Else a caller without an entry of its own
-# gets an error: never the lease of another.
+# leaves its own, the last one first. Where one entry alone is outstanding, or one and
+# the blocks that its caller joined to it, it is the last of these, whoever leaves: a
+# generator with a with block in it may be ended on another thread of a pool than the
+# one that began it. Else a caller without an entry of its own gets an error: never the
+# lease of another.
 #
 # `_entries` of a lock is None or (caller, lease, the entries before it). A block that
 # joins another has a call of its own in place of a lease (reentrant.py). A caller is a
@@ -109,10 +110,22 @@ cdef object lock_take(LockEntries self, bint is_awaitable):
     found = self.entries
     while found is not None and found[0] != caller:
         found = found[2]
+    if found is None and lock_is_of_one_lease(self.entries):
+        found = self.entries
     if found is None:
         return None
     lock_take_off(self, found[1])
     return found[1]
+
+
+cdef bint lock_is_of_one_lease(tuple entries) except -1:
+    # Whether one caller alone has entered, by a lease and the blocks that join it.
+    cdef tuple entry = entries
+    while not isinstance(entry[1], LeaseFields) and entry[2] is not None:
+        entry = entry[2]
+        if entry[0] != entries[0]:
+            return False
+    return entry[2] is None
 
 
 cdef int lock_take_off(LockEntries self, object lease) except -1:

@@ -244,6 +244,7 @@ cdef class EntryCall(Call):
         self.value = self.lease
 
     cdef int give_up(self) except -1:
+        fields_leave(self.lease)
         return 0
 
     cdef str name(self):

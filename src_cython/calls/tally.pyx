@@ -57,10 +57,13 @@ cdef class Tally:
     cdef readonly Histogram holds
     cdef readonly Histogram margins
 
-    def __init__(self, bounds):
+    def __cinit__(self, bounds):
         self.waits = Histogram(bounds)
         self.holds = Histogram(bounds)
         self.margins = Histogram(bounds)
+
+    def __init__(self, bounds):
+        pass
 
     def acquired(self, resource, double waited, int64_t attempts):
         """Count a grant."""

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from types import FrameType
 from typing import Any
 
 import pytest
 import redis
 
-from fastredlock import FastRedlock, LeaseLostError, ReentryError, ResourceTakenError
+from fastredlock import (
+    ConfigurationError,
+    FastRedlock,
+    LeaseLostError,
+    ReentryError,
+    ResourceTakenError,
+)
 from fastredlock.asyncio import FastRedlock as AwaitableFastRedlock
 from tests.support.calls import granted
 from tests.support.fixtures import MakeLocks, blocking
@@ -285,3 +293,58 @@ def test_reentrant_lock_when_tasks_use_it_then_each_joins_its_own_block(
                 assert outer.remaining() > 40
 
     asyncio.run(main())
+
+
+@blocking
+@pytest.mark.parametrize("ttl", ["x", 0, -1, float("nan")])
+def test_reentrant_lock_when_its_inner_ttl_is_none_then_is_refused(
+    locks: FastRedlock, ttl: Any
+) -> None:
+    with locks.lock(KEY) as outer:
+        with pytest.raises(ConfigurationError, match="ttl="):
+            locks.lock(KEY, ttl=ttl, reentrant=True).__enter__()
+        assert outer.is_valid
+
+
+class Interruption(BaseException):
+    """What a signal handler may raise."""
+
+
+@pytest.mark.parametrize("is_inner", [False, True])
+def test_kept_lock_when_interrupted_as_its_body_is_entered_then_leaves_no_key(
+    urls: list[str], servers: list[redis.Redis], is_inner: bool
+) -> None:
+    """As by a signal, which CPython looks at when a function of Python begins.
+
+    Seen: the entry stayed, and the lease was renewed for ever.
+    """
+
+    def trace(frame: FrameType, event: str, value: Any) -> None:
+        if frame.f_code.co_name == "_enter_kept":
+            raise Interruption
+
+    async def enter(lock: Any) -> None:
+        sys.settrace(trace)
+        try:
+            async with lock:
+                pass
+        finally:
+            sys.settrace(before)
+
+    async def main() -> None:
+        async with AwaitableFastRedlock(urls) as locks:
+            lock = locks.lock(KEY, ttl=1, reentrant=True, keep_alive=True)
+            if is_inner:
+                async with lock:
+                    await enter(lock)  # nothing of an inner one is Python
+            else:
+                with pytest.raises(Interruption):
+                    await enter(lock)
+            assert lock._entries is None
+            free = locks.lock(KEY, timeout=3)
+            async with free:
+                pass
+
+    before = sys.gettrace()
+    asyncio.run(main())
+    assert settled_values(servers, [None] * len(servers)) == [None] * len(servers)

@@ -1970,7 +1970,7 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "fastredlock/prometheus.py",
-                "if getattr(type(self), event) is getattr(Collector, event):",
+                "if getattr(self, event, None) == MethodType(OWN[event], self):",
                 "if True:",
             ),
         ),
@@ -1981,7 +1981,7 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "fastredlock/prometheus.py",
-                'is_shared = "PROMETHEUS_MULTIPROC_DIR" in os.environ',
+                "is_shared = ValueClass is not MutexValue",
                 "is_shared = False",
             ),
         ),

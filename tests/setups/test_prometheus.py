@@ -174,6 +174,20 @@ def test_collector_when_given_a_label_then_its_series_have_that(
 
 
 @pytest.mark.parametrize("driver", ["blocking"], indirect=True)
+@pytest.mark.parametrize("made", [None, 7, True, b"a", ("a", "b"), DRIVERS])
+def test_label_when_it_is_no_text_then_is_shown_as_text(
+    make_locks: MakeLocks, urls: list[str], registry: CollectorRegistry, made: Any
+) -> None:
+    """Seen: each scrape failed from then on, of all metrics of the program."""
+    collector = Collector(registry, label=lambda resource: made)
+    locks = connected(make_locks(urls, observer=collector))
+    granted(locks.acquire(KEY)).release()
+    collector.acquired(str(made), 0.1, 1)
+    found = Scrape(generate_latest(registry).decode())
+    assert found("wait_seconds_count", resource=str(made)) == 2
+
+
+@pytest.mark.parametrize("driver", ["blocking"], indirect=True)
 def test_scrape_when_it_is_of_openmetrics_then_its_parser_reads_it(
     make_locks: MakeLocks, urls: list[str], registry: CollectorRegistry
 ) -> None:
@@ -203,7 +217,16 @@ def test_collector_when_subclassed_then_the_methods_of_the_subclass_are_called(
             super().acquired(resource, waited, attempts)
             noted.append(resource)
 
-    noted: list[str] = []
+    class Patched(Collector):
+        def __init__(self, registry: CollectorRegistry) -> None:
+            self.released = lambda resource, held: noted.append(held)  # type: ignore
+            super().__init__(registry)
+
+    noted: list[object] = []
+    locks = connected(make_locks(urls, observer=Patched(CollectorRegistry())))
+    granted(locks.acquire(KEY)).release()
+    assert len(noted) == 1
+    noted.clear()
     locks = connected(make_locks(urls, observer=Noting(registry)))
     granted(locks.acquire(KEY)).release()
     assert noted == [KEY]
@@ -241,13 +264,16 @@ print(generate_latest(registry).decode())
 """
 
 
+@pytest.mark.parametrize(
+    "name", ["PROMETHEUS_MULTIPROC_DIR", "prometheus_multiproc_dir"]
+)
 @pytest.mark.parametrize("label", ["none", "lower"])
 def test_scrape_when_several_processes_share_their_metrics_then_sums_them(
-    urls: list[str], tmp_path: Path, label: str
+    urls: list[str], tmp_path: Path, label: str, name: str
 ) -> None:
     done = subprocess.run(
         [sys.executable, "-c", SHARED, label, *urls],
-        env={**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path)},
+        env={**os.environ, name: str(tmp_path)},
         capture_output=True,
         text=True,
         timeout=30,

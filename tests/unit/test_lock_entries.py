@@ -98,6 +98,34 @@ def test_lone_entry_may_be_left_by_another_thread() -> None:
     assert released(locks) == [lease.token]
 
 
+def test_inner_entry_may_be_left_by_another_thread_where_one_lease_is_there() -> None:
+    locks = ScriptedLocks(*["GG."] * 4)
+    lock = locks.lock("orders:42", timeout=0, reentrant=True)
+    lease = lock.__enter__()
+    lock.__enter__()
+    assert in_thread(lambda: lock.__exit__(*NOBODYS)) is None
+    assert lease.is_valid
+    assert released(locks) == []
+    lock.__exit__(*NOBODYS)
+    assert released(locks) == [lease.token]
+    assert lock._entries is None
+
+
+def test_inner_entry_is_not_left_by_another_thread_where_two_leases_are() -> None:
+    locks = ScriptedLocks(*["GG."] * 4)
+    lock = locks.lock("orders:42", timeout=0, reentrant=True)
+    lock.__enter__()
+    locks.now += 10 * S
+    ours = lock.__enter__()
+    lock.__enter__()
+    error = in_thread(lambda: lock.__exit__(*NOBODYS))
+    assert isinstance(error, FastRedlockError)
+    lock.__exit__(*NOBODYS)
+    assert ours.is_valid
+    lock.__exit__(*NOBODYS)
+    assert released(locks) == [ours.token]
+
+
 def test_thread_without_an_entry_is_refused_where_several_others_have_one() -> None:
     locks = ScriptedLocks(*["GG."] * 4)
     lock = locks.lock("orders:42", timeout=0)

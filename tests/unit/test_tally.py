@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry, Histogram
 from fastredlock._core import Tally
 from fastredlock.prometheus import Collector
 
+INF, NAN = float("inf"), float("nan")
 BOUNDS = st.lists(st.integers(-4, 40).map(lambda n: n / 8), min_size=1, unique=True)
 AMOUNTS = st.lists(st.integers(-10, 60).map(lambda n: n / 8))
 
@@ -60,9 +61,18 @@ def test_tally_of_what_is_no_number_counts_nothing() -> None:
     assert tally.holds.read() == tally.margins.read() == ([0, 0], 0.0)
 
 
-@pytest.mark.parametrize("buckets", [(), (2.0, 1.0), (float("inf"),)])
+@pytest.mark.parametrize(
+    "buckets", [(), (2.0, 1.0), (INF,), ("inf",), (INF, 1.0), (1.0, NAN)]
+)
 def test_collector_when_its_buckets_are_no_bounds_then_is_refused(
     buckets: tuple[float, ...],
 ) -> None:
     with pytest.raises(ValueError, match="buckets="):
         Collector(None, buckets=buckets)
+
+
+def test_collector_when_its_buckets_end_with_infinity_then_has_it_once() -> None:
+    collector = Collector(None, buckets=["0.1", "+Inf"])  # type: ignore[list-item]
+    (family,) = (each for each in collector.collect() if "wait" in each.name)
+    bounds = [sample.labels.get("le") for sample in family.samples]
+    assert bounds == ["0.1", "+Inf", None, None]
