@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
+from math import isnan
 from types import MethodType
 from typing import TYPE_CHECKING, Any
 
@@ -141,9 +142,7 @@ class Collector(Observer, BaseCollector):
         buckets: Sequence[float] = BUCKETS,
     ) -> None:
         bounds = [float(each) for each in buckets]
-        is_sorted = bounds == sorted(bounds) and not any(
-            each != each for each in bounds
-        )
+        is_sorted = bounds == sorted(bounds) and not any(map(isnan, bounds))
         if bounds and bounds[-1] == INF:
             bounds.pop()
         if not bounds or not is_sorted:

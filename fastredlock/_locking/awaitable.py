@@ -144,7 +144,8 @@ class Lock(BaseLock):
             try:
                 entered._enter_kept()
             except BaseException:
-                lock_leave_awaited(self, None, None, None)  # dropped, it is sent
+                leaving = lock_leave_awaited(self, None, None, None)
+                del leaving  # not awaited, it is sent all the same
                 raise
         return entered._lease  # type: ignore[no-any-return]
 

@@ -308,9 +308,9 @@ MUTANTS = (
             ),
             Edit(
                 COHORT,
-                "taken.lease_state is not None or taken.extensions or "
-                "taken.keys is not None",
-                "taken.keys is not None",
+                "taken.lease_state is not None or taken.extensions\n"
+                "        or not kind",
+                "not kind",
             ),
         ),
         COHORTS,
@@ -1087,8 +1087,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/engine/rounds.pyx",
-                "    release.keys = lease.keys\n",
-                "",
+                "    release.may_hold = lease.may_hold\n",
+                "    release.may_hold = lease.may_hold\n    release.keys = None\n",
             ),
         ),
         ("tests/unit/test_engine_several_keys.py", "tests/sim"),
@@ -1098,8 +1098,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/engine/rounds.pyx",
-                "    extension.keys = lease.keys\n",
-                "",
+                "    extension.lease_state = lease\n",
+                "    extension.lease_state = lease\n    extension.keys = None\n",
             ),
         ),
         ("tests/unit/test_engine_several_keys.py", "tests/sim"),
@@ -1955,6 +1955,51 @@ for _, key in ipairs(KEYS) do redis""",
         MODEL,
     ),
     Mutant(
+        "a kept body that is interrupted as it is entered is not left",
+        (
+            Edit(
+                "fastredlock/_locking/awaitable.py",
+                "                leaving = lock_leave_awaited(self, None, None, None)\n"
+                "                del leaving",
+                "                pass",
+            ),
+        ),
+        REENTRY,
+    ),
+    Mutant(
+        "another thread leaves an inner entry of any lease",
+        (
+            Edit(
+                "src_cython/calls/entries.pyx",
+                "    return entry[2] is None\n\n\ncdef int lock_take_off(",
+                "    return True\n\n\ncdef int lock_take_off(",
+            ),
+        ),
+        ("tests/unit/test_lock_entries.py",),
+    ),
+    Mutant(
+        "a label that is no text",
+        (
+            Edit(
+                "fastredlock/prometheus.py",
+                "(str(self._label(resource)),)",
+                "(self._label(resource),)",
+            ),
+        ),
+        ("tests/setups/test_prometheus.py",),
+    ),
+    Mutant(
+        "several keys are handed on by the first",
+        (
+            Edit(
+                "src_cython/types.pxi",
+                "KIND_IS_HANDED_ON = 0b101 ",
+                "KIND_IS_HANDED_ON = 0b111 ",
+            ),
+        ),
+        COHORTS,
+    ),
+    Mutant(
         "a time that is a bound is counted above it",
         (
             Edit(
@@ -2003,8 +2048,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "fastredlock/_locking/reentrant.py",
-                "else Join(lease, lock._ttl)",
-                "else JOINS.setdefault(lock, Join(lease, lock._ttl))",
+                "return Join(lease, ttl)",
+                "return JOINS.setdefault(lock, Join(lease, ttl))",
             ),
             Edit(
                 "fastredlock/_locking/reentrant.py",
@@ -3979,7 +4024,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/engine/rests.pyx",
-                "    if taken.terms.linger_ns == 0 or taken.permits:\n",
+                "    if taken.terms.linger_ns == 0 or not kind_is("
+                "round_kind(taken), KIND_RESTS):\n",
                 "    if taken.terms.linger_ns == 0:\n",
             ),
         ),
