@@ -67,15 +67,23 @@ def test_callers_without_a_cohort_then_each_has_a_round(
     assert is_over(servers)
 
 
+def take_one(locks: FastRedlock) -> Any:
+    """Return a lease of the key."""
+    return granted(locks.acquire(KEY, ttl=TTL))
+
+
 def handed_on(
-    locks: FastRedlock, before: Callable[[Any], Any], **of_next: Any
+    locks: FastRedlock,
+    before: Callable[[Any], Any],
+    first_take: Callable[[FastRedlock], Any] = take_one,
+    **of_next: Any,
 ) -> tuple[Any, Any, bool]:
     """Release a lease while another caller waits; return both, and whether it went on.
 
     `before` is done with the lease before its release.
     """
     with Waiters() as waiters:
-        first = granted(locks.acquire(KEY, ttl=TTL))
+        first = first_take(locks)
         options = {"ttl": TTL, "timeout": 10, **of_next}
         began = counter(locks, "waits")
         next_one = waiters.start(lambda: granted(locks.acquire(KEY, **options)))
@@ -148,6 +156,20 @@ def test_lease_when_anything_else_may_have_it_then_is_released(
     first, second, went_on = handed_on(cohort, before)
     assert not went_on
     assert first.token != second.token
+    second.release()
+    assert is_over(servers)
+
+
+def test_lease_of_several_when_another_waits_for_the_first_then_is_released(
+    cohort: FastRedlock, servers: list[redis.Redis]
+) -> None:
+    _, second, went_on = handed_on(
+        cohort,
+        lambda lease: None,
+        lambda locks: granted(locks.acquire_all([KEY, KEY + ":2"], ttl=TTL)),
+    )
+    assert not went_on
+    granted(cohort.acquire(KEY + ":2", timeout=1)).release()
     second.release()
     assert is_over(servers)
 
