@@ -22,6 +22,11 @@ class Operation(IntEnum):
     ASK_TURN = 5
     LEAVE_QUEUE = 6
 
+class Kind(IntEnum):
+    ONE = 0
+    SEVERAL = 1
+    SLOT = 2
+
 class Vote(IntEnum):
     PENDING = 0
     GRANTED = 1
@@ -89,6 +94,7 @@ def encode_script(
 
 @disjoint_base
 class KeyOfKind:
+    def __init__(self, name: bytes, kind: int) -> None: ...
     name: Final[bytes]
     count: Final[int]
 
@@ -98,8 +104,9 @@ class Permits(KeyOfKind):
 
 @disjoint_base
 class KindEncoder:
-    def __init__(self, encode: Callable[[str | bytes], bytes]) -> None: ...
+    def __init__(self, encode: Callable[[str | bytes], bytes], kind: int) -> None: ...
     def __call__(self, resource: str | bytes) -> KeyOfKind: ...
+    kind: Final[int]
     encode: Final[Callable[[str | bytes], bytes]]
 
 @final
@@ -338,10 +345,10 @@ class Engine:
     warnings: Final[list[tuple[str, str]]]
     token_use_count: Final[int]
     def may_wait_in_turn(
-        self, keys: bytes | tuple[bytes, ...] | Permits, now_ns: int
+        self, keys: bytes | tuple[bytes, ...] | KeyOfKind, now_ns: int
     ) -> bool: ...
     def is_contended(
-        self, keys: bytes | tuple[bytes, ...] | Permits, now_ns: int
+        self, keys: bytes | tuple[bytes, ...] | KeyOfKind, now_ns: int
     ) -> bool: ...
     def has_no_slot(self, permits: Permits, now_ns: int) -> bool: ...
     def new_look(self, permits: Permits, round: Round) -> Round: ...
@@ -364,7 +371,7 @@ class Engine:
     def new_round(
         self,
         operation: int,
-        keys: bytes | tuple[bytes, ...] | Permits,
+        keys: bytes | tuple[bytes, ...] | KeyOfKind,
         token: bytes,
         terms: Terms,
         attempt: int = 0,
@@ -681,7 +688,7 @@ class Call(Awaited, Coroutine[Any, Any, Any]):
 @final
 class AcquireCall(Call):
     resource: Final[Any]
-    encode: Final[Callable[[Any], bytes | tuple[bytes, ...] | Permits]]
+    encode: Final[Callable[[Any], bytes | tuple[bytes, ...] | KeyOfKind]]
     ttl: Final[float | None]
     timeout: Final[float | None]
     began_ns: Final[int]
@@ -698,7 +705,7 @@ def new_acquire(
     resource: Any,
     ttl: float | None,
     timeout: float | None,
-    encode: Callable[[Any], bytes | tuple[bytes, ...] | Permits],
+    encode: Callable[[Any], bytes | tuple[bytes, ...] | KeyOfKind],
     keep: Any = None,
     enters: bool = False,
 ) -> AcquireCall: ...

@@ -95,6 +95,14 @@ class Operation(IntEnum):
     LEAVE_QUEUE = OPERATION_LEAVE_QUEUE    # so is this
 
 
+class Kind(IntEnum):
+    """What kind of lock a round asks for."""
+
+    ONE = KIND_ONE
+    SEVERAL = KIND_SEVERAL
+    SLOT = KIND_SLOT
+
+
 class Vote(IntEnum):
     """What one master answered in one round."""
 

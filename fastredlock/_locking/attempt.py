@@ -7,7 +7,7 @@ generator reads no clock and no socket: the times it needs are in the closed rou
 
 from __future__ import annotations
 
-from .._core import Operation, Permits, Verdict, draw_fraction
+from .._core import KeyOfKind, Operation, Permits, Verdict, draw_fraction
 from .._options.retry import delay_of
 from .._reports.votes import votes_of
 from ..errors import (
@@ -35,7 +35,7 @@ LOOKS_MOST = 4  # at a semaphore, without a delay
 def attempts(
     engine: Engine,
     resource: Resource,
-    key: bytes | tuple[bytes, ...] | Permits,
+    key: bytes | tuple[bytes, ...] | KeyOfKind,
     terms: Terms,
     new_token: Callable[[], bytes],
     retry: Retry,
@@ -53,7 +53,8 @@ def attempts(
     TokenReusedError where nothing was sent because a given token's use is not settled.
     """
     tries = unreachable_tries = lost_turns = looks = 0
-    permits, lock_key = (key, None) if isinstance(key, Permits) else (None, key)
+    permits = key if isinstance(key, Permits) else None
+    lock_key = key.name if isinstance(key, KeyOfKind) else key
     is_inspected = keeps_turn = False
     has_waited = first is not None and first.has_turn
     pause_ns = 0
@@ -89,7 +90,7 @@ def attempts(
         verdict = round.verdict
         if verdict is Verdict.TAKEN:
             foreign = foreign_keys(engine)
-            if lock_key is None or foreign is None:
+            if permits is not None or foreign is None:
                 pass  # of the keys of slots any one may be free
             elif foreign.is_due(lock_key, round.closed_ns):
                 yield from foreign.look(engine, resource, lock_key, round, began_ns)

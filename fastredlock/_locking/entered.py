@@ -6,7 +6,7 @@ It is read where a first try was not won, or where an acquire is to join the blo
 
 from __future__ import annotations
 
-from .._core import DEFAULT_RESOURCE, Permits
+from .._core import DEFAULT_RESOURCE, KeyOfKind, Permits
 from .._options.keys import encode_resource
 from ..errors import LeaseLostError, ReentryError
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .driver import BaseDriver
     from .lease import BaseLease
 
-    Key = bytes | tuple[bytes, ...] | Permits
+    Key = bytes | tuple[bytes, ...] | KeyOfKind
 
 NOT_IN_BLOCK = "this caller is in no block of it, or another one entered it since"
 
@@ -41,6 +41,8 @@ def entered_lease(driver: BaseDriver, key: Key) -> tuple[BaseLease | None, bool]
     others: BaseLease | None = None
     if isinstance(key, Permits):
         return slots_entered(driver, key)
+    if isinstance(key, KeyOfKind):
+        key = key.name
     for each in key if isinstance(key, tuple) else (key,):
         caller, lease = entry_of(driver, each)
         if lease is not None and lease.is_valid:

@@ -37,7 +37,8 @@ cdef int engine_acquire_given(Engine self, Round round, int64_t now_ns) except -
             elif token_use_is_unsettled(<TokenUse>use, master.index, now_ns):
                 unsettled |= bit
     if self.master_count - bit_count(late | unsettled) < self.quorum <= ready:
-        round.may_settle = self.master_count - bit_count(late) >= self.quorum
+        if self.master_count - bit_count(late) >= self.quorum:
+            round.withheld = WITHHELD_FOR_REPLIES
         return engine_withhold_all(self, round, VOTE_FAILED, NOT_SETTLED, now_ns)
     round.token_uses = engine_renewed_token_uses(self, round, earlier)
     token_uses_add_round(round)
@@ -57,7 +58,7 @@ cdef int engine_withhold_all(
     # Send it to no master; it is closed at once.
     cdef int i
     round_open(round, now_ns)
-    round.is_withheld = True
+    round.withheld = round.withheld or WITHHELD_YES
     for i in range(self.master_count):
         round_on_vote(round, i, vote, text, False, now_ns)
     return 0

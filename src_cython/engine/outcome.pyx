@@ -36,7 +36,7 @@ cdef int engine_on_closed(Engine self, Round round, int64_t now_ns) except -1:
         engine_note_silent(self, round, now_ns)
     if verdict != VERDICT_UNREACHABLE and (
         operation_is(round.operation_code, OPERATION_CHANGES_KEY)
-        and not (round.needs_all or round.is_repeated or round.is_withheld)
+        and not (round.needs_all or round.is_repeated or round.withheld)
         and round.closed_ns <= round.deadline_ns      # else we were paused meanwhile
     ):
         engine_learn_round_trip(self, round.closed_ns - round.opened_ns)

@@ -116,6 +116,7 @@ cdef int engine_send_questions(
     keys = tuple([(<WaitQueue>each[0]).resource for each in asked])
     ask = engine_question(self, OPERATION_ASK_TURN, keys[0], turn, terms)
     ask.keys = keys
+    ask.kind = KIND_SEVERAL
     turn.asked = asked
     for queue, _ in asked:
         head = wait_queue_head(queue)

@@ -18,7 +18,7 @@ cdef bint engine_rest(Engine self, Round release, int64_t now_ns) except -1:
     # a finalizer.
     cdef Rest rest
     cdef Round taken = <Round>release.lease_state
-    if taken.terms.linger_ns == 0 or not kind_is(round_kind(taken), KIND_RESTS):
+    if taken.terms.linger_ns == 0 or not kind_is(taken.kind, KIND_RESTS):
         return False
     rest = engine_place_of_rest(self, taken, now_ns)
     if rest is None or not engine_may_rest(self, taken, now_ns) or (

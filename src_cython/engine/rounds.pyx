@@ -64,6 +64,7 @@ cdef Round engine_new_round(
         round = round_new(
             operation, <bytes>engine_keys(self, keys), token, terms, self.master_count
         )
+        round.kind = (<KeyOfKind>keys).kind
         round.permits = (<KeyOfKind>keys).count
         return round
     keys = engine_keys(self, keys)
@@ -76,6 +77,7 @@ cdef Round engine_new_round(
         raise ValueError("keys are inspected one by one")
     round = round_new(operation, keys[0], token, terms, self.master_count)
     round.keys = keys
+    round.kind = KIND_SEVERAL
     return round
 
 
@@ -84,6 +86,7 @@ cdef Round engine_round_of_lease(Engine self, int operation, Round lease, Terms 
         operation, lease.resource, lease.token, terms, self.master_count
     )
     round.keys = lease.keys
+    round.kind = lease.kind
     round.permits = lease.permits
     round.token_uses = lease.token_uses
     return round

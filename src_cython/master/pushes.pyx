@@ -48,7 +48,7 @@ cdef int master_on_turn_lost(Master self, Round round, int64_t now_ns) except -1
     cdef InFlightEntry entry = in_flight_entry(NEVER_NS, False)
     if round.operation_code != OPERATION_ACQUIRE:
         return 0
-    script = scripts_of(self.scripts, OPERATION_ACQUIRE, round_kind(round), ROLE_GATE)
+    script = scripts_of(self.scripts, OPERATION_ACQUIRE, round.kind, ROLE_GATE)
     command = command_encode((b"SCRIPT", b"LOAD", script.source))
     self.turns.append(round.resource)
     entry.kind = ENTRY_LOAD

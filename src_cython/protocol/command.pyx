@@ -141,7 +141,7 @@ cdef int command_of_gate(
     elif round.our_entry != OUR_ENTRY_AS_IS:
         arguments = leaving if round.our_entry == OUR_ENTRY_LEAVES else STAYING
     return command_script(
-        out, scripts_of(scripts, round.operation_code, round_kind(round), ROLE_GATE),
+        out, scripts_of(scripts, round.operation_code, round.kind, ROLE_GATE),
         by_source, round.resource, keys, round.token, 0, arguments,
     )
 
@@ -163,10 +163,10 @@ cdef int command_of_round(
             by_source or is_second, round.resource, round.keys, round.token, 0,
             (fencing_ttl(round),) + fencing_proposal(<Fencing>round.fencing),
         )
-    if rows[operation][round_kind(round)].takes_ttl and round.terms.has_expiry:
+    if rows[operation][round.kind].takes_ttl and round.terms.has_expiry:
         ttl_ms = round.terms.ttl_ms
     script = scripts_of(
-        scripts, operation, round_kind(round), ROLE_AGAIN if is_second else ROLE_FIRST
+        scripts, operation, round.kind, ROLE_AGAIN if is_second else ROLE_FIRST
     )
     if script is None:
         return command_acquire(out, round.resource, token, ttl_ms)

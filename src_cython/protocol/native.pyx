@@ -37,7 +37,7 @@ cdef int native_form(object reply) except -1:
 
 
 cdef inline bint native_replaces(Round round, Scripts scripts) noexcept:
-    if not kind_is(round_kind(round), KIND_IS_NATIVE):
+    if not kind_is(round.kind, KIND_IS_NATIVE):
         return False
     if round.operation_code == OPERATION_RELEASE:
         return scripts.releases_natively

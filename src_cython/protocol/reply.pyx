@@ -130,7 +130,7 @@ cdef inline int reply_kind(
         return REPLY_OF_SCRIPT if fence == FENCE_WRITE else REPLY_OF_FENCED
     if is_native and round.operation_code == OPERATION_EXTEND:
         return REPLY_OF_SET
-    return rows[round.operation_code][round_kind(round)].replies[
+    return rows[round.operation_code][round.kind].replies[
         ROLE_GATE if is_at_gate else ROLE_AGAIN if is_second else ROLE_FIRST
     ]
 

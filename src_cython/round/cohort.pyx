@@ -35,7 +35,7 @@ cdef bint round_is_plain(Round taken) noexcept:
     return not (
         taken.verdict_code != VERDICT_WON or not taken.is_opened or taken.is_shown
         or taken.lease_state is not None or taken.extensions
-        or not kind_is(round_kind(taken), KIND_IS_HANDED_ON)
+        or not kind_is(taken.kind, KIND_IS_HANDED_ON)
         or taken.fencing is not None or taken.generation != current_generation
     )
 
@@ -45,7 +45,7 @@ cdef bint round_may_be_given(Round taken, Round next, int64_t now_ns) noexcept:
     cdef Terms terms = next.terms
     if (
         next.is_opened or next.is_finished or next.fencing is not None
-        or round_kind(next) != round_kind(taken) or type(next.waiter) is Batch
+        or next.kind != taken.kind or type(next.waiter) is Batch
         or taken.terms.ttl_ms > terms.ttl_ms
         or taken.terms.linger_ns != terms.linger_ns
         or taken.terms.is_of_rate != terms.is_of_rate      # a window is no hold

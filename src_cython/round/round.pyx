@@ -53,6 +53,11 @@ cdef enum:                   # our entry at the gate of a release
     OUR_ENTRY_LEAVES = 2
 
 
+cdef enum:
+    WITHHELD_NOT = 0
+    WITHHELD_YES = 1
+    WITHHELD_FOR_REPLIES = 2     # on connections that live
+
 cdef packed struct VoteCell:     # thousands of leases hold a round each
     uint32_t answered_us     # since the round was opened; saturates after 71 minutes
     uint8_t vote
@@ -93,13 +98,13 @@ cdef class Round:
     cdef VoteCell few[FEW_MASTERS]
     cdef uint8_t counts[5]               # by vote
     cdef uint8_t operation_code
+    cdef uint8_t kind                    # of lock
     cdef uint8_t verdict_code
     cdef uint8_t master_count
     cdef int8_t gate                     # the master that it asks in turn; -1: none
     cdef readonly byte_bint is_opened
     cdef readonly byte_bint is_finished  # closed, and confirmed or rolled back
-    cdef readonly byte_bint is_withheld  # not sent: an earlier use is not settled
-    cdef readonly byte_bint may_settle   # by replies on connections that live
+    cdef uint8_t withheld                # not sent: an earlier use is not settled
     cdef public byte_bint is_shown       # its token is known outside: lease.token
     cdef byte_bint is_submitted          # given to the engine
     cdef byte_bint is_released           # an ACQUIRE: its release was made, so nothing
@@ -146,6 +151,16 @@ cdef class Round:
     def is_won(self):
         """Whether a quorum granted and validity was left when the round closed."""
         return self.verdict_code == VERDICT_WON
+
+    @property
+    def is_withheld(self):
+        """Whether it was not sent: an earlier use of its token is not settled."""
+        return self.withheld != WITHHELD_NOT
+
+    @property
+    def may_settle(self):
+        """Whether replies on connections that live may settle that."""
+        return self.withheld == WITHHELD_FOR_REPLIES
 
     @property
     def valid_until_ns(self):
@@ -293,12 +308,6 @@ cdef int round_check_master(Round self, int master) except -1:
     if not 0 <= master < self.master_count:
         raise ValueError("no such master")
     return 0
-
-
-cdef inline int round_kind(Round self) noexcept:
-    if self.keys is not None:
-        return KIND_SEVERAL
-    return KIND_SLOT if self.permits else KIND_ONE
 
 
 cdef size_t round_size(Round self) noexcept:

@@ -19,6 +19,12 @@ cdef class KeyOfKind:
 
     cdef readonly bytes name
     cdef readonly int count              # of permits; 0: it has none
+    cdef int kind
+
+    def __init__(self, bytes name not None, int kind):
+        if not KIND_ONE <= kind < KINDS or kind == KIND_SEVERAL:
+            raise ValueError("no such kind")
+        key_set(self, name, kind, 0)
 
 
 @cython.final
@@ -28,16 +34,15 @@ cdef class Permits(KeyOfKind):
     def __init__(self, bytes resource not None, int count):
         if not 1 <= count <= PERMITS_MOST:
             raise ValueError("permits out of range")
-        self.name = resource + b"#"
-        self.count = count
+        key_set(self, resource + b"#", KIND_SLOT, count)
 
 
-cdef Permits permits_new(bytes resource, int count):
+cdef int key_set(KeyOfKind self, bytes name, int kind, int count) except -1:
     # Of arguments that are checked.
-    cdef Permits self = Permits.__new__(Permits)
-    self.name = resource + b"#"
+    self.name = name
+    self.kind = kind
     self.count = count
-    return self
+    return 0
 
 
 cdef class KindEncoder:
@@ -47,16 +52,20 @@ cdef class KindEncoder:
     """
 
     cdef readonly object encode
+    cdef readonly int kind
 
-    def __init__(self, encode not None):
+    def __init__(self, encode not None, int kind):
         self.encode = encode
+        self.kind = kind
 
     def __call__(self, resource):
         """Return the KeyOfKind of the resource."""
         return self.of_key(self.encode(resource))
 
     cdef KeyOfKind of_key(self, bytes key):
-        raise NotImplementedError
+        cdef KeyOfKind made = KeyOfKind.__new__(KeyOfKind)
+        key_set(made, key, self.kind, 0)
+        return made
 
 
 @cython.final
@@ -66,11 +75,13 @@ cdef class PermitsOf(KindEncoder):
     cdef readonly int count
 
     def __init__(self, encode not None, int count):
-        self.encode = encode
+        super().__init__(encode, KIND_SLOT)
         self.count = count
 
     cdef KeyOfKind of_key(self, bytes key):
-        return permits_new(key, self.count)
+        cdef Permits made = Permits.__new__(Permits)
+        key_set(made, key + b"#", KIND_SLOT, self.count)
+        return made
 
 
 @cython.final

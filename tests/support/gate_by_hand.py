@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fastredlock._core import (
     Engine,
+    KeyOfKind,
     Operation,
-    Permits,
     Round,
     Script,
     Scripts,
@@ -58,7 +58,7 @@ class ByHand:
         by_hand_pass_time(self.engine, self.now_ns)
         by_hand_finish(self.engine, self.now_ns)
 
-    def new_round(self, key: bytes | Permits = KEY) -> Round:
+    def new_round(self, key: bytes | KeyOfKind = KEY) -> Round:
         """Make a round that takes the lock, or a slot."""
         self._numbers += 1
         token = b"token-%d" % self._numbers
@@ -129,7 +129,7 @@ class Gate(ByHand):
         self.say(b"*4\r\n:%d\r\n:%d\r\n:%d\r\n:%d\r\n" % (whose, left_ms, place, count))
 
     def wait(
-        self, for_ns: int = -1, key: bytes | Permits = KEY, is_answered: bool = True
+        self, for_ns: int = -1, key: bytes | KeyOfKind = KEY, is_answered: bool = True
     ) -> Round:
         """Start a caller that waits, for so long; answer its question: it is held."""
         round = self.new_round(key)
@@ -158,7 +158,7 @@ class Gate(ByHand):
         if scripts.ASK_TURN_SHA1 in asked:
             self.say(b"*4\r\n:0\r\n:5000\r\n:0\r\n:0\r\n")
 
-    def take(self, key: bytes | Permits = KEY) -> Round:
+    def take(self, key: bytes | KeyOfKind = KEY) -> Round:
         """Let a caller take the lock at its first try."""
         round = self.new_round(key)
         by_hand_submit(self.engine, round, self.now_ns)

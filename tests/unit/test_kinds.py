@@ -1,0 +1,48 @@
+"""Locks of a kind: what a caller names in place of a key, and what makes it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fastredlock import Lease
+from fastredlock._core import (
+    KeyOfKind,
+    Kind,
+    KindEncoder,
+    Permits,
+    by_hand_submit,
+    new_acquire,
+)
+from fastredlock._options.keys import encode_resource
+from tests.support.gate_by_hand import KEY, Gate
+from tests.support.rounds import ScriptedLocks
+
+
+def test_key_of_kind_one_is_sent_as_the_plain_key() -> None:
+    sent = []
+    for key in (KEY, KeyOfKind(KEY, Kind.ONE)):
+        gate = Gate()
+        by_hand_submit(gate.engine, gate.new_round(key), gate.now_ns)
+        sent.append(gate.hear())
+    assert sent[0] == sent[1] != b""
+
+
+@pytest.mark.parametrize("kind", [-1, Kind.SEVERAL, len(Kind)])
+def test_key_of_no_such_kind_is_refused(kind: int) -> None:
+    with pytest.raises(ValueError, match="kind"):
+        KeyOfKind(KEY, kind)
+
+
+@pytest.mark.parametrize("resource", ["orders:42", "x" * 2000])
+def test_acquire_with_an_encoder_of_a_kind_then_has_its_key(resource: str) -> None:
+    """It is asked of a plain resource as well; without, that would be another lock."""
+    locks: Any = ScriptedLocks("GG.")
+    encode = KindEncoder(encode_resource, Kind.ONE)
+    made = encode(resource)
+    assert (type(made), made.name, made.count) == (KeyOfKind, resource.encode(), 0)
+    lease = new_acquire(locks._driver, Lease, resource, None, 0, encode).run()
+    assert lease._round.resource == resource.encode()
+    permits = Permits(b"orders:42", 3)
+    assert (permits.name, permits.count) == (b"orders:42#", 3)
