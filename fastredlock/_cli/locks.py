@@ -45,7 +45,7 @@ exit status:
 _BREAK = """\
 Break a lock whose holder is gone: delete its key on all masters, where it still has
 the token that was shown. The holder is not asked, and may still be at work: look for
-it first. If it runs and renews the lock, it is told within a third of its ttl.
+it first. If it runs and renews the lock, it learns of it within a third of its ttl.
 """
 _BREAK_END = f"""\
 exit status:

@@ -162,7 +162,7 @@ def _trials(server: Server, key: str, prefix: str) -> list[Trial]:
         script(SLOTS, "LOOK", (f"{key}#",), 2),
         script(TURNS, "ASK_TURN", (key,), process, 0, 2),
         script(TURNS, "TAKE_TURN", (key,), TOKEN, TTL_MS, process, 0, -1),
-        script(TURNS, "RELEASE_AND_TELL", (key,), TOKEN, process),
+        script(TURNS, "RELEASE_AND_NOTIFY", (key,), TOKEN, process),
         script(TURNS, "LEAVE_QUEUE", (key,), process),
         Trial(FENCED, "the script NEXT_FENCE", numbered),
         Trial(FENCED, "ZADD", ("ZADD", number, "GT", "CH", 1, "f")),

@@ -47,7 +47,7 @@ def delay_of(retry: Retry, delay: object) -> float:
     seconds = number_of(delay)
     if not 0 <= seconds <= LONGEST_WAIT:
         raise ConfigurationError(
-            f"{type(retry).__name__} told a delay of {delay!r}: allowed is 0 to "
+            f"{type(retry).__name__} gave a delay of {delay!r}: allowed is 0 to "
             f"{LONGEST_WAIT} s"
         )
     return float(seconds)

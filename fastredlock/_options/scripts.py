@@ -26,18 +26,18 @@ EXTEND_SHA1 = b"ed30988115d9849da791d33d434d0807403c478a"
 # refuses STRLEN, GET does. Last, how many processes wait in the queue at this master.
 INSPECT = b"""\
 local size = redis.pcall("strlen", KEYS[1])
-local told = false
+local shown = false
 if type(size) == "number" and size > 262144 then
-  told = "#" .. size
+  shown = "#" .. size
 else
   local value = redis.pcall("get", KEYS[1])
   if type(value) == "table" then return value end
-  told = value and "=" .. string.gsub(value, "\\n", "\\n=")
+  shown = value and "=" .. string.gsub(value, "\\n", "\\n=")
 end
 local waiting = redis.pcall("zcount", "fastredlock:queue:" .. KEYS[1], "(-inf", "inf")
 if type(waiting) ~= "number" then waiting = -1 end
-return {told, redis.call("pttl", KEYS[1]), waiting}"""
-INSPECT_SHA1 = b"12925adbba708723429d40fa13d1c1538c47d3b5"
+return {shown, redis.call("pttl", KEYS[1]), waiting}"""
+INSPECT_SHA1 = b"243a3c5056e4329927748f6fc3c54c8529f34759"
 
 # Of several keys, all or nothing. Each looks at all keys before it changes the first,
 # and a server runs nothing in between. A server that refuses a write (no memory, a
@@ -149,7 +149,7 @@ MARKER_SHA1 = b"688280603bec40a3240a6c858c78ad158bd81c41"
 #                                  once, behind "?" to ask in 50 ms; behind
 #                                  "!fastredlock:" to give up the key, if it rests there
 #
-# `tell` notifies the first of the queue of `key`. It drops a process that has no
+# `notify` notifies the first of the queue of `key`. It drops a process that has no
 # subscription, one that is `leaving`, and one that was notified 50 ms ago and has not
 # come since (it is stopped: another message would not help). Then it notifies the next,
 # a hundred in one call at the most. Where the queue is of another type, or the ACL
@@ -165,16 +165,16 @@ MARKER_SHA1 = b"688280603bec40a3240a6c858c78ad158bd81c41"
 # A call is no turn: only the first of them may try, and the reply to its question is
 # its turn.
 # Who comes later enters again with its own ticket, so it keeps its place.
-_TELL = b"""\
+_NOTIFY = b"""\
 local queue, turn = "fastredlock:queue:" .. name, "fastredlock:turn:" .. name
 local function call(process, how)
   return redis.pcall("publish", "fastredlock:waiter:" .. process, how .. name)
 end
-local function is_told(process)
+local function is_notified(process)
   return type(redis.pcall("zscore", turn, process)) == "string"
 end
 local function is_late(process)
-  local left = is_told(process) and redis.pcall("pttl", turn)
+  local left = is_notified(process) and redis.pcall("pttl", turn)
   return type(left) == "number" and left <= 9950
 end
 local function forget() return redis.pcall("zremrangebyrank", turn, 0, -1) end
@@ -187,9 +187,9 @@ local function is_moved()
   return type(redis.pcall("zscore", queue, ">")) == "string"
 end
 local function come(process)
-  if is_told(process) then redis.pcall("zrem", turn, process) end
+  if is_notified(process) then redis.pcall("zrem", turn, process) end
 end
-local function tell(asks)
+local function notify(asks)
   local has_passed = false
   for _ = 1, 100 do
     local head = redis.pcall("zrange", queue, 0, 0, "withscores")
@@ -202,7 +202,7 @@ local function tell(asks)
     end
     if type(heard) ~= "number" then return false end
     if heard > 0 then
-      if not is_told(first) then note(first) end
+      if not is_notified(first) then note(first) end
       local last = redis.pcall("zrange", queue, -4, -1)
       if not asks and last[1] and last[#last] ~= first then
         local now = redis.pcall("time")
@@ -225,8 +225,10 @@ local function tell(asks)
 end
 """
 
-_OF_ONE_KEY = b"local key, name, leaving = KEYS[1], KEYS[2] or KEYS[1], nil\n" + _TELL
-TELL_NEXT = _OF_ONE_KEY  # for a release script of another text, which may call tell()
+_OF_ONE_KEY = b"local key, name, leaving = KEYS[1], KEYS[2] or KEYS[1], nil\n" + _NOTIFY
+NOTIFY_NEXT = (
+    _OF_ONE_KEY  # for a release script of another text, which may call notify()
+)
 
 # The release, at the gate: 1 deleted, 0 not; 2 and 3: so is it, and one was notified;
 # 5 and 4 the same, and the queue is at the next master, where the script is to follow.
@@ -235,7 +237,7 @@ TELL_NEXT = _OF_ONE_KEY  # for a release script of another text, which may call 
 # which may be left at the gate alone, while a quorum knew of this lock. It names the
 # process where nobody waits in it: its entry may be left as well. Mostly nobody waits,
 # so the functions are made behind that check.
-RELEASE_AND_TELL = (
+RELEASE_AND_NOTIFY = (
     b"""\
 local key, name, leaving = KEYS[1], KEYS[2] or KEYS[1], ARGV[2]
 local held, deleted = redis.call("get", key), 0
@@ -246,14 +248,14 @@ elseif held and not leaving then
 end
 if redis.pcall("exists", "fastredlock:queue:" .. name) == 0 then return deleted end
 """
-    + _TELL
+    + _NOTIFY
     + b"""\
 if leaving then redis.pcall("zrem", queue, leaving) end
 if is_moved() then return 4 + deleted end
-if tell() then return 3 - deleted end
+if notify() then return 3 - deleted end
 return deleted"""
 )
-RELEASE_AND_TELL_SHA1 = b"aa8bc91b6eebe889eb14253350ebb8692457caa2"
+RELEASE_AND_NOTIFY_SHA1 = b"80809afd7801b87b430c2e8bbf7e762435f2b80c"
 
 # The release of several keys. Never stops half-way: it deletes our keys, also where
 # others fail. Each may have a queue here, or elsewhere.
@@ -276,17 +278,17 @@ for _, key in ipairs(free) do
   local name = key
   if redis.pcall("exists", "fastredlock:queue:" .. key) ~= 0 then
 """
-    + _TELL
+    + _NOTIFY
     + b"""\
-    tell()
+    notify()
   end
 end
 return answer"""
 )
-RELEASE_ALL_SHA1 = b"2e95fb001fbce14be98407ad9d8dec95a29cfd8c"
+RELEASE_ALL_SHA1 = b"014ce3a4748a0415ce0337a59eeffebabc17ee3d"
 
 # A key that rests in the process that had it last (src_cython/round/rest.pyx) has that
-# one's channel in its value: it is told that somebody wants the key.
+# one's channel in its value: a message there asks for it.
 _RECALL = b"""\
 local function recall()
   local held = redis.pcall("get", key)
@@ -304,7 +306,7 @@ for at, name in ipairs(KEYS) do
 local key = name
 local ARGV = {given[1], given[2 * at], given[2 * at + 1]}
 """
-    + _TELL
+    + _NOTIFY
     + _RECALL
     + b"local function ask()\n"
 )
@@ -378,13 +380,13 @@ end
 local head = redis.call("zrange", queue, 0, 0)[1]
 if left == -2 and head == ARGV[1] and how == "3" then
   note("~" .. head)
-  if is_told("~" .. head) then redis.pcall("pexpire", turn, 300) end
-elseif left == -2 and head ~= ARGV[1] and (how == "3" or is_told("~" .. head)) then
+  if is_notified("~" .. head) then redis.pcall("pexpire", turn, 300) end
+elseif left == -2 and head ~= ARGV[1] and (how == "3" or is_notified("~" .. head)) then
   left = -1
 elseif left == -2 then
-  if head ~= ARGV[1] and is_told(head) and not is_late(head) then
+  if head ~= ARGV[1] and is_notified(head) and not is_late(head) then
     whose = 2
-  elseif head ~= ARGV[1] and tell(ARGV[1]) then
+  elseif head ~= ARGV[1] and notify(ARGV[1]) then
     whose = 3
   end
   if redis.call("zrange", queue, 0, 0)[1] == ARGV[1] then
@@ -419,7 +421,7 @@ for place = 1, 4 do answers[4 * at - 4 + place] = answer[place] end
 end
 return answers"""
 )
-ASK_TURN_SHA1 = b"58c04d6b5a32a618750ab95047340120201c1cc1"
+ASK_TURN_SHA1 = b"66ef8a19a5418da476ddadd58fde9449261241a4"
 
 # SET NX PX, at the gate, by a process whose turn it is. ARGV: token; ttl (ms), "0" of
 # no expiry; process; for how long (us) its caller has waited, and its next caller, or
@@ -440,7 +442,7 @@ if moved == 0 and head[1] and head[1] ~= ARGV[3] then
   if tonumber(head[2]) < math.min(ticket, tonumber(entered)) then
     come(ARGV[3])
     if redis.call("pttl", key) ~= -2 then return 0 end
-    tell()
+    notify()
     return 2
   end
 end
@@ -456,20 +458,20 @@ if not is_set then
 end
 forget()
 if moved == 4 then return 5 end
-local function tell_next_slot()
+local function notify_next_slot()
   local slots = {}
   for at = 1, tonumber(ARGV[6]) do slots[at] = name .. at - 1 end
   if redis.pcall("exists", unpack(slots)) == #slots then return end
   for _, slot in ipairs(slots) do
     if redis.pcall("exists", slot) == 0 then
       key = slot
-      return tell()
+      return notify()
     end
   end
 end
 if ARGV[5] == "-1" then
   redis.pcall("zrem", queue, ARGV[3])
-  if KEYS[2] then tell_next_slot() end
+  if KEYS[2] then notify_next_slot() end
   return 1
 end
 local ticket = string.format("%.0f", now - ARGV[5])
@@ -477,11 +479,11 @@ local entered = redis.pcall("zadd", queue, ticket, ARGV[3])
 if type(entered) == "number" and redis.pcall("pexpire", queue, 60000) ~= 1 then
   redis.pcall("zrem", queue, ARGV[3])
 end
-if KEYS[2] then tell_next_slot() end
+if KEYS[2] then notify_next_slot() end
 if redis.pcall("zrange", queue, 0, 0)[1] == ARGV[3] then return 3 end
 return 1"""
 )
-TAKE_TURN_SHA1 = b"90b9faf73aab40ac6410234f2f99bc54477c3035"
+TAKE_TURN_SHA1 = b"b02f9a2d5ca82b6ccced4ad336b43b869df55a2c"
 
 # Of a semaphore, its name: for each slot "1", the key exists, or "0". ARGV: how many.
 LOOK = b"""\
@@ -498,13 +500,13 @@ LEAVE_QUEUE = (
     + b"""\
 recall()
 redis.pcall("zrem", queue, ARGV[1])
-if is_told(ARGV[1]) then
+if is_notified(ARGV[1]) then
   come(ARGV[1])
-  tell()
+  notify()
 end
 return 1"""
 )
-LEAVE_QUEUE_SHA1 = b"5e62602def451bb5aa74cac4b5c493e42124f02f"
+LEAVE_QUEUE_SHA1 = b"e91e987ec0d58c66e171e756dbf247cff283bd00"
 
 # By the names that the table of the core has for them (protocol/scripts.pyx).
 OF_LOCKS = {
@@ -523,7 +525,7 @@ OF_QUEUES = {
     "ask_turn": (ASK_TURN, ASK_TURN_SHA1),
     "leave_queue": (LEAVE_QUEUE, LEAVE_QUEUE_SHA1),
     "take_turn": (TAKE_TURN, TAKE_TURN_SHA1),
-    "release_and_notify": (RELEASE_AND_TELL, RELEASE_AND_TELL_SHA1),
+    "release_and_notify": (RELEASE_AND_NOTIFY, RELEASE_AND_NOTIFY_SHA1),
 }
 
 

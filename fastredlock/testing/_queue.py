@@ -24,7 +24,7 @@ MOST_TOLD = 100  # in one call
 
 
 class Queue:
-    """The functions of `scripts._TELL`, and the scripts around them."""
+    """The functions of `scripts._NOTIFY`, and the scripts around them."""
 
     def __init__(
         self, redis: Keyspace, pushes: Pushes, prefix: bytes, key: bytes,
@@ -54,7 +54,7 @@ class Queue:
     def _call(self, process: bytes, how: bytes) -> int:
         return self._pushes.publish(self._channel + process, how + self._of)
 
-    def _is_told(self, process: bytes) -> bool:
+    def _is_notified(self, process: bytes) -> bool:
         score = self._redis.pcall(self._redis.zscore, self._turn, process)
         return isinstance(score, int | float)
 
@@ -63,7 +63,7 @@ class Queue:
         return isinstance(score, int | float)
 
     def _is_late(self, process: bytes) -> bool:
-        return self._is_told(process) and self._redis.pttl(self._turn) <= YOUNG_MS
+        return self._is_notified(process) and self._redis.pttl(self._turn) <= YOUNG_MS
 
     def _forget(self) -> None:
         self._redis.pcall(self._redis.zempty, self._turn)
@@ -75,10 +75,10 @@ class Queue:
             redis.pcall(redis.pexpire, self._turn, TURN_MS)
 
     def _come(self, process: bytes) -> None:
-        if self._is_told(process):
+        if self._is_notified(process):
             self._redis.pcall(self._redis.zrem, self._turn, process)
 
-    def tell(self, asks: bytes | None = None) -> bool:
+    def notify(self, asks: bytes | None = None) -> bool:
         """Notify the first of the free lock; drop those that do not hear."""
         has_passed = False
         for _ in range(MOST_TOLD):
@@ -90,15 +90,15 @@ class Queue:
                 return False
             is_called = first != self._leaving and not is_late
             if is_called and self._pushes.publish(self._channel + first, self._key):
-                self._on_told(first, asks, has_passed)
+                self._on_notified(first, asks, has_passed)
                 return True
             has_passed = has_passed or is_late
             self._redis.pcall(self._redis.zrem, self._name, first)
         return False
 
-    def _on_told(self, first: bytes, asks: bytes | None, has_passed: bool) -> None:
+    def _on_notified(self, first: bytes, asks: bytes | None, has_passed: bool) -> None:
         redis = self._redis
-        if not self._is_told(first):
+        if not self._is_notified(first):
             self._note(first)
         order = redis.zrange(self._name)
         if asks is None and order[-1] != first:
@@ -136,12 +136,12 @@ class Queue:
         head = redis.zfirst(name) or process  # it has entered: there is a first
         if left == -2 and head == process and how == b"3":
             self._note(b"~" + process)
-            if self._is_told(b"~" + process):
+            if self._is_notified(b"~" + process):
                 redis.pcall(redis.pexpire, self._turn, PAUSE_MS)
         elif (
             left == -2
             and head != process
-            and (how == b"3" or self._is_told(b"~" + head))
+            and (how == b"3" or self._is_notified(b"~" + head))
         ):
             left = -1
         elif left == -2:
@@ -189,9 +189,9 @@ class Queue:
 
     def _give(self, process: bytes, head: bytes) -> int:
         whose = 0
-        if head != process and self._is_told(head) and not self._is_late(head):
+        if head != process and self._is_notified(head) and not self._is_late(head):
             whose = 2
-        elif head != process and self.tell(process):
+        elif head != process and self.notify(process):
             whose = 3
         if self._redis.zfirst(self._name) == process:
             self._note(process)
@@ -211,7 +211,7 @@ class Queue:
     # --- the other scripts ------------------------------------------------------------
 
     def release(self, token: bytes) -> int:
-        """RELEASE_AND_TELL."""
+        """RELEASE_AND_NOTIFY."""
         redis, held, deleted = self._redis, self._redis.get(self._key), 0
         if held == token:
             deleted = redis.delete(self._key)
@@ -223,7 +223,7 @@ class Queue:
             self._redis.pcall(self._redis.zrem, self._name, self._leaving)
         if self._is_moved():
             return 4 + deleted
-        return 3 - deleted if self.tell() else deleted
+        return 3 - deleted if self.notify() else deleted
 
     def take(
         self, token: bytes, ttl_ms: bytes, process: bytes, waited_us: bytes,
@@ -241,7 +241,7 @@ class Queue:
             self._come(process)
             if redis.exists(self._key):
                 return 0
-            self.tell()
+            self.notify()
             return 2
         if not redis.set(self._key, token, int(ttl_ms), nx=True):
             self._come(process)
@@ -251,28 +251,28 @@ class Queue:
             return 5
         if next_waited_us == b"-1":
             redis.pcall(redis.zrem, name, process)
-            self._tell_next_slot(int(permits))
+            self._notify_next_slot(int(permits))
             return 1
         ticket = redis.now_us - int(next_waited_us)
         entered = redis.pcall(redis.zadd, name, ticket, process)
         if not isinstance(entered, ReplyError):
             redis.pcall(redis.pexpire, name, QUEUE_MS)
-        self._tell_next_slot(int(permits))
+        self._notify_next_slot(int(permits))
         return 3 if self._first() == process else 1
 
-    def _tell_next_slot(self, permits: int) -> None:
+    def _notify_next_slot(self, permits: int) -> None:
         for slot in range(permits):
             key = b"%b%d" % (self._of, slot)
             if not self._redis.exists(key):
                 self._key = key
-                self.tell()
+                self.notify()
                 return
 
     def leave(self, process: bytes) -> int:
         """LEAVE_QUEUE."""
         self._recall()
         self._redis.pcall(self._redis.zrem, self._name, process)
-        if self._is_told(process):
+        if self._is_notified(process):
             self._come(process)
-            self.tell()
+            self.notify()
         return 1

@@ -43,7 +43,7 @@ class Scripts:
             scripts.PROBE_SHA1: self._probe,
             scripts.PROBE_CALL_SHA1: lambda keys: 1,
             scripts.MARKER_SHA1: self._marker,
-            scripts.RELEASE_AND_TELL_SHA1: self._release_and_notify,
+            scripts.RELEASE_AND_NOTIFY_SHA1: self._release_and_notify,
             scripts.ASK_TURN_SHA1: self._ask_turn,
             scripts.TAKE_TURN_SHA1: self._take_turn,
             scripts.LEAVE_QUEUE_SHA1: self._leave_queue,
@@ -130,7 +130,7 @@ class Scripts:
         for key in free:
             queue = self._queue(key)
             if queue.exists():
-                queue.tell()
+                queue.notify()
         return answer
 
     def _probe(self, keys: list[bytes]) -> list[bytes]:

@@ -393,7 +393,9 @@ def test_release_when_another_process_is_first_then_takes_our_entry_out(
         assert other.get_message(timeout=5) is not None
         gate.zadd(queue_key(KEY), {"other": 1, "ours": 2})
         gate.set(KEY, "token")
-        released = gate.eval(scripts.RELEASE_AND_TELL.decode(), 1, KEY, "token", "ours")
+        released = gate.eval(
+            scripts.RELEASE_AND_NOTIFY.decode(), 1, KEY, "token", "ours"
+        )
         assert released == 2  # deleted, and another was notified
     assert gate.zrange(queue_key(KEY), 0, -1) == [b"other"]
     gate.delete(queue_key(KEY), f"fastredlock:turn:{KEY}")

@@ -215,7 +215,7 @@ def test_release_when_the_first_is_old_then_the_last_four_are_asked_to_look(
     for place, process in enumerate(processes):
         server.zadd(queue_key(), {process: 1000 + place})
     server.set(KEY, "token")
-    asked = (scripts.RELEASE_AND_TELL, 1, KEY, "token")
+    asked = (scripts.RELEASE_AND_NOTIFY, 1, KEY, "token")
     assert server.execute_command("EVAL", *asked) == 2
     heard: list[tuple[str, str]] = []
 

@@ -1666,7 +1666,7 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "fastredlock/compat/redis_lock/_signal.py",
-                "==1 then tell() end",
+                "==1 then notify() end",
                 "==1 then end",
             ),
         ),
@@ -2469,8 +2469,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "fastredlock/_options/scripts.py",
-                'if is_told("~" .. head) then redis.pcall("pexpire", turn, 300) end',
-                'redis.pcall("pexpire", turn, 300)',
+                'if is_notified("~" .. head) then redis.pcall("pexpire", turn, 300)',
+                'if true then redis.pcall("pexpire", turn, 300)',
             ),
             Edit(
                 "fastredlock/_options/scripts.py",
@@ -2517,7 +2517,7 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "fastredlock/_options/scripts.py",
-                ' or is_told("~" .. head)) then\n',
+                ' or is_notified("~" .. head)) then\n',
                 ") then\n",
             ),
         ),
@@ -4047,7 +4047,7 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "fastredlock/_options/scripts.py",
-                "  if KEYS[2] then tell_next_slot() end\n  return 1\n",
+                "  if KEYS[2] then notify_next_slot() end\n  return 1\n",
                 "  return 1\n",
             ),
             TAKE_TURN_SHA1_ANEW,

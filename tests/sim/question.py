@@ -29,7 +29,7 @@ SCRIPT_OF = {
         (WRITE_FENCE, FENCED["write_fence"]),
         (WRITE_FENCE, FENCED["next_fence"]),
         (RELEASE, (scripts.RELEASE, scripts.RELEASE_SHA1)),
-        (RELEASE, (scripts.RELEASE_AND_TELL, scripts.RELEASE_AND_TELL_SHA1)),
+        (RELEASE, (scripts.RELEASE_AND_NOTIFY, scripts.RELEASE_AND_NOTIFY_SHA1)),
         (RELEASE, (scripts.RELEASE_ALL, scripts.RELEASE_ALL_SHA1)),
     )
     for text in texts

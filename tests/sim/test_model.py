@@ -129,8 +129,10 @@ class Draw:
             script(ask, some, process, *each),
             script(take, [key], token, ttl, process, waited, b"-1"),
             script(take, [key], token, ttl, process, waited, later),
-            script(scripts.RELEASE_AND_TELL, [key], token),
-            script(scripts.RELEASE_AND_TELL, [key], token, draw.choice((b"", process))),
+            script(scripts.RELEASE_AND_NOTIFY, [key], token),
+            script(
+                scripts.RELEASE_AND_NOTIFY, [key], token, draw.choice((b"", process))
+            ),
             script(scripts.RELEASE_ALL, some, token),
             script(scripts.LEAVE_QUEUE, [key], process),
         ]
@@ -142,7 +144,11 @@ class Draw:
         process, ttl = draw.choice(PROCESSES), draw.choice((b"90", b"5000", b"0"))
         waited, later = (b"%d" % draw.randrange(0, 200_000, 10_000) for _ in range(2))
         later = draw.choice((later, b"-1"))
-        ask, take, told = scripts.ASK_TURN, scripts.TAKE_TURN, scripts.RELEASE_AND_TELL
+        ask, take, told = (
+            scripts.ASK_TURN,
+            scripts.TAKE_TURN,
+            scripts.RELEASE_AND_NOTIFY,
+        )
         how = draw.choice((b"1", b"1", b"2", b"3", b"4")) + b"#" + permits
         take_turn = token, ttl, process, waited, later, permits
         return [

@@ -34,7 +34,7 @@ COUNT = 3
 GATE = gate_of(COUNT, KEY)
 NEXT, LAST = (GATE + 1) % COUNT, (GATE + 2) % COUNT
 ASK, TAKE, TELL = (
-    scripts.ASK_TURN_SHA1, scripts.TAKE_TURN_SHA1, scripts.RELEASE_AND_TELL_SHA1,
+    scripts.ASK_TURN_SHA1, scripts.TAKE_TURN_SHA1, scripts.RELEASE_AND_NOTIFY_SHA1,
 )  # fmt: skip
 HELD = b"*4\r\n:0\r\n:5000\r\n:0\r\n:1\r\n"
 Words = list[bytes]

@@ -65,7 +65,7 @@ def proposals(engine: Engine) -> list[int]:
 
 
 def is_release(words: list[bytes]) -> bool:
-    return words[1] in (scripts.RELEASE, scripts.RELEASE_AND_TELL)
+    return words[1] in (scripts.RELEASE, scripts.RELEASE_AND_NOTIFY)
 
 
 # ---- what is sent

@@ -19,7 +19,7 @@ VALKEY = b"*2\r\n*1\r\n$7\r\ndelifeq\r\n_\r\n"
 REDIS = b"*2\r\n_\r\n*1\r\n$5\r\ndelex\r\n"
 EXISTS = b"*2\r\n$6\r\nEXISTS\r\n" + bulk(b"fastredlock:queue:" + KEY)
 NOPERM = b"-NOPERM User u has no permissions to run the 'exists' command\r\n"
-TELLING = scripts.RELEASE_AND_TELL
+TELLING = scripts.RELEASE_AND_NOTIFY
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_script_follows_where_somebody_waits(gate: Gate) -> None:
     assert said.endswith(bulk(b"0000000000000001"))  # our entry may be left
     gate.say(b":3\r\n")
     gate.release(gate.take())  # and from now on the script goes at once
-    assert scripts.RELEASE_AND_TELL_SHA1 in gate.hear()
+    assert scripts.RELEASE_AND_NOTIFY_SHA1 in gate.hear()
     gate.say(b":1\r\n")
     gate.now_ns += S + MS
     gate.release(gate.take())
@@ -81,7 +81,7 @@ def test_check_that_is_refused_is_made_by_the_script_and_not_again(gate: Gate) -
     gate.say(b":0\r\n")
     gate.now_ns += 2 * S
     gate.release(gate.take(b"other"))
-    assert scripts.RELEASE_AND_TELL_SHA1 in gate.hear()
+    assert scripts.RELEASE_AND_NOTIFY_SHA1 in gate.hear()
 
 
 def test_native_release_that_is_refused_goes_by_its_script(gate: Gate) -> None:
@@ -125,7 +125,7 @@ def test_gate_that_is_behind_again_and_again_is_not_asked_for_a_while(
         pytest.fail("each release waits for it")
     gate.say(b":1\r\n")
     for wait_ns, command in (
-        (9 * S // 10, scripts.RELEASE_AND_TELL_SHA1),
+        (9 * S // 10, scripts.RELEASE_AND_NOTIFY_SHA1),
         (S // 5, EXISTS),
     ):
         gate.now_ns += wait_ns

@@ -95,7 +95,7 @@ def test_what_is_no_real_number_is_refused(value: Any) -> None:
 def test_retry_that_tells_an_int_is_slept_and_nonsense_is_refused() -> None:
     assert type(delay_of(Retry(), 1)) is float
     for nonsense in (None, -1, float("nan"), "soon"):
-        with pytest.raises(ConfigurationError, match="Retry told a delay"):
+        with pytest.raises(ConfigurationError, match="Retry gave a delay"):
             delay_of(Retry(), nonsense)
 
 

@@ -191,7 +191,7 @@ def test_release_when_the_queue_has_moved_then_is_told_at_the_next_gate() -> Non
     token = released(gates)
     commands = [words for words in gates.hear(NEXT) if token in words]
     assert [words[0] for words in commands] == [b"EVALSHA", b"EVAL"]
-    assert b"tell()" in commands[1][1]
+    assert b"notify()" in commands[1][1]
 
 
 def test_release_when_its_token_may_be_used_again_then_is_sent_once() -> None:

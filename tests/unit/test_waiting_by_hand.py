@@ -109,7 +109,7 @@ def test_release_when_nobody_waits_here_then_takes_the_entry_out() -> None:
     gate.hear()
     gate.release(taken)
     said = gate.hear()
-    assert scripts.RELEASE_AND_TELL_SHA1 in said
+    assert scripts.RELEASE_AND_NOTIFY_SHA1 in said
     assert said.endswith(bulk(b"0000000000000001"))  # the process
 
 
@@ -172,7 +172,7 @@ def test_turn_when_undone_and_eval_is_forbidden_then_the_gate_is_asked_by_hash()
     gate.hear()
     gate.withdraw(round)
     said = gate.hear()
-    assert scripts.RELEASE_AND_TELL_SHA1 in said
+    assert scripts.RELEASE_AND_NOTIFY_SHA1 in said
     assert b"EVAL\r\n" not in said
 
 

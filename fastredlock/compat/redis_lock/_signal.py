@@ -21,7 +21,7 @@ from typing import Any
 from redis.exceptions import TimeoutError
 
 from ... import FastRedlock, MasterVote, Vote
-from ..._options.scripts import TELL_NEXT
+from ..._options.scripts import NOTIFY_NEXT
 from .._common.redis_py import patient_options
 
 LOCK, SIGNAL = "lock:", "lock-signal:"
@@ -40,7 +40,7 @@ redis.call("del",signal)
 redis.call("lpush",signal,1)
 redis.call("pexpire",signal,%d)
 local deleted=redis.call("del",KEYS[1])
-if redis.pcall("exists","fastredlock:queue:"..KEYS[1])==1 then tell() end
+if redis.pcall("exists","fastredlock:queue:"..KEYS[1])==1 then notify() end
 return deleted
 """
 
@@ -48,7 +48,7 @@ return deleted
 @cache
 def releasing_with(signal_expire: int) -> Callable[..., FastRedlock]:
     """Return the maker of a FastRedlock with releases that signal; one per argument."""
-    script = TELL_NEXT + (_RELEASE % signal_expire).encode()
+    script = NOTIFY_NEXT + (_RELEASE % signal_expire).encode()
 
     def new_locks(clients: Sequence[Any], **options: Any) -> FastRedlock:
         options = patient_options(clients, options)
