@@ -4109,7 +4109,7 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "fastredlock/testing/_queue.py",
-                "self._tell_next_slot(int(permits))\n            return 1\n",
+                "self._notify_next_slot(int(permits))\n            return 1\n",
                 "return 1\n",
             ),
         ),
