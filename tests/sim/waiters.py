@@ -92,6 +92,7 @@ class Waiters:
         self._processes = processes
         self._free_ns: dict[bytes, list[int]] = {}  # by server, since when it is free
         self._counted: set[tuple[bytes, int, str]] = set()
+        self._among: dict[int, tuple[int, int]] = {}  # when, for how many, by process
         # Of each semaphore, the least permits that are asked for, and since when.
         self._fewest: dict[bytes, tuple[int, int]] = {}
 
@@ -156,9 +157,8 @@ class Waiters:
             return
         took_ns = now_ns - max(since_ns, self._undisturbed_from_ns())
         limit_ns = TAKEN_NS + ROUND_TRIPS * slowest_ns
-        waited_for = {each.waits_for for each in process.workers if not each.is_done}
-        if (count_of_keys := len(waited_for - {b""})) > 1:
-            limit_ns += count_of_keys * TRY_AMONG_NS
+        if (most := self._most_since(process, since_ns)) > 1:
+            limit_ns += most * TRY_AMONG_NS
         limit_ns += BEHIND_NS * _place(process, key)
         if worker.waits_permits and _is_at_gate(process, key, keys):
             limit_ns += TRY_SLOT_NS * len(keys)
@@ -173,6 +173,17 @@ class Waiters:
                 f"{key.decode()} has been free for {took_ns / 1e6:.0f} ms, and process "
                 f"{process.index} waits for it",
             )
+
+    def _most_since(self, process: Process, since_ns: int) -> int:
+        # For how many resources it has waited together (seed 3024253: for another one
+        # until a moment ago, which had tried in the second before).
+        waited_for = {each.waits_for for each in process.workers if not each.is_done}
+        count, now_ns = len(waited_for - {b""}), self._world.now_ns
+        seen_ns, seen = self._among.get(process.index, (0, 0))
+        if count >= seen or seen_ns < since_ns:
+            self._among[process.index] = now_ns, count
+            return count
+        return seen
 
     def _excuse(self, key: bytes, since_ns: int, text: str) -> None:
         if (key, since_ns, text) not in self._counted:
