@@ -78,8 +78,7 @@ include "engine/rounds.pyx"             # the rounds of an engine, and its lists
 include "engine/connections.pyx"        # opened, counted, closed
 include "engine/review.pyx"             # warnings, and masters that must not vote
 include "engine/settlement.pyx"         # the replies that an end waits for
-include "engine/form.pyx"               # a round's command, for each master
-include "engine/sending.pyx"            # a round's commands are queued
+include "engine/sending.pyx"            # a round's commands are made, and queued
 include "engine/given_tokens.pyx"       # rounds with a token that the caller gave
 include "engine/fences.pyx"             # numbers: proposed, and written
 include "engine/gate.pyx"               # the master that keeps a resource's queue
@@ -89,11 +88,10 @@ include "engine/queues.pyx"             # a queue's first is opened; it is left
 include "engine/rests.pyx"              # keys that rest here, and are recalled
 include "engine/moved.pyx"              # ...it is at the next gate, where one is slow
 include "engine/asking.pyx"             # what a gate is asked, and answers
-include "engine/questions.pyx"          # ...about many queues together
+include "engine/asking_together.pyx"     # ...about many queues at once
 include "engine/turns.pyx"              # what opens a round that waits
 include "engine/waiting.pyx"            # the callers that wait for their turn
-include "engine/start.pyx"              # a round starts; its roll-back
-include "engine/admission.pyx"          # a round is opened, or waits for connections
+include "engine/admission.pyx"          # a round starts, or waits; its roll-back
 include "engine/outcome.pyx"            # a round is confirmed, or withdrawn
 include "engine/cohort.pyx"             # a lease is handed on inside of the process
 include "engine/takeover.pyx"           # after a fork, or a thread that was stopped

@@ -340,7 +340,7 @@ MUTANTS = (
         "callers that came in a stay unknown to the gate at its end",
         (
             Edit(
-                "src_cython/engine/start.pyx",
+                "src_cython/engine/admission.pyx",
                 "        engine_end_stay(self, round, now_ns)\n",
                 "",
             ),
@@ -749,7 +749,7 @@ MUTANTS = (
         "roll-back without its script's source",
         (
             Edit(
-                "src_cython/engine/start.pyx",
+                "src_cython/engine/admission.pyx",
                 ROLL_BACK,
                 ROLL_BACK.replace("True", "False"),
             ),
@@ -793,7 +793,7 @@ MUTANTS = (
         "no roll-back",
         (
             Edit(
-                "src_cython/engine/start.pyx",
+                "src_cython/engine/admission.pyx",
                 "or round.is_rolled_back or not round.may_hold",
                 "or True",
             ),
@@ -804,7 +804,7 @@ MUTANTS = (
         "no roll-back where a master did not answer",
         (
             Edit(
-                "src_cython/engine/start.pyx",
+                "src_cython/engine/admission.pyx",
                 ROLL_BACK,
                 "for i in range(self.master_count):\n"
                 "        if round.cells[i].vote != VOTE_GRANTED:\n"
@@ -1366,7 +1366,7 @@ for _, key in ipairs(KEYS) do redis""",
                 "",
             ),
             Edit(
-                "src_cython/engine/start.pyx",
+                "src_cython/engine/admission.pyx",
                 "is_handing_over = False\n"
                 "    if round.is_opened or round.is_finished:\n",
                 "is_handing_over = False\n    if round.is_finished:\n",
@@ -1378,7 +1378,7 @@ for _, key in ipairs(KEYS) do redis""",
         "round opened that was withdrawn before",
         (
             Edit(
-                "src_cython/engine/start.pyx",
+                "src_cython/engine/admission.pyx",
                 "is_handing_over = False\n"
                 "    if round.is_opened or round.is_finished:\n",
                 "is_handing_over = False\n    if round.is_opened:\n",
@@ -1390,7 +1390,7 @@ for _, key in ipairs(KEYS) do redis""",
         "set sent behind the roll-back",
         (
             Edit(
-                "src_cython/engine/start.pyx",
+                "src_cython/engine/admission.pyx",
                 "    if round.is_rolled_back and round.operation_code",
                 "    if False and round.operation_code",
             ),
@@ -2278,7 +2278,7 @@ for _, key in ipairs(KEYS) do redis""",
         "roll-back by a native command that was never answered",
         (
             Edit(
-                "src_cython/engine/form.pyx",
+                "src_cython/engine/sending.pyx",
                 "        self.native_is_proven or not by_source\n",
                 "        True\n",
             ),
@@ -2358,7 +2358,7 @@ for _, key in ipairs(KEYS) do redis""",
         "a roll-back tells the next one of this process",
         (
             Edit(
-                "src_cython/engine/start.pyx",
+                "src_cython/engine/admission.pyx",
                 "        round.turn is None or round.verdict_code != VERDICT_TAKEN\n",
                 "        True or round.verdict_code != VERDICT_TAKEN\n",
             ),
@@ -2549,7 +2549,7 @@ for _, key in ipairs(KEYS) do redis""",
         "renewal after the release",
         (
             Edit(
-                "src_cython/engine/start.pyx",
+                "src_cython/engine/admission.pyx",
                 "    if round_is_of_released(round):\n",
                 "    if False:\n",
             ),
@@ -3406,7 +3406,7 @@ for _, key in ipairs(KEYS) do redis""",
         "every queue is asked about by itself",
         (
             Edit(
-                "src_cython/engine/questions.pyx",
+                "src_cython/engine/asking_together.pyx",
                 "    return len(self.queues.by_resource) > 1\n",
                 "    return False\n",
             ),
@@ -3417,7 +3417,7 @@ for _, key in ipairs(KEYS) do redis""",
         "of many queues all try on all masters",
         (
             Edit(
-                "src_cython/engine/questions.pyx",
+                "src_cython/engine/asking_together.pyx",
                 "    questions.tried_ns = self.queues.tried_ns = now_ns\n",
                 "",
             ),
@@ -3444,7 +3444,7 @@ for _, key in ipairs(KEYS) do redis""",
         "an answer about many queues is taken for one of another length",
         (
             Edit(
-                "src_cython/engine/questions.pyx",
+                "src_cython/engine/asking_together.pyx",
                 "        if len(answers) != 4 * len(ask.keys):\n            return 0\n",
                 "",
             ),
@@ -3455,7 +3455,7 @@ for _, key in ipairs(KEYS) do redis""",
         "a refused queue is asked about among many again",
         (
             Edit(
-                "src_cython/engine/questions.pyx",
+                "src_cython/engine/asking_together.pyx",
                 "            answers is None or answers[at] == TURN_REFUSED\n",
                 "            answers is None\n",
             ),
@@ -3580,7 +3580,7 @@ for _, key in ipairs(KEYS) do redis""",
         "a caller whose queue has moved waits on where it was",
         (
             Edit(
-                "src_cython/engine/questions.pyx",
+                "src_cython/engine/asking_together.pyx",
                 "<= MARKED_MOST:\n        return engine_ask(self, queue, now_ns)\n",
                 "<= MARKED_MOST:\n        return 0\n",
             ),
@@ -3657,7 +3657,7 @@ for _, key in ipairs(KEYS) do redis""",
         "all gates are tried on at once, at first",
         (
             Edit(
-                "src_cython/engine/questions.pyx",
+                "src_cython/engine/asking_together.pyx",
                 "now_ns - self.queues.tried_ns < TRY_AMONG_NS - QUESTIONS_EVERY_NS",
                 "False",
             ),

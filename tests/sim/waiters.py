@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from .worker import Worker
 
 LOOK_NS = 50 * MS
-TRY_AMONG_NS = S  # engine/questions: of several resources one tries in a second
+TRY_AMONG_NS = S  # engine/asking_together: of several resources one tries in a second
 TAKEN_NS = 600 * MS  # 0.25 s until the gate is asked again, 50 ms for one that was told
 SLOW_NS = 350 * MS  # counted
 DISTURBED_NS = 3 * S  # until a connection counts as dead, and back-off
