@@ -85,7 +85,13 @@ def lock_leave(LockEntries self not None, kind, error, traceback):
 
 def lock_leave_awaited(LockEntries self not None, kind, error, traceback):
     """Return what to await to leave it: the lock's `__aexit__`."""
-    lease = lock_take(self, True)
+    try:
+        lease = lock_take(self, True)
+    except BaseException:      # of a signal, as the task was looked up in Python
+        lease = lock_take(self, True)
+        if isinstance(lease, LeaseFields):
+            lease.__aexit__(kind, error, traceback)      # not awaited, it is sent
+        raise
     if lease is not None:
         return lease.__aexit__(kind, error, traceback)
     if error is None:

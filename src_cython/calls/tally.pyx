@@ -20,8 +20,9 @@ cdef class Histogram:
     cdef Py_ssize_t size                # of bounds
     cdef double total
 
-    def __cinit__(self, bounds):
+    def __cinit__(self, given):
         cdef Py_ssize_t place
+        cdef tuple bounds = tuple([<double>bound for bound in given])
         self.bounds = <double *>PyMem_Calloc(len(bounds) + 1, sizeof(double))
         self.counts = <int64_t *>PyMem_Calloc(len(bounds) + 1, sizeof(int64_t))
         if self.bounds == NULL or self.counts == NULL:

@@ -163,11 +163,15 @@ cdef int command_of_round(
             by_source or is_second, round.resource, round.keys, round.token, 0,
             (fencing_ttl(round),) + fencing_proposal(<Fencing>round.fencing),
         )
-    if rows[operation][round.kind].takes_ttl and round.terms.has_expiry:
-        ttl_ms = round.terms.ttl_ms
     script = scripts_of(
         scripts, operation, round.kind, ROLE_AGAIN if is_second else ROLE_FIRST
     )
+    if rows[operation][round.kind].takes_ttl:
+        ttl_ms = round.terms.ttl_ms      # without expiry, the longest; to set it, 0
+        if not round.terms.has_expiry and (
+            script is None or is_second and operation == OPERATION_ACQUIRE
+        ):
+            ttl_ms = 0
     if script is None:
         return command_acquire(out, round.resource, token, ttl_ms)
     if operation == OPERATION_INSPECT and round.permits:

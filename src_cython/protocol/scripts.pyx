@@ -77,6 +77,7 @@ cdef tuple ROWS = (
     (OPERATION_ASK_TURN, (KIND_SEVERAL,), False, ("ask_turn", REPLY_OF_ASK_TURNS)),
     (OPERATION_LEAVE_QUEUE, (KIND_ONE,), False, ("leave_queue", REPLY_OF_SCRIPT)),
 )
+cdef set OF_QUEUES = {"ask_turn", "leave_queue", "take_turn", "release_and_notify"}
 cdef tuple OF_FENCES = ("write_fence", "next_fence")
 cdef tuple UNLOADED = ("acquire_again", "look")      # rare: sent by their source first
 
@@ -121,7 +122,7 @@ cdef class Scripts:
         self, dict named not None, bint releases_natively=False, bytes name_prefix=b"",
     ):
         self.named = {name: <Script?>script for name, script in named.items()}
-        self.keeps_queues = "ask_turn" in named
+        self.keeps_queues = named.keys() >= OF_QUEUES
         self.is_fencing = "write_fence" in named
         self.releases_natively = releases_natively
         self.name_prefix = name_prefix

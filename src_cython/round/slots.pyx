@@ -22,8 +22,7 @@ cdef class KeyOfKind:
     cdef int kind
 
     def __init__(self, bytes name not None, int kind):
-        if not KIND_ONE <= kind < KINDS or kind == KIND_SEVERAL:
-            raise ValueError("no such kind")
+        key_check_kind(kind)
         key_set(self, name, kind, 0)
 
 
@@ -32,9 +31,20 @@ cdef class Permits(KeyOfKind):
     """A semaphore of so many permits."""
 
     def __init__(self, bytes resource not None, int count):
-        if not 1 <= count <= PERMITS_MOST:
-            raise ValueError("permits out of range")
+        key_check_permits(count)
         key_set(self, resource + b"#", KIND_SLOT, count)
+
+
+cdef int key_check_kind(int kind) except -1:
+    if not KIND_ONE <= kind < KINDS or kind == KIND_SEVERAL:
+        raise ValueError("no such kind of a key")
+    return 0
+
+
+cdef int key_check_permits(int count) except -1:
+    if not 1 <= count <= PERMITS_MOST:
+        raise ValueError("permits out of range")
+    return 0
 
 
 cdef int key_set(KeyOfKind self, bytes name, int kind, int count) except -1:
@@ -55,12 +65,16 @@ cdef class KindEncoder:
     cdef readonly int kind
 
     def __init__(self, encode not None, int kind):
+        key_check_kind(kind)
         self.encode = encode
         self.kind = kind
 
     def __call__(self, resource):
         """Return the KeyOfKind of the resource."""
-        return self.of_key(self.encode(resource))
+        key = self.encode(resource)
+        if type(key) is not bytes:
+            raise TypeError("a key that is not bytes")
+        return self.of_key(key)
 
     cdef KeyOfKind of_key(self, bytes key):
         cdef KeyOfKind made = KeyOfKind.__new__(KeyOfKind)
@@ -76,6 +90,7 @@ cdef class PermitsOf(KindEncoder):
 
     def __init__(self, encode not None, int count):
         super().__init__(encode, KIND_SLOT)
+        key_check_permits(count)
         self.count = count
 
     cdef KeyOfKind of_key(self, bytes key):

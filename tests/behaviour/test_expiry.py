@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import NoReturn
 
 import pytest
@@ -11,13 +12,14 @@ import redis
 from fastredlock import (
     NO_EXPIRY,
     FastRedlock,
+    Lease,
     LeaseLostError,
     ReleaseStatus,
     ValidityExhaustedError,
 )
 from fastredlock.testing import LocalMasters
 from tests.support.calls import connected, granted
-from tests.support.fixtures import MakeLocks, Raw
+from tests.support.fixtures import MakeLocks, Raw, blocking
 from tests.support.keys import KEY, NOBODY, set_all, settled_values, values
 from tests.support.lock_process import line_of, take, worker
 from tests.support.masters import pause, resume
@@ -148,3 +150,32 @@ def test_acquire_when_a_quorum_grants_after_the_validity_then_raises_and_undoes_
     assert "'orders:42': granted by a quorum, but the round" in str(raised.value)
     assert locks.stats().too_late == 1
     assert settled_values([raw(url) for url in masters.urls], NOBODY) == NOBODY
+
+
+@blocking
+@pytest.mark.parametrize(
+    "take",
+    [
+        lambda locks: locks.acquire(KEY, ttl=NO_EXPIRY),
+        lambda locks: locks.acquire(KEY, ttl=NO_EXPIRY, permits=2),
+        lambda locks: locks.acquire_all([KEY, "b"], ttl=NO_EXPIRY),
+        lambda locks: locks.acquire(KEY, ttl=5),
+    ],
+    ids=["one", "slot", "all", "with a ttl"],
+)
+def test_lease_without_expiry_when_extended_then_is_valid(
+    locks: FastRedlock, take: Callable[[FastRedlock], Lease | None]
+) -> None:
+    """Seen once: its ttl was left out of the scripts, which every server refused."""
+    lease = granted(take(locks))
+    assert lease.extend(NO_EXPIRY) > 10**6
+    assert lease.release() is ReleaseStatus.RELEASED
+    granted(locks.acquire_all([KEY, "b"], timeout=0)).release()
+
+
+@blocking
+def test_reentrant_block_when_without_expiry_then_joins(locks: FastRedlock) -> None:
+    with locks.lock(KEY, ttl=5) as outer:
+        with locks.lock(KEY, ttl=NO_EXPIRY, reentrant=True) as inner:
+            assert inner.remaining() > 10**6
+        assert outer.is_valid

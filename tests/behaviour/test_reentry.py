@@ -7,6 +7,7 @@ import pickle
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from types import FrameType
 from typing import Any
 
@@ -344,6 +345,50 @@ def test_kept_lock_when_interrupted_as_its_body_is_entered_then_leaves_no_key(
             free = locks.lock(KEY, timeout=3)
             async with free:
                 pass
+
+    before = sys.gettrace()
+    asyncio.run(main())
+    assert settled_values(servers, [None] * len(servers)) == [None] * len(servers)
+
+
+def test_kept_lock_when_interrupted_as_it_is_left_then_leaves_no_key(
+    urls: list[str], servers: list[redis.Redis]
+) -> None:
+    """Seen: the entry stayed, so the outer block left the inner one's, and no lease.
+
+    From Python 3.12 on nothing of it is Python.
+    """
+
+    def trace(frame: FrameType, event: str, value: Any) -> None:
+        if frame.f_code.co_name == "current_task":
+            raise Interruption
+
+    async def leave(lock: Any) -> None:
+        sys.settrace(trace)
+        try:
+            await lock.__aexit__(None, None, None)
+        finally:
+            sys.settrace(before)
+
+    async def main() -> None:
+        async with AwaitableFastRedlock(urls) as locks:
+            lock = locks.lock(KEY, ttl=1, reentrant=True, keep_alive=True)
+            async with lock:
+                await lock.__aenter__()
+                with suppress(Interruption):
+                    await leave(lock)
+            assert lock._entries is None
+            two = locks.semaphore(OTHER, 2, ttl=1, keep_alive=True)
+            async with two:
+                await asyncio.create_task(enter_and_leave(two))
+            assert two._entries is None
+            async with locks.lock(KEY, timeout=3), locks.semaphore(OTHER, 1, timeout=3):
+                pass
+
+    async def enter_and_leave(lock: Any) -> None:
+        await lock.__aenter__()
+        with suppress(Interruption):
+            await leave(lock)
 
     before = sys.gettrace()
     asyncio.run(main())

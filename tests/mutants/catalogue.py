@@ -1955,6 +1955,28 @@ for _, key in ipairs(KEYS) do redis""",
         MODEL,
     ),
     Mutant(
+        "an extension without expiry has no ttl",
+        (
+            Edit(
+                "src_cython/protocol/command.pyx",
+                "            script is None or is_second and operation == OPERATION_ACQUIRE",
+                "            True",
+            ),
+        ),
+        ("tests/behaviour/test_expiry.py",),
+    ),
+    Mutant(
+        "an entry that is interrupted as it is left stays",
+        (
+            Edit(
+                "src_cython/calls/entries.pyx",
+                "        lease = lock_take(self, True)\n        if isinstance(",
+                "        lease = None\n        if isinstance(",
+            ),
+        ),
+        REENTRY,
+    ),
+    Mutant(
         "a kept body that is interrupted as it is entered is not left",
         (
             Edit(

@@ -12,9 +12,13 @@ from fastredlock._core import (
     Kind,
     KindEncoder,
     Permits,
+    PermitsOf,
+    Script,
+    Scripts,
     by_hand_submit,
     new_acquire,
 )
+from fastredlock._options import scripts
 from fastredlock._options.keys import encode_resource
 from tests.support.gate_by_hand import KEY, Gate
 from tests.support.rounds import ScriptedLocks
@@ -29,10 +33,32 @@ def test_key_of_kind_one_is_sent_as_the_plain_key() -> None:
     assert sent[0] == sent[1] != b""
 
 
-@pytest.mark.parametrize("kind", [-1, Kind.SEVERAL, len(Kind)])
+@pytest.mark.parametrize("kind", [-1, Kind.SEVERAL, len(Kind), 256])
 def test_key_of_no_such_kind_is_refused(kind: int) -> None:
     with pytest.raises(ValueError, match="kind"):
         KeyOfKind(KEY, kind)
+    with pytest.raises(ValueError, match="kind"):
+        KindEncoder(encode_resource, kind)
+
+
+@pytest.mark.parametrize("permits", [0, -5, 1025, 2**31 - 1])
+def test_permits_out_of_range_are_refused(permits: int) -> None:
+    for make in (Permits, PermitsOf):
+        with pytest.raises(ValueError, match="permits"):
+            make(KEY if make is Permits else encode_resource, permits)
+
+
+def test_encoder_of_what_is_no_key_is_refused() -> None:
+    for made in (None, "text", 7):
+        with pytest.raises(TypeError, match="bytes"):
+            KindEncoder(lambda resource, made=made: made, Kind.ONE)("x")
+
+
+def test_scripts_without_some_of_the_queues_keep_none() -> None:
+    texts = {**scripts.OF_LOCKS, **scripts.OF_QUEUES}
+    for name in ("", *scripts.OF_QUEUES):
+        named = {each: Script(*text) for each, text in texts.items() if each != name}
+        assert Scripts(named).keeps_queues is (name == "")
 
 
 @pytest.mark.parametrize("resource", ["orders:42", "x" * 2000])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import accumulate
 
 import pytest
@@ -51,6 +52,18 @@ def test_tally_counts_what_is_rare_by_its_place() -> None:
     for place in (-1, 7):
         with pytest.raises(IndexError):
             tally.add(place, 1)
+
+
+def test_tally_of_bounds_that_grow_as_they_are_read_has_those_that_were_read() -> None:
+    class Growing:
+        def __len__(self) -> int:
+            return 1
+
+        def __iter__(self) -> Iterator[float]:
+            return iter([1.0] * 10_000)
+
+    counts, _ = Tally(Growing()).holds.read()  # type: ignore[arg-type]
+    assert len(counts) == 10_001
 
 
 def test_tally_of_what_is_no_number_counts_nothing() -> None:
