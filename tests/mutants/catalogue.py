@@ -1959,8 +1959,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/protocol/command.pyx",
-                "            script is None or is_second and operation == OPERATION_ACQUIRE",
-                "            True",
+                "script is None or is_second and operation == OPERATION_ACQUIRE\n",
+                "True\n",
             ),
         ),
         ("tests/behaviour/test_expiry.py",),
