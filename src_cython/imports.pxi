@@ -24,3 +24,9 @@ from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memchr, memcmp, memcpy, memmove, memset, strerror
 from posix.time cimport CLOCK_REALTIME, timespec
 from posix.unistd cimport getpid
+
+cdef extern from "string.h" nogil:
+    void *memmem(const void *, size_t, const void *, size_t)
+
+cdef extern from * nogil:
+    int bit_count "__builtin_popcountll"(unsigned long long)

@@ -263,25 +263,11 @@ cdef bytes first_try_key(object resource):
     elif type(resource) is bytes:
         key = resource
     if key is not None and 0 < len(key) <= PLAIN_SIZE and (
-        not first_try_has_own(<const char *>key, len(key))
+        # In all names of our own keys. (`in` of bytes makes an exception, 0.3 us.)
+        memmem(<const char *>key, len(key), b"fastredlock:", OWN_SIZE) == NULL
     ):
         return key
     return None
-
-
-cdef bint first_try_has_own(const char *at, Py_ssize_t left) noexcept:
-    # Whether what is in all names of our own keys is anywhere in a key. (`in` of bytes
-    # makes an exception first, and takes 0.3 us.)
-    cdef const char *found
-    while left >= OWN_SIZE:
-        found = <const char *>memchr(at, c'f', left - OWN_SIZE + 1)
-        if found == NULL:
-            return False
-        if memcmp(found, b"fastredlock:", OWN_SIZE) == 0:
-            return True
-        left -= found + 1 - at
-        at = found + 1
-    return False
 
 
 awaiting_set_slots(AcquireCall)

@@ -64,14 +64,6 @@ cdef int engine_withhold_all(
     return 0
 
 
-cdef inline int bit_count(uint64_t bits) noexcept:
-    cdef int count = 0
-    while bits:
-        bits &= bits - 1
-        count += 1
-    return count
-
-
 # --- the uses of its pairs --------------------------------------------------------
 
 cdef tuple engine_current_token_uses(Engine self, Round round):
