@@ -46,7 +46,7 @@ BUCKETS = (
     *(1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0),
 )
 OUTCOMES = ("acquired", "taken", "unreachable", "too_late")
-ATTEMPTS, EXTENSIONS, LOST = range(len(OUTCOMES), len(OUTCOMES) + 3)
+ACQUIRED, ATTEMPTS, EXTENSIONS, LOST = 0, *range(len(OUTCOMES), len(OUTCOMES) + 3)
 COUNTED = (  # behind the outcomes, in the order of calls/tally.pyx
     ("attempts", "Rounds of these acquires"),
     ("extensions", "Extensions, by hand and by keepers"),
@@ -78,11 +78,11 @@ GAUGES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 )
 
 
-class Shared:
-    """Tallies in files: prometheus_client's, in its multiprocess mode."""
+class Files:
+    """The metrics of several processes, which prometheus_client keeps in files."""
 
     def __init__(self, names: tuple[str, ...], buckets: Sequence[float]) -> None:
-        self.acquires = Counter(*ACQUIRES, ("outcome", *names), registry=None)
+        self.acquires: Counter = Counter(*ACQUIRES, ("outcome", *names), registry=None)
         self.metrics: list[Any] = [
             Counter(f"fastredlock_{name}", text, names, registry=None)
             for name, text in COUNTED
@@ -98,12 +98,12 @@ class Shared:
             yield from metric.collect()
 
 
-class SharedTally:
-    """As a `Tally` of the core."""
+class FileTally:
+    """Count in files, by the methods that a `Tally` of the core has."""
 
-    def __init__(self, shared: Shared, label: tuple[str, ...]) -> None:
-        counts: list[Any] = [shared.acquires.labels(each, *label) for each in OUTCOMES]
-        others = [each.labels(*label) if label else each for each in shared.metrics]
+    def __init__(self, files: Files, label: tuple[str, ...]) -> None:
+        counts: list[Any] = [files.acquires.labels(each, *label) for each in OUTCOMES]
+        others = [each.labels(*label) if label else each for each in files.metrics]
         counts += others[: len(COUNTED)]
         self._incs = [each.inc for each in counts]
         self._wait, self._hold, self._margin = (
@@ -111,7 +111,7 @@ class SharedTally:
         )
 
     def acquired(self, resource: Resource, waited: float, attempts: int) -> None:
-        self.add(0, 1)
+        self.add(ACQUIRED, 1)
         self.add(ATTEMPTS, attempts)
         self._wait(waited)
 
@@ -151,7 +151,7 @@ class Collector(Observer, BaseCollector):
         self._label = label
         self._names = () if label is None else ("resource",)
         is_shared = ValueClass is not MutexValue
-        self._shared = Shared(self._names, bounds) if is_shared else None
+        self._files = Files(self._names, bounds) if is_shared else None
         self._tallies: dict[tuple[str, ...], Any] = {}
         self._totals = Totals()
         if label is None:
@@ -212,8 +212,8 @@ class Collector(Observer, BaseCollector):
         found = self._tallies.get(label)
         if found is None:
             # All counts of a label at once: those that begin with 0 can be alerted on.
-            shared = self._shared
-            new = Tally(self._bounds) if shared is None else SharedTally(shared, label)
+            files = self._files
+            new = Tally(self._bounds) if files is None else FileTally(files, label)
             found = self._tallies.setdefault(label, new)  # two threads may come here
         return found
 
@@ -229,10 +229,10 @@ class Collector(Observer, BaseCollector):
 
     def collect(self) -> Iterable[Metric]:
         """Read all metrics, for a scrape; does no I/O."""
-        if self._shared is None:
+        if self._files is None:
             yield from self._families(self._tallies.copy())
         else:
-            yield from self._shared.collect()
+            yield from self._files.collect()
         for family, figures, read in (
             (CounterMetricFamily, FIGURES, self._totals.read()),
             (GaugeMetricFamily, GAUGES, self._totals.gauges()),
@@ -267,5 +267,6 @@ class Collector(Observer, BaseCollector):
             yield timed
 
 
-# What counts in C; not where a subclass, or a test, has other methods.
+# What the core may call in the place of these methods: they do nothing but count. Not
+# where a subclass, or a test, has put others there.
 OWN = {event: vars(Collector)[event] for event in ("acquired", "margin", "released")}

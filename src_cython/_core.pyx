@@ -31,6 +31,7 @@ include "protocol/scripts.pyx"          # operation x kind -> script, reply     
 include "round/wait_queue.pyx"          # the rounds that wait for one resource  [pure]
 include "round/wait_queues.pyx"         # all of these, and the times in them    [pure]
 include "round/turn.pyx"                # a round waits for its turn             [pure]
+include "round/key.pyx"                  # what is locked: a key, and its kind    [pure]
 include "round/slots.pyx"               # of a semaphore: which one is tried     [pure]
 include "round/fencing.pyx"             # the number of a grant                  [pure]
 include "round/judge.pyx"               # votes and time -> verdict, validity    [pure]
@@ -86,12 +87,13 @@ include "engine/queue_check.pyx"        # does anybody wait there?
 include "engine/slots.pyx"              # which slot of a semaphore is tried
 include "engine/queues.pyx"             # a queue's first is opened; it is left
 include "engine/rests.pyx"              # keys that rest here, and are recalled
-include "engine/moved.pyx"              # ...it is at the next gate, where one is slow
+include "engine/moved.pyx"              # a queue is at the next gate, where one is slow
 include "engine/asking.pyx"             # what a gate is asked, and answers
-include "engine/asking_together.pyx"     # ...about many queues at once
+include "engine/asking_together.pyx"    # ...about many queues at once
 include "engine/turns.pyx"              # what opens a round that waits
 include "engine/waiting.pyx"            # the callers that wait for their turn
-include "engine/admission.pyx"          # a round starts, or waits; its roll-back
+include "engine/start.pyx"              # a round starts; its roll-back
+include "engine/admission.pyx"          # a round is opened, or waits for connections
 include "engine/outcome.pyx"            # a round is confirmed, or withdrawn
 include "engine/cohort.pyx"             # a lease is handed on inside of the process
 include "engine/takeover.pyx"           # after a fork, or a thread that was stopped

@@ -140,6 +140,7 @@ class Lock(BaseLock):
             raise self._manner.taken(self, acquire)
         # No call from here on: a signal handler could run after it, and raise.
         self._entries = (caller, entered, self._entries)
+        # A lease of its own: it has not joined another block, which is watched.
         if self._keep is not None and entered is entered._lease:
             try:
                 entered._enter_kept()

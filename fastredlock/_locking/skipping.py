@@ -34,10 +34,10 @@ class Skipping(Manner):
 
     def of_call(self) -> Manner:
         """Return how one call enters it."""
-        return OF_CALL
+        return SKIPPED_CALL
 
 
-class OfCall(Manner):
+class SkippedCall(Manner):
     """Be entered by one call, which is skipped where the lock is taken."""
 
     __slots__ = ()
@@ -48,4 +48,4 @@ class OfCall(Manner):
 
 
 SKIPPING = Skipping()
-OF_CALL = OfCall()
+SKIPPED_CALL = SkippedCall()

@@ -20,7 +20,7 @@ MOVED, MOVED_MS = b">", 10_000  # the mark that the queue is at the next master
 LINGERING = re.compile(rb"~([0-9a-fA-F]+)~")  # a value that names its process
 OLD_US = 100_000  # of a first that may be gone
 MOST_ASKED = 4  # to look whether it is
-MOST_TOLD = 100  # in one call
+MOST_NOTIFIED = 100  # in one call
 
 
 class Queue:
@@ -81,7 +81,7 @@ class Queue:
     def notify(self, asks: bytes | None = None) -> bool:
         """Notify the first of the free lock; drop those that do not hear."""
         has_passed = False
-        for _ in range(MOST_TOLD):
+        for _ in range(MOST_NOTIFIED):
             first = self._first()
             if first is None or first == MOVED:
                 return False
@@ -107,7 +107,7 @@ class Queue:
                     if process != first:
                         self._call(process, b"?")
         elif asks is not None and has_passed:
-            for process in order[1 : 1 + MOST_TOLD]:
+            for process in order[1 : 1 + MOST_NOTIFIED]:
                 if process == asks:
                     break
                 redis.pcall(redis.zadd, self._turn, 0, process)
@@ -181,7 +181,7 @@ class Queue:
         redis.zadd(name, -inf, MOVED)
         redis.pexpire(name, MOVED_MS)
         called = redis.zrange(name)[1:]
-        for each in called[:MOST_TOLD]:
+        for each in called[:MOST_NOTIFIED]:
             if each != process:
                 self._call(each, b"~")
         for each in called:
@@ -199,7 +199,7 @@ class Queue:
         return whose
 
     def _drop_before(self, process: bytes) -> None:
-        for _ in range(MOST_TOLD):
+        for _ in range(MOST_NOTIFIED):
             head = self._redis.zfirst(self._name)
             if head is None or head == process:
                 break

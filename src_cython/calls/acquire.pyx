@@ -45,7 +45,7 @@ cdef class AcquireCall(Call):
     cdef type kind                   # of lease
     cdef object keep                 # KeepAlive; or None
     cdef bint enters                 # the with block of a lock
-    cdef bint is_of_kind             # of lock, other than of one key or several
+    cdef bint encodes_kind           # `encode` is a KindEncoder
     cdef bint is_entered             # ...and the observer was notified of that
     cdef object attempts             # once the first try was not won
 
@@ -140,7 +140,7 @@ cdef AcquireCall acquire_new(
     call.encode = encode
     call.keep = keep
     call.enters = enters
-    call.is_of_kind = isinstance(encode, KindEncoder)
+    call.encodes_kind = isinstance(encode, KindEncoder)
     call.began_ns = fields_now_ns(driver)
     call.stage = CALL_NEW
     return call
@@ -171,7 +171,7 @@ cdef Round acquire_first_try(AcquireCall self):
     if self.keep is not None:
         self.keep.check(driver, self.ttl)
     key = first_try_key(self.resource)
-    if self.is_of_kind and key is not None:
+    if self.encodes_kind and key is not None:
         key = (<KindEncoder>self.encode).of_key(key)
     if key is None:
         key = self.encode(self.resource)

@@ -68,7 +68,7 @@ def lock_undo(LockEntries self not None, call not None):
 
 
 cdef bint lock_is_of(object entered, object call):
-    # Whether an entry is that of a call: an acquire's is by its lease.
+    # An acquire's entry holds the lease of its round; a block that joins is its own.
     if not isinstance(call, AcquireCall) or not isinstance(entered, LeaseFields):
         return entered is call
     return (<LeaseFields>entered)._round is (<AcquireCall>call).round
@@ -87,10 +87,12 @@ def lock_leave_awaited(LockEntries self not None, kind, error, traceback):
     """Return what to await to leave it: the lock's `__aexit__`."""
     try:
         lease = lock_take(self, True)
-    except BaseException:      # of a signal, as the task was looked up in Python
+    except BaseException:
+        # A signal's handler raised while the task was looked up; nothing was taken off
+        # yet. Take it now: its release is sent, though nobody awaits it.
         lease = lock_take(self, True)
         if isinstance(lease, LeaseFields):
-            lease.__aexit__(kind, error, traceback)      # not awaited, it is sent
+            lease.__aexit__(kind, error, traceback)
         raise
     if lease is not None:
         return lease.__aexit__(kind, error, traceback)

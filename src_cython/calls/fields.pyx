@@ -70,7 +70,7 @@ cdef class LeaseFields:
 
     @property
     def _lease(self):
-        """That of a block which was entered by it."""
+        """The lease that a block has which is entered by this."""
         return self
 
     def __del__(self):

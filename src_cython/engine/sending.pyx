@@ -7,7 +7,7 @@
 # buffer, one behind the other.
 
 
-cdef inline int form_for(Master self, Round round, bint by_source) noexcept:
+cdef inline int sending_form(Master self, Round round, bint by_source) noexcept:
     # Where nobody may read an error (by_source), a native command goes only where one
     # has been answered before: an ACL may forbid it.
     if round.gate == self.index and (
@@ -34,7 +34,7 @@ cdef int engine_encode(
     cdef int form, error, needed = 0
     for master in self.masters:
         if (masters >> master.index) & 1:
-            needed |= 1 << form_for(master, round, by_source)
+            needed |= 1 << sending_form(master, round, by_source)
     for form in range(FORMS):
         forms[form].start = out.end
         if (needed >> form) & 1:
@@ -100,7 +100,7 @@ cdef int engine_queue_on(
             if engine_is_withheld(master, round, now_ns):
                 engine_withhold(master, round, now_ns)
                 continue
-            form = form_for(master, round, by_source)
+            form = sending_form(master, round, by_source)
             entry.is_at_gate = form == FORM_GATE
             entry.has_queue_check = form == FORM_QUEUE_CHECK
             entry.is_native = entry.has_queue_check or (

@@ -154,6 +154,8 @@ cdef int command_of_round(
     cdef int operation = round.operation_code
     cdef int64_t ttl_ms = 0
     cdef Script script
+    cdef Row row
+    cdef bint acquires_again, is_set
     cdef bytes token = round.token
     if round.fencing is not None:
         if fencing_is_plain(round, by_source, is_second):
@@ -163,22 +165,27 @@ cdef int command_of_round(
             by_source or is_second, round.resource, round.keys, round.token, 0,
             (fencing_ttl(round),) + fencing_proposal(<Fencing>round.fencing),
         )
+    row = rows[operation][round.kind]
+    acquires_again = is_second and operation == OPERATION_ACQUIRE
+    is_set = row.is_set and not acquires_again
+    # A key without expiry: SET and acquire_again leave the ttl out, and the other
+    # scripts are given the longest.
+    if row.takes_ttl and (
+        round.terms.has_expiry or not (is_set or acquires_again)
+    ):
+        ttl_ms = round.terms.ttl_ms
+    if is_set:
+        return command_acquire(out, round.resource, token, ttl_ms)
     script = scripts_of(
         scripts, operation, round.kind, ROLE_AGAIN if is_second else ROLE_FIRST
     )
-    if rows[operation][round.kind].takes_ttl:
-        ttl_ms = round.terms.ttl_ms      # without expiry, the longest; to set it, 0
-        if not round.terms.has_expiry and (
-            script is None or is_second and operation == OPERATION_ACQUIRE
-        ):
-            ttl_ms = 0
     if script is None:
-        return command_acquire(out, round.resource, token, ttl_ms)
+        raise StateError("no script of this operation for this kind of lock")
     if operation == OPERATION_INSPECT and round.permits:
-        token = decimal_bytes(round.permits)
+        token = decimal_bytes(round.permits)      # in its place: how many slots
     return command_script(
-        out, script, by_source or is_second and operation == OPERATION_ACQUIRE,
-        round.resource, round.keys, token, ttl_ms,
+        out, script, by_source or acquires_again, round.resource, round.keys, token,
+        ttl_ms,
         (<Turn>round.turn).arguments if operation >= OPERATION_ASK_TURN else None,
     )
 

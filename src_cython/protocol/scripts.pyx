@@ -60,8 +60,8 @@ cdef enum:                   # when a command is sent, and where
 
 cdef tuple ROWS = (
     # operation, kinds, is the ttl an argument,
-    #     for each role: script (None: SET), reply; left out: as for the first
-    (OPERATION_ACQUIRE, (KIND_ONE, KIND_SLOT), True, (None, REPLY_OF_SET),
+    #     for each role: script or "SET", reply; left out: as for the first
+    (OPERATION_ACQUIRE, (KIND_ONE, KIND_SLOT), True, ("SET", REPLY_OF_SET),
         ("acquire_again", REPLY_OF_SCRIPT), ("take_turn", REPLY_OF_TAKE_TURN)),
     (OPERATION_ACQUIRE, (KIND_SEVERAL,), True, ("acquire_all", REPLY_OF_SCRIPT),
         ("acquire_again", REPLY_OF_SCRIPT)),
@@ -72,17 +72,19 @@ cdef tuple ROWS = (
     (OPERATION_RELEASE, (KIND_SEVERAL,), False, ("release_all", REPLY_OF_SCRIPT)),
     (OPERATION_INSPECT, (KIND_ONE,), False, ("inspect", REPLY_OF_INSPECT)),
     (OPERATION_INSPECT, (KIND_SLOT,), False, ("look", REPLY_OF_LOOK)),
-    (OPERATION_PING, (KIND_ONE,), True, (None, REPLY_OF_SET)),
+    (OPERATION_PING, (KIND_ONE,), True, ("SET", REPLY_OF_SET)),
     (OPERATION_ASK_TURN, (KIND_ONE,), False, ("ask_turn", REPLY_OF_ASK_TURN)),
     (OPERATION_ASK_TURN, (KIND_SEVERAL,), False, ("ask_turn", REPLY_OF_ASK_TURNS)),
     (OPERATION_LEAVE_QUEUE, (KIND_ONE,), False, ("leave_queue", REPLY_OF_SCRIPT)),
 )
-cdef set OF_QUEUES = {"ask_turn", "leave_queue", "take_turn", "release_and_notify"}
-cdef tuple OF_FENCES = ("write_fence", "next_fence")
+cdef set FOR_QUEUES = {"ask_turn", "leave_queue", "take_turn", "release_and_notify"}
+cdef tuple FOR_FENCES = ("write_fence", "next_fence")
 cdef tuple UNLOADED = ("acquire_again", "look")      # rare: sent by their source first
 
 cdef struct Row:
+    bint is_there
     bint takes_ttl
+    bint is_set                      # its first command is SET, and no script
     int replies[ROLES]
 
 cdef Row rows[OPERATIONS][KINDS]     # ROWS, to be looked up without Python objects
@@ -94,9 +96,14 @@ cdef int rows_fill() except -1:
     for operation, kinds, takes_ttl, *commands in ROWS:
         for kind in kinds:
             row = &rows[<int>operation][<int>kind]
+            row.is_there = True
             row.takes_ttl = takes_ttl
+            row.is_set = commands[0][0] == "SET"
             for role in range(ROLES):
                 row.replies[role] = commands[role if role < len(commands) else 0][1]
+    for operation, kind in product((0, 1, 2), range(KINDS)):
+        if not rows[<int>operation][<int>kind].is_there:      # of ACQUIRE to RELEASE
+            raise StateError(f"no command of operation {operation} for kind {kind}")
     return 0
 
 
@@ -122,7 +129,7 @@ cdef class Scripts:
         self, dict named not None, bint releases_natively=False, bytes name_prefix=b"",
     ):
         self.named = {name: <Script?>script for name, script in named.items()}
-        self.keeps_queues = named.keys() >= OF_QUEUES
+        self.keeps_queues = named.keys() >= FOR_QUEUES
         self.is_fencing = "write_fence" in named
         self.releases_natively = releases_natively
         self.name_prefix = name_prefix
@@ -144,7 +151,7 @@ cdef inline Script scripts_of(Scripts self, int operation, int kind, int role):
 cdef tuple scripts_to_load(Scripts self):
     """List the scripts that each new connection loads."""
     names = [command[0] for row in ROWS for command in row[3:]]
-    found = dict.fromkeys((*names, *OF_FENCES))
+    found = dict.fromkeys((*names, *FOR_FENCES))
     return tuple([
         self.named[name] for name in found
         if name in self.named and name not in UNLOADED

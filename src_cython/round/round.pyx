@@ -53,7 +53,7 @@ cdef enum:                   # our entry at the gate of a release
     OUR_ENTRY_LEAVES = 2
 
 
-cdef enum:
+cdef enum:                   # one byte for two questions
     WITHHELD_NOT = 0
     WITHHELD_YES = 1
     WITHHELD_FOR_REPLIES = 2     # on connections that live

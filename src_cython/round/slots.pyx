@@ -14,72 +14,19 @@ cdef enum:
 cdef int64_t SLOT_SEEN_NS = 250_000_000      # a slot that was seen taken counts so
 
 
-cdef class KeyOfKind:
-    """What a caller names in place of a key, of a lock of another kind."""
-
-    cdef readonly bytes name
-    cdef readonly int count              # of permits; 0: it has none
-    cdef int kind
-
-    def __init__(self, bytes name not None, int kind):
-        key_check_kind(kind)
-        key_set(self, name, kind, 0)
-
-
 @cython.final
 cdef class Permits(KeyOfKind):
     """A semaphore of so many permits."""
 
     def __init__(self, bytes resource not None, int count):
-        key_check_permits(count)
+        slots_check_permits(count)
         key_set(self, resource + b"#", KIND_SLOT, count)
 
 
-cdef int key_check_kind(int kind) except -1:
-    if not KIND_ONE <= kind < KINDS or kind == KIND_SEVERAL:
-        raise ValueError("no such kind of a key")
-    return 0
-
-
-cdef int key_check_permits(int count) except -1:
+cdef int slots_check_permits(int count) except -1:
     if not 1 <= count <= PERMITS_MOST:
         raise ValueError("permits out of range")
     return 0
-
-
-cdef int key_set(KeyOfKind self, bytes name, int kind, int count) except -1:
-    # Of arguments that are checked.
-    self.name = name
-    self.kind = kind
-    self.count = count
-    return 0
-
-
-cdef class KindEncoder:
-    """Make a KeyOfKind of a resource.
-
-    `encode`: from a resource to its key, or an error.
-    """
-
-    cdef readonly object encode
-    cdef readonly int kind
-
-    def __init__(self, encode not None, int kind):
-        key_check_kind(kind)
-        self.encode = encode
-        self.kind = kind
-
-    def __call__(self, resource):
-        """Return the KeyOfKind of the resource."""
-        key = self.encode(resource)
-        if type(key) is not bytes:
-            raise TypeError("a key that is not bytes")
-        return self.of_key(key)
-
-    cdef KeyOfKind of_key(self, bytes key):
-        cdef KeyOfKind made = KeyOfKind.__new__(KeyOfKind)
-        key_set(made, key, self.kind, 0)
-        return made
 
 
 @cython.final
@@ -89,8 +36,9 @@ cdef class PermitsOf(KindEncoder):
     cdef readonly int count
 
     def __init__(self, encode not None, int count):
-        super().__init__(encode, KIND_SLOT)
-        key_check_permits(count)
+        slots_check_permits(count)
+        self.encode = encode
+        self.kind = KIND_SLOT
         self.count = count
 
     cdef KeyOfKind of_key(self, bytes key):

@@ -340,7 +340,7 @@ MUTANTS = (
         "callers that came in a stay unknown to the gate at its end",
         (
             Edit(
-                "src_cython/engine/admission.pyx",
+                "src_cython/engine/start.pyx",
                 "        engine_end_stay(self, round, now_ns)\n",
                 "",
             ),
@@ -749,7 +749,7 @@ MUTANTS = (
         "roll-back without its script's source",
         (
             Edit(
-                "src_cython/engine/admission.pyx",
+                "src_cython/engine/start.pyx",
                 ROLL_BACK,
                 ROLL_BACK.replace("True", "False"),
             ),
@@ -793,7 +793,7 @@ MUTANTS = (
         "no roll-back",
         (
             Edit(
-                "src_cython/engine/admission.pyx",
+                "src_cython/engine/start.pyx",
                 "or round.is_rolled_back or not round.may_hold",
                 "or True",
             ),
@@ -804,7 +804,7 @@ MUTANTS = (
         "no roll-back where a master did not answer",
         (
             Edit(
-                "src_cython/engine/admission.pyx",
+                "src_cython/engine/start.pyx",
                 ROLL_BACK,
                 "for i in range(self.master_count):\n"
                 "        if round.cells[i].vote != VOTE_GRANTED:\n"
@@ -1366,7 +1366,7 @@ for _, key in ipairs(KEYS) do redis""",
                 "",
             ),
             Edit(
-                "src_cython/engine/admission.pyx",
+                "src_cython/engine/start.pyx",
                 "is_handing_over = False\n"
                 "    if round.is_opened or round.is_finished:\n",
                 "is_handing_over = False\n    if round.is_finished:\n",
@@ -1378,7 +1378,7 @@ for _, key in ipairs(KEYS) do redis""",
         "round opened that was withdrawn before",
         (
             Edit(
-                "src_cython/engine/admission.pyx",
+                "src_cython/engine/start.pyx",
                 "is_handing_over = False\n"
                 "    if round.is_opened or round.is_finished:\n",
                 "is_handing_over = False\n    if round.is_opened:\n",
@@ -1390,7 +1390,7 @@ for _, key in ipairs(KEYS) do redis""",
         "set sent behind the roll-back",
         (
             Edit(
-                "src_cython/engine/admission.pyx",
+                "src_cython/engine/start.pyx",
                 "    if round.is_rolled_back and round.operation_code",
                 "    if False and round.operation_code",
             ),
@@ -1959,8 +1959,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/protocol/command.pyx",
-                "script is None or is_second and operation == OPERATION_ACQUIRE\n",
-                "True\n",
+                "round.terms.has_expiry or not (is_set or acquires_again)\n",
+                "round.terms.has_expiry\n",
             ),
         ),
         ("tests/behaviour/test_expiry.py",),
@@ -2380,7 +2380,7 @@ for _, key in ipairs(KEYS) do redis""",
         "a roll-back tells the next one of this process",
         (
             Edit(
-                "src_cython/engine/admission.pyx",
+                "src_cython/engine/start.pyx",
                 "        round.turn is None or round.verdict_code != VERDICT_TAKEN\n",
                 "        True or round.verdict_code != VERDICT_TAKEN\n",
             ),
@@ -2571,7 +2571,7 @@ for _, key in ipairs(KEYS) do redis""",
         "renewal after the release",
         (
             Edit(
-                "src_cython/engine/admission.pyx",
+                "src_cython/engine/start.pyx",
                 "    if round_is_of_released(round):\n",
                 "    if False:\n",
             ),
@@ -2671,8 +2671,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/calls/acquire.pyx",
-                "        left -= found + 1 - at\n",
-                "        return False\n",
+                'len(key), b"fastredlock:", OWN_SIZE) == NULL\n',
+                'len(key), b"no key has this", OWN_SIZE) == NULL\n',
             ),
         ),
         ("tests/unit/test_values.py",),
