@@ -6,7 +6,7 @@ It is read where a first try was not won, or where an acquire is to join the blo
 
 from __future__ import annotations
 
-from .._core import DEFAULT_RESOURCE, KeyOfKind, Permits
+from .._core import DEFAULT_RESOURCE, Permits
 from .._options.keys import encode_resource
 from ..errors import LeaseLostError, ReentryError
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .driver import BaseDriver
     from .lease import BaseLease
 
-    Key = bytes | tuple[bytes, ...] | KeyOfKind
+    Key = bytes | tuple[bytes, ...] | Permits
 
 NOT_IN_BLOCK = "this caller is in no block of it, or another one entered it since"
 
@@ -41,8 +41,6 @@ def entered_lease(driver: BaseDriver, key: Key) -> tuple[BaseLease | None, bool]
     others: BaseLease | None = None
     if isinstance(key, Permits):
         return slots_entered(driver, key)
-    if isinstance(key, KeyOfKind):
-        key = key.name
     for each in key if isinstance(key, tuple) else (key,):
         caller, lease = entry_of(driver, each)
         if lease is not None and lease.is_valid:
@@ -97,7 +95,7 @@ def held_for(lease: BaseLease) -> float:
     return (lease._driver.now_ns() - lease._round.closed_ns) / 1e9
 
 
-def refuse_reentry(driver: BaseDriver, resource: Resource, key: Key) -> None:
+def refuse_reentry(driver: BaseDriver, resource: Resource, key: Any) -> None:
     """Raise ReentryError where the caller holds the resource in a block of its own."""
     lease, is_ours = entered_lease(driver, key)
     if lease is not None and is_ours:

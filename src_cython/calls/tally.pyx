@@ -1,12 +1,12 @@
 # What the locks of one label have done: counted by the methods of an observer.
 #
 # Theory of operation. prometheus_client takes a lock for each update, and a pair of
-# acquire and release makes five: more than all else that a client does for it. A tally
+# acquire and release makes five: they take longer than a pair does in asyncio. A tally
 # is C without a call of Python between its changes, so the GIL is its lock. It is read
 # where the metrics are collected (prometheus.py).
 
 cdef enum:
-    TALLY_ACQUIRED = 0          # the order of prometheus.py: COUNTED
+    TALLY_ACQUIRED = 0          # as in prometheus.py: OUTCOMES, then COUNTED
     TALLY_ATTEMPTS = 4
     TALLY_SIZE = 7
 

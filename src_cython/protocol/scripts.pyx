@@ -79,7 +79,7 @@ cdef tuple ROWS = (
 )
 cdef set FOR_QUEUES = {"ask_turn", "leave_queue", "take_turn", "release_and_notify"}
 cdef tuple FOR_FENCES = ("write_fence", "next_fence")
-cdef tuple UNLOADED = ("acquire_again", "look")      # rare: sent by their source first
+cdef tuple UNLOADED = ("acquire_again", "look")      # rare: not by the handshake
 
 cdef struct Row:
     bint is_there
@@ -101,8 +101,10 @@ cdef int rows_fill() except -1:
             row.is_set = commands[0][0] == "SET"
             for role in range(ROLES):
                 row.replies[role] = commands[role if role < len(commands) else 0][1]
-    for operation, kind in product((0, 1, 2), range(KINDS)):
-        if not rows[<int>operation][<int>kind].is_there:      # of ACQUIRE to RELEASE
+    for operation, kind in product(range(OPERATIONS), range(KINDS)):
+        if operation_is(operation, OPERATION_CHANGES_KEY) and (
+            not rows[<int>operation][<int>kind].is_there
+        ):
             raise StateError(f"no command of operation {operation} for kind {kind}")
     return 0
 

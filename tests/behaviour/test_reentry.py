@@ -6,8 +6,9 @@ import asyncio
 import pickle
 import sys
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
@@ -311,26 +312,32 @@ class Interruption(BaseException):
     """What a signal handler may raise."""
 
 
+@contextmanager
+def interrupted_in(name: str) -> Iterator[None]:
+    """Raise as a function of Python begins, where CPython looks at signals."""
+
+    def trace(frame: FrameType, event: str, value: Any) -> None:
+        if frame.f_code.co_name == name:
+            raise Interruption
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
+
+
 @pytest.mark.parametrize("is_inner", [False, True])
 def test_kept_lock_when_interrupted_as_its_body_is_entered_then_leaves_no_key(
     urls: list[str], servers: list[redis.Redis], is_inner: bool
 ) -> None:
-    """As by a signal, which CPython looks at when a function of Python begins.
-
-    Seen: the entry stayed, and the lease was renewed for ever.
-    """
-
-    def trace(frame: FrameType, event: str, value: Any) -> None:
-        if frame.f_code.co_name == "_enter_kept":
-            raise Interruption
+    """Seen: the entry stayed, and the lease was renewed for ever."""
 
     async def enter(lock: Any) -> None:
-        sys.settrace(trace)
-        try:
+        with interrupted_in("_enter_kept"):
             async with lock:
                 pass
-        finally:
-            sys.settrace(before)
 
     async def main() -> None:
         async with AwaitableFastRedlock(urls) as locks:
@@ -346,7 +353,6 @@ def test_kept_lock_when_interrupted_as_its_body_is_entered_then_leaves_no_key(
             async with free:
                 pass
 
-    before = sys.gettrace()
     asyncio.run(main())
     assert settled_values(servers, [None] * len(servers)) == [None] * len(servers)
 
@@ -359,16 +365,9 @@ def test_kept_lock_when_interrupted_as_it_is_left_then_leaves_no_key(
     From Python 3.12 on nothing of it is Python.
     """
 
-    def trace(frame: FrameType, event: str, value: Any) -> None:
-        if frame.f_code.co_name == "current_task":
-            raise Interruption
-
     async def leave(lock: Any) -> None:
-        sys.settrace(trace)
-        try:
+        with interrupted_in("current_task"):
             await lock.__aexit__(None, None, None)
-        finally:
-            sys.settrace(before)
 
     async def main() -> None:
         async with AwaitableFastRedlock(urls) as locks:
@@ -390,6 +389,5 @@ def test_kept_lock_when_interrupted_as_it_is_left_then_leaves_no_key(
         with suppress(Interruption):
             await leave(lock)
 
-    before = sys.gettrace()
     asyncio.run(main())
     assert settled_values(servers, [None] * len(servers)) == [None] * len(servers)
