@@ -344,7 +344,7 @@ cdef bint asyncio_hand_on(AsyncioDriver self, object work) except -1:
     before = len(self.done)
     if not engine_hand_on(self.engine, work, clock_ns()):
         return False
-    if self.engine.next_ns < self.armed_ns:
+    if self.engine.counters.due_ns < self.armed_ns:
         asyncio_flush_soon(self)
     asyncio_wake_later(self, before)
     return True

@@ -155,13 +155,13 @@ cdef int asyncio_watch(AsyncioDriver self) except -1:
         error = link_watch(engine.links[i], self.epoll_fd, i)
         if error != 0:
             raise OSError(-error, "epoll_ctl")
-    if engine.next_ns < self.armed_ns:
+    if engine.counters.due_ns < self.armed_ns:
         self.armed_ns = NEVER_NS      # an interrupt in here: the next watch arms it
         if self.timer is not None:
             self.timer.cancel()
-        delay = max(engine.next_ns - clock_ns(), 0) / 1e9
+        delay = max(engine.counters.due_ns - clock_ns(), 0) / 1e9
         self.timer = self.loop.call_later(delay, self.on_timer)
-        self.armed_ns = engine.next_ns
+        self.armed_ns = engine.counters.due_ns
     return 0
 
 

@@ -39,8 +39,8 @@ cdef bint blocking_rests(Engine self) noexcept:
 
 cdef int blocking_watch_once(Engine self) except -1:
     cdef int64_t now_ns = clock_ns()
-    cdef int64_t until_ns = min(self.next_ns, now_ns + WATCH_NS)
-    if now_ns - self.polled_at_ns < BUSY_NS and now_ns < self.next_ns:
+    cdef int64_t until_ns = min(self.counters.due_ns, now_ns + WATCH_NS)
+    if now_ns - self.polled_at_ns < BUSY_NS and now_ns < self.counters.due_ns:
         sleep_ns(BUSY_NS)
         return 0
     if greenlet_hub_caller() != 0:

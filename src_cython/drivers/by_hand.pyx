@@ -168,6 +168,13 @@ def by_hand_outgoing(Engine engine not None, int index):
     return data
 
 
+def by_hand_parting(Engine engine not None, int index):
+    """Return and forget the last bytes of a connection that was given up, or None."""
+    cdef Master master = by_hand_master(engine, index)
+    last, master.parting = master.parting, None
+    return last
+
+
 def by_hand_all_outgoing(Engine engine not None):
     """As by_hand_outgoing for all masters: a list of (index, bytes), or None."""
     cdef int i

@@ -74,7 +74,7 @@ cdef bint engine_join_stay(
     # know, but of the times that are due before it looks again.
     cdef Round round
     cdef WaitQueue queue
-    cdef int64_t next_ns = self.next_ns
+    cdef int64_t next_ns = self.counters.due_ns
     if type(work) is not Round or self.is_closed:
         return False
     round = <Round>work
@@ -91,13 +91,13 @@ cdef bint engine_join_stay(
     # Where a collection of garbage let the leader end the stay: due, for it to ask.
     engine_enter_queue(self, queue, round, -1)
     round.is_submitted = True
-    if self.next_ns < next_ns:
+    if self.counters.due_ns < next_ns:
         engine_rouse(self)
     return True
 
 
 cdef void engine_rouse(Engine self) noexcept:
     # A leader looks at its round, and at what is due, again: in poll, or about to be.
-    self.next_ns = 0
+    self.counters.due_ns = 0
     self.leadership.waker.has_followers = 1
     waker_wake(&self.leadership.waker)

@@ -49,25 +49,19 @@ cdef int engine_open(Engine self, Master master, int64_t now_ns) except -1:
         self.by_hand.append(master.index)
     else:
         master_open(master, now_ns)
-    engine_note_time(self, master.give_up_at_ns)
     return 0
 
 
 cdef bint engine_open_deferred(Engine self, int64_t now_ns) except -1:
-    # Connect again to those that worked until now: an interrupt in the middle of a
-    # reply ends the connection, and its releases are deferred to one that no later call
-    # may open. Returns whether there are any.
+    # Connect for releases that are deferred, as soon as the back-off allows: no later
+    # call may do it. Returns whether there are any such connections.
     cdef Master master
     cdef bint is_any = False
-    if self.by_hand is not None:
-        return False
     for master in self.masters:
-        if len(master.in_flight.deferred) == 0 or self.is_closed:
-            continue
-        if master.failures == 0 and master_is_due(master, False, now_ns):
-            master_open(master, now_ns)
-            engine_note_time(self, master.give_up_at_ns)
-        is_any = is_any or master_is_opening(master)
+        if len(master.in_flight.deferred) > 0:
+            if master_is_due(master, False, now_ns):
+                engine_open(self, master, now_ns)
+            is_any = is_any or master_is_opening(master)
     return is_any
 
 

@@ -29,7 +29,6 @@ cdef class Engine:
     cdef int64_t polled_at_ns              # when the sockets were last looked at
     cdef int64_t polled_before_ns          # and the time before
     cdef bint is_settling                  # has its own patience (settlement)
-    cdef readonly int64_t next_ns          # nothing is due before
     cdef dict admissions                   # Round: Admission; they wait for connections
     cdef list closed                       # rounds with a verdict, to be finished...
     cdef Py_ssize_t closed_first           # ...from this one on
@@ -69,7 +68,6 @@ cdef class Engine:
         self.queue_check_pending = []
         self.opened = []
         self.batches = []
-        self.next_ns = NEVER_NS
 
     def __init__(
         self, endpoints, Scripts scripts not None, int64_t connect_timeout_ns,
@@ -124,6 +122,11 @@ cdef class Engine:
     def master_names(self):
         """The masters' names in configured order, without user or password."""
         return tuple([(<Master>master).name for master in self.masters])
+
+    @property
+    def next_ns(self):
+        """Nothing is due before."""
+        return self.counters.due_ns
 
     @property
     def is_awaited(self):

@@ -22,7 +22,7 @@
 # taken out in one step, for an empty one that was made before: else what a finalizer
 # adds in between would be lost.
 #
-# `next_ns` is not later than the next time at which something is due: the deadline of
+# `due_ns` is not later than the next time at which something is due: the deadline of
 # an open round, the end of a wait for connections, a connection that takes too long, a
 # reply that is overdue. It is only ever lowered, until `engine_on_time` finds it anew:
 # so a round that closes in time costs nothing here.
@@ -60,7 +60,7 @@ cdef int engine_take_events(Engine self) except -1:
     engine_take_links(self, now_ns)
     if self.admissions or self.opened or self.batches:
         engine_admit(self, now_ns)
-    if now_ns >= self.next_ns:
+    if now_ns >= self.counters.due_ns:
         engine_on_due(self, now_ns)
     if self.has_rested:
         engine_check_rests(self, now_ns)
@@ -163,7 +163,7 @@ cdef int engine_on_time(Engine self, int64_t now_ns, uint64_t quiet) except -1:
     # `quiet` masters, which sent nothing, can be overdue.
     cdef Master master
     cdef Admission admission
-    if now_ns < self.next_ns:
+    if now_ns < self.counters.due_ns:
         return 0
     for master in self.masters:
         in_flight_expire_rounds(master.in_flight, now_ns)
@@ -174,7 +174,8 @@ cdef int engine_on_time(Engine self, int64_t now_ns, uint64_t quiet) except -1:
     engine_admit(self, now_ns)
     while engine_take_due(self, now_ns):
         engine_admit_opened(self, now_ns)
-    self.next_ns = NEVER_NS
+    engine_open_deferred(self, now_ns)
+    self.counters.due_ns = NEVER_NS
     engine_note_time(self, wait_queues_next_ns(self.queues))
     engine_note_time(self, engine_queue_check_next_ns(self))
     for admission in self.admissions.values():

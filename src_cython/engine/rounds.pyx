@@ -53,7 +53,7 @@ cdef inline object engine_keys(Engine self, object keys):
 
 
 cdef inline void engine_note_time(Engine self, int64_t due_ns) noexcept:
-    self.next_ns = min(self.next_ns, due_ns)
+    counters_note_due(self.counters, due_ns)
 
 
 cdef Round engine_new_round(

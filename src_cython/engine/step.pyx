@@ -25,7 +25,7 @@ cdef bint engine_step(Engine self, int wanted, int64_t limit_ns) except -1:
         and self.started_ns != self.leadership.waited_for_ns
     )
     engine_before_nogil(self)
-    until_ns = min(self.next_ns, limit_ns)
+    until_ns = min(self.counters.due_ns, limit_ns)
     with nogil:
         error = links_exchange(
             self.send_order, self.polled, self.master_count, wanted,

@@ -37,7 +37,7 @@ cdef int engine_forget_steps(Engine self) except -1:
     for i in range(self.master_count):
         self.links[i].is_parsing = False
     self.has_batch = False
-    self.next_ns = NEVER_NS
+    self.counters.due_ns = NEVER_NS
     return 0
 
 

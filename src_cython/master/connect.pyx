@@ -25,7 +25,7 @@ cdef bint master_is_opening(Master self) noexcept:
 cdef int master_begin_connect(Master self, int64_t now_ns) except -1:
     master_set_state(self, MASTER_CONNECTING)
     master_set_reason(self, self.last_error or "connecting")
-    self.give_up_at_ns = now_ns + self.connect_timeout_ns
+    master_give_up_at(self, now_ns + self.connect_timeout_ns)
     return 0
 
 
@@ -76,7 +76,7 @@ cdef int master_on_prepared(Master self, int64_t now_ns) except -1:
     if preparing.failure is not None:
         return master_on_lost(self, preparing.failure, now_ns)
     self.prepared = preparing.given
-    self.give_up_at_ns = now_ns + self.connect_timeout_ns
+    master_give_up_at(self, now_ns + self.connect_timeout_ns)
     return master_find_address(self, now_ns)
 
 
@@ -117,7 +117,7 @@ cdef int master_on_resolved(Master self, int64_t now_ns) except -1:
     look_up = self.addresses.look_up
     link_close(&self.link)
     if look_up_is_stale(look_up, now_ns):      # it was not read for a while
-        self.give_up_at_ns = now_ns + self.connect_timeout_ns
+        master_give_up_at(self, now_ns + self.connect_timeout_ns)
         try:
             return master_look_up(self, look_up.name[0], look_up.name[1], now_ns)
         except OSError as error:
@@ -137,13 +137,19 @@ cdef int master_on_resolved(Master self, int64_t now_ns) except -1:
 
 
 cdef int master_try_address(Master self, int64_t now_ns) except -1:
+    # From the one on that did not fail last. A name's last has most of the time: those
+    # before it that answer do so at once, and who waits for them may wait for less.
     cdef Address *address
-    cdef int error
-    if self.addresses.next >= self.addresses.count:
+    cdef int error, count = self.addresses.count
+    cdef int64_t share_ns
+    if self.addresses.next >= count:
         return master_on_lost(self, "the name has no address", now_ns)
-    address = &self.addresses.addresses[self.addresses.next]
+    address = &self.addresses.addresses[self.bad_addresses % <uint32_t>count]
     self.addresses.next += 1
-    self.give_up_at_ns = now_ns + self.connect_timeout_ns // self.addresses.count
+    share_ns = self.connect_timeout_ns // (4 * count)
+    if self.addresses.next == count:
+        share_ns = self.connect_timeout_ns - (count - 1) * share_ns
+    master_give_up_at(self, now_ns + share_ns)
     error = link_open(&self.link, <sockaddr *>&address.storage, address.size)
     if error != 0:
         return master_on_address_failed(self, error_text(error), now_ns)
@@ -151,6 +157,7 @@ cdef int master_try_address(Master self, int64_t now_ns) except -1:
 
 
 cdef int master_on_address_failed(Master self, str reason, int64_t now_ns) except -1:
+    self.bad_addresses += 1
     if self.addresses is not None and self.addresses.next < self.addresses.count:
         link_close(&self.link)
         return master_try_address(self, now_ns)
@@ -222,7 +229,7 @@ cdef int master_on_connected(Master self, int64_t now_ns) except -1:
     master_set_state(self, MASTER_HANDSHAKE)
     master_set_reason(self, self.last_error or "no answer to the handshake yet")
     self.has_received = False
-    self.give_up_at_ns = now_ns + self.connect_timeout_ns
+    master_give_up_at(self, now_ns + self.connect_timeout_ns)
     try:
         if self.tls_context is not None:
             master_set_reason(
@@ -266,7 +273,7 @@ cdef int master_on_handshake_reply(Master self, object reply, int64_t now_ns) ex
         return 0
     # Anew for each answer: a client that blocks reads them in its calls alone, and each
     # may take one more call. (Who waits for connections has a limit of its own.)
-    self.give_up_at_ns = now_ns + self.connect_timeout_ns
+    master_give_up_at(self, now_ns + self.connect_timeout_ns)
     if handshake.is_done:
         return master_on_ready(self, handshake, warnings, now_ns)
     return 0
@@ -300,6 +307,7 @@ cdef int master_on_ready(
     self.connects += 1
     master_kill_lost(self, now_ns)
     master_send_deferred(self, now_ns)
+    counters_note_due(self.counters, now_ns + OVERDUE_AT_LEAST_NS)
     return 0
 
 

@@ -34,6 +34,8 @@ cdef int master_end_connection(
         self.state_code == MASTER_READY
         and now_ns - self.ready_at_ns > OVERDUE_AT_LEAST_NS
     )
+    if self.state_code == MASTER_READY and not is_reopened and self.tls is None:
+        master_undo_open(self)
     master_note_lost(self)
     link_close(&self.link)
     self.feed = self.gets = self.handshake = self.addresses = self.tls = None
@@ -63,6 +65,42 @@ cdef int master_end_connection(
             in_flight_fail_unanswered(self.in_flight, reason, now_ns)
     finally:
         self.link.is_parsing = was_parsing
+    if len(self.in_flight.deferred) > 0:
+        counters_note_due(self.counters, self.retry_at_ns)
+    return 0
+
+
+cdef int master_undo_open(Master self) except -1:
+    # A server that is frozen executes later what is in its socket. So the releases of
+    # the acquires that this leaves open go behind their SETs, now, on this connection:
+    # none of them can get its vote any more, and the next connection, on which they are
+    # released as well, may come late or never. What the socket does not take is lost.
+    # (Not under TLS: ssl runs Python code, which may come between two halves of this.)
+    cdef Buffer undo
+    cdef uint32_t i
+    cdef Round round
+    memset(&undo, 0, sizeof(Buffer))
+    for i in range(self.in_flight.count):
+        round = in_flight_at(self.in_flight, i)
+        if (
+            round is not None and round.operation_code == OPERATION_ACQUIRE
+            and not round.is_finished and not round.is_rolled_back
+            and round.generation == current_generation and not round_is_overused(round)
+        ):
+            if command_undo(&undo, round, self.scripts, self.may_eval) != 0:
+                break
+    try:
+        if buffer_length(&undo) > 0 and buffer_append(
+            &self.link.outgoing, undo.data, buffer_length(&undo)
+        ) == 0:
+            if self.link.phase == LINK_OPEN:
+                link_send(&self.link)
+            else:
+                self.parting = self.link.outgoing.data[
+                    self.link.outgoing.start:self.link.outgoing.end
+                ]
+    finally:
+        buffer_free(&undo)
     return 0
 
 

@@ -60,6 +60,7 @@ cdef int master_on_unsent(
     # There is no connection: as where the connection is lost just after the send.
     if round.operation_code == OPERATION_RELEASE:
         deferred_add(self.in_flight, round, entry.key_until_ns, entry.is_second)
+        counters_note_due(self.counters, max(self.retry_at_ns, now_ns))
     if round.verdict_code == VERDICT_OPEN:
         round_on_vote(round, self.index, VOTE_FAILED, self.reason, False, now_ns)
     return 0

@@ -17,7 +17,7 @@
 # child has no such thread: it starts anew, and frees its copy of the state.
 
 cdef enum:
-    MAX_ADDRESSES = 8      # per name; each gets its share of the connect timeout
+    MAX_ADDRESSES = 8      # per name; each gets a share of the connect timeout
 
 cdef struct Address:
     sockaddr_storage storage
@@ -74,7 +74,7 @@ cdef class AddressList:
 
     cdef Address addresses[MAX_ADDRESSES]
     cdef int count
-    cdef int next              # which one to try next
+    cdef int next              # so many were tried
     cdef LookUp look_up        # under way, or None
 
 

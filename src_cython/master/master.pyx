@@ -31,6 +31,10 @@ cdef class Counters:
     cdef int64_t deaf_epoch          # a master may tell of no recall any more (rests)
     cdef int64_t life_epoch          # a master may have a number without life (fences)
     cdef int64_t slow_from_ns        # a reply of a slow master takes longer (slowness)
+    cdef int64_t due_ns              # nothing is due before, in the whole engine
+
+    def __cinit__(self):
+        self.due_ns = NEVER_NS
 
     @property
     def won(self):
@@ -63,6 +67,12 @@ cdef class Counters:
             ])
             for operation in range(OPERATION_PING + 1)
         ])
+
+
+cdef inline void counters_note_due(Counters self, int64_t due_ns) noexcept:
+    # The gate: whatever sets a time, in a step of the engine, a master or a link, has
+    # the driver woken by then.
+    self.due_ns = min(self.due_ns, due_ns)
 
 
 cdef int64_t counters_ended(Counters self, int verdict) noexcept:
@@ -103,6 +113,7 @@ cdef class Master:
     cdef int state_code
     cdef Link link
     cdef AddressList addresses
+    cdef uint32_t bad_addresses      # connections that came to nothing, by address
     cdef Handshake handshake
     cdef TlsSession tls              # of this connection, or None
     cdef object feed, gets           # of this connection's hiredis.Reader
@@ -135,6 +146,7 @@ cdef class Master:
     cdef int64_t retry_at_ns
     cdef int64_t give_up_at_ns       # of connect(2) or handshake
     cdef int64_t connect_timeout_ns
+    cdef bytes parting               # by hand: sent as the connection was given up
     cdef bint is_between_replies     # the next byte begins one
     cdef size_t unparsed             # bytes fed since the last whole reply
     cdef ReplyScan scan              # of reply_is_giant
@@ -249,4 +261,14 @@ cdef int64_t master_next_ns(Master self, int64_t now_ns) noexcept:
     cdef int64_t next_ns = in_flight_next_ns(self.in_flight, now_ns)
     if self.state_code == MASTER_CONNECTING or self.state_code == MASTER_HANDSHAKE:
         return min(next_ns, max(self.give_up_at_ns, now_ns + NS_PER_MS))
+    if self.state_code == MASTER_READY and self.votes_from_ns > now_ns:
+        return min(next_ns, self.votes_from_ns)
+    if self.state_code != MASTER_READY and len(self.in_flight.deferred) > 0:
+        return min(next_ns, max(self.retry_at_ns, now_ns + NS_PER_MS))
     return next_ns
+
+
+cdef inline void master_give_up_at(Master self, int64_t at_ns) noexcept:
+    # When the connection that is on its way takes too long.
+    self.give_up_at_ns = at_ns
+    counters_note_due(self.counters, at_ns)

@@ -190,6 +190,16 @@ cdef int command_of_round(
     )
 
 
+cdef int command_undo(
+    Buffer *out, Round acquire, Scripts scripts, bint by_source
+) except -1:
+    # The release of what an ACQUIRE may take.
+    return command_script(
+        out, scripts_of(scripts, OPERATION_RELEASE, acquire.kind, ROLE_FIRST),
+        by_source, acquire.resource, acquire.keys, acquire.token, 0,
+    )
+
+
 cdef int command_numbered(Buffer *out, Round round, bytes prefix) noexcept:
     # An ACQUIRE of one key with fencing: SET, ZADD of the number behind it, PEXPIRE.
     cdef Fencing fencing = <Fencing>round.fencing

@@ -607,6 +607,39 @@ MUTANTS = (
         REPLIES,
     ),
     Mutant(
+        "connection given up without the releases of its open acquires",
+        (
+            Edit(
+                "src_cython/master/ending.pyx",
+                "        master_undo_open(self)\n",
+                "        pass\n",
+            ),
+        ),
+        ("tests/faults/test_given_up.py",),
+    ),
+    Mutant(
+        "deferred release left to a next call",
+        (
+            Edit(
+                "src_cython/engine/line.pyx",
+                "    engine_open_deferred(self, now_ns)\n",
+                "",
+            ),
+        ),
+        ("tests/faults/test_given_up.py",),
+    ),
+    Mutant(
+        "share of an address not noted as due",
+        (
+            Edit(
+                "src_cython/master/master.pyx",
+                "    counters_note_due(self.counters, at_ns)\n",
+                "",
+            ),
+        ),
+        ("tests/faults/test_given_up.py",),
+    ),
+    Mutant(
         "release forgotten once its ttl is over, though the server was frozen",
         (
             Edit(
@@ -1887,8 +1920,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/engine/connections.pyx",
-                "        if master.failures == 0 and master_is_due(",
-                "        if False and master_is_due(",
+                "            if master_is_due(master, False, now_ns):",
+                "            if False and master_is_due(master, False, now_ns):",
             ),
         ),
         ("tests/faults/test_tls_interrupts.py",),

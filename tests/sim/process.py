@@ -16,6 +16,7 @@ from fastredlock._core import (
     MasterState,
     Round,
     by_hand_engine,
+    by_hand_parting,
     by_hand_rests,
     by_hand_take_events,
     by_hand_waits,
@@ -198,7 +199,10 @@ class Process:
         self.losses = self.engine.counters.losses
         for index, (state, _) in enumerate(self.engine.states):
             connection = self.connections[index]
+            last = by_hand_parting(self.engine, index)
             if state is MasterState.BACKOFF and connection is not None:
+                if last is not None:
+                    connection.send(last)
                 connection.give_up()
                 self.connections[index] = None
                 self.readable &= ~(1 << index)
