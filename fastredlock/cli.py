@@ -28,6 +28,9 @@ _COMMANDS = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line (default: `sys.argv`); return the exit status."""
     words = sys.argv[1:] if arguments is None else [*arguments]
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # a terminal may not show every name
+            stream.reconfigure(errors="backslashreplace")
     try:
         try:
             if not words or words[0] not in _COMMANDS:
@@ -47,6 +50,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _discard_output()
         print(f"fastredlock: {error}", file=sys.stderr)
         return Status.SYSTEM
+    except Exception:  # likewise
+        from ._cli.status import Status
+
+        sys.excepthook(*sys.exc_info())
+        return Status.INTERNAL
 
 
 def _discard_output() -> None:

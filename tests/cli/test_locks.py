@@ -17,7 +17,7 @@ from tests.support.calls import connected, granted
 from tests.support.fixtures import MakeLocks
 from tests.support.keys import KEY, set_all, values
 
-from .conftest import Call
+from .conftest import Call, Start
 
 RULES = "~* +get +pttl"  # without SCAN
 
@@ -47,6 +47,23 @@ def test_who_when_held_then_names_the_owner_and_what_each_master_says(
         [url[8:-2], "ann", lease.token_hash] for url in urls[:3]
     ]
     assert lease.token.decode() not in out
+
+
+@pytest.mark.parametrize("words", [("who", "kä:日"), ("list",)])
+def test_command_when_its_output_has_no_such_letter_then_escapes_it(
+    start: Start, make_locks: MakeLocks, urls: list[str], words: tuple[str, ...]
+) -> None:
+    granted(make_locks(urls[:3], owner="Jörg").acquire("kä:日", ttl=10))
+    status, out, err = start(*words, PYTHONIOENCODING="ascii").end()
+    assert (status, err) == (0, "")
+    assert out.startswith(r"'k\xe4:\u65e5' is held by J\xf6rg (token ")
+
+
+def test_command_when_it_fails_otherwise_then_its_status_is_no_answer(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fastredlock._cli.locks.seen", lambda *_: 1 / 0)
+    assert (call("who", KEY).status, call("list", "--json").status) == (70, 0)
 
 
 def test_who_when_asked_for_json_then_has_numbers(
