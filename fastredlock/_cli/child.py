@@ -105,7 +105,9 @@ class Child:
             came = self._signals.next(self._time_to_look())
             if came is not None and came[0] != signal.SIGCHLD:
                 self._pass_on(*came)
-            pid, status = os.waitpid(self._pid, os.WNOHANG)
+            pid = -1
+            while pid not in (0, self._pid):  # as pid 1 it has orphans, to be reaped
+                pid, status = os.waitpid(-1, os.WNOHANG)
             if pid:
                 return self._ended(os.waitstatus_to_exitcode(status))
             self._look()

@@ -114,6 +114,19 @@ def test_run_when_signals_are_blocked_by_us_then_the_command_has_them_as_usual(
     assert [mask & ~OF_GLIBC for mask in masks] == [0, 0]
 
 
+def test_run_as_pid_1_when_the_command_leaves_orphans_then_reaps_them(
+    start: Start,
+) -> None:
+    """From moby/moby: zombies until the container has no pid left."""
+    apart = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
+    if subprocess.run([*apart, "true"], capture_output=True).returncode:
+        pytest.skip("a pid namespace needs root")
+    zombies = "grep -l '^State:.Z' /proc/[0-9]*/status | wc -l"
+    script = f"for i in 1 2 3; do (sleep 0.1 &); done; sleep 0.6; {zombies}; exit 7"
+    command = start("run", KEY, "--", "sh", "-c", script, by=apart)
+    assert command.end() == (7, "0\n", "")
+
+
 # --- taken ----------------------------------------------------------------------------
 
 
