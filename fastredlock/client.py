@@ -191,6 +191,7 @@ class FastRedlock(BaseLocks):
         timeout: float | None = None,
         keep_alive: bool | float = False,
         on_lost: OnLost | None = None,
+        at_least: float | None = None,
         reentrant: bool = False,
         skip: bool = False,
         linger: float | None = None,
@@ -210,9 +211,9 @@ class FastRedlock(BaseLocks):
         As a decorator of functions and methods it is held for each call; `resource` may
         then be a function, which is called with the arguments of the call.
         With `skip=True` a call that finds it taken after the `timeout` is skipped, and
-        returns None.
+        returns None. Left before `at_least` s are over, it stays taken.
         """
-        keep = asked(keep_alive, on_lost)
+        keep = asked(keep_alive, on_lost, at_least)
         if linger is not None:
             ttl = self._driver.settings.lingering(ttl, linger)
         given = self._driver, resource, ttl, timeout, encode_resource, keep
@@ -227,6 +228,7 @@ class FastRedlock(BaseLocks):
         timeout: float | None = None,
         keep_alive: bool | float = False,
         on_lost: OnLost | None = None,
+        at_least: float | None = None,
         skip: bool = False,
     ) -> Lock:
         """Return a context manager that holds one of `permits` slots of the resource.
@@ -241,7 +243,7 @@ class FastRedlock(BaseLocks):
         """
         from ._locking.slots import permits_of
 
-        keep = asked(keep_alive, on_lost)
+        keep = asked(keep_alive, on_lost, at_least)
         given = self._driver, resource, ttl, timeout, permits_of(permits), keep
         return Lock(*given, manner_of(timeout, False, skip))
 
@@ -274,6 +276,7 @@ class FastRedlock(BaseLocks):
         timeout: float | None = None,
         keep_alive: bool | float = False,
         on_lost: OnLost | None = None,
+        at_least: float | None = None,
     ) -> Lock:
         """Return a context manager that holds all of the resources, or raises.
 
@@ -282,7 +285,7 @@ class FastRedlock(BaseLocks):
         """
         if not callable(resources):
             resources = distinct(resources)
-        keep = asked(keep_alive, on_lost)
+        keep = asked(keep_alive, on_lost, at_least)
         return Lock(self._driver, resources, ttl, timeout, encode_resources, keep)
 
     def lead(

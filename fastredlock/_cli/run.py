@@ -50,7 +50,7 @@ exit status: that of the command, 128 + N if signal N ended it; else
 
 {MASTERS_END}
 examples:
-  fastredlock run -n -E 0 cron:invoices /usr/local/bin/invoices --all
+  fastredlock run -n -E 0 --at-least 20 cron:invoices /usr/local/bin/invoices --all
   fastredlock run -w 60 deploy sh -c 'migrate && restart'
   fastredlock run --permits 4 gpu sh -c 'CUDA_VISIBLE_DEVICES=$FASTREDLOCK_SLOT train'
 """
@@ -68,6 +68,12 @@ def main(words: Sequence[str]) -> int:
             options[name] = getattr(asked, name)
     options.setdefault("ttl", min(TTL, options.get("max_ttl", TTL)))
     kill_after = _kill_after(asked, options)
+    if asked.at_least is not None and asked.at_least > options["ttl"]:
+        raise CommandError(
+            f"--at-least {asked.at_least:g}: allowed is up to the ttl "
+            f"({options['ttl']:g} s), which counts where this host dies: give --ttl",
+            Status.USAGE,
+        )
     locks = new_locks(options)
 
     from .signals import Interrupted, Signals, die_by
@@ -101,9 +107,11 @@ def _held(
     name, permits, timeout = asked.name, asked.permits, asked.timeout
     try:
         with (
-            locks.lock(name, timeout=timeout)
+            locks.lock(name, timeout=timeout, at_least=asked.at_least)
             if permits is None
-            else locks.semaphore(name, permits, timeout=timeout)
+            else locks.semaphore(
+                name, permits, timeout=timeout, at_least=asked.at_least
+            )
         ) as lease:
             waiting.end()
             signals.hold()
@@ -179,7 +187,8 @@ def _parser() -> Parser:
         dest="timeout",
         action="store_const",
         const=0.0,
-        help="try once, and do not wait",
+        help="try once, and do not wait; in a crontab on many hosts without --at-least "
+        "each host runs a short command whose clock is later than it is long",
     )
     waiting.add_argument(
         *("-w", "--wait"),
@@ -214,6 +223,13 @@ def _parser() -> Parser:
         metavar="S",
         help="after so long the lock is free where this host has died (default: "
         f"{TTL:g})",
+    )
+    parser.add_argument(
+        "--at-least",
+        type=number(float, 0.001),
+        metavar="S",
+        help="keep the lock for so long from its grant on, also where the command ends "
+        "earlier: others then run nothing (at most the ttl)",
     )
     parser.add_argument(
         "--kill-after",

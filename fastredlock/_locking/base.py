@@ -48,13 +48,17 @@ def with_options_of(
 
 
 def asked(
-    keep_alive: bool | float, on_lost: Callable[[Any, LeaseLostError], object] | None
+    keep_alive: bool | float,
+    on_lost: Callable[[Any, LeaseLostError], object] | None,
+    at_least: float | None = None,
 ) -> KeepAlive | None:
     """Return what is asked for by these arguments of an acquire; None: nothing."""
-    if not keep_alive and on_lost is None:
+    if not keep_alive and on_lost is None and at_least is None:
         return None
-    from .keeping.options import KeepAlive  # where something is kept
+    from .keeping.options import AtLeast, KeepAlive  # where something is kept
 
+    if at_least is not None:
+        return AtLeast(at_least, asked(keep_alive, on_lost))
     return KeepAlive(keep_alive, on_lost)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from .._core import LeaseFields, Verdict
+from .._core import LeaseFields, Terms, Verdict
 from .._reports.votes import MasterVote, Resource, hash_of, votes_of
 from ..errors import LeaseLostError, NotExtendedError
 from .driver import refuse_pickling
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, NoReturn
 
-    from .._core import Round, Terms
+    from .._core import Round
     from .driver import BaseDriver
     from .keeping.kept import Kept
     from .validity import Extensions
@@ -259,9 +259,14 @@ class BaseLease(LeaseFields):
         return release
 
     def _new_release(self) -> Round:
-        made = self._extensions()
-        terms = self._round.terms if made is None else made.longest_terms
-        return self._driver.engine.new_release(self._round, terms)
+        made, engine = self._extensions(), self._driver.engine
+        if made is None:
+            return engine.new_release(self._round, self._round.terms)
+        left_ns = made.stays_until_ns - self._driver.now_ns()
+        if left_ns > 0:  # the key expires then
+            terms = Terms(-(-left_ns // 1_000_000), 0, made.terms.timeout_ns)
+            return engine.new_extension(self._round, terms)
+        return engine.new_release(self._round, made.longest_terms)
 
     def _end_release(self, round: Round) -> ReleaseStatus:
         if round.is_won:

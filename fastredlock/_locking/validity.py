@@ -47,6 +47,7 @@ class Extensions:
         "end_notices",
         "kept",
         "longest_terms",
+        "stays_until_ns",
         "terms",
         "unanswered",
         "under_way",
@@ -62,6 +63,7 @@ class Extensions:
         # Taken out by the one call that notifies an observer of the lease's end.
         self.end_notices: list[bool] = [True]
         self.kept: Kept | None = None  # whether, and how, the lease is kept
+        self.stays_until_ns: int = 0  # not released before: `at_least` of a lock
 
     @property
     def extensions(self) -> Extensions:

@@ -1,10 +1,13 @@
-"""Decorated calls that are skipped where their lock is taken, and their leases."""
+"""Decorated calls that are skipped where their lock is taken, and their leases; locks
+that stay taken behind a short body."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 import redis
@@ -13,9 +16,11 @@ from fastredlock import (
     ConfigurationError,
     FastRedlock,
     LeaseLostError,
+    ReleaseStatus,
     ResourceTakenError,
 )
 from fastredlock.asyncio import FastRedlock as AwaitableFastRedlock
+from fastredlock.testing import LocalMasters
 from tests.support.awaited import run_on
 from tests.support.fixtures import MakeLocks, blocking
 from tests.support.keys import KEY
@@ -69,6 +74,73 @@ def test_skipping_when_nothing_could_be_skipped_then_is_refused(
         locks.lock(KEY, timeout=0, skip=True),
     ):
         pytest.fail("entered")
+
+
+# --- at_least -------------------------------------------------------------------------
+
+
+@blocking
+@pytest.mark.parametrize("options", [{}, {"keep_alive": True}, {"reentrant": True}])
+def test_lock_when_left_before_at_least_then_stays_taken_until_then(
+    locks: FastRedlock, make_locks: MakeLocks, urls: list[str], options: dict[str, Any]
+) -> None:
+    other = make_locks(urls)
+    began = time.monotonic()
+    with locks.lock(KEY, ttl=20, at_least=0.4, **options) as lease:
+        assert lease.is_valid
+    assert lease.release() is ReleaseStatus.GONE  # it was left already
+    assert time.monotonic() - began < 0.3
+    assert other.acquire(KEY, timeout=0) is None
+    with other.lock(KEY, ttl=20, timeout=5, at_least=0.001):
+        assert 0.39 < time.monotonic() - began < 3
+        time.sleep(0.002)
+    with other.lock(KEY, timeout=0):  # longer held than that, it was released
+        pass
+
+
+@blocking
+def test_locks_of_all_kinds_when_left_before_at_least_then_stay_taken(
+    locks: FastRedlock, servers: list[redis.Redis]
+) -> None:
+    @locks.lock("decorated", ttl=20, timeout=0, skip=True, at_least=10)
+    def work() -> bool | None:
+        return True
+
+    assert (work(), work()) == (True, None)
+    for lock in (
+        locks.semaphore("slots", 1, ttl=20, at_least=10),
+        locks.lock_all(["a", "b"], ttl=20, at_least=10),
+    ):
+        with contextlib.suppress(ZeroDivisionError), lock:
+            raise ZeroDivisionError
+    for name in ("decorated", "slots#0", "a", "b"):
+        assert all(8000 < server.pttl(name) <= 10_000 for server in servers)
+
+
+@blocking
+def test_lock_when_the_masters_are_away_at_its_end_then_stays_for_its_ttl(
+    make_locks: MakeLocks, masters: LocalMasters
+) -> None:
+    locks = make_locks(masters.urls[:3], round_timeout=0.1)
+    with locks.lock(KEY, ttl=2, at_least=1.5) as lease:
+        for index in range(3):
+            masters.pause(index)
+    for index in range(3):
+        masters.resume(index)
+    assert lease.release() is ReleaseStatus.RELEASED  # asked again: not deleted
+    assert make_locks(masters.urls[:3]).acquire(KEY, timeout=0) is None
+
+
+def test_at_least_when_it_cannot_be_kept_then_is_refused_before_any_io() -> None:
+    locks = FastRedlock(["redis://127.0.0.1:1"], ttl=20)
+    for options, said in (
+        ({"at_least": 20.5}, "at_least=20.5: allowed is up to the ttl"),
+        ({"at_least": 5, "ttl": 4}, r"at_least=5: allowed is up to the ttl \(4 s\)"),
+        ({"at_least": 5, "linger": 1}, "beside linger"),
+        ({"at_least": 0}, "at_least=0: allowed is above 0"),
+    ):
+        with pytest.raises(ConfigurationError, match=said), locks.lock(KEY, **options):
+            pytest.fail("entered")
 
 
 @blocking
@@ -138,5 +210,18 @@ def test_coroutine_function_when_its_lock_is_taken_then_is_skipped(
 
     async def current(locks: AwaitableFastRedlock) -> object:
         return locks.current(KEY)
+
+    run_on(kind, main())
+
+
+def test_awaitable_lock_when_left_before_at_least_then_stays_taken(
+    kind: str, urls: list[str], servers: list[redis.Redis]
+) -> None:
+    async def main() -> None:
+        async with AwaitableFastRedlock(urls, ttl=20) as locks:
+            async with locks.lock(KEY, at_least=10):
+                pass
+            assert await locks.acquire(KEY, timeout=0) is None
+        assert all(8000 < server.pttl(KEY) <= 10_000 for server in servers)
 
     run_on(kind, main())

@@ -154,6 +154,18 @@ def test_run_when_the_lock_is_released_then_runs_at_once(
         assert command.end() == (0, "ran\n", "")
 
 
+def test_run_when_hosts_begin_one_after_another_then_at_least_lets_one_run(
+    start: Start, servers: list[redis.Redis]
+) -> None:
+    words = ("-n", "-E", "0", "--at-least", "20", KEY, "--", "sh", "-c", "echo ran")
+    assert [start("run", *words).end() for _ in range(3)] == [
+        (0, "ran\n", ""), (0, "", ""), (0, "", ""),
+    ]  # fmt: skip
+    assert all(15_000 < server.pttl(KEY) <= 20_000 for server in servers[:3])
+    status, _, err = start("run", "--at-least", "31", KEY, "--", "true").end()
+    assert (status, "allowed is up to the ttl (30 s)" in err) == (64, True)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_run_when_a_signal_comes_while_it_waits_then_ends_by_it_and_leaves_no_queue(
     start: Start, urls: list[str], number: signal.Signals

@@ -2898,6 +2898,22 @@ for _, key in ipairs(KEYS) do redis""",
         KEEPING,
     ),
     Mutant(
+        "lock with at_least is released with its block",
+        (Edit("fastredlock/_locking/lease.py", "if left_ns > 0:", "if left_ns < 0:"),),
+        ("tests/behaviour/test_skipping.py",),
+    ),
+    Mutant(
+        "lock stays for longer than a holder that dies would keep it",
+        (
+            Edit(
+                "fastredlock/_locking/keeping/options.py",
+                "if self._at_least_ns > terms.ttl_ms * 1_000_000:",
+                "if self._at_least_ns < 0:",
+            ),
+        ),
+        ("tests/behaviour/test_skipping.py",),
+    ),
+    Mutant(
         "ttl is refused for a bad moment of its masters",
         (
             Edit(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..._options.settings import positive_ns
 from ...errors import ConfigurationError, LeaseLostError
+from ..validity import extensions_of
 from .kept import NEVER_KEPT_NS, kept_of
 
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
@@ -62,6 +63,41 @@ class KeepAlive:
         driver.keep(kept)
         lease._watch_body(kept)
         return lease
+
+
+class AtLeast(KeepAlive):
+    """What a caller asks for by `at_least`, and by a KeepAlive beside it.
+
+    The ttl is as long, so the key is there for that time whatever fails: released
+    before, it is left, with an extension that shortens its ttl to what is missing.
+    """
+
+    __slots__ = ("_at_least_ns", "_keep")
+
+    def __init__(self, at_least: float, keep: KeepAlive | None) -> None:
+        self._at_least_ns = positive_ns("at_least", at_least)
+        self._keep = keep
+
+    def check(self, driver: BaseDriver, ttl: float | None) -> None:
+        """Raise ConfigurationError where a lease of this ttl cannot stay so long."""
+        settings = driver.settings
+        terms = settings.default_terms if ttl is None else settings.terms(ttl)
+        if self._at_least_ns > terms.ttl_ms * 1_000_000:
+            raise ConfigurationError(
+                f"at_least={self._at_least_ns / 1e9:g}: allowed is up to the ttl "
+                f"({terms.ttl_ms / 1000:g} s), which counts where its holder dies"
+            )
+        if terms.linger_ns:
+            raise ConfigurationError("at_least beside linger: give one of them")
+        if self._keep is not None:
+            self._keep.check(driver, ttl)
+
+    def begin(self, lease: AnyLease) -> AnyLease:
+        """Let a lease stay that was taken just now; return it."""
+        extensions = extensions_of(lease)
+        stays_until_ns = lease._round.closed_ns + self._at_least_ns
+        extensions.stays_until_ns = max(extensions.stays_until_ns, stays_until_ns)
+        return lease if self._keep is None else self._keep.begin(lease)
 
 
 def keep(
