@@ -42,7 +42,8 @@ exit status: that of the command, 128 + N if signal N ended it; else
   {Status.TAKEN:<4} others hold the lock, or all slots; nothing was run (-E changes it;
        with -E 0 nothing is said)
   {Status.USAGE:<4} wrong arguments; nothing was run
-  {Status.UNREACHABLE:<4} fewer than a quorum of the masters answered; nothing was run
+  {Status.UNREACHABLE:<4} fewer than a quorum of the masters answered, or they refuse the user, its
+       password or the name, for which nothing waits; nothing was run
   {Status.SYSTEM:<4} an error of the system, as too many processes
   {Status.LOST:<4} the lock was lost while the command ran, whatever its own status
   {Status.NOT_EXECUTABLE:<4} the command cannot be executed
@@ -74,9 +75,10 @@ def main(words: Sequence[str]) -> int:
             f"({options['ttl']:g} s), which counts where this host dies: give --ttl",
             Status.USAGE,
         )
-    locks = new_locks(options)
-
     from .signals import Interrupted, Signals, die_by
+    from .waiting import Patience
+
+    locks = new_locks(options, Patience)
 
     signals = Signals()
     try:
@@ -100,7 +102,7 @@ def _held(
     from .._reports.votes import printable
     from ..errors import AcquireError, LeaseLostError, ResourceTakenError
     from .child import Child, Ended
-    from .waiting import Waiting
+    from .waiting import Waiting, is_refused
 
     ended = None
     waiting = Waiting(asked)
@@ -127,6 +129,8 @@ def _held(
             _print(_taken(locks, asked, error))
         return Ended(asked.taken_status)
     except AcquireError as error:
+        if is_refused(error.votes):
+            error.hint = "no wait cures that: `fastredlock check --key NAME` says more"
         raise CommandError(str(error), Status.UNREACHABLE) from None
     except LeaseLostError:
         if ended is None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, NoReturn
 
-    from .. import FastRedlock
+    from .. import FastRedlock, Retry
 
 MASTERS_END = f"""\
 masters:
@@ -177,13 +177,13 @@ def new_reader(asked: argparse.Namespace) -> FastRedlock:
     return locks
 
 
-def new_locks(options: dict[str, Any]) -> FastRedlock:
+def new_locks(options: dict[str, Any], kind: type[Retry] | None = None) -> FastRedlock:
     """Return a FastRedlock of these options; raises CommandError for wrong ones."""
     from .. import FastRedlock, Retry
 
     tries = options.get("unreachable_tries")  # None: a wait holds through outages
     others = {name: options[name] for name in options if name != "unreachable_tries"}
     try:
-        return FastRedlock(retry=Retry(unreachable_tries=tries), **others)
+        return FastRedlock(retry=(kind or Retry)(unreachable_tries=tries), **others)
     except ConfigurationError as error:
         raise CommandError(str(error), Status.USAGE) from None

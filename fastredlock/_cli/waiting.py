@@ -1,4 +1,4 @@
-"""What `fastredlock run` waits for, printed once a while.
+"""What `fastredlock run` waits for, printed once a while, and for what it does not.
 
 By SIGALRM and not by a thread: where the command is forked, no other thread may run.
 The handler interrupts the acquire, so it asks the masters with a client of its own.
@@ -11,16 +11,51 @@ import sys
 import time
 from contextlib import suppress
 
+from .. import Retry
+from .._reports.votes import votes_of
 from .holding import seen
 from .setup import new_reader
 
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
 
-    from .. import FastRedlock
+    from .. import FastRedlock, MasterVote
+    from .._core import Engine, Round
 
 FIRST, AGAIN = 2.0, 30.0  # s; a lock that is merely contended is not worth a line
+REFUSED = "NOPERM", "WRONGPASS", "NOAUTH", "DENIED"
+
+
+class Patience(Retry):
+    """Wait through outages, which are printed once, and not for what no wait cures."""
+
+    _began = 0.0
+    _is_printed = False
+    __setattr__ = object.__setattr__  # type: ignore[assignment]  # of one acquire
+
+    def _gives_up(self, tries: int, engine: Engine, round: Round) -> bool:
+        votes, now = votes_of(engine, round), time.monotonic()
+        if tries == 1:
+            self._began = now
+        waited = now - self._began
+        if waited >= FIRST and not self._is_printed:
+            self._is_printed = True
+            if not signal.getitimer(signal.ITIMER_REAL)[0]:  # else Waiting prints it
+                _print(f"waiting for {waited:.0f} s: {'; '.join(map(str, votes))}")
+        return super()._gives_up(tries, engine, round) or is_refused(votes)
+
+
+def is_refused(votes: Sequence[MasterVote]) -> bool:
+    """Return whether logins or rights refuse so many votes that no quorum is left."""
+    refused = sum(any(word in (vote.text or "") for word in REFUSED) for vote in votes)
+    return len(votes) - refused <= len(votes) // 2
+
+
+def _print(text: str) -> None:
+    with suppress(OSError):  # nobody reads it
+        print(f"fastredlock run: {text}", file=sys.stderr)
 
 
 class Waiting:
@@ -44,9 +79,7 @@ class Waiting:
             self._reader = new_reader(self._asked)
         holding = seen(self._reader, self._asked.name, self._asked.permits)
         reasons = "" if holding.is_known else f": {'; '.join(map(str, holding.votes))}"
-        with suppress(OSError):  # nobody reads it
-            text = f"waiting for {waited:.0f} s: {holding}{reasons}"
-            print(f"fastredlock run: {text}", file=sys.stderr)
+        _print(f"waiting for {waited:.0f} s: {holding}{reasons}")
 
     def end(self) -> None:
         """Print no more; may be called again."""

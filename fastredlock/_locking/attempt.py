@@ -132,8 +132,7 @@ def attempts(
             continue
         else:
             unreachable_tries += 1
-            most = retry.unreachable_tries
-            if left_ns == 0 or (most is not None and unreachable_tries >= most):
+            if left_ns == 0 or retry._gives_up(unreachable_tries, engine, round):
                 if verdict is Verdict.TOO_LATE:
                     raise exhausted(engine, resource, round, tries, began_ns)
                 raise unreachable(engine, resource, round, tries, began_ns)

@@ -10,6 +10,8 @@ TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
     from typing import Any, NoReturn
 
+    from .._core import Engine, Round
+
 LONGEST_DELAY = 0.25  # s; a waiter loses no more when a lock is released
 LONGEST_MEAN_DELAY = 0.1  # s; ten tries a second are little work for a server
 SHORTEST_ROUND_TRIP = 1e-4  # s; so that a unix socket is not polled without pause
@@ -114,6 +116,10 @@ class Retry:
         if self.delay is not None:
             return self._spread(self.delay, draw)
         return self._spread(UNREACHABLE_DELAY, draw)
+
+    def _gives_up(self, tries: int, engine: Engine, round: Round) -> bool:
+        """Return whether so many rounds in a row, and the last of them, are enough."""
+        return self.unreachable_tries is not None and tries >= self.unreachable_tries
 
     def _spread(self, mean: float, draw: float) -> float:
         longest = LONGEST_DELAY if self.delay is None else 2 * self.delay

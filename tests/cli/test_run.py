@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -352,6 +353,46 @@ def test_run_when_unreachable_tries_are_given_then_they_end_it(
     config.write_text("unreachable_tries = 0.5\n")
     status, _, err = call(*words, *end)
     assert (status, "unreachable_tries=0.5: allowed is 1 or more" in err) == (64, True)
+
+
+@pytest.mark.parametrize(
+    ("user", "said"),
+    [
+        ("ann:pw@", "NOPERM "),
+        ("bob:pw@", "NOPERM "),
+        ("ann:wrong@", "WRONGPASS invalid username-password pair: correct it"),
+        ("", "NOAUTH no password was given: redis://user:password@host"),
+    ],
+)
+def test_run_when_no_waiting_cures_it_then_ends_at_once_with_the_remedy(
+    call: Call, masters: LocalMasters, user: str, said: str
+) -> None:
+    """Seen: it waited for 22 minutes, and printed nothing about it."""
+    for url in masters.urls[1:3]:  # no quorum is left
+        with redis.Redis.from_url(url) as server:
+            for name, rules in (("ann", "~other:* +@all"), ("bob", "~* +@all -set")):
+                acl = f"ACL SETUSER {name} reset on >pw {rules}"
+                server.execute_command(*acl.split())
+            server.execute_command("ACL", "SETUSER", "default", "resetpass", ">pw")
+    urls = [url.replace("//", f"//{user}") for url in masters.urls[1:3]]
+    given = ",".join([masters.urls[0], *urls])
+    began = time.monotonic()
+    status, _, err = call("run", "--masters", given, KEY, "--", "true")
+    assert (status, said in err, "check --key" in err) == (69, True, True)
+    assert time.monotonic() - began < 5
+
+
+@pytest.mark.usefixtures("soon")
+@pytest.mark.parametrize("words", [(), ("--verbose",)])
+def test_run_when_it_waits_through_an_outage_then_prints_why(
+    call: Call, words: tuple[str, ...]
+) -> None:
+    masters = ("--masters", "redis://127.0.0.1:1")
+    err = call("run", *words, "-w", "1", *masters, KEY, "--", "true").err
+    first, *_ = lines = err.splitlines()
+    assert first.startswith("fastredlock run: waiting for 0 s: ")
+    assert first.endswith("127.0.0.1:1 FAILED (connection refused)")
+    assert words or len(lines) == 2  # once, and the error at the end
 
 
 # --- what it waits for ----------------------------------------------------------------

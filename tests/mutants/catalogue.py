@@ -2898,6 +2898,17 @@ for _, key in ipairs(KEYS) do redis""",
         KEEPING,
     ),
     Mutant(
+        "run waits for what no waiting cures",
+        (
+            Edit(
+                "fastredlock/_cli/waiting.py",
+                "engine, round) or is_refused(votes)",
+                "engine, round)",
+            ),
+        ),
+        ("tests/cli/test_run.py",),
+    ),
+    Mutant(
         "lock with at_least is released with its block",
         (Edit("fastredlock/_locking/lease.py", "if left_ns > 0:", "if left_ns < 0:"),),
         ("tests/behaviour/test_skipping.py",),
