@@ -1717,6 +1717,29 @@ for _, key in ipairs(KEYS) do redis""",
         ("tests/compat/common/test_what_users_set.py",),
     ),
     Mutant(
+        "a release forgets the next holder's token",
+        (
+            Edit(
+                "fastredlock/compat/redis/_base.py",
+                "        if self._lease_of(token):  # not",
+                "        local.token = None\n"
+                "        if self._lease_of(token):  # not",
+            ),
+        ),
+        ("tests/compat/redis/test_held_lock.py",),
+    ),
+    Mutant(
+        "a failed try forgets what another thread holds",
+        (
+            Edit(
+                "fastredlock/compat/redis_lock/_lock.py",
+                "        if lease is not None:  # a failed try leaves",
+                "        if True:  # a failed try leaves",
+            ),
+        ),
+        ("tests/compat/redis_lock/test_held_lock.py",),
+    ),
+    Mutant(
         "a script that was set on a lock is not seen",
         (
             Edit(

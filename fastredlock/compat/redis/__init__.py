@@ -85,8 +85,8 @@ class Lock(BaseLock):
 
     def _undo(self, token: bytes) -> None:
         (self._lease_of(token) or self._adopted(token)).release()
-        if self.local.token in (None, token):
-            self._forget()
+        if self.local.token == token:
+            self.local.token = None
 
     def do_acquire(self, token: bytes) -> bool:
         return run(self._take(token))

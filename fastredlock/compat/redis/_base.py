@@ -35,7 +35,7 @@ def _thread_local(base: type) -> type:
 
     `base` is threading.local as it is now: gevent and eventlet replace it.
     """
-    return type("_ThreadLocal", (base,), {"token": None, "lease": None, "pid": None})
+    return type("_ThreadLocal", (base,), {"token": None, "held": None})
 
 
 class Script:
@@ -112,7 +112,7 @@ class BaseLock:
         self.local: Any = (
             _thread_local(threading.local)()
             if self.thread_local
-            else SimpleNamespace(token=None, lease=None, pid=None)
+            else SimpleNamespace(token=None, held=None)
         )
         self.register_scripts()
 
@@ -216,21 +216,28 @@ class BaseLock:
 
     def _owned(self) -> Steps[bool]:
         votes = yield from ask(self._locks, self._key())
-        token = self._token()
-        return token is not None and bool(times_left_ms(votes, token))
+        token = self._token()  # text, which a user has set, is nobody's in redis-py
+        return isinstance(token, bytes) and bool(times_left_ms(votes, token))
 
     def _release(self) -> Steps[None]:
-        token = self._token()
-        if token is None:
+        # It is taken out first: once the key is gone, it may be the next holder's. No
+        # call stands between the two halves, where threads would be switched.
+        is_held, local = self._token() is not None, self.local
+        token, local.token = local.token, None
+        if not is_held or token is None:
             raise self._error(
                 "Cannot release a lock that's not owned or is already unlocked."
             )
         try:
             yield partial(self.do_release, token)
         except LockNotOwnedError:
-            self._forget()
             raise
-        self._forget()
+        except BaseException:  # not confirmed: it may be tried again
+            if local.token is None:
+                local.token = token
+            raise
+        if self._lease_of(token):  # not that of the next holder
+            local.held = None
 
     def _give_back(self, token: bytes) -> Steps[None]:
         if self._is_set("release"):
@@ -248,7 +255,8 @@ class BaseLock:
             return (yield from self._run_to_prolong("extend", *args))
         if not replace_ttl:
             votes = yield from ask(self._locks, self._key())
-            left = min(times_left_ms(votes, self._token_or("extend")), default=-1)
+            token = encoded(self._clients[0], self._token_or("extend"))
+            left = min(times_left_ms(votes, token), default=-1)
             if left < 0:  # lost, or without expiry
                 raise self._not_owned("extend")
             ttl_ms += left
@@ -285,27 +293,27 @@ class BaseLock:
     # --- the lease --------------------------------------------------------------------
 
     def _keep(self, lease: Any) -> None:
-        self.local.lease = lease
-        self.local.pid = getpid()
+        self.local.held = lease, self._locks, self._key(), getpid()
 
-    def _forget(self) -> None:
-        self.local.token = self.local.lease = None
-
-    def _token(self) -> bytes | None:
+    def _token(self) -> Any:
         """Return the token held here; a forked child has none of its parent's."""
-        local = self.local
-        token: bytes | None = local.token
-        if token is not None and self._lease_of(token) and local.pid != getpid():
-            return None
-        return token
+        token, held = self.local.token, self._held_with(self.local.token)
+        return None if held and held[-1] != getpid() else token
 
     def _lease_of(self, token: bytes) -> Any:
         """Return the lease we took with this token; None if it was handed to us."""
-        lease = self.local.lease
-        return lease if lease is not None and lease.token == token else None
+        held = self._held_with(token)
+        return held and held[0]
 
-    def _adopted(self, token: bytes) -> Any:
-        return self._locks.adopt(self._key(), token)
+    def _held_with(self, token: object) -> Any:
+        """Return what `_keep` kept with this token, for this key and client."""
+        held = getattr(self.local, "held", None)  # not there in a `local` of a user
+        if held and held[0].token == token and held[1] is self._locks:
+            return held if held[2] == self._key() else None
+        return None
+
+    def _adopted(self, token: str | bytes) -> Any:
+        return self._locks.adopt(self._key(), encoded(self._clients[0], token))
 
     def _key(self) -> bytes:
         return key_of(self._clients[0], self.name)
@@ -317,7 +325,7 @@ class BaseLock:
     # --- errors -----------------------------------------------------------------------
 
     def _token_or(self, what: str) -> bytes:
-        token = self._token()
+        token: bytes | None = self._token()
         if token is None:
             raise self._error(f"Cannot {what} an unlocked lock")
         return token
@@ -327,17 +335,18 @@ class BaseLock:
         if not self.timeout:  # redis-py sends 0 as a time, which deletes the key
             raise self._error(f"Cannot {what} a lock with no timeout")
 
-    def _error(self, message: str) -> LockError:
-        return LockError(message, lock_name=self.name)
+    def _error(self, message: str, kind: type[LockError] = LockError) -> LockError:
+        error = kind(message)
+        error.lock_name = self.name  # no argument before redis-py 5.0.2
+        return error
 
     def _is_to_raise(self, error: RedisError) -> bool:
         """Return whether the context manager raises this error."""
         return self.raise_on_release_error or not isinstance(error, LockError)
 
-    def _not_owned(self, what: str) -> LockNotOwnedError:
-        return LockNotOwnedError(
-            f"Cannot {what} a lock that's no longer owned", lock_name=self.name
-        )
+    def _not_owned(self, what: str) -> LockError:
+        text = f"Cannot {what} a lock that's no longer owned"
+        return self._error(text, LockNotOwnedError)
 
     def _refused(self, error: ConfigurationError) -> LockError:
         return self._error(str(error))

@@ -171,14 +171,17 @@ class Lock(Refusing):
         return True
 
     def _take(self) -> bool:
-        self._lease = run(try_again(self._attempt))
-        return self._lease is not None
+        lease = run(try_again(self._attempt))
+        if lease is not None:  # a failed try leaves what another thread holds
+            self._lease = lease
+        return lease is not None
 
     def _attempt(self) -> Any:
         try:
             return run(take(self._locks, self._key, self._token, self._ttl))
         except RedisError as error:
-            if isinstance(error.__cause__, QuorumUnreachableError):
+            unreachable = isinstance(error.__cause__, QuorumUnreachableError)
+            if unreachable and self._lease is None:
                 # The roll-back of that try may arrive late: it must not meet the next.
                 self._renew_id()
             raise
@@ -247,12 +250,17 @@ class Lock(Refusing):
         self._stop_lock_renewer()
         logger_for_release.debug("Releasing Lock(%r).", self._name)
         self._forget_parents()
-        lease = self._lease or self._locks.adopt(self._key, self._token)
+        # It is taken out first: once the key is gone, another thread may have the next.
+        held, self._lease = self._lease, None
+        lease = held or self._locks.adopt(self._key, self._token)
         try:
             is_released = run(give_back(lease))
+        except BaseException:  # not confirmed: it may be tried again
+            if self._lease is None:
+                self._lease = held
+            raise
         finally:
             self._is_settled = self._is_settled and lease not in unsettled
-        self._lease = None
         if not is_released:
             raise self._not_acquired()
 

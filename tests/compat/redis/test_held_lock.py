@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -247,3 +248,66 @@ def test_lock_class_makes_it_from_a_client(module: str, server: redis.Redis) -> 
     with server.lock(KEY, timeout=5, blocking_timeout=1, lock_class=cls) as lock:
         assert isinstance(lock, cls)
         assert server.get(KEY) == lock.local.token
+
+
+# --- one object, several threads ----------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [THEIRS, OURS])
+def test_release_does_not_forget_who_took_the_lock_since(
+    name: str, server: redis.Redis
+) -> None:
+    class Lock(load(name).Lock):
+        def do_release(self, expected_token: bytes) -> None:
+            super().do_release(expected_token)
+            if server.get("next") is None:  # another thread is faster
+                server.set("next", 1)
+                assert self.acquire(blocking=False)
+
+    lock = Lock(server, KEY, timeout=5, thread_local=False)
+    lock.acquire()
+    lock.release()
+    assert lock.owned()
+    lock.release()
+    assert server.get(KEY) is None
+    assert lock.local.token is None
+
+
+@pytest.mark.parametrize("kind", [str, bytes])
+def test_token_that_a_user_has_set_is_that_of_the_lock(
+    flavour: Flavour, server: redis.Redis, kind: type
+) -> None:
+    lock = flavour.lock(timeout=5)
+    server.set(KEY, "mine", px=5000)
+    lock.local.token = kind("mine") if kind is str else b"mine"
+    assert lock.owned() is (kind is bytes)
+    assert lock.extend(5)
+    assert server.pttl(KEY) > 9000
+    lock.release()
+    assert server.get(KEY) is None
+
+
+@pytest.mark.parametrize("kind", ["client", "name", "local"])
+def test_lease_of_another_client_or_lock_is_not_released_in_its_place(
+    servers: list[redis.Redis], kind: str
+) -> None:
+    lock, key, server = load(OURS).Lock(servers[0], KEY, timeout=5), KEY, servers[0]
+    lock.acquire()
+    if kind == "client":
+        lock.redis = server = servers[1]
+    elif kind == "name":
+        lock.name = key = "other"
+    else:  # of a user
+        lock.local = SimpleNamespace(token=lock.local.token)
+    server.set(key, lock.local.token)
+    lock.release()
+    assert server.get(key) is None
+
+
+@pytest.mark.parametrize("kind", [LockError, LockNotOwnedError])
+def test_lock_error_is_made_of_its_text_alone_as_before_redis_py_5_0_2(
+    server: redis.Redis, monkeypatch: pytest.MonkeyPatch, kind: type[LockError]
+) -> None:
+    monkeypatch.delattr(LockError, "__init__")
+    error = load(OURS).Lock(server, KEY, timeout=5)._error("text", kind)
+    assert (type(error), str(error), error.lock_name) == (kind, "text", KEY)

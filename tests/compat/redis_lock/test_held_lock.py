@@ -10,7 +10,9 @@ from types import ModuleType
 import pytest
 import redis
 
+from fastredlock import Lease
 from fastredlock.compat import redis_lock as ours
+from fastredlock.compat._common.steps import Steps
 from fastredlock.testing import LocalMasters
 from tests.compat.redis_lock.face import LOCK, SIGNAL, hasty
 from tests.support.keys import KEY
@@ -24,6 +26,35 @@ their_thread_may_die = pytest.mark.filterwarnings(
 
 
 # --- release and reset --------------------------------------------------------------
+
+
+def test_failed_try_of_another_thread_leaves_what_this_one_holds(
+    client: redis.Redis, server: redis.Redis
+) -> None:
+    lock = ours.Lock(client, KEY, expire=5)
+    assert lock.acquire()
+    assert not lock._take()  # of a thread that saw the lock free before
+    assert lock._lease is not None
+    lock.release()
+    assert server.get(LOCK) is None
+
+
+def test_release_leaves_what_another_thread_took_since(
+    client: redis.Redis, server: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def give_back_and_take(lease: Lease) -> Steps[bool]:
+        yield lease.release
+        assert lock._take()
+        return True
+
+    lock = ours.Lock(client, KEY, expire=5)
+    assert lock.acquire()
+    with monkeypatch.context() as patched:
+        patched.setattr(ours._lock, "give_back", give_back_and_take)
+        lock.release()
+    assert lock._lease is not None
+    lock.release()
+    assert server.get(LOCK) is None
 
 
 def test_release_of_what_is_not_held_raises(
