@@ -12,6 +12,7 @@ cdef enum:
     CONTENDED_NS = 1_000_000_000
 
 cdef int64_t POLLED_NS = 10_000_000_000
+cdef int64_t FREE_NS = 1_000_000_000
 
 cdef enum:                   # a turn, in the reply of ask_turn
     TURN_REFUSED = -1        # of several that are asked about together
@@ -129,6 +130,8 @@ cdef int engine_take_answer(
             return 0
         (<Turn>queue.noted.turn).is_kept = False      # the gate knows when
     left_ms = min(max(<object>left, -2), 1_000_000)
+    if engine_is_left_free(queue, whose, left_ms, now_ns):
+        return engine_try_out_of_turn(self, queue, now_ns)
     if place > 1:
         again_ns = ASK_AGAIN_BEHIND_NS
     elif place == 0 and queue.noted.permits == 0:
@@ -150,6 +153,21 @@ cdef int engine_take_answer(
             + min(<int64_t>place, <int64_t>PLACES_MOST) * TURN_NS
         ))
     return engine_set_due(self, queue, now_ns + again_ns)
+
+
+cdef bint engine_is_left_free(
+    WaitQueue queue, int whose, int64_t left_ms, int64_t now_ns
+) noexcept:
+    # Whether those before us leave a free key alone. One that is there takes it in less
+    # than a second, and a release notifies it. So it counts only where a second lies
+    # between two questions that found nobody notified, and none in between found a key.
+    if left_ms != -2:
+        queue.free_ns = 0
+    elif whose != TURN_OTHER and queue.free_ns == 0:
+        queue.free_ns = now_ns
+    elif whose != TURN_OTHER:
+        return now_ns - queue.free_ns >= FREE_NS
+    return False
 
 
 cdef int64_t engine_first_slot_ns(WaitQueue queue, object first_ms) except -1:

@@ -41,6 +41,7 @@ cdef int engine_open_waiting(
     queue.noted = next
     queue.is_first = False
     queue.tried_ns = now_ns
+    queue.free_ns = 0
     queue.is_entered = gate >= 0
     if queue.opened is None:
         queue.opened = round
@@ -113,7 +114,10 @@ cdef int engine_set_queue_gate(
     # Another gate would notify the entry of a turn that nobody waits for there.
     cdef int left = queue.gate
     queue.gate = gate
-    if left == gate or not queue.is_entered:
+    if left == gate:
+        return 0
+    queue.free_ns = 0
+    if not queue.is_entered:
         return 0
     return engine_leave_queue(self, queue.resource, left, now_ns)
 
@@ -155,6 +159,17 @@ cdef bint engine_may_try(WaitQueue queue, int64_t now_ns) noexcept:
 cdef int engine_try(Engine self, WaitQueue queue, int64_t now_ns) except -1:
     (<Turn>queue.noted.turn).is_probe = True
     return engine_open_waiting(self, queue, queue.noted, now_ns)
+
+
+cdef int engine_try_out_of_turn(
+    Engine self, WaitQueue queue, int64_t now_ns
+) except -1:
+    # As if there were no queue: the gate is sent a SET, as each master is, for its
+    # script would refuse. Our entry stays there meanwhile.
+    cdef Round round = queue.noted
+    engine_try(self, queue, now_ns)
+    round.gate = -1
+    return 0
 
 
 cdef int engine_set_due(Engine self, WaitQueue queue, int64_t due_ns) except -1:

@@ -28,7 +28,8 @@ cdef int engine_on_turn_closed(Engine self, Round round, int64_t now_ns) except 
     if round.verdict_code == VERDICT_WON:
         # Its script has put the next in our place; by now that one may have left.
         queue.is_entered = turn.next_number != 0
-        if turn.gate_reply == GATE_TAKEN:     # by a quorum without it: we are queued
+        if turn.gate_reply == GATE_TAKEN or round.gate < 0:
+            # By a quorum without it, or out of turn: we are queued.
             queue.is_entered = True
             queue.noted = None
         if round.permits == 0 or not queue.is_alone:

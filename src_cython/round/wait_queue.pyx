@@ -30,6 +30,8 @@ cdef class WaitQueue:
     cdef int64_t tried_ns        # when its first tried on all masters, or came here
     cdef bint is_entered         # the gate may have our entry
     cdef bint is_unanswered      # the gate owes an answer
+    cdef int64_t free_ns         # since when all answers are that the key is free, and
+    #                              the first that nobody had been notified; 0: not so
     cdef int64_t stay_until_ns   # our lease may be handed on; 0: there is none
     cdef int64_t due_ns          # when the gate is asked again; NEVER_NS: not known
     cdef bint is_alone           # ...and that nobody else waits

@@ -2613,6 +2613,64 @@ for _, key in ipairs(KEYS) do redis""",
         WAITERS,
     ),
     Mutant(
+        "one behind tries out of turn at its second free answer",
+        (
+            Edit(
+                "src_cython/engine/asking.pyx",
+                "        return now_ns - queue.free_ns >= FREE_NS\n",
+                "        return True\n",
+            ),
+        ),
+        ("tests/unit/test_waiting_by_hand.py",),
+    ),
+    Mutant(
+        "one behind tries out of turn where releases notify others",
+        (
+            Edit(
+                "src_cython/engine/asking.pyx",
+                "    elif whose != TURN_OTHER and queue.free_ns == 0:\n"
+                "        queue.free_ns = now_ns\n"
+                "    elif whose != TURN_OTHER:\n",
+                "    elif queue.free_ns == 0:\n"
+                "        queue.free_ns = now_ns\n    else:\n",
+            ),
+        ),
+        ("tests/unit/test_waiting_by_hand.py",),
+    ),
+    Mutant(
+        "a key between two free answers is forgotten",
+        (
+            Edit(
+                "src_cython/engine/asking.pyx",
+                "    if left_ms != -2:\n        queue.free_ns = 0\n",
+                "    if left_ms != -2:\n        return False\n",
+            ),
+        ),
+        ("tests/unit/test_waiting_by_hand.py",),
+    ),
+    Mutant(
+        "a try out of turn asks the gate for its turn",
+        (
+            Edit(
+                "src_cython/engine/queues.pyx",
+                "    round.gate = -1\n",
+                "",
+            ),
+        ),
+        ("tests/unit/test_waiting_by_hand.py",),
+    ),
+    Mutant(
+        "one that won out of turn leaves its entry",
+        (
+            Edit(
+                "src_cython/engine/turns.pyx",
+                " or round.gate < 0:\n",
+                ":\n",
+            ),
+        ),
+        ("tests/unit/test_waiting_by_hand.py",),
+    ),
+    Mutant(
         "gate not asked again for 25 s",
         (
             Edit(

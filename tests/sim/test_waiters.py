@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from math import inf
 
 import pytest
 
@@ -211,6 +212,19 @@ def test_lock_when_the_gate_is_silent_then_is_taken_when_its_connection_ends() -
     queue.servers[queue.gate()].pause(20 * S)
     queue.pass_time(8 * S)
     assert queue.took_ns() < 3 * S
+    assert len(queue.granted) == 2
+
+
+@pytest.mark.parametrize("score", [0.0, -inf])
+def test_lock_when_its_queue_is_stuffed_then_is_taken_in_little_over_a_second(
+    score: float,
+) -> None:
+    queue, _ = waiting()
+    keys = queue.servers[queue.gate()].model.keys
+    for number in range(20_000):
+        keys.zadd(QUEUE + KEY, score, b"nobody-%05d" % number)
+    queue.pass_time(8 * S)
+    assert queue.took_ns() < 1_400 * MS
     assert len(queue.granted) == 2
 
 

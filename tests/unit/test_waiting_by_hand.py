@@ -99,6 +99,37 @@ def test_waiter_when_its_gate_is_silent_then_tries_on_all_masters() -> None:
     assert round.is_opened
 
 
+# Of a question each: whose turn, the ttl left; and the time until the next one.
+ANSWERS = {
+    "nobody was notified, for a second": ([(0, -2, 10)] * 101, True),
+    "each that is notified lets its turn pass": ([(3, -2, 52)] * 21, True),
+    "less than a second": ([(0, -2, 10)] * 100, False),
+    "others are notified, by their releases": ([(2, -2, 250)] * 8, False),
+    "a key in between": ([(3, -2, 52)] * 18 + [(0, 5, 475)] + [(3, -2, 52)] * 9, False),
+}
+
+
+@pytest.mark.parametrize("case", ANSWERS)
+def test_waiter_when_a_free_key_is_left_alone_then_tries_out_of_turn(case: str) -> None:
+    """Seen: behind 100,000 entries of nobody a free lock was out of reach for 11 s."""
+    answers, is_tried = ANSWERS[case]
+    gate = Gate()
+    round = gate.wait(is_answered=False)
+    gate.say(b">3\r\n" + bulk(b"subscribe") + bulk(b"channel") + b":1\r\n")
+    for whose, left_ms, again_ms in answers:
+        assert not round.is_opened
+        gate.answer(whose, left_ms, 9)
+        gate.pass_time(again_ms * MS)
+    assert round.is_opened == is_tried
+    said = gate.hear()
+    assert (b"SET" in said) == is_tried
+    assert scripts.TAKE_TURN_SHA1 not in said  # which would refuse
+    if is_tried:
+        gate.say(b"+OK\r\n")
+        assert round.is_won
+        assert scripts.LEAVE_QUEUE in gate.hear()
+
+
 def test_release_when_nobody_waits_here_then_takes_the_entry_out() -> None:
     """Seen: behind the entry of a process that is idle one waited for 20 s."""
     gate = Gate()
