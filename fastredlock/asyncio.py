@@ -414,9 +414,10 @@ class FastRedlock(BaseLocks):
         try:
             await self.release_each(held_leases(driver, Lease))
         finally:
-            await driver.close()
-            if late := held_leases(driver, Lease):  # taken meanwhile by other tasks
-                await self.release_each(late)
+            try:
+                await driver.close()
+            finally:  # what other tasks have taken meanwhile
+                await self.release_each(held_leases(driver, Lease))
 
     async def __aenter__(self) -> FastRedlock:
         return self

@@ -450,9 +450,10 @@ class FastRedlock(BaseLocks):
         try:
             self.release_each(held_leases(driver, Lease))
         finally:
-            driver.close()
-            if late := held_leases(driver, Lease):  # taken meanwhile by other threads
-                self.release_each(late)
+            try:
+                driver.close()
+            finally:  # what other threads have taken meanwhile
+                self.release_each(held_leases(driver, Lease))
 
     def __enter__(self) -> FastRedlock:
         return self

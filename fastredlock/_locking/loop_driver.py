@@ -8,7 +8,7 @@ is collected after another loop has taken the engine over.
 
 from __future__ import annotations
 
-from asyncio import get_running_loop, sleep, wait
+from asyncio import get_running_loop, sleep
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -133,14 +133,15 @@ class LoopDriver(BaseDriver):
         return loop.call_later(ns / 1e9, callback)
 
     async def close(self) -> None:
-        """Close all connections; waits for releases not yet confirmed."""
-        if self.engine.is_closed:
+        """Close all connections; waits for releases not yet confirmed.
+
+        Again, for those of tasks that were ended by it.
+        """
+        current = self.current
+        if self.engine.is_closed and (current is None or not current.is_here()):
             return
-        here, watcher = self.here(), self.engine.watcher
-        try:
-            if watcher is not None:  # a key rests; it is released by that
-                watcher.cancel()
-                await wait([watcher])
+        here = self.here()
+        try:  # what has to be sent is sent before the first wait
             here.refuse(CLOSE_WITHIN_NS)
             while not here.is_settled():  # noqa: ASYNC110
                 await sleep(0.001)

@@ -15,6 +15,7 @@ import pytest
 from fastredlock import FastRedlockError, LeaseLostError, ReleaseStatus, Vote
 from fastredlock._locking.validity import extensions_of
 from fastredlock.asyncio import FastRedlock, Lease
+from tests.support.awaited import run_on
 from tests.support.cancellation import (
     CUT,
     QUICK_WAYS,
@@ -31,7 +32,7 @@ from tests.support.cancellation import (
     released,
     with_client,
 )
-from tests.support.keys import KEY, NOBODY
+from tests.support.keys import KEY, NOBODY, settled_values
 
 # --- the with block -------------------------------------------------------------------
 
@@ -284,3 +285,32 @@ async def test_close_when_calls_are_under_way_then_each_is_told_and_no_key_is_le
             else:
                 assert isinstance(task.exception(), FastRedlockError)
                 await world.until(NOBODY, f"r{i}")
+
+
+@pytest.mark.parametrize("linger", [0, 30])
+def test_close_when_cancelled_in_its_first_step_then_the_loops_end_leaves_no_key(
+    kind: str, world: World, linger: float
+) -> None:
+    names = [f"k{i}" for i in range(4)]
+
+    async def main(turns: int) -> None:
+        locks = FastRedlock(world.urls, ttl=60, linger=linger)
+        for _ in range(3):  # from the second time on the key rests
+            await released(await locks.acquire("rests"))
+        tasks = [asyncio.ensure_future(locks.acquire(name)) for name in names]
+        await after_turns(turns)()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0):
+                await locks.close()
+        for task in tasks:
+            task.cancel()
+        leases = await asyncio.gather(*tasks, return_exceptions=True)
+        for lease in leases:
+            if isinstance(lease, Lease):
+                await released(lease)
+        await locks.close()
+
+    for turns in (1, 2, 3) * 4:
+        run_on(kind, main(turns))
+        for name in ("rests", *names):
+            assert settled_values(world.servers, NOBODY, name) == NOBODY
