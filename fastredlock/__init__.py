@@ -9,8 +9,16 @@ with locks.lock("orders:42", ttl=5, timeout=2) as lease:
 
 try:
     from ._core import Vote
-except ModuleNotFoundError as _error:  # the source folder came first
-    if _error.name == "fastredlock._core":
+except ImportError as _error:
+    if "interpreter" in str(_error):  # a sub-interpreter's import
+        _text = (
+            "fastredlock can be imported by the main interpreter of a process alone: "
+            "give each site or plugin a process (mod_wsgi: a WSGIDaemonProcess for each"
+            ", and WSGIApplicationGroup %{GLOBAL})"
+        )
+        raise ImportError(_text, name=_error.name) from _error
+    if isinstance(_error, ModuleNotFoundError) and _error.name == "fastredlock._core":
+        # The source folder came first.
         _text = "fastredlock is not built here: pip install -e . (or leave its folder)"
         raise ModuleNotFoundError(_text, name=_error.name) from None
     raise
