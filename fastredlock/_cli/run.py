@@ -42,8 +42,8 @@ exit status: that of the command, 128 + N if signal N ended it; else
   {Status.TAKEN:<4} others hold the lock, or all slots; nothing was run (-E changes it;
        with -E 0 nothing is said)
   {Status.USAGE:<4} wrong arguments; nothing was run
-  {Status.UNREACHABLE:<4} fewer than a quorum of the masters answered, or they refuse the user, its
-       password or the name, for which nothing waits; nothing was run
+  {Status.UNREACHABLE:<4} fewer than a quorum of the masters answered, or they refuse the
+       user, its password or the name: nothing waits for that; nothing was run
   {Status.SYSTEM:<4} an error of the system, as too many processes
   {Status.LOST:<4} the lock was lost while the command ran, whatever its own status
   {Status.NOT_EXECUTABLE:<4} the command cannot be executed
@@ -69,12 +69,6 @@ def main(words: Sequence[str]) -> int:
             options[name] = getattr(asked, name)
     options.setdefault("ttl", min(TTL, options.get("max_ttl", TTL)))
     kill_after = _kill_after(asked, options)
-    if asked.at_least is not None and asked.at_least > options["ttl"]:
-        raise CommandError(
-            f"--at-least {asked.at_least:g}: allowed is up to the ttl "
-            f"({options['ttl']:g} s), which counts where this host dies: give --ttl",
-            Status.USAGE,
-        )
     from .signals import Interrupted, Signals, die_by
     from .waiting import Patience
 

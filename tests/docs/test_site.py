@@ -131,7 +131,7 @@ def test_rights_of_the_check_list_are_all_that_is_needed(
     commands = [
         line for text in blocks(PRODUCTION, "text") for line in text.splitlines()
     ]
-    acl = [line for line in commands if line.startswith("ACL SETUSER")]
+    acl = [line for line in commands if line.startswith("ACL SETUSER locks")]
     assert len(acl) == 4
     masters: list[dict[str, Any]] = []
     for server in servers:
@@ -145,6 +145,34 @@ def test_rights_of_the_check_list_are_all_that_is_needed(
         assert [master.warnings for master in locks.health()] == [()] * 3
         with pytest.raises(Exception, match="NOPERM"):
             locks.acquire("else:42", timeout=0)
+
+
+def test_line_for_one_of_many_applications_reaches_its_own_names_alone(
+    servers: list[redis.Redis],
+) -> None:
+    """Seen: one could quarantine all others, and raise their numbers."""
+    lines = [line for text in blocks(PRODUCTION, "text") for line in text.splitlines()]
+    (first,) = [line for line in lines if line.startswith("ACL SETUSER orders")]
+    rest = [line for line in lines if line.startswith("ACL SETUSER locks +")]
+    masters: list[dict[str, Any]] = []
+    for server in servers:
+        for line in [first, *rest, "ACL SETUSER locks -client|kill"]:
+            server.execute_command(*shlex.split(line.replace(" locks ", " orders ")))
+        path = server.get_connection_kwargs()["path"]
+        login = {"username": "orders", "password": "change-me"}
+        masters.append({"unix_socket_path": path, **login})
+        with redis.Redis(**masters[-1]) as user:
+            for words in (
+                ("SET", "fastredlock:quarantine", "1"),
+                ("ZADD", "fastredlock:fence:a", "9", "f"),
+                ("ZADD", "other:fastredlock:queue:a", "9", "f"),
+                ("PUBLISH", "fastredlock:waiter:a", "!fastredlock:"),
+            ):
+                with pytest.raises(redis.exceptions.NoPermissionError):
+                    user.execute_command(*words)
+    with FastRedlock(masters, key_prefix="orders:", fencing=True) as locks:
+        use_all(locks)
+        assert [master.warnings for master in locks.health()] == [()] * 3
 
 
 def use_all(locks: FastRedlock) -> None:
