@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .. import Vote
+from .._options.keys import MOST_PERMITS
 from .._reports.votes import NOT_OURS, printable
 
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
@@ -134,9 +135,13 @@ class Slots:
     """The view of a quorum on each slot of a semaphore."""
 
     def __init__(
-        self, resource: Resource, slots: Sequence[Sequence[MasterVote]]
+        self,
+        resource: Resource,
+        slots: Sequence[Sequence[MasterVote]],
+        permits: int | None,
     ) -> None:
         self.resource = resource
+        self.permits = permits  # None: not known, `slots` are those up to the last held
         self.slots = [Holding(resource, votes) for votes in slots]
         self.votes = self.slots[0].votes  # where none answers, each says why
 
@@ -164,6 +169,9 @@ class Slots:
         if not self.is_known:
             return str(next(slot for slot in self.slots if not slot.is_known))
         name, count = printable(self.resource), len(self.slots)
+        if self.permits is None:
+            held = f"{self.held} of its slots are held"
+            return f"{name} is no lock: {held} (--permits K: each of its K)"
         taken = [slot.holder or next(iter(slot.tokens), None) for slot in self.slots]
         if None in taken:
             return f"{name}: {self.held} of {count} slots are held"
@@ -189,7 +197,7 @@ class Slots:
         name = self.resource
         return {
             "resource": name if isinstance(name, str) else printable(name),
-            "permits": len(slots),
+            "permits": self.permits,
             "is_known": self.is_known,
             "held": self.held,
             "waiting": self.waiting,
@@ -201,4 +209,15 @@ def seen(locks: FastRedlock, name: str | bytes, permits: int | None) -> Holding 
     """Ask the masters who holds a lock, or the slots of a semaphore."""
     if permits is None:
         return Holding(name, locks.holders(name))
-    return Slots(name, locks.holders(name, permits=permits))
+    return Slots(name, locks.holders(name, permits=permits), permits)
+
+
+def lock_or_slots(locks: FastRedlock, name: str | bytes) -> Holding | Slots:
+    """Ask who holds a lock; where it is free, also of what semaphore it is the name."""
+    holding = Holding(name, locks.holders(name))
+    if holding.tokens or not holding.is_known:
+        return holding
+    found = [*locks.holders(name, permits=MOST_PERMITS)]
+    while found and not any(vote.token_hash for vote in found[-1]):
+        del found[-1]
+    return Slots(name, found, None) if found else holding

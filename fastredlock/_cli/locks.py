@@ -8,7 +8,7 @@ from contextlib import closing
 from fnmatch import fnmatchcase
 from itertools import islice
 
-from .holding import Holding, Slots, seen
+from .holding import Holding, Slots, lock_or_slots, seen
 from .setup import (
     MASTERS_END,
     Parser,
@@ -85,7 +85,11 @@ def who(words: Sequence[str]) -> int:
     parser.add_masters()
     asked = parser.parse_args(words)
     with new_reader(asked) as locks:
-        holding = seen(locks, asked.name, asked.permits)
+        holding: Holding | Slots
+        if asked.permits is None:
+            holding = lock_or_slots(locks, asked.name)
+        else:
+            holding = seen(locks, asked.name, asked.permits)
     if asked.json:
         _print_json(holding.as_json())
     else:
@@ -141,8 +145,12 @@ def break_(words: Sequence[str]) -> int:
     parser.add_masters()
     asked = parser.parse_args(words)
     with new_reader(asked) as locks:
-        holding = Holding(asked.name, locks.holders(asked.name))
+        holding = lock_or_slots(locks, asked.name)
         print(holding)
+        if isinstance(holding, Slots):
+            _print_slots(holding)
+            text = "nothing was broken: give the name of one slot, as NAME#0"
+            raise CommandError(text, Status.NOT_HELD)
         _print_masters(holding)
         if not holding.is_known:
             return Status.UNREACHABLE

@@ -42,8 +42,8 @@ exit status: that of the command, 128 + N if signal N ended it; else
   {Status.TAKEN:<4} others hold the lock, or all slots; nothing was run (-E changes it;
        with -E 0 nothing is said)
   {Status.USAGE:<4} wrong arguments; nothing was run
-  {Status.UNREACHABLE:<4} fewer than a quorum of the masters answered, or they refuse the
-       user, its password or the name: nothing waits for that; nothing was run
+  {Status.UNREACHABLE:<4} fewer than a quorum answered, or they refuse the user, its
+       password or the name, for which nothing waits; nothing was run
   {Status.SYSTEM:<4} an error of the system, as too many processes
   {Status.LOST:<4} the lock was lost while the command ran, whatever its own status
   {Status.NOT_EXECUTABLE:<4} the command cannot be executed

@@ -62,7 +62,7 @@ def test_command_when_its_output_has_no_such_letter_then_escapes_it(
 def test_command_when_it_fails_otherwise_then_its_status_is_no_answer(
     call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fastredlock._cli.locks.seen", lambda *_: 1 / 0)
+    monkeypatch.setattr("fastredlock._cli.locks.lock_or_slots", lambda *_: 1 / 0)
     assert (call("who", KEY).status, call("list", "--json").status) == (70, 0)
 
 

@@ -161,6 +161,27 @@ def test_who_with_permits_when_some_are_held_then_names_the_holder_of_each(
     )
 
 
+def test_commands_without_permits_when_slots_are_held_then_do_not_call_it_free(
+    call: Call, urls: list[str]
+) -> None:
+    with FastRedlock(urls[:3], owner="ann") as locks:
+        leases = [granted(locks.acquire(KEY, permits=3, ttl=60)) for _ in range(3)]
+        for lease in leases:
+            if lease.slot == 0:
+                lease.release()
+        status, out, _ = call("who", KEY)
+        assert (status, out.splitlines()[:2]) == (0, [
+            f"'{KEY}' is no lock: 2 of its slots are held (--permits K: each of its K)",
+            "  0     free",
+        ])  # fmt: skip
+        assert out.count("ann (token ") == 2
+        told = json.loads(call("who", "--json", KEY).out)
+        assert (told["permits"], told["held"], len(told["slots"])) == (None, 2, 3)
+        status, out, err = call("break", "--yes", KEY)
+        assert (status, out.count("ann (token "), "as NAME#0" in err) == (1, 2, True)
+        assert call("break", "--yes", f"{KEY}#1").status == 0
+
+
 def test_who_with_permits_when_none_is_held_then_is_told_by_the_status(
     call: Call,
 ) -> None:

@@ -2979,6 +2979,17 @@ for _, key in ipairs(KEYS) do redis""",
         KEEPING,
     ),
     Mutant(
+        "semaphore whose slots are held is called free",
+        (
+            Edit(
+                "fastredlock/_cli/holding.py",
+                "if found else holding",
+                "if 0 else holding",
+            ),
+        ),
+        ("tests/cli/test_permits.py",),
+    ),
+    Mutant(
         "run waits for what no waiting cures",
         (
             Edit(
