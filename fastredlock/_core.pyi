@@ -205,6 +205,7 @@ def vote_of_reply(
 @final
 class ServerInfo:
     def __init__(self, info: object) -> None: ...
+    fields: Final[dict[str, str]]
     run_id: Final[str | None]
     uptime_s: Final[int | None]
     version: Final[str | None]
@@ -221,12 +222,6 @@ class ServerClock:
     def on_time(self, reply: object, sent_ns: int, now_ns: int) -> bool: ...
 
 @final
-class Rights:
-    def on_reply(self, name: str, reply: object) -> None: ...
-    def refusal(self) -> str | None: ...
-    def warning(self) -> str | None: ...
-
-@final
 class Mark:
     def __init__(self, reply: object) -> None: ...
     holder: Final[str | None]
@@ -237,6 +232,14 @@ class Mark:
 
 @final
 class RestartGuard: ...
+
+@final
+class Rights:
+    def on_reply(self, name: str, reply: object) -> None: ...
+    def script_error(self) -> str | None: ...
+    def lacks_eval(self) -> bool: ...
+    def refusal(self) -> str | None: ...
+    def warnings(self, is_native: bool) -> list[str]: ...
 
 @final
 class Handshake:
@@ -252,7 +255,9 @@ class Handshake:
         probe: Script | None = None,
         marker: Script | None = None,
         max_ttl_ns: int = 0,
+        native_key: bytes | None = None,
     ) -> None: ...
+    is_native_alone: Final[bool]
     client_id: Final[int]
     speaks_resp3: Final[bool]
     native: Final[int]
@@ -356,7 +361,19 @@ class Engine:
     def health(
         self,
     ) -> tuple[
-        tuple[str, MasterState, str, ServerInfo, ServerClock, list[int], bool, int],
+        tuple[
+            str,
+            MasterState,
+            str,
+            ServerInfo,
+            ServerClock,
+            list[int],
+            bool,
+            int,
+            str | None,
+            int,
+            int,
+        ],
         ...,
     ]: ...
     @property

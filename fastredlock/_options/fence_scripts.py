@@ -126,24 +126,24 @@ return fence or refused"""
 # As scripts.PROBE, and the commands of the numbers: nothing is changed by them.
 PROBE = b"""\
 local refused, name = {}, "fastredlock:probe"
-local function try(whose, ...)
-  local said = redis.pcall(...)
+local function try(whose, command, ...)
+  local said = redis.pcall(command, name, ...)
   if type(said) == "table" and said.err then
-    table.insert(refused, whose .. said.err)
+    table.insert(refused, whose .. command .. ": " .. said.err)
   end
 end
-try("", "get", name)
-try("", "del", name)
-try("fencing: ", "zscore", name, "f")
-try("fencing: ", "zadd", name, "xx", 1, "f")
-try("fencing: ", "pexpire", name, 1)
+try("", "GET")
+try("", "DEL")
+try("fencing: ", "ZSCORE", "f")
+try("fencing: ", "ZADD", "xx", 1, "f")
+try("fencing: ", "PEXPIRE", 1)
 return refused"""
 
 ACQUIRE_ALL_SHA1 = b"978c35de0657ecbb490cb1641d602691f353158b"
 ACQUIRE_AGAIN_SHA1 = b"92986d704b750e2dc90e05e72f44e0032f223021"
 TAKE_TURN_SHA1 = b"7ab3c242d293b80e61b1e79d9bcd67fd8b416c88"
 WRITE_FENCE_SHA1 = b"9b35f5a917399e50f84bb78014629579a1fc7960"
-PROBE_SHA1 = b"89c3c21bf52e89fe76228cb32e78a982064745d6"
+PROBE_SHA1 = b"3bd632102c798823a34abe47db4b1451a065479a"
 NEXT_FENCE_SHA1 = b"4d448773a148a993dcdfdc75ee3c1db0765650bc"
 
 # By the names that `Scripts` has for them.

@@ -86,17 +86,22 @@ for _, key in ipairs(KEYS) do redis.call("pexpire", key, ARGV[2]) end
 return answer"""
 EXTEND_ALL_SHA1 = b"f953ddacea73e35e48809243f7b16a62cab64b32"
 
-# In every handshake (src_cython/protocol/rights.pyx): may this user run scripts at all,
-# and in them the commands of the release? It is sent without a key: an ACL of certain
-# keys does not forbid it.
+# In every handshake (src_cython/protocol/rights.pyx): can scripts be run at all, and in
+# them the commands of a release and of an extension? It is sent without a key: an ACL
+# of certain keys does not forbid it.
 PROBE = b"""\
 local refused = {}
-for _, name in ipairs({"get", "del"}) do
-  local said = redis.pcall(name, "fastredlock:probe")
-  if type(said) == "table" and said.err then table.insert(refused, said.err) end
+local function try(name, ...)
+  local said = redis.pcall(name, "fastredlock:probe", ...)
+  if type(said) == "table" and said.err then
+    table.insert(refused, name .. ": " .. said.err)
+  end
 end
+try("GET")
+try("DEL")
+try("PEXPIRE", 1)
 return refused"""
-PROBE_SHA1 = b"71fcf834b60efcdcdb878a18e1e9aff030be7c34"
+PROBE_SHA1 = b"9dc61fd101aadbfb6cca5077cbc8cd79428898a1"
 
 # For a release script that is not ours: which commands it runs is not known.
 PROBE_CALL = b"return 1"

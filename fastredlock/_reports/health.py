@@ -26,10 +26,11 @@ class MasterHealth(NamedTuple):
     (maxmemory-policy) as the server gave them at the last connect; `uptime` (s) at that
     moment; `round_trip` (s): the median of its last replies; `clock_step` (s): the last
     jump of its clock that was seen, 0.0 if none; `last_error`: why it is not connected,
-    or why its last connection ended, or why it does not vote; `warnings`: settings of
-    it that can lose locks. `votes`: whether its vote counts now. Of `ping()` it is its
-    answer; of `health()` it is what is known without asking. `votes_in` (s): how long
-    the restart guard (`max_ttl`) still withholds its vote, None if it does not.
+    or why it does not vote, or why its last connection ended and how long ago;
+    `warnings`: settings of it that can lose locks. `votes`: whether its vote counts
+    now. Of `ping()` it is its answer; of `health()` it is what is known without asking.
+    `votes_in` (s): how long the restart guard (`max_ttl`) still withholds its vote,
+    None if it does not.
     """
 
     master: str
@@ -88,11 +89,19 @@ def _health(
     round_trips_us: list[int],
     is_silent: bool,
     votes_from_ns: int,
+    refusal: str | None,
+    refused_until_ns: int,
+    lost_at_ns: int,
     now: int,
     warnings: tuple[str, ...],
 ) -> MasterHealth:
     middle = round_trips_us[len(round_trips_us) // 2] / 1e6 if round_trips_us else None
     is_ready = state is MasterState.READY
+    is_refused = is_ready and now < refused_until_ns
+    if is_refused:
+        error = refusal or ""
+    elif is_ready and error:
+        error = f"{error} ({(now - lost_at_ns) / 1e9:.0f} s ago)"
     return MasterHealth(
         master=name,
         state=state,
@@ -105,7 +114,7 @@ def _health(
         clock_step=clock.step_ns / 1e9,
         last_error=error or None,
         warnings=warnings,
-        votes=is_ready and not is_silent and now >= votes_from_ns,
+        votes=is_ready and not (is_silent or is_refused) and now >= votes_from_ns,
         votes_in=(votes_from_ns - now) / 1e9
         if is_ready and now < votes_from_ns
         else None,

@@ -8,7 +8,7 @@ over random sequences.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .._options import fence_scripts, scripts
 from ._keyspace import Keyspace, ReplyError
@@ -135,19 +135,27 @@ class Scripts:
 
     def _probe(self, keys: list[bytes]) -> list[bytes]:
         redis, name = self._redis, self.prefix + b"fastredlock:probe"
-        replies = redis.pcall(redis.get, name), redis.pcall(redis.delete, name)
-        return [each.text() for each in replies if isinstance(each, ReplyError)]
+        return [
+            *self._refused(b"GET", redis.get, name),
+            *self._refused(b"DEL", redis.delete, name),
+            *self._refused(b"PEXPIRE", redis.pexpire, name, 1),
+        ]
 
-    def _probe_fenced(self, keys: list[bytes]) -> Reply:
+    def _probe_fenced(self, keys: list[bytes]) -> list[bytes]:
         redis, name = self._redis, self.prefix + b"fastredlock:probe"
-        refused = self._probe(keys)
-        replies = (
-            redis.pcall(redis.zscore, name, b"f"),
-            redis.pcall(redis.check_write, True),  # ZADD XX
-            redis.pcall(redis.pexpire, name, 1),
-        )
-        numbers = [each.text() for each in replies if isinstance(each, ReplyError)]
-        return [*refused, *(b"fencing: " + text for text in numbers)]
+        return [
+            *self._refused(b"GET", redis.get, name),
+            *self._refused(b"DEL", redis.delete, name),
+            *self._refused(b"fencing: ZSCORE", redis.zscore, name, b"f"),
+            *self._refused(b"fencing: ZADD", redis.check_write, True),  # XX
+            *self._refused(b"fencing: PEXPIRE", redis.pexpire, name, 1),
+        ]
+
+    def _refused(
+        self, name: bytes, command: Callable[..., Any], *arguments: object
+    ) -> list[bytes]:
+        reply = self._redis.pcall(command, *arguments)
+        return [name + b": " + reply.text()] if isinstance(reply, ReplyError) else []
 
     def _marker(
         self, keys: list[bytes], name: bytes, wanted: bytes, how: bytes

@@ -187,7 +187,7 @@ cdef int engine_on_queue_refused(
     # By an ACL, or the queue's key is of another type: its callers poll.
     cdef Master master = <Master>self.masters[ask.gate]
     text = ask.details[ask.gate]
-    if text_forbids(text):
+    if text_is_for_good(text):
         master_refuse_queue(master, text)
     else:
         master_add_warnings(master, [

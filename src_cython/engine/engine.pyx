@@ -165,7 +165,8 @@ cdef class Engine:
     def health(self):
         """Per master: (name, MasterState, reason or last error, ServerInfo,
         ServerClock, its last round trips in us, sorted, whether it has been silent
-        since the last deadline, from when on it may vote)."""
+        since the last deadline, from when on it may vote, its refusal of the last
+        write and until when that counts, when its last connection ended)."""
         return tuple([master_health(master) for master in self.masters])
 
     @property

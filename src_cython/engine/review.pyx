@@ -13,7 +13,7 @@ cdef int engine_review_master(Engine self, Master master, int64_t now_ns) except
     new_warnings, master.new_warnings = master.new_warnings, empty
     for text in master.server_info.warnings() + new_warnings:
         engine_warn(self, master, text)
-    refusal = master.server_info.refusal()
+    refusal = None
     for other in self.masters:
         if (
             other is not master and other.state_code == MASTER_READY

@@ -211,6 +211,7 @@ cdef int master_on_connected(Master self, int64_t now_ns) except -1:
         scripts_to_load(self.scripts),
         self.scripts.named.get("probe"), self.scripts.named.get("marker"),
         self.restart_guard.max_ttl_ns,
+        native_probe_key(self.scripts),
     )
     if self.state_code != MASTER_CONNECTING or (
         self.give_up_at_ns != this_give_up_at_ns
@@ -266,6 +267,8 @@ cdef int master_on_handshake_reply(Master self, object reply, int64_t now_ns) ex
     if self.handshake is not handshake:
         return 0
     if handshake.failure is not None:
+        if handshake.server_info.fields:
+            self.server_info = handshake.server_info
         master_add_warnings(self, warnings)
         return master_on_lost(self, handshake.failure, now_ns)
     master_write(self, answer, now_ns)
@@ -288,12 +291,13 @@ cdef int master_on_ready(
     self.server_info = handshake.server_info
     self.clock = clock
     self.client_id = handshake.client_id
-    self.may_eval = handshake.rights.no_eval is None
-    self.may_queue = handshake.speaks_resp3
+    self.may_eval = not handshake.rights.lacks_eval()
+    self.may_queue = handshake.speaks_resp3 and not handshake.is_native_alone
     self.is_subscribed = False
     self.queue_check_from_ns = 0
     self.native = handshake.native
-    self.native_is_proven = False
+    self.native_is_proven = self.is_native_alone = handshake.is_native_alone
+    self.refused_until_ns = 0
     master_identify(self, self.server_info, handshake.mark, now_ns)
     master_add_warnings(self, warnings)
     self.needs_review = True

@@ -35,6 +35,9 @@ cdef int master_send_again(
             error = command_fence(
                 &command, round, self.scripts, entry.fence, entry.is_by_source
             )
+        elif self.is_native_alone and native_replaces(round, self.scripts):
+            entry.is_native, entry.is_at_gate = True, False
+            error = native_command(&command, round, self.native)
         elif entry.is_at_gate:
             error = command_of_gate(
                 &command, round, self.scripts, entry.is_by_source, self.leaving

@@ -124,6 +124,7 @@ cdef class Master:
     cdef bint may_queue              # it can be a gate, on this connection
     cdef int native                  # the form of its native commands (native)
     cdef bint native_is_proven       # one was answered on this connection
+    cdef bint is_native_alone        # ...which runs no script
     cdef bint is_subscribed          # this connection is, to our channel
     cdef tuple leaving               # our name, as the argument of a release (gate)
     cdef list turns                  # resources for which it has notified us
@@ -139,6 +140,8 @@ cdef class Master:
     cdef str lost_run_id             # ...of the server with this run id
     cdef int64_t heard_ns            # when a reply was last taken
     cdef int64_t silent_at_ns        # ...and when a deadline last passed without one
+    cdef str refusal                 # of the last write, and until when it counts...
+    cdef int64_t refused_until_ns    # ...0: another has not been refused since
     cdef bint has_received           # this connection has received something
     cdef bint is_proven              # this connection has answered a round
     cdef int64_t ready_at_ns
@@ -203,6 +206,7 @@ cdef tuple master_health(Master self):
     return (
         self.name, MasterState(self.state_code), reason, server_info, clock, samples,
         self.silent_at_ns > self.heard_ns, self.votes_from_ns,
+        self.refusal, self.refused_until_ns, self.lost_at_ns,
     )
 
 

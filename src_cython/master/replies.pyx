@@ -166,7 +166,7 @@ cdef int master_on_reply(Master self, object reply, int64_t now_ns) except -1:
     self.is_proven = True
     self.failures = 0
     if vote == VOTE_FAILED:
-        if entry.is_native and round_may_repeat(round):
+        if entry.is_native and round_may_repeat(round) and not self.is_native_alone:
             return master_on_native_refused(self, round, reply, now_ns)
         return master_on_failed_reply(self, entry, round, reply, now_ns)
     if entry.is_native:
@@ -238,7 +238,9 @@ cdef int master_on_failed_reply(
         return master_send_again(self, round, again, now_ns)
     if entry.is_at_gate and reply_error(reply).startswith("NOSCRIPT"):
         master_on_turn_lost(self, round, now_ns)
-    if round.operation_code == OPERATION_RELEASE and text_forbids(reply_error(reply)):
+    if round.operation_code == OPERATION_RELEASE and (
+        text_is_for_good(reply_error(reply))
+    ):
         return master_on_forbidden_release(self, entry, round, reply, now_ns)
     if round.operation_code == OPERATION_RELEASE and text_is_of_now(reply_error(reply)):
         return master_on_busy_release(self, entry, round, reply, now_ns)
@@ -254,7 +256,7 @@ cdef int master_on_native_refused(
     # It has done nothing; the script may be allowed to do what the command is not.
     cdef str text = reply_error(reply)
     cdef InFlightEntry again = in_flight_entry(NEVER_NS, False)
-    if text_forbids(text) or text.startswith("ERR unknown command"):
+    if text_is_for_good(text):
         self.native = FORM_SCRIPT
     round_on_repeated(round)
     again.is_by_source = self.may_eval
@@ -264,10 +266,11 @@ cdef int master_on_native_refused(
 cdef int master_on_forbidden_release(
     Master self, InFlightEntry entry, Round round, object reply, int64_t now_ns
 ) except -1:
-    # The ACL has changed, or forbids a key that it lets us SET. Where it is a command,
-    # no lock may be taken here any more: the next handshake finds out, or has the
-    # right back (and the script loaded again), and then the release is sent, once.
-    cdef bint is_command = text_forbids_command(reply_error(reply))
+    # The ACL or a proxy has changed, or forbids a key that it lets us SET. Where it is
+    # a command, no lock may be taken here any more: the next handshake finds out, or
+    # has the right back (and the script loaded again), and then the release is sent,
+    # once.
+    cdef bint is_command = text_is_of_command(reply_error(reply))
     cdef bint is_first = entry.key_until_ns == NEVER_NS
     text = reply_text(reply)
     if not is_command:

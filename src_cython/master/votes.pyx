@@ -1,5 +1,7 @@
 # A reply that becomes the vote of a round, and what is learnt from it.
 
+cdef int64_t REFUSED_NS = 10_000_000_000
+
 
 cdef int master_on_definite(
     Master self, InFlightEntry entry, Round round, int vote, object detail,
@@ -11,6 +13,14 @@ cdef int master_on_definite(
         and (vote != VOTE_FAILED or round.is_finished)
     ):
         self.votes[vote] += 1
+    if vote == VOTE_FAILED:
+        if type(detail) is str:
+            master_note_refusal(self, entry, round, detail, now_ns)
+    elif self.refused_until_ns and (
+        round.operation_code == OPERATION_ACQUIRE
+        or round.operation_code == OPERATION_PING
+    ):
+        self.refused_until_ns = 0
     round_on_vote(round, self.index, vote, detail, True, now_ns)
     if entry.is_second and operation_is(round.operation_code, OPERATION_GIVES_TTL):
         # The command on the first connection has been executed, or may still be: an
@@ -18,6 +28,23 @@ cdef int master_on_definite(
         round_on_sent(round, self.index)
     elif entry.fence:      # nor one to a further command, about the SET
         round_on_sent(round, self.index)
+    return 0
+
+
+cdef int master_note_refusal(
+    Master self, InFlightEntry entry, Round round, str text, int64_t now_ns
+) except -1:
+    # What a write finds is what health() is to show, until another one is answered, and
+    # not for long: a client without work has to become ready again. A right to one key,
+    # or to a script of queues, is no matter of the master's.
+    if (
+        round.operation_code == OPERATION_ACQUIRE
+        or round.operation_code == OPERATION_PING
+    ) and "WRONGTYPE" not in text and (
+        text_is_of_state(text) or not entry.is_at_gate and text_is_of_command(text)
+    ):
+        self.refusal = text
+        self.refused_until_ns = now_ns + REFUSED_NS
     return 0
 
 

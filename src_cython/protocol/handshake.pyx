@@ -1,29 +1,43 @@
 # The first commands of a new connection: pure, replies in and bytes out.
 #
 # HELLO goes alone, because its answer decides how the rest is spoken: a server before
-# Redis 6 has no HELLO, and gets AUTH and RESP2. (Valkey 9 answers an unknown command of
-# a client that has not logged in with NOAUTH, also where HELLO is renamed.) The rest is
-# one write: AUTH (only there), SELECT, CLIENT SETNAME, INFO, COMMAND INFO (native),
-# SCRIPT LOAD, and a script that tries what a release needs (rights). The four before it
-# may fail: a server whose ACL forbids them still locks; scripts are then loaded by EVAL
-# when first needed, and nothing is known of the server (server_info). Last, where there
-# is a `max_ttl`, the marker is asked for, which takes the run id from INFO (marker).
+# Redis 6, or a proxy, has no HELLO, says so in words of its own, and gets AUTH and
+# RESP2. (Valkey 9 answers an unknown command of a client that has not logged in with
+# NOAUTH, also where HELLO is renamed.) The rest is one write: AUTH (only there),
+# SELECT, CLIENT SETNAME, INFO, COMMAND INFO (native), SCRIPT LOAD, and a script that
+# tries what a release needs (rights). The four before it may fail: a server whose ACL
+# forbids them still locks; scripts are then loaded by EVAL when first needed, and
+# nothing is known of the server (server_info). Where no script can be run, the native
+# release is tried. Last, where there is a `max_ttl`, the marker is asked for, which
+# takes the run id from INFO (marker).
 #
 # A server that loads its data or runs a slow script answers HELLO, and refuses all that
 # a lock needs. Its connection cannot be used yet: the releases that wait for it would
-# be refused as well, and would not be sent again.
+# be refused as well, and would not be sent again. The next connection asks it again.
 
 
 cdef bytes MARKER_KEY = b"fastredlock:voter"
 cdef bytes QUARANTINE_KEY = b"fastredlock:quarantine"
 cdef int64_t LONGEST_LEFT_MS = 1_000_000_000_000_000      # in ns far inside of int64
 cdef str MARKER_NAME = "marker"
-cdef tuple ERRORS_OF_NOW = ("BUSY ", "LOADING ")
+cdef str NATIVE_NAME = "native release"
+cdef set CODES_OF_NOW = {"BUSY", "LOADING"}
+# To HELLO: not now, or not you. (NOPERM to it forbids HELLO alone.)
+cdef set CODES_OF_HELLO = CODES_OF_NOW | {"MASTERDOWN", "NOAUTH", "WRONGPASS", "DENIED"}
 
 
 cdef bint text_is_of_now(str text) except -1:
     # Of an error: the server refuses everything, for a while.
-    return text.startswith(ERRORS_OF_NOW)
+    return text.partition(" ")[0] in CODES_OF_NOW
+
+
+cdef bint hello_is_missing(str text, bint has_password) except -1:
+    # By its code, for each proxy has words of its own. NOAUTH of a HELLO that carries
+    # the password: so it was not understood.
+    cdef str code = text.partition(" ")[0]
+    if code == "NOAUTH" and has_password:
+        return True
+    return code not in CODES_OF_HELLO and "max number of clients" not in text
 
 
 def refusal_text(reply):
@@ -48,6 +62,7 @@ cdef class Handshake:
     cdef bytes client_name
     cdef tuple scripts
     cdef Script probe, marker    # None: left out
+    cdef bytes native_key        # to try a native release with; None: none will do
     cdef int64_t max_ttl_ns      # 0: no marker
     cdef list awaited            # (command name, whether its failure ends it), in order
     cdef Rights rights
@@ -56,13 +71,14 @@ cdef class Handshake:
     cdef readonly Mark mark      # None: left out
     cdef readonly bint speaks_resp3
     cdef readonly int native     # FORM_SCRIPT: it has no such command
+    cdef readonly bint is_native_alone   # no script can be run, and none is needed
     cdef readonly bint is_done
     cdef readonly str failure    # why the connection cannot be used, or None
 
     def __init__(
         self, bytes username, bytes password, int db, bytes client_name not None,
         tuple scripts not None, Script probe=None, Script marker=None,
-        int64_t max_ttl_ns=0,
+        int64_t max_ttl_ns=0, bytes native_key=None,
     ):
         self.username = username
         self.password = password
@@ -72,6 +88,7 @@ cdef class Handshake:
         self.probe = probe
         self.marker = marker
         self.max_ttl_ns = max_ttl_ns
+        self.native_key = native_key
         self.awaited = []
         self.rights = Rights()
         self.server_info = ServerInfo(None)
@@ -92,7 +109,10 @@ cdef class Handshake:
         name, is_required = self.awaited.pop(0)
         if name == "HELLO":
             return self._on_hello(reply)
-        if reply_is_error(reply) and text_is_of_now(reply_error(reply)):
+        if reply_is_error(reply) and (
+            text_is_of_state(reply_error(reply)) if name.startswith("EVAL")
+            else text_is_of_now(reply_error(reply))
+        ):
             self.failure = f"{name}: {reply_text(reply)}"
         elif name == "INFO":
             self.server_info = ServerInfo(reply)
@@ -100,6 +120,10 @@ cdef class Handshake:
             self.native = native_form(reply)
         elif name == MARKER_NAME:
             self.mark = Mark(reply)
+        elif name == NATIVE_NAME:
+            self.is_native_alone = not reply_is_error(reply) or (
+                not text_is_of_command(reply_error(reply))
+            )
         elif is_required and reply_is_error(reply):
             self.failure = f"{name}: {refusal_text(reply)}"
         else:
@@ -108,7 +132,14 @@ cdef class Handshake:
 
     def warnings(self):
         """List the missing rights of this user that may lose locks."""
-        found = [self.rights.refusal(), self.rights.warning()]
+        found = [self.server_info.refusal() or self.rights.refusal()]
+        if self.is_native_alone:
+            found = [
+                f"runs no scripts ({self.rights.script_error()}): fencing, several "
+                "resources at once, holders() and waiting in turn cannot be used here"
+            ]
+        elif found[0] is None:
+            found = self.rights.warnings(self.native != FORM_SCRIPT)
         if self.is_done and self.max_ttl_ns:
             found.append(server_info_warning(self.server_info))
         if self.mark is not None:
@@ -116,7 +147,19 @@ cdef class Handshake:
         return [text for text in found if text is not None]
 
     def _conclude(self):
-        self.failure = self.rights.refusal()
+        self.failure = self.server_info.refusal()
+        if self.failure is not None:
+            return b""
+        if self.native_key is not None and self.native != FORM_SCRIPT and (
+            self.rights.script_error() is not None
+        ):
+            key, self.native_key = self.native_key, None
+            self.awaited.append((NATIVE_NAME, False))
+            if self.native == FORM_DELIFEQ:
+                return command_encode((b"DELIFEQ", key, b"-"))
+            return command_encode((b"DELEX", key, b"IFEQ", b"-"))
+        if not self.is_native_alone:
+            self.failure = self.rights.refusal()
         if self.failure is not None:
             return b""
         if self.marker is None or self.max_ttl_ns == 0 or self.mark is not None:
@@ -133,9 +176,7 @@ cdef class Handshake:
             self.speaks_resp3 = isinstance(reply, dict)
             return self._introduce(is_authenticated=True)
         if reply_is_error(reply) and (
-            reply_error(reply).startswith(("ERR unknown command", "NOPROTO", "NOPERM"))
-            # Of a HELLO that carries the password: so it was not understood.
-            or self.password is not None and reply_error(reply).startswith("NOAUTH")
+            hello_is_missing(reply_error(reply), self.password is not None)
         ):
             return self._introduce(is_authenticated=False)
         self.failure = f"HELLO: {refusal_text(reply)}"

@@ -36,6 +36,13 @@ cdef int native_form(object reply) except -1:
     return FORM_SCRIPT
 
 
+cdef bytes native_probe_key(Scripts scripts):
+    # For the handshake; None where locks need a script besides.
+    if not scripts.releases_natively or scripts.is_fencing:
+        return None
+    return scripts.name_prefix + b"fastredlock:probe"
+
+
 cdef inline bint native_replaces(Round round, Scripts scripts) noexcept:
     if not kind_is(round.kind, KIND_IS_NATIVE):
         return False

@@ -1,11 +1,15 @@
-# The rights of a connection's user: pure, error replies in, texts out.
+# The rights of a connection's user, and what its server can do. Pure: replies in, texts
+# out.
 #
 # A user that may SET and may not run the release takes locks that last for their
-# ttl. So the handshake runs a script without keys, by its source and by its hash, which
-# tries the commands of the release: NOPERM is then about the command and never about a
-# key that is forbidden to this user. (All servers check the command before its keys:
-# Redis 6.2 and 7.0, Valkey 9.1.) Other errors forbid nothing. With fencing it tries the
-# commands of the numbers as well, without which a key would be set that does not count.
+# ttl; so does one of a server, or of a proxy before it, that has no scripts. So the
+# handshake runs a script without keys, by its source and by its hash, which tries the
+# commands of the release: an error is then about the command and never about a key
+# that is forbidden to this user. Any other answer than the expected one is a refusal,
+# but for those of the server's state: it has looked for the command, and for the right
+# to it, before. (All servers check the command before its keys: Redis 6.2 and 7.0,
+# Valkey 9.1.) With fencing it tries the commands of the numbers as well, without which
+# a key would be set that does not count.
 
 
 # Texts in the errors of Redis 6.0 and later, and of Valkey: about a command as such
@@ -13,9 +17,14 @@
 cdef tuple OF_COMMANDS = (
     "permissions to run the", "can't run this command",
 )
-cdef str OF_NUMBERS = "fencing: "      # of the probe with fencing
 cdef tuple OF_ALL = (
     "NOPERM", "ERR ACL failure in script", "user executing the script can't",
+)
+# About the state of a server (its codes stand in the middle of a script's error, before
+# Redis 7), or of a key.
+cdef tuple OF_STATE = (
+    "BUSY", "LOADING", "MASTERDOWN", "MISCONF", "NOREPLICAS", "OOM", "READONLY",
+    "stale replica", "CLUSTERDOWN", "non local key", "WRONGTYPE",
 )
 
 
@@ -24,68 +33,101 @@ cdef bint text_forbids(str text):
     return any([words in text for words in OF_ALL])
 
 
-cdef bint text_forbids_command(str text):
-    # ...and whatever its keys are.
-    return text_forbids(text) and any([words in text for words in OF_COMMANDS])
+cdef bint text_is_for_good(str text):
+    # ...or the server has no such command.
+    cdef str lower = text.lower()
+    return text_forbids(text) or "unknown" in lower and "command" in lower
+
+
+cdef bint text_is_of_state(str text):
+    return any([words in text for words in OF_STATE])
+
+
+cdef bint text_is_of_command(str text):
+    # Whether an error refuses a command, whatever its keys are and for good.
+    if text_forbids(text):
+        return any([words in text for words in OF_COMMANDS])
+    return not text_is_of_state(text)
 
 
 @cython.final
 cdef class Rights:
     """The right to run scripts, from the answers of one handshake."""
 
-    cdef str no_evalsha, no_eval, no_load, no_command     # the server's text, or None
-    cdef str no_number           # likewise, with fencing
+    cdef dict refused      # by command, or "fencing": the name of it and the error
+
+    def __init__(self):
+        self.refused = {}
 
     def on_reply(self, str name, reply):
         """Take the answer to SCRIPT LOAD, or to the probe by EVAL or by EVALSHA."""
+        if name != "SCRIPT LOAD" and name != "EVAL" and name != "EVALSHA":
+            return
         if reply_is_error(reply):
-            is_forbidden = reply_error(reply).startswith("NOPERM")
-            if name == "SCRIPT LOAD":
-                self.no_load = reply_text(reply)
-            elif name == "EVALSHA" and is_forbidden:
-                self.no_evalsha = reply_text(reply)
-            elif name == "EVAL" and is_forbidden:
-                self.no_eval = reply_text(reply)
-        elif type(reply) is list:      # of the probe: the commands refused inside of it
-            for error in reply:
-                text = error.decode("utf-8", "replace") if type(error) is bytes else ""
-                is_of_number = text.startswith(OF_NUMBERS)
-                text = text.removeprefix(OF_NUMBERS)[:SHOWN_REPLY_LENGTH]
-                if not text_forbids_command(text):
-                    continue
-                if is_of_number:
-                    self.no_number = text
-                else:
-                    self.no_command = text
+            # The probe is loaded by its EVAL: without that, EVALSHA finds none.
+            if name != "EVALSHA" or not reply_error(reply).startswith("NOSCRIPT"):
+                self.refused[name] = f"{name}: {reply_text(reply)}"
+        elif name == "SCRIPT LOAD" or type(reply) is int and reply == 1:
+            return      # 1: of a release that is not ours, nothing else is tried
+        elif type(reply) is list and all([type(each) is bytes for each in reply]):
+            for each in reply:      # the commands refused inside of it
+                text = each.decode("utf-8", "replace")[:SHOWN_REPLY_LENGTH]
+                if text_is_of_command(text):
+                    name = text.partition(":")[0]
+                    self.refused[name] = text.removeprefix("fencing: ")
+        else:
+            self.refused[name] = f"{name}: {reply_text(reply)}"
+
+    def script_error(self):
+        """Return why no script of ours can be run, or None."""
+        if "EVAL" in self.refused and "SCRIPT LOAD" in self.refused:
+            return self.refused.get("EVALSHA", self.refused["EVAL"])
+        return self.refused.get("EVALSHA")
+
+    def lacks_eval(self):
+        """Whether scripts can be run by their hashes alone, if at all."""
+        return "EVAL" in self.refused
 
     def refusal(self):
-        """Return why this user can release no lock, or give none a number, or None."""
-        if self.no_evalsha is not None:
-            rights = "+evalsha" if self.no_eval is None else "+evalsha +eval"
-            return unreleased_text(self.no_evalsha, rights)
-        if self.no_eval is not None and self.no_load is not None:
-            return unreleased_text(self.no_eval, "+eval")
-        if self.no_command is not None:
-            return unreleased_text(self.no_command, "+get +del")
-        if self.no_number is not None:
+        """Return why no lock can be released, or none gets a number, or None."""
+        error = self.script_error()
+        if error is not None:
+            rights = "+evalsha +eval" if "EVAL" in self.refused else "+evalsha"
+            if "EVALSHA" not in self.refused:
+                rights = "+eval"
+            return unreleased_text(error, rights)
+        for name, error in self.refused.items():
+            if name not in ("EVAL", "SCRIPT LOAD", "PEXPIRE", "fencing"):
+                return unreleased_text(error, "+get +del")
+        if "fencing" in self.refused:
             return (
-                f"its user may not write numbers of grants ({self.no_number}), so it "
-                "gets no vote: grant +zadd +zscore +pexpire"
+                f"its user may not write numbers of grants ({self.refused['fencing']}),"
+                " so it gets no vote: grant +zadd +zscore +pexpire"
             )
         return None
 
-    def warning(self):
-        """Return which locks of this user may not be released, or None."""
-        if self.no_eval is None or self.refusal() is not None:
-            return None
-        return (
-            f"its user may not run EVAL ({self.no_eval}): a release that finds its "
-            "script flushed has to wait for a new connection; grant +eval"
-        )
+    def warnings(self, bint is_native):
+        """List what cannot be done where a vote is not refused."""
+        found = []
+        if "EVAL" in self.refused:
+            found.append(
+                f"may not run EVAL ({self.refused['EVAL']}): a release that finds its "
+                "script flushed has to wait for a new connection; grant +eval"
+            )
+        if "PEXPIRE" in self.refused and not is_native:
+            found.append(
+                f"cannot extend leases ({self.refused['PEXPIRE']}): grant +pexpire"
+            )
+        return found
 
 
 cdef str unreleased_text(str error, str right):
+    if text_forbids(error):
+        return (
+            f"its user may not release locks ({error}), so it gets no vote: "
+            f"grant {right}"
+        )
     return (
-        f"its user may not release locks ({error}), so it gets no vote: "
-        f"grant {right}"
+        f"cannot release locks ({error}), so it gets no vote: this server, or a proxy "
+        f"before it, has to allow {right.replace('+', '').upper()}"
     )

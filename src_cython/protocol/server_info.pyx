@@ -9,6 +9,7 @@
 cdef class ServerInfo:
     """The fields of one server's INFO; None where they are missing."""
 
+    cdef readonly dict fields
     cdef readonly str run_id
     cdef readonly object uptime_s      # int: whole seconds
     cdef readonly str version
@@ -18,7 +19,7 @@ cdef class ServerInfo:
     cdef readonly bint has_memory_limit
 
     def __init__(self, info):
-        fields = {}
+        self.fields = fields = {}
         if isinstance(info, bytes):
             for line in info.decode("utf-8", "replace").split("\r\n"):
                 name, colon, value = line.partition(":")
@@ -41,20 +42,20 @@ cdef class ServerInfo:
                 "an active replica: it and its peer accept the same key at once, "
                 "so it gets no vote"
             )
+        if self.role == "slave" or self.role == "replica":
+            return "is a replica: give the masters, independent of each other"
+        if self.mode == "sentinel":
+            return "is a Sentinel, not a master: it holds no keys"
         return None
 
     def warnings(self):
         """List the properties of this server that can lose locks."""
         found = []
-        if self.role == "slave" or self.role == "replica":
-            found.append("is a replica: give the masters, independent of each other")
         if self.mode == "cluster":
             found.append(
                 "is a cluster node: its failover can lose locks; "
                 "give independent masters"
             )
-        if self.mode == "sentinel":
-            found.append("is a Sentinel, not a master: it holds no keys")
         if self.has_memory_limit and self.policy not in (None, "noeviction"):
             found.append(
                 f"evicts keys with a ttl ({self.policy}): "

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from contextlib import ExitStack, closing
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from fastredlock import ConfigurationError, FastRedlock, FastRedlockError
@@ -85,6 +91,71 @@ def test_ping_when_servers_refuse_to_write_then_says_why(
     assert [master.votes for master in told] == [False] * 2 + [True] * 3
     assert (told[0].last_error or "").startswith("OOM")
     assert (told[1].last_error or "").startswith("READONLY")
+
+
+def page_probe(urls: list[str]) -> dict[str, Any]:
+    """Run the readiness probe of docs/operations.md on these masters."""
+    page = Path("docs/operations.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```python\n((?:(?!```).)*class Probes.*?)```", page, re.S)
+    masters = '(f"redis://localhost:{port}" for port in (7001, 7002, 7003))'
+    assert masters in block
+    found: dict[str, Any] = {"urls": urls, "__name__": "page"}
+    exec(block.partition("with urllib")[0].replace(masters, "(urls)"), found)
+    return found
+
+
+def status_of(probe: dict[str, Any]) -> int:
+    connection = HTTPConnection("127.0.0.1", probe["probes"].server_port, timeout=5)
+    with closing(connection):
+        connection.request("GET", "/ready")
+        return connection.getresponse().status
+
+
+@pytest.mark.parametrize(
+    ("refuse", "allow", "code"),
+    [
+        ("CONFIG SET maxmemory 1", "CONFIG SET maxmemory 0", "OOM"),
+        ("REPLICAOF 127.0.0.1 1", "REPLICAOF NO ONE", "READONLY"),
+        (
+            "CONFIG SET min-replicas-to-write 1",
+            "CONFIG SET min-replicas-to-write 0",
+            "NOREPLICAS",
+        ),
+    ],
+)
+def test_readiness_when_a_quorum_refuses_to_write_then_is_what_an_acquire_finds(
+    raw: Raw, refuse: str, allow: str, code: str
+) -> None:
+    """The page's probe: it said 200 while every acquire failed."""
+    with LocalMasters(3) as masters, ExitStack() as ends:
+        probe = page_probe(masters.urls)
+        ends.callback(probe["locks"].close)
+        ends.callback(probe["probes"].server_close)
+        ends.callback(probe["probes"].shutdown)
+        assert status_of(probe) == 200
+        for url in masters.urls[:2]:
+            raw(url).execute_command(*refuse.split())
+        with pytest.raises(FastRedlockError):
+            probe["locks"].acquire(KEY, timeout=0)
+        health = probe["locks"].health()
+        assert not probe["locks"].has_quorum
+        assert sum(code in (each.last_error or "") for each in health) == 2
+        assert status_of(probe) == 503
+        for url in masters.urls[:2]:
+            raw(url).execute_command(*allow.split())
+        assert status_of(probe) == 200
+
+
+def test_health_when_a_master_has_come_back_then_its_last_error_has_a_time(
+    make_locks: MakeLocks, masters: LocalMasters
+) -> None:
+    locks = make_locks(masters.urls)
+    locks.connect()
+    masters.stop(0)
+    assert votes(locks) == [False] + [True] * 4
+    masters.start(0)
+    assert votes(locks) == [True] * 5
+    assert re.search(r" \(\d+ s ago\)$", locks.health()[0].last_error or "")
 
 
 def test_ping_when_the_key_is_forbidden_then_the_server_votes_and_not_without_set(

@@ -172,7 +172,6 @@ def test_list_at_the_resource_when_acquired_then_is_taken_and_untouched(
     ("options", "reply"),
     [
         (("--maxmemory", "100kb"), "OOM command not allowed"),
-        (("--replicaof", "127.0.0.1", "1"), "READONLY You can't write"),
         (("--min-replicas-to-write", "1"), "NOREPLICAS Not enough good replicas"),
     ],
 )

@@ -706,9 +706,8 @@ MUTANTS = (
         (
             Edit(
                 "src_cython/protocol/handshake.pyx",
-                " and text_is_of_now(reply_error(reply)):\n"
-                '            self.failure = f"{name}: {reply_text(reply)}"\n',
-                " and False:\n            pass\n",
+                "            else text_is_of_now(reply_error(reply))\n",
+                "            else False\n",
             ),
         ),
         (*ASKED_AGAIN, "tests/unit/test_handshake.py"),
@@ -1343,6 +1342,63 @@ for _, key in ipairs(KEYS) do redis""",
         ("tests/unit/test_handshake.py", "tests/setups/test_rights.py"),
     ),
     Mutant(
+        "server without EVALSHA gets a vote",
+        (
+            Edit(
+                "src_cython/protocol/rights.pyx",
+                '            if name != "EVALSHA" or not '
+                'reply_error(reply).startswith("NOSCRIPT"):\n',
+                '            if reply_error(reply).startswith("NOPERM"):\n',
+            ),
+        ),
+        ("tests/unit/test_handshake.py", "tests/cli/test_check.py"),
+    ),
+    Mutant(
+        "refused write not remembered by health()",
+        (
+            Edit(
+                "src_cython/master/votes.pyx",
+                "        self.refused_until_ns = now_ns + REFUSED_NS\n",
+                "        pass\n",
+            ),
+        ),
+        ("tests/behaviour/test_ping.py",),
+    ),
+    Mutant(
+        "refused write remembered though the next is granted",
+        (
+            Edit(
+                "src_cython/master/votes.pyx",
+                "        self.refused_until_ns = 0\n",
+                "        pass\n",
+            ),
+        ),
+        ("tests/behaviour/test_ping.py",),
+    ),
+    Mutant(
+        "refused write remembered for good",
+        (
+            Edit(
+                "src_cython/master/votes.pyx",
+                "cdef int64_t REFUSED_NS = 10_000_000_000\n",
+                "cdef int64_t REFUSED_NS = 10_000_000_000_000\n",
+            ),
+        ),
+        ("tests/behaviour/test_ping.py", "tests/unit/test_engine.py"),
+    ),
+    Mutant(
+        "server without scripts and with a native release is sent the script",
+        (
+            Edit(
+                "src_cython/master/io.pyx",
+                "        elif self.is_native_alone and native_replaces("
+                "round, self.scripts):\n",
+                "        elif False:\n",
+            ),
+        ),
+        ("tests/setups/test_rights.py",),
+    ),
+    Mutant(
         "right that was taken away not noticed",
         (
             Edit(
@@ -1358,8 +1414,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/protocol/rights.pyx",
-                "    return text_forbids(text) and any(",
-                "    return text_forbids(text) or any(",
+                "        return any([words in text for words in OF_COMMANDS])\n",
+                "        return True\n",
             ),
         ),
         ("tests/unit/test_handshake.py", "tests/setups/test_rights.py"),
@@ -1369,9 +1425,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/protocol/handshake.pyx",
-                "            or self.password is not None and "
-                'reply_error(reply).startswith("NOAUTH")\n',
-                "",
+                '    if code == "NOAUTH" and has_password:\n',
+                "    if False:\n",
             ),
         ),
         ("tests/unit/test_handshake.py", "tests/setups/test_wrong_setups.py"),
@@ -2267,7 +2322,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/master/replies.pyx",
-                "        if entry.is_native and round_may_repeat(round):\n",
+                "        if entry.is_native and round_may_repeat(round) "
+                "and not self.is_native_alone:\n",
                 "        if False:\n",
             ),
         ),
@@ -3256,7 +3312,7 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/protocol/rights.pyx",
-                "        if self.no_number is not None:\n",
+                '        if "fencing" in self.refused:\n',
                 "        if False:\n",
             ),
         ),

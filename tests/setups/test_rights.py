@@ -82,7 +82,7 @@ def test_user_when_it_may_set_and_not_release_then_gets_no_lock_and_the_right_is
     caplog: pytest.LogCaptureFixture, rules: str, right: str,
 ) -> None:  # fmt: skip
     """Seen: it locked, never released, and said nothing."""
-    allow(server, rules)
+    allow_scripts(server, rules)
     locks = make_locks([as_ann(master)], ttl=60)
     said = reason(locks)
     assert "may not release locks (" in said
@@ -103,6 +103,26 @@ def test_user_when_it_may_not_write_numbers_then_gets_no_lock_with_fencing_alone
     assert said.endswith("so it gets no vote: grant +zadd +zscore +pexpire")
     assert server.dbsize() == 0
     assert is_used(make_locks([as_ann(master)]))
+
+
+def test_user_without_scripts_when_the_release_is_native_then_locks_and_is_warned(
+    make_locks: MakeLocks, master: LocalMasters, server: redis.Redis,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    allow(server, "+@all -@scripting")
+    if not any(server.execute_command("COMMAND INFO", "delifeq", "delex")):
+        pytest.skip("this server has no native release")
+    locks = make_locks([as_ann(master)], ttl=60)
+    lease = granted(locks.acquire(KEY, timeout=0))
+    assert lease.extend(50) > 40
+    server.client_kill_filter(skipme=True, _type="normal")
+    lease.release()  # on a connection that is lost: deferred to the next
+    assert wait_until(lambda: is_used(locks))
+    assert server.exists(KEY) == 0
+    (text,) = told(caplog)
+    assert "runs no scripts (EVALSHA: NOPERM" in text
+    with pytest.raises(FastRedlockError):
+        make_locks([as_ann(master)], fencing=True).acquire(KEY, timeout=0)
 
 
 def is_used(locks: FastRedlock) -> bool:

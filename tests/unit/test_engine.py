@@ -378,3 +378,33 @@ def test_handshake_is_given_time_for_each_answer_and_given_up_without_one() -> N
         assert engine.states[0][0] is MasterState.HANDSHAKE
     by_hand_pass_time(engine, now_ns + S + MS)
     assert engine.states[0][0] is MasterState.BACKOFF
+
+
+# ---- what a write was refused for counts for a while
+
+
+@pytest.mark.parametrize(
+    ("reply", "is_noted"),
+    [
+        (b"-OOM command not allowed\r\n", True),
+        (b"-READONLY You can't write\r\n", True),
+        (b"-ERR unknown command 'SET'\r\n", True),
+        (b"-NOPERM this user has no permissions to run the 'set' command\r\n", True),
+        (b"-NOPERM No permissions to access a key\r\n", False),
+        (b"-WRONGTYPE Operation against a key\r\n", False),
+        (b"+OK\r\n", False),
+        (b"_\r\n", False),
+    ],
+)
+def test_write_that_is_refused_counts_for_ten_seconds_or_until_the_next(
+    reply: bytes, is_noted: bool
+) -> None:
+    engine = make_ready(new_engine(), [info(run_id="a")])
+    begin(engine, START_NS)
+    by_hand_receive(engine, 0, reply + TIME_REPLY, START_NS + MS)
+    *_, refusal, until_ns, _ = engine.health()[0]
+    assert until_ns == (START_NS + MS + 10 * S if is_noted else 0)
+    assert (refusal is not None) is is_noted
+    begin(engine, START_NS + S)
+    by_hand_receive(engine, 0, b"_\r\n", START_NS + S + MS)
+    assert engine.health()[0][-2] == 0

@@ -1,5 +1,7 @@
 """The first commands on a new connection, and the meaning of their replies."""
 
+from itertools import product
+
 import hiredis
 import pytest
 from hiredis import ReplyError
@@ -85,6 +87,11 @@ def test_db_is_selected_before_all_else_and_zero_is_not() -> None:
     [
         str(OLD_SERVER),
         "ERR unknown command 'HELLO'",
+        "ERR Unknown command 'HELLO'",
+        "ERR unsupported command `hello`",
+        "ERR wrong number of arguments for 'hello' command",
+        "ERR Command is not available: 'HELLO'",
+        "unsupported command 'HELLO'",
         "NOPROTO unsupported protocol version",
         "NOPERM this user has no permissions to run the 'hello' command",
     ],
@@ -129,7 +136,14 @@ def test_old_server_is_ready_after_all_its_answers() -> None:
 
 @pytest.mark.parametrize(
     ("password", "error"),
-    [(b"pw", ReplyError("NOPE")), (b"pw", ReplyError("LOADING wait"))],
+    [
+        (b"pw", ReplyError("LOADING wait")),
+        (b"pw", ReplyError("LOADING")),
+        (None, ReplyError("BUSY Redis is busy running a script")),
+        (None, ReplyError("MASTERDOWN Link with MASTER is down")),
+        (None, ReplyError("DENIED Redis is running in protected mode")),
+        (None, ReplyError("ERR max number of clients reached")),
+    ],
 )
 def test_hello_that_is_refused_ends_the_handshake_with_its_text(
     password: bytes | None, error: ReplyError
@@ -279,8 +293,10 @@ def test_probe_goes_last_by_its_source_and_by_its_hash() -> None:
         (b"sha", NOPERM, []),  # no EVAL: it is loaded
         (b"sha", [b"NOPERM No permissions to access a key", str(NO_KEY).encode()], []),
         (b"sha", [b"READONLY You can't write against a read only replica."], []),
-        (b"sha", ReplyError("OOM command not allowed"), ReplyError("NOSCRIPT No")),
-        (b"sha", None, b"OK"),
+        (b"sha", [b"DEL: ERR a: MISCONF Redis is configured to save"], []),
+        (b"sha", [b"GET: ERR Script attempted to access a non local key"], []),
+        (b"sha", 1, 1),  # of a release script that is not ours
+        (b"sha", [], ReplyError("NOSCRIPT flushed just now")),
     ],
 )
 def test_user_that_may_release_is_not_refused(replies: tuple[object, ...]) -> None:
@@ -288,8 +304,13 @@ def test_user_that_may_release_is_not_refused(replies: tuple[object, ...]) -> No
     assert (handshake.is_done, handshake.failure) == (True, None)
 
 
-@pytest.mark.parametrize("text", ["BUSY Redis is busy", "LOADING Redis is loading"])
-@pytest.mark.parametrize("place", range(3))
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        *product(["BUSY Redis is busy", "LOADING Redis is loading"], range(3)),
+        *product(["OOM command not allowed", "MASTERDOWN Link", "MISCONF x"], (1, 2)),
+    ],
+)
 def test_server_that_refuses_all_for_now_is_not_ready(text: str, place: int) -> None:
     """Commands that wait for the connection would be refused, too, and be lost."""
     replies: list[object] = [b"sha", [], []]
@@ -297,6 +318,7 @@ def test_server_that_refuses_all_for_now_is_not_ready(text: str, place: int) -> 
     handshake, _ = asked(replies=tuple(replies[: place + 1]))
     assert not handshake.is_done
     assert (handshake.failure or "").endswith(f": {text}")
+    assert handshake.warnings() == []
 
 
 @pytest.mark.parametrize(
@@ -305,8 +327,8 @@ def test_server_that_refuses_all_for_now_is_not_ready(text: str, place: int) -> 
         ((b"sha", [], NOPERM), "+evalsha"),
         ((b"sha", NOPERM, NOPERM), "+evalsha +eval"),
         ((NOPERM, NOPERM, ReplyError("NOSCRIPT No")), "+eval"),
-        ((b"sha", [b"ERR ACL failure in script: User u has no permissions to run the "
-                   b"'del' command"], []), "+get +del"),
+        ((b"sha", [b"DEL: ERR ACL failure in script: User u has no permissions to run "
+                   b"the 'del' command"], []), "+get +del"),
         ((b"sha", [], [b"ERR The user executing the script can't run this command or "
                        b"subcommand"]), "+get +del"),
     ],
@@ -318,6 +340,77 @@ def test_user_that_may_not_release_is_refused_and_the_right_named(
     assert not handshake.is_done
     assert (handshake.failure or "").startswith("its user may not release locks (")
     assert (handshake.failure or "").endswith(f": grant {right}")
+    assert handshake.warnings() == [handshake.failure]
+
+
+UNKNOWN = ReplyError("ERR unknown command `EVALSHA`, with args beginning with: `b`")
+NO_GET = b"GET: ERR Unknown Redis command called from script"
+
+
+@pytest.mark.parametrize(
+    ("replies", "named"),
+    [
+        ((b"sha", [], UNKNOWN), "(EVALSHA: ERR unknown command `EVALSHA`)"),
+        ((b"sha", UNKNOWN, UNKNOWN), "to allow EVALSHA EVAL"),
+        ((UNKNOWN, UNKNOWN, ReplyError("NOSCRIPT No")), "to allow EVAL"),
+        ((b"sha", [NO_GET], []), "(GET: ERR Unknown Redis command"),
+        ((b"sha", [b"strange"], []), "(strange)"),
+        ((b"sha", [], ReplyError("scripts are off")), "(EVALSHA: scripts are off)"),
+        ((b"sha", None, b"OK"), "(EVALSHA: unexpected reply of type bytes)"),
+        ((b"sha", [], [7]), "(EVALSHA: unexpected reply of type list)"),
+        ((b"sha", [], 0), "(EVALSHA: unexpected reply of type int)"),
+    ],
+)
+def test_server_that_cannot_release_is_refused_and_the_command_named(
+    replies: tuple[object, ...], named: str
+) -> None:
+    handshake, _ = asked(replies=replies)
+    assert not handshake.is_done
+    assert (handshake.failure or "").startswith("cannot release locks (")
+    assert named in (handshake.failure or "")
+    assert handshake.warnings() == [handshake.failure]
+
+
+def test_server_that_cannot_extend_votes_and_the_command_is_named() -> None:
+    handshake, _ = asked(replies=(b"sha", [b"PEXPIRE: ERR Unknown command"], []))
+    assert handshake.is_done
+    (text,) = handshake.warnings()
+    assert text.startswith("cannot extend leases (PEXPIRE: ERR Unknown command)")
+
+
+@pytest.mark.parametrize(
+    ("reply", "is_done"),
+    [
+        (0, True),
+        (NO_KEY, True),
+        (ReplyError("READONLY You can't write"), True),
+        (NOPERM, False),
+        (ReplyError("ERR unknown command `DELEX`"), False),
+    ],
+)
+@pytest.mark.parametrize("form", [1, 2])
+def test_server_without_scripts_and_with_a_native_release_votes_where_that_works(
+    form: int, reply: object, is_done: bool
+) -> None:
+    handshake = Handshake(None, None, 0, b"fastredlock", (), PROBE, native_key=b"probe")
+    introduced(handshake)
+    known = [[b"delifeq"], None] if form == 1 else [None, [b"delex"]]
+    for each in (b"OK", RUN_ID, known, UNKNOWN):
+        assert handshake.on_reply(each) == b""
+    (sent,) = commands(handshake.on_reply(UNKNOWN))
+    assert sent[:2] == [(b"DELIFEQ", b"DELEX")[form - 1], b"probe"]
+    assert handshake.on_reply(reply) == b""
+    assert (handshake.is_done, handshake.is_native_alone) == (is_done, is_done)
+    (text,) = handshake.warnings()
+    assert ("runs no scripts (" in text) is is_done
+
+
+@pytest.mark.parametrize("role", ["slave", "replica", "active-replica"])
+def test_server_that_must_not_vote_ends_the_handshake_with_the_reason(
+    role: str,
+) -> None:
+    handshake, _ = asked(replies=(b"sha", [], []), info=f"role:{role}".encode())
+    assert "replica" in (handshake.failure or "")
     assert handshake.warnings() == [handshake.failure]
 
 

@@ -58,11 +58,8 @@ def test_server_info_when_the_server_is_valkey_then_version_is_its_own() -> None
 @pytest.mark.parametrize(
     ("said", "text"),
     [
-        (b"role:slave\r\n", "is a replica"),
-        (b"role:replica\r\n", "is a replica"),
         (b"cluster_enabled:1\r\n", "is a cluster node"),
         (b"redis_mode:cluster\r\n", "is a cluster node"),
-        (b"redis_mode:sentinel\r\n", "is a Sentinel"),
         (b"maxmemory:9\r\nmaxmemory_policy:volatile-lru\r\n", "(volatile-lru)"),
         (b"maxmemory:9\r\nmaxmemory_policy:allkeys-lfu\r\n", "(allkeys-lfu)"),
     ],
