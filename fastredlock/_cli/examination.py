@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import hiredis
 
+from .._core import ServerInfo
 from .findings import Level, Report
 from .rights import try_rights, try_waiting
 from .server import Server, ServerError
@@ -61,71 +62,41 @@ def _look_at_info(server: Server, report: Report, wanted: Wanted) -> None:
             "eviction are not known; grant its user +info",
         )
         return
-    lines = reply.decode(errors="replace").splitlines()
-    info = dict(line.split(":", 1) for line in lines if ":" in line)
-    _look_at_version(info, report)
-    report.run_id = info.get("run_id")
-    report.uptime = int(info.get("uptime_in_seconds", 0))
-    _look_at_role(info, report)
-    if report.may_vote:
-        _look_at_memory(info, report)
-        _look_at_persistence(server, info, report, wanted)
-
-
-def _look_at_version(info: dict[str, str], report: Report) -> None:
-    name = "Valkey" if "valkey_version" in info else "Redis"
-    version = info.get("valkey_version") or info.get("redis_version")
-    if version is None:
+    known = ServerInfo(reply)
+    report.run_id, report.uptime = known.run_id, known.uptime_s
+    report.role = known.role or known.mode
+    _look_at_version(known, report)
+    refusal = known.refusal()
+    if refusal is not None:
+        report.add(Level.NO_VOTE, refusal)
         return
-    report.version = f"{name} {version}"
-    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
-    if numbers < OLDEST[name]:
+    for text in known.warnings():
+        report.add(Level.UNSAFE, text)
+    replicas = known.fields.get("connected_slaves", "0")
+    if replicas != "0" and known.mode != "cluster":
+        report.add(
+            Level.ADVICE,
+            f"has {replicas} replicas: a failover to one of them forgets the last "
+            "locks; let nothing promote them, or set max_ttl in all clients",
+        )
+    _look_at_memory(known.fields, report)
+    _look_at_persistence(server, known.fields, report, wanted)
+
+
+def _look_at_version(known: ServerInfo, report: Report) -> None:
+    if known.version is None:
+        return
+    name = "Valkey" if "valkey_version" in known.fields else "Redis"
+    report.version = f"{name} {known.version}"
+    parts = known.version.split(".")[:2]
+    if tuple(int(part) for part in parts if part.isdecimal()) < OLDEST[name]:
         oldest = ".".join(map(str, OLDEST[name]))
         report.add(Level.ADVICE, f"is older than what is tested ({name} {oldest})")
 
 
-def _look_at_role(info: dict[str, str], report: Report) -> None:
-    mode = info.get("redis_mode") or info.get("server_mode")
-    role = report.role = info.get("role")
-    if mode == "sentinel":
-        report.role = "sentinel"
-        report.add(Level.NO_VOTE, "is a Sentinel, not a master: it holds no keys")
-    elif role in ("slave", "replica"):
-        report.add(
-            Level.NO_VOTE,
-            "is a replica: give the masters, independent of each other",
-        )
-    elif role == "active-replica":
-        report.add(
-            Level.UNSAFE,
-            "is an active replica: it and its peer accept the same key at once",
-        )
-    elif info.get("cluster_enabled") == "1":
-        report.add(
-            Level.UNSAFE,
-            "is a cluster node: its failover can lose locks; give independent masters",
-        )
-    elif info.get("connected_slaves", "0") != "0":
-        report.add(
-            Level.ADVICE,
-            f"has {info['connected_slaves']} replicas: a failover to one of them "
-            "forgets the last locks; let nothing promote them, or set max_ttl in all "
-            "clients",
-        )
-
-
 def _look_at_memory(info: dict[str, str], report: Report) -> None:
-    limit, policy = int(info.get("maxmemory", 0)), info.get("maxmemory_policy")
-    if limit == 0:
-        return
-    if policy != "noeviction":
-        report.add(
-            Level.UNSAFE,
-            f"evicts keys with a ttl ({policy}, maxmemory {limit >> 20} MiB): an "
-            "evicted lock is a free lock; set maxmemory-policy noeviction",
-        )
-    used = int(info.get("used_memory", 0))
-    if used > FULL * limit:
+    limit, used = (int(info.get(name, 0)) for name in ("maxmemory", "used_memory"))
+    if used > FULL * limit > 0:
         report.add(
             Level.ADVICE,
             f"has used {used / limit:.0%} of its memory: when it is full, it refuses "

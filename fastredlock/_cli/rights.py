@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import hiredis
 
+from .._core import Rights
 from .._options import fence_scripts, scripts
 from .findings import Level, Report
 from .server import Server
@@ -33,8 +34,8 @@ class Need(NamedTuple):
     grant: str
 
 
-LEAST = "+set +get +del +pexpire +eval +evalsha"
-LOCKS = Need(Level.NO_VOTE, "so it gets no vote", LEAST)
+LOCKS = Need(Level.NO_VOTE, "so it gets no vote", "+set +get +del +eval +evalsha")
+EXTENDED = Need(Level.ADVICE, "leases cannot be extended", "+pexpire")
 SEVERAL = Need(Level.ADVICE, "acquire_all cannot be used", "+exists")
 SLOTS = Need(
     Level.ADVICE,
@@ -63,6 +64,11 @@ HELLO = Need(Level.NOTE, "it is spoken to by RESP2", "+hello")
 NATIVE = Need(
     Level.NOTE, "a release costs the server a script", "+command|info +delifeq +delex"
 )
+NATIVE_NAMES = ("DELIFEQ", "DELEX")
+NATIVE_ALONE = (
+    "fencing, several resources at once, holders() and waiting in turn cannot be used "
+    "here"
+)
 
 
 class Trial(NamedTuple):
@@ -84,10 +90,16 @@ def try_rights(server: Server, report: Report, begin: str, prefix: str) -> None:
             "give --key, and how the names of its locks begin",
         )
         return
+    if isinstance(reply, hiredis.ReplyError):
+        report.add(LOCKS.level, _text(Trial(LOCKS, "SET", ()), str(reply)))
+        return
+    native = _native_trials(server, key)
+    if not _may_release(server, report, native):
+        return
     reported: set[Need] = set()
-    for trial in _trials(server, key, prefix):
+    for trial in [*_trials(key, prefix), *native]:
         reply = server.ask(*trial.words)
-        if not isinstance(reply, hiredis.ReplyError) or _is_unknown(str(reply)):
+        if not isinstance(reply, hiredis.ReplyError):
             continue
         if trial.need not in reported:
             reported.add(trial.need)
@@ -97,6 +109,27 @@ def try_rights(server: Server, report: Report, begin: str, prefix: str) -> None:
     for name in (key, f"{key}:2", f"{key}:3"):
         server.ask("EVAL", scripts.RELEASE, 1, name, TOKEN)
     server.ask("DEL", f"{prefix}fastredlock:fence:{key}:3")
+
+
+def _may_release(server: Server, report: Report, native: list[Trial]) -> bool:
+    """Ask as each connection does; return whether scripts are to be tried."""
+    rights = Rights()
+    for name, word in (("EVAL", scripts.PROBE), ("EVALSHA", scripts.PROBE_SHA1)):
+        rights.on_reply(name, server.ask(name, word, 0))
+    rights.on_reply("SCRIPT LOAD", server.ask("SCRIPT", "LOAD", scripts.RELEASE))
+    is_native = any(trial.name in NATIVE_NAMES for trial in native)
+    error, refusal = rights.script_error(), rights.refusal()
+    if error is not None and is_native:
+        replies = [server.ask(*trial.words) for trial in native]
+        if not any(isinstance(reply, hiredis.ReplyError) for reply in replies):
+            report.add(Level.ADVICE, f"runs no scripts ({error}): {NATIVE_ALONE}")
+            return False
+    if refusal is not None:
+        report.add(Level.NO_VOTE, refusal)
+        return False
+    for text in rights.warnings(is_native):
+        report.add(Level.ADVICE, text)
+    return not rights.lacks_eval()
 
 
 def try_waiting(server: Server, report: Report, prefix: str) -> None:
@@ -110,6 +143,11 @@ def try_waiting(server: Server, report: Report, prefix: str) -> None:
 
 
 def _text(trial: Trial, error: str) -> str:
+    if trial.need is LOCKS and _is_of_keys(error):
+        return (
+            f"its user may not run {trial.name} with the key of a lock ({error}): "
+            "locks stay until their ttl; grant it the key to read, too (~ without %W)"
+        )
     if not _is_of_rights(error):
         return f"refuses {trial.name} ({error}): {trial.need.without}"
     return (
@@ -130,15 +168,10 @@ def _is_of_keys(error: str) -> bool:
     return _is_of_rights(error) and " key" in error
 
 
-def _is_unknown(error: str) -> bool:
-    return "unknown command" in error.lower() or "unknown subcommand" in error.lower()
-
-
-def _trials(server: Server, key: str, prefix: str) -> list[Trial]:
+def _trials(key: str, prefix: str) -> list[Trial]:
     second, third, process = f"{key}:2", f"{key}:3", os.urandom(8).hex()
     channel = f"{prefix}fastredlock:waiter:{process}"
-    load, extend = ("SCRIPT", "LOAD", scripts.EXTEND), (1, key, TOKEN, TTL_MS)
-
+    load = "SCRIPT", "LOAD", scripts.EXTEND
     following = scripts.with_prefix(fence_scripts.NEXT_FENCE, prefix.encode())
     number = f"{prefix}fastredlock:fence:{third}"
     numbered = "EVAL", following, 1, third, TOKEN, 1, TTL_MS
@@ -151,10 +184,9 @@ def _trials(server: Server, key: str, prefix: str) -> list[Trial]:
     return [
         Trial(LOCKS, "SET", ("SET", third, TOKEN, "NX", "PX", TTL_MS)),
         Trial(LOAD, "SCRIPT LOAD", load),
-        script(LOCKS, "EXTEND", (key,), TOKEN, TTL_MS),
-        Trial(LOCKS, "EVALSHA", ("EVALSHA", scripts.EXTEND_SHA1, *extend)),
+        script(EXTENDED, "EXTEND", (key,), TOKEN, TTL_MS),
         script(SHOWN, "INSPECT", (key,), "-"),
-        script(LOCKS, "ACQUIRE_AGAIN", (key,), TOKEN, TTL_MS),
+        script(EXTENDED, "ACQUIRE_AGAIN", (key,), TOKEN, TTL_MS),
         script(LOCKS, "RELEASE", (key,), TOKEN),
         script(SEVERAL, "ACQUIRE_ALL", (key, second), TOKEN, TTL_MS),
         script(SEVERAL, "EXTEND_ALL", (key, second), TOKEN, TTL_MS),
@@ -174,13 +206,12 @@ def _trials(server: Server, key: str, prefix: str) -> list[Trial]:
         Trial(KILL, "CLIENT KILL", ("CLIENT", "KILL", "ID", 2**62)),
         Trial(NAME, "CLIENT SETNAME", ("CLIENT", "SETNAME", "fastredlock-check")),
         Trial(HELLO, "HELLO", ("HELLO", 2)),
-        *_native_trials(server, key),
     ]
 
 
 def _native_trials(server: Server, key: str) -> list[Trial]:
     """Return those of the commands that this server has."""
-    asked = Trial(NATIVE, "COMMAND INFO", ("COMMAND", "INFO", "DELIFEQ", "DELEX"))
+    asked = Trial(NATIVE, "COMMAND INFO", ("COMMAND", "INFO", *NATIVE_NAMES))
     known = server.ask(*asked.words)
     if not isinstance(known, list):
         return [asked]

@@ -6,6 +6,7 @@ It blocks, speaks RESP2, and is opened, used and closed by one thread.
 from __future__ import annotations
 
 import socket
+from contextlib import suppress
 from typing import Any
 
 import hiredis
@@ -13,6 +14,8 @@ import hiredis
 from .._core import refusal_text
 from .._options.endpoint import Endpoint
 
+# Errors behind which nothing is answered.
+LAST = ("NOAUTH", "DENIED", "ERR max number of clients")
 TIMEOUT = 2.0  # s; for a connection, and for each reply
 
 
@@ -57,10 +60,14 @@ class Server:
             raise ServerError(f"{name}: {refusal_text(reply)}")
 
     def ask(self, *words: object) -> Any:
-        """Send one command; return its reply; raise ServerError for NOAUTH."""
+        """Send one command; return its reply; raise ServerError where it is the last.
+
+        A server that does not want us says why and closes, maybe before we ask.
+        """
         command = b"".join(map(_bulk, words))
         try:
-            self._socket.sendall(b"*%d\r\n%b" % (len(words), command))
+            with suppress(ConnectionError):
+                self._socket.sendall(b"*%d\r\n%b" % (len(words), command))
             reply = self.read()
         except TimeoutError:
             raise ServerError(
@@ -68,7 +75,7 @@ class Server:
             ) from None
         except OSError as error:
             raise ServerError(f"{words[0]}: {error.strerror or error}") from None
-        if isinstance(reply, hiredis.ReplyError) and str(reply).startswith("NOAUTH"):
+        if isinstance(reply, hiredis.ReplyError) and str(reply).startswith(LAST):
             raise ServerError(refusal_text(reply))
         return reply
 

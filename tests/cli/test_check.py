@@ -12,7 +12,9 @@ import pytest
 import redis
 
 from fastredlock.testing import LocalMasters
+from tests.support.by_hand import info
 from tests.support.certificates import Certificates, tls_master
+from tests.support.fake_server import FakeServer
 from tests.support.fixtures import Raw
 from tests.support.strangers import Stranger
 
@@ -82,7 +84,7 @@ def test_check_when_keys_have_a_prefix_then_rights_for_that_will_do(
         (
             (*SAFE, "--maxmemory", "100mb", "--maxmemory-policy", "volatile-lru"),
             2,
-            ": evicts keys with a ttl (volatile-lru, maxmemory 100 MiB)",
+            ": evicts keys with a ttl (volatile-lru): an evicted lock is",
         ),
         (
             (*SAFE, "--maxmemory", "600kb", "--maxmemory-policy", "noeviction"),
@@ -98,6 +100,9 @@ def test_check_when_keys_have_a_prefix_then_rights_for_that_will_do(
         ((*SAFE, "--cluster-enabled", "yes"), 2, ": is a cluster node"),
         ((*SAFE, "--min-replicas-to-write", "1"), 1, "refuses SET (NOREPLICAS"),
         ((*SAFE, "--requirepass", "pw"), 1, "no vote: 127.0.0.1:"),
+        ((*SAFE, "--rename-command", "EVALSHA", ""), 1, "locks (EVALSHA: ERR unknown"),
+        ((*SAFE, "--rename-command", "GET", ""), 1, "cannot release locks (GET: ERR"),
+        ((*SAFE, "--rename-command", "PTTL", ""), 1, "holders() and `fastredlock who`"),
     ],
 )
 def test_check_when_one_of_three_is_set_up_wrong_then_says_what(
@@ -182,6 +187,24 @@ def test_check_when_masters_are_away_then_counts_those_that_are_left(
     assert (status, out.splitlines()[0]) == (2, "CRITICAL: 1 of 3 masters can vote")
 
 
+def test_check_when_a_server_says_why_it_closes_then_says_that(call: Call) -> None:
+    with Stranger(b"-DENIED Redis is running in protected mode\r\n") as stranger:
+        host, port = stranger.address
+        status, out, _ = call("check", "--masters", f"redis://{host}:{port}")
+    assert status == 2
+    assert out.endswith(": DENIED Redis is running in protected mode\n")
+
+
+def test_check_when_one_is_an_active_replica_then_it_cannot_vote(
+    call: Call, three: LocalMasters
+) -> None:
+    with FakeServer({b"INFO": info(role="active-replica")}) as keydb:
+        status, out = check(call, *three.urls[:2], keydb.url)
+    assert status == 1
+    assert out.startswith("WARNING: 2 of 3 masters can vote\n")
+    assert "accept the same key at once, so it gets no vote" in out
+
+
 def test_check_when_a_server_is_none_of_redis_then_says_so(
     call: Call, three: LocalMasters
 ) -> None:
@@ -210,7 +233,9 @@ def test_check_when_a_server_is_none_of_redis_then_says_so(
     [
         ("+@all ~*", "", ""),
         ("+@all -evalsha ~*", "no vote", "EVALSHA"),
-        ("+@all -del ~*", "no vote", "so it gets no vote; grant"),
+        ("+@all -del ~*", "no vote", "so it gets no vote: grant +get +del"),
+        ("+@all -pexpire ~*", "warning", "cannot extend leases (PEXPIRE: "),
+        ("+@all %W~*", "no vote", "grant it the key to read, too (~ without %W)"),
         ("+@all -exists ~*", "warning", "acquire_all cannot be used; grant +exists"),
         ("+@all -exists ~*", "warning", "a free slot of a semaphore; grant +exists"),
         ("+@all -subscribe ~*", "warning", "callers cannot wait in turn, and poll"),
