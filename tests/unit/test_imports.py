@@ -97,8 +97,7 @@ ARROWS: dict[str, set[str]] = {
     "_locking.keeping.lost": {"_locking.keeping.kept", "errors"},
     "_locking.keeping.loop_lost": {"_locking.keeping.lost"},
     "_locking.keeping.options": {
-        "_locking.keeping.kept",
-        "_options.settings",
+        *("_locking.keeping.kept", "_locking.validity", "_options.settings"),
         "errors",
     },
     "_locking.attempt": {
