@@ -56,7 +56,7 @@ cdef class Rights:
 
     cdef dict refused      # by command, or "fencing": the name of it and the error
 
-    def __init__(self):
+    def __cinit__(self):
         self.refused = {}
 
     def on_reply(self, str name, reply):
