@@ -348,6 +348,9 @@ class Engine:
     round_trip_ns: Final[int]
     shortest_round_trip_ns: Final[int]
     warnings: Final[list[tuple[str, str]]]
+    @property
+    def unlogged(self) -> list[tuple[int, str, str]]: ...
+    def take_unlogged(self) -> list[tuple[int, str, str]]: ...
     token_use_count: Final[int]
     def may_wait_in_turn(
         self, keys: bytes | tuple[bytes, ...] | KeyOfKind, now_ns: int
@@ -592,7 +595,6 @@ class DriverFields:
     keeper: Any
     observer: Any
     current: Any
-    warned: int
     runs_in_core: bool
     entered: Final[dict[bytes, tuple[Any, ReferenceType[Any]]]]
     def __init__(self, settings: Any, engine: Engine) -> None: ...

@@ -120,17 +120,10 @@ class BaseDriver(DriverFields):
         raise NotImplementedError
 
     def log_warnings(self) -> None:
-        """Log the engine's warnings that have not been logged."""
-        for name, text in self.new_warnings():
-            warn("%s: %s", name, text)
-
-    def new_warnings(self) -> list[tuple[str, str]]:
-        """Return the engine's warnings that have not been logged, to be logged now."""
-        # Counted before they are logged: a handler may take a lock, and come here.
-        count = len(self.engine.warnings)
-        new = self.engine.warnings[self.warned : count]
-        self.warned = count
-        return new
+        """Log what the engine has to report."""
+        # Taken before it is logged: a handler may take a lock, and come here.
+        for level, name, text in self.engine.take_unlogged():
+            warn("%s: %s", name, text, level=level)
 
 
 class Driver(BaseDriver):
@@ -147,11 +140,11 @@ class Driver(BaseDriver):
         rolls all back.
         """
         try:
-            warnings = blocking_run(self.engine, work)
+            unlogged = blocking_run(self.engine, work)
         except (ClosedError, StateError) as error:
             self.refuse(error)
         else:
-            if warnings > self.warned:
+            if unlogged:
                 self.log_warnings()
 
     def caller(self) -> object:

@@ -74,7 +74,7 @@ class LoopDriver(BaseDriver):
     def submit(self, here: _core.AsyncioDriver, work: Round | Batch) -> RoundFuture:
         """Begin a round or a batch; return the future of its end.
 
-        Awaited, it returns how many warnings the engine has. Raises FastRedlockError
+        Awaited, it returns how many lines there are to log. Raises FastRedlockError
         after close().
         """
         try:
@@ -100,7 +100,7 @@ class LoopDriver(BaseDriver):
         Raises FastRedlockError after close(). A cancellation rolls all back.
         """
         try:
-            if await self.submit(here, work) > self.warned:
+            if await self.submit(here, work):
                 self.log_warnings()
         except BaseException:
             self.abandon(here, work)

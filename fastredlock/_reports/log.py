@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import _thread  # by its name: gevent or eventlet may patch it later
 
+WARNING = 30  # of logging, which is imported where there is something to log
+
 at_it: set[int] = set()  # threads: a handler that takes a lock comes back here
 
 
-def warn(text: str, *values: object) -> None:
+def warn(text: str, *values: object, level: int = WARNING) -> None:
     """Log a warning; an exception of a handler is printed, as logging itself does it.
 
     A warning that is given inside a handler, in the same thread, is left out: the
     handler would be called by each of its own calls. `health()` has it all the same.
     """
-    import logging  # 8 ms: only where there is a warning
+    import logging  # 8 ms: only where there is something to log
 
     me = _thread.get_ident()
     if me in at_it:
         return
     at_it.add(me)
     try:
-        logging.getLogger("fastredlock").warning(text, *values)
+        logging.getLogger("fastredlock").log(level, text, *values)
     except Exception:
         if logging.raiseExceptions:
             print_error()

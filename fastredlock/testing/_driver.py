@@ -49,7 +49,7 @@ class MemoryDriver(Driver):
                 client.withdraw(work)
                 raise
         world.call()
-        if len(self.engine.warnings) > self.warned:
+        if self.engine.unlogged:
             self.log_warnings()
 
     def abandon(self, work: Round | Batch) -> None:

@@ -181,16 +181,16 @@ cdef object call_run(Call self):
 
 cdef int call_run_work(DriverFields driver, object work) except -1:
     # As Driver.run.
-    cdef Py_ssize_t warnings
+    cdef Py_ssize_t unlogged
     if not driver.runs_in_core:
         driver.run(work)
         return 0
     try:
-        warnings = blocking_run_work(driver.engine, work)
+        unlogged = blocking_run_work(driver.engine, work)
     except (ClosedError, StateError) as error:
         driver.refuse(error)
     else:
-        if warnings > driver.warned:
+        if unlogged:
             driver.log_warnings()
     return 0
 
@@ -214,7 +214,7 @@ cdef PySendResult call_step(Call self, uint8_t stage, PyObject **given) except -
                 return PYGEN_NEXT
             Py_XDECREF(result)
             self.future = None
-            if len(self.driver.engine.warnings) > self.driver.warned:
+            if self.driver.engine.counters.unlogged:
                 self.driver.log_warnings()
         work = self.go_on()
         if work is None:

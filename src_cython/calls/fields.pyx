@@ -19,7 +19,6 @@ cdef class DriverFields:
     cdef public object current           # AsyncioDriver of its loop; None: it blocks
     cdef readonly dict entered           # by key, the blocks that were not left: the
     #                                      caller, a weak reference to its lease
-    cdef public Py_ssize_t warned        # of the engine's warnings, so many are logged
     cdef public bint runs_in_core        # False: bytes and clock are its own
     cdef Terms default_terms             # of the settings, which do not change
     cdef TokenSource token_source        # likewise; None: the caller's function

@@ -83,7 +83,7 @@ cdef class AsyncioFuture(Awaited):
 cdef class RoundFuture(AsyncioFuture):
     """The end of a round or batch.
 
-    Its result is how many warnings the engine has by then; locks that were won have
+    Its result is how many lines the engine has for the log; locks that were won have
     been withdrawn where their validity is over when the task goes on.
     """
 
@@ -94,7 +94,7 @@ cdef class RoundFuture(AsyncioFuture):
             work_expired_before_return(self.work, clock_ns())
         ):
             self.driver.abandon(self.work)
-        return len(self.driver.engine.warnings)
+        return len(self.driver.engine.counters.unlogged)
 
 
 cdef enum:

@@ -7,7 +7,7 @@ def blocking_run(Engine engine not None, work not None):
     Or a batch of them. Blocks, with the GIL released, for connections where a quorum of
     them is missing (as long as `round.left_ns` allows), then up to the round's timeout.
     An exception of a signal handler rolls all back and goes on. Returns how many
-    warnings the engine has by now.
+    lines the engine has for the log.
     """
     return blocking_run_work(engine, work)
 
@@ -21,7 +21,7 @@ cdef Py_ssize_t blocking_run_work(Engine engine, object work) except -1:
         if engine_may_need_no_master(engine, work) and (
             engine_hand_on(engine, work, clock_ns())
         ):
-            return len(engine.warnings)
+            return len(engine.counters.unlogged)
         if (
             not wakeups_are_under_way(engine.leadership.wakeups)
             or leader_is_caller(engine.leadership)
@@ -37,7 +37,7 @@ cdef Py_ssize_t blocking_run_work(Engine engine, object work) except -1:
     if is_exiting:      # no later call would read the replies still in flight
         blocking_settle(engine, work)
         interpreter_exit_check(work)
-    return len(engine.warnings)
+    return len(engine.counters.unlogged)
 
 
 def blocking_abandon(Engine engine not None, work not None):

@@ -26,7 +26,7 @@ cdef int engine_review_master(Engine self, Master master, int64_t now_ns) except
     if refusal is not None and master.state_code == MASTER_READY:
         engine_warn(self, master, refusal)
         return master_on_lost(master, refusal, now_ns)
-    return 0
+    return master_note_back(master, now_ns)
 
 
 cdef bint engine_may_share(Engine self, Master master, Master other) except -1:
@@ -44,4 +44,5 @@ cdef bint engine_may_share(Engine self, Master master, Master other) except -1:
 cdef int engine_warn(Engine self, Master master, str text) except -1:
     if (master.name, text) not in self.warnings:
         self.warnings.append((master.name, text))
+        self.counters.unlogged.append((LEVEL_WARNING, master.name, text))
     return 0

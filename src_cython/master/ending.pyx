@@ -6,6 +6,8 @@ cdef enum:
     BACKOFF_FIRST_NS = 50_000_000
     BACKOFF_CAP_NS = 1_000_000_000
 
+cdef int64_t AWAY_NS = 10_000_000_000      # from then on it is worth a line
+
 
 cdef int master_on_lost(Master self, str reason, int64_t now_ns) except -1:
     """End the connection: its commands in flight fail, or are deferred to the next."""
@@ -67,6 +69,36 @@ cdef int master_end_connection(
         self.link.is_parsing = was_parsing
     if len(self.in_flight.deferred) > 0:
         counters_note_due(self.counters, self.retry_at_ns)
+    return master_note_away(self, now_ns)
+
+
+cdef int master_note_away(Master self, int64_t now_ns) except -1:
+    # One line for the log where it is away for long, as another attempt fails: this
+    # needs no timer, and where nobody calls nobody misses it.
+    if self.away_from_ns == 0:
+        self.away_from_ns = now_ns
+    elif now_ns - self.away_from_ns > AWAY_NS and not self.is_away_logged:
+        self.is_away_logged = True
+        away_s = (now_ns - self.away_from_ns) / 1e9
+        self.counters.unlogged.append((
+            LEVEL_WARNING, self.name,
+            f"not connected for {away_s:.0f} s: {self.last_error}",
+        ))
+    return 0
+
+
+cdef int master_note_back(Master self, int64_t now_ns) except -1:
+    # Once its server was looked at: one that is refused is not back.
+    cdef int64_t away_ns = now_ns - self.away_from_ns
+    cdef bint is_away_logged = self.is_away_logged
+    if self.state_code != MASTER_READY:
+        return 0
+    self.away_from_ns = 0
+    self.is_away_logged = False
+    if is_away_logged:
+        self.counters.unlogged.append((
+            LEVEL_INFO, self.name, f"connected again after {away_ns / 1e9:.0f} s"
+        ))
     return 0
 
 

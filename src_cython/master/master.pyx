@@ -14,6 +14,8 @@
 
 cdef enum:
     SAMPLES = 64                       # round trips remembered, a power of two
+    LEVEL_INFO = 20                    # of logging
+    LEVEL_WARNING = 30
 
 
 @cython.final
@@ -32,8 +34,10 @@ cdef class Counters:
     cdef int64_t life_epoch          # a master may have a number without life (fences)
     cdef int64_t slow_from_ns        # a reply of a slow master takes longer (slowness)
     cdef int64_t due_ns              # nothing is due before, in the whole engine
+    cdef list unlogged               # lines for the log, of all masters
 
     def __cinit__(self):
+        self.unlogged = []
         self.due_ns = NEVER_NS
 
     @property
@@ -146,6 +150,8 @@ cdef class Master:
     cdef bint is_proven              # this connection has answered a round
     cdef int64_t ready_at_ns
     cdef int64_t lost_at_ns
+    cdef int64_t away_from_ns        # the first of the losses since it was READY; or 0
+    cdef bint is_away_logged
     cdef int64_t retry_at_ns
     cdef int64_t give_up_at_ns       # of connect(2) or handshake
     cdef int64_t connect_timeout_ns

@@ -2420,6 +2420,34 @@ for _, key in ipairs(KEYS) do redis""",
         NATIVE,
     ),
     Mutant(
+        "master that is away logged at each attempt",
+        (
+            Edit(
+                "src_cython/master/ending.pyx",
+                "> AWAY_NS and not self.is_away_logged:",
+                "> AWAY_NS:",
+            ),
+        ),
+        ("tests/unit/test_away.py",),
+    ),
+    Mutant(
+        "refused server logged as connected again",
+        (
+            Edit(
+                "src_cython/engine/review.pyx",
+                "    return master_note_back(master, now_ns)\n",
+                "    return 0\n",
+            ),
+            Edit(
+                "src_cython/master/connect.pyx",
+                "    master_send_deferred(self, now_ns)\n    counters_note",
+                "    master_send_deferred(self, now_ns)\n"
+                "    master_note_back(self, now_ns)\n    counters_note",
+            ),
+        ),
+        ("tests/unit/test_away.py",),
+    ),
+    Mutant(
         "lease that a forked child drops warned of as its own",
         (
             Edit(

@@ -16,7 +16,7 @@ from collections import deque
 from threading import Thread
 
 from ..._core import fork_generation
-from ..._reports.log import print_error, warn
+from ..._reports.log import WARNING, print_error, warn
 
 TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
@@ -159,9 +159,9 @@ def note_renewal(kept: Kept) -> None:
 
 
 def log_warnings(driver: BaseDriver) -> None:
-    """Log the warnings of an engine, each one whatever the handlers raise."""
-    for name, text in driver.new_warnings():
-        log("%s: %s", name, text)
+    """Log what an engine has to report, each line whatever the handlers raise."""
+    for level, name, text in driver.engine.take_unlogged():
+        log("%s: %s", name, text, level=level)
 
 
 def log_error(error: Exception) -> None:
@@ -169,9 +169,9 @@ def log_error(error: Exception) -> None:
     log("a renewal raised %r", error)
 
 
-def log(text: str, *values: object) -> None:
+def log(text: str, *values: object, level: int = WARNING) -> None:
     """Log a warning; whatever a handler raises is printed, SystemExit as well."""
     try:
-        warn(text, *values)
+        warn(text, *values, level=level)
     except BaseException:
         print_error()

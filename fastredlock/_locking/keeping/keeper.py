@@ -223,14 +223,14 @@ class Service(BaseKeeper):
     def _renew(self, renewals: list[Kept], rounds: list[Round], now_ns: int) -> None:
         driver = self._driver
         try:
-            warnings = blocking_run(driver.engine, Batch(rounds))
+            unlogged = blocking_run(driver.engine, Batch(rounds))
         except ClosedError:
             self._give_up(renewals, now_ns)
             return
         except Exception as error:
             self._notes.append(log_error, error)
         else:
-            if warnings > driver.warned:
+            if unlogged:
                 self._notes.append(log_warnings, driver)
         self._end(renewals, rounds)
 
