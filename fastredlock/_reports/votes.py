@@ -23,6 +23,8 @@ BASE64URL = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 LONGEST_OWNER = 64  # bytes
 NO_EXPIRY_MS = -1  # PTTL
 GONE_OR_TAKEN = "gone or taken"  # of an extension by a command that does not tell
+NOT_AWAITED = "connected, not waited for: no quorum could answer"
+SHORT = {GONE_OR_TAKEN: GONE_OR_TAKEN, NOT_AWAITED: "not waited for"}
 NOT_OURS = "no expiry: not a lock of ours?"  # a string that names no owner
 SETNX = "no expiry: a SETNX lock, its time {} {:.0f} s{}?"  # a string that is a time
 TIME_DIGITS = 10, 13  # of a time in s, in ms
@@ -61,19 +63,19 @@ class MasterVote(NamedTuple):
 
 def votes_of(engine: Engine, round: Round) -> tuple[MasterVote, ...]:
     """Return one vote per configured master, in that order, as known by now."""
-    from .._core import Vote
+    from .._core import MasterState, Verdict, Vote
 
     within_ms = (round.deadline_ns - round.opened_ns or round.terms.timeout_ns) / 1e6
-    each = zip(engine.master_names, round.votes(), engine.late_us, strict=True)
-    return tuple(
-        MasterVote(
-            name,
-            vote,
-            (text or silence(within_ms, late_us)) if vote is Vote.SILENT else text,
-            elapsed_ms,
-        )
-        for name, (vote, text, elapsed_ms), late_us in each
-    )
+    votes = []
+    for name, (vote, text, elapsed_ms), late_us, (state, reason) in zip(
+        engine.master_names, round.votes(), engine.late_us, engine.states, strict=True
+    ):
+        if vote is Vote.SILENT:
+            text = text or silence(within_ms, late_us)
+        elif vote is Vote.PENDING and round.verdict is Verdict.UNREACHABLE:
+            text = NOT_AWAITED if state is MasterState.READY else text or reason
+        votes.append(MasterVote(name, vote, text, elapsed_ms))
+    return tuple(votes)
 
 
 def silence(within_ms: float, late_us: int) -> str:
@@ -190,13 +192,13 @@ def lingers(token: bytes) -> bool:
 def describe_votes(votes: Iterable[MasterVote]) -> str:
     """Give the counts, then the vote of each master."""
     votes = tuple(votes)
-    names = [
-        vote.text if vote.text == GONE_OR_TAKEN else vote.vote.name.lower()
-        for vote in votes
-    ]
+    names = [SHORT.get(vote.text or "", vote.vote.name.lower()) for vote in votes]
     others = "".join(
         f", {names.count(name)} {name}"
-        for name in (GONE_OR_TAKEN, "taken", "gone", "failed", "silent", "pending")
+        for name in (
+            *(GONE_OR_TAKEN, "taken", "gone", "failed", "silent", "pending"),
+            SHORT[NOT_AWAITED],
+        )
         if name in names
     )
     each = "; ".join(str(vote) for vote in votes)

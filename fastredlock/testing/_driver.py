@@ -49,7 +49,7 @@ class MemoryDriver(Driver):
                 client.withdraw(work)
                 raise
         world.call()
-        if self.engine.unlogged:
+        if self.engine.counters.unlogged:
             self.log_warnings()
 
     def abandon(self, work: Round | Batch) -> None:

@@ -124,7 +124,7 @@ class Here:
 
     def _deliver(self, work: Round | Batch) -> int:
         self._client.deliver(work)
-        return len(self._engine.unlogged)
+        return len(self._engine.counters.unlogged)
 
     # --- waiting ----------------------------------------------------------------------
 

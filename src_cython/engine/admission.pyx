@@ -169,15 +169,19 @@ cdef int engine_end_admission(
     return engine_start(self, round, now_ns)
 
 
-cdef void admission_spend(Admission self, int64_t now_ns) noexcept:
+cdef int admission_spend(Admission self, int64_t now_ns) except -1:
     # The wait for connections is part of the caller's time; the round keeps at least as
-    # much as connected masters need to answer.
+    # much as connected masters need to answer. A master that does not, is not slow.
     cdef Round round = self.round
+    cdef int64_t waited_ns = now_ns - self.began_ns
     if round.left_ns > 0:
         round.left_ns = max(
-            round.left_ns - (now_ns - self.began_ns),
-            min(round.terms.timeout_ns, <int64_t>GRACE_NS),
+            round.left_ns - waited_ns, min(round.terms.timeout_ns, <int64_t>GRACE_NS)
         )
+        if round.left_ns < waited_ns:
+            text = f"{round.left_ns / 1e6:.0f} ms were left for this"
+            round.details = [f"not connected in time: {text}"] * round.master_count
+    return 0
 
 
 cdef bint admission_is_over(

@@ -80,25 +80,19 @@ cdef int master_note_away(Master self, int64_t now_ns) except -1:
     elif now_ns - self.away_from_ns > AWAY_NS and not self.is_away_logged:
         self.is_away_logged = True
         away_s = (now_ns - self.away_from_ns) / 1e9
-        self.counters.unlogged.append((
-            LEVEL_WARNING, self.name,
-            f"not connected for {away_s:.0f} s: {self.last_error}",
-        ))
+        text = f"not connected for {away_s:.0f} s: {self.last_error}"
+        self.counters.unlogged.append((LEVEL_WARNING, self.name, text))
     return 0
 
 
 cdef int master_note_back(Master self, int64_t now_ns) except -1:
     # Once its server was looked at: one that is refused is not back.
-    cdef int64_t away_ns = now_ns - self.away_from_ns
-    cdef bint is_away_logged = self.is_away_logged
-    if self.state_code != MASTER_READY:
-        return 0
-    self.away_from_ns = 0
-    self.is_away_logged = False
-    if is_away_logged:
-        self.counters.unlogged.append((
-            LEVEL_INFO, self.name, f"connected again after {away_ns / 1e9:.0f} s"
-        ))
+    if self.state_code == MASTER_READY:
+        away_s, self.away_from_ns = (now_ns - self.away_from_ns) / 1e9, 0
+        is_away_logged, self.is_away_logged = self.is_away_logged, False
+        if is_away_logged:
+            text = f"connected again after {away_s:.0f} s"
+            self.counters.unlogged.append((LEVEL_INFO, self.name, text))
     return 0
 
 

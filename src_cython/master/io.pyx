@@ -65,7 +65,10 @@ cdef int master_on_unsent(
         deferred_add(self.in_flight, round, entry.key_until_ns, entry.is_second)
         counters_note_due(self.counters, max(self.retry_at_ns, now_ns))
     if round.verdict_code == VERDICT_OPEN:
-        round_on_vote(round, self.index, VOTE_FAILED, self.reason, False, now_ns)
+        reason = self.reason
+        if master_is_opening(self) and not self.last_error:      # it may be well
+            reason = f"not connected in time: {reason}"
+        round_on_vote(round, self.index, VOTE_FAILED, reason, False, now_ns)
     return 0
 
 

@@ -133,3 +133,17 @@ def test_acquire_when_one_of_several_that_wait_is_withdrawn_then_it_is_not_sent(
         answer_handshake(engine, index, START_NS + MS)
     by_hand_finish(engine, START_NS + MS)
     assert [each.is_opened for each in (first, second, third)] == [True, False, True]
+
+
+# Issue 42: 20,000 tasks on a cold client called masters silent that were well.
+def test_votes_when_most_of_the_timeout_went_on_connecting_then_say_so() -> None:
+    engine = cold_engine()
+    (round,) = submit(engine, 1)
+    for i in range(3):
+        answer_handshake(engine, i, START_NS + 900 * MS)
+    by_hand_connected(engine, 3, START_NS + 999 * MS)
+    by_hand_pass_time(engine, START_NS + 1100 * MS)
+    assert [text for _, text, _ in round.votes()[:4]] == [
+        *["not connected in time: 10 ms were left for this"] * 3,
+        "not connected in time: no answer to the handshake yet",
+    ]

@@ -8,12 +8,14 @@ import pytest
 from fastredlock import MasterVote, Vote
 from fastredlock._core import Operation, Round
 from fastredlock._reports.votes import (
+    NOT_AWAITED,
     connection_votes,
     describe_votes,
     holders_of,
     printable,
     votes_of,
 )
+from tests.support import by_hand
 from tests.support.rounds import MS, T0, TERMS, cast, new_engine
 
 HOLDER = b"hunter2"
@@ -80,6 +82,25 @@ def test_votes_of_a_round_are_one_per_master_in_configured_order() -> None:
 def test_votes_of_an_open_round_say_who_is_pending() -> None:
     votes = votes_of(new_engine(), opened(Operation.ACQUIRE, "G"))
     assert [vote.vote.name for vote in votes] == ["GRANTED", "PENDING", "PENDING"]
+
+
+# Issue 42: the master that was well was shown as the third broken one.
+@pytest.mark.parametrize(
+    ("connected", "text", "counts"),
+    [
+        (True, NOT_AWAITED, "0 of 3 granted, 2 failed, 1 not waited for ["),
+        (False, "not connected yet", "0 of 3 granted, 2 failed, 1 pending ["),
+    ],
+)
+def test_master_that_is_well_in_an_outage_is_told_apart_from_the_failed(
+    connected: bool, text: str, counts: str
+) -> None:
+    engine = by_hand.new_engine(3) if connected else new_engine()
+    if connected:
+        by_hand.make_ready(engine, [by_hand.info(run_id=str(i)) for i in range(3)])
+    votes = votes_of(engine, opened(Operation.ACQUIRE, "FF"))
+    assert (votes[2].vote, votes[2].text) == (Vote.PENDING, text)
+    assert describe_votes(votes).startswith(counts)
 
 
 def test_silent_master_is_told_with_the_time_it_was_given() -> None:

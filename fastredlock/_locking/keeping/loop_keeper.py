@@ -107,7 +107,7 @@ class LoopKeeper(BaseKeeper):
             self._arm()
         except Exception as error:  # an exception would end in the loop's own code
             self._notes.append(log_error, error)
-        if driver.engine.unlogged:
+        if driver.engine.counters.unlogged:
             self._notes.append(log_warnings, driver)
         if self._notes:
             self._call()
