@@ -41,12 +41,15 @@ IGNORED = frozenset(
 )
 
 _NO_TLS_OPTION = "leave it out, Python's defaults are used"
+_NO_CODEC = "keys are sent as they are; put a prefix into key_prefix"
 _NO_OCSP = "fastredlock makes no OCSP checks; leave it out to do without"
 
 # Ignoring these would change which servers are trusted or how to log in, so they are
 # refused; the value names a replacement.
 REFUSED = {
     "connection_pool": "pass the redis-py client itself",
+    "command_packer": _NO_CODEC,
+    "encoder_class": _NO_CODEC,
     "redis_connect_func": "pass username, password and db, or credentials",
     "ssl_ciphers": _NO_TLS_OPTION,
     "ssl_include_verify_flags": _NO_TLS_OPTION,
@@ -105,10 +108,22 @@ def settings_of_client(client: Any) -> dict[str, object]:
         for name, value in _connection_kwargs(pool).items()
         if name in CARRIED or name in REFUSED or name.startswith("ssl_")
     }
+    from .overrides import refuse_moved, refuse_overrides  # 1 ms URLs do not pay
+
+    refuse_overrides(client)
+    refuse_moved(client)
     settings["ssl"] = pool.connection_class.__name__ == "SSLConnection"
     if pool.connection_class.__name__ == "UnixDomainSocketConnection":
         settings["unix_socket_path"] = pool.connection_kwargs.get("path", "")
     return settings
+
+
+def identity_of(client: Any) -> tuple[object, ...]:
+    """Return what tells a client's settings from those before they were changed."""
+    from .overrides import refuse_overrides
+
+    refuse_overrides(client)  # of one pool may be clients of many classes
+    return tuple(map(client.connection_pool.connection_kwargs.get, CARRIED))
 
 
 def _connection_kwargs(pool: Any) -> Mapping[str, object]:
@@ -121,6 +136,12 @@ def _connection_kwargs(pool: Any) -> Mapping[str, object]:
     kind = pool.connection_class
     if kind.__module__ in _MODULES and kind.__name__ in _CLASSES:
         return kwargs
+    if kind.__module__.startswith("fakeredis"):
+        raise ConfigurationError(
+            "fakeredis is no server, and a lock needs one: run the test in "
+            "fastredlock.testing.in_memory() (with pytest the fixture redlock_memory), "
+            "and give its locks a redis.Redis(), which connects to nothing there"
+        )
     raise ConfigurationError(
         f"the connection class {kind.__module__}.{kind.__qualname__} is not redis-py's "
         "own, and what it does cannot be copied; pass a URL or a dict"

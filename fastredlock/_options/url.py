@@ -19,12 +19,13 @@ from .redis_py import (
     CARRIED,
     IGNORED,
     REFUSED,
+    identity_of,
     is_client,
     known_settings,
     settings_of_client,
 )
 
-__all__ = ["Endpoint", "TLSSettings", "parse_masters"]
+__all__ = ["Endpoint", "TLSSettings", "identity_of", "parse_masters"]
 
 MAX_MASTERS = 64  # more is a slip, such as a generator without end
 _FORMS = "a URL str, a (host, port) pair, a dict or a redis-py client"

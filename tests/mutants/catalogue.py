@@ -1777,8 +1777,7 @@ for _, key in ipairs(KEYS) do redis""",
             Edit(
                 "fastredlock/compat/redis/_base.py",
                 "        if self._lease_of(token):  # not",
-                "        local.token = None\n"
-                "        if self._lease_of(token):  # not",
+                "        local.token = None\n        if self._lease_of(token):  # not",
             ),
         ),
         ("tests/compat/redis/test_held_lock.py",),
@@ -1793,6 +1792,39 @@ for _, key in ipairs(KEYS) do redis""",
             ),
         ),
         ("tests/compat/redis_lock/test_held_lock.py",),
+    ),
+    Mutant(
+        "a client's prefix is ignored",
+        (
+            Edit(
+                "fastredlock/_options/overrides.py",
+                "    if overridden:\n",
+                "    if False:\n",
+            ),
+        ),
+        ("tests/unit/test_overrides.py",),
+    ),
+    Mutant(
+        "a client of a known pool is not looked at",
+        (
+            Edit(
+                "fastredlock/_options/redis_py.py",
+                "    refuse_overrides(client)  # of one pool",
+                "    pass  # of one pool",
+            ),
+        ),
+        ("tests/compat/common/test_shared.py",),
+    ),
+    Mutant(
+        "settings that were changed after the first lock are not read",
+        (
+            Edit(
+                "fastredlock/compat/_common/shared.py",
+                "    yield identity_of(master)",
+                "    identity_of(master)",
+            ),
+        ),
+        ("tests/compat/common/test_shared.py",),
     ),
     Mutant(
         "a script that was set on a lock is not seen",

@@ -35,7 +35,8 @@ ARROWS: dict[str, set[str]] = {
     "_options.fence_scripts": {"_options.scripts"},
     "_options.keys": {"_core", *BASE},
     "_options.retry": {"errors"},
-    "_options.redis_py": {"errors"},
+    "_options.overrides": {"errors"},
+    "_options.redis_py": {"_options.overrides", "errors"},
     "_options.endpoint": {"errors"},
     "_options.tls": {"_options.endpoint", "errors"},
     "_options.credentials": {

@@ -8,7 +8,7 @@ are named by text alone, as long as a lock object uses it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, TypeVar
 from urllib.parse import parse_qs, urlsplit
@@ -18,6 +18,7 @@ from ... import MasterVote, Vote
 from ..._options.url import (
     SameServerAllowed as SameServerAllowed,  # for the others here
 )
+from ..._options.url import identity_of
 
 __all__ = ["SameServerAllowed", "key_name", "new_locks", "shared_locks", "token_source"]
 
@@ -47,7 +48,7 @@ def shared_locks(
     `masters` as FastRedlock takes them; with a dict among them it is always a new one.
     Raises ConfigurationError for a client that cannot be copied.
     """
-    references = [_reference(master) for master in masters]
+    references = [each for master in masters for each in _references(master)]
     key = (make, drift_factor, *references)
     try:
         locks: L | None = _known.get(key)
@@ -62,16 +63,22 @@ def shared_locks(
     return locks
 
 
-def _reference(master: object) -> object:
-    """Return a reference to a master, for a key, that does not keep a client alive.
+def _references(master: Any) -> Iterator[object]:
+    """Yield what a key is made of: references to a master do not keep a client alive.
 
-    A client's pool has the settings and lives longer: some callers make a client per
-    use of it.
+    A client's pool has the settings, which may be changed, and lives longer: some
+    callers make a client per use of it.
     """
-    try:
-        return ref(getattr(master, "connection_pool", master))
-    except TypeError:  # text
-        return master
+    if not hasattr(
+        pool := getattr(master, "connection_pool", None), "connection_kwargs"
+    ):
+        try:
+            yield ref(master)
+        except TypeError:  # text
+            yield master
+        return
+    yield ref(pool)
+    yield identity_of(master)
 
 
 def new_locks(

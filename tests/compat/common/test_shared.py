@@ -94,3 +94,21 @@ def test_timeouts_that_are_shorter_than_ours_are_kept(
     options = made(*masters).options
     assert options["connect_timeout"] == connect_timeout
     assert options["round_timeout"] == round_timeout
+
+
+def test_settings_that_are_changed_before_it_connects_hold_for_the_next_lock() -> None:
+    client = redis.Redis(host="a")
+    first = made(client)
+    client.connection_pool.connection_kwargs["host"] = "b"
+    assert (first.hosts, made(client).hosts) == (["a"], ["b"])
+
+
+def test_client_with_a_prefix_on_the_pool_of_another_is_refused() -> None:
+    class Prefixed(redis.Redis):
+        def execute_command(self, *args: Any, **options: Any) -> Any:
+            return super().execute_command(args[0], f"p:{args[1]}", *args[2:])
+
+    plain = redis.Redis()
+    assert made(plain)
+    with pytest.raises(ConfigurationError, match="key_prefix"):
+        made(Prefixed(connection_pool=plain.connection_pool))

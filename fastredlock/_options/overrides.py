@@ -1,0 +1,169 @@
+"""What a redis-py client overrides, tried out: a copy of its settings leaves that out.
+
+A class of a user may put a prefix before keys, or connect elsewhere: then the locks of
+redis-py that are taken with it, and ours, would not exclude each other. Where something
+else than redis-py sends its commands, a copy of the client sends one SET to a
+connection that records it, which needs no I/O. What comes out as it went in (classes
+that log, count or guard) is taken; the rest is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import cache, lru_cache
+from typing import Any, NoReturn
+
+from ..errors import ConfigurationError
+
+# The methods through which a SET goes: of the client, and of its pool.
+_SENDING = (
+    "set",
+    "execute_command",
+    "_execute_command",
+    "_send_command_parse_response",
+)
+_CONNECTING = (
+    *("get_connection", "make_connection"),
+    *("get_available_connection", "ensure_connection"),  # of an awaitable one
+)
+_PLACE = ("host", "port", "db", "path")
+_KEY, _TOKEN = "fastredlock:trial", "token"
+
+
+def refuse_overrides(client: Any) -> None:
+    """Raise ConfigurationError where a client would lock another key, or elsewhere."""
+    pool = client.connection_pool
+    if (
+        getattr(client, "single_connection_client", False)
+        or getattr(client, "connection", None) is not None
+    ):
+        _refuse(client, "has one connection, which may have selected another database")
+    overridden = [
+        (owner, name)
+        for owner, names in ((client, _SENDING), (pool, _CONNECTING))
+        for name in names
+        if (method := getattr(owner, name, None)) is not None
+        if not _is_of_redis_py(getattr(method, "__func__", method))
+    ]
+    for owner, name in overridden:
+        if name in vars(owner) or not _is_kind_of_redis_py(type(owner)):
+            _refuse(client, f"has a {name} that is not of its class")
+    if overridden:
+        _try(client, pool)
+
+
+def refuse_moved(client: Any) -> None:
+    """Raise ConfigurationError where settings were changed after it had connected."""
+    pool = client.connection_pool
+    for connection in _connections(pool):
+        if _is_elsewhere(connection, pool.connection_kwargs):
+            _refuse(client, "has connections from before its settings were changed")
+
+
+@lru_cache(64)
+def _is_of_redis_py(function: Any) -> bool:
+    # Not __module__, which functools.wraps copies.
+    module: str = getattr(function, "__globals__", {}).get("__name__", "")
+    return module.partition(".")[0] == "redis"
+
+
+def _is_kind_of_redis_py(kind: type) -> bool:
+    return any(each.__module__.startswith("redis.") for each in kind.__mro__)
+
+
+def _connections(pool: Any) -> list[Any]:
+    lists = ("_available_connections", "_in_use_connections", "_connections")
+    return [each for name in lists for each in list(getattr(pool, name, ()))]
+
+
+def _is_elsewhere(connection: Any, settings: Mapping[str, Any]) -> bool:
+    if settings.get("maintenance_notification_hash") is not None:
+        return False  # the server moves: redis-py has changed the settings itself
+    for name in _PLACE:
+        now = getattr(connection, name, None)
+        before = getattr(connection, f"orig_{name}_address", now)
+        said = settings.get(name, now)
+        if now is not None and str(said) not in (str(now), str(before)):
+            return True
+    return False
+
+
+def _try(client: Any, pool: Any) -> None:
+    settings = dict(pool.connection_kwargs)
+    recorded: Any = type("Recorded", (_Recorded,), {"commands": [], "places": []})
+    tried, tried_pool = _copied(client), _copied(pool)
+    tried.connection_pool = tried_pool
+    tried_pool.connection_class = recorded
+    try:
+        tried_pool.reset()
+        result = tried.set(_KEY, _TOKEN, nx=True, px=1)
+        if hasattr(result, "send"):  # a coroutine, which waits for nothing
+            with suppress(StopIteration):
+                while result.send(None) is None:
+                    pass
+            result.close()
+    except Exception as error:
+        if not recorded.commands:
+            _refuse(client, f"raised a {type(error).__name__} when it was tried out")
+    for command in recorded.commands:
+        if command[:3] != ("SET", _KEY, _TOKEN):
+            _refuse(client, f"sends {command[:2]} where ('SET', {_KEY!r}) was called")
+    place = {name: settings.get(name) for name in (*_PLACE, "username")}
+    if not recorded.commands or recorded.places != [place] * len(recorded.places):
+        _refuse(client, "sends by itself, later, or not to where its settings say")
+
+
+def _copied(thing: Any) -> Any:
+    kind: Any = type(thing)
+    copied = object.__new__(_without_end(kind))
+    vars(copied).update(vars(thing))
+    return copied
+
+
+@cache
+def _without_end(kind: type) -> Any:
+    """Return a subclass whose objects end without closing what the original uses."""
+    return type(kind.__name__, (kind,), {"__del__": lambda self: None})
+
+
+class _Recorded:
+    """A connection of redis-py that records its commands; every reply is nothing."""
+
+    commands: list[tuple[Any, ...]]
+    places: list[dict[str, Any]]
+
+    def __init__(self, **settings: Any) -> None:
+        self.places.append({name: settings.get(name) for name in (*_PLACE, "username")})
+        vars(self).update(settings, retry=self)
+
+    def send_command(self, *command: Any, **_: Any) -> Any:
+        self.commands.append(command)
+        return _NOTHING
+
+    def call_with_retry(self, attempt: Callable[[], Any], *_: Any, **__: Any) -> Any:
+        return attempt()
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_, **__: _NOTHING
+
+
+class _Nothing:
+    """False where it is returned, None where it is awaited."""
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __await__(self) -> Any:
+        return iter(())
+
+
+_NOTHING = _Nothing()
+
+
+def _refuse(client: Any, what: str) -> NoReturn:
+    raise ConfigurationError(
+        f"{type(client).__qualname__} {what}: a copy of its settings would lock another"
+        " key or elsewhere; pass a plain client or a URL, and a prefix in the resource "
+        "or as key_prefix= of FastRedlock"
+    )
