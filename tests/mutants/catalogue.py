@@ -1827,6 +1827,17 @@ for _, key in ipairs(KEYS) do redis""",
         ("tests/compat/common/test_shared.py",),
     ),
     Mutant(
+        "a lock of aioredlock's kin that is called invalid is extended on",
+        (
+            Edit(
+                "fastredlock/compat/aioredlock/lock.py",
+                'if name == "valid" and',
+                'if name == "" and',
+            ),
+        ),
+        ("tests/compat/aioredlock/test_held_locks.py",),
+    ),
+    Mutant(
         "a script that was set on a lock is not seen",
         (
             Edit(

@@ -79,10 +79,17 @@ class Aioredlock(Refusing):
         masters = SameServerAllowed(
             master_of(connection) for connection in redis_connections
         )
-        self._redlock: FastRedlock = new_locks(FastRedlock, masters)
+        self._masters = masters
+        self._open: FastRedlock | None = new_locks(FastRedlock, masters)
         self._quorum = len(masters) // 2 + 1
         self._locks: dict[str, Lock] = {}  # by resource: the last one taken
         self._lost: set[Task[Any]] = set()  # releases of what a minority has left
+
+    @property
+    def _redlock(self) -> FastRedlock:
+        if self._open is None:  # after destroy(): theirs connects again, too
+            self._open = new_locks(FastRedlock, self._masters)
+        return self._open
 
     @property
     def log(self) -> Logger:
@@ -113,7 +120,7 @@ class Aioredlock(Refusing):
         lease = await self._taken(resource, ttl, lock_identifier)
         id = lock_identifier or lease.token.decode()
         lock = Lock(self, resource, id, lock_timeout, valid=True)
-        lock._lease = lease
+        lock._lease, lock._locks = lease, self._redlock
         if lock_timeout is None:
             await self._keep(lock, lease)
         self._locks[resource] = lock
@@ -149,7 +156,7 @@ class Aioredlock(Refusing):
         Raises LockRuntimeError if fewer than a quorum of the masters confirmed that it
         is gone and one could not answer, LockAcquiringError if another has it there.
         """
-        lock.valid = False
+        lock._renewed, lock.valid = None, False
         status = await self._lease_of(lock).release()
         if status is not ReleaseStatus.RELEASED:
             votes = await self._redlock.holders(key_name(lock.resource))
@@ -207,7 +214,9 @@ class Aioredlock(Refusing):
                     self.log.exception('Can not unlock "%s"', lock.resource)
         self._locks.clear()
         await gather(*self._lost, return_exceptions=True)
-        await self._redlock.close()
+        closing, self._open = self._open, None
+        if closing is not None:
+            await closing.close()
 
     async def _taken(self, resource: str, ttl: float, identifier: Any) -> Lease:
         """Take the resource, in all the tries there are."""
@@ -250,21 +259,24 @@ class Aioredlock(Refusing):
     async def _keep(self, lock: Lock, lease: Lease) -> None:
         """Let it be extended in time until it is released, lost, or garbage."""
         try:
-            lease.keep_alive(on_lost=partial(_on_lost, ref(lock)))
+            renew(lock, lease)
         except (ConfigurationError, LeaseLostError) as error:
             await lease.release()
             raise LockError("Lock timeout") from error
+        lock._renewed = lease
 
     def _lease_of(self, lock: Lock) -> Lease:
-        # Taken by another process, by another manager, or set to be another's.
-        if lock._lease is None or lock._lease.token != token_of(lock.id):
+        # Taken by another process or manager, before destroy(), or set to be another's.
+        lease = lock._lease if lock._locks is self._redlock else None
+        if lease is None or lease.token != token_of(lock.id):
+            lock._locks = self._redlock
             ttl = lock.lock_timeout or 0
-            lock._lease = self._redlock.adopt(
+            lock._lease = lease = self._redlock.adopt(
                 key_name(lock.resource),
                 token_of(lock.id),
                 ttl=ttl if ttl >= SHORTEST else self.internal_lock_timeout,
             )
-        return lock._lease
+        return lease
 
     def _forget(self, lock: Lock) -> None:
         if self._locks.get(lock.resource) is lock:
@@ -284,10 +296,16 @@ class Aioredlock(Refusing):
         )
 
 
+def renew(lock: Lock, lease: Lease) -> None:
+    """Extend it in time for as long as it is valid, which users may change."""
+    on_lost = partial(_on_lost, ref(lock)) if lock.valid else None
+    lease.keep_alive(bool(lock.valid), on_lost=on_lost)
+
+
 def _on_lost(lost: ref[Lock], lease: Lease, error: LeaseLostError) -> None:
     lock = lost()  # not its own: it would be kept alive, and extended, in a cycle
     if lock is not None:
-        lock.valid = False
+        lock._renewed, lock.valid = None, False
         manager = lock.lock_manager
         manager.log.error('"%s" is lost: %s', lock.resource, error)
         release = ensure_future(lease.release())

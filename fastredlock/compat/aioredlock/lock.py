@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from ... import LeaseLostError
 from .errors import LockError
 
 if TYPE_CHECKING:
@@ -24,6 +26,17 @@ class Lock:
     valid: bool = False
 
     _lease: Lease | None = field(default=None, init=False, repr=False, compare=False)
+
+    _locks: Any = field(default=None, init=False, repr=False, compare=False)  # of it
+    _renewed: Lease | None = field(default=None, init=False, repr=False, compare=False)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name == "valid" and self._renewed is not None:
+            from .algorithm import renew
+
+            with suppress(LeaseLostError):
+                renew(self, self._renewed)
 
     async def __aenter__(self) -> Lock:
         return self

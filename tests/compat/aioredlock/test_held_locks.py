@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from asyncio import sleep
 
 import pytest
 import redis
@@ -14,6 +15,41 @@ from tests.support.two_libraries import is_stored, lefts_ms
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.filterwarnings("ignore:distutils Version classes")
+
+
+# --- what users do with it ------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_lock_that_a_user_calls_invalid_is_extended_no_more(
+    aioredlock: Face, urls: list[str], servers: list[redis.Redis]
+) -> None:
+    async def body() -> None:
+        lock = await manager.lock(KEY)
+        lock.valid = False
+        lock.valid = True
+        await sleep(0.7)
+        assert is_stored(lock.id.encode(), values(servers))
+        lock.valid = False
+        await sleep(0.7)
+        assert values(servers) == [None] * 5
+
+    manager = aioredlock.manager(urls, internal_lock_timeout=0.5)
+    aioredlock.run(body())
+
+
+def test_block_that_is_left_after_destroy_says_nothing(
+    aioredlock: Face, urls: list[str], servers: list[redis.Redis]
+) -> None:
+    async def leave() -> None:
+        async with await manager.lock(KEY, 5) as lock:
+            await manager.destroy()
+            assert not await lock.is_locked()
+            assert not await manager.is_locked(KEY)
+
+    manager = aioredlock.manager(urls)
+    aioredlock.run(leave())
+    assert values(servers) == [None] * 5
 
 
 # --- extend ---------------------------------------------------------------------------
