@@ -109,9 +109,13 @@ def _try(client: Any, pool: Any) -> None:
     for command in recorded.commands:
         if command[:3] != ("SET", _KEY, _TOKEN):
             _refuse(client, f"sends {command[:2]} where ('SET', {_KEY!r}) was called")
-    place = {name: settings.get(name) for name in (*_PLACE, "username")}
-    if not recorded.commands or recorded.places != [place] * len(recorded.places):
+    places = [_place_in(settings)] * len(recorded.places)
+    if not recorded.commands or recorded.places != places:
         _refuse(client, "sends by itself, later, or not to where its settings say")
+
+
+def _place_in(settings: Mapping[str, Any]) -> list[Any]:
+    return [settings.get(name) for name in (*_PLACE, "username")]
 
 
 def _copied(thing: Any) -> Any:
@@ -131,10 +135,10 @@ class _Recorded:
     """A connection of redis-py that records its commands; every reply is nothing."""
 
     commands: list[tuple[Any, ...]]
-    places: list[dict[str, Any]]
+    places: list[list[Any]]
 
     def __init__(self, **settings: Any) -> None:
-        self.places.append({name: settings.get(name) for name in (*_PLACE, "username")})
+        self.places.append(_place_in(settings))
         vars(self).update(settings, retry=self)
 
     def send_command(self, *command: Any, **_: Any) -> Any:

@@ -305,7 +305,8 @@ def renew(lock: Lock, lease: Lease) -> None:
 def _on_lost(lost: ref[Lock], lease: Lease, error: LeaseLostError) -> None:
     lock = lost()  # not its own: it would be kept alive, and extended, in a cycle
     if lock is not None:
-        lock._renewed, lock.valid = None, False
+        lock._renewed = None
+        lock.valid = False
         manager = lock.lock_manager
         manager.log.error('"%s" is lost: %s', lock.resource, error)
         release = ensure_future(lease.release())
