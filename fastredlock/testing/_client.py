@@ -6,6 +6,7 @@ over here, in order, in no time. Nothing is decided here.
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from .._core import (
@@ -43,7 +44,7 @@ class Client:
         self.world = world
         self.keeper: MemoryKeeper | None = None
         self._begun = by_hand_engine(self.engine)
-        self._since: dict[int, int] = {}  # by caller
+        self._limits: dict[int, int] = {}  # by caller
         self._servers = [world.server(each.name) for each in driver.settings.endpoints]
         self._connections: list[Connection | None] = [None] * len(self._servers)
 
@@ -57,18 +58,22 @@ class Client:
 
     def begin(self, work: Round | Batch) -> None:
         """Begin a round or a batch; raise FastRedlockError after close()."""
-        if self.engine.is_closed and not is_release(work):
+        rounds = [work] if isinstance(work, Round) else work.rounds
+        is_release = bool(rounds) and rounds[0].operation is Operation.RELEASE
+        if self.engine.is_closed and not is_release:
             raise FastRedlockError(CLOSED)
         now_ns = self.world.now_ns()
         if by_hand_hand_on(self.engine, work, now_ns) is None:
             by_hand_submit(self.engine, work, now_ns)
 
-    def since(self, caller: int, work: Round | Batch | None = None) -> int:
-        """Return when a call began: an acquire, with its first attempt."""
-        now_ns = self.world.now_ns()
-        if work is not None and begins_a_call(work):
-            self._since[caller] = now_ns
-        return self._since.get(caller, now_ns)
+    def limit(self, caller: int, work: Round | Batch | None = None) -> int:
+        """Return when the timeout of a call ends; without one when the call began."""
+        now_ns, at = self.world.now_ns(), work if isinstance(work, Round) else None
+        is_later = at and (at.attempt > 1 or at.operation is Operation.INSPECT)
+        if work is not None and not is_later:
+            self.world.called_at = time.monotonic()
+            self._limits[caller] = now_ns + max(at.left_ns if at else 0, 0)
+        return self._limits.get(caller, now_ns)
 
     def deliver(self, work: Round | Batch) -> None:
         """Check the validity at the return to the caller; undo one that is over."""
@@ -142,16 +147,3 @@ class Client:
         if connection is not None:
             connection.drop()
         self._connections[index] = None
-
-
-def begins_a_call(work: Round | Batch) -> bool:
-    """Return whether no earlier round belongs to the same call; none that waits."""
-    if not isinstance(work, Round):
-        return True
-    return work.attempt <= 1 and work.operation is not Operation.INSPECT
-
-
-def is_release(work: Round | Batch) -> bool:
-    """Return whether it is sent although the engine is closed."""
-    rounds = [work] if isinstance(work, Round) else work.rounds
-    return bool(rounds) and rounds[0].operation is Operation.RELEASE

@@ -39,11 +39,11 @@ class MemoryDriver(Driver):
         world, client = self.world, self._client
         world.check_process()
         with world.changed:
-            began_ns = client.since(get_ident(), work)
+            limit_ns = client.limit(get_ident(), work)
             try:
                 client.submit(work)
                 if not work.is_finished:
-                    world.wait_until(lambda: work.is_finished, began_ns)
+                    world.wait_until(lambda: work.is_finished, limit_ns)
                 client.deliver(work)
             except BaseException:
                 client.withdraw(work)
@@ -76,7 +76,7 @@ class MemoryDriver(Driver):
                         world.now_ns() >= until_ns
                         or (gate is not None and not gate.locked())
                     ),
-                    self._client.since(get_ident()),
+                    self._client.limit(get_ident()),
                 )
             finally:
                 world.sleepers.remove(until_ns)

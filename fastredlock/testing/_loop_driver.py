@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 from weakref import ref
@@ -11,7 +10,7 @@ from weakref import ref
 from .._locking.loop_driver import LoopDriver
 from ._client import Client
 from ._keeper import MemoryKeeper
-from ._world import PATIENCE, STUCK
+from ._world import POLL
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future, TimerHandle
@@ -95,10 +94,10 @@ class Here:
         """Begin a round or a batch; return the future of its end."""
         self._world.check_process()
         with self._world.changed:
-            began_ns = self._client.since(caller_id(), work)
+            limit_ns = self._client.limit(id(asyncio.current_task()), work)
             self._client.submit(work)
             return self._wait(
-                lambda: work.is_finished, lambda: self._deliver(work), began_ns
+                lambda: work.is_finished, lambda: self._deliver(work), limit_ns
             )
 
     def sleep(self, seconds: float) -> Future[int]:
@@ -107,8 +106,8 @@ class Here:
         with world.changed:
             until_ns = world.now_ns() + int(seconds * 1e9)
             world.sleepers.append(until_ns)
-            began_ns = self._client.since(caller_id())
-            future = self._wait(lambda: world.now_ns() >= until_ns, lambda: 0, began_ns)
+            limit_ns = self._client.limit(id(asyncio.current_task()))
+            future = self._wait(lambda: world.now_ns() >= until_ns, lambda: 0, limit_ns)
         future.add_done_callback(lambda _: world.sleepers.remove(until_ns))
         return future
 
@@ -129,7 +128,7 @@ class Here:
     # --- waiting ----------------------------------------------------------------------
 
     def _wait(
-        self, is_over: Callable[[], bool], result: Callable[[], int], began_ns: int
+        self, is_over: Callable[[], bool], result: Callable[[], int], limit_ns: int
     ) -> Future[int]:
         """Return a future that has the result once that is so."""
         world, loop = self._world, self.loop
@@ -139,13 +138,7 @@ class Here:
         if is_over():
             future.set_result(result())
             return future
-        if world.auto_advance:
-            loop.call_soon(self._advance, future, began_ns)
-        elif len(asyncio.all_tasks(loop)) == 1 and threading.active_count() == 1:
-            raise RuntimeError(STUCK)
-        else:
-            timer = loop.call_later(PATIENCE, give_up, future, STUCK)
-            future.add_done_callback(lambda _: timer.cancel())
+        loop.call_soon(self._advance, future, limit_ns)
         if not self._waiting:
             world.wakes.append(self._wake)
         self._waiting.append((future, is_over, result))
@@ -170,24 +163,13 @@ class Here:
                 world.wakes.remove(self._wake)
         world.call()
 
-    def _advance(self, future: Future[int], began_ns: int) -> None:
+    def _advance(self, future: Future[int], limit_ns: int) -> None:
         """Move the clock for one that waits, a step in each iteration of the loop."""
         if future.done():
             return
         try:
-            self._world.advance_for(began_ns)
+            has_moved = self._world.advance_for(limit_ns, self.loop)
         except RuntimeError as error:
-            give_up(future, str(error))
+            future.set_exception(error)
             return
-        self.loop.call_soon(self._advance, future, began_ns)
-
-
-def caller_id() -> int:
-    """Return a number of the running task."""
-    return id(asyncio.current_task())
-
-
-def give_up(future: Future[int], text: str) -> None:
-    """End a wait that would not end."""
-    if not future.done():
-        future.set_exception(RuntimeError(text))
+        self.loop.call_later(0 if has_moved else POLL, self._advance, future, limit_ns)

@@ -21,9 +21,9 @@ LONGEST = 1_000_000_000  # s
 class MemoryMasters:
     """Hold `n` empty masters in this process, and a virtual clock for their users.
 
-    The clock moves by `advance` alone; with `auto_advance` a call that has to wait
-    moves it, too, as far as needed. All `MemoryLocks` of these masters see the same
-    keys. Any thread may use them; a forked child may not.
+    The clock moves by `advance`, and by a call that has to wait where nobody else can
+    act; with `auto_advance` whatever others do. All `MemoryLocks` of these masters see
+    the same keys. Any thread may use them; a forked child may not.
     """
 
     __slots__ = ("_world",)

@@ -5,7 +5,8 @@ are handed over until nobody has any more (`settle`). `advance` moves the clock 
 moment at which something is due to the next, and settles at each: timers of rounds,
 renewals of leases that are kept, delays between attempts. A call that has to wait (the
 resource is taken, a quorum is missing) waits for another thread or task that releases,
-or that moves the clock; with `auto_advance` it moves the clock itself.
+or that moves the clock. Where none will (`_patience`), and with `auto_advance` always,
+it moves the clock itself.
 
 One lock (`changed`) guards all of it. `on_lost` is called outside of it.
 """
@@ -14,9 +15,11 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Any
 from weakref import ref
 
+from ._patience import WORKING, patience
 from ._server import Server
 
 if TYPE_CHECKING:
@@ -27,13 +30,9 @@ if TYPE_CHECKING:
 
 EPOCH_NS = 1_700_000_000_000_000_000
 NEVER_NS = (1 << 63) - 1
-PATIENCE = 10.0  # s of real time
-LONGEST_WAIT = 900  # s of the virtual clock, of one call that moves it
+POLL = 0.01  # s of real time, between two looks at what others do
+LONGEST_WAIT = 900  # s of the virtual clock, of a call without a timeout
 SETTLED = 100_000  # steps at one moment
-STUCK = (
-    "a call waits, and nothing changes: the clock of MemoryMasters stands still; move "
-    "it by advance() from another thread or task, or give auto_advance=True"
-)
 
 
 class World:
@@ -43,6 +42,7 @@ class World:
         self._now_ns = EPOCH_NS
         self.auto_advance = auto_advance
         self.changed = threading.Condition(threading.RLock())
+        self.called_at = time.monotonic()  # in real time, the last call of anybody
         self.calls: list[Callable[[], None]] = []  # of on_lost, to be made
         self.sleepers: list[int] = []  # when their delays end
         self.servers: list[Server] = []
@@ -74,18 +74,28 @@ class World:
         with self.changed:
             self._now_ns = max(self._now_ns, min(self.next_ns(), until_ns))
             self.settle()
-            self.changed.wait_for(self._have_all_left, PATIENCE)
+            self.changed.wait_for(self._have_all_left, WORKING)
             is_over = self._now_ns >= until_ns
         self.call()
         return not is_over
 
-    def advance_for(self, began_ns: int) -> None:
-        """Move the clock for a call that waits since then; RuntimeError if too long."""
-        if self._now_ns - began_ns > LONGEST_WAIT * 10**9:
+    def advance_for(self, limit_ns: int, loop: Any = None) -> bool:
+        """Move the clock for a call that waits; False: others may still act.
+
+        `limit_ns`: when its timeout ends, or when it began; RuntimeError long after it.
+        """
+        left = (limit_ns - self._now_ns) / 1e9
+        if left < -LONGEST_WAIT:
             raise RuntimeError(
-                f"a call has waited for {LONGEST_WAIT} s of the virtual clock"
+                f"a call has waited for {LONGEST_WAIT} s of the virtual clock, and "
+                "nobody releases what it waits for: give it a timeout, or release"
             )
+        if not self.auto_advance:
+            quiet = time.monotonic() - self.called_at
+            if quiet < min(patience(self.waiting, loop), left if left > 0 else WORKING):
+                return False
         self.advance_once(self.next_ns())
+        return True
 
     def _have_all_left(self) -> bool:
         here = threading.get_ident()
@@ -128,25 +138,18 @@ class World:
             wake()
         self.changed.notify_all()
 
-    def wait_until(self, is_over: Callable[[], bool], began_ns: int) -> None:
-        """Block, with the lock, until that is so.
-
-        `began_ns`: since when the call waits. Raises RuntimeError where nobody could
-        change it, or nobody does for 10 s of real time.
-        """
+    def wait_until(self, is_over: Callable[[], bool], limit_ns: int) -> None:
+        """Block, with the lock, until that is so; `limit_ns` as of `advance_for`."""
         thread = threading.get_ident()
         outer = self.waiting.get(thread)
         self.waiting[thread] = is_over
         try:
             while not is_over():
-                if self.auto_advance:
-                    self.advance_for(began_ns)
-                elif threading.active_count() == 1 or not self.changed.wait(PATIENCE):
-                    raise RuntimeError(STUCK)
+                if not self.advance_for(limit_ns):
+                    self.changed.wait(POLL)
         finally:
-            if outer is None:
-                del self.waiting[thread]
-            else:
+            del self.waiting[thread]
+            if outer is not None:
                 self.waiting[thread] = outer
             self.changed.notify_all()
 

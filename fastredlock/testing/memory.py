@@ -21,9 +21,9 @@ class MemoryLocks(FastRedlock):
 
     All calls and options are those of `FastRedlock`; the same engine counts the votes.
     `masters`: those of other MemoryLocks, to contend with them; the default is three of
-    its own, with `auto_advance` as of `MemoryMasters`. A call that would wait raises
-    RuntimeError where nobody else can release or move the clock. For tests of one
-    process: a forked child is refused.
+    its own, with `auto_advance` as of `MemoryMasters`. A call without a timeout raises
+    RuntimeError where nobody ever releases. For tests of one process: a forked child is
+    refused.
     """
 
     __slots__ = ("masters",)

@@ -4043,6 +4043,28 @@ for _, key in ipairs(KEYS) do redis""",
         MODEL,
     ),
     Mutant(
+        "the clock in memory jumps although a thread works",
+        (
+            Edit(
+                "fastredlock/testing/_patience.py",
+                "WORKING = 10.0  #",
+                "WORKING = 0.05  #",
+            ),
+        ),
+        ("tests/setups/test_memory_alone.py",),
+    ),
+    Mutant(
+        "the clock in memory jumps although a task sleeps",
+        (
+            Edit(
+                "fastredlock/testing/_patience.py",
+                'if name != "_advance" and not timer.cancelled():',
+                "if False:",
+            ),
+        ),
+        ("tests/setups/test_memory_alone.py",),
+    ),
+    Mutant(
         "model: a number is given twice",
         (
             Edit(
