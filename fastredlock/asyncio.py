@@ -2,32 +2,39 @@
 
 from __future__ import annotations
 
+from asyncio import sleep
+from collections.abc import Callable, Coroutine, Iterable
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import Any, overload
 
 from ._core import DEFAULT_RESOURCE, EachCall, acquire_in_c, new_acquire
-from ._locking.awaitable import Lease, Lock, marked_coroutine
+from ._locking.awaitable import (
+    AwaitableRate,
+    Campaign,
+    Candidate,
+    Lease,
+    Lock,
+    marked_coroutine,
+)
 from ._locking.base import BaseLocks, asked, manner_of
 from ._locking.batch import AcquireEach, ExtendEach, ReleaseEach
+from ._locking.breaking import RECALLED, breaking, broken, checked_hash, not_seen, rests
+from ._locking.entered import current_lease
+from ._locking.held import held_leases
 from ._locking.lease import ReleaseStatus
 from ._locking.loop_driver import LoopDriver
+from ._locking.slots import (
+    holders_of_slots,
+    inspections,
+    permits_of,
+    rate_terms,
+)
 from ._options.keys import distinct, encode_resource, encode_resources
 from ._reports.health import MasterHealth, ping_of
 from ._reports.votes import MasterVote, Resource, holders_of
+from .errors import LeaseLostError
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable
-    from typing import Any, overload
-
-    from ._locking.leading import Campaign
-    from ._locking.slots import AwaitableRate
-    from .errors import LeaseLostError
-
-    OnLost = Callable[[Lease, LeaseLostError], object]
-else:
-
-    def overload(function: object) -> object:
-        return function
+OnLost = Callable[[Lease, LeaseLostError], object]
 
 
 __all__ = ["FastRedlock", "Lease", "Lock"]
@@ -202,8 +209,6 @@ class FastRedlock(BaseLocks):
 
         A block inside another takes a second slot, so it may wait for itself.
         """
-        from ._locking.slots import permits_of
-
         keep = asked(keep_alive, on_lost, at_least)
         given = self._driver, resource, ttl, timeout, permits_of(permits), keep
         return Lock(*given, manner_of(timeout, False, skip))
@@ -224,8 +229,6 @@ class FastRedlock(BaseLocks):
         ConfigurationError, with the least that would do, where the window is shorter
         than a round may take. As a decorator, each call takes one.
         """
-        from ._locking.slots import AwaitableRate, permits_of, rate_terms
-
         terms: Any = rate_terms(self._driver.settings, per)
         return AwaitableRate(
             self._driver, resource, terms, timeout, permits_of(permits)
@@ -267,8 +270,6 @@ class FastRedlock(BaseLocks):
         there, nothing else. `on_lost`: as of `acquire`; with fencing `lease.fence` is
         the number of the term.
         """
-        from ._locking.leading import Campaign, Candidate
-
         given = resource, ttl, None, encode_resource, asked(True, on_lost)
         return Campaign(Candidate(self._driver, *given))
 
@@ -281,8 +282,6 @@ class FastRedlock(BaseLocks):
         semaphore: that of the slot of the innermost block. Does no I/O. Raises
         LeaseLostError where there is no such block, or none any more.
         """
-        from ._locking.entered import current_lease
-
         lease: Lease = current_lease(self._driver, resource)
         return lease
 
@@ -308,11 +307,11 @@ class FastRedlock(BaseLocks):
     async def holders(self, resource: str | bytes = ...) -> tuple[MasterVote, ...]: ...
 
     @overload
-    async def holders(  # noqa: F811 - overloaded
+    async def holders(
         self, resource: str | bytes, *, permits: int
     ) -> tuple[tuple[MasterVote, ...], ...]: ...
 
-    async def holders(  # noqa: F811 - overloaded
+    async def holders(
         self, resource: str | bytes = DEFAULT_RESOURCE, *, permits: int | None = None
     ) -> tuple[Any, ...]:
         """Return the holder of the resource, as every master sees it at this moment.
@@ -325,8 +324,6 @@ class FastRedlock(BaseLocks):
         """
         driver = self._driver
         if permits is not None:
-            from ._locking.slots import holders_of_slots, inspections
-
             batch = inspections(driver, resource, permits)
             await driver.run(driver.here(), batch)
             return holders_of_slots(driver.engine, batch.rounds)
@@ -344,17 +341,6 @@ class FastRedlock(BaseLocks):
         is not asked: a kept lease is reported lost at its next renewal, a third of its
         ttl later at the most; any other one counts on its validity until it asks.
         """
-        from asyncio import sleep
-
-        from ._locking.breaking import (
-            RECALLED,
-            breaking,
-            broken,
-            checked_hash,
-            not_seen,
-            rests,
-        )
-
         driver, wanted = self._driver, checked_hash(token_hash)
         here, inspected = driver.here(), self._inspection(resource)
         await driver.run(here, inspected)
@@ -409,8 +395,6 @@ class FastRedlock(BaseLocks):
         driver = self._driver
         if not release:
             return await driver.close()
-        from ._locking.held import held_leases
-
         try:
             await self.release_each(held_leases(driver, Lease))
         finally:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Generator, Iterable
+from time import sleep
 from types import TracebackType
+from typing import Any, overload
 
 from ._core import (
     DEFAULT_RESOURCE,
@@ -15,25 +18,19 @@ from ._core import (
 from ._locking.base import BaseLocks, asked, manner_of
 from ._locking.batch import AcquireEach, ExtendEach, ReleaseEach
 from ._locking.blocking import Lease, Lock
+from ._locking.breaking import RECALLED, breaking, broken, checked_hash, not_seen, rests
 from ._locking.driver import Driver
+from ._locking.entered import current_lease
+from ._locking.held import held_leases
+from ._locking.leading import leading
 from ._locking.lease import ReleaseStatus
+from ._locking.slots import Rate, holders_of_slots, inspections, permits_of, rate_terms
 from ._options.keys import distinct, encode_resource, encode_resources
 from ._reports.health import MasterHealth, ping_of
 from ._reports.votes import MasterVote, Resource, holders_of
+from .errors import LeaseLostError
 
-TYPE_CHECKING = False  # typing's: its import would take a third of ours
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable
-    from typing import Any, overload
-
-    from ._locking.slots import Rate
-    from .errors import LeaseLostError
-
-    OnLost = Callable[[Lease, LeaseLostError], object]
-else:
-
-    def overload(function: object) -> object:
-        return function
+OnLost = Callable[[Lease, LeaseLostError], object]
 
 
 class FastRedlock(BaseLocks):
@@ -241,8 +238,6 @@ class FastRedlock(BaseLocks):
 
         A block inside another takes a second slot, so it may wait for itself.
         """
-        from ._locking.slots import permits_of
-
         keep = asked(keep_alive, on_lost, at_least)
         given = self._driver, resource, ttl, timeout, permits_of(permits), keep
         return Lock(*given, manner_of(timeout, False, skip))
@@ -263,8 +258,6 @@ class FastRedlock(BaseLocks):
         ConfigurationError, with the least that would do, where the window is shorter
         than a round may take. As a decorator, each call takes one.
         """
-        from ._locking.slots import Rate, permits_of, rate_terms
-
         terms: Any = rate_terms(self._driver.settings, per)
         return Rate(self._driver, resource, terms, timeout, permits_of(permits))
 
@@ -303,8 +296,6 @@ class FastRedlock(BaseLocks):
         `break`, an exception and `close()` release at once. `on_lost`: as of `acquire`;
         with fencing `lease.fence` is the number of the term.
         """
-        from ._locking.leading import leading
-
         keep = asked(True, on_lost)
         return leading(Lock(self._driver, resource, ttl, None, encode_resource, keep))
 
@@ -317,8 +308,6 @@ class FastRedlock(BaseLocks):
         `check()`. Of a semaphore: that of the slot of the innermost block. Does no I/O.
         Raises LeaseLostError where there is no such block, or none any more.
         """
-        from ._locking.entered import current_lease
-
         lease: Lease = current_lease(self._driver, resource)
         return lease
 
@@ -344,11 +333,11 @@ class FastRedlock(BaseLocks):
     def holders(self, resource: str | bytes = ...) -> tuple[MasterVote, ...]: ...
 
     @overload
-    def holders(  # noqa: F811 - overloaded
+    def holders(
         self, resource: str | bytes, *, permits: int
     ) -> tuple[tuple[MasterVote, ...], ...]: ...
 
-    def holders(  # noqa: F811 - overloaded
+    def holders(
         self, resource: str | bytes = DEFAULT_RESOURCE, *, permits: int | None = None
     ) -> tuple[Any, ...]:
         """Return the holder of the resource, as every master sees it at this moment.
@@ -361,8 +350,6 @@ class FastRedlock(BaseLocks):
         """
         driver = self._driver
         if permits is not None:
-            from ._locking.slots import holders_of_slots, inspections
-
             batch = inspections(driver, resource, permits)
             driver.run(batch)
             return holders_of_slots(driver.engine, batch.rounds)
@@ -380,17 +367,6 @@ class FastRedlock(BaseLocks):
         is not asked: a kept lease is reported lost at its next renewal, a third of its
         ttl later at the most; any other one counts on its validity until it asks.
         """
-        from time import sleep
-
-        from ._locking.breaking import (
-            RECALLED,
-            breaking,
-            broken,
-            checked_hash,
-            not_seen,
-            rests,
-        )
-
         driver, wanted = self._driver, checked_hash(token_hash)
         inspected = self._inspection(resource)
         driver.run(inspected)
@@ -445,8 +421,6 @@ class FastRedlock(BaseLocks):
         driver = self._driver
         if not release:
             return driver.close()
-        from ._locking.held import held_leases
-
         try:
             self.release_each(held_leases(driver, Lease))
         finally:

@@ -8,12 +8,10 @@ Any object will do that has some of the methods; a method that it has not is not
 
 from __future__ import annotations
 
-from .errors import AcquireError, ConfigurationError, LeaseLostError
+from typing import Any
 
-TYPE_CHECKING = False  # typing's: its import would take a third of ours
-if TYPE_CHECKING:
-    from ._locking.base import BaseLocks
-    from ._reports.votes import Resource
+from ._reports.votes import Resource
+from .errors import AcquireError, ConfigurationError, LeaseLostError
 
 EVENTS = (
     *("acquired", "taken", "unreachable"),
@@ -39,7 +37,7 @@ class Observer:
 
     __slots__ = ()
 
-    def attach(self, locks: BaseLocks) -> None:
+    def attach(self, locks: Any) -> None:
         """Take note of the FastRedlock; called once, by its constructor."""
 
     def acquired(self, resource: Resource, waited: float, attempts: int) -> None:

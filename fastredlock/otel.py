@@ -11,7 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from time import time_ns
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from ._locking.base import BaseLocks
+from ._reports.votes import Resource
 
 try:
     from opentelemetry.metrics import (
@@ -38,12 +41,8 @@ from ._reports.totals import Totals
 from .errors import AcquireError, FastRedlockError, LeaseLostError
 from .observer import Observer
 
-if TYPE_CHECKING:
-    from ._locking.base import BaseLocks
-    from ._reports.votes import Resource
-
-    Attributes = dict[str, Any]
-    Kind = tuple[str, type]  # outcome, and the class of its error
+Attributes = dict[str, Any]
+Kind = tuple[str, type]  # outcome, and the class of its error
 
 # s: from a round on one machine to a wait of minutes.
 BUCKETS = (

@@ -12,7 +12,10 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
 from math import isnan
 from types import MethodType
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from ._locking.base import BaseLocks
+from ._reports.votes import Resource
 
 try:
     from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
@@ -34,11 +37,6 @@ except ImportError as _error:
 from ._reports.totals import Tally, Totals
 from .errors import AcquireError, LeaseLostError, ValidityExhaustedError
 from .observer import Observer
-
-if TYPE_CHECKING:
-    from ._locking.base import BaseLocks
-    from ._reports.votes import Resource
-
 
 # s: from a round on one machine to a wait of minutes.
 BUCKETS = (

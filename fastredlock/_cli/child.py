@@ -14,16 +14,13 @@ import os
 import signal
 import time
 from contextlib import suppress
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from .._core import end_with_parent
 from .signals import is_in_foreground
 from .status import Status
 
-TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
-    from typing import NoReturn
-
     from .. import Lease, LeaseLostError
     from .signals import Signals
 

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 
 from .setup import Parser, masters_in, number
-
-TYPE_CHECKING = False  # typing's: its import would take a third of ours
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _DEMO = """\
 Let several processes increment one counter in a file: read it, wait a moment,

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
 from .. import Vote
 from .._options.keys import MOST_PERMITS
 from .._reports.votes import NOT_OURS, printable
 
-TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Any
-
     from .. import FastRedlock
     from .._reports.votes import MasterVote, Resource
 

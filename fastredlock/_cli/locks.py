@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from fnmatch import fnmatchcase
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from .holding import Holding, Slots, lock_or_slots, seen
 from .setup import (
@@ -20,10 +22,7 @@ from .setup import (
 )
 from .status import CommandError, Status
 
-TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
     from .. import FastRedlock
     from .scan import Scan
 

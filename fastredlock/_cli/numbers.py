@@ -7,6 +7,7 @@ other, up to 2^53 - 1. Where a quorum has that, no acquire gets a number any mor
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import repeat
 from typing import NamedTuple
@@ -21,10 +22,6 @@ from .holding import Holding
 from .server import Server, ServerError
 from .setup import MASTERS_END, Parser, agrees, given_options, new_reader
 from .status import Status
-
-TYPE_CHECKING = False  # typing's: its import would take a third of ours
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 LAST = 2**53 - 1  # fence_scripts counts no further
 LARGEST = 2**52  # us; beyond the year 2112, which no client's clock gives

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from .setup import MASTERS_END, Parser, given_options, new_locks, number
 from .status import CommandError, Status
 
-TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
-    from typing import Any
 
     from .. import FastRedlock
     from ..errors import AcquireError

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Sequence
 
 from .._options.environment import MASTERS
 from .setup import Parser, number
 from .signals import ENDING
 from .status import CommandError, Status
-
-TYPE_CHECKING = False  # typing's: its import would take a third of ours
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _SERVERS = """\
 Start empty Redis or Valkey servers on this machine, print the line by which other

@@ -6,7 +6,9 @@ import argparse
 import math
 import os
 import sys
+from collections.abc import Callable
 from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from .._options.environment import CONFIG, MASTERS, REMEDY, options_of_environment
 from .._options.environment import masters_in as urls_in
@@ -14,11 +16,7 @@ from .._options.keys import MOST_PERMITS
 from ..errors import ConfigurationError
 from .status import CommandError, Status
 
-TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any, NoReturn
-
     from .. import FastRedlock, Retry
 
 MASTERS_END = f"""\

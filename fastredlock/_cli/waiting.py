@@ -10,13 +10,13 @@ import signal
 import sys
 import time
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from .. import Retry
 from .._reports.votes import votes_of
 from .holding import seen
 from .setup import new_reader
 
-TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence

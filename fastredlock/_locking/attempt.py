@@ -7,9 +7,20 @@ generator reads no clock and no socket: the times it needs are in the closed rou
 
 from __future__ import annotations
 
-from .._core import KeyOfKind, Operation, Permits, Verdict, draw_fraction
-from .._options.retry import delay_of
-from .._reports.votes import votes_of
+from collections.abc import Callable, Generator, Iterator
+
+from .._core import (
+    Engine,
+    KeyOfKind,
+    Operation,
+    Permits,
+    Round,
+    Terms,
+    Verdict,
+    draw_fraction,
+)
+from .._options.retry import Retry, delay_of
+from .._reports.votes import Resource, votes_of
 from ..errors import (
     QuorumUnreachableError,
     ResourceTakenError,
@@ -17,15 +28,7 @@ from ..errors import (
     ValidityExhaustedError,
 )
 from .blocked_loop import before_wait
-
-TYPE_CHECKING = False  # typing's: its import would take a third of ours
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
-
-    from .._core import Engine, Round, Terms
-    from .._options.retry import Retry
-    from .._reports.votes import Resource
-    from .foreign import ForeignKeys
+from .foreign import ForeignKeys
 
 ACQUIRE = int(Operation.ACQUIRE)
 LOST_TURNS = 2  # in a row, without a pause
@@ -161,8 +164,6 @@ def look_for_slot(
 def foreign_keys(engine: Engine) -> ForeignKeys | None:
     """Return what looks for foreign keys; None of an engine that has no driver."""
     if engine.foreign is True:
-        from .foreign import ForeignKeys  # where something was taken
-
         engine.foreign = ForeignKeys()
     known: ForeignKeys | None = engine.foreign
     return known

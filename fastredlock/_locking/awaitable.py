@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import inspect  # asyncio has imported it
 from asyncio import coroutines
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from functools import wraps
-from typing import TYPE_CHECKING
+from typing import Any, TypeVar
 
 from .._core import (
     ExtendCall,
@@ -14,21 +16,18 @@ from .._core import (
     leave_lease,
     lock_leave_awaited,
 )
+from ..errors import LeaseLostError
 from .decorated import check_coroutine_function
-from .keeping.kept import NEVER_KEPT_NS
+from .keeping.kept import NEVER_KEPT_NS, Kept
+from .keeping.loop_lost import Body, Lost
+from .leading import OUTAGE, delay_in
 from .lease import BaseLease, ReleaseStatus
-from .lock import BaseLock, Skipped
+from .lock import PLAIN, BaseLock, Skipped
+from .loop_driver import LoopDriver
+from .slots import Permit, permitted
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-    from typing import Any, TypeVar
-
-    from .keeping.kept import Kept
-    from .keeping.loop_lost import Lost
-    from .loop_driver import LoopDriver
-
-    Returning = TypeVar("Returning", bound=Callable[..., Coroutine[Any, Any, Any]])
-    Function = TypeVar("Function", bound=Callable[..., Coroutine[Any, Any, Any]])
+Returning = TypeVar("Returning", bound=Callable[..., Coroutine[Any, Any, Any]])
+Function = TypeVar("Function", bound=Callable[..., Coroutine[Any, Any, Any]])
 
 
 def marked_coroutine(function: Returning) -> Returning:
@@ -58,8 +57,6 @@ class Lease(BaseLease):
     @property
     def lost(self) -> Lost:
         """Whether it is lost, to be asked or awaited: as an `asyncio.Event`."""
-        from .keeping.loop_lost import Lost
-
         return Lost(self)
 
     @marked_coroutine
@@ -98,8 +95,6 @@ class Lease(BaseLease):
         task = None if entered_by is None else entered_by()
         if task is None or kept.watched().body is not None:
             return
-        from .keeping.loop_lost import Body
-
         kept.watched().body = body = Body(task, self.resource)
         if kept.is_lost:
             body.cancel()
@@ -169,3 +164,76 @@ class Lock(BaseLock):
                 return None
 
         return holding  # type: ignore[return-value]
+
+
+class AwaitableRate(Lock):
+    """As `Rate`,"""
+
+    __slots__ = ()
+
+    async def __aenter__(self) -> Permit:  # type: ignore[override]
+        acquire = permitted(self)
+        lease: BaseLease | None = await acquire
+        if lease is None:
+            raise self._taken(acquire)
+        return Permit(lease)
+
+    async def __aexit__(self, *_: object) -> None:
+        pass
+
+
+class Candidate(Lock):
+    """Hold a lock; a loss does not cancel the task, for it would leave the loop."""
+
+    __slots__ = ()
+
+    async def __aenter__(self) -> Lease:
+        caller = self._driver.here().caller()
+        lease: Lease = await PLAIN.begin(self)  # it waits as long as it takes
+        self._entries = (caller, lease, self._entries)
+        return lease
+
+
+class Campaign:
+    """Lead again and again: `async for` gets a lease for each term; see `lead`.
+
+    A term ends where the next one begins, and with the loop, however that is left:
+    the release is sent at once, and not waited for. `aclose()` waits for it.
+    """
+
+    __slots__ = ("_leads", "_lock")
+
+    def __init__(self, lock: Candidate) -> None:
+        self._lock = lock
+        self._leads = False
+
+    def __aiter__(self) -> Campaign:
+        return self
+
+    async def __anext__(self) -> Lease:
+        await self.aclose()
+        outage = 0
+        while True:
+            try:
+                lease = await self._lock.__aenter__()
+                self._leads = True
+                return lease
+            except OUTAGE as error:
+                outage += 1
+                delay = delay_in(outage, self._lock, error)
+            await self._lock._driver.here().sleep(delay)
+
+    async def aclose(self) -> None:
+        """End the term, if there is one; waits until its lease is released."""
+        if self._leads:
+            self._leads = False
+            with suppress(LeaseLostError):
+                await self._lock.__aexit__(None, None, None)
+
+    def __del__(self) -> None:
+        # The loop was left. The first step of an exit sends the release.
+        if getattr(self, "_leads", False):
+            leaving = self._lock.__aexit__(None, None, None)
+            with suppress(Exception):  # StopIteration: it was released; no loop runs
+                leaving.send(None)
+            leaving.close()

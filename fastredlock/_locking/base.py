@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
-from .._core import DEFAULT_RESOURCE, LocksFields, Operation, Round, Terms, Vote
+from collections.abc import Callable
+from typing import Any, Concatenate, NoReturn, ParamSpec, Self
+
+from .._core import (
+    DEFAULT_RESOURCE,
+    LocksFields,
+    Operation,
+    PermitsOf,
+    Round,
+    Terms,
+    Vote,
+)
 from .._options.constructor import settings_of_call
 from .._options.keys import PROBE, encode_resource, encode_resources, encode_token
 from .._options.settings import Settings, checked_fence, positive_ns
 from .._reports.health import MasterHealth, has_quorum, health_of
 from .._reports.stats import Stats
 from .._reports.votes import Resource, connection_votes
-from ..errors import QuorumUnreachableError
-from .driver import refuse_pickling
-from .lock import PLAIN
+from ..errors import LeaseLostError, QuorumUnreachableError
+from .driver import BaseDriver, refuse_pickling
+from .held import held_leases
+from .keeping.options import AtLeast, KeepAlive
+from .lease import BaseLease
+from .lock import PLAIN, Manner
+from .reentrant import REENTRANT
+from .skipping import skipping
+from .slots import permits_of, refuse_linger
 
-TYPE_CHECKING = False  # typing's: its import would take a third of ours
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any, Concatenate, NoReturn, ParamSpec, Self
-
-    from .._core import PermitsOf
-    from ..errors import LeaseLostError
-    from .driver import BaseDriver
-    from .keeping.options import KeepAlive
-    from .lock import Manner
-
-    Options = ParamSpec("Options")
-    Init = Callable[Concatenate[Any, Options], None]
+Options = ParamSpec("Options")
+Init = Callable[Concatenate[Any, Options], None]
 
 INSPECT = int(Operation.INSPECT)
 PROBE_MS = 1  # the shortest ttl: of the key that a ping asks by
@@ -55,8 +61,6 @@ def asked(
     """Return what is asked for by these arguments of an acquire; None: nothing."""
     if not keep_alive and on_lost is None and at_least is None:
         return None
-    from .keeping.options import AtLeast, KeepAlive  # where something is kept
-
     if at_least is not None:
         return AtLeast(at_least, asked(keep_alive, on_lost))
     return KeepAlive(keep_alive, on_lost)
@@ -65,12 +69,8 @@ def asked(
 def manner_of(timeout: float | None, reentrant: bool, skip: bool) -> Manner:
     """Return how a lock of these arguments is entered."""
     if skip:
-        from .skipping import skipping
-
         return skipping(timeout, reentrant)
     if reentrant:
-        from .reentrant import REENTRANT
-
         return REENTRANT
     return PLAIN
 
@@ -132,9 +132,6 @@ class BaseLocks(LocksFields):
 
     def _held_count(self) -> int:
         """Count the leases that are held; see `held_leases` for what that costs."""
-        from .held import held_leases
-        from .lease import BaseLease
-
         leases = held_leases(self._driver, BaseLease)
         return sum(lease.is_valid for lease in leases)
 
@@ -161,8 +158,6 @@ class BaseLocks(LocksFields):
         return ttl, self._slots(permits, linger), keep
 
     def _slots(self, permits: int, linger: float | None) -> PermitsOf:
-        from .slots import permits_of, refuse_linger  # where there is a semaphore
-
         refuse_linger(linger)
         return permits_of(permits)
 

@@ -30,14 +30,11 @@ from ..errors import (
     TokenReusedError,
 )
 from .attempt import exhausted, unreachable
+from .driver import BaseDriver
 from .lease import UNKNOWN, BaseLease, ReleaseStatus, end_releases
 from .validity import extensions_of
 
-TYPE_CHECKING = False  # typing's: its import would take a third of ours
-if TYPE_CHECKING:
-    from .driver import BaseDriver
-
-    Outcome = float | LeaseLostError | NotExtendedError | None
+Outcome = float | LeaseLostError | NotExtendedError | None
 
 
 class Each:

@@ -8,11 +8,8 @@ from __future__ import annotations
 
 import sys
 
+from .._core import Engine
 from .._reports.log import warn
-
-TYPE_CHECKING = False  # typing's: its import would take a third of ours
-if TYPE_CHECKING:
-    from .._core import Engine
 
 TEXT = (
     "a FastRedlock that blocks waits for a lock inside a running event loop, which "

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import wraps
 from types import CoroutineType
+from typing import Any, TypeVar
 
 from .._core import (
     ExtendCall,
@@ -16,18 +18,12 @@ from .._core import (
 )
 from ..errors import FastRedlockError
 from .decorated import check_function, name_of
+from .driver import Driver
+from .keeping.lost import Lost
 from .lease import BaseLease, ReleaseStatus
 from .lock import BaseLock, Skipped
 
-TYPE_CHECKING = False  # typing's: its import would take a third of ours
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any, TypeVar
-
-    from .driver import Driver
-    from .keeping.lost import Lost
-
-    Function = TypeVar("Function", bound=Callable[..., Any])
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Lease(BaseLease):
@@ -45,8 +41,6 @@ class Lease(BaseLease):
     @property
     def lost(self) -> Lost:
         """Whether it is lost, to be asked or waited for: as a `threading.Event`."""
-        from .keeping.lost import Lost
-
         return Lost(self)
 
     def extend(self, ttl: float | None = None) -> float:

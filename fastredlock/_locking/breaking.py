@@ -5,15 +5,11 @@ Nothing is deleted but the token whose hash the caller was shown: each master co
 
 from __future__ import annotations
 
-from .._core import Vote
+from .._core import Round, Vote
 from .._reports.votes import hash_of, lingers, value_of
 from ..errors import ConfigurationError
+from .driver import BaseDriver
 from .lease import ReleaseStatus
-
-TYPE_CHECKING = False  # typing's: its import would take a third of ours
-if TYPE_CHECKING:
-    from .._core import Round
-    from .driver import BaseDriver
 
 HASH_LENGTH = 16
 RECALLED = 0.05  # s; by then a process that runs has given up a key that rests in it

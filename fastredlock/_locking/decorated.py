@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from ..errors import ConfigurationError
+from collections.abc import Callable
 
-TYPE_CHECKING = False  # typing's: its import would take a third of ours
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from ..errors import ConfigurationError
 
 OUTSIDE = "its body would run without the lock"
 

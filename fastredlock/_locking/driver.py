@@ -8,11 +8,18 @@ from __future__ import annotations
 
 import sys
 import time
+from _thread import LockType
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from .._core import (
+    AcquireCall,
+    Batch,
     ClosedError,
     DriverFields,
     Engine,
+    ObserverHooks,
+    Round,
     Script,
     Scripts,
     StateError,
@@ -24,23 +31,16 @@ from .._core import (
 from .._core import fork_generation as _fork_generation
 from .._core import now_ns as _now_ns
 from .._options import scripts
-from .._options.settings import timeout_to_ns
+from .._options.credentials import Preparer
+from .._options.endpoint import Endpoint
+from .._options.settings import Settings, timeout_to_ns
 from .._reports.log import warn
 from ..errors import ConfigurationError, FastRedlockError, InternalError
 from .attempt import attempts
+from .entered import refuse_reentry
+from .keeping.keeper import Keeper
+from .keeping.kept import Kept, first
 from .resting import watch_by_task, watch_by_thread
-
-TYPE_CHECKING = False  # typing's: its import would take a third of ours
-if TYPE_CHECKING:
-    from _thread import LockType
-    from collections.abc import Iterator
-    from typing import Any, NoReturn
-
-    from .._core import AcquireCall, Batch, ObserverHooks, Round
-    from .._options.credentials import Preparer
-    from .._options.endpoint import Endpoint
-    from .._options.settings import Settings
-    from .keeping.kept import Kept
 
 # For which close() waits where a master is silent. On two cores with ten processes,
 # servers paused for 0.1 s in 1 % of closes, and 900 keys then remained for their ttl.
@@ -96,8 +96,6 @@ class BaseDriver(DriverFields):
         """
         settings, key = self.settings, call.encode(call.resource)
         if self.entered and call.timeout != 0:
-            from .entered import refuse_reentry  # where a block was entered
-
             refuse_reentry(self, call.resource, key)
         return attempts(
             self.engine,
@@ -177,11 +175,6 @@ class Driver(BaseDriver):
         """Keep a lease from now on, or look at its times again; does not block."""
         keeper = self.keeper
         if keeper is None or keeper.generation != self.fork_generation():
-            from .keeping.keeper import (
-                Keeper,  # threads and queues: where something is kept
-            )
-            from .keeping.kept import first
-
             self.keeper = None
             keeper = first(self, "keeper", Keeper(self.fork_generation()))
         keeper.keep(kept, self)
@@ -250,8 +243,6 @@ def preparers_of(endpoints: tuple[Endpoint, ...]) -> tuple[Preparer | None, ...]
     """Return what prepares each connection, or None, per endpoint; () where none."""
     if not any(endpoint.needs_preparing for endpoint in endpoints):
         return ()
-    from .._options.credentials import Preparer
-
     return tuple(
         Preparer(endpoint) if endpoint.needs_preparing else None
         for endpoint in endpoints

@@ -6,15 +6,14 @@ It is read where a first try was not won, or where an acquire is to join the blo
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from .._core import DEFAULT_RESOURCE, Permits
 from .._options.keys import encode_resource
+from .._reports.votes import Resource
 from ..errors import LeaseLostError, ReentryError
 
-TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
-    from typing import Any
-
-    from .._reports.votes import Resource
     from .driver import BaseDriver
     from .lease import BaseLease
 

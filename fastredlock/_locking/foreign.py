@@ -11,19 +11,21 @@ no owner, that is a hint of the error, and looked at each second.
 
 from __future__ import annotations
 
-from .._core import Operation, Vote
+from collections.abc import Iterator
+
+from .._core import Engine, Operation, Round, Vote
 from .._reports.log import warn
-from .._reports.votes import NO_EXPIRY_MS, NOT_OURS, holders_of, printable
+from .._reports.votes import (
+    NO_EXPIRY_MS,
+    NOT_OURS,
+    MasterVote,
+    Resource,
+    holders_of,
+    printable,
+)
 from ..errors import ForeignKeyError
 
-TYPE_CHECKING = False  # typing's: its import would take a third of ours
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from .._core import Engine, Round
-    from .._reports.votes import MasterVote, Resource
-
-    Key = bytes | tuple[bytes, ...]
+Key = bytes | tuple[bytes, ...]
 
 INSPECT = int(Operation.INSPECT)
 LOOK_AFTER_NS = 1_000_000_000

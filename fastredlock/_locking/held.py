@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from gc import get_referrers
+from typing import TypeVar
 
+from .driver import BaseDriver
 from .lease import BaseLease
 
-TYPE_CHECKING = False  # typing's: its import would take a third of ours
-if TYPE_CHECKING:
-    from typing import TypeVar
-
-    from .driver import BaseDriver
-
-    AnyLease = TypeVar("AnyLease", bound=BaseLease)
+AnyLease = TypeVar("AnyLease", bound=BaseLease)
 
 
 def held_leases(driver: BaseDriver, kind: type[AnyLease]) -> list[AnyLease]:

@@ -7,23 +7,18 @@ run them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
+from typing import Any, NoReturn
 
-from .._core import LeaseFields, Terms, Verdict
+from .._core import LeaseFields, Round, Terms, Verdict
 from .._reports.votes import MasterVote, Resource, hash_of, votes_of
 from ..errors import LeaseLostError, NotExtendedError
-from .driver import refuse_pickling
-from .validity import extensions_of
-
-TYPE_CHECKING = False  # typing's: its import would take a third of ours
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any, NoReturn
-
-    from .._core import Round
-    from .driver import BaseDriver
-    from .keeping.kept import Kept
-    from .validity import Extensions
+from .driver import BaseDriver, refuse_pickling
+from .keeping.kept import Kept
+from .keeping.lost import check, loss_at_exit, loss_of
+from .keeping.options import keep
+from .validity import Extensions, extensions_of
 
 
 class ReleaseStatus(Enum):
@@ -160,8 +155,6 @@ class BaseLease(LeaseFields):
         """Raise LeaseLostError where the lease is over, by the clock; no I/O."""
         if self.remaining() > 0.0:
             return
-        from .keeping.lost import check
-
         check(self)
 
     # --- keeping ----------------------------------------------------------------------
@@ -180,8 +173,6 @@ class BaseLease(LeaseFields):
         LeaseLostError if it is over already, ConfigurationError if its ttl is too short
         to be renewed in time.
         """
-        from .keeping.options import keep
-
         keep(self, keep_alive, on_lost)
 
     def _watch_body(self, kept: Kept) -> None:
@@ -277,13 +268,9 @@ class BaseLease(LeaseFields):
 
     def _check_exit(self, status: ReleaseStatus, left_ns: int, overrun_ns: int) -> None:
         if left_ns <= 0 or status is GONE:
-            from .keeping.lost import loss_at_exit
-
             raise loss_at_exit(self, overrun_ns)
 
     def _loss(self) -> LeaseLostError | None:
-        from .keeping.lost import loss_of
-
         return loss_of(self)
 
     def __repr__(self) -> str:

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, NoReturn, TypeVar
+
 from .._core import AcquireCall, LockEntries, PermitsOf, new_acquire
 from .._options.keys import distinct, encode_resource, encode_resources
-from ..errors import FastRedlockError
+from .._reports.votes import Resource
+from ..errors import FastRedlockError, ResourceTakenError
 from .attempt import taken
-from .driver import refuse_pickling
+from .driver import BaseDriver, refuse_pickling
+from .entered import holder_here
+from .keeping.options import KeepAlive
+from .lease import BaseLease
 
-TYPE_CHECKING = False  # typing's: its import would take a third of ours
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any, NoReturn, TypeVar
-
-    from .._reports.votes import Resource
-    from ..errors import ResourceTakenError
-    from .driver import BaseDriver
-    from .keeping.options import KeepAlive
-    from .lease import BaseLease
-
-    AnyLock = TypeVar("AnyLock", bound="BaseLock")
-    Entries = tuple[object, Any, "Entries | None"]  # who, by what, before it
+AnyLock = TypeVar("AnyLock", bound="BaseLock")
+Entries = tuple[object, Any, "Entries | None"]  # who, by what, before it
 
 
 class Skipped(Exception):  # noqa: N818 - no error: it leaves no decorated function
@@ -93,8 +89,6 @@ class BaseLock(LockEntries):
         driver, resource = self._driver, acquire.resource
         hint = ""
         if driver.entered:
-            from .entered import holder_here
-
             hint = holder_here(driver, self._encode(resource))
         if not hint and isinstance(self._encode, PermitsOf):
             count = self._encode.count

@@ -9,22 +9,20 @@ is collected after another loop has taken the engine over.
 from __future__ import annotations
 
 from asyncio import get_running_loop, sleep
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from .. import _core
-from .._core import ClosedError, StateError
+from .._core import Batch, ClosedError, Round, RoundFuture, StateError
 from ..errors import FastRedlockError, InternalError
 from .driver import CLOSE_WITHIN_NS, CLOSED, REPORT, BaseDriver
+from .keeping.kept import Kept
+from .keeping.loop_keeper import LoopKeeper
 from .resting import watch_by_task
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, TimerHandle
-    from collections.abc import Callable
-    from typing import NoReturn
-
-    from .._core import Batch, Round, RoundFuture
-    from .keeping.kept import Kept
 
 
 class LoopDriver(BaseDriver):
@@ -121,8 +119,6 @@ class LoopDriver(BaseDriver):
         """Keep a lease from now on, or look at its times again; on the loop alone."""
         here, keeper = self.here(), self.keeper
         if keeper is None or keeper.here is not here:
-            from .keeping.loop_keeper import LoopKeeper
-
             self.keeper = keeper = LoopKeeper(self, here)
         keeper.keep(kept)
 

@@ -6,22 +6,17 @@ the rest: errors, extensions, losses, and the renewals of keepers.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from .._core import ObserverHooks
 from .._reports.log import warn
 from ..errors import AcquireError, LeaseLostError
 from ..observer import EVENTS, Observer
-from .lease import GONE
-
-TYPE_CHECKING = False  # typing's: its import would take a third of ours
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
-    from .driver import BaseDriver
-    from .keeping.kept import Kept
-    from .lease import BaseLease
+from .driver import BaseDriver
+from .keeping.kept import Kept
+from .lease import GONE, BaseLease
 
 LOST = "lost before its release: validity over, or taken"
 

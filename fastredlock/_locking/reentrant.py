@@ -8,16 +8,12 @@ body.
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from typing import Any
+
 from .._core import DEFAULT_RESOURCE, Terms
 from .entered import entered_lease
-from .lock import Manner
-
-TYPE_CHECKING = False  # typing's: its import would take a third of ours
-if TYPE_CHECKING:
-    from collections.abc import Generator
-    from typing import Any
-
-    from .lock import BaseLock
+from .lock import BaseLock, Manner
 
 
 class Reentrant(Manner):

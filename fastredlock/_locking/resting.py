@@ -8,16 +8,14 @@ from __future__ import annotations
 from contextlib import suppress
 from contextvars import Context
 from functools import partial
+from typing import TYPE_CHECKING, Literal
 
-from .._core import blocking_watch, thread_begin
+from .._core import AsyncioDriver, Engine, blocking_watch, thread_begin
 from .threads import named
 
-TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
     from asyncio import Task
-    from typing import Literal
 
-    from .._core import AsyncioDriver, Engine
 
 NAME = "fastredlock recalls"
 SETTLED_WITHIN_MS = 250  # by masters that answer, at the end of a loop

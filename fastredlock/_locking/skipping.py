@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any, NoReturn
+
 from ..errors import ConfigurationError
 from .lock import Manner, Skipped
-
-TYPE_CHECKING = False  # typing's: its import would take a third of ours
-if TYPE_CHECKING:
-    from typing import Any, NoReturn
 
 BLOCK = "skip=True: a with block cannot be skipped; decorate a function, or acquire()"
 

@@ -7,22 +7,17 @@ never released: each is granted once per window, for its key lives that long.
 
 from __future__ import annotations
 
-from .._core import PermitsOf, Terms, new_acquire, undo
+from typing import Any
+
+from .._core import AcquireCall, Engine, PermitsOf, Round, Terms, new_acquire, undo
 from .._options.keys import LONGEST_RESOURCE, MOST_PERMITS, encode_resource
 from .._options.retry import number_of
-from .._options.settings import FIXED_DRIFT_NS, LONGEST_TTL, NS_PER_MS
+from .._options.settings import FIXED_DRIFT_NS, LONGEST_TTL, NS_PER_MS, Settings
+from .._reports.votes import MasterVote, Resource, holders_of
 from ..errors import ConfigurationError
-from . import awaitable, blocking
-
-TYPE_CHECKING = False  # typing's: its import would take a third of ours
-if TYPE_CHECKING:
-    from typing import Any
-
-    from .._core import AcquireCall, Engine, Round
-    from .._options.settings import Settings
-    from .._reports.votes import MasterVote, Resource
-    from .driver import BaseDriver
-    from .lease import BaseLease
+from . import blocking
+from .driver import BaseDriver
+from .lease import BaseLease
 
 LONGEST_NUMBER = len(f"#{MOST_PERMITS - 1}")  # of a slot, behind its resource
 RATE_SHARE = 40  # of a window, for the round and until its caller acts
@@ -70,8 +65,6 @@ def holders_of_slots(
 
     All slots have one queue, so each shows how many wait for any of them.
     """
-    from .._reports.votes import holders_of
-
     *slots, queue = (holders_of(engine, round) for round in rounds)
     waiting = [vote.waiting for vote in queue]
     return tuple(
@@ -151,7 +144,7 @@ class Permit:
         return f"<Permit {self.resource!r} slot={self.slot}>"
 
 
-def permitted(rate: Rate | AwaitableRate) -> AcquireCall:
+def permitted(rate: Any) -> AcquireCall:
     """Return the call that takes a slot: no block, it is not left."""
     given = rate._resource, rate._ttl, rate._timeout, rate._encode
     return new_acquire(rate._driver, rate._lease, *given)
@@ -179,20 +172,4 @@ class Rate(blocking.Lock):
             raise
 
     def __exit__(self, *_: object) -> None:
-        pass
-
-
-class AwaitableRate(awaitable.Lock):
-    """As `Rate`, awaitable."""
-
-    __slots__ = ()
-
-    async def __aenter__(self) -> Permit:  # type: ignore[override]
-        acquire = permitted(self)
-        lease: BaseLease | None = await acquire
-        if lease is None:
-            raise self._taken(acquire)
-        return Permit(lease)
-
-    async def __aexit__(self, *_: object) -> None:
         pass

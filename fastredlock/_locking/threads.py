@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-
-TYPE_CHECKING = False  # typing's: its import would take a third of ours
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from threading import Thread
 
 
 def named(run: Callable[[], object], name: str) -> Callable[[], None]:
@@ -15,8 +13,6 @@ def named(run: Callable[[], object], name: str) -> Callable[[], None]:
 
 
 def _run_named(run: Callable[[], object], name: str) -> None:
-    from threading import Thread
-
     try:
         Thread(target=run, name=name, daemon=True).start()
     except Exception:  # no other thread can be started: in this one

@@ -6,11 +6,11 @@ lease is extended by hand.
 
 from __future__ import annotations
 
-from .._core import Vote
+from typing import TYPE_CHECKING
 
-TYPE_CHECKING = False  # typing's: its import would take a third of ours
+from .._core import Round, Terms, Vote
+
 if TYPE_CHECKING:
-    from .._core import Round, Terms
     from .keeping.kept import Kept
     from .lease import BaseLease
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from .settings import Settings
+from typing import Any
 
-TYPE_CHECKING = False  # typing's: its import would take a third of ours
-if TYPE_CHECKING:
-    from typing import Any
+from .settings import Settings
 
 OF_CALLS = ("timeout", "keep_alive", "on_lost")
 

@@ -7,16 +7,11 @@ The core calls a `Preparer` before each connection, in a thread of its own
 from __future__ import annotations
 
 from types import CoroutineType
+from typing import Any
 
 from ..errors import ConfigurationError
-from .endpoint import checked_credentials
+from .endpoint import Endpoint, checked_credentials
 from .keys import utf8_or_bytes
-
-TYPE_CHECKING = False  # typing's: its import would take a third of ours
-if TYPE_CHECKING:
-    from typing import Any
-
-    from .endpoint import Endpoint
 
 ALLOWED = "allowed is (user name, password), (password,) or a password, of str or bytes"
 

@@ -4,8 +4,6 @@
 may use is turned into one first; so each rule about a value is written once, here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 

@@ -7,13 +7,10 @@ may have more options. No message shows a line of either: they may hold password
 from __future__ import annotations
 
 import os
+from typing import Any
 
 from ..errors import ConfigurationError
 from .retry import Retry
-
-TYPE_CHECKING = False  # typing's: its import would take a third of ours
-if TYPE_CHECKING:
-    from typing import Any
 
 MASTERS = "FASTREDLOCK_MASTERS"
 CONFIG = "FASTREDLOCK_CONFIG"

@@ -7,10 +7,33 @@ its sockets, pool and callbacks are not.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 from ..errors import ConfigurationError
+
+
+class CredentialProvider(Protocol):
+    """A provider of redis-py."""
+
+    def get_credentials(self) -> Any:
+        """Return the password, or user name and password."""
+
+
+class RedisClient(Protocol):
+    """A client of redis-py, blocking or awaitable; its settings are copied."""
+
+    @property
+    def connection_pool(self) -> Any:
+        """The pool, which has the settings."""
+
+
+#: One of `masters`: a URL, (host, port), redis-py's keyword arguments, or its client.
+Master = str | tuple[str, int] | Mapping[str, Any] | RedisClient
+
+#: What `credentials` gives: the password, or the user name (or None) and the password.
+Login = str | bytes | tuple[str | bytes] | tuple[str | bytes | None, str | bytes]
+Credentials = Callable[[], Login] | CredentialProvider
 
 # The settings that describe a master, and so go into an Endpoint.
 CARRIED = (

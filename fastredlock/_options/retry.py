@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from math import nan
+from typing import Any, NoReturn
 
+from .._core import Engine, Round
 from ..errors import ConfigurationError
-
-TYPE_CHECKING = False  # typing's: its import would take a third of ours
-if TYPE_CHECKING:
-    from typing import Any, NoReturn
-
-    from .._core import Engine, Round
 
 LONGEST_DELAY = 0.25  # s; a waiter loses no more when a lock is released
 LONGEST_MEAN_DELAY = 0.1  # s; ten tries a second are little work for a server
@@ -33,13 +30,13 @@ def number_of(value: object) -> float:
 
 def converted(value: object) -> float:
     """Return a number of another type as a float; see `number_of`."""
-    from decimal import Decimal  # 1 ms: only where other types are given
-    from numbers import Real
-
-    if isinstance(value, bool) or not isinstance(value, Real | Decimal):
+    # Whoever made such a number has imported these; we never import in a call.
+    real = getattr(sys.modules.get("numbers"), "Real", ())
+    decimal = getattr(sys.modules.get("decimal"), "Decimal", ())
+    if isinstance(value, bool) or not isinstance(value, (real, decimal)):
         return nan
     try:
-        return float(value)
+        return float(value)  # type: ignore[arg-type]
     except (OverflowError, ValueError):  # beyond a float's range; a signalling NaN
         return nan
 

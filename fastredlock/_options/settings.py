@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from .._core import Terms, TokenSource
 from .._reports.log import warn
 from ..errors import ConfigurationError
+from .endpoint import Endpoint
 from .keys import (
     OWN,
     PER_RESOURCE,
@@ -17,16 +19,9 @@ from .keys import (
     used_in,
     utf8_or_bytes,
 )
+from .redis_py import Credentials, Master
 from .retry import Retry, number_of
-
-TYPE_CHECKING = False  # typing's: its import would take a third of ours
-if TYPE_CHECKING:
-    from typing import Any
-
-    from ..types import Credentials, Master
-    from .endpoint import Endpoint
-else:
-    Credentials = Master = object  # for typing.get_type_hints of a FastRedlock
+from .url import SameServerAllowed, parse_masters
 
 LONGEST_TTL = 1_000_000_000  # s, 31 years: nanoseconds stay far inside int64
 LONG_TTL = 3600  # s; from here on it may be meant in milliseconds
@@ -103,11 +98,6 @@ class Settings:
         cohort: float = 0.002,  # s; longer, and other processes wait for longer
         linger: float = 0.0,  # s; a released key is not kept for the next caller here
     ) -> None:
-        from .url import (  # 4 ms of 25: when the first client is made
-            SameServerAllowed,
-            parse_masters,
-        )
-
         self.endpoints: tuple[Endpoint, ...] = parse_masters(masters)
         if credentials is not None:
             from .credentials import with_credentials

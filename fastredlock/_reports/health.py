@@ -1,18 +1,9 @@
 """The health of the masters, for people and for probes: what is known, or was asked."""
 
-from __future__ import annotations
+from typing import NamedTuple
 
-from .._core import MasterState, Vote, now_ns
-from .votes import votes_of
-
-TYPE_CHECKING = False  # typing's: its import would take a third of ours
-if TYPE_CHECKING:
-    from typing import NamedTuple
-
-    from .._core import Engine, Round, ServerClock, ServerInfo
-    from .votes import MasterVote
-else:
-    from .named import NamedTuple
+from .._core import Engine, MasterState, Round, ServerClock, ServerInfo, Vote, now_ns
+from .votes import MasterVote, votes_of
 
 # An ACL that refuses the key of the question may allow the caller's keys; one that
 # refuses the command does not (src_cython/protocol/rights.pyx).

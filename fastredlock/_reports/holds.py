@@ -7,19 +7,17 @@ outside of that, the block of the resource that was entered last is meant.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextvars import Context, ContextVar
+from typing import TYPE_CHECKING, Any
 
 from opentelemetry.context import attach, get_current
 from opentelemetry.trace import get_current_span, set_span_in_context
 
-TYPE_CHECKING = False  # typing's: its import would take a third of ours
+from .votes import Resource
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
     from opentelemetry.trace import Span
-
-    from .votes import Resource
 
 
 class Hold:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import _thread  # by its name: gevent or eventlet may patch it later
+import sys
+from typing import Any
 
 WARNING = 30  # of logging, which is imported where there is something to log
 
@@ -15,16 +17,21 @@ def warn(text: str, *values: object, level: int = WARNING) -> None:
     A warning that is given inside a handler, in the same thread, is left out: the
     handler would be called by each of its own calls. `health()` has it all the same.
     """
-    import logging  # 8 ms: only where there is something to log
-
     me = _thread.get_ident()
     if me in at_it:
         return
     at_it.add(me)
     try:
-        logging.getLogger("fastredlock").log(level, text, *values)
+        # Where nobody has imported it, nobody has configured it. Then it would write
+        # to standard error; to import it takes 8 ms, and a fork meanwhile would leave
+        # a child that waits for ever for the import.
+        logging: Any = sys.modules.get("logging")
+        if hasattr(logging, "getLogger"):
+            logging.getLogger("fastredlock").log(level, text, *values)
+        elif sys.stderr is not None and level >= WARNING:
+            sys.stderr.write(f"{text % values}\n")
     except Exception:
-        if logging.raiseExceptions:
+        if getattr(logging, "raiseExceptions", True):
             print_error()
     finally:
         at_it.discard(me)
@@ -32,12 +39,9 @@ def warn(text: str, *values: object, level: int = WARNING) -> None:
 
 def print_error() -> None:
     """Print the error that is being handled, where there is a standard error."""
-    import sys
-    from traceback import print_exc
-
     try:
         if sys.stderr is not None:
             sys.stderr.write("--- Logging error ---\n")
-            print_exc(file=sys.stderr)
+            sys.__excepthook__(*sys.exc_info())
     except OSError:  # as logging.Handler.handleError
         pass

@@ -1,14 +1,8 @@
 """The counters of a FastRedlock."""
 
-from __future__ import annotations
+from typing import NamedTuple, Self
 
-TYPE_CHECKING = False  # typing's: its import would take a third of ours
-if TYPE_CHECKING:
-    from typing import NamedTuple
-
-    from .._core import Engine
-else:
-    from .named import NamedTuple
+from .._core import Engine
 
 COUNTED = 18  # fields of Stats that are counters of the core
 
@@ -74,7 +68,7 @@ class Stats(NamedTuple):
     masters: tuple[MasterStats, ...]
 
     @classmethod
-    def of(cls, engine: Engine) -> Stats:
+    def of(cls, engine: Engine) -> Self:
         """Read the counters of an engine."""
         counters = engine.counters
         counted = {name: getattr(counters, name) for name in cls._fields[:COUNTED]}

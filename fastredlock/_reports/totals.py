@@ -7,15 +7,13 @@ from threading import Lock
 from weakref import WeakKeyDictionary
 
 from .._core import Tally
+from .._locking.base import BaseLocks
+from .stats import Stats
 
 __all__ = ["Tally", "Totals"]
 
-TYPE_CHECKING = False  # typing's: its import would take a third of ours
-if TYPE_CHECKING:
-    from .._locking.base import BaseLocks
-    from .stats import Stats
 
-    Key = tuple[str, ...]  # what is counted, and of what
+Key = tuple[str, ...]  # what is counted, and of what
 
 VERDICTS = ("won", "taken", "unreachable", "too_late")
 OPERATIONS = ("acquire", "extend", "release", "inspect", "ping")

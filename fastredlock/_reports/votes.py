@@ -1,16 +1,15 @@
 """The vote of one master in one round, for people and for programs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
+from time import time
+from typing import NamedTuple
 
-TYPE_CHECKING = False  # typing's: its import would take a third of ours
-if TYPE_CHECKING:
-    from typing import NamedTuple
+try:  # what hashlib itself has where there is no OpenSSL, which takes 4 ms to load
+    from _sha2 import sha256  # type: ignore[import-not-found]
+except ImportError:  # before Python 3.12
+    from _sha256 import sha256  # type: ignore[import-not-found]
 
-    from .._core import Engine, Round, Vote
-else:
-    from .named import NamedTuple
+from .._core import Engine, MasterState, Round, Verdict, Vote
 
 # Of a lease: one resource, or all of several.
 Resource = str | bytes | tuple[str | bytes, ...]
@@ -63,8 +62,6 @@ class MasterVote(NamedTuple):
 
 def votes_of(engine: Engine, round: Round) -> tuple[MasterVote, ...]:
     """Return one vote per configured master, in that order, as known by now."""
-    from .._core import MasterState, Verdict, Vote
-
     within_ms = (round.deadline_ns - round.opened_ns or round.terms.timeout_ns) / 1e6
     votes = []
     for name, (vote, text, elapsed_ms), late_us, (state, reason) in zip(
@@ -129,8 +126,6 @@ def setnx_text(token: bytes) -> str | None:
     digits = len(token.partition(b".")[0])
     if digits not in TIME_DIGITS or not token.replace(b".", b"", 1).isdigit():
         return None
-    from time import time  # their clock: no decision is made by it
-
     left = float(token) / (1 if digits == TIME_DIGITS[0] else 1000) - time()
     return SETNX.format(
         *("ends in", left, "") if left > 0 else ("ended", -left, " ago")
@@ -148,8 +143,6 @@ def value_of(details: object) -> bytes | None:
 
 def connection_votes(engine: Engine) -> tuple[MasterVote, ...]:
     """Return the state of the connections: GRANTED where one is ready."""
-    from .._core import MasterState, Vote
-
     return tuple(
         MasterVote(name, Vote.GRANTED)
         if state is MasterState.READY
@@ -162,9 +155,8 @@ def connection_votes(engine: Engine) -> tuple[MasterVote, ...]:
 
 def hash_of(token: bytes) -> str:
     """Hash a token: holders can be compared, and not impersonated."""
-    from hashlib import sha256  # costs a millisecond: not at import
-
-    return sha256(token).hexdigest()[:16]
+    shown: str = sha256(token).hexdigest()[:16]
+    return shown
 
 
 def owner_of(token: bytes | None) -> str | None:

@@ -7,9 +7,10 @@ over here, in order, in no time. Nothing is decided here.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 from .._core import (
+    Batch,
+    Engine,
     Operation,
     Round,
     by_hand_all_outgoing,
@@ -22,15 +23,11 @@ from .._core import (
     by_hand_take_events,
     by_hand_withdraw,
 )
-from .._locking.driver import CLOSED
+from .._locking.driver import CLOSED, BaseDriver
 from ..errors import FastRedlockError
-
-if TYPE_CHECKING:
-    from .._core import Batch, Engine
-    from .._locking.driver import BaseDriver
-    from ._keeper import MemoryKeeper
-    from ._server import Connection
-    from ._world import World
+from ._keeper import MemoryKeeper
+from ._server import Connection
+from ._world import World
 
 ALL_QUIET = (1 << 64) - 1
 REFUSED = "connection refused"

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from _thread import get_ident
-from typing import TYPE_CHECKING
+from _thread import LockType, get_ident
 
+from .._core import Batch, Round
 from .._locking.driver import Driver
+from .._locking.keeping.kept import Kept
+from .._options.settings import Settings
 from ._client import Client
 from ._keeper import MemoryKeeper
-
-if TYPE_CHECKING:
-    from _thread import LockType
-
-    from .._core import Batch, Round
-    from .._locking.keeping.kept import Kept
-    from .._options.settings import Settings
-    from ._world import World
+from ._world import World
 
 
 class MemoryDriver(Driver):

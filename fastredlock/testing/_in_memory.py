@@ -8,25 +8,22 @@ asks where it runs. The collector of CPython knows them all: nothing is register
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import copy
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .._locking.base import BaseLocks
 from .._locking.driver import Driver
 from .._locking.lock import BaseLock
 from .._options.endpoint import Endpoint
+from .._options.settings import Settings
 from ..client import FastRedlock
 from ..errors import ConfigurationError, FastRedlockError
 from ._driver import MemoryDriver
 from ._masters import MemoryMasters
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from .._options.settings import Settings
-    from ._world import World
+from ._world import World
 
 
 @contextmanager

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .._core import Batch
+from .._core import Batch, Round
+from .._locking.driver import BaseDriver
 from .._locking.keeping.foreign_calls import Calls
 from .._locking.keeping.keeper import BaseKeeper
+from .._locking.keeping.kept import Kept
 from ..errors import FastRedlockError
 
 if TYPE_CHECKING:
-    from .._core import Round
-    from .._locking.driver import BaseDriver
-    from .._locking.keeping.kept import Kept
     from ._client import Client
 
     UnderWay = tuple[list[Kept], list[Round], Batch]

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 from weakref import ref
 
+from .._core import AsyncioDriver, Batch, Round
+from .._locking.keeping.kept import Kept
 from .._locking.loop_driver import LoopDriver
+from .._options.settings import Settings
 from ._client import Client
 from ._keeper import MemoryKeeper
-from ._world import POLL
+from ._world import POLL, World
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future, TimerHandle
-    from collections.abc import Callable
-
-    from .._core import AsyncioDriver, Batch, Round
-    from .._locking.keeping.kept import Kept
-    from .._options.settings import Settings
-    from ._world import World
 
     Waiting = tuple["Future[int]", Callable[[], bool], Callable[[], int]]
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from .._core import draw_token
 from .._options.keys import encode_resource
 from .._options.settings import positive_ns
 from ..errors import ConfigurationError, FastRedlockError
+from ._server import Server
 from ._world import EPOCH_NS, World
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ._server import Server
 
 LONGEST = 1_000_000_000  # s
 

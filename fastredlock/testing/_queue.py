@@ -7,13 +7,10 @@ from __future__ import annotations
 
 import re
 from math import inf
-from typing import TYPE_CHECKING
 
 from ._keyspace import Keyspace, ReplyError
+from ._pushes import Pushes
 from ._replies import Reply
-
-if TYPE_CHECKING:
-    from ._pushes import Pushes
 
 QUEUE_MS, TURN_MS, YOUNG_MS, PAUSE_MS = 60_000, 10_000, 9_950, 300
 MOVED, MOVED_MS = b">", 10_000  # the mark that the queue is at the next master

@@ -8,15 +8,13 @@ over random sequences.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .._options import fence_scripts, scripts
 from ._keyspace import Keyspace, ReplyError
+from ._pushes import Pushes
 from ._queue import Queue
 from ._replies import Reply
-
-if TYPE_CHECKING:
-    from ._pushes import Pushes
 
 LONGEST_TOKEN = 262_144
 LARGEST = 2**53 - 1  # of Lua's numbers

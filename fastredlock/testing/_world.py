@@ -16,16 +16,14 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
-from weakref import ref
+from weakref import ReferenceType, ref
 
 from ._patience import WORKING, patience
 from ._server import Server
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from weakref import ReferenceType
-
     from ._client import Client
 
 EPOCH_NS = 1_700_000_000_000_000_000

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .._core import DEFAULT_RESOURCE
+from .._locking.base import BaseLocks
 from .._options.constructor import settings_of_call
+from .._options.settings import Settings
 from ..client import FastRedlock
 from ..errors import ConfigurationError
 from ._driver import MemoryDriver
 from ._masters import MemoryMasters
-
-if TYPE_CHECKING:
-    from .._locking.base import BaseLocks
-    from .._options.settings import Settings
 
 
 class MemoryLocks(FastRedlock):

@@ -2273,7 +2273,7 @@ for _, key in ipairs(KEYS) do redis""",
         "a loop that is left keeps its leadership until the ttl",
         (
             Edit(
-                "fastredlock/_locking/leading.py",
+                "fastredlock/_locking/awaitable.py",
                 "leaving.send(None)",
                 "pass",
             ),
@@ -2284,7 +2284,7 @@ for _, key in ipairs(KEYS) do redis""",
         "a loss in a term cancels the task that campaigns",
         (
             Edit(
-                "fastredlock/_locking/leading.py",
+                "fastredlock/_locking/awaitable.py",
                 "        self._entries = (caller, lease, self._entries)\n",
                 "        self._entries = (caller, lease, self._entries)\n"
                 "        lease._enter_kept()\n",

@@ -23,18 +23,23 @@ SOURCE = PACKAGE.parent / "src_cython"
 # What each module may import, besides the standard library.
 BASE = {"errors", "_reports.votes"}
 ARROWS: dict[str, set[str]] = {
-    "_reports.votes": {"_core"},  # its enums, and only inside a function
+    "_reports.votes": {"_core"},  # its enums
     "errors": {"_reports.votes"},
-    "_reports.stats": set(),
-    "_reports.named": set(),
-    "_reports.health": {"_core", "_reports.named", "_reports.votes"},
-    "_reports.totals": {"_core"},
-    "_reports.holds": set(),
+    "_reports.stats": {
+        *("_core",),
+    },
+    "_reports.health": {"_core", "_reports.votes"},
+    "_reports.totals": {
+        *("_core", "_locking.base", "_reports.stats"),
+    },
+    "_reports.holds": {
+        *("_reports.votes",),
+    },
     "_reports.log": set(),
     "_options.scripts": set(),
     "_options.fence_scripts": {"_options.scripts"},
     "_options.keys": {"_core", *BASE},
-    "_options.retry": {"errors"},
+    "_options.retry": {"_core", "_reports.votes", "errors"},
     "_options.overrides": {"errors"},
     "_options.redis_py": {"_options.overrides", "errors"},
     "_options.endpoint": {"errors"},
@@ -44,39 +49,47 @@ ARROWS: dict[str, set[str]] = {
     },
     "_options.url": {"_options.endpoint", "_options.redis_py", "errors"},
     "_options.settings": {
-        *("_core", "_options.keys", "_options.retry", "_options.url"),
-        *("_options.credentials", "_reports.log", "errors", "observer"),
+        *("_core", "_options.credentials", "_options.endpoint"),
+        *("_options.keys", "_options.redis_py", "_options.retry"),
+        *("_options.url", "_reports.log", "errors", "observer"),
     },
     "_options.constructor": {"_options.settings"},
     "_options.environment": {"_options.retry", "errors"},
     "_locking.foreign": {"_core", "_reports.log", *BASE},
     "_locking.driver": {
-        *("_core", "_options.scripts", "_options.tls", "_reports.log", "errors"),
-        *("_options.credentials", "_options.fence_scripts", "_options.settings"),
-        *("_locking.attempt", "_locking.keeping.keeper", "_locking.keeping.kept"),
-        *("_locking.entered", "_locking.resting"),
+        *("_core", "_locking.attempt", "_locking.entered"),
+        *("_locking.keeping.keeper", "_locking.keeping.kept"),
+        *("_locking.resting", "_options.credentials", "_options.endpoint"),
+        *("_options.fence_scripts", "_options.scripts", "_options.settings"),
+        *("_options.tls", "_reports.log", "errors"),
     },
     "_locking.resting": {"_core", "_locking.threads"},
     "_locking.threads": set(),
-    "_locking.entered": {"_core", "_options.keys", "errors"},
+    "_locking.entered": {
+        *("_core", "_options.keys", "_reports.votes", "errors"),
+    },
     "_locking.slots": {
-        *("_core", "_locking.awaitable", "_locking.blocking", "_locking.driver"),
+        *("_core", "_locking.blocking", "_locking.driver"),
         *("_locking.lease", "_options.keys", "_options.retry", "_options.settings"),
         *("_reports.votes", "errors"),
     },
     "_locking.skipping": {"_locking.lock", "errors"},
     "_locking.reentrant": {"_core", "_locking.entered", "_locking.lock"},
     "_locking.leading": {
-        *("_core", "_locking.awaitable", "_locking.blocking", "_locking.lock"),
+        *("_core", "_locking.blocking", "_locking.lock"),
         *("_options.retry", "_reports.log", "errors"),
     },
     "_locking.loop_driver": {
-        *("_core", "_locking.driver", "_locking.keeping.loop_keeper", "errors"),
-        "_locking.resting",
+        *("_core", "_locking.driver", "_locking.keeping.kept"),
+        *("_locking.keeping.loop_keeper", "_locking.resting", "errors"),
     },
-    "_locking.keeping.kept": {"_core", "_locking.validity"},
+    "_locking.keeping.kept": {
+        *("_core", "_locking.validity", "errors"),
+    },
     "_locking.keeping.pace": {"_core"},
-    "_locking.keeping.renewals": {"_core", "_locking.keeping.pace"},
+    "_locking.keeping.renewals": {
+        *("_core", "_locking.keeping.kept", "_locking.keeping.pace"),
+    },
     "_locking.keeping.keeper": {
         *(
             "_core",
@@ -86,20 +99,20 @@ ARROWS: dict[str, set[str]] = {
         ),
         *("_locking.threads", "_reports.votes", "errors"),
     },
-    "_locking.keeping.foreign_calls": {"_core", "_reports.log"},
-    "_locking.keeping.loop_keeper": {
-        *(
-            "_core",
-            "_locking.keeping.foreign_calls",
-            "_locking.keeping.keeper",
-            "errors",
-        ),
+    "_locking.keeping.foreign_calls": {
+        *("_core", "_locking.keeping.kept", "_reports.log", "errors"),
     },
-    "_locking.keeping.lost": {"_locking.keeping.kept", "errors"},
+    "_locking.keeping.loop_keeper": {
+        *("_core", "_locking.keeping.foreign_calls", "_locking.keeping.keeper"),
+        *("_locking.keeping.kept", "errors"),
+    },
+    "_locking.keeping.lost": {
+        *("_locking.keeping.kept", "_reports.votes", "errors"),
+    },
     "_locking.keeping.loop_lost": {"_locking.keeping.lost"},
     "_locking.keeping.options": {
-        *("_locking.keeping.kept", "_locking.validity", "_options.settings"),
-        "errors",
+        *("_core", "_locking.driver", "_locking.keeping.kept", "_locking.validity"),
+        *("_options.settings", "errors"),
     },
     "_locking.attempt": {
         *("_core", "_locking.foreign", "_locking.blocked_loop", "_options.retry"),
@@ -107,36 +120,40 @@ ARROWS: dict[str, set[str]] = {
     },
     "_locking.blocked_loop": {"_core", "_reports.log"},
     "_locking.lock": {
-        *("_core", "_locking.attempt", "_locking.driver", "_options.keys", "errors"),
-        "_locking.entered",
+        *("_core", "_locking.attempt", "_locking.driver", "_locking.entered"),
+        *("_locking.keeping.options", "_locking.lease", "_options.keys"),
+        *("_reports.votes", "errors"),
     },
     "_locking.validity": {"_core"},
     "_locking.lease": {
-        *(
-            "_core",
-            "_locking.driver",
-            "_locking.keeping.options",
-            "_locking.keeping.lost",
-        ),
-        *("_locking.validity", *BASE),
+        *("_core", "_locking.driver", "_locking.keeping.kept"),
+        *("_locking.keeping.lost", "_locking.keeping.options"),
+        *("_locking.validity", "_reports.votes", "errors"),
     },
-    "_locking.held": {"_locking.lease"},
+    "_locking.held": {
+        *("_locking.driver", "_locking.lease"),
+    },
     "_locking.batch": {
-        *("_core", "_locking.attempt", "_locking.lease", "_locking.validity"),
-        *("_options.keys", "errors"),
+        *("_core", "_locking.attempt", "_locking.driver", "_locking.lease"),
+        *("_locking.validity", "_options.keys", "errors"),
     },
-    "_locking.breaking": {"_core", "_locking.lease", *BASE},
+    "_locking.breaking": {
+        *("_core", "_locking.driver", "_locking.lease", "_reports.votes"),
+        *("errors",),
+    },
     "_locking.decorated": {"errors"},
     "_locking.observing": {
-        *("_core", "_locking.lease", "_reports.log", "errors", "observer"),
+        *("_core", "_locking.driver", "_locking.keeping.kept"),
+        *("_locking.lease", "_reports.log", "errors", "observer"),
     },
-    "_locking.blocking": {  # its exits are functions of the core
-        *("_core", "_locking.lease", "_locking.lock"),
-        *("_locking.decorated", "_locking.keeping.lost", "errors"),
+    "_locking.blocking": {
+        *("_core", "_locking.decorated", "_locking.driver"),
+        *("_locking.keeping.lost", "_locking.lease", "_locking.lock", "errors"),
     },
     "_locking.awaitable": {
-        *("_core", "_locking.lease", "_locking.lock"),
-        *("_locking.decorated", "_locking.keeping.kept", "_locking.keeping.loop_lost"),
+        *("_core", "_locking.decorated", "_locking.keeping.kept"),
+        *("_locking.keeping.loop_lost", "_locking.leading", "_locking.lease"),
+        *("_locking.lock", "_locking.loop_driver", "_locking.slots", "errors"),
     },
     "_locking.base": {
         *("_core", "_locking.driver", "_locking.keeping.options", "_locking.observing"),
@@ -147,23 +164,25 @@ ARROWS: dict[str, set[str]] = {
     },
     "client": {
         *("_core", "_locking.base", "_locking.batch", "_locking.blocking"),
-        *("_locking.driver", "_locking.lease", "_options.keys", "_reports.votes"),
-        "_reports.health",
-        *("_locking.breaking", "_locking.held", "_locking.entered"),
-        *("_locking.leading", "_locking.slots"),
+        *("_locking.breaking", "_locking.driver", "_locking.entered"),
+        *("_locking.held", "_locking.leading", "_locking.lease"),
+        *("_locking.slots", "_options.keys", "_reports.health"),
+        *("_reports.votes", "errors"),
     },
     "asyncio": {
-        *("_core", "_locking.base", "_locking.batch", "_locking.awaitable"),
-        *("_locking.loop_driver", "_locking.lease", "_options.keys", "_reports.votes"),
-        "_reports.health",
-        *("_locking.breaking", "_locking.held", "_locking.entered"),
-        *("_locking.leading", "_locking.slots"),
+        *("_core", "_locking.awaitable", "_locking.base", "_locking.batch"),
+        *("_locking.breaking", "_locking.entered", "_locking.held"),
+        *("_locking.lease", "_locking.loop_driver", "_locking.slots"),
+        *("_options.keys", "_reports.health", "_reports.votes", "errors"),
     },
     "types": {
-        *("_core", "_locking.blocking", "_locking.keeping.lost", "_locking.leading"),
-        *("_locking.slots", *BASE),
+        *("_core", "_locking.awaitable", "_locking.blocking"),
+        *("_locking.keeping.lost", "_locking.slots", "_options.redis_py"),
+        *("_reports.votes", "errors"),
     },
-    "observer": {"errors"},
+    "observer": {
+        *("_reports.votes", "errors"),
+    },
     "testing._local": set(),
     "testing._replies": set(),
     "testing._keyspace": set(),
@@ -182,31 +201,37 @@ ARROWS: dict[str, set[str]] = {
     "testing._server": {"_options.scripts", "testing._model"},
     "testing._world": {"testing._server"},
     "testing._masters": {
-        *("_core", "_options.keys", "_options.settings", "testing._world", "errors"),
+        *("_core", "_options.keys", "_options.settings", "_reports.votes"),
+        *("errors", "testing._server", "testing._world"),
     },
-    "testing._client": {"_core", "_locking.driver", "errors"},
+    "testing._client": {
+        *("_core", "_locking.driver", "errors", "testing._keeper"),
+        *("testing._server", "testing._world"),
+    },
     "testing._keeper": {
-        *(
-            "_core",
-            "_locking.keeping.foreign_calls",
-            "_locking.keeping.keeper",
-            "errors",
-        ),
+        *("_core", "_locking.driver", "_locking.keeping.foreign_calls"),
+        *("_locking.keeping.keeper", "_locking.keeping.kept", "errors"),
     },
-    "testing._driver": {"_locking.driver", "testing._client", "testing._keeper"},
+    "testing._driver": {
+        *("_core", "_locking.driver", "_locking.keeping.kept"),
+        *("_options.settings", "testing._client", "testing._keeper"),
+        *("testing._world",),
+    },
     "testing._loop_driver": {
-        *("_locking.loop_driver", "testing._world"),
-        *("testing._client", "testing._keeper"),
+        *("_core", "_locking.keeping.kept", "_locking.loop_driver"),
+        *("_options.settings", "testing._client", "testing._keeper"),
+        *("testing._world",),
     },
     "testing.memory": {
-        "_core",
-        *("_options.constructor", "_options.settings", "client", "errors"),
-        *("testing._driver", "testing._masters"),
+        *("_core", "_locking.base", "_options.constructor"),
+        *("_options.settings", "client", "errors", "testing._driver"),
+        *("testing._masters",),
     },
     "testing._in_memory": {
-        *("_locking.base", "_locking.driver", "_locking.lock", "_locking.loop_driver"),
-        *("_options.endpoint", "asyncio", "client", "errors", "testing._driver"),
-        *("testing._loop_driver", "testing._masters"),
+        *("_locking.base", "_locking.driver", "_locking.lock"),
+        *("_locking.loop_driver", "_options.endpoint", "_options.settings"),
+        *("asyncio", "client", "errors", "testing._driver"),
+        *("testing._loop_driver", "testing._masters", "testing._world"),
     },
     "testing.asyncio": {
         "_core",
@@ -220,6 +245,7 @@ PUBLIC = {
     "_options.scripts",  # for compat: that its release wakes the queue
     "observer",
     "_reports.totals",  # for observers: what Stats count
+    *("_locking.base", "_reports.votes"),  # for observers: types that they are given
     "_reports.holds",  # for otel: its spans of with blocks
 }
 OF_COMMANDS = {
@@ -232,7 +258,7 @@ OF_COMMANDS = {
 }
 SMALL = [
     *("errors", "_options.retry", "_options.url", "_options.scripts"),
-    *("_reports.votes", "_reports.stats"),
+    "_reports.log",
 ]
 HEAVY = {"asyncio", "ssl", "argparse", "redis", "logging", "inspect", "socket"}
 
@@ -325,6 +351,8 @@ def test_module_imports_nothing_that_must_be_installed(module: str) -> None:
         names.discard("rich")  # the extra `demo`
     if module in ("prometheus", "otel", "_reports.holds"):
         names -= {"prometheus_client", "opentelemetry"}  # the extras of these names
+    if module == "_reports.votes":
+        names -= {"_sha2", "_sha256"}  # of CPython from 3.12 on, and before
     if module == "testing._server":
         names.discard("hiredis")  # the core has it
     if module.startswith("compat"):
@@ -429,18 +457,16 @@ def cpu_ms(code: str, environment: dict[str, str]) -> float:
 
 
 def import_ms(environment: dict[str, str]) -> float:
-    """Measure what the import costs beyond an empty interpreter: median of several."""
-    pairs = [
-        (cpu_ms("import fastredlock", environment), cpu_ms("pass", environment))
-        for _ in range(9)
-    ]
+    """Measure what the first client costs beyond an empty interpreter: a median."""
+    code = "import fastredlock; fastredlock.FastRedlock(['redis://a'])"
+    pairs = [(cpu_ms(code, environment), cpu_ms("pass", environment)) for _ in range(9)]
     with_import, without = zip(*pairs, strict=True)
     beyond: float = statistics.median(with_import) - statistics.median(without)
     return beyond
 
 
 @pytest.mark.slow
-def test_import_of_fastredlock_takes_under_25_ms_more_than_none(
+def test_import_and_first_client_take_under_40_ms_more_than_none(
     tmp_path: Path,
 ) -> None:
     # Compiled, as an installed package is, whatever the environment says.
@@ -448,4 +474,4 @@ def test_import_of_fastredlock_takes_under_25_ms_more_than_none(
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     python("import fastredlock", environment)
     # Other work on the machine only ever adds to it.
-    assert min(import_ms(environment) for _ in range(3)) < 25
+    assert min(import_ms(environment) for _ in range(3)) < 40

@@ -13,20 +13,18 @@ from __future__ import annotations
 
 import _thread  # by its name: gevent or eventlet may patch it later
 from collections import deque
+from collections.abc import Callable
 from threading import Thread
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..._core import fork_generation
 from ..._reports.log import WARNING, print_error, warn
+from ...errors import LeaseLostError
+from .kept import Kept
 
-TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any, TypeAlias
-
-    from ...errors import LeaseLostError
     from ..driver import BaseDriver
     from ..lease import BaseLease
-    from .kept import Kept
 
     Call: TypeAlias = tuple[Callable[[Any], object], Any]  # function and argument
 

@@ -12,11 +12,14 @@ from __future__ import annotations
 
 import _thread  # by its name: gevent or eventlet may patch it later
 from collections import deque
+from collections.abc import Iterable
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from ..._core import (
     Batch,
     ClosedError,
+    Round,
     blocking_run,
     draw_fraction,
     kept_begin,
@@ -25,20 +28,20 @@ from ..._core import (
 from ..._reports.votes import votes_of
 from ...errors import FastRedlockError, LeaseLostError
 from ..threads import named
-from .foreign_calls import Crew, call_on_lost, log_error, log_warnings, note_renewal
-from .kept import NEVER_KEPT_NS
+from .foreign_calls import (
+    Calls,
+    Crew,
+    call_on_lost,
+    log_error,
+    log_warnings,
+    note_renewal,
+)
+from .kept import NEVER_KEPT_NS, Kept
 from .renewals import Keeping, end_of
 
-TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import Any
-
-    from ..._core import Round
     from ..driver import BaseDriver, Driver
     from ..lease import BaseLease
-    from .foreign_calls import Calls
-    from .kept import Kept
 
 # Timers stop while the machine is suspended, and the validity does not.
 LONGEST_SLEEP_NS = 1_000_000_000

@@ -13,18 +13,15 @@ Extensions looks at `renewal` afterwards; so of two, one sees the other.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections import namedtuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
-from ..._core import KeptFields, WatchFields
+from ..._core import KeptFields, Pace, Round, Terms, WatchFields
+from ...errors import LeaseLostError
 from ..validity import Extensions
 
-TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
-    from ..._core import Pace, Round, Terms
-    from ...errors import LeaseLostError
     from ..lease import BaseLease
 
 NEVER_KEPT_NS = 0  # of `until_ns`
@@ -47,12 +44,9 @@ def first(owner: object, name: str, new: Any) -> Any:
     return getattr(owner, name)
 
 
-class Past(NamedTuple):
-    """Renewals that some masters never answered: they may still be executed there."""
-
-    terms: Terms
-    may_hold: int
-    is_opened: bool = True
+# Renewals that some masters never answered: they may still be executed there. Fields
+# with types would take a millisecond at import.
+Past = namedtuple("Past", ("terms", "may_hold", "is_opened"), defaults=(True,))
 
 
 class Watch(WatchFields):

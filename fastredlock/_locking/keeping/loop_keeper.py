@@ -5,17 +5,16 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ..._core import Batch
+from ..._core import AsyncioDriver, Batch, Round
 from ...errors import FastRedlockError
 from .foreign_calls import Calls, log_error, log_warnings, make
 from .keeper import LONGEST_SLEEP_NS, BaseKeeper
+from .kept import Kept
 
 if TYPE_CHECKING:
     from asyncio import TimerHandle
 
-    from ..._core import AsyncioDriver, Round
     from ..loop_driver import LoopDriver
-    from .kept import Kept
 
 
 CALLS_NS = 1_000_000  # of calls to foreign code, and then the loop has its turn

@@ -12,15 +12,13 @@ from .lost import BaseLost
 if TYPE_CHECKING:
     from asyncio import Future
 
-    from ..awaitable import Lease
-
 
 class Lost(BaseLost):
     """Show whether a lease is lost, as the reading half of an `asyncio.Event`."""
 
     __slots__ = ()
 
-    _lease: Lease
+    _lease: Any  # of the face that it is imported by
 
     async def wait(self, timeout: float | None = None) -> bool:
         """Wait until it is lost; return False where it was released, or time is up.

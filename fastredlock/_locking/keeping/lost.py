@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import _thread  # by its name: gevent or eventlet may patch it later
 from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 from ...errors import LeaseLostError
-from .kept import kept_of
+from .kept import Kept, Watch, kept_of
 
-TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
-    from ..blocking import Lease
     from ..lease import BaseLease
-    from .kept import Kept, Watch
 
 SLICE_NS = 1_000_000_000  # timers stop while the machine is suspended
 RELEASED = "it was released"
@@ -99,7 +97,7 @@ class BaseLost:
 
     __slots__ = ("_lease",)
 
-    def __init__(self, lease: BaseLease) -> None:
+    def __init__(self, lease: Any) -> None:
         self._lease = lease
 
     def is_set(self) -> bool:
@@ -115,7 +113,7 @@ class BaseLost:
     def _left_ns(self, until_ns: int | None, now_ns: int) -> int:
         """Return how long to wait before looking again (ns); 0: time is up."""
         left_ns = SLICE_NS if until_ns is None else min(SLICE_NS, until_ns - now_ns)
-        end_ns = self._lease._valid_until_ns
+        end_ns: int = self._lease._valid_until_ns
         if end_ns:
             left_ns = min(left_ns, max(end_ns - now_ns, 1))
         return max(left_ns, 0)
@@ -123,7 +121,8 @@ class BaseLost:
     def _until_ns(self, timeout: float | None) -> int | None:
         if timeout is None:
             return None
-        return self._lease._driver.now_ns() + int(timeout * 1e9)
+        now_ns: int = self._lease._driver.now_ns()
+        return now_ns + int(timeout * 1e9)
 
     def _watch(self) -> Watch:
         return kept_of(self._lease).watched()
@@ -138,7 +137,7 @@ class Lost(BaseLost):
 
     __slots__ = ()
 
-    _lease: Lease
+    _lease: Any  # of the face that it is imported by
 
     def wait(self, timeout: float | None = None) -> bool:
         """Block until it is lost; return False where it was released, or time is up.

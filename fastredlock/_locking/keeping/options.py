@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ..._core import Terms
 from ..._options.settings import positive_ns
 from ...errors import ConfigurationError, LeaseLostError
+from ..driver import BaseDriver
 from ..validity import extensions_of
 from .kept import NEVER_KEPT_NS, kept_of
 
-TYPE_CHECKING = False  # typing's: its import would take a third of ours
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any, TypeVar
-
-    from ..._core import Terms
-    from ..driver import BaseDriver
     from ..lease import BaseLease
 
     AnyLease = TypeVar("AnyLease", bound=BaseLease)

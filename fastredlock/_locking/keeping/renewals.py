@@ -27,13 +27,9 @@ from __future__ import annotations
 from heapq import heappop, heappush
 from typing import NamedTuple
 
-from ..._core import Verdict, kept_due, kept_end, kept_settle
+from ..._core import Pace, Round, Verdict, kept_due, kept_end, kept_settle
+from .kept import Kept
 from .pace import SHARE, SPANS, SPREAD, pace_of, reported_ns
-
-TYPE_CHECKING = False  # typing's: its import would take a third of ours
-if TYPE_CHECKING:
-    from ..._core import Pace, Round
-    from .kept import Kept
 
 LEAST_WAIT_NS = 5_000_000  # between renewals that fail
 LEAST_TIME_NS = 2_000_000  # for a renewal
