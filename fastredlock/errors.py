@@ -25,6 +25,18 @@ from ._reports.votes import MasterVote, Resource, describe_votes, printable
 class FastRedlockError(Exception):
     """Catch every error of this package."""
 
+    what_happened = ""
+
+    def __str__(self) -> str:
+        try:
+            return self._text()
+        except Exception:  # half-made, or of other arguments: as JSON gives them back
+            said = [self.what_happened, *map(str, self.args)]
+            return ": ".join(filter(None, said)) or type(self).__name__
+
+    def _text(self) -> str:
+        return super().__str__()
+
 
 class ConfigurationError(FastRedlockError, ValueError):
     """Report an argument outside its allowed range; nothing was sent."""
@@ -43,7 +55,7 @@ class TokenReusedError(ConfigurationError):
         super().__init__(resource)
         self.resource = resource
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         return (
             f"{printable(self.resource)}: not acquired: new_token returned a token "
             "that was used for it before, and a release of that use is not confirmed; "
@@ -82,7 +94,7 @@ class AcquireError(FastRedlockError):
         self.elapsed = elapsed
         self.hint = hint
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         tries = "1 attempt" if self.attempts == 1 else f"{self.attempts} attempts"
         hint = f" ({self.hint})" if self.hint else ""
         return (
@@ -143,7 +155,7 @@ class ReentryError(FastRedlockError):
         self.held = held
         self.permits = permits
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         if self.permits:
             return (
                 f"{printable(self.resource)}: this caller itself holds {self.permits} "
@@ -177,7 +189,7 @@ class LeaseLostError(FastRedlockError):
         self.votes = votes
         self.remaining = remaining
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         votes = f": {describe_votes(self.votes)}" if self.votes else ""
         return f"{printable(self.resource)}: {self.reason}{votes}"
 
@@ -204,7 +216,7 @@ class NotExtendedError(FastRedlockError):
         self.votes = votes
         self.remaining = remaining
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         left = "its validity is not known"
         if self.remaining > 0.0:
             left = f"valid for {self.remaining:.3f} s more"

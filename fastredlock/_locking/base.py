@@ -19,7 +19,7 @@ from .._options.keys import PROBE, encode_resource, encode_resources, encode_tok
 from .._options.settings import Settings, checked_fence, positive_ns
 from .._reports.health import MasterHealth, has_quorum, health_of
 from .._reports.stats import Stats
-from .._reports.votes import Resource, connection_votes
+from .._reports.votes import Resource, connection_votes, shown
 from ..errors import LeaseLostError, QuorumUnreachableError
 from .driver import BaseDriver, refuse_pickling
 from .held import held_leases
@@ -138,6 +138,7 @@ class BaseLocks(LocksFields):
     def __reduce__(self) -> NoReturn:
         refuse_pickling(self)
 
+    @shown
     def __repr__(self) -> str:
         return f"<FastRedlock {', '.join(self._driver.engine.master_names)}>"
 

@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Any, NoReturn
 
 from .._core import LeaseFields, Round, Terms, Verdict
-from .._reports.votes import MasterVote, Resource, hash_of, votes_of
+from .._reports.votes import MasterVote, Resource, hash_of, shown, votes_of
 from ..errors import LeaseLostError, NotExtendedError
 from .driver import BaseDriver, refuse_pickling
 from .keeping.kept import Kept
@@ -273,6 +273,7 @@ class BaseLease(LeaseFields):
     def _loss(self) -> LeaseLostError | None:
         return loss_of(self)
 
+    @shown
     def __repr__(self) -> str:
         state = "released" if self._status else f"{self.remaining():.3f} s left"
         return f"<{type(self).__name__} {self.resource!r}, {state}>"

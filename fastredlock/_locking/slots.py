@@ -13,7 +13,7 @@ from .._core import AcquireCall, Engine, PermitsOf, Round, Terms, new_acquire, u
 from .._options.keys import LONGEST_RESOURCE, MOST_PERMITS, encode_resource
 from .._options.retry import number_of
 from .._options.settings import FIXED_DRIFT_NS, LONGEST_TTL, NS_PER_MS, Settings
-from .._reports.votes import MasterVote, Resource, holders_of
+from .._reports.votes import MasterVote, Resource, holders_of, shown
 from ..errors import ConfigurationError
 from . import blocking
 from .driver import BaseDriver
@@ -140,6 +140,7 @@ class Permit:
         left_ns = self._round.valid_until_ns - self._driver.now_ns()
         return max(0.0, left_ns / 1e9)
 
+    @shown
     def __repr__(self) -> str:
         return f"<Permit {self.resource!r} slot={self.slot}>"
 

@@ -7,6 +7,7 @@ from math import nan
 from typing import Any, NoReturn
 
 from .._core import Engine, Round
+from .._reports.votes import shown
 from ..errors import ConfigurationError
 
 LONGEST_DELAY = 0.25  # s; a waiter loses no more when a lock is released
@@ -131,6 +132,7 @@ class Retry:
     def __reduce__(self) -> tuple[type[Retry], tuple[float | None, float, int | None]]:
         return Retry, (self.delay, self.jitter, self.unreachable_tries)
 
+    @shown
     def __repr__(self) -> str:
         return (
             f"Retry(delay={self.delay!r}, jitter={self.jitter!r}, "

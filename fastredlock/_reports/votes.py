@@ -1,8 +1,9 @@
 """The vote of one master in one round, for people and for programs."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import wraps
 from time import time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 try:  # what hashlib itself has where there is no OpenSSL, which takes 4 ms to load
     from _sha2 import sha256  # type: ignore[import-not-found]
@@ -208,3 +209,19 @@ def printable(resource: Resource) -> str:
     if len(resource) > SHOWN_LENGTH:
         return f"{resource[:SHOWN_LENGTH]!r}..."
     return repr(resource)
+
+
+def shown(text: Callable[[Any], str]) -> Callable[[Any], str]:
+    """Return a `__repr__` that names the class alone where its object is not complete.
+
+    As where a constructor raised, or `__new__` alone was called, as by copy and pickle.
+    """
+
+    @wraps(text)
+    def never_raises(self: Any) -> str:
+        try:
+            return text(self)
+        except Exception:
+            return f"<{type(self).__name__}, not complete>"
+
+    return never_raises

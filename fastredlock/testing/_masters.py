@@ -7,6 +7,7 @@ from collections.abc import Callable
 from .._core import draw_token
 from .._options.keys import encode_resource
 from .._options.settings import positive_ns
+from .._reports.votes import shown
 from ..errors import ConfigurationError, FastRedlockError
 from ._server import Server
 from ._world import EPOCH_NS, World
@@ -109,6 +110,7 @@ class MemoryMasters:
                 change(server)
             self._world.settle()
 
+    @shown
     def __repr__(self) -> str:
         count = len(self._world.servers)
         return f"<MemoryMasters {count}, {self.time():.3f} s passed>"

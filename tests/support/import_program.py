@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Sequence
 from types import ModuleType
+from typing import Any
 
 import fastredlock.asyncio
 from fastredlock import FastRedlock, FastRedlockError, Retry
@@ -39,7 +40,7 @@ def blocking(locks: FastRedlock, others: FastRedlock) -> None:
             pass
     for failing in (
         lambda: locks.lock("held", timeout=0).__enter__(),
-        lambda: locks.acquire("x", ttl="1"),
+        lambda: locks.acquire("x", ttl=-1),
         lambda: locks.current("a"),
     ):
         try:
@@ -85,12 +86,12 @@ async def awaited(locks: fastredlock.asyncio.FastRedlock) -> None:
 
 
 urls = sys.argv[1:]
-options = {"ttl": 5, "retry": Retry(), "observer": Observer()}
+options: dict[str, Any] = {"ttl": 5, "retry": Retry(), "observer": Observer()}
 first, second = FastRedlock(urls, **options), FastRedlock(urls)
 fenced = FastRedlock(urls, fencing=True)
 third = fastredlock.asyncio.FastRedlock(urls, **options)
 second.connect()
-sys.meta_path.insert(0, Noting())  # type: ignore[arg-type]
+sys.meta_path.insert(0, Noting())
 blocking(first, second)
 with fenced.lock("f", keep_alive=True):
     pass

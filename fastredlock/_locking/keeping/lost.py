@@ -6,6 +6,7 @@ import _thread  # by its name: gevent or eventlet may patch it later
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from ..._reports.votes import shown
 from ...errors import LeaseLostError
 from .kept import Kept, Watch, kept_of
 
@@ -127,6 +128,7 @@ class BaseLost:
     def _watch(self) -> Watch:
         return kept_of(self._lease).watched()
 
+    @shown
     def __repr__(self) -> str:
         state = "set" if self.is_set() else "unset"
         return f"<{type(self).__name__} of {self._lease.resource!r}: {state}>"
