@@ -2,6 +2,7 @@
 # flight on it, and when the next one is opened (back-off).
 
 cdef enum:
+    UNDO_MOST = 1 << 18        # bytes: a socket that was silent takes no more
     LOST_IDS_MOST = 8
     BACKOFF_FIRST_NS = 50_000_000
     BACKOFF_CAP_NS = 1_000_000_000
@@ -113,7 +114,9 @@ cdef int master_undo_open(Master self) except -1:
             and not round.is_finished and not round.is_rolled_back
             and round.generation == current_generation and not round_is_overused(round)
         ):
-            if command_undo(&undo, round, self.scripts, self.may_eval) != 0:
+            if command_undo(&undo, round, self.scripts, self.may_eval) != 0 or (
+                buffer_length(&undo) > UNDO_MOST
+            ):
                 break
     try:
         if buffer_length(&undo) > 0 and buffer_append(
