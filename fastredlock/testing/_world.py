@@ -72,7 +72,11 @@ class World:
         with self.changed:
             self._now_ns = max(self._now_ns, min(self.next_ns(), until_ns))
             self.settle()
+            # No other that moves the clock waits for this thread: it would for long.
+            waits = self.waiting.pop(threading.get_ident(), None)
             self.changed.wait_for(self._have_all_left, WORKING)
+            if waits:
+                self.waiting[threading.get_ident()] = waits
             is_over = self._now_ns >= until_ns
         self.call()
         return not is_over
@@ -96,9 +100,7 @@ class World:
         return True
 
     def _have_all_left(self) -> bool:
-        here = threading.get_ident()
-        waiting = self.waiting.items()
-        return not any(thread != here and is_over() for thread, is_over in waiting)
+        return not any(is_over() for is_over in self.waiting.values())
 
     # --- the servers and their clients ------------------------------------------------
 
@@ -146,7 +148,7 @@ class World:
                 if not self.advance_for(limit_ns):
                     self.changed.wait(POLL)
         finally:
-            del self.waiting[thread]
+            self.waiting.pop(thread, None)
             if outer is not None:
                 self.waiting[thread] = outer
             self.changed.notify_all()

@@ -48,6 +48,21 @@ def test_caller_when_it_is_alone_then_ends_at_its_timeout(
     assert memory.masters.time() == pytest.approx(timeout, abs=0.1)
 
 
+def test_callers_when_they_all_wait_then_end_at_their_timeouts_soon() -> None:
+    memory, began = MemoryLocks(), time.monotonic()
+    memory.steal("r", ttl=60)
+    callers = [
+        threading.Thread(target=memory.acquire, args=("r",), kwargs={"timeout": 5})
+        for _ in range(4)
+    ]
+    for each in callers:
+        each.start()
+    for each in callers:
+        each.join()
+    assert time.monotonic() - began < 4
+    assert memory.masters.time() == pytest.approx(5, abs=0.1)
+
+
 def test_caller_when_a_thread_works_then_the_clock_stands_still_as_in_life() -> None:
     memory = MemoryLocks()
     lease = memory.acquire("r")
