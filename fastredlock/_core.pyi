@@ -278,8 +278,6 @@ class TlsSession:
 
 @final
 class Counters:
-    unlogged: Final[list[tuple[int, str, str]]]
-    def take_unlogged(self) -> list[tuple[int, str, str]]: ...
     rounds: Final[int]
     won: Final[int]
     taken: Final[int]
@@ -350,6 +348,9 @@ class Engine:
     round_trip_ns: Final[int]
     shortest_round_trip_ns: Final[int]
     warnings: Final[list[tuple[str, str]]]
+    @property
+    def unlogged(self) -> list[tuple[int, str, str]]: ...
+    def take_unlogged(self) -> list[tuple[int, str, str]]: ...
     token_use_count: Final[int]
     def may_wait_in_turn(
         self, keys: bytes | tuple[bytes, ...] | KeyOfKind, now_ns: int

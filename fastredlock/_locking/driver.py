@@ -120,7 +120,7 @@ class BaseDriver(DriverFields):
     def log_warnings(self) -> None:
         """Log what the engine has to report."""
         # Taken before it is logged: a handler may take a lock, and come here.
-        for level, name, text in self.engine.counters.take_unlogged():
+        for level, name, text in self.engine.take_unlogged():
             warn("%s: %s", name, text, level=level)
 
 

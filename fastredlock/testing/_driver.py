@@ -44,7 +44,7 @@ class MemoryDriver(Driver):
                 client.withdraw(work)
                 raise
         world.call()
-        if self.engine.counters.unlogged:
+        if self.engine.unlogged:
             self.log_warnings()
 
     def abandon(self, work: Round | Batch) -> None:

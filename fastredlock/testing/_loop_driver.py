@@ -121,7 +121,7 @@ class Here:
 
     def _deliver(self, work: Round | Batch) -> int:
         self._client.deliver(work)
-        return len(self._engine.counters.unlogged)
+        return len(self._engine.unlogged)
 
     # --- waiting ----------------------------------------------------------------------
 

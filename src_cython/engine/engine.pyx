@@ -124,6 +124,17 @@ cdef class Engine:
         return tuple([(<Master>master).name for master in self.masters])
 
     @property
+    def unlogged(self):
+        """The lines for the log: (logging's level, master's name, text)."""
+        return self.counters.unlogged
+
+    def take_unlogged(self):
+        """Return them, and forget them."""
+        empty = []
+        unlogged, self.counters.unlogged = self.counters.unlogged, empty
+        return unlogged
+
+    @property
     def next_ns(self):
         """Nothing is due before."""
         return self.counters.due_ns

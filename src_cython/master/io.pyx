@@ -66,7 +66,9 @@ cdef int master_on_unsent(
         counters_note_due(self.counters, max(self.retry_at_ns, now_ns))
     if round.verdict_code == VERDICT_OPEN:
         reason = self.reason
-        if master_is_opening(self) and not self.last_error:      # it may be well
+        if not self.last_error and (
+            MASTER_CONNECTING <= self.state_code <= MASTER_HANDSHAKE
+        ):      # it may be well
             reason = f"not connected in time: {reason}"
         round_on_vote(round, self.index, VOTE_FAILED, reason, False, now_ns)
     return 0

@@ -34,17 +34,11 @@ cdef class Counters:
     cdef int64_t life_epoch          # a master may have a number without life (fences)
     cdef int64_t slow_from_ns        # a reply of a slow master takes longer (slowness)
     cdef int64_t due_ns              # nothing is due before, in the whole engine
-    cdef readonly list unlogged      # for the log: (its level, master's name, text)
+    cdef list unlogged      # for the log: (its level, master's name, text)
 
     def __cinit__(self):
         self.unlogged = []
         self.due_ns = NEVER_NS
-
-    def take_unlogged(self):
-        """Return the lines for the log, and forget them."""
-        empty = []
-        unlogged, self.unlogged = self.unlogged, empty
-        return unlogged
 
     @property
     def won(self):

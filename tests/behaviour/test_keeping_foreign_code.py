@@ -272,9 +272,7 @@ def test_lease_when_handlers_of_warnings_are_slow_or_exit_then_is_kept(
 
     locks = make_locks(urls, ttl=TTL)
     lease = granted(locks.acquire(KEY, keep_alive=True))
-    locks._driver.engine.counters.unlogged.append(
-        (30, "somewhere", "is not as it should be")
-    )
+    locks._driver.engine.unlogged.append((30, "somewhere", "is not as it should be"))
     with handler_of("fastredlock", emit):
         time.sleep(2.5 * TTL)
         assert lease.is_valid

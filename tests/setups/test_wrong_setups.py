@@ -218,8 +218,8 @@ def test_clock_when_a_server_jumps_between_two_rounds_then_is_told_once() -> Non
         by_hand_receive(engine, 0, b"+OK\r\n" + time_reply, START_NS + at_s * S)
         assert said_of(round)[0] is Vote.GRANTED
     assert list(engine.warnings) == [("127.0.0.1:7001", "its clock jumped by +3.000 s")]
-    assert engine.counters.take_unlogged() == [(30, *engine.warnings[0])]
-    assert engine.counters.take_unlogged() == []
+    assert engine.take_unlogged() == [(30, *engine.warnings[0])]
+    assert engine.take_unlogged() == []
 
 
 # --- servers that say little before a login, or nothing at all ------------------------

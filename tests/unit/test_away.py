@@ -24,7 +24,7 @@ def lose(engine: Engine, *seconds: int) -> list[tuple[int, str, str]]:
     for at in seconds:
         by_hand_open_due(engine, True, START_NS + at * S)
         by_hand_lost(engine, 0, "refused", START_NS + at * S)
-    return engine.counters.take_unlogged()
+    return engine.take_unlogged()
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_master_when_back_after_a_line_then_is_one_more_each_time(outage: int) -
     for i in range(outage):
         assert lose(engine, 100 * i + 1, 100 * i + 12) == [AWAY]
         make_ready(engine, [info(run_id="a")], START_NS + (100 * i + 31) * S)
-        assert engine.counters.take_unlogged() == [
+        assert engine.take_unlogged() == [
             (logging.INFO, NAME, "connected again after 30 s")
         ]
 
@@ -61,7 +61,7 @@ def test_master_when_a_refused_server_is_in_its_place_then_is_not_back() -> None
     lose(engine, 1, 12)
     refused = info(run_id="b", role="active-replica")
     make_ready(engine, [refused], START_NS + 13 * S)
-    assert [level for level, *_ in engine.counters.take_unlogged()] == [logging.WARNING]
+    assert [level for level, *_ in engine.take_unlogged()] == [logging.WARNING]
 
 
 def test_line_of_a_return_when_a_call_ends_then_is_logged_at_level_info(
@@ -73,6 +73,6 @@ def test_line_of_a_return_when_a_call_ends_then_is_logged_at_level_info(
         caplog.at_level(logging.INFO, "fastredlock"),
         locks.lock("orders"),
     ):
-        locks._driver.engine.counters.unlogged.append((logging.INFO, "a:1", "is back"))
+        locks._driver.engine.unlogged.append((logging.INFO, "a:1", "is back"))
     (line,) = caplog.records
     assert (line.levelno, line.message) == (logging.INFO, "a:1: is back")

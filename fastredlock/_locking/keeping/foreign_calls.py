@@ -158,7 +158,7 @@ def note_renewal(kept: Kept) -> None:
 
 def log_warnings(driver: BaseDriver) -> None:
     """Log what an engine has to report, each line whatever the handlers raise."""
-    for level, name, text in driver.engine.counters.take_unlogged():
+    for level, name, text in driver.engine.take_unlogged():
         log("%s: %s", name, text, level=level)
 
 

@@ -106,7 +106,7 @@ class LoopKeeper(BaseKeeper):
             self._arm()
         except Exception as error:  # an exception would end in the loop's own code
             self._notes.append(log_error, error)
-        if driver.engine.counters.unlogged:
+        if driver.engine.unlogged:
             self._notes.append(log_warnings, driver)
         if self._notes:
             self._call()
