@@ -6,7 +6,6 @@ import sys
 from math import nan
 from typing import Any, NoReturn
 
-from .._core import Engine, Round
 from .._reports.votes import shown
 from ..errors import ConfigurationError
 
@@ -115,7 +114,7 @@ class Retry:
             return self._spread(self.delay, draw)
         return self._spread(UNREACHABLE_DELAY, draw)
 
-    def _gives_up(self, tries: int, engine: Engine, round: Round) -> bool:
+    def _gives_up(self, tries: int, engine: Any, round: Any) -> bool:
         """Return whether so many rounds in a row, and the last of them, are enough."""
         return self.unreachable_tries is not None and tries >= self.unreachable_tries
 

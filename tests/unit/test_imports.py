@@ -39,7 +39,7 @@ ARROWS: dict[str, set[str]] = {
     "_options.scripts": set(),
     "_options.fence_scripts": {"_options.scripts"},
     "_options.keys": {"_core", *BASE},
-    "_options.retry": {"_core", "_reports.votes", "errors"},
+    "_options.retry": {"_reports.votes", "errors"},
     "_options.overrides": {"errors"},
     "_options.redis_py": {"_options.overrides", "errors"},
     "_options.endpoint": {"errors"},
@@ -199,7 +199,8 @@ ARROWS: dict[str, set[str]] = {
         "testing._scripts",
     },
     "testing._server": {"_options.scripts", "testing._model"},
-    "testing._world": {"testing._server"},
+    "testing._patience": set(),
+    "testing._world": {"testing._patience", "testing._server"},
     "testing._masters": {
         *("_core", "_options.keys", "_options.settings", "_reports.votes"),
         *("errors", "testing._server", "testing._world"),
