@@ -113,8 +113,8 @@ class BaseDriver(DriverFields):
         """Return the thread, greenlet or task that calls; None: none is known."""
         raise NotImplementedError
 
-    def keep(self, kept: Kept) -> None:
-        """Keep a lease from now on, or look at its times again."""
+    def keep(self, kept: Kept) -> Any:
+        """Keep a lease from now on, or look at its times again; return its keeper."""
         raise NotImplementedError
 
     def log_warnings(self) -> None:
@@ -171,13 +171,14 @@ class Driver(BaseDriver):
         """Wait until the gate is released, for so long."""
         gate.acquire(timeout=ns / 1e9)
 
-    def keep(self, kept: Kept) -> None:
+    def keep(self, kept: Kept) -> Any:
         """Keep a lease from now on, or look at its times again; does not block."""
         keeper = self.keeper
         if keeper is None or keeper.generation != self.fork_generation():
             self.keeper = None
             keeper = first(self, "keeper", Keeper(self.fork_generation()))
         keeper.keep(kept, self)
+        return keeper
 
 
 def new_engine(settings: Settings) -> Engine:

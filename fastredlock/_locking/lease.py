@@ -245,8 +245,9 @@ class BaseLease(LeaseFields):
             self._status = UNKNOWN  # until a quorum has confirmed it
             return release
         release = self._new_release()
-        self._status = UNKNOWN
-        made.released()
+        is_first, self._status = self._status is None, UNKNOWN
+        if is_first:
+            made.released()
         return release
 
     def _new_release(self) -> Round:
@@ -262,8 +263,11 @@ class BaseLease(LeaseFields):
     def _end_release(self, round: Round) -> ReleaseStatus:
         if round.is_won:
             self._status = RELEASED
-        elif round.verdict is Verdict.TAKEN:
+            return RELEASED
+        if round.verdict is Verdict.TAKEN:
             self._status = GONE
+        if self._round.lease_state is not None:
+            self._round.lease_state.ended(round, self._status is GONE)
         return self._status or UNKNOWN
 
     def _check_exit(self, status: ReleaseStatus, left_ns: int, overrun_ns: int) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from asyncio import get_running_loop, sleep
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from .. import _core
 from .._core import Batch, ClosedError, Round, RoundFuture, StateError
@@ -115,12 +115,13 @@ class LoopDriver(BaseDriver):
             with suppress(RuntimeError):
                 current.loop.call_soon_threadsafe(current.abandon, work)
 
-    def keep(self, kept: Kept) -> None:
+    def keep(self, kept: Kept) -> Any:
         """Keep a lease from now on, or look at its times again; on the loop alone."""
         here, keeper = self.here(), self.keeper
         if keeper is None or keeper.here is not here:
             self.keeper = keeper = LoopKeeper(self, here)
         keeper.keep(kept)
+        return keeper
 
     def call_later(
         self, loop: AbstractEventLoop, ns: int, callback: Callable[[], None]

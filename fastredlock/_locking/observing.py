@@ -52,13 +52,13 @@ class Observing(ObserverHooks):
         """Notify of an extension: its validity, or the loss that it has found."""
         if isinstance(outcome, float):
             self.notify("extended", lease.resource, outcome)
-        elif isinstance(outcome, LeaseLostError):
+        elif isinstance(outcome, LeaseLostError) and lease._status is None:
             self.on_lost(lease, outcome)
 
     def on_lost(self, lease: BaseLease, error: LeaseLostError) -> None:
         """Notify of a loss, unless that was done, or the lease is not ours."""
         is_ours = lease._round.generation == lease._driver.fork_generation()
-        if is_ours and lease._status is None and takes_end(lease):
+        if is_ours and takes_end(lease):
             self.notify("lost", lease.resource, held(lease), error)
 
     def on_end(self, lease: BaseLease, left_ns: int) -> None:

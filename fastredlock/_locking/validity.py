@@ -80,6 +80,11 @@ class Extensions:
         if self.kept is not None:
             self.kept.released()
 
+    def ended(self, release: Round, is_gone: bool) -> None:
+        """Take the outcome of a release that was not won."""
+        if self.kept is not None:
+            self.kept.ended(release, is_gone)
+
     def begin(self, round: Round, extension: object, now_ns: int) -> None:
         """Count a round that is about to be run."""
         terms = round.terms

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from _thread import LockType, get_ident
+from typing import Any
 
 from .._core import Batch, Round
 from .._locking.driver import Driver
@@ -77,12 +78,13 @@ class MemoryDriver(Driver):
                 world.sleepers.remove(until_ns)
         world.call()
 
-    def keep(self, kept: Kept) -> None:
+    def keep(self, kept: Kept) -> Any:
         """Keep a lease from now on, or look at its times again; does not block."""
         with self.world.changed:
             if self._client.keeper is None:
                 self._client.keeper = MemoryKeeper(self, self._client)
             self._client.keeper.keep(kept)
+            return self._client.keeper
 
     def close(self) -> None:
         """Close all connections."""

@@ -44,12 +44,13 @@ class MemoryLoopDriver(LoopDriver):
         self.current = here = cast("AsyncioDriver", Here(self, loop))
         return here
 
-    def keep(self, kept: Kept) -> None:
+    def keep(self, kept: Kept) -> Any:
         """Keep a lease from now on, or look at its times again."""
         with self.world.changed:
             if self.client.keeper is None:
                 self.client.keeper = MemoryKeeper(self, self.client)
             self.client.keeper.keep(kept)
+            return self.client.keeper
 
     def call_later(
         self, loop: AbstractEventLoop, ns: int, callback: Callable[[], None]

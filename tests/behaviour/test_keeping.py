@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 import logging
+import sys
 import threading
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -259,6 +261,33 @@ def test_with_block_when_the_lease_is_lost_then_says_so_on_leaving(
     with pytest.raises(LeaseLostError, match="expired or taken by another") as raised:
         hold()
     assert len(raised.value.votes) == 5
+
+
+@pytest.mark.parametrize("how", ["by the clock", "asked before", "the key is gone"])
+def test_loss_when_its_release_sees_it_first_then_is_told_once(
+    urls: list[str], servers: list[redis.Redis], how: str
+) -> None:
+    told = Told()
+    noted: list[str] = []
+    observer = SimpleNamespace(lost=lambda *_: noted.append("lost"))
+    interval = sys.getswitchinterval()
+    with FastRedlock(urls, ttl=TTL, observer=observer) as locks:
+        lease = granted(locks.acquire(KEY, keep_alive=True, on_lost=told))
+        sys.setswitchinterval(30)  # the keeper does not run, as in a stopped process
+        try:
+            if how == "the key is gone":
+                for server in servers:
+                    server.delete(KEY)
+            while how != "the key is gone" and lease.is_valid:
+                pass
+            assert how != "asked before" or lease.lost.is_set()
+            lease.release()
+        finally:
+            sys.setswitchinterval(interval)
+        assert lease.lost.is_set()
+        assert settled(lambda: (len(told.calls), noted), (1, ["lost"])) == (1, ["lost"])
+        time.sleep(TTL / 2)
+        assert (len(told.calls), noted) == (1, ["lost"])
 
 
 def test_callback_when_it_raises_then_is_logged_and_others_are_kept(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -103,6 +104,23 @@ def test_body_when_cancelled_by_another_as_well_then_stays_cancelled(
             cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
+
+    run(body)
+
+
+def test_loss_when_the_release_of_a_frozen_loop_sees_it_first_then_is_told_once(
+    run: Callable[..., Any],
+) -> None:
+    async def body(locks: FastRedlock) -> None:
+        told: list[LeaseLostError] = []
+        lease = await locks.acquire(
+            KEY, keep_alive=True, on_lost=lambda _, error: told.append(error)
+        )
+        assert lease is not None
+        time.sleep(1.1 * TTL)  # noqa: ASYNC251
+        await lease.release()
+        await asyncio.sleep(0.1)
+        assert (len(told), lease.lost.is_set()) == (1, True)
 
     run(body)
 

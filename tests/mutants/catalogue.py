@@ -2985,6 +2985,28 @@ for _, key in ipairs(KEYS) do redis""",
         BESIDE_KEEPERS,
     ),
     Mutant(
+        "loss that its release has seen first is not reported",
+        (
+            Edit(
+                "fastredlock/_locking/keeping/kept.py",
+                "            self.report(lease)\n",
+                "",
+            ),
+        ),
+        ("tests/behaviour/test_keeping.py",),
+    ),
+    Mutant(
+        "key that its release finds gone is not reported",
+        (
+            Edit(
+                "fastredlock/_locking/keeping/kept.py",
+                "            self.report(lease, release)\n",
+                "            pass\n",
+            ),
+        ),
+        ("tests/behaviour/test_keeping.py",),
+    ),
+    Mutant(
         "observer of renewals called by the keeper itself",
         (
             Edit(

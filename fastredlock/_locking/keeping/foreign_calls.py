@@ -133,10 +133,9 @@ class Crew:
 # --- the calls ------------------------------------------------------------------------
 
 
-def call_on_lost(lost: tuple[BaseLease, LeaseLostError]) -> None:
+def call_on_lost(lost: tuple[Any, BaseLease, LeaseLostError]) -> None:
     """Call the `on_lost` of a lease; what it raises is logged."""
-    lease, error = lost
-    on_lost = lease._round.lease_state.kept.watched().on_lost
+    on_lost, lease, error = lost
     try:
         on_lost(lease, error)
     except BaseException as raised:

@@ -128,6 +128,12 @@ class BaseKeeper:
         votes = votes_of(self._driver.engine, round)
         return LeaseLostError(lease.resource, TAKEN, votes)
 
+    def report(self, kept: Kept, release: Round | None) -> None:
+        """Report a loss that a release has seen: by the clock, or by its outcome."""
+        now_ns = self._driver.now_ns()
+        error = self._taken(kept, release) if release else self._error(kept, now_ns)
+        self._report([(kept, error)])
+
     def _report(self, losses: list[tuple[Kept, LeaseLostError | None]]) -> None:
         """Let all of these count as lost first, and then have foreign code called."""
         counted: list[tuple[BaseLease, LeaseLostError]] = []
@@ -137,8 +143,9 @@ class BaseKeeper:
                 counted.append((lease, error))
         observer: Any = self._driver.observer  # an Observing, or hears nothing
         for lost in counted:
-            if lost[0]._round.lease_state.kept.watched().on_lost is not None:
-                self._losses.append(call_on_lost, lost)
+            on_lost = lost[0]._round.lease_state.kept.watched().on_lost
+            if on_lost is not None:
+                self._losses.append(call_on_lost, (on_lost, *lost))
         if observer.lost:
             for lost in counted:
                 self._losses.append(observer.kept_lost, lost)
@@ -174,6 +181,12 @@ class Keeper:
         error = thread_serve(self.baton, self._waker, serve)
         if error is not None:
             raise FastRedlockError(f"not kept: {error}") from error
+
+    def report(self, kept: Kept, release: Round | None) -> None:
+        """Report a loss that a release has seen; in its thread, which goes on."""
+        lease = kept()
+        if lease is not None:
+            Service(lease._driver, self).report(kept, release)
 
     def sleep(self, ns: int) -> None:
         """Sleep until something is handed over, or for so long."""

@@ -15,10 +15,11 @@ from __future__ import annotations
 
 from collections import namedtuple
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ..._core import KeptFields, Pace, Round, Terms, WatchFields
-from ...errors import LeaseLostError
+from ...errors import FastRedlockError, LeaseLostError
 from ..validity import Extensions
 
 if TYPE_CHECKING:
@@ -222,25 +223,45 @@ class Kept(KeptFields):
 
     def lose(self, error: LeaseLostError) -> bool:
         """Count as lost from now on, and wake who waits; False: it was before."""
-        watch = self.watched()
-        if watch.error is not None:
+        watch, lease = self.watched(), self()
+        if first(watch, "error", error) is not error:
             return False
-        watch.error = error
         self.count_lost()
         if watch.extensions is not None:
             watch.extensions.validity_ns = [0]
         self.wake()
-        if watch.body is not None:
-            watch.body.cancel()
+        if watch.body is not None and lease is not None and lease._status is None:
+            watch.body.cancel()  # a body that releases it has ended its work itself
         return True
 
     def released(self) -> None:
-        """Take note that its release has begun: no renewal and no report any more."""
+        """Take note that its release has begun: no renewal any more.
+
+        No report but of a loss before that, of which nobody was notified.
+        """
+        lease, until_ns = self(), self.valid_until_ns
+        if lease is not None and (
+            lease._driver.now_ns() >= until_ns
+            and (until_ns > 0 or self.is_lost or lease._round.is_opened)
+        ):
+            self.report(lease)
+            self.watched().is_lost = True
         self.until_ns = NEVER_KEPT_NS
-        lease = self()
-        if lease is not None and 0 < self.valid_until_ns <= lease._driver.now_ns():
-            self.watched().is_lost = True  # before that, and nobody was notified
         self.wake()
+
+    def ended(self, release: Round, is_gone: bool) -> None:
+        """Take the outcome of a release that was not won: the first one counts."""
+        lease = self()
+        if is_gone and lease is not None:
+            self.report(lease, release)
+        if self.watch is not None:
+            self.watch.on_lost = None  # gone later, it was deleted by that release
+
+    def report(self, lease: BaseLease, release: Round | None = None) -> None:
+        """Have a loss reported by the keeper: the release has seen it first."""
+        if self.watch is not None and self.watch.on_lost is not None:
+            with suppress(FastRedlockError):  # no thread can be started
+                lease._driver.keep(self).report(self, release)
 
     def count_lost(self) -> None:
         """Count as lost from now on."""
