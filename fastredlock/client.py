@@ -200,8 +200,8 @@ class FastRedlock(BaseLocks):
         several threads at once; each entry has a lease of its own, and those of the
         same resource wait for each other.
 
-        A block inside another of the same resource and thread (or greenlet) raises
-        ReentryError where it would wait for itself. With `reentrant=True` it joins that
+        A block inside another of the same resource and caller raises ReentryError where
+        it would wait for itself. With `reentrant=True` it joins that
         one: it has its lease, and leaves it held; where it asks for more `ttl` than is
         left, the lease is extended.
 
@@ -304,8 +304,9 @@ class FastRedlock(BaseLocks):
     def current(self, resource: str | bytes = DEFAULT_RESOURCE) -> Lease:
         """Return the lease of the block of the resource that this thread is in.
 
-        Or this greenlet. In a decorated function: the lease of its call, so that it can
-        `check()`. Of a semaphore: that of the slot of the innermost block. Does no I/O.
+        By a with statement that has not ended. In a decorated function: the lease of
+        its call, so that it can `check()`. Of a semaphore: that of the slot of the
+        innermost block. Does no I/O.
         Raises LeaseLostError where there is no such block, or none any more.
         """
         lease: Lease = current_lease(self._driver, resource)

@@ -144,18 +144,33 @@ class ReentryError(FastRedlockError):
     """Report that the caller asked for what it holds in a block that it is still in.
 
     It would wait for itself. Use the lease of that block, take the resource in one
-    place alone, or give `reentrant=True` to `lock`. Attributes: `resource`, `held` (s
-    since the block's lease was taken), `permits` (of a semaphore, all of which are the
-    caller's; else 0).
+    place alone, or give `reentrant=True` to `lock`. Or that a call that blocks would
+    wait for another task of the event loop that it stops: use
+    `fastredlock.asyncio.FastRedlock`. Attributes: `resource`, `held` (s since the
+    block's lease was taken), `permits` (of a semaphore, else 0), `is_of_task`.
     """
 
-    def __init__(self, resource: Resource, held: float, permits: int = 0) -> None:
-        super().__init__(resource, held, permits)
+    def __init__(
+        self,
+        resource: Resource,
+        held: float,
+        permits: int = 0,
+        is_of_task: bool = False,
+    ) -> None:
+        super().__init__(resource, held, permits, is_of_task)
         self.resource = resource
         self.held = held
         self.permits = permits
+        self.is_of_task = is_of_task
 
     def _text(self) -> str:
+        if self.is_of_task:
+            return (
+                f"{printable(self.resource)}: held for {self.held:.3f} s in a block of "
+                "another task, or around the event loop of this thread, which would "
+                "stand still while this call waits; await "
+                "fastredlock.asyncio.FastRedlock, or call it by asyncio.to_thread()"
+            )
         if self.permits:
             return (
                 f"{printable(self.resource)}: this caller itself holds {self.permits} "

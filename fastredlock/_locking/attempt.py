@@ -45,10 +45,12 @@ def attempts(
     timeout_ns: int | None,
     began_ns: int,
     first: Round | None = None,
+    refusal: Exception | None = None,
 ) -> Iterator[Round | float]:
     """Yield rounds to run and delays to sleep, until one is won or time is up.
 
-    `first` is the round of the first attempt where it was run already. The last round
+    `first` is the round of the first attempt where it was run already; `refusal` is
+    raised where it would wait. The last round
     yielded is the outcome: won, or taken at the end of the timeout.
     Raises QuorumUnreachableError after `retry.unreachable_tries` unreachable rounds in
     a row (None: never) or when the timeout ends so, ValidityExhaustedError at once,
@@ -63,6 +65,10 @@ def attempts(
     pause_ns = 0
     left_ns = timeout_ns
     may_wait = timeout_ns != 0 and retry.waits_in_turn and not isinstance(key, tuple)
+    if refusal is not None:
+        if first is None and permits is None:
+            raise refusal
+        may_wait = False  # of slots another one may be free
     waits = may_wait and engine.is_contended(key, began_ns)
     while True:
         tries += 1
@@ -139,6 +145,8 @@ def attempts(
                 if verdict is Verdict.TOO_LATE:
                     raise exhausted(engine, resource, round, tries, began_ns)
                 raise unreachable(engine, resource, round, tries, began_ns)
+        if refusal is not None:
+            raise refusal
         delay = delay_after(engine, round, retry)
         if left_ns is not None:
             # Never past the end of the timeout: the last try is made at it, not before.

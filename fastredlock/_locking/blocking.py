@@ -72,9 +72,9 @@ class Lock(BaseLock):
 
     It may be entered any number of times, also by several threads at once: each entry
     has a lease of its own, and they exclude each other like any two callers. One that
-    is inside another of the same resource and thread raises ReentryError. A block is
-    left where it was entered, by the same thread; by another one only where no other
-    entry is outstanding.
+    is inside another of the same resource and caller raises ReentryError. A block of a
+    with statement may be left by any thread; one that was entered otherwise by the
+    same, or by another one only where no other such entry is outstanding.
 
     As a decorator it is held for the length of each call.
     """

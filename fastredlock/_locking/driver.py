@@ -34,10 +34,11 @@ from .._options import scripts
 from .._options.credentials import Preparer
 from .._options.endpoint import Endpoint
 from .._options.settings import Settings, timeout_to_ns
-from .._reports.log import warn
+from .._reports.log import warn, warn_once
+from .._reports.votes import printable
 from ..errors import ConfigurationError, FastRedlockError, InternalError
 from .attempt import attempts
-from .entered import refuse_reentry
+from .entered import refusal
 from .keeping.keeper import Keeper
 from .keeping.kept import Kept, first
 from .resting import watch_by_task, watch_by_thread
@@ -47,6 +48,10 @@ from .resting import watch_by_task, watch_by_thread
 CLOSE_WITHIN_NS = 250_000_000
 CLOSED = "this FastRedlock is closed"
 REPORT = "please report this"
+PERMITS = (
+    "%s: taken as %s, and as %s: a lock and a semaphore of one name do not exclude "
+    "each other, and of several numbers of permits the largest counts"
+)
 
 
 def refuse_pickling(self: object) -> NoReturn:
@@ -95,8 +100,9 @@ class BaseDriver(DriverFields):
         and this was its round.
         """
         settings, key = self.settings, call.encode(call.resource)
+        refused = None
         if self.entered and call.timeout != 0:
-            refuse_reentry(self, call.resource, key)
+            refused = refusal(self, call.resource, key, call.timeout is not None)
         return attempts(
             self.engine,
             call.resource,
@@ -107,6 +113,7 @@ class BaseDriver(DriverFields):
             timeout_to_ns(call.timeout),
             call.began_ns,
             first,
+            refused,
         )
 
     def caller(self) -> object:
@@ -116,6 +123,11 @@ class BaseDriver(DriverFields):
     def keep(self, kept: Kept) -> Any:
         """Keep a lease from now on, or look at its times again; return its keeper."""
         raise NotImplementedError
+
+    def warn_of_permits(self, resource: str, *counts: int) -> None:
+        """Warn, once, of a name that is taken by different numbers of permits."""
+        how = [f"{count} permits" if count else "a lock" for count in counts]
+        warn_once(PERMITS, printable(resource), *how)
 
     def log_warnings(self) -> None:
         """Log what the engine has to report."""
@@ -146,7 +158,7 @@ class Driver(BaseDriver):
                 self.log_warnings()
 
     def caller(self) -> object:
-        """Return the thread or greenlet that calls."""
+        """Return the task, greenlet or thread that calls."""
         return calling_thread()
 
     def refuse(self, error: ClosedError | StateError) -> NoReturn:

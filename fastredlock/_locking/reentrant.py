@@ -12,7 +12,7 @@ from collections.abc import Generator
 from typing import Any
 
 from .._core import DEFAULT_RESOURCE, Terms
-from .entered import entered_lease
+from .entered import OURS, entered_block
 from .lock import BaseLock, Manner
 
 
@@ -69,9 +69,10 @@ def joined(lock: BaseLock) -> Any:
     driver, resource = lock._driver, lock._resource
     if resource is DEFAULT_RESOURCE:
         resource = driver.settings.resource
-    lease, is_ours = entered_lease(driver, lock._encode(resource))
-    if lease is None or not is_ours:
+    block = entered_block(driver, lock._encode(resource))
+    if block is None or block.whose is not OURS:
         return None
+    lease = block.lease
     made = lease._round.lease_state
     if lock._keep is not None and (made is None or made.kept is None):
         lock._keep.begin(lease)

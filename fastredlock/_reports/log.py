@@ -6,15 +6,28 @@ import _thread  # by its name: gevent or eventlet may patch it later
 import sys
 from typing import Any
 
-WARNING = 30  # of logging, which is imported where there is something to log
+INFO, WARNING = 20, 30  # of logging, which may not be imported
 
 at_it: set[int] = set()  # threads: a handler that takes a lock comes back here
+logged: set[str] = set()  # of what is logged once per process
+
+
+def warn_once(text: str, *values: object) -> None:
+    """Log a warning the first time that its text is given."""
+    if text not in logged:
+        logged.add(text)  # before it is logged: a handler may wait for a lock, too
+        warn(text, *values)
+
+
+def info(text: str, *values: object) -> None:
+    """Log what is no fault."""
+    warn(text, *values, level=INFO)
 
 
 def warn(text: str, *values: object, level: int = WARNING) -> None:
-    """Log a warning; an exception of a handler is printed, as logging itself does it.
+    """Log it; an exception of a handler is printed, as logging itself does it.
 
-    A warning that is given inside a handler, in the same thread, is left out: the
+    A line that is given inside a handler, in the same thread, is left out: the
     handler would be called by each of its own calls. `health()` has it all the same.
     """
     me = _thread.get_ident()

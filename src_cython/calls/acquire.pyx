@@ -6,12 +6,10 @@
 # not plain, the attempts go on behind it, with its round as their first one: a
 # generator that yields the rounds to run and the delays between them.
 
-
-from sys import modules
-
 cdef enum:
     PLAIN_SIZE = 1024              # of a key that no rule of encode_resource refuses
     PLAIN_TIMEOUT = 1_000_000      # s
+    PERMITS_NOTED = 1024           # names
     NO_PLAIN_TIMEOUT = -2
     OWN_SIZE = 12
 
@@ -143,7 +141,25 @@ cdef AcquireCall acquire_new(
     call.encodes_kind = isinstance(encode, KindEncoder)
     call.began_ns = fields_now_ns(driver)
     call.stage = CALL_NEW
+    if driver.permits is not None or call.encodes_kind:
+        acquire_note_permits(call)
     return call
+
+
+cdef int acquire_note_permits(AcquireCall self) except -1:
+    # Warn where one name is taken by other numbers of permits, or by none: a lock.
+    cdef DriverFields driver = self.driver
+    count = self.encode.count if type(self.encode) is PermitsOf else 0
+    if not isinstance(self.resource, str) or count == 0 and driver.permits is None:
+        return 0
+    if driver.permits is None:
+        driver.permits = {}
+    known = driver.permits.get(self.resource)
+    if known is None:
+        if len(driver.permits) < PERMITS_NOTED:
+            driver.permits[self.resource] = count
+    elif known != count:
+        driver.warn_of_permits(self.resource, known, count)
 
 
 cdef object acquire_end(AcquireCall self):
@@ -224,10 +240,8 @@ cdef bint acquire_may_wait(AcquireCall self, object key) except -1:
     cdef DriverFields driver = self.driver
     if not driver.settings.retry.waits_in_turn:
         return False
-    if self.blocks:
-        running = getattr(modules.get("asyncio"), "_get_running_loop", None)
-        if running is not None and running() is not None:
-            return False
+    if self.blocks and running_loop() is not None:
+        return False
     if not driver.entered:
         return True
     if type(key) is Permits:

@@ -2,17 +2,20 @@
 #
 # Theory of operation. One lock object is entered as often as its users like, by many
 # threads, greenlets and tasks, and each entry has a lease of its own. `__exit__` is not
-# given the entry that it belongs to. So an entry is kept with its caller, and a caller
-# leaves its own, the last one first. Where one entry alone is outstanding, or one and
-# the blocks that its caller joined to it, it is the last of these, whoever leaves: a
-# generator with a with block in it may be ended on another thread of a pool than the
-# one that began it. Else a caller without an entry of its own gets an error: never the
-# lease of another.
+# given the entry that it belongs to. So an entry is kept with the frame whose with
+# statement made it, which alone leaves it, by whatever thread: a generator may be ended
+# on another thread of a pool than the one that began it. What was entered otherwise, by
+# an ExitStack, is kept with its caller, and a caller leaves its own, the last one
+# first. Where one entry alone is outstanding, or one and the blocks that its caller
+# joined to it, it is the last of these, whoever leaves. Else a caller without an entry
+# of its own gets an error: never the lease of another.
 #
-# `_entries` of a lock is None or (caller, lease, the entries before it). A block that
-# joins another has a call of its own in place of a lease (reentrant.py). A caller is a
-# number: that of a thread's state, which no later thread has; or a weak reference to a
-# greenlet or a task, which no later one at the same address equals.
+# `_entries` of a lock is None or (caller, lease, the entries before it, frame). A block
+# that joins another has a call of its own in place of a lease (reentrant.py). A caller
+# is a number: that of a thread's state, which no later thread has; or it has a weak
+# reference to a greenlet or a task, which no later one at the same address equals. A
+# task's own frames are not kept: it has none but one caller. An asynchronous generator
+# has several.
 #
 # An entry is noted and taken off by functions of C, for the reason given in lease:
 # no signal comes between the end of a body and the release of its lease. Before 3.12 a
@@ -30,14 +33,20 @@ cdef class LockEntries:
         return self.entries
 
     @_entries.setter
-    def _entries(self, tuple entries):
+    def _entries(self, tuple entries not None):
         # An awaitable lock's: the lease learns which task a loss would cancel.
         cdef LeaseFields lease
-        self.entries = entries
-        if entries is not None and isinstance(entries[1], LeaseFields):
+        try:
+            frame = get_frame(1)
+        except ValueError:
+            frame = None
+        if frame is not None and not frame_flags(frame) & CO_ASYNC_GENERATOR:
+            frame = None
+        self.entries = (entries[0], entries[1], entries[2], frame)
+        if isinstance(entries[1], LeaseFields):
             lease = <LeaseFields>entries[1]
             lease._round.entered_by = entries[0]
-            fields_enter(lease, entries[0])
+            fields_enter(lease, entries[0], None)
 
 
 def lock_enter(LockEntries self not None, entered not None):
@@ -47,10 +56,10 @@ def lock_enter(LockEntries self not None, entered not None):
     does that in Python, in one step of its loop's thread: it sets `_entries`, after
     which no signal is looked at.
     """
-    caller = calling_thread()
+    caller, frame = calling_thread(), fields_frame(1)
     if isinstance(entered, LeaseFields):
-        fields_enter(<LeaseFields>entered, caller)
-    self.entries = (caller, entered, self.entries)
+        fields_enter(<LeaseFields>entered, caller, frame)
+    self.entries = (caller, entered, self.entries, frame)
     return entered._lease
 
 
@@ -76,7 +85,13 @@ cdef bint lock_is_of(object entered, object call):
 
 def lock_leave(LockEntries self not None, kind, error, traceback):
     """Leave the lease of the caller's last entry: the lock's `__exit__`."""
-    lease = lock_take(self, False)
+    try:
+        lease = lock_take(self, False)
+    except BaseException:      # as below
+        lease = lock_take(self, False)
+        if lease is not None:
+            lease.__exit__(kind, error, traceback)
+        raise
     if lease is not None:
         return lease.__exit__(kind, error, traceback)
     if error is None:
@@ -114,16 +129,41 @@ cdef object lock_take(LockEntries self, bint is_awaitable):
     if entries[2] is None:
         self.entries = None
         return entries[1]
-    caller = lock_calling_task(self) if is_awaitable else calling_thread()
-    found = self.entries
-    while found is not None and found[0] != caller:
-        found = found[2]
-    if found is None and lock_is_of_one_lease(self.entries):
-        found = self.entries
+    found = lock_entry_of_frame(entries)
+    if found is None:
+        caller = lock_calling_task(self) if is_awaitable else calling_thread()
+        entries = found = lock_without_frames(self.entries)
+        while found is not None and found[0] != caller:
+            found = found[2]
+        if found is None and entries is not None and lock_is_of_one_lease(entries):
+            found = entries
     if found is None:
         return None
     lock_take_off(self, found[1])
     return found[1]
+
+
+cdef tuple lock_entry_of_frame(tuple entries):
+    # The last entry of the with statement that ends now, or None.
+    cdef PyObject *frame = <PyObject *>PyEval_GetFrame()
+    cdef bytes code
+    while entries is not None and <PyObject *>entries[3] != frame:
+        entries = entries[2]
+    if entries is not None:
+        code = entries[3].f_code.co_code
+        if not LEAVES_WITH(
+            <const unsigned char *>PyBytes_AS_STRING(code), entries[3].f_lasti
+        ):
+            return None
+    return entries
+
+
+cdef tuple lock_without_frames(tuple entries):
+    # The entries that any frame may leave.
+    if entries is None:
+        return None
+    rest = lock_without_frames(entries[2])
+    return rest if entries[3] is not None else (entries[0], entries[1], rest)
 
 
 cdef bint lock_is_of_one_lease(tuple entries) except -1:
@@ -156,7 +196,7 @@ cdef tuple lock_entries_without(tuple entries, object lease):
         return entries
     rest = rest[2]
     for entry in reversed(later):
-        rest = (entry[0], entry[1], rest)
+        rest = (entry[0], entry[1], rest, entry[3])
     return rest
 
 

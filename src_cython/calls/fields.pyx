@@ -7,6 +7,37 @@ cdef extern from "Python.h":
     int PyErr_ResourceWarning(object, Py_ssize_t, const char *, ...) except -1
     PyThreadState *PyThreadState_Get()
     uint64_t PyThreadState_GetID(PyThreadState *tstate)
+    ctypedef struct PyFrameObject:
+        pass
+    ctypedef struct PyCodeObject:
+        int co_flags
+    PyFrameObject *PyEval_GetFrame()
+    object PyFrame_GetCode "(PyObject *)PyFrame_GetCode"(PyFrameObject *)
+    int PyFrame_GetLasti(PyFrameObject *)
+    object PyCode_GetCode(PyCodeObject *)
+
+cdef extern from *:
+    """
+    #include <opcode.h>
+    #ifdef BEFORE_WITH      /* up to Python 3.13 */
+    #define ENTERS_WITH(code, at) ((code)[at] == BEFORE_WITH)
+    #define EXIT_ARGUMENTS 2
+    #else                   /* the call of what LOAD_SPECIAL has found */
+    #define ENTERS_WITH(code, at) \
+        ((at) > 1 && (code)[at] == CALL && (code)[(at) - 2] == LOAD_SPECIAL)
+    #define EXIT_ARGUMENTS 3
+    #endif
+    #define LEAVES_WITH(code, at) ((code)[at] == WITH_EXCEPT_START \
+        || ((code)[at] == CALL && (code)[(at) + 1] == EXIT_ARGUMENTS))
+    """
+    bint ENTERS_WITH(const unsigned char *code, Py_ssize_t at)
+    bint LEAVES_WITH(const unsigned char *code, Py_ssize_t at)
+    int FOR_ITER
+
+
+cdef enum:
+    CO_GENERATOR = 0x20
+    CO_ASYNC_GENERATOR = 0x200
 
 
 cdef class DriverFields:
@@ -18,7 +49,9 @@ cdef class DriverFields:
     cdef public ObserverHooks observer   # notified at the end of each call
     cdef public object current           # AsyncioDriver of its loop; None: it blocks
     cdef readonly dict entered           # by key, the blocks that were not left: the
-    #                                      caller, a weak reference to its lease
+    #                                      caller, a weak reference to its lease, the
+    #                                      frame in whose with statement they end
+    cdef dict permits                    # by name, once a semaphore was taken; 0: lock
     cdef public bint runs_in_core        # False: bytes and clock are its own
     cdef Terms default_terms             # of the settings, which do not change
     cdef TokenSource token_source        # likewise; None: the caller's function
@@ -91,21 +124,83 @@ cdef inline int64_t fields_now_ns(DriverFields driver) except -1:
     return clock_ns() if driver.runs_in_core else driver.now_ns()
 
 
+def running_loop():
+    """Return the event loop that runs in this thread, or None."""
+    # Another thread may be importing asyncio at this moment.
+    asyncio = modules.get("asyncio")
+    if asyncio is None:
+        return None
+    running = getattr(asyncio, "_get_running_loop", None)
+    return None if running is None else running()
+
+
 def calling_thread():
-    """Return the calling thread or greenlet: a value that no later one equals."""
+    """Return the calling task, greenlet or thread: a value that no later one equals.
+
+    In a running loop it is (the thread, a weak reference to the task).
+    """
+    cdef uint64_t thread = PyThreadState_GetID(PyThreadState_Get())
+    loop = running_loop()
+    task = None if loop is None else modules["asyncio"].current_task(loop)
+    if task is not None:
+        return thread, PyWeakref_NewRef(task, None)
     greenlet = greenlet_hub_current()
-    if greenlet is not None:
-        return PyWeakref_NewRef(greenlet, None)
-    return PyThreadState_GetID(PyThreadState_Get())
+    return thread if greenlet is None else PyWeakref_NewRef(greenlet, None)
 
 
-cdef int fields_enter(LeaseFields lease, object caller) except -1:
+cdef object get_frame = sys._getframe
+
+
+cdef object fields_frame(int depth):
+    # The frame that enters a block, if it does so by a with statement: it leaves the
+    # block before it ends. None of all else, such as an ExitStack's.
+    try:
+        frame = get_frame(depth)
+    except ValueError:      # the stack is not that deep
+        return None
+    return frame if frame_enters(frame) else None
+
+
+cdef bint frame_enters(object frame) except -1:
+    code = PyFrame_GetCode(<PyFrameObject *>frame)
+    code = PyCode_GetCode(<PyCodeObject *>code)
+    return ENTERS_WITH(
+        <const unsigned char *>PyBytes_AS_STRING(code),
+        PyFrame_GetLasti(<PyFrameObject *>frame),
+    )
+
+
+cdef int frame_flags(object frame) except -1:
+    code = PyFrame_GetCode(<PyFrameObject *>frame)
+    return (<PyCodeObject *>code).co_flags
+
+
+cdef object frame_outermost(object frame):
+    # A generator is suspended inside its block. It belongs to the loop over it, and
+    # that of a context manager (contextlib) to the with statement that began it.
+    while frame is not None and frame_flags(frame) & CO_GENERATOR:
+        begun = frame.f_back
+        if begun is None:
+            break
+        at = begun.f_lasti      # in Python 3.12 of the cache behind the instruction
+        if FOR_ITER not in begun.f_code.co_code[max(at - 2, 0):at + 1:2]:
+            if begun.f_back is None or begun.f_code.co_name != "__enter__" or (
+                begun.f_globals.get("__name__") != "contextlib"
+                or not frame_enters(begun.f_back)
+            ):
+                break
+            begun = begun.f_back
+        frame = begun
+    return frame
+
+
+cdef int fields_enter(LeaseFields lease, object caller, object frame) except -1:
     # Note who has entered a block by a lease: an acquire of the same resource in there
     # would wait for itself. Without memory no note is made; the lease is held already.
     cdef Round taken = lease._round
     cdef dict entered = (<DriverFields>lease._driver).entered
     try:
-        entry = (caller, PyWeakref_NewRef(lease, None))
+        entry = (caller, PyWeakref_NewRef(lease, None), frame_outermost(frame))
         if taken.keys is None:
             entered[taken.resource] = entry
         else:

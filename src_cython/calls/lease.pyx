@@ -237,7 +237,7 @@ cdef class EntryCall(Call):
         cdef Round taken = self.lease._round
         lease_check_entry(self.lease)
         taken.entered_by = self.here.caller()
-        fields_enter(self.lease, taken.entered_by)
+        fields_enter(self.lease, taken.entered_by, None)
         if taken.lease_state is not None:
             self.lease._enter_kept()
         fields_on_block(self.lease, self.driver, "entered")
@@ -255,7 +255,7 @@ def enter(LeaseFields self not None):
     """Return the lease itself: its `__enter__`."""
     cdef DriverFields driver = self._driver
     lease_check_entry(self)
-    fields_enter(self, calling_thread())
+    fields_enter(self, calling_thread(), fields_frame(0))
     fields_on_block(self, driver, "entered")
     return self
 

@@ -8,6 +8,7 @@ import pytest
 
 from fastredlock import FastRedlock, Retry
 from fastredlock._locking import blocked_loop
+from fastredlock._reports import log
 from tests.support.awaited import run_on
 from tests.support.calls import granted
 from tests.support.keys import KEY
@@ -16,7 +17,7 @@ from tests.support.loop_calls import taken
 
 @pytest.fixture(autouse=True)
 def _first_of_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocked_loop, "logged", [])
+    monkeypatch.setattr(log, "logged", set())
 
 
 def said(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -48,7 +49,7 @@ def test_wait_when_in_a_running_loop_then_is_warned_of_before_it(
     async def main() -> None:
         with FastRedlock(urls) as locks:
             lease = granted(locks.acquire(KEY))
-            monkeypatch.setattr(blocked_loop, "warn", end)
+            monkeypatch.setattr(blocked_loop, "warn_once", end)
             with pytest.raises(TimeoutError):  # and not after 60 s
                 locks.acquire(KEY, timeout=60)
             lease.release()

@@ -20,12 +20,13 @@ from fastredlock import (
     Retry,
     Vote,
 )
+from fastredlock._reports import log
 from fastredlock.asyncio import FastRedlock as AwaitableFastRedlock
 from fastredlock.testing import LocalMasters, MemoryLocks
 from tests.support.awaited import run_on
 from tests.support.calls import connected, granted
 from tests.support.fixtures import MakeLocks, blocking
-from tests.support.keys import is_empty, settled_values
+from tests.support.keys import KEY, is_empty, settled_values
 from tests.support.waiters import PROMPT, begins_to_wait, counter, queued
 from tests.support.waiting import wait_until
 
@@ -413,3 +414,32 @@ def test_prefix_of_keys_then_is_before_the_slots(
         time.sleep(0.1)
         lease.release()
         granted(waiting.result()).release()
+
+
+@blocking
+@pytest.mark.parametrize(
+    ("first", "second", "text"),
+    [
+        (2, 3, "as 3 permits, and as 2 permits"),
+        (2, None, "as 2 permits, and as a lock"),
+        (2, 2, None),
+    ],
+)
+def test_slots_when_their_name_is_taken_otherwise_too_then_is_warned_of_once(
+    locks: FastRedlock,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    first: int,
+    second: int | None,
+    text: str | None,
+) -> None:
+    monkeypatch.setattr(log, "logged", set())
+    lock = locks.lock(KEY)  # it may have been made before
+    with lock if second is None else locks.semaphore(KEY, second):
+        pass
+    for _ in range(2):
+        with locks.semaphore(KEY, first):
+            pass
+        granted(locks.acquire(KEY, permits=second)).release()
+    found = [line for line in caplog.messages if text and text in line]
+    assert len(found) == len(caplog.messages) == (text is not None)

@@ -544,8 +544,8 @@ MUTANTS = (
         (
             Edit(
                 "fastredlock/_locking/entered.py",
-                "driver.entered.get(driver.settings.key_prefix + key,",
-                "driver.entered.get(key,",
+                "keys = [prefix + one for one",
+                "keys = [one for one",
             ),
         ),
         ("tests/behaviour/test_reentry.py",),
@@ -1179,6 +1179,39 @@ for _, key in ipairs(KEYS) do redis""",
             ),
         ),
         ("tests/unit/test_lock_entries.py", "tests/behaviour/test_lock_entries.py"),
+    ),
+    Mutant(
+        "a block of a thread is its next caller's",
+        (
+            Edit(
+                "fastredlock/_locking/entered.py",
+                "or is_on_stack(frame)):",
+                "or True):",
+            ),
+        ),
+        ("tests/behaviour/test_whose_block.py",),
+    ),
+    Mutant(
+        "tasks of one loop are one caller",
+        (
+            Edit(
+                "src_cython/calls/fields.pyx",
+                "    if task is not None:\n        return thread,",
+                "    if False:\n        return thread,",
+            ),
+        ),
+        ("tests/behaviour/test_whose_block.py",),
+    ),
+    Mutant(
+        "a generator that ends elsewhere leaves the entry of another",
+        (
+            Edit(
+                "src_cython/calls/entries.pyx",
+                "    found = lock_entry_of_frame(entries)\n",
+                "    found = None\n",
+            ),
+        ),
+        ("tests/behaviour/test_whose_block.py",),
     ),
     Mutant(
         "entry that comes while another is left is lost",
@@ -2241,8 +2274,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "fastredlock/_locking/entered.py",
-                "if lease is None or caller is None or caller != driver.caller():",
-                "if lease is None or caller is None:",
+                "if block is not None and block.whose is OURS:",
+                "if block is not None:",
             ),
         ),
         ("tests/behaviour/test_skipping.py",),

@@ -61,19 +61,19 @@ ARROWS: dict[str, set[str]] = {
         *("_locking.keeping.keeper", "_locking.keeping.kept"),
         *("_locking.resting", "_options.credentials", "_options.endpoint"),
         *("_options.fence_scripts", "_options.scripts", "_options.settings"),
-        *("_options.tls", "_reports.log", "errors"),
+        *("_options.tls", "_reports.log", *BASE),
     },
     "_locking.resting": {"_core", "_locking.threads"},
     "_locking.threads": set(),
     "_locking.entered": {
-        *("_core", "_options.keys", "_reports.votes", "errors"),
+        *("_core", "_options.keys", "_reports.log", *BASE),
     },
     "_locking.slots": {
         *("_core", "_locking.blocking", "_locking.driver"),
         *("_locking.lease", "_options.keys", "_options.retry", "_options.settings"),
         *("_reports.votes", "errors"),
     },
-    "_locking.skipping": {"_locking.lock", "errors"},
+    "_locking.skipping": {"_locking.lock", "_reports.log", "errors"},
     "_locking.reentrant": {"_core", "_locking.entered", "_locking.lock"},
     "_locking.leading": {
         *("_core", "_locking.blocking", "_locking.lock"),

@@ -101,12 +101,11 @@ def test_lone_entry_may_be_left_by_another_thread() -> None:
 def test_inner_entry_may_be_left_by_another_thread_where_one_lease_is_there() -> None:
     locks = ScriptedLocks(*["GG."] * 4)
     lock = locks.lock("orders:42", timeout=0, reentrant=True)
-    lease = lock.__enter__()
-    lock.__enter__()
-    assert in_thread(lambda: lock.__exit__(*NOBODYS)) is None
-    assert lease.is_valid
-    assert released(locks) == []
-    lock.__exit__(*NOBODYS)
+    with lock as lease:
+        lock.__enter__()
+        assert in_thread(lambda: lock.__exit__(*NOBODYS)) is None
+        assert lease.is_valid
+        assert released(locks) == []
     assert released(locks) == [lease.token]
     assert lock._entries is None
 
@@ -114,15 +113,14 @@ def test_inner_entry_may_be_left_by_another_thread_where_one_lease_is_there() ->
 def test_inner_entry_is_not_left_by_another_thread_where_two_leases_are() -> None:
     locks = ScriptedLocks(*["GG."] * 4)
     lock = locks.lock("orders:42", timeout=0, reentrant=True)
-    lock.__enter__()
+    in_thread(lock.__enter__)
     locks.now += 10 * S
-    ours = lock.__enter__()
-    lock.__enter__()
-    error = in_thread(lambda: lock.__exit__(*NOBODYS))
-    assert isinstance(error, FastRedlockError)
-    lock.__exit__(*NOBODYS)
-    assert ours.is_valid
-    lock.__exit__(*NOBODYS)
+    with lock as ours:
+        lock.__enter__()
+        error = in_thread(lambda: lock.__exit__(*NOBODYS))
+        assert isinstance(error, FastRedlockError)
+        lock.__exit__(*NOBODYS)
+        assert ours.is_valid
     assert released(locks) == [ours.token]
 
 
