@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
+from .._reports.log import info
 from ..errors import ConfigurationError
 from .lock import Manner, Skipped
 
@@ -41,7 +42,8 @@ class SkippedCall(Manner):
     __slots__ = ()
 
     def taken(self, lock: Any, acquire: Any) -> Exception:
-        """Return what skips the call."""
+        """Return what skips the call, and log it: Celery calls the task a success."""
+        info("skipped: %s", lock._taken(acquire))
         return Skipped()
 
 

@@ -27,9 +27,13 @@ from tests.support.keys import KEY
 
 
 @blocking
-def test_function_when_its_lock_is_taken_then_is_skipped(
-    locks: FastRedlock, make_locks: MakeLocks, urls: list[str]
+def test_function_when_its_lock_is_taken_then_is_skipped_and_logged(
+    locks: FastRedlock,
+    make_locks: MakeLocks,
+    urls: list[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
+    caplog.set_level("INFO", "fastredlock")
     called = []
 
     @locks.lock(lambda order: f"orders:{order}", timeout=0, skip=True)
@@ -42,6 +46,8 @@ def test_function_when_its_lock_is_taken_then_is_skipped(
         assert ship(7) == "shipped 7"
     assert ship(42) == "shipped 42"
     assert called == [7, 42]
+    (line,) = caplog.messages
+    assert line.startswith("skipped: 'orders:42'")
 
 
 @blocking
