@@ -25,6 +25,7 @@ cdef class AsyncioDriver:
     cdef uint32_t generation     # of the process whose loop it is
     cdef object come             # a future of asyncio's that is done: see wake()
     cdef unsigned long awake     # the loop's thread, while wake() lets tasks go on
+    cdef bint nests              # its loop may be run again by a task, inside us
     cdef bint is_joined          # the loop calls on_ready...
     cdef int epoll_fd            # ...for this one; or -1, where there is no epoll
     cdef list done               # futures whose tasks are to be woken
@@ -116,6 +117,12 @@ cdef class AsyncioDriver:
         """Send the commands that the tasks of this iteration have queued."""
         self.is_flush_due = False
         try:
+            if self.awake and not self.nests:
+                # A task runs the loop inside of on_ready, whose handle cannot be run
+                # in itself: another one takes its place.
+                self.nests = True
+                if not IS_PORTABLE:
+                    self.loop.add_reader(self.epoll_fd, self.on_ready)
             if self.engine.closed:
                 asyncio_finish(self)
             asyncio_flush(self)
@@ -131,6 +138,7 @@ cdef class AsyncioDriver:
         result: one of asyncio's own costs 1,300 instructions less than ours.
         """
         cdef int _pass
+        cdef unsigned long before = self.awake      # of a wake() that this one is in
         self.awake = PyThread_get_thread_ident()
         try:
             for _pass in range(WAKE_PASSES):
@@ -138,7 +146,7 @@ cdef class AsyncioDriver:
                     break
                 asyncio_wake_done(self)
         finally:
-            self.awake = 0
+            self.awake = before
             if self.done:
                 self.loop.call_soon(self.wake)
 
@@ -154,7 +162,9 @@ cdef class AsyncioDriver:
             engine_take_events(self.engine)
             if self.engine.is_notifying:
                 asyncio_flush(self)
-            if self.done:
+            if self.nests:
+                asyncio_wake_later(self, 0)
+            elif self.done:
                 self.wake()
             if self.closing_timer is not None and asyncio_is_settled(self):
                 self.shut()
@@ -281,6 +291,10 @@ cdef int asyncio_wake_done(AsyncioDriver self) except -1:
     cdef Py_ssize_t count = 0
     empty = []
     done, self.done = self.done, empty
+    if self.nests and len(done) > 1:      # a run in the first may wait for the others
+        self.done = done[1:]
+        del done[1:]
+        asyncio_call_soon(self, self.wake)
     try:
         for future in done:
             count += 1

@@ -10,6 +10,7 @@ cdef int asyncio_join(AsyncioDriver self) except -1:
         self.is_joined = True
         self.loop.add_reader(self.epoll_fd, self.on_ready)
     self.is_joined = True
+    self.nests = hasattr(self.loop, "_nest_patched")      # by nest_asyncio
     self.engine.driver = self
     return 0
 
@@ -67,7 +68,7 @@ cdef int asyncio_wake_later(AsyncioDriver self, Py_ssize_t before) except -1:
     # Inside a task: others can be woken only after it. `before`: how many there were to
     # be woken already. While wake() runs it takes them itself.
     if (
-        before == 0 and self.done and not self.awake
+        before == 0 and self.done and (self.nests or not self.awake)
         and self.generation == current_generation
     ):
         asyncio_call_soon(self, self.wake)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
+import time
 from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any
@@ -37,6 +38,35 @@ def in_thread(kind: str, work: Coroutine[Any, Any, object]) -> None:
     thread.join()
     if errors:
         raise errors[0]
+
+
+# --- a loop that is run inside itself -------------------------------------------------
+
+
+@pytest.mark.parametrize("is_known", [True, False], ids=["patched", "by hand"])
+def test_loop_when_a_task_runs_it_again_then_locks_are_taken_without_an_error(
+    urls: list[str], is_known: bool
+) -> None:
+    errors: list[dict[str, Any]] = []
+
+    async def main() -> None:
+        loop, me = asyncio.get_running_loop(), asyncio.current_task()
+        loop.set_exception_handler(lambda _, error: errors.append(error))
+        if is_known:
+            loop._nest_patched = True  # type: ignore[attr-defined]
+        async with FastRedlock(urls[:1], ttl=5) as locks, locks.lock("outer"):
+            others = [asyncio.ensure_future(pair(locks, f"i{i}")) for i in range(20)]
+            asyncio.tasks._leave_task(loop, me)  # type: ignore[attr-defined]
+            try:  # as nest_asyncio does
+                while not all(other.done() for other in others):
+                    loop._run_once()  # type: ignore[attr-defined]
+            finally:
+                asyncio.tasks._enter_task(loop, me)  # type: ignore[attr-defined]
+            await asyncio.gather(*others)
+
+    began = time.monotonic()
+    asyncio.run(main())
+    assert (errors, time.monotonic() - began < 1) == ([], True)
 
 
 # --- a second loop --------------------------------------------------------------------

@@ -1958,6 +1958,17 @@ for _, key in ipairs(KEYS) do redis""",
         ("tests/behaviour/test_closing.py",),
     ),
     Mutant(
+        "loop that a task runs again has no handle to read by",
+        (
+            Edit(
+                "src_cython/drivers/asyncio.pyx",
+                "        self.loop.add_reader(self.epoll_fd, self.on_ready)\n            if",
+                "        pass\n            if",
+            ),
+        ),
+        ("tests/behaviour/test_loops.py",),
+    ),
+    Mutant(
         "undo of a batch does not wait for its replies",
         (
             Edit(
