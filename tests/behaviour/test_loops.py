@@ -50,18 +50,19 @@ def test_loop_when_a_task_runs_it_again_then_locks_are_taken_without_an_error(
     errors: list[dict[str, Any]] = []
 
     async def main() -> None:
-        loop, me = asyncio.get_running_loop(), asyncio.current_task()
+        loop: Any = asyncio.get_running_loop()
+        me: Any = asyncio.current_task()
         loop.set_exception_handler(lambda _, error: errors.append(error))
         if is_known:
-            loop._nest_patched = True  # type: ignore[attr-defined]
+            loop._nest_patched = True
         async with FastRedlock(urls[:1], ttl=5) as locks, locks.lock("outer"):
             others = [asyncio.ensure_future(pair(locks, f"i{i}")) for i in range(20)]
-            asyncio.tasks._leave_task(loop, me)  # type: ignore[attr-defined]
+            asyncio.tasks._leave_task(loop, me)
             try:  # as nest_asyncio does
                 while not all(other.done() for other in others):
-                    loop._run_once()  # type: ignore[attr-defined]
+                    loop._run_once()
             finally:
-                asyncio.tasks._enter_task(loop, me)  # type: ignore[attr-defined]
+                asyncio.tasks._enter_task(loop, me)
             await asyncio.gather(*others)
 
     began = time.monotonic()

@@ -1962,7 +1962,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/drivers/asyncio.pyx",
-                "        self.loop.add_reader(self.epoll_fd, self.on_ready)\n            if",
+                "        self.loop.add_reader(self.epoll_fd, self.on_ready)\n"
+                "            if",
                 "        pass\n            if",
             ),
         ),
