@@ -188,8 +188,8 @@ class Driver(BaseDriver):
         keeper = self.keeper
         if keeper is None or keeper.generation != self.fork_generation():
             self.keeper = None
-            keeper = first(self, "keeper", Keeper(self.fork_generation()))
-        keeper.keep(kept, self)
+            keeper = first(self, "keeper", Keeper(self.fork_generation(), self))
+        keeper.keep(kept)
         return keeper
 
 

@@ -36,6 +36,9 @@ class MemoryKeeper(BaseKeeper):
         """Keep a lease from now on, or look at its times again."""
         self._keeping.add(kept, self._driver.now_ns())
 
+    def drop(self, kept: Kept) -> None:
+        """Take note of a release: it is dropped when the clock comes to it."""
+
     def step(self) -> bool:
         """Do what is due; return whether there was anything."""
         now_ns, did = self._driver.now_ns(), False

@@ -43,6 +43,7 @@ cdef enum:
 cdef class DriverFields:
     """The fields of a driver: what the calls of one FastRedlock share."""
 
+    cdef object __weakref__              # a keeper that sleeps has no other
     cdef public object settings
     cdef public Engine engine
     cdef public object keeper            # of the leases that are kept, or None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 import sys
 import threading
 import time
@@ -177,6 +178,25 @@ def test_thread_when_nothing_is_kept_then_is_none(urls: list[str]) -> None:
         with locks.lock(KEY, ttl=TTL, keep_alive=True) as lease:
             time.sleep(BEYOND)
             assert lease.is_valid
+
+
+@pytest.mark.parametrize("how", ["close", "drop", "hold"])
+def test_threads_when_clients_are_made_per_call_then_end_with_the_last_release(
+    urls: list[str], how: str
+) -> None:
+    assert wait_until(lambda: keepers() == 0, within=20)  # those of other tests
+    before, held = len(os.listdir("/proc/self/fd")), []
+    for i in range(20):
+        locks = FastRedlock(urls, ttl=600)
+        with locks.lock(f"{KEY}{i}", keep_alive=True):
+            pass
+        if how == "close":
+            locks.close()
+        if how != "drop":
+            held.append(locks)
+    del locks
+    assert wait_until(lambda: keepers() == 0)
+    assert how == "hold" or len(os.listdir("/proc/self/fd")) <= before
 
 
 # ---- lost

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -106,6 +107,22 @@ def test_body_when_cancelled_by_another_as_well_then_stays_cancelled(
             await task
 
     run(body)
+
+
+def test_clients_when_made_per_call_then_nothing_is_left_behind_a_kept_lease(
+    kind: str, urls: list[str]
+) -> None:
+    async def body() -> None:
+        before = len(os.listdir("/proc/self/fd"))
+        for i in range(20):
+            locks = FastRedlock(urls, ttl=600)
+            async with locks.lock(f"{KEY}{i}", keep_alive=True):
+                pass
+            del locks
+        await asyncio.sleep(0.2)
+        assert len(os.listdir("/proc/self/fd")) - before < 10
+
+    run_on(kind, body())
 
 
 def test_loss_when_the_release_of_a_frozen_loop_sees_it_first_then_is_told_once(

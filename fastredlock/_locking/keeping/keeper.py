@@ -13,8 +13,10 @@ from __future__ import annotations
 import _thread  # by its name: gevent or eventlet may patch it later
 from collections import deque
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 from ..._core import (
     Batch,
@@ -40,6 +42,8 @@ from .kept import NEVER_KEPT_NS, Kept
 from .renewals import Keeping, end_of
 
 if TYPE_CHECKING:
+    from _thread import LockType
+
     from ..driver import BaseDriver, Driver
     from ..lease import BaseLease
 
@@ -59,15 +63,18 @@ class BaseKeeper:
     calls made elsewhere, or later.
     """
 
-    __slots__ = ("_driver", "_keeping", "_losses", "_notes")
-
-    _driver: BaseDriver
+    __slots__ = ("_keeping", "_losses", "_notes", "_ref")
 
     def __init__(self, driver: BaseDriver, losses: Calls, notes: Calls) -> None:
-        self._driver = driver
+        self._ref = ref(driver)
         self._keeping = Keeping(int(draw_fraction() * 65536))
         self._losses = losses
         self._notes = notes  # of renewals, and for logs: less urgent
+
+    @property
+    def _driver(self) -> Any:
+        """The driver; a keeper that sleeps does not hold it. None: it is gone."""
+        return self._ref()
 
     def _due(self, now_ns: int) -> tuple[list[Kept], list[Round]]:
         """Report what is lost; begin renewals, and return their rounds to run."""
@@ -160,24 +167,35 @@ class BaseKeeper:
 class Keeper:
     """Start the thread that keeps leases, and hand them over to it."""
 
-    __slots__ = ("_waker", "added", "baton", "generation", "losses", "notes")
+    __slots__ = (
+        *("_waker", "added", "baton", "driver", "generation", "kept", "losses"),
+        "notes",
+    )
 
-    def __init__(self, generation: int) -> None:
+    def __init__(self, generation: int, driver: Driver) -> None:
         self.generation = generation
+        self.kept: set[Kept] = set()  # added by its thread alone; not yet released
         self.losses = Crew("fastredlock on_lost", MOST_ON_LOST)
         self.notes = Crew("fastredlock observer", 1)
         self.added: deque[Kept] = deque()
         self.baton = _thread.allocate_lock()  # of the thread that serves
         self._waker = _thread.allocate_lock()
         self._waker.acquire()
+        self.driver = ref(driver, partial(wake, self._waker))
 
-    def keep(self, kept: Kept, driver: Driver) -> None:
+    def drop(self, kept: Kept) -> None:
+        """Take note of a release; the last one ends the thread."""
+        self.kept.discard(kept)
+        if not self.kept:
+            wake(self._waker)
+
+    def keep(self, kept: Kept) -> None:
         """Keep a lease from now on, or look at its times again; any thread may.
 
         Raises FastRedlockError where no thread can be started.
         """
         self.added.append(kept)
-        serve = named(partial(Service.serve, driver, self), "fastredlock keeper")
+        serve = named(partial(Service.serve, self.driver, self), "fastredlock keeper")
         error = thread_serve(self.baton, self._waker, serve)
         if error is not None:
             raise FastRedlockError(f"not kept: {error}") from error
@@ -198,30 +216,40 @@ class Service(BaseKeeper):
 
     __slots__ = ("_keeper",)
 
-    _driver: Driver
-
     def __init__(self, driver: Driver, keeper: Keeper) -> None:
         super().__init__(driver, keeper.losses.calls, keeper.notes.calls)
         self._keeper = keeper
 
     @classmethod
-    def serve(cls, driver: Driver, keeper: Keeper) -> None:
+    def serve(cls, reference: ref[Driver], keeper: Keeper) -> None:
         """Serve, with the baton."""
         is_mine = True
         while is_mine:
             try:
-                cls(driver, keeper)._serve()
+                driver = reference()
+                if driver is None:
+                    return
+                service = cls(driver, keeper)
+                del driver
+                service._serve()
             finally:
                 keeper.baton.release()
             is_mine = bool(keeper.added) and keeper.baton.acquire(blocking=False)
 
     def _serve(self) -> None:
         """Do what is due, and sleep until the next; return when nothing is kept."""
-        driver, keeper, keeping = self._driver, self._keeper, self._keeping
-        while True:
+        keeper, keeping = self._keeper, self._keeping
+        keeper.kept.clear()
+        while (driver := self._driver) is not None:
             now_ns = driver.now_ns()
             while keeper.added:
-                keeping.add(keeper.added.popleft(), now_ns)
+                kept = keeper.added.popleft()
+                keeping.add(kept, now_ns)
+                keeper.kept.add(kept)
+                lease = kept()
+                if lease is None or lease._status is not None:  # released meanwhile
+                    keeper.kept.discard(kept)
+                del lease
             renewals, rounds = self._due(now_ns)
             if renewals:
                 self._renew(renewals, rounds, now_ns)
@@ -230,9 +258,10 @@ class Service(BaseKeeper):
             next_ns = keeping.next_ns
             if keeper.added:
                 continue
-            if next_ns is None:
+            if next_ns is None or not keeper.kept:
                 return
             left_ns = min(next_ns - driver.now_ns(), LONGEST_SLEEP_NS)
+            del driver, renewals, rounds
             if left_ns > 0:
                 keeper.sleep(left_ns)
 
@@ -255,3 +284,9 @@ class Service(BaseKeeper):
         if not self._keeper.losses.start():
             self._losses.make_all()
         self._keeper.notes.start()  # or later
+
+
+def wake(waker: LockType, _: object = None) -> None:
+    """Wake the thread that sleeps by this lock, unless it was woken before."""
+    with suppress(RuntimeError):
+        waker.release()

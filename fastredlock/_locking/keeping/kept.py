@@ -247,6 +247,9 @@ class Kept(KeptFields):
             self.report(lease)
             self.watched().is_lost = True
         self.until_ns = NEVER_KEPT_NS
+        keeper = None if lease is None else lease._driver.keeper
+        if keeper is not None:
+            keeper.drop(self)
         self.wake()
 
     def ended(self, release: Round, is_gone: bool) -> None:

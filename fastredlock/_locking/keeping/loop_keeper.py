@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ..._core import AsyncioDriver, Batch, Round
+from ..._core import AsyncioDriver, Batch, Round, fork_generation, now_ns
 from ...errors import FastRedlockError
 from .foreign_calls import Calls, log_error, log_warnings, make
 from .keeper import LONGEST_SLEEP_NS, BaseKeeper
@@ -32,13 +32,12 @@ class LoopKeeper(BaseKeeper):
         "_armed_ns",
         "_generation",
         "_is_calling",
+        "_kept",
         "_rests",
         "_timer",
         "_under_way",
         "here",
     )
-
-    _driver: LoopDriver
 
     def __init__(self, driver: LoopDriver, here: AsyncioDriver) -> None:
         super().__init__(driver, Calls(), Calls())
@@ -46,6 +45,7 @@ class LoopKeeper(BaseKeeper):
         self._generation = driver.fork_generation()
         self._timer: TimerHandle | None = None
         self._armed_ns = 0
+        self._kept: set[Kept] = set()  # and not yet released
         self._under_way = 0  # batches
         self._is_calling = False
         self._rests = False  # from notes, not from losses
@@ -53,7 +53,20 @@ class LoopKeeper(BaseKeeper):
     def keep(self, kept: Kept) -> None:
         """Keep a lease from now on, or look at its times again."""
         self._keeping.add(kept, self._driver.now_ns())
+        lease = kept()
+        if lease is not None and lease._status is None:
+            self._kept.add(kept)
         self._arm()
+
+    def drop(self, kept: Kept) -> None:
+        """Take note of a release; the last one ends the keeper, and its timer."""
+        self._kept.discard(kept)
+        if self._kept or self._under_way:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._driver.keeper is self:
+            self._driver.keeper = None
 
     def _arm(self) -> None:
         next_ns = self._keeping.next_ns
@@ -74,7 +87,11 @@ class LoopKeeper(BaseKeeper):
     def _on_timer(self) -> None:
         driver = self._driver
         self._timer = None
-        if self._generation != driver.fork_generation() or driver.keeper is not self:
+        if (
+            driver is None
+            or self._generation != driver.fork_generation()
+            or driver.keeper is not self
+        ):
             return
         now_ns = driver.now_ns()
         while (next_ns := self._keeping.next_ns) is not None and next_ns <= now_ns:
@@ -101,6 +118,8 @@ class LoopKeeper(BaseKeeper):
     def _on_ended(self, renewals: list[Kept], rounds: list[Round], _: object) -> None:
         driver = self._driver
         self._under_way -= 1
+        if driver is None:
+            return
         try:
             self._end(renewals, rounds)
             self._arm()
@@ -127,16 +146,16 @@ class LoopKeeper(BaseKeeper):
         What should end the program does, once `on_lost` was called of every loss.
         """
         self._is_calling = False
-        if self._generation != self._driver.fork_generation():
+        if self._generation != fork_generation():
             return
-        began_ns, took_ns, ending = self._driver.now_ns(), 0, None
+        began_ns, took_ns, ending = now_ns(), 0, None
         while (
             ending is None
             and took_ns < CALLS_NS
             and (calls := self._losses or self._notes)
         ):
             ending = make(calls.take())
-            took_ns = self._driver.now_ns() - began_ns
+            took_ns = now_ns() - began_ns
         if ending is not None:
             self._losses.make_all()
         if self._losses:
