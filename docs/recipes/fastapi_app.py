@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Annotated
@@ -27,8 +26,7 @@ log = logging.getLogger(__name__)
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     """Hold one FastRedlock per worker, of its event loop."""
-    masters = os.environ["FASTREDLOCK_MASTERS"].split(",")
-    async with FastRedlock(masters, ttl=10) as locks:
+    async with FastRedlock.from_env(ttl=10) as locks:
         app.state.locks = locks
         yield
 

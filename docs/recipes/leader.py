@@ -30,8 +30,7 @@ def publish(step: int, journal: str) -> None:
 
 async def stand_by(journal: str) -> None:
     """Lead again and again, and wait for that in between."""
-    masters = os.environ["FASTREDLOCK_MASTERS"].split(",")
-    async with FastRedlock(masters, ttl=TTL) as locks:
+    async with FastRedlock.from_env(ttl=TTL) as locks:
         async for lease in locks.lead("leader"):
             try:
                 async with lease:  # what it awaits is cancelled where the lease is lost

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -29,8 +28,7 @@ log = logging.getLogger(__name__)
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     """Hold one FastRedlock per worker, of its event loop."""
-    masters = os.environ["FASTREDLOCK_MASTERS"].split(",")
-    async with FastRedlock(masters, ttl=10) as locks:
+    async with FastRedlock.from_env(ttl=10) as locks:
         app.state.calls = locks.semaphore(
             "llm:calls", AT_A_TIME, timeout=WAIT, keep_alive=True
         )

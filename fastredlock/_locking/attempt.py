@@ -32,6 +32,10 @@ from .foreign import ForeignKeys
 
 ACQUIRE = int(Operation.ACQUIRE)
 LOST_TURNS = 2  # in a row, without a pause
+GIVEN_UP = (
+    "given up after {} such tries in a row: Retry(unreachable_tries=None) waits until "
+    "the timeout"
+)
 LOOKS_MOST = 4  # at a semaphore, without a delay
 
 
@@ -144,9 +148,14 @@ def attempts(
             if left_ns == 0 or retry._gives_up(unreachable_tries, engine, round):
                 if verdict is Verdict.TOO_LATE:
                     raise exhausted(engine, resource, round, tries, began_ns)
+<<<<<<< ours
                 raise unreachable(engine, resource, round, tries, began_ns)
         if refusal is not None:
             raise refusal
+=======
+                hint = "" if left_ns == 0 else GIVEN_UP.format(most)
+                raise unreachable(engine, resource, round, tries, began_ns, hint)
+>>>>>>> theirs
         delay = delay_after(engine, round, retry)
         if left_ns is not None:
             # Never past the end of the timeout: the last try is made at it, not before.
@@ -225,12 +234,17 @@ def taken(
 
 
 def unreachable(
-    engine: Engine, resource: Resource, round: Round, tries: int, began_ns: int
+    engine: Engine,
+    resource: Resource,
+    round: Round,
+    tries: int,
+    began_ns: int,
+    given_up: str = "",
 ) -> QuorumUnreachableError:
     """Return the error of a round that fewer than a quorum could answer."""
     votes = votes_of(engine, round)
     elapsed = (round.closed_ns - began_ns) / 1e9
-    hint = round_timeout_hint(engine, round.terms)
+    hint = round_timeout_hint(engine, round.terms) or given_up
     return QuorumUnreachableError(resource, votes, tries, elapsed, hint)
 
 

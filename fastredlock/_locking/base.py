@@ -99,11 +99,13 @@ class BaseLocks(LocksFields):
         first. Both are read now, and nothing is connected until the first use: for the
         head of a module. Raises ConfigurationError where there are no masters, so a
         program ends at its start and not at its first lock; where it is only imported,
-        as in a build, any URL will do.
+        as in a build, any URL will do. Under pytest and in `in_memory()` none is
+        needed.
         """
         from .._options.environment import from_environment  # only who asks for it
 
-        return cls(resource=resource, **from_environment(options))
+        in_memory = not isinstance(cls._new_driver, type)
+        return cls(resource=resource, **from_environment(options, in_memory))
 
     def _observe(self, observer: object) -> None:
         from .observing import observe  # only where there is one

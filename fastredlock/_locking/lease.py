@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Any, NoReturn
 
 from .._core import LeaseFields, Round, Terms, Verdict
-from .._reports.votes import MasterVote, Resource, hash_of, shown, votes_of
+from .._reports.votes import MasterVote, Resource, hash_of, loss, shown, votes_of
 from ..errors import LeaseLostError, NotExtendedError
 from .driver import BaseDriver, refuse_pickling
 from .keeping.kept import Kept
@@ -220,7 +220,7 @@ class BaseLease(LeaseFields):
         votes = votes_of(self._driver.engine, round)
         if verdict is Verdict.TAKEN:
             extensions_of(self).lose()
-            reason = "lost: expired or taken by another"
+            reason = loss(votes)
         elif verdict is Verdict.UNREACHABLE:
             left = self.remaining()
             if left > 0.0 or self._is_adopted():

@@ -14,6 +14,7 @@ MAX_HOST_LENGTH = 253  # RFC 1035, section 2.3.4, as text
 MAX_DB = 2**31 - 1  # a database number is an int in the server
 
 _CERT_REQS = ("none", "optional", "required")  # at the index ssl.VerifyMode gives it
+NOT_IN_HOST = " ,;/\\@?#[]<>\"'"
 _FLAGS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 _TLS_1_2, _TLS_1_3 = 0x0303, 0x0304  # ssl.TLSVersion's values, from the wire
 
@@ -81,7 +82,7 @@ class Endpoint(NamedTuple):
     @property
     def server(self) -> tuple[str, int, str]:
         """The server, which two masters must not share: its databases fail together."""
-        return self.host.lower(), self.port, self.path
+        return self.host.lower().removesuffix("."), self.port, self.path
 
     def __repr__(self) -> str:
         return f"<Endpoint {self.name}>"
@@ -182,11 +183,12 @@ def _tls_settings(settings: Mapping[str, object]) -> TLSSettings:
 
 def _host(value: object) -> str:
     host = text("host", value)
-    wrong = any(char in " ,/\\@?#[]" or not char.isprintable() for char in host)
+    wrong = [char for char in host if char in NOT_IN_HOST or not char.isprintable()]
     if wrong or not 1 <= len(host) <= MAX_HOST_LENGTH:
+        found = f"it has {wrong[0]!r}" if wrong else f"it has {len(host)}"
         raise ConfigurationError(
-            f"host {_shown(host)} is not a name or address of 1..{MAX_HOST_LENGTH} "
-            "characters (IPv6 without brackets)"
+            f"host {_hidden(host)} is not a name or address of 1..{MAX_HOST_LENGTH} "
+            f"characters (IPv6 without brackets): {found}"
         )
     return _ipv6(host) if ":" in host else host
 
@@ -199,7 +201,7 @@ def _ipv6(host: str) -> str:
         return str(IPv6Address(host))
     except AddressValueError:
         raise ConfigurationError(
-            f"host {_shown(host)} holds ':' but is not an IPv6 address"
+            f"host {_hidden(host)} holds ':' but is not an IPv6 address"
         ) from None
 
 
@@ -208,7 +210,7 @@ def _path(value: object) -> str:
     size = len(path.encode())
     if not path.isprintable() or not 1 <= size <= MAX_PATH_BYTES:
         raise ConfigurationError(
-            f"unix socket path {_shown(path)} of {size} bytes: must be "
+            f"unix socket path of {size} bytes: must be "
             f"1..{MAX_PATH_BYTES} bytes without control characters"
         )
     return path
@@ -221,10 +223,10 @@ def _number(name: str, value: object, low: int, high: int) -> int:
         number = int(value[:20])  # as long as that is out of every range
     if isinstance(number, bool) or not isinstance(number, int):
         raise ConfigurationError(
-            f"{name} {_shown(value)} is not a whole number in {low}..{high}"
+            f"{name} {_hidden(value)} is not a whole number in {low}..{high}"
         )
     if not low <= number <= high:
-        raise ConfigurationError(f"{name} {_shown(value)} is not in {low}..{high}")
+        raise ConfigurationError(f"{name} {_hidden(value)} is not in {low}..{high}")
     return int(number)
 
 
@@ -260,6 +262,13 @@ def _shown(value: object) -> str:
     if "@" in shown:
         return "(not shown: it holds an '@')"
     return shown if len(shown) <= 60 else f"{shown[:57]}..."
+
+
+def _hidden(value: object) -> str:
+    """Quote what is no text: a host, a port, a db may be a password, cut wrongly."""
+    if isinstance(value, str | bytes) and value:
+        return "(not shown: it may be a password)"
+    return _shown(value)
 
 
 def _kind(value: object) -> str:

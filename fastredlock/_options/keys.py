@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 
 from .._core import TokenSource
@@ -19,7 +20,7 @@ PER_RESOURCE = (OWN + b"fence:", OWN + b"queue:", OWN + b"turn:")
 NOTHING = "; leave it out for the default resource"
 FUNCTION = ", or a function of the call's arguments where lock() decorates one"
 LONGEST_TOKEN = 262_144  # bytes; scripts.INSPECT returns no longer value
-LONGEST_HOST = 40  # of the default owner
+HOST_HEAD, HOST_TAIL = 12, 26  # of the default owner: pods differ in their ends
 
 
 def encode_resource(resource: str | bytes) -> bytes:
@@ -132,10 +133,10 @@ def encode_token(token: bytes | str) -> bytes:
 def new_token_source(owner: str | None) -> TokenSource:
     """Return what draws tokens with this owner; None: host:pid; "": without any."""
     if owner is None:
-        import posix
-
-        host = posix.uname().nodename.partition(".")[0].encode("ascii", "replace")
-        return TokenSource(host[:LONGEST_HOST], True)
+        host = os.uname().nodename.partition(".")[0].encode("ascii", "replace")
+        if len(host) > HOST_HEAD + 2 + HOST_TAIL:
+            host = host[:HOST_HEAD] + b".." + host[-HOST_TAIL:]
+        return TokenSource(host, True)
     name = utf8_or_bytes(owner) if isinstance(owner, str) else None
     if name is None or not owner.isprintable() or len(name) > LONGEST_OWNER:
         raise ConfigurationError(

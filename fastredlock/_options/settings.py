@@ -30,6 +30,7 @@ FIXED_DRIFT_NS = 2_000_000  # a server expires keys at whole milliseconds (Redlo
 ROUND_SHARE = 20  # a round may take 1/20 of the ttl (Redlock page: 5-50 ms of 10 s)
 SHORTEST_ROUND_TIMEOUT_NS = 5_000_000  # below that, a busy scheduler is a dead server
 LONGEST_ROUND_TIMEOUT_NS = 1_000_000_000  # of a caller that waits for a silent master
+DEFAULT_TTL = 10.0
 DEFAULT_TTL_MS = 10_000
 LARGEST_FENCE = 2**53 - 1  # Lua's numbers are doubles
 LONGEST_PREFIX = 1024  # bytes; beside the longest resource it is nothing
@@ -81,7 +82,7 @@ class Settings:
         masters: Iterable[Master],
         resource: str | bytes = "fastredlock",
         *,
-        ttl: float = 10.0,  # s, as on the Redlock page
+        ttl: float = DEFAULT_TTL,  # s, as on the Redlock page
         retry: Retry = Retry(),  # noqa: B008 - frozen
         drift_factor: float = 0.01,  # of the ttl, as on the Redlock page
         round_timeout: float | None = None,  # s; None: a share of the ttl
@@ -177,6 +178,8 @@ class Settings:
             while shortest_ms * NS_PER_MS <= self.drift_ns(shortest_ms):
                 shortest_ms += 1
             by = "" if self.max_ttl is None else " (max_ttl)"
+            if ttl is DEFAULT_TTL:
+                by += "; that ttl is the default: give one beside max_ttl"
             raise ConfigurationError(
                 f"ttl={ttl!r}: allowed is {shortest_ms / 1000} to {longest} s{by}; "
                 f"drift takes off {self.drift_factor:.2%} and 2 ms"

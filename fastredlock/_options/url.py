@@ -30,6 +30,14 @@ __all__ = ["Endpoint", "TLSSettings", "identity_of", "parse_masters"]
 MAX_MASTERS = 64  # more is a slip, such as a generator without end
 _FORMS = "a URL str, a (host, port) pair, a dict or a redis-py client"
 _SCHEMES = ("redis", "rediss", "unix")
+_LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789+-."  # of schemes
+_ADVICE = {  # by what another library's scheme has in it
+    "sentinel": ": it names no fixed address; pass the URLs of independent masters",
+    "cluster": ": its nodes are not independent; pass the URLs of independent masters",
+    "socket": ": write unix:///path",
+    "valkeys": ": write rediss://",
+    "valkey": ": write redis://",
+}
 # A URL has other places for the first four, and none for a function.
 _NOT_IN_QUERY = ("host", "port", "unix_socket_path", "ssl", "credential_provider")
 _URL_OPTIONS = tuple(name for name in CARRIED if name not in _NOT_IN_QUERY)
@@ -135,16 +143,18 @@ def _settings_of_url(url: str) -> dict[str, object]:
     """
     scheme, separator, rest = text("URL", url).partition("://")
     scheme = scheme.lower()
-    if not separator or scheme not in _SCHEMES:
-        if separator and "sentinel" in scheme:
+    for char in url[:1] + url[-1:]:
+        if char in "\"'`<>" or char.isspace():
             raise ConfigurationError(
-                "a Sentinel URL names no fixed address; pass the URLs of independent "
-                "masters"
+                f"URL begins or ends with {char!r}: leave that out"
             )
-        named = f"scheme {scheme!r}" if separator and scheme.isalnum() else "no scheme"
+    if not separator or scheme not in _SCHEMES:
+        is_named = separator and not scheme.strip(_LETTERS)
+        named = f"scheme {scheme!r}" if is_named else "no scheme"
+        advice = next((_ADVICE[word] for word in _ADVICE if word in scheme), "")
         raise ConfigurationError(
-            f"URL has {named}; allowed: redis, rediss, unix, as "
-            "in redis://localhost:6379"
+            f"URL has {named}{advice if is_named else ''}; allowed: redis, rediss, "
+            "unix, as in redis://localhost:6379"
         )
     end = next((at for at, char in enumerate(rest) if char in "/?#"), len(rest))
     authority, tail = rest[:end], rest[end:]
@@ -208,8 +218,11 @@ def _options(query: str) -> dict[str, object]:
         option, equals, value = field.partition("=")
         if not equals or option not in {*_URL_OPTIONS, *IGNORED, *REFUSED}:
             # Behind a raw '&' of a password is its second half, no option.
+            is_name = not option.strip(_LETTERS + "_")
             named = (
-                repr(option) if equals and "password" not in query else "(not shown)"
+                repr(option)
+                if equals and is_name and "password" not in query
+                else "(not shown)"
             )
             raise ConfigurationError(
                 f"URL has an unknown option {named}; allowed: {', '.join(_URL_OPTIONS)}"

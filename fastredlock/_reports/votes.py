@@ -198,6 +198,17 @@ def describe_votes(votes: Iterable[MasterVote]) -> str:
     return f"{names.count('granted')} of {len(votes)} granted{others} [{each}]"
 
 
+def loss(votes: Iterable[MasterVote] = ()) -> str:
+    """Return the reason of a lease whose key a quorum has no more, by what was seen."""
+    names = {vote.text if vote.text == GONE_OR_TAKEN else vote.vote for vote in votes}
+    seen = names & {GONE_OR_TAKEN, Vote.GONE, Vote.TAKEN}
+    if seen == {Vote.GONE}:
+        return "lost: its key is gone: expired or deleted"
+    if seen == {Vote.TAKEN}:
+        return "lost: taken by another"
+    return "lost: expired or taken by another"
+
+
 def printable(resource: Resource) -> str:
     """Show a resource in a message, whatever its bytes are; of many, the first."""
     if isinstance(resource, tuple):

@@ -237,7 +237,9 @@ cdef int master_on_connected(Master self, int64_t now_ns) except -1:
                 self, "no answer to TLS yet: does the server speak it on this port?"
             )
             self.link.is_parsing = True
-            self.tls = tls = TlsSession(self.tls_context, self.settings.host)
+            # Without the final dot of a full name: RFC 6066, section 3.
+            name = self.settings.host.removesuffix(".")
+            self.tls = tls = TlsSession(self.tls_context, name)
             records = tls.start()
             if self.tls is not tls:      # closed, or a fork, inside of it
                 return 0

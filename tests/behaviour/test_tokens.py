@@ -7,6 +7,7 @@ import logging
 import os
 import re
 from contextlib import suppress
+from types import SimpleNamespace
 
 import pytest
 import redis
@@ -18,6 +19,7 @@ from fastredlock import (
     ResourceTakenError,
     Retry,
 )
+from fastredlock._options.keys import new_token_source
 from tests.support.calls import connected, granted
 from tests.support.fixtures import MakeLocks
 from tests.support.keys import KEY, set_all, settled_values, values
@@ -36,6 +38,16 @@ def test_token_when_drawn_then_is_random_with_the_host_and_process_behind(
         f"{host.decode()}:{os.getpid()}"
     }
     assert {vote.token_hash for vote in locks.holders(KEY)} == {lease.token_hash}
+
+
+def test_owner_when_the_host_has_a_long_name_then_shows_both_its_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """From: kubernetes/kubernetes#4825: the names of pods differ at their ends."""
+    pod = "payments-settlement-reconciliation-worker-7d9f8b6c5d-x2x4k"
+    monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(nodename=f"{pod}.example"))
+    token = new_token_source(None).draw()
+    assert token.endswith(b"@payments-set..on-worker-7d9f8b6c5d-x2x4k:%d" % os.getpid())
 
 
 @pytest.mark.parametrize("owner", ["", "invoices/7", "Käse", "x" * 64])

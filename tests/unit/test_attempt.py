@@ -171,6 +171,7 @@ def test_unreachable_masters_are_tried_so_often_in_a_row(tries: int) -> None:
     with pytest.raises(QuorumUnreachableError) as caught:
         driven.next_round()
     assert caught.value.attempts == tries
+    assert "Retry(unreachable_tries=None) waits" in caught.value.hint
     assert len(driven.delays) == tries - 1
 
 
@@ -185,6 +186,7 @@ def test_unreachable_masters_are_tried_until_the_timeout_without_a_number() -> N
     with pytest.raises(QuorumUnreachableError) as caught:
         forever()
     assert caught.value.attempts > 40
+    assert caught.value.hint == ""
     assert caught.value.elapsed >= 5
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -10,6 +12,7 @@ import fastredlock
 from fastredlock import ConfigurationError, MasterHealth, Retry
 from fastredlock import asyncio as awaitable
 from fastredlock._core import MasterState
+from fastredlock.testing import in_memory
 
 FastRedlock = type[fastredlock.FastRedlock] | type[awaitable.FastRedlock]
 URLS = "redis://a, redis://:sesame@b:7001,redis://c"
@@ -22,6 +25,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "locks.toml"
     monkeypatch.delenv("FASTREDLOCK_MASTERS", raising=False)
     monkeypatch.setenv("FASTREDLOCK_CONFIG", str(path))
+    monkeypatch.delitem(sys.modules, "pytest_fastredlock")
     return path
 
 
@@ -82,7 +86,16 @@ def test_from_env_when_no_masters_are_named_then_says_how_to_at_once(
         ("redis://:sesame@a,", "", "$FASTREDLOCK_MASTERS: one of the URLs is empty"),
         ("redis://:sesame@a:x", "", "masters[0]: "),
         ("", 'password = "sesame"', "has an unknown option 'password'; known are"),
-        ("", "masters = [redis://:sesame@a]", "is not TOML (at line 1, column 12"),
+        ("", "masters = [redis://:sesame@a]", "TOML (at line 1, column 12, masters)"),
+        ("", "masters = [\n 'redis://:sesame@a'\nttl=", "(at line 3, column 1, ttl)"),
+        ("", "masters = [\n 'redis://:sesame@a'\n 'b'", "column 2, masters)"),
+        ("", "x = 'a\nsesame", "is not TOML (at end of document)"),
+        ("redis://a", "ttl = 0", "locks.toml': ttl=0: allowed is"),
+        ("redis://a", "ttl = 'sesame'", "locks.toml': ttl is no number"),
+        ("redis://a", "unreachable_tries = 1.5", "locks.toml': unreachable_tries=1.5"),
+        ("redis://a", "drift_factor = true", "locks.toml': drift_factor is no number"),
+        ("", "masters = ['redis://:sesame@a:x']", "locks.toml': masters[0]: URL has a"),
+        ("", "masters = 'redis://a'", "locks.toml': masters must be an iterable"),
         ("", None, "locks.toml': No such file"),
     ],
 )
@@ -109,3 +122,28 @@ def test_from_env_when_an_option_is_unknown_then_is_the_constructors_error(
     monkeypatch.setenv("FASTREDLOCK_MASTERS", URLS)
     with pytest.raises(TypeError, match="Did you mean 'max_ttl'"):
         fastredlock.FastRedlock.from_env(max_tll=5)
+
+
+@both
+def test_from_env_when_the_file_begins_with_a_byte_order_mark_then_reads_it(
+    kind: FastRedlock, config: Path
+) -> None:
+    config.write_bytes(b"\xef\xbb\xbfmasters = ['redis://d']\r\nttl = 7\r\n")
+    locks = kind.from_env()
+    assert names(locks.health()) == ["d:6379"]
+    assert locks._driver.settings.default_terms.ttl_ms == 7000
+
+
+@both
+def test_from_env_when_a_program_is_tested_then_needs_no_masters(
+    kind: FastRedlock, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen: from_env() at a module's head, as advised, ended the collection."""
+    config.touch()
+    with in_memory():
+        assert len(kind.from_env().health()) == 3
+    with pytest.raises(ConfigurationError, match="no masters"):
+        kind.from_env()
+    monkeypatch.setitem(sys.modules, "pytest_fastredlock", ModuleType("x"))
+    locks = kind.from_env()
+    assert names(locks.health())[0] == "use-redlock-memory-0.invalid:6379"

@@ -54,7 +54,9 @@ ARROWS: dict[str, set[str]] = {
         *("_options.url", "_reports.log", "errors", "observer"),
     },
     "_options.constructor": {"_options.settings"},
-    "_options.environment": {"_options.retry", "errors"},
+    "_options.environment": {
+        *("_options.retry", "_options.settings", "_options.url", "errors"),
+    },
     "_locking.foreign": {"_core", "_reports.log", *BASE},
     "_locking.driver": {
         *("_core", "_locking.attempt", "_locking.entered"),

@@ -84,8 +84,12 @@ def test_handshake_when_cut_in_two_at_every_tenth_byte_then_is_established(
 class BrokenContext:
     """A context whose sessions read plain text, and fail at the second write."""
 
-    def wrap_bio(self, incoming: ssl.MemoryBIO, *_: object, **__: object) -> object:
-        self.incoming, self.writes = incoming, 0
+    name = ""
+
+    def wrap_bio(
+        self, incoming: ssl.MemoryBIO, _: object, *, server_hostname: str
+    ) -> object:
+        self.incoming, self.writes, self.name = incoming, 0, server_hostname
         return self
 
     def do_handshake(self) -> None:
@@ -105,6 +109,14 @@ def test_handshake_when_tls_refuses_to_write_then_the_connection_is_lost() -> No
     engine = Engine([endpoint], SCRIPTS, S, (BrokenContext(),))
     make_ready(engine, [info()])
     assert engine.states == ((MasterState.BACKOFF, "TLS: bad write"),)
+
+
+def test_handshake_when_a_name_has_a_final_dot_then_is_asked_for_without_it() -> None:
+    """From: valkey-io/valkey-operator#425; RFC 6066, section 3."""
+    context = BrokenContext()
+    engine = Engine([Endpoint("redis-0.test.", 7001)], SCRIPTS, S, (context,))
+    make_ready(engine, [info()])
+    assert context.name == "redis-0.test"
 
 
 def test_session_when_the_peer_says_garbage_then_raises_an_os_error(

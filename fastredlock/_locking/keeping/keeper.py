@@ -27,7 +27,7 @@ from ..._core import (
     kept_begin,
     thread_serve,
 )
-from ..._reports.votes import votes_of
+from ..._reports.votes import loss, votes_of
 from ...errors import FastRedlockError, LeaseLostError
 from ..threads import named
 from .foreign_calls import (
@@ -53,7 +53,6 @@ LONGEST_SLEEP_NS = 1_000_000_000
 MOST_ON_LOST = 1000
 RAN_OUT = "lost: its validity is over, and no renewal was confirmed in time"
 ENDED = "lost: its validity is over, and it was not renewed any more"
-TAKEN = "lost: expired or taken by another"
 
 
 class BaseKeeper:
@@ -123,7 +122,7 @@ class BaseKeeper:
         if kept.until_ns is not None and now_ns >= kept.until_ns:
             return LeaseLostError(lease.resource, ENDED)
         if end_of(kept) == 0 and not kept.is_lost:  # an extension by hand has found it
-            return LeaseLostError(lease.resource, TAKEN)
+            return LeaseLostError(lease.resource, loss())
         failed = None if kept.watch is None else kept.watch.failed
         votes = () if failed is None else votes_of(self._driver.engine, failed)
         return LeaseLostError(lease.resource, RAN_OUT, votes)
@@ -133,7 +132,7 @@ class BaseKeeper:
         if lease is None:
             return None
         votes = votes_of(self._driver.engine, round)
-        return LeaseLostError(lease.resource, TAKEN, votes)
+        return LeaseLostError(lease.resource, loss(votes), votes)
 
     def report(self, kept: Kept, release: Round | None) -> None:
         """Report a loss that a release has seen: by the clock, or by its outcome."""
