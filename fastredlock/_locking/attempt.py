@@ -148,14 +148,11 @@ def attempts(
             if left_ns == 0 or retry._gives_up(unreachable_tries, engine, round):
                 if verdict is Verdict.TOO_LATE:
                     raise exhausted(engine, resource, round, tries, began_ns)
-<<<<<<< ours
-                raise unreachable(engine, resource, round, tries, began_ns)
+                most = retry.unreachable_tries
+                hint = "" if left_ns == 0 or most is None else GIVEN_UP.format(most)
+                raise unreachable(engine, resource, round, tries, began_ns, hint)
         if refusal is not None:
             raise refusal
-=======
-                hint = "" if left_ns == 0 else GIVEN_UP.format(most)
-                raise unreachable(engine, resource, round, tries, began_ns, hint)
->>>>>>> theirs
         delay = delay_after(engine, round, retry)
         if left_ns is not None:
             # Never past the end of the timeout: the last try is made at it, not before.

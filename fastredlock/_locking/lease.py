@@ -255,7 +255,7 @@ class BaseLease(LeaseFields):
         if made is None:
             return engine.new_release(self._round, self._round.terms)
         left_ns = made.stays_until_ns - self._driver.now_ns()
-        if left_ns > 0:  # the key expires then
+        if left_ns > 0 and not engine.is_closed:  # the key expires then
             terms = Terms(-(-left_ns // 1_000_000), 0, made.terms.timeout_ns)
             return engine.new_extension(self._round, terms)
         return engine.new_release(self._round, made.longest_terms)

@@ -146,7 +146,9 @@ def identity_of(client: Any) -> tuple[object, ...]:
     from .overrides import refuse_overrides
 
     refuse_overrides(client)  # of one pool may be clients of many classes
-    return tuple(map(client.connection_pool.connection_kwargs.get, CARRIED))
+    pool = client.connection_pool
+    names = ("path", *CARRIED)
+    return pool.connection_class, *map(pool.connection_kwargs.get, names)
 
 
 def _connection_kwargs(pool: Any) -> Mapping[str, object]:

@@ -165,7 +165,7 @@ class Redlock(Refusing):
     def unlock(self, lock: Any) -> None:
         """Release the lock of this `resource` and `key`; a lost one is no error."""
         # How long a server that is away now is sent the release when it comes back.
-        longest = 2 * getattr(lock, "validity", 0) / 1000
+        longest = 2 * (getattr(lock, "validity", 0) or 0) / 1000
         ttl = longest if longest > DEFAULT_TTL else None
         lease = self._locks.adopt(key_name(lock.resource), lock.key, ttl=ttl)
         if lease.release() is UNKNOWN:

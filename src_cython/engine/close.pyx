@@ -63,6 +63,7 @@ cdef int engine_end_close(Engine self, int64_t timeout_ns) except -1:
         timeout_ns, min(4 * self.round_trip_ns, <int64_t>QUIET_MOST_NS)
     )
     try:
+        engine_open_deferred(self, clock_ns())
         engine_settle(self, settlement_of(
             self, True, quiet_ns, clock_ns() + min(10 * timeout_ns, <int64_t>NS_PER_S)
         ))

@@ -140,9 +140,10 @@ class Lock(Refusing):
         if is_renewed and type(self).extend is not Lock.extend:
             raise TypeError("extend() of a subclass is not what renews the lock")
         self._forget_parents()
-        if (self._lease or not self._has_own_id) and self._held:
+        lease = self._lease
+        if (lease or not self._has_own_id) and self._held:
             raise AlreadyAcquired("Already acquired from this Lock instance.")
-        if self._lease is not None or not self._is_settled:
+        if self._lease is lease and (lease is not None or not self._is_settled):
             # Lost, or perhaps not released: a late release must not meet the next.
             self._lease, self._is_settled = None, True
             self._renew_id()
