@@ -59,7 +59,8 @@ cdef class AsyncioDriver:
             asyncio_join(self)
 
     def __dealloc__(self):
-        if self.epoll_fd >= 0:
+        # Of wrong arguments nothing is set, and 0 is another's descriptor.
+        if self.armed_ns != 0 and self.epoll_fd >= 0:
             close(self.epoll_fd)
 
     def is_here(self):

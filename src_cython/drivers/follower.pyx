@@ -34,6 +34,10 @@ cdef class Follower:
     cdef Event event                    # ... for this one, if it is open
 
     def __cinit__(self, Leadership leadership not None, int kind, object work):
+        self.lock = PyThread_allocate_lock()
+        if self.lock == NULL:
+            raise MemoryError
+        PyThread_acquire_lock(self.lock, NOWAIT_LOCK)
         self.leadership = leadership
         self.kind = kind
         self.work = work
@@ -41,15 +45,11 @@ cdef class Follower:
         self.is_green = greenlet_hub_caller() != 0
         if self.is_green:
             event_open(&self.event)
-        self.lock = PyThread_allocate_lock()
-        if self.lock == NULL:
-            raise MemoryError
-        PyThread_acquire_lock(self.lock, NOWAIT_LOCK)
 
     def __dealloc__(self):
-        if self.lock != NULL:
+        if self.lock != NULL:      # else no event, either
             PyThread_free_lock(self.lock)
-        event_close(&self.event)
+            event_close(&self.event)
 
 
 cdef void follower_wake(Follower self) noexcept:
