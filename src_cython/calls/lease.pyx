@@ -59,10 +59,26 @@ cdef ReleaseCall release_new(type kind, LeaseFields lease):
     cdef ReleaseCall call
     try:
         call = kind.__new__(kind)
-    except MemoryError:      # the release has to be sent: once more
-        call = kind.__new__(kind)
+    except MemoryError:      # the release has to be sent: once more, or without one
+        try:
+            call = kind.__new__(kind)
+        except MemoryError:
+            release_send_alone(lease)
+            raise
     release_init(call, lease)
     return call
+
+
+cdef int release_send_alone(LeaseFields lease) except -1:
+    # A blocking one: an awaited call is made before its task is asked to wait.
+    cdef DriverFields driver = <DriverFields?>lease._driver
+    if lease._status is None and driver.runs_in_core and driver.current is None and (
+        (<Round>lease._round).generation == current_generation
+    ):
+        release = lease_new_release(lease, driver.engine)
+        lease._status = lease._unknown
+        blocking_abandon(driver.engine, release)
+    return 0
 
 
 cdef int release_init(ReleaseCall self, LeaseFields lease) except -1:

@@ -29,6 +29,7 @@ cdef class Engine:
     cdef int64_t polled_at_ns              # when the sockets were last looked at
     cdef int64_t polled_before_ns          # and the time before
     cdef bint is_settling                  # has its own patience (settlement)
+    cdef Round spare                       # for a release where there is no memory
     cdef dict admissions                   # Round: Admission; they wait for connections
     cdef list closed                       # rounds with a verdict, to be finished...
     cdef Py_ssize_t closed_first           # ...from this one on

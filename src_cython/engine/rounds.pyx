@@ -60,6 +60,8 @@ cdef Round engine_new_round(
     Engine self, int operation, object keys, bytes token, Terms terms
 ):
     cdef Round round
+    if self.spare is None:      # used by a release: no lock without one for the next
+        self.spare = Round.__new__(Round)
     if isinstance(keys, KeyOfKind):
         round = round_new(
             operation, <bytes>engine_keys(self, keys), token, terms, self.master_count
@@ -82,14 +84,22 @@ cdef Round engine_new_round(
 
 
 cdef Round engine_round_of_lease(Engine self, int operation, Round lease, Terms terms):
-    cdef Round round = round_new(
-        operation, lease.resource, lease.token, terms, self.master_count
+    cdef Round round = Round.__new__(Round)
+    engine_init_of_lease(self, round, operation, lease, terms)
+    return round
+
+
+cdef int engine_init_of_lease(
+    Engine self, Round round, int operation, Round lease, Terms terms
+) except -1:
+    round_init(
+        round, operation, lease.resource, lease.token, terms, self.master_count
     )
     round.keys = lease.keys
     round.kind = lease.kind
     round.permits = lease.permits
     round.token_uses = lease.token_uses
-    return round
+    return 0
 
 
 cdef Round engine_new_extension(Engine self, Round lease, Terms terms):
@@ -102,11 +112,18 @@ cdef Round engine_new_extension(Engine self, Round lease, Terms terms):
 
 cdef Round engine_new_release(Engine self, Round lease, Terms terms):
     # Of two, by two threads or after one that was unconfirmed, either may be sent late:
-    # from the second on it is not handed on. Before the token is read.
+    # from the second on it is not handed on. Before the token is read. Without memory
+    # it is the spare one, which was in its place before the acquire was made.
     cdef Round release
     lease.is_shown |= lease.is_released
     lease.is_released = True
-    release = engine_round_of_lease(self, OPERATION_RELEASE, lease, terms)
+    try:
+        release = engine_round_of_lease(self, OPERATION_RELEASE, lease, terms)
+    except MemoryError:
+        release, self.spare = self.spare, None
+        if release is None:
+            raise
+        engine_init_of_lease(self, release, OPERATION_RELEASE, lease, terms)
     release.may_hold = lease.may_hold
     return release
 

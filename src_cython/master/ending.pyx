@@ -148,13 +148,17 @@ cdef int master_on_exception(
 
 cdef int master_note_lost(Master self) except -1:
     # A connection ends with replies outstanding: remember its id until the server has
-    # ended it, too.
+    # ended it, too. Without memory it is forgotten: the connection has to end, or its
+    # next reply would be read as the answer to an earlier command.
     if self.in_flight.count == 0 or self.client_id == 0:
         return 0
-    if self.lost_run_id != self.server_info.run_id:
-        self.lost_run_id = self.server_info.run_id
-        self.lost_ids = []
-    self.lost_ids = self.lost_ids[1 - LOST_IDS_MOST:] + [self.client_id]
+    try:
+        if self.lost_run_id != self.server_info.run_id:
+            self.lost_run_id = self.server_info.run_id
+            self.lost_ids = []
+        self.lost_ids = self.lost_ids[1 - LOST_IDS_MOST:] + [self.client_id]
+    except MemoryError:
+        pass
     return 0
 
 

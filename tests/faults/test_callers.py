@@ -231,6 +231,34 @@ def test_with_when_left_without_memory_then_leaves_no_key(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("k", range(8))
+@pytest.mark.parametrize("releases", [False, True])
+def test_call_when_there_is_no_more_memory_then_leaves_no_key_at_a_quorum(
+    locks: FastRedlock, servers: list[redis.Redis], releases: bool, k: int
+) -> None:
+    """Seen: of an acquire a key at a quorum, and of a release one at all masters."""
+    memory = pytest.importorskip("_testcapi")
+    terms = Terms(1, 0, 1)
+    locks.connect()
+    lease = granted(locks.acquire(KEY, ttl=60))
+    if not releases:
+        lease.release()
+    held = [Round(Operation.ACQUIRE, b"x", b"t", terms, 3) for _ in range(100)]
+    memory.set_nomemory(k, 0)
+    try:
+        if not releases:
+            lease = granted(locks.acquire(KEY, ttl=60))
+        lease.release()
+    except MemoryError:
+        pass
+    finally:
+        memory.remove_mem_hooks()
+    # A connection that ended in the middle of a reply leaves its own master's key.
+    left = 3 - soon(servers, NOBODY).count(None)
+    assert len(held) == 100 and left <= (0 if releases else 1)
+
+
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:coroutine 'Lease.release' was never awaited")
 @pytest.mark.parametrize("is_lease", [False, True])
 def test_async_with_when_left_and_interrupted_at_any_opcode_then_leaves_no_key(

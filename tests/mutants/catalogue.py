@@ -1115,6 +1115,17 @@ for _, key in ipairs(KEYS) do redis""",
         ("tests/behaviour/test_scripts_of_all.py",),
     ),
     Mutant(
+        "no release is kept ready for a time without memory",
+        (
+            Edit(
+                "src_cython/engine/rounds.pyx",
+                "        self.spare = Round.__new__(Round)\n",
+                "        pass\n",
+            ),
+        ),
+        ("tests/faults/test_callers.py",),
+    ),
+    Mutant(
         "release of the first key only",
         (
             Edit(
