@@ -33,6 +33,7 @@ from .._core import now_ns as _now_ns
 from .._options import scripts
 from .._options.credentials import Preparer
 from .._options.endpoint import Endpoint
+from .._options.fence_scripts import FENCED
 from .._options.settings import Settings, timeout_to_ns
 from .._reports.log import warn, warn_once
 from .._reports.votes import printable
@@ -227,8 +228,6 @@ def new_scripts(
     if given_release is None:
         texts |= scripts.OF_QUEUES
     if is_fencing:
-        from .._options.fence_scripts import FENCED  # where it is used
-
         texts |= FENCED
     named = {name: script_of(*text, prefix) for name, text in texts.items()}
     if given_release is not None:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from threading import Thread
+from typing import Any
 
 
 def named(run: Callable[[], object], name: str) -> Callable[[], None]:
     """Return what `thread_begin` is given, to run this in a thread of that name."""
-    return partial(_run_named, run, name)
+    # In the caller's thread: a program that has others has imported it, so no fork
+    # comes between. Others need not pay for it, as `fastredlock run`.
+    from threading import Thread
+
+    return partial(_run_named, Thread, run, name)
 
 
-def _run_named(run: Callable[[], object], name: str) -> None:
+def _run_named(thread: Any, run: Callable[[], object], name: str) -> None:
     try:
-        Thread(target=run, name=name, daemon=True).start()
+        thread(target=run, name=name, daemon=True).start()
     except Exception:  # no other thread can be started: in this one
         run()

@@ -8,6 +8,7 @@ from typing import Any
 from .._core import Terms, TokenSource
 from .._reports.log import warn
 from ..errors import ConfigurationError
+from .credentials import with_credentials
 from .endpoint import Endpoint
 from .keys import (
     OWN,
@@ -101,8 +102,6 @@ class Settings:
     ) -> None:
         self.endpoints: tuple[Endpoint, ...] = parse_masters(masters)
         if credentials is not None:
-            from .credentials import with_credentials
-
             self.endpoints = with_credentials(self.endpoints, credentials)
         self.key_prefix: bytes = checked_key_prefix(key_prefix)
         self.client_name: bytes = checked_client_name(client_name)

@@ -2337,6 +2337,39 @@ for _, key in ipairs(KEYS) do redis""",
         LEADING,
     ),
     Mutant(
+        "a call imports what it needs at its first use",
+        (
+            Edit(
+                "fastredlock/_locking/held.py",
+                "    return [\n        lease\n",
+                "    import sched  # noqa: F401\n\n    return [\n        lease\n",
+            ),
+        ),
+        ("tests/faults/test_imports_in_calls.py",),
+    ),
+    Mutant(
+        "the text of a half-made error raises",
+        (
+            Edit(
+                "fastredlock/errors.py",
+                "        except Exception:  # half-made",
+                "        except ValueError:  # half-made",
+            ),
+        ),
+        ("tests/unit/test_texts.py",),
+    ),
+    Mutant(
+        "a host that is no host is quoted",
+        (
+            Edit(
+                "fastredlock/_options/endpoint.py",
+                "if isinstance(value, str | bytes) and value:",
+                "if isinstance(value, bytes) and value:",
+            ),
+        ),
+        ("tests/unit/test_url.py",),
+    ),
+    Mutant(
         "a loss in a term cancels the task that campaigns",
         (
             Edit(

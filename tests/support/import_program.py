@@ -29,7 +29,7 @@ def blocking(locks: FastRedlock, others: FastRedlock) -> None:
     assert held is not None
     locks.acquire("held", timeout=1.3)  # looks what holds it
     for lock in (
-        locks.lock("a", timeout=1),
+        locks.lock("a", timeout=1, at_least=0.01),
         locks.lock("a", timeout=1, reentrant=True, keep_alive=True),
         locks.lock("a", timeout=1, linger=0.1),
         locks.semaphore("s", 2, keep_alive=True, on_lost=print),
@@ -66,7 +66,7 @@ def blocking(locks: FastRedlock, others: FastRedlock) -> None:
 async def awaited(locks: fastredlock.asyncio.FastRedlock) -> None:
     await locks.connect()
     for lock in (
-        locks.lock("a", timeout=1),
+        locks.lock("a", timeout=1, at_least=0.01),
         locks.lock("a", timeout=1, reentrant=True, keep_alive=True),
         locks.semaphore("s", 2, keep_alive=True, on_lost=print),
         locks.rate("r", 3, per=1),

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from fastredlock._locking.keeping import foreign_calls
 from fastredlock._locking.keeping.foreign_calls import Calls, Crew, make
 from tests.support.waiting import wait_until
 
@@ -111,7 +110,7 @@ def test_crew_when_no_thread_can_be_started_then_says_so(
     busy, idle = Crew(NAME, 2), Crew(NAME, 2)
     begun = hold(busy, end, 1)
     assert wait_until(lambda: begun)
-    monkeypatch.setattr(foreign_calls, "Thread", Refused)
+    monkeypatch.setattr(threading, "Thread", Refused)
     assert busy.start()  # nothing waits
     busy.calls.append(begun.append, 7)
     assert busy.start()  # the one that is at it makes it later

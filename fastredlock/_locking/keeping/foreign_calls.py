@@ -14,7 +14,6 @@ from __future__ import annotations
 import _thread  # by its name: gevent or eventlet may patch it later
 from collections import deque
 from collections.abc import Callable
-from threading import Thread
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..._core import fork_generation
@@ -105,6 +104,8 @@ class Crew:
             self._has_spare = True
             self._size += 1
         try:
+            from threading import Thread  # as `named`, which came before
+
             Thread(target=self._run, name=self._name, daemon=True).start()
         except RuntimeError:
             with self._lock:
