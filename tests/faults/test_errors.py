@@ -67,7 +67,7 @@ def test_release_when_answered_by_an_error_then_is_unknown_and_can_be_repeated(
 
 PROVOKED = {
     "OOM": ("CONFIG SET maxmemory 1",),
-    "READONLY": ("REPLICAOF 127.0.0.1 1",),
+    "is a replica": ("REPLICAOF 127.0.0.1 1",),
     "NOREPLICAS": ("CONFIG SET min-replicas-to-write 1",),
     "NOAUTH": ("CONFIG SET requirepass secret",),
     "NOPERM": ("ACL SETUSER default -set",),

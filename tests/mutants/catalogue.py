@@ -2097,7 +2097,7 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/engine/connections.pyx",
-                "            if master_is_due(master, False, now_ns):",
+                "            if master_is_due(master, self.is_closed, now_ns):",
                 "            if False and master_is_due(master, False, now_ns):",
             ),
         ),
@@ -3240,7 +3240,13 @@ for _, key in ipairs(KEYS) do redis""",
     ),
     Mutant(
         "lock with at_least is released with its block",
-        (Edit("fastredlock/_locking/lease.py", "if left_ns > 0:", "if left_ns < 0:"),),
+        (
+            Edit(
+                "fastredlock/_locking/lease.py",
+                "if left_ns > 0 and not engine.is_closed:",
+                "if left_ns < 0:",
+            ),
+        ),
         ("tests/behaviour/test_skipping.py",),
     ),
     Mutant(

@@ -244,10 +244,11 @@ class Service(BaseKeeper):
             while keeper.added:
                 kept = keeper.added.popleft()
                 keeping.add(kept, now_ns)
-                keeper.kept.add(kept)
                 lease = kept()
-                if lease is None or lease._status is not None:  # released meanwhile
-                    keeper.kept.discard(kept)
+                if lease is not None:  # it has no hash where its lease is gone
+                    keeper.kept.add(kept)
+                    if lease._status is not None:  # released meanwhile
+                        keeper.kept.discard(kept)
                 del lease
             renewals, rounds = self._due(now_ns)
             if renewals:
