@@ -229,7 +229,7 @@ def test_task_when_its_kept_lease_is_lost_then_is_cancelled() -> None:
         assert not task.done()
         locks.lose("r")
         await locks.advance(5)
-        with pytest.raises(LeaseLostError, match="taken by another"):
+        with pytest.raises(LeaseLostError, match="its key is gone"):
             await task
 
     run_on("uvloop", body())

@@ -251,7 +251,7 @@ def test_tls_when_the_server_never_answers_then_the_vote_says_so(
 ) -> None:
     with Stranger(None) as mute, stopwatch() as elapsed:
         locks = make_locks([url(mute.address[1], options)], round_timeout=ROUND)
-        assert reason(locks).startswith("no answer to TLS yet")
+        assert "no answer to TLS yet" in reason(locks)
     assert elapsed() < ROUND + 1.0
 
 
