@@ -83,7 +83,7 @@ def test_extend_when_the_keys_are_gone_then_raises_and_does_not_create_them(
     for server in servers:
         server.delete(KEY)
     with pytest.raises(
-        LeaseLostError, match="'orders:42': lost: (its key is gone|expired)"
+        LeaseLostError, match=r"'orders:42': lost: (its key is gone|expired)"
     ) as raised:
         lease.extend(10)
     said = re.search(r"0 of 5 granted, (\d) gone\b( or taken)?", str(raised.value))

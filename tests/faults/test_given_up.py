@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from shutil import which
 
 import pytest
 
@@ -83,6 +84,7 @@ def test_close_when_a_connection_is_cut_as_the_release_leaves_then_sends_it_agai
         assert [vote.remaining_ms for vote in other.holders("r")] == [-2] * len(proxies)
 
 
+@pytest.mark.skipif(which("redis-server") is None, reason="binds it to 127.0.0.2")
 @pytest.mark.skipif(os.geteuid() != 0, reason="binds a file over /etc/hosts")
 @pytest.mark.parametrize("call", CALLS)
 def test_name_when_its_first_address_swallows_then_connects_by_the_next(
