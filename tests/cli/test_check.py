@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -100,7 +101,7 @@ def test_check_when_keys_have_a_prefix_then_rights_for_that_will_do(
         ((*SAFE, "--cluster-enabled", "yes"), 2, ": is a cluster node"),
         ((*SAFE, "--min-replicas-to-write", "1"), 1, "refuses SET (NOREPLICAS"),
         ((*SAFE, "--requirepass", "pw"), 1, "no vote: 127.0.0.1:"),
-        ((*SAFE, "--rename-command", "EVALSHA", ""), 1, "locks (EVALSHA: ERR unknown"),
+        ((*SAFE, "--rename-command", "EVALSHA", ""), 1, "s (EVALSHA: ERR unknown"),
         ((*SAFE, "--rename-command", "GET", ""), 1, "cannot release locks (GET: ERR"),
         ((*SAFE, "--rename-command", "PTTL", ""), 1, "holders() and `fastredlock who`"),
     ],
@@ -232,9 +233,9 @@ def test_check_when_a_server_is_none_of_redis_then_says_so(
     ("rules", "level", "said"),
     [
         ("+@all ~*", "", ""),
-        ("+@all -evalsha ~*", "no vote", "EVALSHA"),
+        ("+@all -evalsha ~*", "no vote|warning", "EVALSHA"),  # or has native releases
         ("+@all -del ~*", "no vote", "so it gets no vote: grant +get +del"),
-        ("+@all -pexpire ~*", "warning", "cannot extend leases (PEXPIRE: "),
+        ("+@all -pexpire ~*", "warning", "cannot extend leases|leases cannot be ext"),
         ("+@all %W~*", "no vote", "grant it the key to read, too (~ without %W)"),
         ("+@all -exists ~*", "warning", "acquire_all cannot be used; grant +exists"),
         ("+@all -exists ~*", "warning", "a free slot of a semaphore; grant +exists"),
@@ -262,7 +263,8 @@ def test_check_when_a_right_is_missing_then_says_what_for_and_what_to_grant(
     status, out = check(call, url, *three.urls[1:])
     assert status == (0 if level in ("", "note") else 1)
     found = [line for line in out.splitlines()[1:] if line[:1] != " "]
-    assert any(line.startswith(f"{level}: ") and said in line for line in found) or (
+    pattern = "|".join(re.escape(text) for text in said.split("|"))
+    assert any(re.match(f"({level}): .*({pattern})", line) for line in found) or (
         found == [] == [*level]
     )
     assert all(0 < server.pttl(key) <= 10_000 for key in server.scan_iter())
