@@ -84,52 +84,63 @@ cdef int engine_queue_on(
     Engine self, Round round, uint64_t masters, Buffer *forms, bint by_source,
     int64_t now_ns,
 ) except -1:
+    # What is raised for one master (there is no memory) keeps nothing from the others:
+    # this may be the release of a key that all of them hold.
     cdef Master master
+    failure = None
+    for master in self.masters:
+        if (masters >> master.index) & 1:
+            try:
+                engine_queue_at(self, master, round, forms, by_source, now_ns)
+            except BaseException as error:
+                failure = error
+    if failure is not None:
+        raise failure
+    return 0
+
+
+cdef int engine_queue_at(
+    Engine self, Master master, Round round, Buffer *forms, bint by_source,
+    int64_t now_ns,
+) except -1:
     cdef InFlightEntry entry = in_flight_entry(NEVER_NS, False), again
     cdef int form
-    for master in self.masters:
-        if not (masters >> master.index) & 1:
-            continue
-        if master.state_code == MASTER_READY and (
-            in_flight_is_full(master.in_flight, master.heard_ns, now_ns)
-        ):
-            master_on_lost(
-                master, f"owes {master.in_flight.count} replies and is silent", now_ns
-            )
-        if master.state_code == MASTER_READY:
-            if engine_is_withheld(master, round, now_ns):
-                engine_withhold(master, round, now_ns)
-                continue
-            form = sending_form(master, round, by_source)
-            entry.is_at_gate = form == FORM_GATE
-            entry.has_queue_check = form == FORM_QUEUE_CHECK
-            entry.is_native = entry.has_queue_check or (
-                form == FORM_DELIFEQ or form == FORM_DELEX
-            )
-            entry.is_by_source = by_source and not entry.is_native
-            if entry.is_by_source and not master.may_eval or (
-                buffer_length(&forms[form]) == 0      # it was another just now
-            ):
-                again = in_flight_entry(NEVER_NS, False)
-                again.is_at_gate = entry.is_at_gate
-                again.is_by_source = by_source and master.may_eval
-                master_send_again(master, round, again, now_ns)
-            else:
-                master_send(master, round, &forms[form], entry, now_ns)
-                if round.queue_check == QUEUE_CHECK_GATHERED and entry.is_native and (
-                    round.gate == master.index
-                ):
-                    self.queue_check_gathered = True
-                    master_gather_queue_check(master, round, now_ns)
-            if (
-                master.state_code == MASTER_READY
-                and now_ns - master.clock.asked_at_ns > CLOCK_EVERY_NS
-            ):
-                master_ask_time(master, now_ns)
-            continue
-        master_on_unsent(
-            master, round, in_flight_entry(NEVER_NS, False), now_ns
+    if master.state_code == MASTER_READY and (
+        in_flight_is_full(master.in_flight, master.heard_ns, now_ns)
+    ):
+        master_on_lost(
+            master, f"owes {master.in_flight.count} replies and is silent", now_ns
         )
+    if master.state_code != MASTER_READY:
+        return master_on_unsent(master, round, entry, now_ns)
+    if engine_is_withheld(master, round, now_ns):
+        return engine_withhold(master, round, now_ns)
+    form = sending_form(master, round, by_source)
+    entry.is_at_gate = form == FORM_GATE
+    entry.has_queue_check = form == FORM_QUEUE_CHECK
+    entry.is_native = entry.has_queue_check or (
+        form == FORM_DELIFEQ or form == FORM_DELEX
+    )
+    entry.is_by_source = by_source and not entry.is_native
+    if entry.is_by_source and not master.may_eval or (
+        buffer_length(&forms[form]) == 0      # it was another just now
+    ):
+        again = in_flight_entry(NEVER_NS, False)
+        again.is_at_gate = entry.is_at_gate
+        again.is_by_source = by_source and master.may_eval
+        master_send_again(master, round, again, now_ns)
+    else:
+        master_send(master, round, &forms[form], entry, now_ns)
+        if round.queue_check == QUEUE_CHECK_GATHERED and entry.is_native and (
+            round.gate == master.index
+        ):
+            self.queue_check_gathered = True
+            master_gather_queue_check(master, round, now_ns)
+    if (
+        master.state_code == MASTER_READY
+        and now_ns - master.clock.asked_at_ns > CLOCK_EVERY_NS
+    ):
+        master_ask_time(master, now_ns)
     return 0
 
 

@@ -45,11 +45,15 @@ cdef int deferred_add(
         self.counters.releases_dropped += 1
         self.releases_dropped += 1
         return 0
-    waiting = DeferredRelease.__new__(DeferredRelease)
+    if not self.deferred and self.deferred_spare is not None:      # without memory, too
+        self.deferred, self.deferred_spare = self.deferred_spare, None
+        waiting = <DeferredRelease>self.deferred[0]
+    else:
+        waiting = DeferredRelease.__new__(DeferredRelease)
+        self.deferred.append(waiting)
     waiting.release = release
     waiting.key_until_ns = key_until_ns
     waiting.is_second = is_second
-    self.deferred.append(waiting)
     self.deferred_bytes += size
     return 0
 
@@ -60,8 +64,10 @@ cdef list deferred_take(InFlight self, int64_t now_ns):
     # the keys begins. (TCP can deliver an older connection's bytes later, even behind
     # these releases: then no release helps, and the key lives for its ttl.)
     cdef DeferredRelease each
-    cdef list empty = []
-    cdef list deferred = self.deferred
+    cdef list empty = [], deferred
+    if self.deferred_spare is None:
+        self.deferred_spare = [DeferredRelease.__new__(DeferredRelease)]
+    deferred = self.deferred
     self.deferred = empty
     self.deferred_bytes = 0
     for each in deferred:

@@ -67,6 +67,7 @@ cdef class InFlight:
     cdef list queue_check_batch      # releases whose checks are to be sent together
     cdef list queue_check_sent       # ...and were: a list for each such entry
     cdef list deferred               # of DeferredRelease, for the next connection
+    cdef list deferred_spare         # one, or None where it is in `deferred`
     cdef size_t deferred_bytes
     cdef list unanswered             # open rounds that wait for the next connection
     cdef bint has_given_tokens       # which may be in use elsewhere, too
@@ -77,6 +78,7 @@ cdef class InFlight:
         self.queue_check_batch = []
         self.queue_check_sent = []
         self.deferred = []
+        self.deferred_spare = [DeferredRelease.__new__(DeferredRelease)]
         self.unanswered = []
         self.capacity = 16
         self.entries = <InFlightEntry *>malloc(self.capacity * sizeof(InFlightEntry))

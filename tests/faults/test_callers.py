@@ -21,7 +21,7 @@ from fastredlock.asyncio import FastRedlock as AwaitableFastRedlock
 from tests.support.calls import granted
 from tests.support.fixtures import blocking
 from tests.support.keys import KEY, NOBODY, values
-from tests.support.waiting import PATIENCE, settled
+from tests.support.waiting import PATIENCE, settled, wait_until
 
 PACKAGE = fastredlock.__path__[0]
 RETURN_VALUE = dis.opmap["RETURN_VALUE"]
@@ -231,12 +231,12 @@ def test_with_when_left_without_memory_then_leaves_no_key(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("k", range(8))
+@pytest.mark.parametrize("k", range(14))
 @pytest.mark.parametrize("releases", [False, True])
-def test_call_when_there_is_no_more_memory_then_leaves_no_key_at_a_quorum(
+def test_call_when_there_is_no_more_memory_then_leaves_no_key(
     locks: FastRedlock, servers: list[redis.Redis], releases: bool, k: int
 ) -> None:
-    """Seen: of an acquire a key at a quorum, and of a release one at all masters."""
+    """Seen: of an acquire keys at a quorum, and of a release one at all masters."""
     memory = pytest.importorskip("_testcapi")
     terms = Terms(1, 0, 1)
     locks.connect()
@@ -253,9 +253,16 @@ def test_call_when_there_is_no_more_memory_then_leaves_no_key_at_a_quorum(
         pass
     finally:
         memory.remove_mem_hooks()
-    # A connection that ended in the middle of a reply leaves its own master's key.
-    left = 3 - soon(servers, NOBODY).count(None)
-    assert left <= (0 if releases else 1), len(held)
+    if soon(servers, NOBODY) != NOBODY:
+        # One connection may have ended in the middle of a reply: the next releases.
+        assert not releases, len(held)
+        assert soon(servers, NOBODY).count(None) == len(servers) - 1
+
+        def is_released() -> bool:
+            locks.connect()
+            return values(servers) == NOBODY
+
+        assert wait_until(is_released)
 
 
 @pytest.mark.slow
