@@ -851,13 +851,13 @@ MUTANTS = (
         (
             Edit(
                 "src_cython/engine/sending.pyx",
-                "        if master.state_code == MASTER_READY:\n"
-                "            if engine_is_withheld(master, round, now_ns)",
-                "        if round.operation_code == OPERATION_RELEASE and "
+                "    if master.state_code != MASTER_READY:\n"
+                "        return master_on_unsent(master, round, entry, now_ns)",
+                "    if round.operation_code == OPERATION_RELEASE and "
                 "master.in_flight.count:\n"
-                '            master_on_lost(master, "released elsewhere", now_ns)\n'
-                "        if master.state_code == MASTER_READY:\n"
-                "            if engine_is_withheld(master, round, now_ns)",
+                '        master_on_lost(master, "released elsewhere", now_ns)\n'
+                "    if master.state_code != MASTER_READY:\n"
+                "        return master_on_unsent(master, round, entry, now_ns)",
             ),
         ),
         REPLIES,
