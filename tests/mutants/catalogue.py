@@ -1838,6 +1838,39 @@ for _, key in ipairs(KEYS) do redis""",
         ("tests/compat/redis_lock/test_held_lock.py",),
     ),
     Mutant(
+        "an acquire forgets what another thread took since",
+        (
+            Edit(
+                "fastredlock/compat/redis_lock/_lock.py",
+                "        if self._lease is lease and (lease",
+                "        if (self._lease",
+            ),
+        ),
+        ("tests/compat/redis_lock/test_held_lock.py",),
+    ),
+    Mutant(
+        "an id is not drawn again while its release is under way",
+        (
+            Edit(
+                "fastredlock/compat/redis_lock/_lock.py",
+                "            if is_reused or isinstance(",
+                "            if isinstance(",
+            ),
+        ),
+        ("tests/compat/redis_lock/test_held_lock.py",),
+    ),
+    Mutant(
+        "a unix path that was changed is not read",
+        (
+            Edit(
+                "fastredlock/_options/redis_py.py",
+                'names = ("path", *CARRIED)',
+                "names = CARRIED",
+            ),
+        ),
+        ("tests/compat/common/test_shared.py",),
+    ),
+    Mutant(
         "a client's prefix is ignored",
         (
             Edit(

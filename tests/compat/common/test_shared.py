@@ -19,7 +19,7 @@ class Made:
     def __init__(self, masters: list[Any], **options: Any) -> None:
         self.options = options
         self.hosts = [
-            client.connection_pool.connection_kwargs["host"]
+            client.connection_pool.connection_kwargs.get("host")
             for client in masters
             if isinstance(client, redis.Redis)
         ]
@@ -96,11 +96,25 @@ def test_timeouts_that_are_shorter_than_ours_are_kept(
     assert options["round_timeout"] == round_timeout
 
 
-def test_settings_that_are_changed_before_it_connects_hold_for_the_next_lock() -> None:
-    client = redis.Redis(host="a")
+UNIX = redis.UnixDomainSocketConnection
+
+
+@pytest.mark.parametrize(
+    ("made_of", "changed", "kind"),
+    [
+        ({"host": "a"}, {"host": "b"}, redis.Connection),
+        ({"unix_socket_path": "/a"}, {"path": "/b"}, UNIX),
+        ({"unix_socket_path": "/a"}, {}, redis.Connection),
+    ],
+)
+def test_settings_that_are_changed_before_it_connects_hold_for_the_next_lock(
+    made_of: dict[str, Any], changed: dict[str, Any], kind: Any
+) -> None:
+    client = redis.Redis(**made_of)
     first = made(client)
-    client.connection_pool.connection_kwargs["host"] = "b"
-    assert (first.hosts, made(client).hosts) == (["a"], ["b"])
+    client.connection_pool.connection_kwargs.update(changed)
+    client.connection_pool.connection_class = kind
+    assert first is not made(client) is made(client)
 
 
 def test_client_with_a_prefix_on_the_pool_of_another_is_refused() -> None:
