@@ -2,16 +2,17 @@
 
 A class of a user may put a prefix before keys, or connect elsewhere: then the locks of
 redis-py that are taken with it, and ours, would not exclude each other. Where something
-else than redis-py sends its commands, a copy of the client sends one SET to a
-connection that records it, which needs no I/O. What comes out as it went in (classes
-that log, count or guard) is taken; the rest is refused.
+else than redis-py sends its commands, a copy of the client sends the SET of this lock
+to a connection that records it, which needs no I/O. What comes out as it went in
+(classes that log, count or guard) is taken; the rest is refused.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import cache, lru_cache
+from functools import cache
+from types import FunctionType, MethodType
 from typing import Any, NoReturn
 
 from ..errors import ConfigurationError
@@ -28,10 +29,10 @@ _CONNECTING = (
     *("get_available_connection", "ensure_connection"),  # of an awaitable one
 )
 _PLACE = ("host", "port", "db", "path")
-_KEY, _TOKEN = "fastredlock:trial", "token"
+_TOKEN = "token"
 
 
-def refuse_overrides(client: Any) -> None:
+def refuse_overrides(client: Any, key: object = "fastredlock:trial") -> None:
     """Raise ConfigurationError where a client would lock another key, or elsewhere."""
     pool = client.connection_pool
     if (
@@ -39,18 +40,17 @@ def refuse_overrides(client: Any) -> None:
         or getattr(client, "connection", None) is not None
     ):
         _refuse(client, "has one connection, which may have selected another database")
-    overridden = [
-        (owner, name)
-        for owner, names in ((client, _SENDING), (pool, _CONNECTING))
-        for name in names
-        if (method := getattr(owner, name, None)) is not None
-        if not _is_of_redis_py(getattr(method, "__func__", method))
-    ]
-    for owner, name in overridden:
-        if name in vars(owner) or not _is_kind_of_redis_py(type(owner)):
-            _refuse(client, f"has a {name} that is not of its class")
-    if overridden:
-        _try(client, pool)
+    is_overridden = False
+    for owner, names in ((client, _SENDING), (pool, _CONNECTING)):
+        for name in names:
+            method = getattr(owner, name, None)
+            if method is None or _is_of_redis_py(method):
+                continue
+            if name in vars(owner) or not _is_kind_of_redis_py(type(owner)):
+                _refuse(client, f"has a {name} that is not of its class")
+            is_overridden = True
+    if is_overridden:
+        _try(client, pool, key)
 
 
 def refuse_moved(client: Any) -> None:
@@ -61,11 +61,13 @@ def refuse_moved(client: Any) -> None:
             _refuse(client, "has connections from before its settings were changed")
 
 
-@lru_cache(64)
-def _is_of_redis_py(function: Any) -> bool:
-    # Not __module__, which functools.wraps copies.
-    module: str = getattr(function, "__globals__", {}).get("__name__", "")
-    return module.partition(".")[0] == "redis"
+def _is_of_redis_py(method: Any) -> bool:
+    # Wrappers may forward every attribute, and functools.wraps copies __module__.
+    function = method.__func__ if type(method) is MethodType else method
+    if type(function) is not FunctionType:
+        return False
+    module: str = function.__globals__.get("__name__", "")
+    return module.startswith("redis.")
 
 
 def _is_kind_of_redis_py(kind: type) -> bool:
@@ -89,7 +91,7 @@ def _is_elsewhere(connection: Any, settings: Mapping[str, Any]) -> bool:
     return False
 
 
-def _try(client: Any, pool: Any) -> None:
+def _try(client: Any, pool: Any, key: object) -> None:
     settings = dict(pool.connection_kwargs)
     recorded: Any = type("Recorded", (_Recorded,), {"commands": [], "places": []})
     tried, tried_pool = _copied(client), _copied(pool)
@@ -97,7 +99,7 @@ def _try(client: Any, pool: Any) -> None:
     tried_pool.connection_class = recorded
     try:
         tried_pool.reset()
-        result = tried.set(_KEY, _TOKEN, nx=True, px=1)
+        result = tried.set(key, _TOKEN, nx=True, px=1)
         if hasattr(result, "send"):  # a coroutine, which waits for nothing
             with suppress(StopIteration):
                 while result.send(None) is None:
@@ -107,8 +109,8 @@ def _try(client: Any, pool: Any) -> None:
         if not recorded.commands:
             _refuse(client, f"raised a {type(error).__name__} when it was tried out")
     for command in recorded.commands:
-        if command[:3] != ("SET", _KEY, _TOKEN):
-            _refuse(client, f"sends {command[:2]} where ('SET', {_KEY!r}) was called")
+        if command[:3] != ("SET", key, _TOKEN):
+            _refuse(client, f"sends {command[:2]} where ('SET', {key!r}) was called")
     places = [_place_in(settings)] * len(recorded.places)
     if not recorded.commands or recorded.places != places:
         _refuse(client, "sends by itself, later, or not to where its settings say")

@@ -1871,11 +1871,66 @@ for _, key in ipairs(KEYS) do redis""",
         ("tests/compat/common/test_shared.py",),
     ),
     Mutant(
+        "a client that changed is not looked at before an acquire",
+        (
+            Edit(
+                "fastredlock/compat/redis/_base.py",
+                "            self._connect()\n            lease",
+                "            lease",
+            ),
+        ),
+        ("tests/compat/common/test_shared.py",),
+    ),
+    Mutant(
+        "a client that changed is not looked at by python-redis-lock",
+        (
+            Edit(
+                "fastredlock/compat/redis_lock/_lock.py",
+                "        self._connect()\n        id, lease",
+                "        id, lease",
+            ),
+        ),
+        ("tests/compat/common/test_shared.py",),
+    ),
+    Mutant(
+        "a client that changed is not looked at by redlock-py",
+        (
+            Edit(
+                "fastredlock/compat/redlock.py",
+                "        if not any(isinstance",
+                "        if False and not any(isinstance",
+            ),
+        ),
+        ("tests/compat/common/test_shared.py",),
+    ),
+    Mutant(
+        "a client that changed is not looked at by pottery",
+        (
+            Edit(
+                "fastredlock/compat/pottery/_common.py",
+                "        self._locks = self._connected()\n        began",
+                "        began",
+            ),
+        ),
+        ("tests/compat/common/test_shared.py",),
+    ),
+    Mutant(
+        "a wrapper that forwards its attributes is taken for redis-py's",
+        (
+            Edit(
+                "fastredlock/_options/overrides.py",
+                "    if type(function) is not FunctionType:",
+                "    if not hasattr(function, '__globals__'):",
+            ),
+        ),
+        ("tests/unit/test_overrides.py",),
+    ),
+    Mutant(
         "a client's prefix is ignored",
         (
             Edit(
                 "fastredlock/_options/overrides.py",
-                "    if overridden:\n",
+                "    if is_overridden:\n",
                 "    if False:\n",
             ),
         ),
@@ -1886,7 +1941,7 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "fastredlock/_options/redis_py.py",
-                "    refuse_overrides(client)  # of one pool",
+                "    refuse_overrides(client, *name)  # of one pool",
                 "    pass  # of one pool",
             ),
         ),

@@ -115,10 +115,10 @@ class Common(Refusing):
         raise NotImplementedError
 
     def _shared(self, make: Callable[..., Any]) -> Any:
-        masters = sorted(self.masters, key=id)  # the same for equal sets
-        return shared_locks(
-            make, SameServerAllowed(masters), drift_factor=self._CLOCK_DRIFT_FACTOR
-        )
+        drift = self._CLOCK_DRIFT_FACTOR
+        # In an order that is the same for equal sets.
+        masters = SameServerAllowed(sorted(self.masters, key=id))
+        return shared_locks(make, masters, self.key, drift_factor=drift)
 
     # --- the bodies of the calls ------------------------------------------------------
 
@@ -126,6 +126,7 @@ class Common(Refusing):
         self, blocking: bool, timeout: float, flag: bool | None
     ) -> Steps[bool]:
         seconds = seconds_of(blocking, timeout)
+        self._locks = self._connected()
         began, ttl = monotonic(), self.auto_release_time
         for tried, left in enumerate(tries(seconds)):
             token_source.set(new_uuid)

@@ -91,7 +91,7 @@ class Lock(Refusing):
         )
         self._lock_renewal_thread = None
         self.blocking = blocking
-        self._locks = shared_locks(releasing_with(int(signal_expire)), [redis_client])
+        self._connect()
         self._key = self._name.encode()
         self._lease: Lease | None = None
         self._is_settled = True  # nothing sent for its id is still without an answer
@@ -172,6 +172,10 @@ class Lock(Refusing):
                 raise
         return True
 
+    def _connect(self) -> None:
+        make = releasing_with(int(self._signal_expire))
+        self._locks = shared_locks(make, [self._client], self._name)
+
     def _take(self) -> bool:
         lease = run(try_again(self._attempt))
         if lease is not None:  # a failed try leaves what another thread holds
@@ -179,6 +183,7 @@ class Lock(Refusing):
         return lease is not None
 
     def _attempt(self) -> Any:
+        self._connect()
         id, lease = self._id, self._lease
         try:
             return run(take(self._locks, self._key, id.encode(), self._ttl))
