@@ -1926,6 +1926,17 @@ for _, key in ipairs(KEYS) do redis""",
         ("tests/unit/test_overrides.py",),
     ),
     Mutant(
+        "pottery's acquire forgets its token where a signal raises",
+        (
+            Edit(
+                "fastredlock/compat/pottery/redlock.py",
+                "            if drawn:  # its lease",
+                "            if False:  # its lease",
+            ),
+        ),
+        ("tests/faults/test_interrupted_locks.py",),
+    ),
+    Mutant(
         "a client's prefix is ignored",
         (
             Edit(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from hashlib import sha256
 from math import ceil, inf
@@ -123,31 +123,34 @@ class Common(Refusing):
     # --- the bodies of the calls ------------------------------------------------------
 
     def _acquire(
-        self, blocking: bool, timeout: float, flag: bool | None
+        self, blocking: bool, timeout: float, flag: bool | None, drawn: list[str]
     ) -> Steps[bool]:
+        def draw() -> str:
+            drawn[:] = (str(uuid4()),)
+            return drawn[0]
+
         seconds = seconds_of(blocking, timeout)
         self._locks = self._connected()
         began, ttl = monotonic(), self.auto_release_time
-        for tried, left in enumerate(tries(seconds)):
-            token_source.set(new_uuid)
+        ends = inf if seconds is None else began + seconds
+        tried, left = False, 0.0
+        while not tried or (left := ends - monotonic()) > 0:
+            token_source.set(draw)
             try:
-                lease = (
-                    (
-                        yield partial(
-                            self._locks.acquire, self.key, ttl=ttl, timeout=left
-                        )
-                    )
-                    if tried
-                    else (yield from try_once(self._locks, self.key, ttl))
-                )
+                if tried:
+                    waits = partial(self._locks.acquire, self.key, ttl=ttl)
+                    lease = yield partial(waits, timeout=None if left == inf else left)
+                else:
+                    lease = yield from try_once(self._locks, self.key, ttl)
             except (QuorumUnreachableError, ValidityExhaustedError) as error:
                 self._failed(error, flag)
-                continue
+                lease = None
             if lease is not None:
                 self._lease, self._extension_num = lease, 0
                 if tried:
                     self._log_waited(began, True)
                 return True
+            tried = True
         if blocking:
             self._log_waited(began, False)
         return False
@@ -235,18 +238,6 @@ def seconds_of(blocking: bool, timeout: float) -> float | None:
     if timeout != -1:
         raise ValueError("can't specify a timeout for a non-blocking call")
     return 0
-
-
-def tries(seconds: float | None) -> Iterator[float | None]:
-    """Yield the timeouts of the acquires to make; the first one does not wait."""
-    ends = inf if seconds is None else monotonic() + seconds
-    yield 0
-    while (left := ends - monotonic()) > 0:
-        yield None if left == inf else left
-
-
-def new_uuid() -> str:
-    return str(uuid4())
 
 
 def failures(votes: Iterable[MasterVote]) -> list[Exception]:
