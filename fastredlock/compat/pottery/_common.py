@@ -156,16 +156,18 @@ class Common(Refusing):
         return False
 
     def _left(self, flag: bool | None) -> Steps[float]:
-        if self._lease is None or not self._lease.is_valid:
-            return 0
         votes = yield partial(self._locks.holders, self.key)
-        return self._remaining(votes, flag)
+        if self._lease is not None and self._lease.is_valid:
+            return self._remaining(votes, flag)
+        self._check_enough_masters_up(flag, failures(votes))
+        return 0
 
     def _extend(self, flag: bool | None) -> Steps[None]:
         if self._extension_num >= self.num_extensions:
             raise TooManyExtensions(self.key, self.masters)
         if self._lease is None:
-            raise self._failure(ExtendUnlockedLock, (), flag)
+            votes = yield partial(self._locks.holders, self.key)
+            raise self._failure(ExtendUnlockedLock, votes, flag)
         try:
             yield partial(self._lease.extend, self.auto_release_time)
         except (LeaseLostError, NotExtendedError) as error:
@@ -179,7 +181,7 @@ class Common(Refusing):
         if status is ReleaseStatus.RELEASED:
             return
         votes: tuple[MasterVote, ...] = ()
-        if status is ReleaseStatus.UNKNOWN:
+        if status is ReleaseStatus.UNKNOWN or self._lease is None:
             votes = yield partial(self._locks.holders, self.key)
         raise self._failure(ReleaseUnlockedLock, votes, flag)
 

@@ -314,7 +314,10 @@ class BaseLock:
         return None
 
     def _adopted(self, token: str | bytes) -> Any:
-        return self._locks.adopt(self._key(), encoded(self._clients[0], token))
+        try:
+            return self._locks.adopt(self._key(), encoded(self._clients[0], token))
+        except ConfigurationError as error:
+            raise self._refused(error) from error
 
     def _key(self) -> bytes:
         return key_of(self._clients[0], self.name)
