@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache
+from inspect import iscoroutine
 from types import FunctionType, MethodType
 from typing import Any, NoReturn
 
@@ -19,10 +20,8 @@ from ..errors import ConfigurationError
 
 # The methods through which a SET goes: of the client, and of its pool.
 _SENDING = (
-    "set",
-    "execute_command",
-    "_execute_command",
-    "_send_command_parse_response",
+    *("set", "execute_command"),
+    *("_execute_command", "_send_command_parse_response"),
 )
 _CONNECTING = (
     *("get_connection", "make_connection"),
@@ -46,7 +45,8 @@ def refuse_overrides(client: Any, key: object = "fastredlock:trial") -> None:
             method = getattr(owner, name, None)
             if method is None or _is_of_redis_py(method):
                 continue
-            if name in vars(owner) or not _is_kind_of_redis_py(type(owner)):
+            kinds = [kind.__module__.partition(".")[0] for kind in type(owner).__mro__]
+            if name in vars(owner) or "redis" not in kinds:
                 _refuse(client, f"has a {name} that is not of its class")
             is_overridden = True
     if is_overridden:
@@ -56,9 +56,10 @@ def refuse_overrides(client: Any, key: object = "fastredlock:trial") -> None:
 def refuse_moved(client: Any) -> None:
     """Raise ConfigurationError where settings were changed after it had connected."""
     pool = client.connection_pool
-    for connection in _connections(pool):
-        if _is_elsewhere(connection, pool.connection_kwargs):
-            _refuse(client, "has connections from before its settings were changed")
+    for name in ("_available_connections", "_in_use_connections", "_connections"):
+        for connection in list(getattr(pool, name, ())):
+            if _is_elsewhere(connection, pool.connection_kwargs):
+                _refuse(client, "has connections from before its settings were changed")
 
 
 def _is_of_redis_py(method: Any) -> bool:
@@ -68,15 +69,6 @@ def _is_of_redis_py(method: Any) -> bool:
         return False
     module: str = function.__globals__.get("__name__", "")
     return module.startswith("redis.")
-
-
-def _is_kind_of_redis_py(kind: type) -> bool:
-    return any(each.__module__.startswith("redis.") for each in kind.__mro__)
-
-
-def _connections(pool: Any) -> list[Any]:
-    lists = ("_available_connections", "_in_use_connections", "_connections")
-    return [each for name in lists for each in list(getattr(pool, name, ()))]
 
 
 def _is_elsewhere(connection: Any, settings: Mapping[str, Any]) -> bool:
@@ -100,7 +92,7 @@ def _try(client: Any, pool: Any, key: object) -> None:
     try:
         tried_pool.reset()
         result = tried.set(key, _TOKEN, nx=True, px=1)
-        if hasattr(result, "send"):  # a coroutine, which waits for nothing
+        if iscoroutine(result):  # which waits for nothing
             with suppress(StopIteration):
                 while result.send(None) is None:
                     pass
@@ -134,7 +126,10 @@ def _without_end(kind: type) -> Any:
 
 
 class _Recorded:
-    """A connection of redis-py that records its commands; every reply is nothing."""
+    """A connection of redis-py that records its commands.
+
+    It is the reply to all of them as well: false, and None where it is awaited.
+    """
 
     commands: list[tuple[Any, ...]]
     places: list[list[Any]]
@@ -145,26 +140,19 @@ class _Recorded:
 
     def send_command(self, *command: Any, **_: Any) -> Any:
         self.commands.append(command)
-        return _NOTHING
+        return self
 
     def call_with_retry(self, attempt: Callable[[], Any], *_: Any, **__: Any) -> Any:
         return attempt()
 
     def __getattr__(self, name: str) -> Any:
-        return lambda *_, **__: _NOTHING
-
-
-class _Nothing:
-    """False where it is returned, None where it is awaited."""
+        return lambda *_, **__: self
 
     def __bool__(self) -> bool:
         return False
 
     def __await__(self) -> Any:
         return iter(())
-
-
-_NOTHING = _Nothing()
 
 
 def _refuse(client: Any, what: str) -> NoReturn:

@@ -1963,7 +1963,7 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "fastredlock/compat/_common/shared.py",
-                "    yield identity_of(master)",
+                "    yield identity_of(master, *name)",
                 "    identity_of(master)",
             ),
         ),
