@@ -2,36 +2,36 @@
 
 A class of a user may put a prefix before keys, or connect elsewhere: then the locks of
 redis-py that are taken with it, and ours, would not exclude each other. Where something
-else than redis-py sends its commands, a copy of the client sends one SET to a
-connection that records it, which needs no I/O. What comes out as it went in (classes
-that log, count or guard) is taken; the rest is refused.
+else than redis-py sends its commands, a copy of the client sends the SET of this lock
+to a connection that records it, which needs no I/O. What comes out as it went in
+(classes that log, count or guard) is taken; the rest is refused.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import cache, lru_cache
+from functools import cache
+from inspect import iscoroutine
+from types import FunctionType, MethodType
 from typing import Any, NoReturn
 
 from ..errors import ConfigurationError
 
 # The methods through which a SET goes: of the client, and of its pool.
 _SENDING = (
-    "set",
-    "execute_command",
-    "_execute_command",
-    "_send_command_parse_response",
+    *("set", "execute_command"),
+    *("_execute_command", "_send_command_parse_response"),
 )
 _CONNECTING = (
     *("get_connection", "make_connection"),
     *("get_available_connection", "ensure_connection"),  # of an awaitable one
 )
 _PLACE = ("host", "port", "db", "path")
-_KEY, _TOKEN = "fastredlock:trial", "token"
+_TOKEN = "token"
 
 
-def refuse_overrides(client: Any) -> None:
+def refuse_overrides(client: Any, key: object = "fastredlock:trial") -> None:
     """Raise ConfigurationError where a client would lock another key, or elsewhere."""
     pool = client.connection_pool
     if (
@@ -39,42 +39,36 @@ def refuse_overrides(client: Any) -> None:
         or getattr(client, "connection", None) is not None
     ):
         _refuse(client, "has one connection, which may have selected another database")
-    overridden = [
-        (owner, name)
-        for owner, names in ((client, _SENDING), (pool, _CONNECTING))
-        for name in names
-        if (method := getattr(owner, name, None)) is not None
-        if not _is_of_redis_py(getattr(method, "__func__", method))
-    ]
-    for owner, name in overridden:
-        if name in vars(owner) or not _is_kind_of_redis_py(type(owner)):
-            _refuse(client, f"has a {name} that is not of its class")
-    if overridden:
-        _try(client, pool)
+    is_overridden = False
+    for owner, names in ((client, _SENDING), (pool, _CONNECTING)):
+        for name in names:
+            method = getattr(owner, name, None)
+            if method is None or _is_of_redis_py(method):
+                continue
+            kinds = [kind.__module__.partition(".")[0] for kind in type(owner).__mro__]
+            if name in vars(owner) or "redis" not in kinds:
+                _refuse(client, f"has a {name} that is not of its class")
+            is_overridden = True
+    if is_overridden:
+        _try(client, pool, key)
 
 
 def refuse_moved(client: Any) -> None:
     """Raise ConfigurationError where settings were changed after it had connected."""
     pool = client.connection_pool
-    for connection in _connections(pool):
-        if _is_elsewhere(connection, pool.connection_kwargs):
-            _refuse(client, "has connections from before its settings were changed")
+    for name in ("_available_connections", "_in_use_connections", "_connections"):
+        for connection in list(getattr(pool, name, ())):
+            if _is_elsewhere(connection, pool.connection_kwargs):
+                _refuse(client, "has connections from before its settings were changed")
 
 
-@lru_cache(64)
-def _is_of_redis_py(function: Any) -> bool:
-    # Not __module__, which functools.wraps copies.
-    module: str = getattr(function, "__globals__", {}).get("__name__", "")
-    return module.partition(".")[0] == "redis"
-
-
-def _is_kind_of_redis_py(kind: type) -> bool:
-    return any(each.__module__.startswith("redis.") for each in kind.__mro__)
-
-
-def _connections(pool: Any) -> list[Any]:
-    lists = ("_available_connections", "_in_use_connections", "_connections")
-    return [each for name in lists for each in list(getattr(pool, name, ()))]
+def _is_of_redis_py(method: Any) -> bool:
+    # Wrappers may forward every attribute, and functools.wraps copies __module__.
+    function = method.__func__ if type(method) is MethodType else method
+    if type(function) is not FunctionType:
+        return False
+    module: str = function.__globals__.get("__name__", "")
+    return module.startswith("redis.")
 
 
 def _is_elsewhere(connection: Any, settings: Mapping[str, Any]) -> bool:
@@ -89,7 +83,7 @@ def _is_elsewhere(connection: Any, settings: Mapping[str, Any]) -> bool:
     return False
 
 
-def _try(client: Any, pool: Any) -> None:
+def _try(client: Any, pool: Any, key: object) -> None:
     settings = dict(pool.connection_kwargs)
     recorded: Any = type("Recorded", (_Recorded,), {"commands": [], "places": []})
     tried, tried_pool = _copied(client), _copied(pool)
@@ -97,8 +91,8 @@ def _try(client: Any, pool: Any) -> None:
     tried_pool.connection_class = recorded
     try:
         tried_pool.reset()
-        result = tried.set(_KEY, _TOKEN, nx=True, px=1)
-        if hasattr(result, "send"):  # a coroutine, which waits for nothing
+        result = tried.set(key, _TOKEN, nx=True, px=1)
+        if iscoroutine(result):  # which waits for nothing
             with suppress(StopIteration):
                 while result.send(None) is None:
                     pass
@@ -107,8 +101,8 @@ def _try(client: Any, pool: Any) -> None:
         if not recorded.commands:
             _refuse(client, f"raised a {type(error).__name__} when it was tried out")
     for command in recorded.commands:
-        if command[:3] != ("SET", _KEY, _TOKEN):
-            _refuse(client, f"sends {command[:2]} where ('SET', {_KEY!r}) was called")
+        if command[:3] != ("SET", key, _TOKEN):
+            _refuse(client, f"sends {command[:2]} where ('SET', {key!r}) was called")
     places = [_place_in(settings)] * len(recorded.places)
     if not recorded.commands or recorded.places != places:
         _refuse(client, "sends by itself, later, or not to where its settings say")
@@ -132,7 +126,10 @@ def _without_end(kind: type) -> Any:
 
 
 class _Recorded:
-    """A connection of redis-py that records its commands; every reply is nothing."""
+    """A connection of redis-py that records its commands.
+
+    It is the reply to all of them as well: false, and None where it is awaited.
+    """
 
     commands: list[tuple[Any, ...]]
     places: list[list[Any]]
@@ -143,26 +140,19 @@ class _Recorded:
 
     def send_command(self, *command: Any, **_: Any) -> Any:
         self.commands.append(command)
-        return _NOTHING
+        return self
 
     def call_with_retry(self, attempt: Callable[[], Any], *_: Any, **__: Any) -> Any:
         return attempt()
 
     def __getattr__(self, name: str) -> Any:
-        return lambda *_, **__: _NOTHING
-
-
-class _Nothing:
-    """False where it is returned, None where it is awaited."""
+        return lambda *_, **__: self
 
     def __bool__(self) -> bool:
         return False
 
     def __await__(self) -> Any:
         return iter(())
-
-
-_NOTHING = _Nothing()
 
 
 def _refuse(client: Any, what: str) -> NoReturn:

@@ -141,11 +141,14 @@ def settings_of_client(client: Any) -> dict[str, object]:
     return settings
 
 
-def identity_of(client: Any) -> tuple[object, ...]:
-    """Return what tells a client's settings from those before they were changed."""
+def identity_of(client: Any, *name: object) -> tuple[object, ...]:
+    """Return what tells a client's settings from those before they were changed.
+
+    Raises ConfigurationError where its class would lock another key than this `name`.
+    """
     from .overrides import refuse_overrides
 
-    refuse_overrides(client)  # of one pool may be clients of many classes
+    refuse_overrides(client, *name)  # of one pool may be clients of many classes
     pool = client.connection_pool
     names = ("path", *CARRIED)
     return pool.connection_class, *map(pool.connection_kwargs.get, names)

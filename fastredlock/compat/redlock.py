@@ -107,14 +107,7 @@ class Redlock(Refusing):
             raise CannotObtainLock("Failed to connect to the majority of redis servers")
         self.retry_count: int = retry_count or self.default_retry_count
         self.retry_delay: float = retry_delay or self.default_retry_delay
-        try:
-            self._locks = shared_locks(
-                FastRedlock,
-                SameServerAllowed(self._given),
-                drift_factor=self.clock_drift_factor,
-            )
-        except ValueError as error:
-            raise Warning(str(error)) from error
+        self._locks = self._connected()
 
     @property
     def quorum(self) -> int:
@@ -196,7 +189,16 @@ class Redlock(Refusing):
             key = urandom(4 * KEY_LENGTH).translate(_OF_BYTE, _UNFAIR)[:KEY_LENGTH]
         return key
 
+    def _connected(self, *resource: object) -> FastRedlock:
+        drift, masters = self.clock_drift_factor, SameServerAllowed(self._given)
+        try:
+            return shared_locks(FastRedlock, masters, *resource, drift_factor=drift)
+        except ValueError as error:
+            raise Warning(str(error)) from error
+
     def _try(self, resource: Any, ttl: int) -> Lease | None:
+        if not any(isinstance(each, dict) for each in self._given):  # never shared
+            self._locks = self._connected(resource)
         token_source.set(self.get_unique_id)
         try:
             lease: Lease | None = run(

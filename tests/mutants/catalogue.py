@@ -1838,11 +1838,110 @@ for _, key in ipairs(KEYS) do redis""",
         ("tests/compat/redis_lock/test_held_lock.py",),
     ),
     Mutant(
+        "an acquire forgets what another thread took since",
+        (
+            Edit(
+                "fastredlock/compat/redis_lock/_lock.py",
+                "        if self._lease is lease and (lease",
+                "        if (self._lease",
+            ),
+        ),
+        ("tests/compat/redis_lock/test_held_lock.py",),
+    ),
+    Mutant(
+        "an id is not drawn again while its release is under way",
+        (
+            Edit(
+                "fastredlock/compat/redis_lock/_lock.py",
+                "            if is_reused or isinstance(",
+                "            if isinstance(",
+            ),
+        ),
+        ("tests/compat/redis_lock/test_held_lock.py",),
+    ),
+    Mutant(
+        "a unix path that was changed is not read",
+        (
+            Edit(
+                "fastredlock/_options/redis_py.py",
+                'names = ("path", *CARRIED)',
+                "names = CARRIED",
+            ),
+        ),
+        ("tests/compat/common/test_shared.py",),
+    ),
+    Mutant(
+        "a client that changed is not looked at before an acquire",
+        (
+            Edit(
+                "fastredlock/compat/redis/_base.py",
+                "            self._connect()\n            lease",
+                "            lease",
+            ),
+        ),
+        ("tests/compat/common/test_shared.py",),
+    ),
+    Mutant(
+        "a client that changed is not looked at by python-redis-lock",
+        (
+            Edit(
+                "fastredlock/compat/redis_lock/_lock.py",
+                "        self._connect()\n        id, lease",
+                "        id, lease",
+            ),
+        ),
+        ("tests/compat/common/test_shared.py",),
+    ),
+    Mutant(
+        "a client that changed is not looked at by redlock-py",
+        (
+            Edit(
+                "fastredlock/compat/redlock.py",
+                "        if not any(isinstance",
+                "        if False and not any(isinstance",
+            ),
+        ),
+        ("tests/compat/common/test_shared.py",),
+    ),
+    Mutant(
+        "a client that changed is not looked at by pottery",
+        (
+            Edit(
+                "fastredlock/compat/pottery/_common.py",
+                "        self._locks = self._connected()\n        began",
+                "        began",
+            ),
+        ),
+        ("tests/compat/common/test_shared.py",),
+    ),
+    Mutant(
+        "a wrapper that forwards its attributes is taken for redis-py's",
+        (
+            Edit(
+                "fastredlock/_options/overrides.py",
+                "    if type(function) is not FunctionType:",
+                "    if not hasattr(function, '__globals__'):",
+            ),
+        ),
+        ("tests/unit/test_overrides.py",),
+    ),
+    Mutant(
+        "pottery's acquire forgets its token where a signal raises",
+        (
+            Edit(
+                "fastredlock/compat/pottery/redlock.py",
+                "            if drawn:  # its lease",
+                "            if False:  # its lease",
+            ),
+        ),
+        ("tests/faults/test_interrupted_locks.py",),
+    ),
+    Mutant(
         "a client's prefix is ignored",
         (
             Edit(
                 "fastredlock/_options/overrides.py",
-                "    if overridden:\n",
+                "    if is_overridden:\n",
                 "    if False:\n",
             ),
         ),
@@ -1853,7 +1952,7 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "fastredlock/_options/redis_py.py",
-                "    refuse_overrides(client)  # of one pool",
+                "    refuse_overrides(client, *name)  # of one pool",
                 "    pass  # of one pool",
             ),
         ),
@@ -1864,7 +1963,7 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "fastredlock/compat/_common/shared.py",
-                "    yield identity_of(master)",
+                "    yield identity_of(master, *name)",
                 "    identity_of(master)",
             ),
         ),

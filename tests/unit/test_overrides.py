@@ -44,6 +44,27 @@ def sets(change: Callable[[Any], Any]) -> Make:
     return make
 
 
+class Forwarding:
+    """Wrap a function, and forward every attribute to it, as wrapt does."""
+
+    def __init__(self, function: Any) -> None:
+        self.function = function
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.function, name)
+
+    def __get__(self, owner: Any, kind: Any) -> Any:
+        return Forwarding(self.function.__get__(owner, kind))
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        return self.function(*prefixing(args), **options)
+
+
+def forwarding(module: Any) -> Any:
+    function = Forwarding(module.Redis.execute_command)
+    return type("C", (module.Redis,), {"execute_command": function})(host="h")
+
+
 def awaited(module: Any) -> Any:
     class Awaited(aioredis.Redis):  # type: ignore[name-defined]
         async def execute_command(self, *args: Any, **options: Any) -> Any:
@@ -123,6 +144,7 @@ REFUSED: dict[str, Make] = {
     "make_connection to another database": pools("make_connection", db=3),
     "get_connection to another host": pools("get_connection", host="other"),
     "make_connection by itself": by_itself,
+    "wrapper that forwards its attributes": forwarding,
     "patched object": patched,
     "wrapper": wrapped,
     "command_packer": packing,

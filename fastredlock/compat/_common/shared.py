@@ -40,15 +40,16 @@ _kept: WeakKeyDictionary[object, list[object]] = WeakKeyDictionary()
 def shared_locks(
     make: Callable[..., L],
     masters: Sequence[object],
-    *,
+    *name: object,
     drift_factor: float = 0.01,
 ) -> L:
     """Return the FastRedlock for these masters, made by `make` where there is none.
 
     `masters` as FastRedlock takes them; with a dict among them it is always a new one.
-    Raises ConfigurationError for a client that cannot be copied.
+    Raises ConfigurationError for a client that cannot be copied, or that would lock
+    another key than this `name`. Before every acquire: a client may have changed.
     """
-    references = [each for master in masters for each in _references(master)]
+    references = [each for master in masters for each in _references(master, *name)]
     key = (make, drift_factor, *references)
     try:
         locks: L | None = _known.get(key)
@@ -63,7 +64,7 @@ def shared_locks(
     return locks
 
 
-def _references(master: Any) -> Iterator[object]:
+def _references(master: Any, *name: object) -> Iterator[object]:
     """Yield what a key is made of: references to a master do not keep a client alive.
 
     A client's pool has the settings, which may be changed, and lives longer: some
@@ -78,7 +79,7 @@ def _references(master: Any) -> Iterator[object]:
             yield master
         return
     yield ref(pool)
-    yield identity_of(master)
+    yield identity_of(master, *name)
 
 
 def new_locks(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from hashlib import sha256
 from math import ceil, inf
@@ -115,53 +115,59 @@ class Common(Refusing):
         raise NotImplementedError
 
     def _shared(self, make: Callable[..., Any]) -> Any:
-        masters = sorted(self.masters, key=id)  # the same for equal sets
-        return shared_locks(
-            make, SameServerAllowed(masters), drift_factor=self._CLOCK_DRIFT_FACTOR
-        )
+        drift = self._CLOCK_DRIFT_FACTOR
+        # In an order that is the same for equal sets.
+        masters = SameServerAllowed(sorted(self.masters, key=id))
+        return shared_locks(make, masters, self.key, drift_factor=drift)
 
     # --- the bodies of the calls ------------------------------------------------------
 
     def _acquire(
-        self, blocking: bool, timeout: float, flag: bool | None
+        self, blocking: bool, timeout: float, flag: bool | None, drawn: list[str]
     ) -> Steps[bool]:
+        def draw() -> str:
+            drawn[:] = (str(uuid4()),)
+            return drawn[0]
+
         seconds = seconds_of(blocking, timeout)
+        self._locks = self._connected()
         began, ttl = monotonic(), self.auto_release_time
-        for tried, left in enumerate(tries(seconds)):
-            token_source.set(new_uuid)
+        ends = inf if seconds is None else began + seconds
+        tried, left = False, 0.0
+        while not tried or (left := ends - monotonic()) > 0:
+            token_source.set(draw)
             try:
-                lease = (
-                    (
-                        yield partial(
-                            self._locks.acquire, self.key, ttl=ttl, timeout=left
-                        )
-                    )
-                    if tried
-                    else (yield from try_once(self._locks, self.key, ttl))
-                )
+                if tried:
+                    waits = partial(self._locks.acquire, self.key, ttl=ttl)
+                    lease = yield partial(waits, timeout=None if left == inf else left)
+                else:
+                    lease = yield from try_once(self._locks, self.key, ttl)
             except (QuorumUnreachableError, ValidityExhaustedError) as error:
                 self._failed(error, flag)
-                continue
+                lease = None
             if lease is not None:
                 self._lease, self._extension_num = lease, 0
                 if tried:
                     self._log_waited(began, True)
                 return True
+            tried = True
         if blocking:
             self._log_waited(began, False)
         return False
 
     def _left(self, flag: bool | None) -> Steps[float]:
-        if self._lease is None or not self._lease.is_valid:
-            return 0
         votes = yield partial(self._locks.holders, self.key)
-        return self._remaining(votes, flag)
+        if self._lease is not None and self._lease.is_valid:
+            return self._remaining(votes, flag)
+        self._check_enough_masters_up(flag, failures(votes))
+        return 0
 
     def _extend(self, flag: bool | None) -> Steps[None]:
         if self._extension_num >= self.num_extensions:
             raise TooManyExtensions(self.key, self.masters)
         if self._lease is None:
-            raise self._failure(ExtendUnlockedLock, (), flag)
+            votes = yield partial(self._locks.holders, self.key)
+            raise self._failure(ExtendUnlockedLock, votes, flag)
         try:
             yield partial(self._lease.extend, self.auto_release_time)
         except (LeaseLostError, NotExtendedError) as error:
@@ -175,7 +181,7 @@ class Common(Refusing):
         if status is ReleaseStatus.RELEASED:
             return
         votes: tuple[MasterVote, ...] = ()
-        if status is ReleaseStatus.UNKNOWN:
+        if status is ReleaseStatus.UNKNOWN or self._lease is None:
             votes = yield partial(self._locks.holders, self.key)
         raise self._failure(ReleaseUnlockedLock, votes, flag)
 
@@ -234,18 +240,6 @@ def seconds_of(blocking: bool, timeout: float) -> float | None:
     if timeout != -1:
         raise ValueError("can't specify a timeout for a non-blocking call")
     return 0
-
-
-def tries(seconds: float | None) -> Iterator[float | None]:
-    """Yield the timeouts of the acquires to make; the first one does not wait."""
-    ends = inf if seconds is None else monotonic() + seconds
-    yield 0
-    while (left := ends - monotonic()) > 0:
-        yield None if left == inf else left
-
-
-def new_uuid() -> str:
-    return str(uuid4())
 
 
 def failures(votes: Iterable[MasterVote]) -> list[Exception]:

@@ -66,7 +66,7 @@ class AIORedlock(Common):
         Raises QuorumIsImpossible, where errors are to be raised, as soon as a majority
         of the masters fails.
         """
-        steps = self._acquire(blocking, timeout, raise_on_redis_errors)
+        steps = self._acquire(blocking, timeout, raise_on_redis_errors, [])
         return await run_awaited(steps)
 
     async def locked(self, *, raise_on_redis_errors: bool | None = None) -> float:

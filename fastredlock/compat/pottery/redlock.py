@@ -10,7 +10,7 @@ from time import monotonic
 from types import TracebackType
 from typing import Any, Literal, TypeVar
 
-from ... import FastRedlock
+from ... import FastRedlock, FastRedlockError
 from .._common.steps import run
 from ._common import Common, DefaultMaster
 from .base import logger
@@ -52,7 +52,20 @@ class Redlock(Common):
         Raises QuorumIsImpossible, where errors are to be raised, as soon as a majority
         of the masters fails.
         """
-        return run(self._acquire(blocking, timeout, raise_on_redis_errors))
+        drawn = list[str]()
+        try:
+            return run(self._acquire(blocking, timeout, raise_on_redis_errors, drawn))
+        except (PrimitiveError, FastRedlockError):
+            raise  # of a try that is rolled back
+        except BaseException:
+            if drawn:  # its lease may have been lost on the way here
+                self._undo(drawn[0])
+            raise
+
+    def _undo(self, token: str) -> None:
+        self._locks.adopt(self.key, token).release()
+        if self._lease is not None and self._lease.token == token.encode():
+            self._lease = None
 
     def locked(self, *, raise_on_redis_errors: bool | None = None) -> float:
         """Return how long it is still ours (s), or 0 where a majority has it no more.
@@ -70,11 +83,17 @@ class Redlock(Common):
         run(self._release(raise_on_redis_errors))
 
     def __enter__(self: Self) -> Self:
-        if self.acquire(
-            blocking=self.context_manager_blocking,
-            timeout=self.context_manager_timeout,
-        ):
-            return self
+        held = self._lease
+        try:
+            if self.acquire(
+                blocking=self.context_manager_blocking,
+                timeout=self.context_manager_timeout,
+            ):
+                return self
+        except BaseException:
+            if self._lease not in (None, held):  # a signal came behind acquire()
+                self._undo(self._lease.token.decode())
+            raise
         raise QuorumNotAchieved(self.key, self.masters)
 
     def __exit__(

@@ -101,8 +101,8 @@ class BaseLock:
         thread_local: bool = True,
         raise_on_release_error: bool = True,
     ) -> None:
-        self.redis = redis
         self.name = name
+        self.redis = redis
         self.timeout = timeout
         self.sleep = sleep
         self.blocking = blocking
@@ -128,7 +128,7 @@ class BaseLock:
         self._connect()
 
     def _connect(self) -> None:
-        self._locks: Any = shared_locks(self._new_locks, self._clients)
+        self._locks: Any = shared_locks(self._new_locks, self._clients, self.name)
 
     @staticmethod
     def _new_locks(clients: Sequence[Any], **options: Any) -> Any:
@@ -204,6 +204,7 @@ class BaseLock:
 
     def _take(self, token: bytes) -> Steps[bool]:
         try:
+            self._connect()
             lease = yield from take(self._locks, self._key(), token, self._ttl())
         except ConfigurationError as error:
             raise self._refused(error) from error
@@ -313,7 +314,10 @@ class BaseLock:
         return None
 
     def _adopted(self, token: str | bytes) -> Any:
-        return self._locks.adopt(self._key(), encoded(self._clients[0], token))
+        try:
+            return self._locks.adopt(self._key(), encoded(self._clients[0], token))
+        except ConfigurationError as error:
+            raise self._refused(error) from error
 
     def _key(self) -> bytes:
         return key_of(self._clients[0], self.name)

@@ -17,6 +17,7 @@ from ... import (
     Lease,
     MasterVote,
     QuorumUnreachableError,
+    TokenReusedError,
 )
 from .._common.calls import ask, give_back, prolong, take, try_again
 from .._common.redis_py import is_held, times_left_ms, unsettled
@@ -90,7 +91,7 @@ class Lock(Refusing):
         )
         self._lock_renewal_thread = None
         self.blocking = blocking
-        self._locks = shared_locks(releasing_with(int(signal_expire)), [redis_client])
+        self._connect()
         self._key = self._name.encode()
         self._lease: Lease | None = None
         self._is_settled = True  # nothing sent for its id is still without an answer
@@ -171,21 +172,29 @@ class Lock(Refusing):
                 raise
         return True
 
+    def _connect(self) -> None:
+        make = releasing_with(int(self._signal_expire))
+        self._locks = shared_locks(make, [self._client], self._name)
+
     def _take(self) -> bool:
         lease = run(try_again(self._attempt))
         if lease is not None:  # a failed try leaves what another thread holds
-            self._lease = lease
+            self._lease, self._id = lease, lease.token.decode()
         return lease is not None
 
     def _attempt(self) -> Any:
+        self._connect()
+        id, lease = self._id, self._lease
         try:
-            return run(take(self._locks, self._key, self._token, self._ttl))
+            return run(take(self._locks, self._key, id.encode(), self._ttl))
         except RedisError as error:
-            unreachable = isinstance(error.__cause__, QuorumUnreachableError)
-            if unreachable and self._lease is None:
-                # The roll-back of that try may arrive late: it must not meet the next.
+            is_reused = isinstance(error.__cause__, TokenReusedError)
+            if is_reused or isinstance(error.__cause__, QuorumUnreachableError):
+                # A late roll-back or release of that id must not meet the next.
                 self._renew_id()
-            raise
+            if not is_reused or (self._id == id and self._lease is lease):
+                raise
+        return self._attempt()  # another thread's release was under way
 
     @property
     def _ttl(self) -> float:
@@ -293,5 +302,6 @@ class Lock(Refusing):
             self._renew_id()
 
     def _renew_id(self) -> None:
-        if self._has_own_id:
-            self._id = new_id()
+        id = new_id()  # before: threads are switched where something is called
+        if self._has_own_id and self._lease is None:
+            self._id = id

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import gc
 import weakref
+from contextvars import ContextVar
 from typing import Any
 
 import pytest
 import redis
 
 from fastredlock import ConfigurationError
+from fastredlock.compat import pottery, redis_lock, redlock
 from fastredlock.compat._common.shared import shared_locks
+from fastredlock.compat.redis import Lock
+from tests.support.keys import KEY
 
 
 class Made:
@@ -19,7 +23,7 @@ class Made:
     def __init__(self, masters: list[Any], **options: Any) -> None:
         self.options = options
         self.hosts = [
-            client.connection_pool.connection_kwargs["host"]
+            client.connection_pool.connection_kwargs.get("host")
             for client in masters
             if isinstance(client, redis.Redis)
         ]
@@ -96,11 +100,25 @@ def test_timeouts_that_are_shorter_than_ours_are_kept(
     assert options["round_timeout"] == round_timeout
 
 
-def test_settings_that_are_changed_before_it_connects_hold_for_the_next_lock() -> None:
-    client = redis.Redis(host="a")
+UNIX = redis.UnixDomainSocketConnection
+
+
+@pytest.mark.parametrize(
+    ("made_of", "changed", "kind"),
+    [
+        ({"host": "a"}, {"host": "b"}, redis.Connection),
+        ({"unix_socket_path": "/a"}, {"path": "/b"}, UNIX),
+        ({"unix_socket_path": "/a"}, {}, redis.Connection),
+    ],
+)
+def test_settings_that_are_changed_before_it_connects_hold_for_the_next_lock(
+    made_of: dict[str, Any], changed: dict[str, Any], kind: Any
+) -> None:
+    client = redis.Redis(**made_of)
     first = made(client)
-    client.connection_pool.connection_kwargs["host"] = "b"
-    assert (first.hosts, made(client).hosts) == (["a"], ["b"])
+    client.connection_pool.connection_kwargs.update(changed)
+    client.connection_pool.connection_class = kind
+    assert first is not made(client) is made(client)
 
 
 def test_client_with_a_prefix_on_the_pool_of_another_is_refused() -> None:
@@ -112,3 +130,54 @@ def test_client_with_a_prefix_on_the_pool_of_another_is_refused() -> None:
     assert made(plain)
     with pytest.raises(ConfigurationError, match="key_prefix"):
         made(Prefixed(connection_pool=plain.connection_pool))
+
+
+prefix = ContextVar("prefix", default="")
+
+
+class Tenant(redis.Redis):
+    def execute_command(self, *args: Any, **options: Any) -> Any:
+        return super().execute_command(args[0], prefix.get() + args[1], *args[2:])
+
+
+@pytest.mark.parametrize(
+    ("make", "acquire"),
+    [
+        (lambda client: Lock(client, KEY, 5), lambda lock: lock.acquire()),
+        (lambda client: redis_lock.Lock(client, KEY), lambda lock: lock.acquire()),
+        (lambda client: redlock.Redlock([client]), lambda lock: lock.lock(KEY, 5000)),
+        (
+            lambda client: pottery.Redlock(key=KEY, masters={client}),
+            lambda lock: lock.acquire(),
+        ),
+    ],
+    ids=["redis", "redis_lock", "redlock", "pottery"],
+)
+def test_client_that_changes_after_the_lock_was_made_is_looked_at_again(
+    make: Any, acquire: Any, urls: list[str]
+) -> None:
+    client = redis.Redis.from_url(urls[0])
+    lock = make(client)
+    client.connection_pool.connection_kwargs["db"] = 3
+    assert acquire(lock)
+    assert len(client.keys(f"*{KEY}")) == 1
+    client.flushdb()
+    lock = make(Tenant.from_url(urls[0]))
+    mark = prefix.set("p:")
+    try:
+        with pytest.raises(Exception, match=f"p:.*{KEY}.*key_prefix"):
+            acquire(lock)
+    finally:
+        prefix.reset(mark)
+
+
+def test_prefix_for_some_keys_is_found_by_the_name_of_the_lock() -> None:
+    class Some(redis.Redis):
+        def execute_command(self, *args: Any, **options: Any) -> Any:
+            key = f"p:{args[1]}" if args[1].startswith("orders:") else args[1]
+            return super().execute_command(args[0], key, *args[2:])
+
+    client = Some()
+    assert shared_locks(Made, [client], "invoices:42")
+    with pytest.raises(ConfigurationError, match="p:orders:42"):
+        shared_locks(Made, [client], "orders:42")

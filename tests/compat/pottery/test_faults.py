@@ -76,6 +76,18 @@ def test_majority_that_fails_is_an_error_with_the_flag(
         assert len(list(raised.value.redis_errors)) >= 3
 
 
+def test_majority_that_fails_is_an_error_although_nothing_is_held(
+    pottery: Face, masters: LocalMasters
+) -> None:
+    clients = pottery.clients(masters.urls)
+    lock = pottery.Redlock(key=KEY, masters=clients, raise_on_redis_errors=True)
+    for i in range(3):
+        masters.stop(i)
+    for call in (lock.acquire, lock.locked, lock.extend, lock.release):
+        with pytest.raises(pottery.QuorumIsImpossible):
+            call()
+
+
 def test_waiter_outlives_an_outage(pottery: Face, masters: LocalMasters) -> None:
     lock = pottery.Redlock(key=KEY, masters=pottery.clients(masters.urls))
     for i in range(3):

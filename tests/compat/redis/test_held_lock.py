@@ -287,6 +287,19 @@ def test_token_that_a_user_has_set_is_that_of_the_lock(
     assert server.get(KEY) is None
 
 
+@pytest.mark.parametrize("token", ["", b""])
+def test_empty_token_is_an_error_of_redis_py(
+    server: redis.Redis, token: str | bytes
+) -> None:
+    lock = load(OURS).Lock(server, KEY, timeout=5)
+    lock.local.token = token
+    for call in (lambda: lock.extend(1, True), lock.reacquire, lock.release):
+        with pytest.raises(LockError, match="not empty"):
+            call()
+    with pytest.raises(LockError, match="not empty"):
+        lock.acquire(token=token)
+
+
 @pytest.mark.parametrize("kind", ["client", "name", "local"])
 def test_lease_of_another_client_or_lock_is_not_released_in_its_place(
     servers: list[redis.Redis], kind: str

@@ -6,12 +6,14 @@ import gc
 import threading
 import time
 from types import ModuleType
+from typing import Any
 
 import pytest
 import redis
 
-from fastredlock import Lease
+from fastredlock import Lease, TokenReusedError
 from fastredlock.compat import redis_lock as ours
+from fastredlock.compat._common.redis_errors import not_settled
 from fastredlock.compat._common.steps import Steps
 from fastredlock.testing import LocalMasters
 from tests.compat.redis_lock.face import LOCK, SIGNAL, hasty
@@ -55,6 +57,40 @@ def test_release_leaves_what_another_thread_took_since(
     assert lock._lease is not None
     lock.release()
     assert server.get(LOCK) is None
+
+
+def test_acquire_forgets_no_lock_that_another_thread_took_since(
+    client: redis.Redis, server: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def release_and_take(lock: ours.Lock) -> bool:
+        lock.release()
+        assert lock._take()
+        return False  # it was free in between
+
+    lock = ours.Lock(client, KEY)
+    assert lock.acquire()
+    with monkeypatch.context() as patched:
+        patched.setattr(ours.Lock, "_held", property(release_and_take))
+        with pytest.raises(ours.AlreadyAcquired):
+            lock.acquire(blocking=False)
+    lock.release()
+    assert server.get(LOCK) is None
+
+
+def test_acquire_while_another_thread_releases_is_no_error(
+    client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = ours.Lock(client, KEY)
+    drawn = lock.id
+
+    def take(*_: Any) -> None:  # while the release of this id is under way
+        monkeypatch.undo()
+        error = TokenReusedError(KEY)
+        raise not_settled(error) from error
+
+    monkeypatch.setattr(ours._lock, "take", take)
+    with lock:
+        assert lock.id != drawn
 
 
 def test_release_of_what_is_not_held_raises(

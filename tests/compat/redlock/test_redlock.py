@@ -201,12 +201,17 @@ def test_attributes_that_are_changed_later_count(
     assert sets(servers[0]) - before == 1
 
 
+@pytest.mark.parametrize("rest", [{}, {"validity": None}, {"validity": 0}])
 def test_unlock_needs_resource_and_key_alone(
-    redlock: ModuleType, urls: list[str], servers: list[redis.Redis]
+    redlock: ModuleType,
+    urls: list[str],
+    servers: list[redis.Redis],
+    rest: dict[str, object],
 ) -> None:
     manager = redlock.Redlock(urls)
     lock = manager.lock(KEY, TTL)
-    redlock.Redlock(urls).unlock(SimpleNamespace(resource=KEY, key=lock.key.decode()))
+    kept = SimpleNamespace(resource=KEY, key=lock.key.decode(), **rest)
+    redlock.Redlock(urls).unlock(kept)
     assert wait_until(lambda: values(servers) == [None] * 5)
     assert manager.unlock(redlock.Lock(0, KEY, lock.key)) is None
 
