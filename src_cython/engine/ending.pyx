@@ -27,7 +27,7 @@ cdef int engine_end_acquires(Engine self, str reason, int64_t now_ns) except -1:
         if round.operation_code == OPERATION_ACQUIRE:
             if self.admissions.pop(round, None) is not None:
                 ended.append(round)
-        elif round.operation_code == OPERATION_RELEASE:
+        elif round_is_release(round):
             self.admissions.pop(round, None)
             engine_submit_at_once(self, round, now_ns)
     engine_end_waiting(self, reason, now_ns)
