@@ -617,7 +617,7 @@ MUTANTS = (
                 "        pass\n",
             ),
         ),
-        ("tests/faults/test_given_up.py",),
+        (GIVEN_UP,),
     ),
     *(
         Mutant(f"end in a back-off: {name}", (Edit(*edit),), (GIVEN_UP,))
@@ -643,6 +643,60 @@ MUTANTS = (
                 "is_opening = False",
             ),
         }.items()
+    ),
+    Mutant(
+        "keeper sleeps on behind the last release",
+        (
+            Edit(
+                "fastredlock/_locking/keeping/keeper.py",
+                "        if not self.kept:\n            wake(self._waker)\n",
+                "",
+            ),
+        ),
+        ("tests/behaviour/test_keeping.py",),
+    ),
+    Mutant(
+        "keeper of a loop sleeps on behind the last release",
+        (
+            Edit(
+                "fastredlock/_locking/keeping/loop_keeper.py",
+                "        self._kept.discard(kept)\n",
+                "        return\n",
+            ),
+        ),
+        ("tests/behaviour/test_keeping_bodies.py",),
+    ),
+    *(
+        Mutant(f"not told: {name}", (Edit(*edit),), tests)
+        for name, edit, tests in (
+            (
+                "a timeout that went on connecting",
+                (
+                    "src_cython/engine/admission.pyx",
+                    "        if round.left_ns < waited_ns:\n",
+                    "        if False:\n",
+                ),
+                ("tests/unit/test_admission.py",),
+            ),
+            (
+                "a master that was not connected in time",
+                (
+                    "src_cython/master/io.pyx",
+                    '            reason = f"not connected in time: {reason}"\n',
+                    "            pass\n",
+                ),
+                ("tests/unit/test_admission.py",),
+            ),
+            (
+                "a master that was well, and is PENDING in an outage",
+                (
+                    "fastredlock/_reports/votes.py",
+                    "NOT_AWAITED if state is MasterState.READY else text or reason",
+                    "text or reason",
+                ),
+                ("tests/unit/test_votes.py",),
+            ),
+        )
     ),
     Mutant(
         "deferred release left to a next call",

@@ -39,5 +39,8 @@ cdef class Process:
     @cython.locals(worker=Worker)
     cpdef wake(self, str kind)
 
-    @cython.locals(connection=Connection, path=Path)
+    @cython.locals(connection=Connection)
     cpdef long long is_well_with(self, int index)
+
+    @cython.locals(path=Path)
+    cpdef long long is_calm_with(self, int index)
