@@ -28,7 +28,8 @@ DECLARED = (
     *("forget_scripts", "pause_process", "crash_process", "exit_process"),
     *("lose_queue", "spoil_queue", "noise", "crash_head", "pause_head"),
 )
-MOVED, BACK = "move_queue", "leave_as_it_is_back"  # in some schedules
+MOVED = "move_queue"  # in some schedules
+LEAVES = "leave_as_it_is_back", "cut_and_leave"  # in some
 KEPT = ("pause_keeper", "pause_keeper", "set_back")  # where leases are kept
 ASSUMPTIONS = {
     "drift": "clocks run alike within drift_factor",
@@ -312,6 +313,13 @@ class Nemesis:
             self.world.at(now_ns + S, self._start, server)
             soon_ns = 110 * MS + 11 * process.paths[server.index].usual_ns
             self.world.at(now_ns + S + soon_ns, self._leave, process)
+
+    def _cut_and_leave(self) -> None:
+        # Connections are cut as the client is closed; all servers are well.
+        process = self._process()
+        if process is not None and self.world.chance(0.5):
+            process.is_cut_at_close = True
+            self._leave(process)
 
     def _leave(self, process: Process) -> None:
         if not (process.is_gone or process.is_leaving):

@@ -16,7 +16,7 @@ cdef class Process:
     cdef public Clock clock
     cdef public list servers, paths, workers, connections, begun, shook_ns
     cdef public Judge judge
-    cdef public bint is_sharing, is_crashed, is_gone, is_leaving
+    cdef public bint is_sharing, is_crashed, is_gone, is_leaving, is_cut_at_close
     cdef public long long closed_ns, exited_ns, gone_ns, paused_until_ns, polled_at_ns
     cdef public set well_at_close
     cdef public bytes waiter

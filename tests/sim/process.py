@@ -57,6 +57,7 @@ class Process:
         self.judge = judge
         self.is_sharing = is_sharing  # rounds of several workers are open together
         self.is_crashed = self.is_gone = self.is_leaving = False
+        self.is_cut_at_close = False
         self.closed_ns = self.exited_ns = self.gone_ns = 0
         self.well_at_close: set[int] = set()  # which servers answered then
         self.paused_until_ns = 0
@@ -138,6 +139,9 @@ class Process:
     def close(self) -> Steps:
         """Close the client, with whatever is under way."""
         self.judge.on_close(self)
+        for connection in self.connections if self.is_cut_at_close else ():
+            if connection is not None and self.world.chance(0.5):
+                connection.cut(0, 0)
         if self.running is None:
             raise RuntimeError("a close without a worker")
         yield from self._driver.close(self.running)
