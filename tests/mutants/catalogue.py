@@ -649,6 +649,11 @@ MUTANTS = (
         (
             Edit(
                 "fastredlock/_locking/keeping/keeper.py",
+                "min(next_ns - driver.now_ns(), LONGEST_SLEEP_NS)",
+                "next_ns - driver.now_ns()",
+            ),
+            Edit(
+                "fastredlock/_locking/keeping/keeper.py",
                 "        if not self.kept:\n            wake(self._waker)\n",
                 "",
             ),
