@@ -649,13 +649,8 @@ MUTANTS = (
         (
             Edit(
                 "fastredlock/_locking/keeping/keeper.py",
-                "min(next_ns - driver.now_ns(), LONGEST_SLEEP_NS)",
-                "next_ns - driver.now_ns()",
-            ),
-            Edit(
-                "fastredlock/_locking/keeping/keeper.py",
-                "        if not self.kept:\n            wake(self._waker)\n",
-                "",
+                "if next_ns is None or not keeper.kept:",
+                "if next_ns is None:",
             ),
         ),
         ("tests/behaviour/test_keeping.py",),
