@@ -139,6 +139,7 @@ class Round:
     left_ns: int
     attempt: int
     is_shown: bool
+    is_last: bool
     def __init__(
         self,
         operation: int,

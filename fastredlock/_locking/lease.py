@@ -257,7 +257,9 @@ class BaseLease(LeaseFields):
         left_ns = made.stays_until_ns - self._driver.now_ns()
         if left_ns > 0 and not engine.is_closed:  # the key expires then
             terms = Terms(-(-left_ns // 1_000_000), 0, made.terms.timeout_ns)
-            return engine.new_extension(self._round, terms)
+            extension = engine.new_extension(self._round, terms)
+            extension.is_last = True
+            return extension
         return engine.new_release(self._round, made.longest_terms)
 
     def _end_release(self, round: Round) -> ReleaseStatus:

@@ -197,11 +197,7 @@ cdef class AsyncioDriver:
     def is_settled(self):
         """Whether the replies are in that are waited for since `refuse`; releases wait
         for connections that are on their way."""
-        cdef int64_t now_ns = clock_ns()
-        return (
-            settlement_limit_ns(self.settlement, self.engine, now_ns) == 0
-            and engine_opening_limit_ns(self.engine, self.settlement, now_ns) == 0
-        )
+        return engine_limit_ns(self.engine, self.settlement, clock_ns()) == 0
 
     def end_acquires(self):
         """End the acquires under way, rolled back: the interpreter ends."""

@@ -154,9 +154,7 @@ cdef int blocking_await_settled(
             finally:
                 blocking_leave(self)
         settlement = follower.settlement
-        if settlement is not None and (
-            settlement_limit_ns(settlement, self, clock_ns()) == 0
-        ):
+        if settlement is not None and not engine_limit_ns(self, settlement, clock_ns()):
             return 0
         follower_wait(follower, AWAIT_US)
     return 0

@@ -30,7 +30,6 @@ cdef int blocking_take_follower(Engine self, Follower follower) except -1:
         )
     elif follower.kind == FOLLOWER_END:
         engine_end_acquires(self, "the interpreter ends", clock_ns())
-        engine_open_deferred(self, clock_ns())
         follower.settlement = settlement_of(
             self, True, engine_quiet_ns(self, QUIET_NS),
             clock_ns() + follower.timeout_ns,

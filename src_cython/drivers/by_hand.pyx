@@ -213,7 +213,11 @@ def by_hand_begin_close(Engine engine not None, int64_t now_ns):
 
 
 def by_hand_awaits_replies(Engine engine not None):
-    """Whether a close still has to wait for replies."""
+    """Whether a close still has to wait for replies, or for connections."""
+    cdef Master master
+    for master in engine.masters:
+        if master_is_opening(master) and len(master.in_flight.deferred) > 0:
+            return True
     return engine_awaits_replies(engine)
 
 

@@ -118,16 +118,19 @@ cdef int interpreter_exit_settle_engine(
     Engine self, bint is_last, int64_t until_ns
 ) except -1:
     cdef Follower follower = Follower(self.leadership, FOLLOWER_END, None)
-    cdef bint is_in_use = interpreter_exit_rest_is_in_use(self)
-    while self.rests and not is_last and clock_ns() < until_ns:
-        if not blocking_try_enter(self):      # the thread that watches, for a moment
-            sleep_ns(NS_PER_MS)
-            continue
-        try:
-            engine_end_rests(self, clock_ns())
-        finally:
-            blocking_leave(self)
-    if not (is_last or engine_awaits_replies(self)):
+    cdef bint is_in_use = interpreter_exit_rest_is_in_use(self), is_opening = False
+    while not is_last and clock_ns() < until_ns:
+        if blocking_try_enter(self):
+            try:
+                engine_end_rests(self, clock_ns())
+                is_opening = engine_open_deferred_at_end(self, clock_ns())
+            finally:
+                blocking_leave(self)
+            break
+        if not self.rests:      # a leader opens what is due by itself
+            break
+        sleep_ns(NS_PER_MS)      # the thread that watches, for a moment
+    if not (is_last or is_opening or engine_awaits_replies(self)):
         return 0
     follower.timeout_ns = max(<int64_t>0, until_ns - clock_ns())
     if is_last:
@@ -165,7 +168,7 @@ cdef int interpreter_exit_settle_awaitable(
             while driver.ending < ENDING_PASSES and clock_ns() < awake_ns:
                 sleep_ns(NS_PER_MS // 4)
         settlement = settlement_of_running(self, until_ns)
-        while settlement_limit_ns(settlement, self, clock_ns()) > 0:
+        while engine_limit_ns(self, settlement, clock_ns()) > 0:
             sleep_ns(NS_PER_MS)
         return 0
     driver.end_acquires()

@@ -101,7 +101,9 @@ cdef int engine_admit_batch(Engine self, Batch batch, int64_t now_ns) except -1:
     # As many of its rounds as its window has room for.
     cdef Round round
     while (round := batch_next(batch)) is not None:
-        if self.is_closed and round.operation_code == OPERATION_EXTEND:
+        if self.is_closed and (
+            round.operation_code == OPERATION_EXTEND and not round.is_last
+        ):
             round.is_submitted = True
             round.closed_list = self.closed
             round_give_up(round, "closed", now_ns)

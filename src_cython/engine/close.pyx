@@ -10,9 +10,7 @@ cdef int engine_settle(Engine self, Settlement settlement) except -1:
     self.is_settling = True
     try:
         while True:
-            limit_ns = settlement_limit_ns(settlement, self, now_ns)
-            if limit_ns == 0:
-                limit_ns = engine_opening_limit_ns(self, settlement, now_ns)
+            limit_ns = engine_limit_ns(self, settlement, now_ns)
             if limit_ns == 0:
                 return 0
             engine_step(
@@ -37,7 +35,9 @@ cdef int engine_settle_undo(Engine self, object work) except -1:
 
 cdef int engine_settle_all(Engine self, int64_t until_ns) except -1:
     # All commands in flight, at the end of an engine: its caller has it to itself.
-    if not (engine_open_deferred(self, clock_ns()) or engine_awaits_replies(self)):
+    if not (
+        engine_open_deferred_at_end(self, clock_ns()) or engine_awaits_replies(self)
+    ):
         return 0
     engine_flush(self)
     return engine_settle(self, settlement_of(
@@ -63,7 +63,6 @@ cdef int engine_end_close(Engine self, int64_t timeout_ns) except -1:
         timeout_ns, min(4 * self.round_trip_ns, <int64_t>QUIET_MOST_NS)
     )
     try:
-        engine_open_deferred(self, clock_ns())
         engine_settle(self, settlement_of(
             self, True, quiet_ns, clock_ns() + min(10 * timeout_ns, <int64_t>NS_PER_S)
         ))

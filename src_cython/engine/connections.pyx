@@ -54,15 +54,23 @@ cdef int engine_open(Engine self, Master master, int64_t now_ns) except -1:
 
 cdef bint engine_open_deferred(Engine self, int64_t now_ns) except -1:
     # Connect for releases that are deferred, as soon as the back-off allows: no later
-    # call may do it; at the end, at once. Returns whether there are such connections.
+    # call may do it. Returns whether there are such connections.
     cdef Master master
     cdef bint is_any = False
     for master in self.masters:
         if len(master.in_flight.deferred) > 0:
-            if master_is_due(master, self.is_closed, now_ns):
+            if master_is_due(master, False, now_ns):
                 engine_open(self, master, now_ns)
             is_any = is_any or master_is_opening(master)
     return is_any
+
+
+cdef bint engine_open_deferred_at_end(Engine self, int64_t now_ns) except -1:
+    # Once more, at once: after this there is no time at which a back-off would be over.
+    cdef Master master
+    for master in self.masters:
+        master.retry_at_ns = min(master.retry_at_ns, now_ns)
+    return engine_open_deferred(self, now_ns)
 
 
 cdef bint engine_awaits_replies(Engine self) noexcept:

@@ -18,7 +18,7 @@ cdef int engine_end_acquires(Engine self, str reason, int64_t now_ns) except -1:
     # Keys at rest are released. Those under way end: lost, and rolled back behind their
     # own SETs. Of a batch all, those won as well, for its caller gets an error.
     # Releases that wait for a quorum of connections are sent to the masters that are
-    # connected: it may never come.
+    # connected: it may never come. Deferred ones get a last connection.
     cdef Round round
     cdef list ended, batches = []
     engine_end_rests(self, now_ns)
@@ -27,7 +27,7 @@ cdef int engine_end_acquires(Engine self, str reason, int64_t now_ns) except -1:
         if round.operation_code == OPERATION_ACQUIRE:
             if self.admissions.pop(round, None) is not None:
                 ended.append(round)
-        elif round.operation_code == OPERATION_RELEASE:
+        elif round_is_release(round):
             self.admissions.pop(round, None)
             engine_submit_at_once(self, round, now_ns)
     engine_end_waiting(self, reason, now_ns)
@@ -39,6 +39,7 @@ cdef int engine_end_acquires(Engine self, str reason, int64_t now_ns) except -1:
     for batch in batches:
         for each in (<Batch>batch).rounds:
             engine_roll_back(self, <Round>each, now_ns)
+    engine_open_deferred_at_end(self, now_ns)
     return 0
 
 

@@ -88,14 +88,15 @@ cdef int engine_withdraw(Engine self, Round round, int64_t now_ns) except -1:
     round.waiter = None
     self.admissions.pop(round, None)
     round.is_submitted = True      # a follower with it may still come
-    if round.operation_code == OPERATION_EXTEND:
+    if round.operation_code == OPERATION_EXTEND and not round.is_last:
         round.is_rolled_back = True      # not repeated any more: round_may_repeat
     if round.turn is not None:
         engine_leave_turn(self, round, now_ns)
     if not round.is_opened:
-        if round.operation_code == OPERATION_RELEASE:
+        if round_is_release(round):
             self.counters.rounds += 1
-            engine_notify_at_gate(self, round, now_ns)
+            if not round.is_last:      # its key stays: there is nobody to notify
+                engine_notify_at_gate(self, round, now_ns)
             engine_queue(self, round, <uint64_t>-1, True, now_ns)
         else:
             round.is_finished = True      # engine_start leaves it alone from now on

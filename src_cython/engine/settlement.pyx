@@ -79,12 +79,13 @@ cdef Settlement settlement_of_running(Engine engine, int64_t until_ns):
     # Of an engine that another thread drives: its entries are not read.
     cdef Settlement self = Settlement.__new__(Settlement)
     cdef int i
+    self.began_ns = clock_ns()
     self.quiet_ns = engine_quiet_ns(engine, QUIET_NS)
     self.slice_ns = self.quiet_ns // SLICES
     self.until_ns = until_ns
     self.is_of_all = True
     for i in range(engine.master_count):
-        self.asked_ns[i] = clock_ns()
+        self.asked_ns[i] = self.began_ns
     return self
 
 
@@ -156,3 +157,11 @@ cdef int64_t engine_opening_limit_ns(
             len(master.in_flight.deferred) > 0
         )
     return limit_ns if is_wanted else 0
+
+
+cdef int64_t engine_limit_ns(
+    Engine self, Settlement settlement, int64_t now_ns
+) noexcept:
+    # Until when to wait for the next reply, or a connection; 0: for nothing any more.
+    cdef int64_t limit_ns = settlement_limit_ns(settlement, self, now_ns)
+    return limit_ns or engine_opening_limit_ns(self, settlement, now_ns)

@@ -102,7 +102,8 @@ cdef int master_undo_open(Master self) except -1:
     # the acquires that this leaves open go behind their SETs, now, on this connection:
     # none of them can get its vote any more, and the next connection, on which they are
     # released as well, may come late or never. What the socket does not take is lost.
-    # (Not under TLS: ssl runs Python code, which may come between two halves of this.)
+    # (Not under TLS: a server reads record by record, and gives a connection up where
+    # its reply to an earlier one finds nobody; and ssl runs Python code in here.)
     cdef Buffer undo
     cdef uint32_t i
     cdef Round round

@@ -132,6 +132,11 @@ cdef void round_on_repeated(Round self) noexcept:
         self.is_repeated = True
 
 
+cdef inline bint round_is_release(Round self) noexcept:
+    # Whether it ends a lease: it is sent whatever becomes of its caller and engine.
+    return self.operation_code == OPERATION_RELEASE or self.is_last
+
+
 cdef bint round_may_repeat(Round self) noexcept:
     # Whether the command may be sent to a master once more. An ACQUIRE only before its
     # roll-back, or the release of its lease: behind those it would leave keys behind.
@@ -147,6 +152,8 @@ cdef bint round_may_repeat(Round self) noexcept:
     if self.operation_code == OPERATION_EXTEND and self.verdict_code == VERDICT_WON:
         lease = <Round>self.lease_state
         return lease is None or self.extensions == lease.extensions
+    if round_is_release(self):
+        return True
     return not operation_is(self.operation_code, OPERATION_GIVES_TTL) or (
         self.verdict_code == VERDICT_OPEN and not self.is_rolled_back
     )

@@ -112,6 +112,7 @@ cdef class Round:
     cdef byte_bint is_connecting         # waits for all connections: they are decided
     #                                      when it is opened, or closed with no question
     cdef byte_bint is_rolled_back
+    cdef public byte_bint is_last        # an EXTEND in the place of a release: at_least
     cdef byte_bint needs_all             # closed by all answers or by time alone
     cdef byte_bint is_repeated           # a RELEASE: sent to one master once more
     cdef byte_bint is_reentrant          # begun inside a step of the same thread

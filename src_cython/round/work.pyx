@@ -26,11 +26,9 @@ cdef bint work_is_finished(object work) noexcept:
 cdef bint work_is_release(object work) noexcept:
     # Releases are sent although the engine is closed.
     if type(work) is Round:
-        return (<Round>work).operation_code == OPERATION_RELEASE
+        return round_is_release(<Round>work)
     rounds = (<Batch>work).rounds
-    return len(rounds) > 0 and (
-        (<Round>rounds[0]).operation_code == OPERATION_RELEASE
-    )
+    return len(rounds) > 0 and round_is_release(<Round>rounds[0])
 
 
 cdef bint work_is_unreachable(object work) noexcept:

@@ -137,6 +137,15 @@ def test_lock_when_the_masters_are_away_at_its_end_then_stays_for_its_ttl(
     assert make_locks(masters.urls[:3]).acquire(KEY, timeout=0) is None
 
 
+@blocking
+def test_lock_when_its_client_is_closed_meanwhile_then_at_least_keeps_no_key(
+    locks: FastRedlock, servers: list[redis.Redis]
+) -> None:
+    with locks.lock(KEY, ttl=20, at_least=10):
+        locks.close()
+    assert not any(server.exists(KEY) for server in servers)
+
+
 def test_at_least_when_it_cannot_be_kept_then_is_refused_before_any_io() -> None:
     locks = FastRedlock(["redis://127.0.0.1:1"], ttl=20)
     for options, said in (

@@ -41,6 +41,8 @@ LEASE = (
     "tests/unit/test_engine.py",
     "tests/behaviour/test_release.py",
 )
+GIVEN_UP = "tests/faults/test_given_up.py"
+RELEASED = ("tests/unit/test_engine_released.py", "tests/behaviour/test_skipping.py")
 KEEPING = ("tests/unit/test_keeping.py",)
 FOREIGN_CALLS = ("tests/unit/test_foreign_calls.py",)
 BESIDE_KEEPERS = ("tests/behaviour/test_keeping_foreign_code.py",)
@@ -615,7 +617,86 @@ MUTANTS = (
                 "        pass\n",
             ),
         ),
-        ("tests/faults/test_given_up.py",),
+        (GIVEN_UP,),
+    ),
+    *(
+        Mutant(f"end in a back-off: {name}", (Edit(*edit),), (GIVEN_UP,))
+        for name, edit in {
+            "close() and exit drop what is deferred": (
+                "src_cython/engine/ending.pyx",
+                "    engine_open_deferred_at_end(self, now_ns)\n",
+                "",
+            ),
+            "they wait for it, and so do not try": (
+                "src_cython/engine/connections.pyx",
+                "        master.retry_at_ns = min(master.retry_at_ns, now_ns)\n",
+                "        pass\n",
+            ),
+            "a client that is dropped drops it": (
+                "src_cython/engine/close.pyx",
+                "        engine_open_deferred_at_end(self, clock_ns()) or",
+                "        engine_open_deferred(self, clock_ns()) or",
+            ),
+            "a child that ends drops it": (
+                "src_cython/drivers/interpreter_exit.pyx",
+                "is_opening = engine_open_deferred_at_end(self, clock_ns())",
+                "is_opening = False",
+            ),
+        }.items()
+    ),
+    Mutant(
+        "keeper sleeps on behind the last release",
+        (
+            Edit(
+                "fastredlock/_locking/keeping/keeper.py",
+                "if next_ns is None or not keeper.kept:",
+                "if next_ns is None:",
+            ),
+        ),
+        ("tests/behaviour/test_keeping.py",),
+    ),
+    Mutant(
+        "keeper of a loop sleeps on behind the last release",
+        (
+            Edit(
+                "fastredlock/_locking/keeping/loop_keeper.py",
+                "        self._kept.discard(kept)\n",
+                "        return\n",
+            ),
+        ),
+        ("tests/behaviour/test_keeping_bodies.py",),
+    ),
+    *(
+        Mutant(f"not told: {name}", (Edit(*edit),), tests)
+        for name, edit, tests in (
+            (
+                "a timeout that went on connecting",
+                (
+                    "src_cython/engine/admission.pyx",
+                    "        if round.left_ns < waited_ns:\n",
+                    "        if False:\n",
+                ),
+                ("tests/unit/test_admission.py",),
+            ),
+            (
+                "a master that was not connected in time",
+                (
+                    "src_cython/master/io.pyx",
+                    '            reason = f"not connected in time: {reason}"\n',
+                    "            pass\n",
+                ),
+                ("tests/unit/test_admission.py",),
+            ),
+            (
+                "a master that was well, and is PENDING in an outage",
+                (
+                    "fastredlock/_reports/votes.py",
+                    "NOT_AWAITED if state is MasterState.READY else text or reason",
+                    "text or reason",
+                ),
+                ("tests/unit/test_votes.py",),
+            ),
+        )
     ),
     Mutant(
         "deferred release left to a next call",
@@ -2196,7 +2277,7 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/engine/connections.pyx",
-                "            if master_is_due(master, self.is_closed, now_ns):",
+                "            if master_is_due(master, False, now_ns):",
                 "            if False and master_is_due(master, False, now_ns):",
             ),
         ),
@@ -3347,6 +3428,47 @@ for _, key in ipairs(KEYS) do redis""",
             ),
         ),
         ("tests/behaviour/test_skipping.py",),
+    ),
+    Mutant(
+        "at_least keeps a key for its ttl where its client was closed meanwhile",
+        (
+            Edit(
+                "fastredlock/_locking/lease.py",
+                "if left_ns > 0 and not engine.is_closed:",
+                "if left_ns > 0:",
+            ),
+        ),
+        ("tests/behaviour/test_skipping.py",),
+    ),
+    *(
+        Mutant(f"end of at_least {name}", (Edit(*edit),), RELEASED)
+        for name, edit in {
+            "is not sent where its caller gives up": (
+                "src_cython/engine/outcome.pyx",
+                "        if round_is_release(round):\n",
+                "        if round.operation_code == OPERATION_RELEASE:\n",
+            ),
+            "is not sent where its client is closed": (
+                "src_cython/round/judge.pyx",
+                "return self.operation_code == OPERATION_RELEASE or self.is_last",
+                "return self.operation_code == OPERATION_RELEASE",
+            ),
+            "waits for a quorum in close()": (
+                "src_cython/engine/ending.pyx",
+                "        elif round_is_release(round):\n",
+                "        elif round.operation_code == OPERATION_RELEASE:\n",
+            ),
+            "is given up in a batch": (
+                "src_cython/engine/admission.pyx",
+                "round.operation_code == OPERATION_EXTEND and not round.is_last",
+                "round.operation_code == OPERATION_EXTEND",
+            ),
+            "is not sent again where its script is not known": (
+                "src_cython/round/judge.pyx",
+                "    if round_is_release(self):\n        return True\n",
+                "",
+            ),
+        }.items()
     ),
     Mutant(
         "lock stays for longer than a holder that dies would keep it",

@@ -29,6 +29,7 @@ from fastredlock._core import (
 )
 from fastredlock._locking.driver import CLOSE_WITHIN_NS
 
+from .judge import CLOSE_MOST_NS
 from .steps import CHECKPOINT, MUTEX, SLEEP, WAIT, Steps
 from .world import FOREVER_NS, S
 
@@ -219,14 +220,19 @@ class Driver:
             return
         process.judge.on_shut(process)
         by_hand_begin_close(engine, process.now_ns())
+        process.open_due()
         closer.is_shielded = True  # engine_settle looks at no signals
         now_ns = process.now_ns()
+        until_ns = now_ns + CLOSE_MOST_NS
         while by_hand_awaits_replies(engine) and now_ns < deadline_ns:
             before_ns = now_ns
+            if process.is_opening():  # engine_opening_limit_ns; then silence counts
+                deadline_ns = min(max(deadline_ns, now_ns + CLOSE_WITHIN_NS), until_ns)
             yield from self._step(min(deadline_ns, now_ns + SLICE_NS))
             now_ns = process.now_ns()
             if now_ns - before_ns > 2 * SLICE_NS:  # it stood still
                 deadline_ns += now_ns - before_ns - SLICE_NS
+                until_ns += now_ns - before_ns - SLICE_NS
         closer.is_shielded = False
         by_hand_end_close(engine, process.now_ns())
         process.drop_connections()

@@ -29,6 +29,7 @@ DECLARED = (
     *("lose_queue", "spoil_queue", "noise", "crash_head", "pause_head"),
 )
 MOVED = "move_queue"  # in some schedules
+LEAVES = "leave_as_it_is_back", "cut_and_leave"  # in some
 KEPT = ("pause_keeper", "pause_keeper", "set_back")  # where leases are kept
 ASSUMPTIONS = {
     "drift": "clocks run alike within drift_factor",
@@ -297,6 +298,31 @@ class Nemesis:
     def _exit_process(self) -> None:
         process = self._process()
         if process is not None and self.world.chance(0.5):
+            self._leave(process)
+
+    def _leave_as_it_is_back(self) -> None:
+        # A server is away for so long that clients seldom try; one is closed soon after
+        # it is back, with releases for it.
+        server, process, now_ns = self._server(), self._process(), self.world.now_ns
+        if (
+            process is not None
+            and not server.is_down
+            and now_ns + 2 * S < self.until_ns
+        ):
+            server.stop(is_losing=False)
+            self.world.at(now_ns + S, self._start, server)
+            soon_ns = 110 * MS + 11 * process.paths[server.index].usual_ns
+            self.world.at(now_ns + S + soon_ns, self._leave, process)
+
+    def _cut_and_leave(self) -> None:
+        # Connections are cut as the client is closed; all servers are well.
+        process = self._process()
+        if process is not None and self.world.chance(0.5):
+            process.is_cut_at_close = True
+            self._leave(process)
+
+    def _leave(self, process: Process) -> None:
+        if not (process.is_gone or process.is_leaving):
             process.is_leaving = True
             worker = self._new_worker(process)
             worker.start(worker.leave(is_orderly=self.world.chance(0.5)))

@@ -67,7 +67,7 @@ from .question import (
     said_of_gate,
     vote_of,
 )
-from .world import FOREVER_NS, World
+from .world import FOREVER_NS, S, World
 
 if TYPE_CHECKING:
     from .network import Connection
@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     from .server import Server
 
 CALM_NS = 100_000_000
+CLOSE_MOST_NS = min(10 * CLOSE_WITHIN_NS, S)
 HANDED_ON = b"handed-on"  # the token of a lease that gave its own away
 Asked = tuple[int, int, Question]  # process, server
 NOTHING: list[int] = []
@@ -491,7 +492,7 @@ class Judge:
         process.well_at_close = {
             index
             for index, path in enumerate(process.paths)
-            if process.is_well_with(index) < now_ns - 10 * path.delay_ns - CALM_NS
+            if process.is_calm_with(index) < now_ns - 10 * path.delay_ns - CALM_NS
         }
 
     def on_shut(self, process: Process) -> None:
@@ -517,7 +518,7 @@ class Judge:
     def on_renewed(self, process: Process, limit_ns: int) -> None:
         """A renewal has ended, undisturbed by pauses of its process (its own time)."""
         if process.engine.is_closed:
-            limit_ns += CLOSE_WITHIN_NS  # spent by the leader for another's close()
+            limit_ns += CLOSE_MOST_NS  # spent by the leader for another's close()
         if process.now_ns() > limit_ns:
             late_ns = process.now_ns() - limit_ns
             self.fail("I10", f"a renewal ended {late_ns / 1e6:.1f} ms too late")
@@ -525,7 +526,7 @@ class Judge:
     def on_due(self, process: Process, lease: BaseLease | None, late_ns: int) -> None:
         """A loss is about to be told, so much too late."""
         if process.engine.is_closed:
-            late_ns -= CLOSE_WITHIN_NS
+            late_ns -= CLOSE_MOST_NS
         if lease is not None and late_ns > 0:
             text = f"the loss of {name_of(lease)} is told"
             self.fail("I10", f"{text} {late_ns / 1e6:.1f} ms too late")
@@ -549,7 +550,7 @@ class Judge:
     def on_returned(self, process: Process, took_ns: int, limit_ns: int) -> None:
         """A call has returned, undisturbed by pauses of its process."""
         if process.engine.is_closed:
-            limit_ns += CLOSE_WITHIN_NS  # spent by the leader for another's close()
+            limit_ns += CLOSE_MOST_NS  # spent by the leader for another's close()
         slack_ns = 20_000_000 + limit_ns // 50  # wake-ups, and the rates of the clocks
         if took_ns > limit_ns + slack_ns:
             self.fail(

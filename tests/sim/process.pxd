@@ -16,7 +16,7 @@ cdef class Process:
     cdef public Clock clock
     cdef public list servers, paths, workers, connections, begun, shook_ns
     cdef public Judge judge
-    cdef public bint is_sharing, is_crashed, is_gone, is_leaving
+    cdef public bint is_sharing, is_crashed, is_gone, is_leaving, is_cut_at_close
     cdef public long long closed_ns, exited_ns, gone_ns, paused_until_ns, polled_at_ns
     cdef public set well_at_close
     cdef public bytes waiter
@@ -39,5 +39,8 @@ cdef class Process:
     @cython.locals(worker=Worker)
     cpdef wake(self, str kind)
 
-    @cython.locals(connection=Connection, path=Path)
+    @cython.locals(connection=Connection)
     cpdef long long is_well_with(self, int index)
+
+    @cython.locals(path=Path)
+    cpdef long long is_calm_with(self, int index)

@@ -57,6 +57,7 @@ class Process:
         self.judge = judge
         self.is_sharing = is_sharing  # rounds of several workers are open together
         self.is_crashed = self.is_gone = self.is_leaving = False
+        self.is_cut_at_close = False
         self.closed_ns = self.exited_ns = self.gone_ns = 0
         self.well_at_close: set[int] = set()  # which servers answered then
         self.paused_until_ns = 0
@@ -138,6 +139,9 @@ class Process:
     def close(self) -> Steps:
         """Close the client, with whatever is under way."""
         self.judge.on_close(self)
+        for connection in self.connections if self.is_cut_at_close else ():
+            if connection is not None and self.world.chance(0.5):
+                connection.cut(0, 0)
         if self.running is None:
             raise RuntimeError("a close without a worker")
         yield from self._driver.close(self.running)
@@ -178,9 +182,8 @@ class Process:
         while self.begun:
             index = self.begun.pop(0)
             lost = self.connections[index]
-            if lost is not None:  # and opened again at once, by a question to a gate
-                lost.give_up()
-                self.readable &= ~(1 << index)
+            if lost is not None:  # and opened again at once, in the same step
+                self._give_up(lost)
             self.connections[index] = Connection(
                 self.paths[index], self, self.servers[index]
             )
@@ -199,19 +202,27 @@ class Process:
         self.losses = self.engine.counters.losses
         for index, (state, _) in enumerate(self.engine.states):
             connection = self.connections[index]
-            last = by_hand_parting(self.engine, index)
             if state is MasterState.BACKOFF and connection is not None:
-                if last is not None:
-                    connection.send(last)
-                connection.give_up()
+                self._give_up(connection)
                 self.connections[index] = None
-                self.readable &= ~(1 << index)
+
+    def _give_up(self, connection: Connection) -> None:
+        last = by_hand_parting(self.engine, connection.index)
+        if last is not None and connection.ready_ns:
+            connection.send(last)
+        connection.give_up()
+        self.readable &= ~(1 << connection.index)
 
     # --- what the world asks ----------------------------------------------------------
 
     def ready_count(self) -> int:
         """Count the masters that take commands."""
         return sum(state is MasterState.READY for state, _ in self.engine.states)
+
+    def is_opening(self) -> bool:
+        """Whether some connection is on its way."""
+        opening = MasterState.CONNECTING, MasterState.HANDSHAKE
+        return any(state in opening for state, _ in self.engine.states)
 
     def on_readable(self, connection: Connection) -> None:
         """Wake whoever polls, if this connection is still one of ours."""
@@ -234,13 +245,15 @@ class Process:
 
         FOREVER_NS where there is no connection that works.
         """
-        connection, path = self.connections[index], self.paths[index]
+        connection = self.connections[index]
         if connection is None or not connection.ready_ns or connection.is_cut:
             return FOREVER_NS
-        return max(
-            connection.ready_ns, path.calm_from_ns, self.servers[index].calm_from_ns,
-            self.paused_until_ns,
-        )  # fmt: skip
+        return max(connection.ready_ns, self.is_calm_with(index))
+
+    def is_calm_with(self, index: int) -> int:
+        """Return since when nothing is wrong, whatever became of a connection."""
+        path, server = self.paths[index], self.servers[index]
+        return max(path.calm_from_ns, server.calm_from_ns, self.paused_until_ns)
 
     def crash(self) -> None:
         """End the process: its kernel closes its connections."""

@@ -307,6 +307,48 @@ def a_stopped_server_wakes_up() -> Stage:
     return stage
 
 
+def leave(stage: Stage, worker: Worker) -> None:
+    """Let a worker close its client, and its process exit; then nothing calls."""
+
+    def steps() -> Iterator[tuple[str, int]]:
+        yield from worker.process.close()
+        worker.process.exit()
+
+    stage.do(worker, steps())
+    stage.world.run(stage.world.now_ns + 2 * S)
+
+
+def masters_wake_up_behind_a_client_that_is_gone() -> Stage:
+    """A majority is silent for too long while a round is open: its SETs run later.
+
+    Two of three stop before a release; a second later their connections are given up,
+    with an acquire in flight on them. The client is closed before they go on.
+    """
+    stage = Stage(3)
+    a = stage.process()
+    stage.take(a, "before", 10_000)
+    for server in stage.servers[:2]:
+        server.pause(3 * S)
+    stage.world.random.choice = lambda told: told[1]  # type: ignore[method-assign]
+    stage.do(a, a.release(stage.leases["before"]))
+    stage.world.run(stage.world.now_ns + 200 * MS)
+    try_to_take(stage, a, "A", 20_000)  # all that was sent arrives, by the line above
+    leave(stage, a)
+    return stage
+
+
+def a_connection_is_cut_as_a_release_leaves() -> Stage:
+    """All servers are well, and the client is closed behind that release."""
+    stage = Stage(3)
+    a = stage.process()
+    stage.take(a, "A", 20_000)
+    stage.do(a, a.extend(stage.leases["A"]))  # all three have answered
+    a.process.connections[0].cut(0, 0)
+    stage.do(a, a.release(stage.leases["A"]))
+    leave(stage, a)
+    return stage
+
+
 def extension_grows_after_a_shorter_one() -> Stage:
     """Shorter, then longer, on connections that live: the longer one counts."""
     stage = Stage(5)

@@ -10,7 +10,7 @@ from fastredlock import ReleaseStatus, Retry
 from fastredlock._locking import attempt as _attempt
 from fastredlock.errors import QuorumUnreachableError, ValidityExhaustedError
 
-from .faults import DECLARED, KEPT, MOVED, Nemesis
+from .faults import DECLARED, KEPT, LEAVES, MOVED, Nemesis
 from .judge import Judge, Violation
 from .keeper import SimKeeper
 from .network import Path
@@ -191,6 +191,8 @@ class Schedule:
             faults += [fault for fault in KEPT if own.random() < 0.5]
         if Random(self.seed + 4).random() < 0.25:
             faults.append(MOVED)
+        if Random(self.seed + 12).random() < 0.25:
+            faults += LEAVES
         if self.is_guarded or "restart" in self.broken:
             faults.append("restart_losing")
         faults += [f for f in ("jump", "evict") if f in self.broken]

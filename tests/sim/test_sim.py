@@ -15,6 +15,8 @@ import pytest
 from . import compiled
 from .faults import ASSUMPTIONS
 from .scenarios import (
+    Stage,
+    a_connection_is_cut_as_a_release_leaves,
     a_kept_lease_and_a_holder_that_pauses,
     a_kept_lease_and_clocks_that_are_set,
     a_stopped_server_wakes_up,
@@ -24,6 +26,7 @@ from .scenarios import (
     five_servers_one_is_replaced,
     five_servers_one_restarts,
     holder_pauses,
+    masters_wake_up_behind_a_client_that_is_gone,
     said_by,
     the_third_master_comes_later,
     three_clocks_jump,
@@ -208,6 +211,20 @@ def test_key_when_a_stopped_server_sets_it_at_last_then_is_released_all_the_same
 ):
     # Seed 6353 of the second simulator; the key stood until its ttl.
     assert a_stopped_server_wakes_up().leases["B"] is not None
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        masters_wake_up_behind_a_client_that_is_gone,
+        a_connection_is_cut_as_a_release_leaves,
+    ],
+)
+def test_keys_when_a_client_was_closed_and_servers_are_well_then_are_gone(
+    scenario: Callable[[], Stage],
+) -> None:
+    stage = scenario()
+    assert [server.token_at(b"r") for server in stage.servers] == [None] * 3
 
 
 def test_extension_when_a_shorter_one_was_answered_then_counts_in_full() -> None:

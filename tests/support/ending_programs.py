@@ -25,6 +25,7 @@ from fastredlock import asyncio as awaitable
 
 NAMES = [f"r{i}" for i in range(10_000)]
 TTL = 60.0  # s; round timeout 1 s or more
+kept: FastRedlock | None = None
 
 
 class Alarm(BaseException):
@@ -367,6 +368,42 @@ def take_locks_in_a_daemon_loop(count: str, *urls: str) -> None:
 
     threading.Thread(target=lambda: asyncio.run(main()), daemon=True).start()
     time.sleep(0.3)
+
+
+def end_in_a_back_off(how: str, *urls: str) -> None:
+    """End behind a release that no master could take; a line is read before both."""
+
+    def tell(text: str) -> None:
+        print(text, flush=True)
+        os.read(0, 1)
+
+    def use() -> None:
+        global kept
+        kept = locks = FastRedlock(urls, ttl=TTL)
+        lease = locks.acquire("r")
+        assert lease is not None
+        tell("held")
+        tell(lease.release().name)
+        if how == "close":
+            locks.close()
+
+    async def use_awaited() -> None:
+        locks = awaitable.FastRedlock(urls, ttl=TTL)
+        lease = await locks.acquire("r")
+        assert lease is not None
+        tell("held")
+        tell((await lease.release()).name)
+        if how == "awaited close":
+            await locks.close()
+
+    if how == "child":
+        process = multiprocessing.get_context("fork").Process(target=use)
+        process.start()
+        process.join()
+    elif how.startswith("awaited"):
+        asyncio.run(use_awaited())
+    else:
+        use()
 
 
 if __name__ == "__main__":
