@@ -29,7 +29,6 @@ from fastredlock._core import (
 )
 from fastredlock._locking.driver import CLOSE_WITHIN_NS
 
-from .judge import CLOSE_MOST_NS
 from .steps import CHECKPOINT, MUTEX, SLEEP, WAIT, Steps
 from .world import FOREVER_NS, S
 
@@ -42,11 +41,12 @@ SLEEP_LIMIT_NS = S  # of one poll
 BUSY_NS = 1_000_000  # where another leads
 WATCH_NS = 100_000_000  # between two looks at what is due
 SLICE_NS = CLOSE_WITHIN_NS // 32  # of a wait for replies
+CLOSE_MOST_NS = min(10 * CLOSE_WITHIN_NS, S)
 
 
 def is_release(round: Round) -> bool:
     """Return whether it is sent although the engine is closed."""
-    return round.operation is Operation.RELEASE
+    return round.operation is Operation.RELEASE or round.is_last
 
 
 class Driver:

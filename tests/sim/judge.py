@@ -40,12 +40,12 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from fastredlock._core import Operation, Round, Vote, by_hand_votes
-from fastredlock._locking.driver import CLOSE_WITHIN_NS
 from fastredlock._locking.keeping.renewals import end_of
 from fastredlock._locking.lease import BaseLease, ReleaseStatus
 from fastredlock._locking.slots import Permit
 from fastredlock.errors import LeaseLostError
 
+from .driver import CLOSE_MOST_NS
 from .question import (
     ACQUIRE,
     FAILED,
@@ -67,7 +67,7 @@ from .question import (
     said_of_gate,
     vote_of,
 )
-from .world import FOREVER_NS, S, World
+from .world import FOREVER_NS, World
 
 if TYPE_CHECKING:
     from .network import Connection
@@ -75,7 +75,6 @@ if TYPE_CHECKING:
     from .server import Server
 
 CALM_NS = 100_000_000
-CLOSE_MOST_NS = min(10 * CLOSE_WITHIN_NS, S)
 HANDED_ON = b"handed-on"  # the token of a lease that gave its own away
 Asked = tuple[int, int, Question]  # process, server
 NOTHING: list[int] = []
