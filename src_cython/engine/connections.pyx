@@ -66,8 +66,9 @@ cdef bint engine_open_deferred(Engine self, int64_t now_ns) except -1:
 
 
 cdef bint engine_open_deferred_at_end(Engine self, int64_t now_ns) except -1:
-    # Once more, at once: after this there is no time at which a back-off would be over.
+    # Once more, at once, here and where one that is READY is cut from now on.
     cdef Master master
+    self.counters.is_at_end = True
     for master in self.masters:
         master.retry_at_ns = min(master.retry_at_ns, now_ns)
     return engine_open_deferred(self, now_ns)

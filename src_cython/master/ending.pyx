@@ -52,7 +52,9 @@ cdef int master_end_connection(
     self.lost_at_ns = now_ns
     self.unparsed = 0
     self.is_proven = False
-    is_reopened = is_reopened and (is_proven or self.failures == 0)
+    is_reopened = is_reopened and (
+        is_proven or self.failures == 0 or self.counters.is_at_end
+    )
     if is_proven or is_reopened:      # it worked until now: try again at once
         self.failures = 0 if is_proven else 1
         self.retry_at_ns = now_ns

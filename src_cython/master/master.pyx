@@ -34,6 +34,7 @@ cdef class Counters:
     cdef int64_t life_epoch          # a master may have a number without life (fences)
     cdef int64_t slow_from_ns        # a reply of a slow master takes longer (slowness)
     cdef int64_t due_ns              # nothing is due before, in the whole engine
+    cdef bint is_at_end              # no time comes at which a back-off would be over
     cdef list unlogged      # for the log: (its level, master's name, text)
 
     def __cinit__(self):

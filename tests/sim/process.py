@@ -140,7 +140,9 @@ class Process:
         """Close the client, with whatever is under way."""
         self.judge.on_close(self)
         for connection in self.connections if self.is_cut_at_close else ():
-            if connection is not None and self.world.chance(0.5):
+            if connection is None or not connection.ready_ns:
+                continue  # cut in its handshake: a server that is not well
+            if self.world.chance(0.5):
                 connection.cut(0, 0)
         if self.running is None:
             raise RuntimeError("a close without a worker")
