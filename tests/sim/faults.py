@@ -151,6 +151,8 @@ class Nemesis:
     def _cut(self) -> None:
         connection = self._connection()
         if connection is not None:
+            if not connection.ready_ns:  # in its handshake: the way is not well
+                self._calm_later(connection.path, self.world.now_ns)
             some = self.world.random.randrange(200)
             connection.cut(*self.world.random.choice(
                 ((0, 0), (some, 0), (1 << 20, 0), (1 << 20, some % 8))
