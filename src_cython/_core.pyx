@@ -23,24 +23,23 @@ from system cimport *
 
 include "imports.pxi"                   # names of C, CPython and POSIX
 include "types.pxi"                     # operations, votes, verdicts, states
-include "clock.pyx"                     # time, chance, fork generation
-include "tokens.pyx"                    # of leases, with their owner
-include "buffer.pyx"                    # bytes to be sent
+include "base.pyx"                      # time, tokens, bytes to be sent
 
-include "protocol/scripts.pyx"          # operation x kind -> script, reply      [pure]
 include "round/wait_queue.pyx"          # the rounds that wait for one resource  [pure]
 include "round/wait_queues.pyx"         # all of these, and the times in them    [pure]
 include "round/turn.pyx"                # a round waits for its turn             [pure]
 include "round/key.pyx"                  # what is locked: a key, and its kind    [pure]
 include "round/slots.pyx"               # of a semaphore: which one is tried     [pure]
-include "round/fencing.pyx"             # the number of a grant                  [pure]
+include "round/fencing.pyx"             # the number of a grant                   [pure]
 include "round/judge.pyx"               # votes and time -> verdict, validity    [pure]
 include "round/round.pyx"               # one command to all masters             [pure]
+include "round/batch.pyx"               # many rounds, one caller                [pure]
+include "round/work.pyx"                # a round or a batch                     [pure]
 include "round/cohort.pyx"              # ...won without being sent              [pure]
 include "round/rest.pyx"                # ...for the next caller of this process [pure]
 include "round/token_use.pyx"           # tokens that the caller gives           [pure]
-include "round/batch.pyx"               # many rounds, one caller                [pure]
-include "round/work.pyx"                # a round or a batch                     [pure]
+
+include "protocol/scripts.pyx"          # operation x kind -> script, reply      [pure]
 include "protocol/command.pyx"          # a round -> RESP                        [pure]
 include "protocol/native.pyx"           # ...without scripts, where it can be   [pure]
 include "protocol/reply.pyx"            # a reply -> a vote                      [pure]
@@ -49,67 +48,68 @@ include "protocol/rights.pyx"           # the ACL of a connection's user        
 include "protocol/handshake.pyx"        # the first commands of a connection     [pure]
 
 include "master/link.pyx"               # one descriptor: open, send, receive
+include "master/tls.pyx"                # records in, plain text out, and back
+include "drivers/waker.pyx"             # ends the poll of a leader
+include "engine/links.pyx"              # written, polled and read, without the GIL
 include "master/lookup.pyx"             # where a master is; host names, in threads
 include "master/preparing.pyx"          # logins and TLS files, in threads
-include "master/tls.pyx"                # records in, plain text out, and back
-include "master/restart_guard.pyx"      # when a master may vote again           [pure]
 include "master/deferred.pyx"           # releases for the next connection       [pure]
 include "master/in_flight.pyx"          # commands sent and not answered         [pure]
+include "master/restart_guard.pyx"      # when a master may vote again           [pure]
 include "master/slowness.pyx"           # by far slower than a quorum            [pure]
 include "master/master.pyx"             # one master: its state
 include "master/ending.pyx"             # its connection ends; back-off
 include "master/io.pyx"                 # commands -> bytes
+include "master/connect.pyx"            # from an address to READY
 include "master/votes.pyx"              # a reply is the vote of a round
 include "master/numbered.pyx"           # ...or several are, of one that has a number
 include "master/pushes.pyx"             # what a server sends unasked: a turn
 include "master/queue_checks.pyx"       # does anybody wait for what was released?
-include "master/connect.pyx"            # from an address to READY
 include "master/replies.pyx"            # bytes -> replies, each to its round
 
 include "drivers/greenlet_hub.pyx"      # waiting under gevent or eventlet
-include "drivers/waker.pyx"             # ends the poll of a leader
-include "drivers/follower.pyx"          # a thread's work for the leader
-include "drivers/wakeups.pyx"           # followers are woken one after the other
 include "drivers/awaiting.pyx"          # what a task awaits, without exceptions
 include "drivers/asyncio_future.pyx"    # the future of a round, or of a delay
+include "drivers/follower.pyx"          # a thread's work for the leader
+include "drivers/wakeups.pyx"           # followers are woken one after the other
 include "drivers/leader.pyx"            # the threads that share an engine
 
-include "engine/links.pyx"              # written, polled and read, without the GIL
 include "engine/rounds.pyx"             # the rounds of an engine, and its lists
 include "engine/connections.pyx"        # opened, counted, closed
 include "engine/review.pyx"             # warnings, and masters that must not vote
-include "engine/settlement.pyx"         # the replies that an end waits for
 include "engine/sending.pyx"            # a round's commands are made, and queued
 include "engine/given_tokens.pyx"       # rounds with a token that the caller gave
 include "engine/fences.pyx"             # numbers: proposed, and written
+
 include "engine/gate.pyx"               # the master that keeps a resource's queue
-include "engine/queue_check.pyx"        # does anybody wait there?
 include "engine/slots.pyx"              # which slot of a semaphore is tried
 include "engine/queues.pyx"             # a queue's first is opened; it is left
-include "engine/rests.pyx"              # keys that rest here, and are recalled
 include "engine/moved.pyx"              # a queue is at the next gate, where one is slow
 include "engine/asking.pyx"             # what a gate is asked, and answers
 include "engine/asking_together.pyx"    # ...about many queues at once
+include "engine/queue_check.pyx"        # does anybody wait there?
+include "engine/rests.pyx"              # keys that rest here, and are recalled
 include "engine/turns.pyx"              # what opens a round that waits
 include "engine/waiting.pyx"            # the callers that wait for their turn
+include "engine/cohort.pyx"             # a lease is handed on inside of the process
+
 include "engine/start.pyx"              # a round starts; its roll-back
 include "engine/admission.pyx"          # a round is opened, or waits for connections
 include "engine/outcome.pyx"            # a round is confirmed, or withdrawn
-include "engine/cohort.pyx"             # a lease is handed on inside of the process
 include "engine/takeover.pyx"           # after a fork, or a thread that was stopped
 include "engine/line.pyx"               # one pass: it calls the stages
+include "engine/settlement.pyx"         # the replies that an end waits for
 include "engine/ending.pyx"             # rounds and connections are ended
-
 include "drivers/blocking_work.pyx"     # of followers, taken in a step
 include "engine/step.pyx"               # one step of a blocking driver
 include "engine/close.pyx"              # the last replies, and the end
+
 include "drivers/blocking_roles.pyx"    # to lead, or to follow
 include "drivers/interpreter_exit.pyx"  # the end of the interpreter
-include "engine/engine.pyx"             # the N masters
-
 include "drivers/blocking.pyx"          # the blocking driver
 include "drivers/blocking_watch.pyx"    # a thread, while a key rests
 include "drivers/threads.pyx"           # ...is begun between two signals
+include "engine/engine.pyx"             # the N masters
 include "drivers/asyncio_readers.pyx"   # a loop watches, without epoll
 include "drivers/asyncio_loop.pyx"      # the asyncio driver and its loop
 include "drivers/asyncio.pyx"           # the asyncio driver
@@ -119,9 +119,9 @@ include "calls/tally.pyx"               # ...and may count, for metrics
 include "calls/fields.pyx"              # of drivers and leases
 include "calls/kept.pyx"                # ...and of leases that are kept
 include "calls/call.pyx"                # a call: it blocks, or is awaited
-include "calls/acquire.pyx"             # ...to take: a first try, and by the policy
+include "calls/acquire.pyx"             # a call to take: a first try, then the policy
 include "calls/lease.pyx"               # ...to extend and release; the ends of a body
 include "calls/each.pyx"                # ...for each of many
 include "calls/entries.pyx"             # which lease a lock object gives back
 
-include "drivers/by_hand.pyx"           # without sockets: simulator, fuzzer
+include "drivers/by_hand.pyx"           # a driver without sockets: simulator, fuzzer

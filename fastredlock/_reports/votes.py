@@ -16,7 +16,7 @@ from .._core import Engine, MasterState, Round, Verdict, Vote
 Resource = str | bytes | tuple[str | bytes, ...]
 SHOWN_RESOURCES = 5  # of many in a message
 SHOWN_LENGTH = 200  # of one
-RANDOM_LENGTH = 27  # of a token of ours: see src_cython/tokens.pyx
+RANDOM_LENGTH = 27  # of a token of ours: see src_cython/base.pyx
 LINGERING_LENGTH = 18  # before it where the key may rest: src_cython/round/rest.pyx
 LINGERS = "lingers: it may be at rest there, and is given up when another asks"
 BASE64URL = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"

@@ -7,7 +7,7 @@ cdef extern from "Python.h":
     PySendResult PyIter_Send(object rest, object value, PyObject **given) except -1
 
 
-cdef class AsyncioDriver      # asyncio.pyx
+cdef class AsyncioDriver      # drivers/asyncio
 
 
 cdef class AsyncioFuture(Awaited):

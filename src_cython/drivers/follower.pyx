@@ -11,7 +11,7 @@ cdef enum:
     BLIND_NS = 10_000_000    # a slice of a greenlet that cannot be woken
 
 
-cdef class Leadership             # leader.pyx
+cdef class Leadership         # drivers/leader
 
 
 @cython.final

@@ -9,7 +9,7 @@ cdef enum:
     TAKEN_TOGETHER = 256
 
 
-cdef class Engine            # engine.pyx
+cdef class Engine             # engine/engine
 
 
 cdef inline Round engine_next_of(list rounds, Py_ssize_t *first):

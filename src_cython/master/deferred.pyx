@@ -25,7 +25,7 @@ cdef class DeferredRelease:
     cdef bint is_second          # was sent before, and may have been executed
 
 
-cdef class InFlight             # in_flight.pyx
+cdef class InFlight           # master/in_flight
 
 
 cdef int deferred_add(

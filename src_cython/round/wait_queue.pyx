@@ -12,8 +12,8 @@
 # by a quorum, in the round.
 
 
-cdef class Round             # round.pyx
-cdef class Turn              # turn.pyx
+cdef class Round              # round/round
+cdef class Turn               # round/turn
 
 
 @cython.final

@@ -17,7 +17,7 @@ cdef enum:
     QUESTION_SLOTS = 4096        # of their semaphores; some 1 us each
 
 
-cdef class Rest              # rest.pyx
+cdef class Rest               # round/rest
 
 
 @cython.final

@@ -89,7 +89,7 @@ MUTANTS = (
         "wall clock instead of monotonic",
         (
             Edit(
-                "src_cython/clock.pyx",
+                "src_cython/base.pyx",
                 "clock_gettime(SYSTEM_CLOCK, &now)",
                 "clock_gettime(0, &now)",
             ),
@@ -3813,7 +3813,7 @@ for _, key in ipairs(KEYS) do redis""",
         "token names the process before a fork",
         (
             Edit(
-                "src_cython/tokens.pyx",
+                "src_cython/base.pyx",
                 "if self.generation != current_generation:",
                 "if False:",
             ),

@@ -1,0 +1,281 @@
+# What everything else stands on: the clock and the other things of the kernel, the
+# tokens of leases, and the buffer of bytes to be sent.
+
+# --- clock ----------------------------------------------------------------------------
+# Time, random bytes and the fork generation: the three things taken from the kernel.
+# And by which calls.
+
+
+cdef int64_t clock_ns() noexcept nogil:
+    # Linux's CLOCK_BOOTTIME goes on while the machine sleeps, as the servers' ttl does;
+    # its CLOCK_MONOTONIC would make a lease look alive after a suspend. clock_gettime
+    # cannot fail for these clocks (clock_gettime(2)).
+    cdef timespec now
+    clock_gettime(SYSTEM_CLOCK, &now)
+    return <int64_t>now.tv_sec * NS_PER_S + now.tv_nsec
+
+
+cdef int64_t wall_ns() noexcept nogil:
+    # For numbers of grants alone (engine/fences): no decision takes it.
+    cdef timespec now
+    clock_gettime(CLOCK_REALTIME, &now)
+    return <int64_t>now.tv_sec * NS_PER_S + now.tv_nsec
+
+
+def now_ns():
+    """Read the clock of all decisions: int64 ns, monotonic, goes on during suspend."""
+    return clock_ns()
+
+
+def is_portable():
+    """Whether this build does without the system calls that only Linux has."""
+    return bool(IS_PORTABLE)
+
+
+cdef void sleep_ns(int64_t duration_ns) noexcept:
+    cdef timespec duration
+    duration.tv_sec = duration_ns // NS_PER_S
+    duration.tv_nsec = duration_ns % NS_PER_S
+    with nogil:
+        nanosleep(&duration, NULL)
+
+
+cdef enum:
+    TOKEN_BYTES = 20
+
+cdef const char *HEX = b"0123456789abcdef"
+
+
+def draw_token():
+    """Draw 20 bytes from the kernel, in hex: 40 bytes that no one can guess or repeat.
+    """
+    cdef uint8_t drawn[TOKEN_BYTES]
+    draw(drawn, TOKEN_BYTES)
+    return hex_of(drawn)
+
+
+cdef int draw(void *drawn, int size) except -1:
+    # getrandom(2): up to 256 bytes are never cut short by a signal once the pool is up.
+    while random_draw(drawn, size) != size:
+        if errno != EINTR:
+            raise OSError(errno, "random_draw")
+        PyErr_CheckSignals()
+    return 0
+
+
+cdef bytes hex_of(const uint8_t *drawn):
+    cdef char text[2 * TOKEN_BYTES]
+    cdef int i
+    for i in range(TOKEN_BYTES):
+        text[2 * i] = HEX[drawn[i] >> 4]
+        text[2 * i + 1] = HEX[drawn[i] & 15]
+    return PyBytes_FromStringAndSize(text, 2 * TOKEN_BYTES)
+
+
+# Counts the forks between the first process and this one. An engine remembers the
+# generation it was made or reset in: a difference means that its sockets are the
+# parent's. Cheaper than getpid(2) in every round, and it sees a fork made by C code.
+cdef uint32_t current_generation = 0
+
+
+cdef void generation_on_fork() noexcept nogil:
+    global current_generation
+    current_generation += 1
+
+
+def fork_generation():
+    """Count the forks between the first process and this one."""
+    return current_generation
+
+
+if pthread_atfork(NULL, NULL, generation_on_fork) != 0:
+    raise MemoryError("pthread_atfork")
+
+
+def draw_fraction():
+    """Draw a float in [0, 1) from the kernel: a forked child must draw another."""
+    cdef uint64_t drawn = 0
+    draw(&drawn, sizeof(drawn))
+    return (drawn >> 11) * (1.0 / (<uint64_t>1 << 53))
+
+
+# --- tokens ---------------------------------------------------------------------------
+# Tokens of leases: 20 bytes from the kernel, and who asked for them.
+#
+# "<27 characters of base64url>@<owner>", without "@" where there is no owner. In hex
+# the random bytes alone would take 40: with most owners a token is no longer than that.
+# The random part comes first, and has one length: so an owner is distinct from any
+# value of other clients, and no owner can make two tokens equal.
+#
+# They are never taken from a pool of ours: a pool is copied by fork and by a snapshot
+# of the machine, and two holders with one token delete each other's lock.
+
+cdef enum:
+    TOKEN_CHARS = 27             # of base64url, without padding
+    TOKENS_AT_ONCE = 12          # getrandom(2) never cuts up to 256 bytes short
+
+cdef const char *BASE64URL = (
+    b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+)
+
+
+@cython.final
+cdef class TokenSource:
+    """Draws the tokens of one FastRedlock; any thread may."""
+
+    cdef bytes owner
+    cdef bytes ending            # what follows the random part; "": nothing
+    cdef bint has_pid            # behind the owner, ":" and the number of the process
+    cdef uint32_t generation     # of the process that the ending names
+
+    def __init__(self, bytes owner not None, bint has_pid=False):
+        self.owner = owner
+        self.has_pid = has_pid
+        tokens_set_ending(self)
+
+    def draw(self):
+        """Draw a token that no one can guess or repeat."""
+        return tokens_draw(self)
+
+    def draw_many(self, Py_ssize_t count):
+        """List so many fresh tokens, with few calls of the kernel."""
+        cdef uint8_t drawn[TOKENS_AT_ONCE * TOKEN_BYTES]
+        cdef list tokens = []
+        cdef int i, some
+        while count > 0:
+            some = <int>min(count, <Py_ssize_t>TOKENS_AT_ONCE)
+            draw(drawn, some * TOKEN_BYTES)
+            for i in range(some):
+                tokens.append(tokens_text(self, drawn + i * TOKEN_BYTES))
+            count -= some
+        return tokens
+
+
+cdef bytes tokens_draw(TokenSource self):
+    cdef uint8_t drawn[TOKEN_BYTES]
+    draw(drawn, TOKEN_BYTES)
+    return tokens_text(self, drawn)
+
+
+cdef int tokens_set_ending(TokenSource self) except -1:
+    cdef bytes owner = self.owner
+    if self.has_pid:
+        owner = b"%b:%d" % (owner, getpid())
+    self.ending = b"@" + owner if owner else b""
+    self.generation = current_generation
+    return 0
+
+
+cdef bytes tokens_text(TokenSource self, const uint8_t *drawn):
+    cdef bytes ending
+    cdef bytes token
+    cdef char *at
+    cdef uint32_t bits
+    cdef int i
+    if self.generation != current_generation:      # a forked child: another pid
+        tokens_set_ending(self)
+    ending = self.ending
+    token = PyBytes_FromStringAndSize(NULL, TOKEN_CHARS + PyBytes_GET_SIZE(ending))
+    at = PyBytes_AS_STRING(token)
+    for i in range(0, TOKEN_BYTES - 2, 3):
+        bits = <uint32_t>drawn[i] << 16 | <uint32_t>drawn[i + 1] << 8 | drawn[i + 2]
+        at[0] = BASE64URL[bits >> 18]
+        at[1] = BASE64URL[bits >> 12 & 63]
+        at[2] = BASE64URL[bits >> 6 & 63]
+        at[3] = BASE64URL[bits & 63]
+        at += 4
+    bits = <uint32_t>drawn[TOKEN_BYTES - 2] << 8 | drawn[TOKEN_BYTES - 1]
+    at[0] = BASE64URL[bits >> 10]
+    at[1] = BASE64URL[bits >> 4 & 63]
+    at[2] = BASE64URL[bits << 2 & 63]
+    memcpy(at + 3, PyBytes_AS_STRING(ending), PyBytes_GET_SIZE(ending))
+    return token
+
+
+# --- buffer ---------------------------------------------------------------------------
+# Bytes to be sent: [start, end) of one growing allocation; and numbers as text.
+
+
+cdef struct Buffer:
+    char *data
+    size_t start
+    size_t end
+    size_t capacity
+
+
+cdef enum:
+    BUFFER_FIRST_CAPACITY = 1024      # holds one command of the usual size
+    BUFFER_KEPT_CAPACITY = 65536      # a larger one is given back once it is empty
+
+
+cdef inline size_t buffer_length(Buffer *self) noexcept nogil:
+    return self.end - self.start
+
+
+cdef int buffer_reserve(Buffer *self, size_t size) noexcept nogil:
+    cdef size_t capacity
+    cdef char *grown
+    if self.end + size <= self.capacity:
+        return 0
+    if self.start > 0 and self.start >= buffer_length(self):  # it is never emptied
+        memmove(self.data, self.data + self.start, buffer_length(self))
+        self.end -= self.start
+        self.start = 0
+        if self.end + size <= self.capacity:
+            return 0
+    capacity = max(self.capacity * 2, <size_t>BUFFER_FIRST_CAPACITY)
+    while capacity < self.end + size:
+        capacity *= 2
+    grown = <char *>realloc(self.data, capacity)
+    if grown == NULL:
+        return -ENOMEM
+    self.data = grown
+    self.capacity = capacity
+    return 0
+
+
+cdef inline void buffer_put(Buffer *self, const char *data, size_t size) noexcept nogil:
+    # Into space that was reserved.
+    memcpy(self.data + self.end, data, size)
+    self.end += size
+
+
+cdef int buffer_append(Buffer *self, const char *data, size_t size) noexcept nogil:
+    cdef int error = buffer_reserve(self, size)
+    if error == 0:
+        buffer_put(self, data, size)
+    return error
+
+
+cdef void buffer_consume(Buffer *self, size_t size) noexcept nogil:
+    self.start += size
+    if self.start == self.end:
+        self.start = self.end = 0
+        if self.capacity > BUFFER_KEPT_CAPACITY:
+            buffer_free(self)
+
+
+cdef void buffer_free(Buffer *self) noexcept nogil:
+    free(self.data)
+    memset(self, 0, sizeof(Buffer))
+
+
+cdef int decimal_digits(uint64_t value, char *text) noexcept nogil:
+    # Writes value's digits at text (20 at the most) and returns how many.
+    cdef char reversed_digits[20]
+    cdef int count = 0, i
+    while True:
+        reversed_digits[count] = <char>(48 + <int>(value % 10))   # '0'
+        count += 1
+        value //= 10
+        if value == 0:
+            break
+    for i in range(count):
+        text[i] = reversed_digits[count - 1 - i]
+    return count
+
+
+cdef bytes decimal_bytes(uint64_t value):
+    # As b"%d" % value; but CPython runs signal handlers while it formats an integer.
+    cdef char text[20]
+    return PyBytes_FromStringAndSize(text, decimal_digits(value, text))
