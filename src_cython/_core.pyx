@@ -25,9 +25,7 @@ include "imports.pxi"                   # names of C, CPython and POSIX
 include "types.pxi"                     # operations, votes, verdicts, states
 include "base.pyx"                      # time, tokens, bytes to be sent
 
-include "round/wait_queue.pyx"          # the rounds that wait for one resource  [pure]
-include "round/wait_queues.pyx"         # all of these, and the times in them    [pure]
-include "round/turn.pyx"                # a round waits for its turn             [pure]
+include "waiting/queue.pyx"             # who waits here, and for which turn      [pure]
 include "round/key.pyx"                  # what is locked: a key, and its kind    [pure]
 include "round/slots.pyx"               # of a semaphore: which one is tried     [pure]
 include "round/fencing.pyx"             # the number of a grant                   [pure]

@@ -2593,7 +2593,7 @@ for _, key in ipairs(KEYS) do redis""",
                 'string.format("%.0f", ARGV[2])',
             ),
             Edit(
-                "src_cython/round/turn.pyx",
+                "src_cython/waiting/queue.pyx",
                 "max(<int64_t>0, (now_ns - since_ns) // 1000)",
                 "(since_ns // 1000)",
             ),
@@ -4067,12 +4067,12 @@ for _, key in ipairs(KEYS) do redis""",
         "a question about many queues has no bound",
         (
             Edit(
-                "src_cython/round/wait_queues.pyx",
+                "src_cython/waiting/queue.pyx",
                 "    QUESTION_MOST = 512\n",
                 "    QUESTION_MOST = 100000\n",
             ),
             Edit(
-                "src_cython/round/wait_queues.pyx",
+                "src_cython/waiting/queue.pyx",
                 "    QUESTIONS_ROUND = 40 ",
                 "    QUESTIONS_ROUND = 4 ",
             ),
@@ -4105,7 +4105,7 @@ for _, key in ipairs(KEYS) do redis""",
         "numbers formatted between two halves of a hand-over",
         (
             Edit(
-                "src_cython/round/turn.pyx",
+                "src_cython/waiting/queue.pyx",
                 "return decimal_bytes(max(<int64_t>0, (now_ns - since_ns) // 1000))",
                 'return b"%d" % max(<int64_t>0, (now_ns - since_ns) // 1000)',
             ),

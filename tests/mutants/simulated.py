@@ -49,7 +49,7 @@ BUGS = (
     known("drift not taken off", "no drift taken off the validity"),
     planted(
         "quorum of N // 2 where N is even",
-        "src_cython/round/turn.pyx",
+        "src_cython/waiting/queue.pyx",
         "    return self.master_count // 2 + 1",
         "    return (self.master_count + 1) // 2",
     ),

@@ -118,7 +118,7 @@ def test_tls_when_it_encrypts_then_not_in_the_middle_of_a_rounds_commands() -> N
 def test_check_when_python_formats_an_integer_then_sees_it() -> None:
     own = (
         "static PyObject *__pyx_f_11fastredlock_5_core_turn_waited_us(int64_t a) {\n"
-        '  /* "src_cython/round/turn.pyx":91\n'
+        '  /* "src_cython/waiting/queue.pyx":91\n'
         "  __pyx_t_5 = PyNumber_Remainder(__pyx_kp_b_d, __pyx_t_4);\n"
     )
     [call] = calls_in(own)
