@@ -26,8 +26,7 @@ include "types.pxi"                     # operations, votes, verdicts, states
 include "base.pyx"                      # time, tokens, bytes to be sent
 
 include "waiting/queue.pyx"             # who waits here, and for which turn      [pure]
-include "round/key.pyx"                  # what is locked: a key, and its kind    [pure]
-include "round/slots.pyx"               # of a semaphore: which one is tried     [pure]
+include "round/key.pyx"                 # what is locked: a key, a slot           [pure]
 include "round/fencing.pyx"             # the number of a grant                   [pure]
 include "round/judge.pyx"               # votes and time -> verdict, validity    [pure]
 include "round/round.pyx"               # one command to all masters             [pure]

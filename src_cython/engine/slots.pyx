@@ -1,4 +1,4 @@
-# Which slot of a semaphore a round asks for, and what its end says of it (round/slots).
+# Which slot of a semaphore a round asks for, and what its end says of it (round/key).
 
 
 cdef Slots engine_slots(Engine self, bytes name):

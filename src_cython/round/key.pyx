@@ -1,3 +1,6 @@
+# What is locked: a key with the kind of its lock, or a slot of a semaphore.
+
+# --- key ------------------------------------------------------------------------------
 # What is locked: a key, and what kind of lock is asked for under it. Pure.
 #
 # A plain key is bytes, of kind ONE; all of several keys are a tuple. Of any other kind
@@ -56,3 +59,188 @@ cdef class KindEncoder:
         cdef KeyOfKind made = KeyOfKind.__new__(KeyOfKind)
         key_set(made, key, self.kind, 0)
         return made
+
+
+# --- slots ----------------------------------------------------------------------------
+# The slots of a semaphore: k keys, each an ordinary lock. Pure.
+#
+# At most one process holds a slot, so at most k hold the semaphore: nothing is counted.
+# (Masters that count for themselves admit more than k: three of them, and k = 2, can
+# give two votes to each of three clients.) What is known here of each slot says where
+# to try first. It is a hint, and never a vote.
+#
+# The callers of all slots wait in one queue, that of the semaphore's name: the resource
+# and "#". A slot's key is that name and its number.
+
+cdef enum:
+    PERMITS_MOST = 1024
+
+cdef int64_t SLOT_SEEN_NS = 250_000_000      # a slot that was seen taken counts so
+
+
+@cython.final
+cdef class Permits(KeyOfKind):
+    """A semaphore of so many permits."""
+
+    def __init__(self, bytes resource not None, int count):
+        slots_check_permits(count)
+        key_set(self, resource + b"#", KIND_SLOT, count)
+
+
+cdef int slots_check_permits(int count) except -1:
+    if not 1 <= count <= PERMITS_MOST:
+        raise ValueError("permits out of range")
+    return 0
+
+
+@cython.final
+cdef class PermitsOf(KindEncoder):
+    """Make Permits of a resource: what encodes the resource of a semaphore."""
+
+    cdef readonly int count
+
+    def __init__(self, encode not None, int count):
+        slots_check_permits(count)
+        self.encode = encode
+        self.kind = KIND_SLOT
+        self.count = count
+
+    cdef KeyOfKind of_key(self, bytes key):
+        cdef Permits made = Permits.__new__(Permits)
+        key_set(made, key + b"#", KIND_SLOT, self.count)
+        return made
+
+
+@cython.final
+@cython.internal
+cdef class Slots:
+    """What is known here of the slots of one semaphore."""
+
+    cdef list free               # were released here, or seen free; the last one first
+    cdef dict taken_ns           # slot: until when it counts as taken
+
+
+cdef Slots slots_new():
+    cdef Slots self = Slots.__new__(Slots)
+    self.free = []
+    self.taken_ns = {}
+    return self
+
+
+cdef bint slots_is_taken(Slots self, int slot, int64_t now_ns) except -1:
+    until_ns = self.taken_ns.get(slot)
+    return until_ns is not None and now_ns < <int64_t>until_ns
+
+
+cdef int slots_choose(Slots self, int count, int start, int64_t now_ns) except -2:
+    # The most likely to be free; -1: each counts as taken.
+    cdef int i, slot
+    for i in range(<int>len(self.free) - 1, -1, -1):
+        slot = <int>self.free[i]
+        if slot < count and not slots_is_taken(self, slot, now_ns):
+            return slot
+    for i in range(count):
+        slot = (start + i) % count
+        if not slots_is_taken(self, slot, now_ns):
+            return slot
+    return -1
+
+
+cdef int slots_take(Slots self, int slot, int64_t until_ns) except -1:
+    cdef Py_ssize_t i
+    self.taken_ns[slot] = until_ns
+    for i in range(len(self.free)):
+        if <int>self.free[i] == slot:
+            del self.free[i]
+            break
+    return 0
+
+
+cdef int slots_give(Slots self, int slot) except -1:
+    self.taken_ns.pop(slot, None)
+    if slot not in self.free:
+        self.free.append(slot)
+    return 0
+
+
+cdef int slots_learn(Slots self, Round look, int64_t now_ns) except -1:
+    # What the masters have seen: a slot that a quorum could grant is worth a try; first
+    # the one that fewest have, the last in `free`, whatever was known before.
+    cdef int slot, taken, least = 0
+    cdef int most = look.master_count - round_quorum(look)
+    cdef list seen = [reply for reply in look.details if type(reply) is bytes]
+    cdef list free = []
+    for slot in self.free:
+        if slot >= look.permits:
+            free.append(slot)
+    for least in range(most + 1):
+        for slot in range(look.permits):
+            taken = 0
+            for reply in seen:
+                taken += slot < len(<bytes>reply) and (<bytes>reply)[slot] == c"1"
+            if taken == most - least:
+                self.taken_ns.pop(slot, None)
+                free.append(slot)
+            elif taken > most and least == 0:
+                self.taken_ns[slot] = now_ns + SLOT_SEEN_NS
+    self.free = free
+    return 0
+
+
+cdef bytes round_queue(Round self):
+    # The name of its queue: of a slot that of its semaphore.
+    return self.resource if self.permits == 0 else slots_name(self.resource)
+
+
+cdef inline size_t round_queue_size(Round self) noexcept:
+    if self.permits == 0:
+        return <size_t>PyBytes_GET_SIZE(self.resource)
+    return <size_t>slots_name_size(self.resource)
+
+
+cdef inline int round_slot(Round self) noexcept:
+    return slot_of_key(self.resource) if self.permits else -1
+
+
+cdef inline bint round_wants_slot(Round self) noexcept:
+    return self.permits != 0 and self.operation_code == OPERATION_ACQUIRE and (
+        slot_of_key(self.resource) < 0
+    )
+
+
+cdef inline bint round_may_have_slot(Round self, int slot) noexcept:
+    # Whether its caller asks for a semaphore of so many; or for a lock, of none.
+    return slot < self.permits and (slot < 0) == (self.permits == 0)
+
+
+cdef bytes slot_key(bytes name, int slot):
+    return name + decimal_bytes(slot)
+
+
+cdef Py_ssize_t slots_name_size(bytes key) noexcept:
+    # Of a slot's key without its number.
+    cdef Py_ssize_t at = PyBytes_GET_SIZE(key)
+    cdef const char *text = PyBytes_AS_STRING(key)
+    while at > 0 and text[at - 1] != c"#":
+        at -= 1
+    return at
+
+
+cdef bytes slots_name(bytes key):
+    # That of the semaphore whose slot has this key.
+    return PyBytes_FromStringAndSize(PyBytes_AS_STRING(key), slots_name_size(key))
+
+
+cdef int slot_of_key(bytes key) noexcept:
+    # The number behind the last "#"; -1: none.
+    cdef Py_ssize_t at = slots_name_size(key)
+    cdef Py_ssize_t digits = PyBytes_GET_SIZE(key) - at
+    cdef const char *text = PyBytes_AS_STRING(key) + at
+    cdef int slot = 0, i
+    if at == 0 or not 1 <= digits <= 4:
+        return -1
+    for i in range(<int>digits):
+        if not c"0" <= text[i] <= c"9":
+            return -1
+        slot = 10 * slot + text[i] - c"0"
+    return slot if slot < PERMITS_MOST else -1

@@ -4433,7 +4433,7 @@ for _, key in ipairs(KEYS) do redis""",
         "slots: one beyond what its caller asked for",
         (
             Edit(
-                "src_cython/round/slots.pyx",
+                "src_cython/round/key.pyx",
                 "    return slot < self.permits and (slot < 0) ==",
                 "    return (slot < 0) ==",
             ),
@@ -4455,7 +4455,7 @@ for _, key in ipairs(KEYS) do redis""",
         "slots: a look that takes the word of a minority",
         (
             Edit(
-                "src_cython/round/slots.pyx",
+                "src_cython/round/key.pyx",
                 "cdef int most = look.master_count - round_quorum(look)\n",
                 "cdef int most = 0\n",
             ),
