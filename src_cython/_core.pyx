@@ -6,7 +6,7 @@ sends (protocol/scripts); command makes one RESP buffer of it, which goes to the
 every master before any reply is read (engine/sending, engine/links); a driver polls
 with the GIL released until the round is closed; bytes become replies (master/replies),
 replies become votes (protocol/reply, master/votes), and votes and the time become a
-verdict and a validity (round/judge).
+verdict and a validity (round/round).
 
 A file calls only functions of the files above it (a test forbids others, and circles of
 files), so a class comes after the functions that its methods call. A function's name
@@ -28,10 +28,7 @@ include "base.pyx"                      # time, tokens, bytes to be sent
 include "waiting/queue.pyx"             # who waits here, and for which turn      [pure]
 include "round/key.pyx"                 # what is locked: a key, a slot           [pure]
 include "round/fencing.pyx"             # the number of a grant                   [pure]
-include "round/judge.pyx"               # votes and time -> verdict, validity    [pure]
-include "round/round.pyx"               # one command to all masters             [pure]
-include "round/batch.pyx"               # many rounds, one caller                [pure]
-include "round/work.pyx"                # a round or a batch                     [pure]
+include "round/round.pyx"               # one command to all masters; verdict     [pure]
 include "round/cohort.pyx"              # ...won without being sent              [pure]
 include "round/rest.pyx"                # ...for the next caller of this process [pure]
 include "round/token_use.pyx"           # tokens that the caller gives           [pure]

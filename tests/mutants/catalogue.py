@@ -111,7 +111,7 @@ MUTANTS = (
         "no validity check",
         (
             Edit(
-                "src_cython/round/judge.pyx",
+                "src_cython/round/round.pyx",
                 "    if round_valid_until_ns(self) <= now_ns:",
                 "    if False and round_valid_until_ns(self) <= now_ns:",
             ),
@@ -133,7 +133,7 @@ MUTANTS = (
         "no drift taken off the validity",
         (
             Edit(
-                "src_cython/round/judge.pyx",
+                "src_cython/round/round.pyx",
                 "self.terms.ttl_ms * NS_PER_MS - self.terms.drift_ns",
                 "self.terms.ttl_ms * NS_PER_MS",
             ),
@@ -144,12 +144,12 @@ MUTANTS = (
         "quorum of the reachable",
         (
             Edit(
-                "src_cython/round/judge.pyx",
+                "src_cython/round/round.pyx",
                 "    elif granted >= round_quorum(self):\n",
                 "    elif 2 * granted > self.master_count - self.counts[3]:\n",
             ),
             Edit(
-                "src_cython/round/judge.pyx",
+                "src_cython/round/round.pyx",
                 "    elif granted + pending < round_quorum(self):\n",
                 "    elif pending == 0:\n",
             ),
@@ -760,7 +760,7 @@ MUTANTS = (
         "lease lost by the vote of one, another silent, of three",
         (
             Edit(
-                "src_cython/round/judge.pyx",
+                "src_cython/round/round.pyx",
                 "self.master_count - self.counts[VOTE_TAKEN] < round_quorum(self)\n",
                 "answered >= round_quorum(self)\n",
             ),
@@ -873,7 +873,7 @@ MUTANTS = (
         "round goes on beyond its caller's timeout",
         (
             Edit(
-                "src_cython/round/judge.pyx",
+                "src_cython/round/round.pyx",
                 "    if 0 < self.left_ns < self.terms.timeout_ns:\n",
                 "    if False:\n",
             ),
@@ -1024,7 +1024,7 @@ MUTANTS = (
         "many at once not undone when one failed",
         (
             Edit(
-                "src_cython/round/batch.pyx",
+                "src_cython/round/round.pyx",
                 "    return self.failure is not None and batch_is_given_up(self)\n",
                 "    return False\n",
             ),
@@ -1040,7 +1040,7 @@ MUTANTS = (
         "all of many rounds under way at once",
         (
             Edit(
-                "src_cython/round/batch.pyx",
+                "src_cython/round/round.pyx",
                 "self.under_way >= self.window\n",
                 "self.under_way < 0\n",
             ),
@@ -1130,7 +1130,7 @@ MUTANTS = (
         "release that reports on each closed at quorum",
         (
             Edit(
-                "src_cython/round/judge.pyx",
+                "src_cython/round/round.pyx",
                 "    elif self.needs_all and pending > 0:\n        return\n",
                 "",
             ),
@@ -1150,7 +1150,7 @@ MUTANTS = (
     ),
     Mutant(
         "release inside of another waits for what that one reads",
-        (Edit("src_cython/round/judge.pyx", " and not self.is_reentrant:\n", ":\n"),),
+        (Edit("src_cython/round/round.pyx", " and not self.is_reentrant:\n", ":\n"),),
         ("tests/unit/test_engine_nested_calls.py",),
     ),
     Mutant(
@@ -1168,7 +1168,7 @@ MUTANTS = (
         "acquire by a script repeated behind its release",
         (
             Edit(
-                "src_cython/round/judge.pyx",
+                "src_cython/round/round.pyx",
                 "    return not operation_is("
                 "self.operation_code, OPERATION_GIVES_TTL) or (\n",
                 "    return True or (\n",
@@ -1243,7 +1243,7 @@ for _, key in ipairs(KEYS) do redis""",
         "extensions of many left out after one that was not confirmed",
         (
             Edit(
-                "src_cython/round/batch.pyx",
+                "src_cython/round/round.pyx",
                 "        and self.failure.operation_code == OPERATION_ACQUIRE\n",
                 "        and self.failure.operation_code != OPERATION_RELEASE\n",
             ),
@@ -2114,7 +2114,7 @@ for _, key in ipairs(KEYS) do redis""",
         "extension repeated behind a later one",
         (
             Edit(
-                "src_cython/round/judge.pyx",
+                "src_cython/round/round.pyx",
                 "        return lease is None or self.extensions == lease.extensions\n",
                 "        return True\n",
             ),
@@ -2311,7 +2311,7 @@ for _, key in ipairs(KEYS) do redis""",
         "told waiter skips the quorum",
         (
             Edit(
-                "src_cython/round/judge.pyx",
+                "src_cython/round/round.pyx",
                 "    elif round_is_refused(self):\n",
                 "    elif self.turn is not None and ("
                 "(<Turn>self.turn).gate_reply == GATE_SET):\n"
@@ -2325,7 +2325,7 @@ for _, key in ipairs(KEYS) do redis""",
         "refusal of the gate is no veto",
         (
             Edit(
-                "src_cython/round/judge.pyx",
+                "src_cython/round/round.pyx",
                 "    elif round_is_refused(self):\n",
                 "    elif False and round_is_refused(self):\n",
             ),
@@ -3092,7 +3092,7 @@ for _, key in ipairs(KEYS) do redis""",
         "renewal repeated after the release",
         (
             Edit(
-                "src_cython/round/judge.pyx",
+                "src_cython/round/round.pyx",
                 "    if round_is_of_released(self):\n",
                 "    if False:\n",
             ),
@@ -3449,7 +3449,7 @@ for _, key in ipairs(KEYS) do redis""",
                 "        if round.operation_code == OPERATION_RELEASE:\n",
             ),
             "is not sent where its client is closed": (
-                "src_cython/round/judge.pyx",
+                "src_cython/round/round.pyx",
                 "return self.operation_code == OPERATION_RELEASE or self.is_last",
                 "return self.operation_code == OPERATION_RELEASE",
             ),
@@ -3464,7 +3464,7 @@ for _, key in ipairs(KEYS) do redis""",
                 "round.operation_code == OPERATION_EXTEND",
             ),
             "is not sent again where its script is not known": (
-                "src_cython/round/judge.pyx",
+                "src_cython/round/round.pyx",
                 "    if round_is_release(self):\n        return True\n",
                 "",
             ),
@@ -3758,7 +3758,7 @@ for _, key in ipairs(KEYS) do redis""",
         "second write not sent to a master that answers late",
         (
             Edit(
-                "src_cython/round/judge.pyx",
+                "src_cython/round/round.pyx",
                 "        return fencing_report(self)      # it counts once",
                 "        return 0      # it counts once",
             ),

@@ -42,7 +42,7 @@ BUGS = (
     known("no validity check at the end of a round", "no validity check"),
     planted(
         "validity from the reply instead of from t0",
-        "src_cython/round/judge.pyx",
+        "src_cython/round/round.pyx",
         "    return self.opened_ns + self.terms.ttl_ms",
         "    return (self.closed_ns or self.opened_ns) + self.terms.ttl_ms",
     ),
@@ -88,7 +88,7 @@ BUGS = (
     known("restart guard off", "restart guard ignored"),
     planted(
         "GONE by the votes of fewer than a quorum",
-        "src_cython/round/judge.pyx",
+        "src_cython/round/round.pyx",
         "            self.master_count - self.counts[VOTE_TAKEN] < "
         "round_quorum(self)\n",
         "            True\n",
@@ -112,7 +112,7 @@ BUGS = (
     ),
     planted(
         "a master that is silent is taken for one that refused",
-        "src_cython/round/judge.pyx",
+        "src_cython/round/round.pyx",
         "            self.cells[i].vote = VOTE_SILENT\n",
         "            self.cells[i].vote = VOTE_SILENT\n"
         "            self.may_hold &= ~(<uint64_t>1 << i)\n",
