@@ -29,9 +29,7 @@ include "waiting/queue.pyx"             # who waits here, and for which turn    
 include "round/key.pyx"                 # what is locked: a key, a slot           [pure]
 include "round/fencing.pyx"             # the number of a grant                   [pure]
 include "round/round.pyx"               # one command to all masters; verdict     [pure]
-include "round/cohort.pyx"              # ...won without being sent              [pure]
-include "round/rest.pyx"                # ...for the next caller of this process [pure]
-include "round/token_use.pyx"           # tokens that the caller gives           [pure]
+include "round/local.pyx"               # what this process decides alone         [pure]
 
 include "protocol/scripts.pyx"          # operation x kind -> script, reply      [pure]
 include "protocol/command.pyx"          # a round -> RESP                        [pure]

@@ -292,7 +292,7 @@ return answer"""
 )
 RELEASE_ALL_SHA1 = b"014ce3a4748a0415ce0337a59eeffebabc17ee3d"
 
-# A key that rests in the process that had it last (src_cython/round/rest.pyx) has that
+# A key that rests in the process that had it last (src_cython/round/local.pyx) has that
 # one's channel in its value: a message there asks for it.
 _RECALL = b"""\
 local function recall()

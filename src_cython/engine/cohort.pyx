@@ -1,4 +1,4 @@
-# A lease is handed on inside of this process (round/cohort), or its key rests (rests).
+# A lease is handed on inside of this process (round/local), or its key rests (rests).
 #
 # A stay is the time from t0 in which the lease may be handed on; the queue knows its
 # end. Meanwhile those who come are noted here alone, and the gate is not asked: its

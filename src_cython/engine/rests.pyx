@@ -1,4 +1,5 @@
-# Keys at rest in this process (round/rest): they come to rest, are taken, and given up.
+# Keys at rest in this process (round/local): they come to rest, are taken, and given
+# up.
 #
 # To come to rest and to be taken are changes of this process alone, as to hand a lease
 # on: a thread that has the GIL does both while another one leads. A key is given up in

@@ -133,7 +133,7 @@ cdef enum:
     QUESTION_SLOTS = 4096        # of their semaphores; some 1 us each
 
 
-cdef class Rest               # round/rest
+cdef class Rest               # round/local
 
 
 @cython.final

@@ -48,9 +48,9 @@ FOREIGN_CALLS = ("tests/unit/test_foreign_calls.py",)
 BESIDE_KEEPERS = ("tests/behaviour/test_keeping_foreign_code.py",)
 INTERRUPTED_THREADS = ("tests/faults/test_interrupted_threads.py",)
 OBSERVER = ("tests/behaviour/test_observer.py",)
-COHORT = "src_cython/round/cohort.pyx"
+COHORT = "src_cython/round/local.pyx"
 COHORTS = ("tests/behaviour/test_cohort.py",)
-REST, RESTS = "src_cython/round/rest.pyx", "src_cython/engine/rests.pyx"
+REST, RESTS = "src_cython/round/local.pyx", "src_cython/engine/rests.pyx"
 LINGER = ("tests/behaviour/test_linger.py",)
 WAITERS = ("tests/sim/test_waiters.py",)
 MODEL = ("tests/sim/test_model.py",)
@@ -4674,7 +4674,7 @@ for _, key in ipairs(KEYS) do redis""",
         "slots: a lease is handed on without its slot",
         (
             Edit(
-                "src_cython/round/cohort.pyx",
+                "src_cython/round/local.pyx",
                 "    next.resource = taken.resource\n",
                 "",
             ),

@@ -400,7 +400,7 @@ def test_core_imports_the_standard_library_and_hiredis_alone() -> None:
     [
         *("protocol/command", "protocol/reply", "protocol/scripts"),
         *("protocol/handshake", "protocol/server_info"),
-        *("round/round", "round/round", "round/token_use"),
+        *("round/round", "round/round", "round/local"),
         *("master/in_flight", "master/deferred", "master/restart_guard"),
     ],
 )
