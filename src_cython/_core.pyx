@@ -2,7 +2,7 @@
 """The engine under fastredlock: no policy, no public names. A table of contents.
 
 How a lock is taken (docs/design.md, section 7): the table of scripts lists what a round
-sends (protocol/scripts); command makes one RESP buffer of it, which goes to the link of
+sends (protocol/commands); command makes one RESP buffer of it, which goes to the link of
 every master before any reply is read (engine/sending, engine/links); a driver polls
 with the GIL released until the round is closed; bytes become replies (master/replies),
 replies become votes (protocol/reply, master/votes), and votes and the time become a
@@ -31,9 +31,7 @@ include "round/fencing.pyx"             # the number of a grant                 
 include "round/round.pyx"               # one command to all masters; verdict     [pure]
 include "round/local.pyx"               # what this process decides alone         [pure]
 
-include "protocol/scripts.pyx"          # operation x kind -> script, reply      [pure]
-include "protocol/command.pyx"          # a round -> RESP                        [pure]
-include "protocol/native.pyx"           # ...without scripts, where it can be   [pure]
+include "protocol/commands.pyx"         # operation x kind -> script -> RESP      [pure]
 include "protocol/reply.pyx"            # a reply -> a vote                      [pure]
 include "protocol/server_info.pyx"      # INFO, and the server's clock           [pure]
 include "protocol/rights.pyx"           # the ACL of a connection's user         [pure]

@@ -513,7 +513,7 @@ return 1"""
 )
 LEAVE_QUEUE_SHA1 = b"e91e987ec0d58c66e171e756dbf247cff283bd00"
 
-# By the names that the table of the core has for them (protocol/scripts.pyx).
+# By the names that the table of the core has for them (protocol/commands.pyx).
 OF_LOCKS = {
     "extend": (EXTEND, EXTEND_SHA1),
     "release": (RELEASE, RELEASE_SHA1),

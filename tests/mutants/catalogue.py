@@ -160,12 +160,12 @@ MUTANTS = (
         "SET without NX",
         (
             Edit(
-                "src_cython/protocol/command.pyx",
+                "src_cython/protocol/commands.pyx",
                 r'b"*6\r\n$3\r\nSET\r\n"',
                 r'b"*5\r\n$3\r\nSET\r\n"',
             ),
             Edit(
-                "src_cython/protocol/command.pyx",
+                "src_cython/protocol/commands.pyx",
                 r'b"$2\r\nNX\r\n$2\r\nPX\r\n", 16',
                 r'b"$2\r\nPX\r\n", 8',
             ),
@@ -2348,7 +2348,7 @@ for _, key in ipairs(KEYS) do redis""",
         "an extension without expiry has no ttl",
         (
             Edit(
-                "src_cython/protocol/command.pyx",
+                "src_cython/protocol/commands.pyx",
                 "round.terms.has_expiry or not (is_set or acquires_again)\n",
                 "round.terms.has_expiry\n",
             ),
@@ -3575,14 +3575,14 @@ for _, key in ipairs(KEYS) do redis""",
         "number sent before its key",
         (
             Edit(
-                "src_cython/protocol/command.pyx",
+                "src_cython/protocol/commands.pyx",
                 "    cdef int error = command_acquire(\n"
                 "        out, round.resource, round.token, round.terms.ttl_ms\n"
                 "    )\n",
                 "    cdef int error = 0\n",
             ),
             Edit(
-                "src_cython/protocol/command.pyx",
+                "src_cython/protocol/commands.pyx",
                 '    buffer_put(out, b"$1\\r\\nf\\r\\n", 7)\n',
                 '    buffer_put(out, b"$1\\r\\nf\\r\\n", 7)\n'
                 "    command_acquire(\n"
@@ -4417,7 +4417,7 @@ for _, key in ipairs(KEYS) do redis""",
         "slots: votes for several of them counted together",
         (
             Edit(
-                "src_cython/protocol/command.pyx",
+                "src_cython/protocol/commands.pyx",
                 "    cdef tuple keys = (round.resource, round_queue(round)) "
                 "if round.permits else None\n",
                 "    cdef tuple keys = None\n"
@@ -4444,7 +4444,7 @@ for _, key in ipairs(KEYS) do redis""",
         "slots: a release names the queue of its slot",
         (
             Edit(
-                "src_cython/protocol/command.pyx",
+                "src_cython/protocol/commands.pyx",
                 "cdef tuple keys = (round.resource, round_queue(round)) if",
                 "cdef tuple keys = (round.resource, round.resource) if",
             ),
