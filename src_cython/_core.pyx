@@ -5,7 +5,7 @@ How a lock is taken (docs/design.md, section 7): the table of scripts lists what
 sends (protocol/commands); command makes one RESP buffer of it, which goes to the link of
 every master before any reply is read (engine/sending, engine/links); a driver polls
 with the GIL released until the round is closed; bytes become replies (master/replies),
-replies become votes (protocol/reply, master/votes), and votes and the time become a
+replies become votes (protocol/replies, master/votes), and votes and the time become a
 verdict and a validity (round/round).
 
 A file calls only functions of the files above it (a test forbids others, and circles of
@@ -32,7 +32,7 @@ include "round/round.pyx"               # one command to all masters; verdict   
 include "round/local.pyx"               # what this process decides alone         [pure]
 
 include "protocol/commands.pyx"         # operation x kind -> script -> RESP      [pure]
-include "protocol/reply.pyx"            # a reply -> a vote                      [pure]
+include "protocol/replies.pyx"          # a reply -> a vote                       [pure]
 include "protocol/server_info.pyx"      # INFO, and the server's clock           [pure]
 include "protocol/rights.pyx"           # the ACL of a connection's user         [pure]
 include "protocol/handshake.pyx"        # the first commands of a connection     [pure]

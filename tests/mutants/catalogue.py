@@ -851,7 +851,7 @@ MUTANTS = (
         "release repeated after a lost reply counted as gone",
         (
             Edit(
-                "src_cython/protocol/reply.pyx",
+                "src_cython/protocol/replies.pyx",
                 "    if operation == OPERATION_RELEASE and vote == VOTE_TAKEN:\n",
                 "    if False:\n",
             ),
@@ -1075,7 +1075,7 @@ MUTANTS = (
         "error reply counted as taken",
         (
             Edit(
-                "src_cython/protocol/reply.pyx",
+                "src_cython/protocol/replies.pyx",
                 "            return VOTE_TAKEN\n    return VOTE_FAILED\n",
                 "            return VOTE_TAKEN\n    return VOTE_TAKEN\n",
             ),
@@ -2230,7 +2230,7 @@ for _, key in ipairs(KEYS) do redis""",
         "bulk strings of a reply looked through for headers",
         (
             Edit(
-                "src_cython/protocol/reply.pyx",
+                "src_cython/protocol/replies.pyx",
                 "SCAN_BULK if where == SCAN_LENGTH else SCAN_LINE_START",
                 "SCAN_LINE_START",
             ),
@@ -2774,7 +2774,7 @@ for _, key in ipairs(KEYS) do redis""",
         "extension of a key that is gone taken for a grant",
         (
             Edit(
-                "src_cython/protocol/reply.pyx",
+                "src_cython/protocol/replies.pyx",
                 "            if reply == 1:\n                return VOTE_GRANTED\n"
                 "            if reply == 0 or reply == 2:\n",
                 "            if reply == 1 or reply == 2:\n"
@@ -2788,7 +2788,7 @@ for _, key in ipairs(KEYS) do redis""",
         "nil of a native extension taken for a grant",
         (
             Edit(
-                "src_cython/protocol/reply.pyx",
+                "src_cython/protocol/replies.pyx",
                 "        if reply is None:\n            return VOTE_TAKEN\n",
                 "        if reply is None:\n            return VOTE_GRANTED\n",
             ),
@@ -4116,7 +4116,7 @@ for _, key in ipairs(KEYS) do redis""",
         "text of an error reply asked of CPython, which runs signal handlers",
         (
             Edit(
-                "src_cython/protocol/reply.pyx",
+                "src_cython/protocol/replies.pyx",
                 "    return <str?>error.args[0]\n",
                 "    return str(error)\n",
             ),

@@ -398,7 +398,7 @@ def test_core_imports_the_standard_library_and_hiredis_alone() -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        *("protocol/commands", "protocol/reply", "protocol/commands"),
+        *("protocol/commands", "protocol/replies", "protocol/commands"),
         *("protocol/handshake", "protocol/server_info"),
         *("round/round", "round/round", "round/local"),
         *("master/in_flight", "master/deferred", "master/restart_guard"),

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(
 STATES = (
     *("engine/", "round/", "master/", "drivers/leader", "drivers/follower"),
     *("drivers/wakeups", "drivers/blocking_roles", "drivers/blocking_work"),
-    "protocol/reply",
+    "protocol/replies",
 )
 MAY_RUN_PYTHON = re.compile(
     r"PyObject_(Str|Repr|ASCII)$|PyNumber_Remainder|PyErr_CheckSignals|__Pyx_Import$"
