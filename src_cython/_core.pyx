@@ -33,9 +33,7 @@ include "round/local.pyx"               # what this process decides alone       
 
 include "protocol/commands.pyx"         # operation x kind -> script -> RESP      [pure]
 include "protocol/replies.pyx"          # a reply -> a vote                       [pure]
-include "protocol/server_info.pyx"      # INFO, and the server's clock           [pure]
-include "protocol/rights.pyx"           # the ACL of a connection's user         [pure]
-include "protocol/handshake.pyx"        # the first commands of a connection     [pure]
+include "protocol/handshake.pyx"        # a connection's first commands           [pure]
 
 include "master/link.pyx"               # one descriptor: open, send, receive
 include "master/tls.pyx"                # records in, plain text out, and back

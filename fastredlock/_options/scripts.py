@@ -86,9 +86,9 @@ for _, key in ipairs(KEYS) do redis.call("pexpire", key, ARGV[2]) end
 return answer"""
 EXTEND_ALL_SHA1 = b"f953ddacea73e35e48809243f7b16a62cab64b32"
 
-# In every handshake (src_cython/protocol/rights.pyx): can scripts be run at all, and in
-# them the commands of a release and of an extension? It is sent without a key: an ACL
-# of certain keys does not forbid it.
+# In every handshake (src_cython/protocol/handshake.pyx): can scripts be run at all, and
+# in them the commands of a release and of an extension? It is sent without a key: an
+# ACL of certain keys does not forbid it.
 PROBE = b"""\
 local refused = {}
 local function try(name, ...)

@@ -6,7 +6,7 @@ from .._core import Engine, MasterState, Round, ServerClock, ServerInfo, Vote, n
 from .votes import MasterVote, votes_of
 
 # An ACL that refuses the key of the question may allow the caller's keys; one that
-# refuses the command does not (src_cython/protocol/rights.pyx).
+# refuses the command does not (src_cython/protocol/handshake.pyx).
 OF_COMMANDS = ("permissions to run the", "can't run this command")
 
 

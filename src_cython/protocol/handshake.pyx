@@ -1,3 +1,269 @@
+# The first commands of a connection, and what their replies tell: the server's settings
+# and clock, and the rights of its user.
+
+# --- server info ----------------------------------------------------------------------
+# Server info: a server's INFO at connect, and its clock. Pure: replies in, values out.
+#
+# Three uses. Safety: its run id and uptime show a master that has forgotten its votes
+# (restart_guard); and two masters that are one server have one vote, not two. Advice:
+# set-ups that lose locks are reported once. Health: the first questions of an operator.
+
+
+@cython.final
+cdef class ServerInfo:
+    """The fields of one server's INFO; None where they are missing."""
+
+    cdef readonly dict fields
+    cdef readonly str run_id
+    cdef readonly object uptime_s      # int: whole seconds
+    cdef readonly str version
+    cdef readonly str role
+    cdef readonly str mode             # standalone, cluster, sentinel
+    cdef readonly str policy           # maxmemory-policy
+    cdef readonly bint has_memory_limit
+
+    def __init__(self, info):
+        self.fields = fields = {}
+        if isinstance(info, bytes):
+            for line in info.decode("utf-8", "replace").split("\r\n"):
+                name, colon, value = line.partition(":")
+                if colon:
+                    fields[name] = value
+        self.run_id = fields.get("run_id") or None
+        uptime = fields.get("uptime_in_seconds", "")[:20]
+        self.uptime_s = int(uptime) if uptime.isdecimal() else None
+        self.version = fields.get("valkey_version") or fields.get("redis_version")
+        self.role = fields.get("role")
+        mode = fields.get("redis_mode") or fields.get("server_mode")
+        self.mode = "cluster" if fields.get("cluster_enabled") == "1" else mode
+        self.policy = fields.get("maxmemory_policy")
+        self.has_memory_limit = fields.get("maxmemory", "0") != "0"
+
+    def refusal(self):
+        """Return why this server must not vote at all, or None."""
+        if self.role == "active-replica":
+            return (
+                "an active replica: it and its peer accept the same key at once, "
+                "so it gets no vote"
+            )
+        if self.role == "slave" or self.role == "replica":
+            return "is a replica: give the masters, independent of each other"
+        if self.mode == "sentinel":
+            return "is a Sentinel, not a master: it holds no keys"
+        return None
+
+    def warnings(self):
+        """List the properties of this server that can lose locks."""
+        found = []
+        if self.mode == "cluster":
+            found.append(
+                "is a cluster node: its failover can lose locks; "
+                "give independent masters"
+            )
+        if self.has_memory_limit and self.policy not in (None, "noeviction"):
+            found.append(
+                f"evicts keys with a ttl ({self.policy}): "
+                "an evicted lock is a free lock; set maxmemory-policy noeviction"
+            )
+        return found
+
+
+cdef str server_info_warning(ServerInfo server_info):
+    # The loss of safety where a server withholds its run id or uptime, or None.
+    if server_info.run_id is not None and server_info.uptime_s is not None:
+        return None
+    return (
+        "does not tell its run id and uptime (INFO), so max_ttl withholds its vote for "
+        "max_ttl + 1 s after each connect, or may miss a restart with its data; "
+        "grant +info"
+    )
+
+
+cdef enum:
+    CLOCK_NEAR_NS = 100_000_000        # a reply read later is too inexact
+
+cdef int64_t CLOCK_EVERY_NS = 5_000_000_000
+cdef int64_t LATEST_S = 9_000_000_000  # of 64 bits of ns; the year 2255
+
+
+@cython.final
+cdef class ServerClock:
+    """A server's wall clock against ours: notices when it jumps.
+
+    Redis expires keys by its wall clock: a jump forward frees locks early.
+    """
+
+    cdef int64_t asked_at_ns
+    cdef int64_t offset_ns             # server - ours, at the last sample
+    cdef int64_t sampled_at_ns
+    cdef readonly int64_t step_ns      # the last jump seen, 0 before any
+
+    def on_time(self, reply, int64_t sent_ns, int64_t now_ns):
+        """Take a reply to TIME; return whether it shows a jump."""
+        cdef int64_t offset_ns, step_ns, allowed_ns, now_s, now_us
+        if type(reply) is not list or len(reply) != 2:
+            return False
+        if now_ns - sent_ns > <int64_t>CLOCK_NEAR_NS:
+            return False
+        # In C from here on: Python looks for signals where it multiplies integers of
+        # over 30 bits (longobject.c, SIGCHECK), and an exception in here is a lost
+        # connection.
+        try:
+            now_s, now_us = int(reply[0]), int(reply[1])
+        except (TypeError, ValueError, OverflowError):
+            return False
+        if not 0 <= now_s <= LATEST_S or not 0 <= now_us < 1_000_000:
+            return False
+        offset_ns = now_s * NS_PER_S + now_us * 1000 - (sent_ns + now_ns) // 2
+        step_ns = offset_ns - self.offset_ns
+        is_first = self.sampled_at_ns == 0
+        # 1 % of the time between: the drift that the algorithm allows for anyway.
+        allowed_ns = CLOCK_NEAR_NS // 2 + (now_ns - self.sampled_at_ns) // 100
+        self.offset_ns = offset_ns
+        self.sampled_at_ns = now_ns
+        if is_first or -allowed_ns <= step_ns <= allowed_ns:
+            return False
+        self.step_ns = step_ns
+        return True
+
+
+# --- rights ---------------------------------------------------------------------------
+# The rights of a connection's user, and what its server can do. Pure: replies in, texts
+# out.
+#
+# A user that may SET and may not run the release takes locks that last for their
+# ttl; so does one of a server, or of a proxy before it, that has no scripts. So the
+# handshake runs a script without keys, by its source and by its hash, which tries the
+# commands of the release: an error is then about the command and never about a key
+# that is forbidden to this user. Any other answer than the expected one is a refusal,
+# but for those of the server's state: it has looked for the command, and for the right
+# to it, before. (All servers check the command before its keys: Redis 6.2 and 7.0,
+# Valkey 9.1.) With fencing it tries the commands of the numbers as well, without which
+# a key would be set that does not count.
+
+
+# Texts in the errors of Redis 6.0 and later, and of Valkey: about a command as such
+# (the second inside of a script, before Redis 7.2), and about anything.
+cdef tuple OF_COMMANDS = (
+    "permissions to run the", "can't run this command",
+)
+cdef tuple OF_ALL = (
+    "NOPERM", "ERR ACL failure in script", "user executing the script can't",
+)
+# About the state of a server (its codes stand in the middle of a script's error, before
+# Redis 7), or of a key.
+cdef tuple OF_STATE = (
+    "BUSY", "LOADING", "MASTERDOWN", "MISCONF", "NOREPLICAS", "OOM", "READONLY",
+    "stale replica", "CLUSTERDOWN", "non local key", "WRONGTYPE",
+)
+
+
+cdef bint text_forbids(str text):
+    # Whether an ACL has refused a command, or a command inside of a script.
+    return any([words in text for words in OF_ALL])
+
+
+cdef bint text_is_for_good(str text):
+    # ...or the server has no such command.
+    cdef str lower = text.lower()
+    return text_forbids(text) or "unknown" in lower and "command" in lower
+
+
+cdef bint text_is_of_state(str text):
+    return any([words in text for words in OF_STATE])
+
+
+cdef bint text_is_of_command(str text):
+    # Whether an error refuses a command, whatever its keys are and for good.
+    if text_forbids(text):
+        return any([words in text for words in OF_COMMANDS])
+    return not text_is_of_state(text)
+
+
+@cython.final
+cdef class Rights:
+    """The right to run scripts, from the answers of one handshake."""
+
+    cdef dict refused      # by command, or "fencing": the name of it and the error
+
+    def __cinit__(self):
+        self.refused = {}
+
+    def on_reply(self, str name, reply):
+        """Take the answer to SCRIPT LOAD, or to the probe by EVAL or by EVALSHA."""
+        if name != "SCRIPT LOAD" and name != "EVAL" and name != "EVALSHA":
+            return
+        if reply_is_error(reply):
+            # The probe is loaded by its EVAL: without that, EVALSHA finds none.
+            if name != "EVALSHA" or not reply_error(reply).startswith("NOSCRIPT"):
+                self.refused[name] = f"{name}: {reply_text(reply)}"
+        elif name == "SCRIPT LOAD" or type(reply) is int and reply == 1:
+            return      # 1: of a release that is not ours, nothing else is tried
+        elif type(reply) is list and all([type(each) is bytes for each in reply]):
+            for each in reply:      # the commands refused inside of it
+                text = each.decode("utf-8", "replace")[:SHOWN_REPLY_LENGTH]
+                if text_is_of_command(text):
+                    name = text.partition(":")[0]
+                    self.refused[name] = text.removeprefix("fencing: ")
+        else:
+            self.refused[name] = f"{name}: {reply_text(reply)}"
+
+    def script_error(self):
+        """Return why no script of ours can be run, or None."""
+        if "EVAL" in self.refused and "SCRIPT LOAD" in self.refused:
+            return self.refused.get("EVALSHA", self.refused["EVAL"])
+        return self.refused.get("EVALSHA")
+
+    def lacks_eval(self):
+        """Whether scripts can be run by their hashes alone, if at all."""
+        return "EVAL" in self.refused
+
+    def refusal(self):
+        """Return why no lock can be released, or none gets a number, or None."""
+        error = self.script_error()
+        if error is not None:
+            rights = "+evalsha +eval" if "EVAL" in self.refused else "+evalsha"
+            if "EVALSHA" not in self.refused:
+                rights = "+eval"
+            return unreleased_text(error, rights)
+        for name, error in self.refused.items():
+            if name not in ("EVAL", "SCRIPT LOAD", "PEXPIRE", "fencing"):
+                return unreleased_text(error, "+get +del")
+        if "fencing" in self.refused:
+            return (
+                f"its user may not write numbers of grants ({self.refused['fencing']}),"
+                " so it gets no vote: grant +zadd +zscore +pexpire"
+            )
+        return None
+
+    def warnings(self, bint is_native):
+        """List what cannot be done where a vote is not refused."""
+        found = []
+        if "EVAL" in self.refused:
+            found.append(
+                f"may not run EVAL ({self.refused['EVAL']}): a release that finds its "
+                "script flushed has to wait for a new connection; grant +eval"
+            )
+        if "PEXPIRE" in self.refused and not is_native:
+            found.append(
+                f"cannot extend leases ({self.refused['PEXPIRE']}): grant +pexpire"
+            )
+        return found
+
+
+cdef str unreleased_text(str error, str right):
+    if text_forbids(error):
+        return (
+            f"its user may not release locks ({error}), so it gets no vote: "
+            f"grant {right}"
+        )
+    return (
+        f"cannot release locks ({error}), so it gets no vote: this server, or a proxy "
+        f"before it, has to allow {right.replace('+', '').upper()}"
+    )
+
+
+# --- handshake ------------------------------------------------------------------------
 # The first commands of a new connection: pure, replies in and bytes out.
 #
 # HELLO goes alone, because its answer decides how the rest is spoken: a server before

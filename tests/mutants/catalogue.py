@@ -1470,7 +1470,7 @@ for _, key in ipairs(KEYS) do redis""",
         "server without EVALSHA gets a vote",
         (
             Edit(
-                "src_cython/protocol/rights.pyx",
+                "src_cython/protocol/handshake.pyx",
                 '            if name != "EVALSHA" or not '
                 'reply_error(reply).startswith("NOSCRIPT"):\n',
                 '            if reply_error(reply).startswith("NOPERM"):\n',
@@ -1538,7 +1538,7 @@ for _, key in ipairs(KEYS) do redis""",
         "key that is forbidden taken for a command",
         (
             Edit(
-                "src_cython/protocol/rights.pyx",
+                "src_cython/protocol/handshake.pyx",
                 "        return any([words in text for words in OF_COMMANDS])\n",
                 "        return True\n",
             ),
@@ -1638,7 +1638,7 @@ for _, key in ipairs(KEYS) do redis""",
         "signals looked for while a reply is taken",
         (
             Edit(
-                "src_cython/protocol/server_info.pyx",
+                "src_cython/protocol/handshake.pyx",
                 "            now_s, now_us = int(reply[0]), int(reply[1])\n",
                 "            now_us = int(reply[0]) * NS_PER_S + int(reply[1]) * 1000\n"
                 "            now_s, now_us = now_us // NS_PER_S, int(reply[1])\n",
@@ -3720,7 +3720,7 @@ for _, key in ipairs(KEYS) do redis""",
         "user that may not write numbers gets a vote",
         (
             Edit(
-                "src_cython/protocol/rights.pyx",
+                "src_cython/protocol/handshake.pyx",
                 '        if "fencing" in self.refused:\n',
                 "        if False:\n",
             ),

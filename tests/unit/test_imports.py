@@ -399,7 +399,7 @@ def test_core_imports_the_standard_library_and_hiredis_alone() -> None:
     "name",
     [
         *("protocol/commands", "protocol/replies", "protocol/commands"),
-        *("protocol/handshake", "protocol/server_info"),
+        *("protocol/handshake", "protocol/handshake"),
         *("round/round", "round/round", "round/local"),
         *("master/in_flight", "master/deferred", "master/restart_guard"),
     ],
