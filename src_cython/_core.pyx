@@ -3,7 +3,7 @@
 
 How a lock is taken (docs/design.md, section 7): the table of scripts lists what a round
 sends (protocol/commands); command makes one RESP buffer of it, which goes to the link of
-every master before any reply is read (engine/sending, engine/links); a driver polls
+every master before any reply is read (engine/sending, master/link); a driver polls
 with the GIL released until the round is closed; bytes become replies (master/replies),
 replies become votes (protocol/replies, master/votes), and votes and the time become a
 verdict and a validity (round/round).
@@ -35,10 +35,7 @@ include "protocol/commands.pyx"         # operation x kind -> script -> RESP    
 include "protocol/replies.pyx"          # a reply -> a vote                       [pure]
 include "protocol/handshake.pyx"        # a connection's first commands           [pure]
 
-include "master/link.pyx"               # one descriptor: open, send, receive
-include "master/tls.pyx"                # records in, plain text out, and back
-include "drivers/waker.pyx"             # ends the poll of a leader
-include "engine/links.pyx"              # written, polled and read, without the GIL
+include "master/link.pyx"               # descriptors: opened, written, polled, read
 include "master/lookup.pyx"             # where a master is; host names, in threads
 include "master/preparing.pyx"          # logins and TLS files, in threads
 include "master/deferred.pyx"           # releases for the next connection       [pure]

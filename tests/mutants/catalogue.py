@@ -3973,7 +3973,7 @@ for _, key in ipairs(KEYS) do redis""",
         "a leader that was alone is not told of a signal",
         (
             Edit(
-                "src_cython/engine/links.pyx",
+                "src_cython/master/link.pyx",
                 "return error if error != 0 or link_has_input(link) else -EINTR",
                 "return error",
             ),
@@ -4618,7 +4618,7 @@ for _, key in ipairs(KEYS) do redis""",
         "close: the work of followers is forgotten with the waker",
         (
             Edit(
-                "src_cython/drivers/waker.pyx",
+                "src_cython/master/link.pyx",
                 "    self.is_sleeping = 0\n\n\ncdef void waker_wake(",
                 "    self.is_sleeping = self.has_followers = 0\n\n\n"
                 "cdef void waker_wake(",
