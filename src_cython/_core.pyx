@@ -36,8 +36,7 @@ include "protocol/replies.pyx"          # a reply -> a vote                     
 include "protocol/handshake.pyx"        # a connection's first commands           [pure]
 
 include "master/link.pyx"               # descriptors: opened, written, polled, read
-include "master/lookup.pyx"             # where a master is; host names, in threads
-include "master/preparing.pyx"          # logins and TLS files, in threads
+include "master/lookup.pyx"             # names, logins and TLS files, in threads
 include "master/deferred.pyx"           # releases for the next connection       [pure]
 include "master/in_flight.pyx"          # commands sent and not answered         [pure]
 include "master/restart_guard.pyx"      # when a master may vote again           [pure]

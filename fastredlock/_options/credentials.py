@@ -1,7 +1,7 @@
 """What a master's connection needs anew each time: its login, and its TLS files.
 
 The core calls a `Preparer` before each connection, in a thread of its own
-(src_cython/master/preparing.pyx). What it returns is used for that connection alone.
+(src_cython/master/lookup.pyx). What it returns is used for that connection alone.
 """
 
 from __future__ import annotations

@@ -3926,7 +3926,7 @@ for _, key in ipairs(KEYS) do redis""",
         "text of an exception, which may show a password, is the reason of a vote",
         (
             Edit(
-                "src_cython/master/preparing.pyx",
+                "src_cython/master/lookup.pyx",
                 "raised {type(error).__name__}",
                 "raised {error!r}",
             ),
