@@ -37,8 +37,7 @@ include "protocol/handshake.pyx"        # a connection's first commands         
 
 include "master/link.pyx"               # descriptors: opened, written, polled, read
 include "master/lookup.pyx"             # names, logins and TLS files, in threads
-include "master/deferred.pyx"           # releases for the next connection       [pure]
-include "master/in_flight.pyx"          # commands sent and not answered         [pure]
+include "master/in_flight.pyx"          # sent, not answered; deferred releases   [pure]
 include "master/restart_guard.pyx"      # when a master may vote again           [pure]
 include "master/slowness.pyx"           # by far slower than a quorum            [pure]
 include "master/master.pyx"             # one master: its state

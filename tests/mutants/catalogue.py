@@ -601,7 +601,7 @@ MUTANTS = (
         "release deferred for a ttl from its own beginning",
         (
             Edit(
-                "src_cython/master/deferred.pyx",
+                "src_cython/master/in_flight.pyx",
                 "now_ns + each.release.terms.ttl_ms * NS_PER_MS",
                 "each.release.opened_ns + each.release.terms.ttl_ms * NS_PER_MS",
             ),
@@ -724,7 +724,7 @@ MUTANTS = (
         "release forgotten once its ttl is over, though the server was frozen",
         (
             Edit(
-                "src_cython/master/deferred.pyx",
+                "src_cython/master/in_flight.pyx",
                 "    waiting.key_until_ns = key_until_ns\n",
                 "    waiting.key_until_ns = min(\n"
                 "        key_until_ns, release.deadline_ns + release.terms.ttl_ms * "
