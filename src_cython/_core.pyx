@@ -38,9 +38,7 @@ include "protocol/handshake.pyx"        # a connection's first commands         
 include "master/link.pyx"               # descriptors: opened, written, polled, read
 include "master/lookup.pyx"             # names, logins and TLS files, in threads
 include "master/in_flight.pyx"          # sent, not answered; deferred releases   [pure]
-include "master/restart_guard.pyx"      # when a master may vote again           [pure]
-include "master/slowness.pyx"           # by far slower than a quorum            [pure]
-include "master/master.pyx"             # one master: its state
+include "master/master.pyx"             # one master: its state, when it votes
 include "master/ending.pyx"             # its connection ends; back-off
 include "master/io.pyx"                 # commands -> bytes
 include "master/connect.pyx"            # from an address to READY

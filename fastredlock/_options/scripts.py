@@ -107,7 +107,7 @@ PROBE_SHA1 = b"9dc61fd101aadbfb6cca5077cbc8cd79428898a1"
 PROBE_CALL = b"return 1"
 PROBE_CALL_SHA1 = b"e0e1f9fabfc9d4800c877a703b823ac0578ff8db"
 
-# The restart guard (src_cython/master/restart_guard.pyx). The marker under KEYS[1]
+# The restart guard (src_cython/master/master.pyx). The marker under KEYS[1]
 # names the server that keeps it; while the quarantine under KEYS[2] exists, no client
 # with a max_ttl asks it; the value is the time (ms) that it was set for. ARGV: the
 # server's run id; max_ttl + 1 s in ms; "any" where the first is drawn and no run id, so

@@ -1386,7 +1386,7 @@ for _, key in ipairs(KEYS) do redis""",
         "another run id taken for the server of before",
         (
             Edit(
-                "src_cython/master/restart_guard.pyx",
+                "src_cython/master/master.pyx",
                 "if self.has_met and identity != self.identity:",
                 "if False:",
             ),
@@ -1400,7 +1400,7 @@ for _, key in ipairs(KEYS) do redis""",
         "wait for a restarted master made shorter by a reconnection",
         (
             Edit(
-                "src_cython/master/restart_guard.pyx",
+                "src_cython/master/master.pyx",
                 "    if until_ns > self.until_ns:\n",
                 "    if until_ns > self.until_ns or cause is None:\n",
             ),
@@ -1411,7 +1411,7 @@ for _, key in ipairs(KEYS) do redis""",
         "quarantine of others not kept",
         (
             Edit(
-                "src_cython/master/restart_guard.pyx",
+                "src_cython/master/master.pyx",
                 "if mark is not None and mark.left_ms >= 0:",
                 "if False:",
             ),
@@ -1447,7 +1447,7 @@ for _, key in ipairs(KEYS) do redis""",
         "marker refused at this moment taken for a good one",
         (
             Edit(
-                "src_cython/master/restart_guard.pyx",
+                "src_cython/master/master.pyx",
                 "if mark is not None and mark.error is not None and "
                 "not mark.is_forbidden:",
                 "if False:",
@@ -4186,7 +4186,7 @@ for _, key in ipairs(KEYS) do redis""",
         "a gate is slow after one standstill",
         (
             Edit(
-                "src_cython/master/slowness.pyx",
+                "src_cython/master/master.pyx",
                 "self.score == SLOW_REPLIES and now_ns - self.since_ns >= SLOW_FOR_NS",
                 "self.score == SLOW_REPLIES",
             ),
@@ -4197,7 +4197,7 @@ for _, key in ipairs(KEYS) do redis""",
         "a gate is slow for ever",
         (
             Edit(
-                "src_cython/master/slowness.pyx",
+                "src_cython/master/master.pyx",
                 "            self.is_slow = False\n",
                 "            pass\n",
             ),
