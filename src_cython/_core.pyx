@@ -39,9 +39,7 @@ include "master/link.pyx"               # descriptors: opened, written, polled, 
 include "master/lookup.pyx"             # names, logins and TLS files, in threads
 include "master/in_flight.pyx"          # sent, not answered; deferred releases   [pure]
 include "master/master.pyx"             # one master: its state, when it votes
-include "master/ending.pyx"             # its connection ends; back-off
-include "master/io.pyx"                 # commands -> bytes
-include "master/connect.pyx"            # from an address to READY
+include "master/connection.pyx"         # from an address to READY; sent; its end
 include "master/votes.pyx"              # a reply is the vote of a round
 include "master/numbered.pyx"           # ...or several are, of one that has a number
 include "master/pushes.pyx"             # what a server sends unasked: a turn

@@ -226,7 +226,7 @@ MUTANTS = (
         "connection reused after a timeout without counting",
         (
             Edit(
-                "src_cython/master/io.pyx",
+                "src_cython/master/connection.pyx",
                 "    # The entry first: bytes without one would shift every later "
                 "reply.\n",
                 "    while self.in_flight.count and (\n"
@@ -612,7 +612,7 @@ MUTANTS = (
         "connection given up without the releases of its open acquires",
         (
             Edit(
-                "src_cython/master/ending.pyx",
+                "src_cython/master/connection.pyx",
                 "        master_undo_open(self)\n",
                 "        pass\n",
             ),
@@ -681,7 +681,7 @@ MUTANTS = (
             (
                 "a master that was not connected in time",
                 (
-                    "src_cython/master/io.pyx",
+                    "src_cython/master/connection.pyx",
                     '            reason = f"not connected in time: {reason}"\n',
                     "            pass\n",
                 ),
@@ -737,7 +737,7 @@ MUTANTS = (
         "lost connection left to what it still executes",
         (
             Edit(
-                "src_cython/master/connect.pyx",
+                "src_cython/master/connection.pyx",
                 "    master_kill_lost(self, now_ns)\n",
                 "",
             ),
@@ -748,7 +748,7 @@ MUTANTS = (
         "connection of another killed: ids of a server that is another now",
         (
             Edit(
-                "src_cython/master/io.pyx",
+                "src_cython/master/connection.pyx",
                 "    if self.lost_run_id is None or "
                 "self.lost_run_id != self.server_info.run_id:\n",
                 "    if False:\n",
@@ -809,7 +809,7 @@ MUTANTS = (
         "round failed at once where its connection was cut",
         (
             Edit(
-                "src_cython/master/ending.pyx",
+                "src_cython/master/connection.pyx",
                 "        self, reason, self.state_code == MASTER_READY, now_ns\n",
                 "        self, reason, False, now_ns\n",
             ),
@@ -1515,7 +1515,7 @@ for _, key in ipairs(KEYS) do redis""",
         "server without scripts and with a native release is sent the script",
         (
             Edit(
-                "src_cython/master/io.pyx",
+                "src_cython/master/connection.pyx",
                 "        elif self.is_native_alone and native_replaces("
                 "round, self.scripts):\n",
                 "        elif False:\n",
@@ -1560,7 +1560,7 @@ for _, key in ipairs(KEYS) do redis""",
         "silence of a server taken for its hanging up",
         (
             Edit(
-                "src_cython/master/connect.pyx",
+                "src_cython/master/connection.pyx",
                 "            master_on_lost(self, master_silence_text(self), now_ns)\n",
                 "            master_on_cut(self, self.reason, now_ns)\n",
             ),
@@ -2735,7 +2735,7 @@ for _, key in ipairs(KEYS) do redis""",
         "master that is away logged at each attempt",
         (
             Edit(
-                "src_cython/master/ending.pyx",
+                "src_cython/master/connection.pyx",
                 "> AWAY_NS and not self.is_away_logged:",
                 "> AWAY_NS:",
             ),
@@ -2751,7 +2751,7 @@ for _, key in ipairs(KEYS) do redis""",
                 "    return 0\n",
             ),
             Edit(
-                "src_cython/master/connect.pyx",
+                "src_cython/master/connection.pyx",
                 "    master_send_deferred(self, now_ns)\n    counters_note",
                 "    master_send_deferred(self, now_ns)\n"
                 "    master_note_back(self, now_ns)\n    counters_note",
@@ -3103,7 +3103,7 @@ for _, key in ipairs(KEYS) do redis""",
         "extension on a lost connection is never ended behind the release",
         (
             Edit(
-                "src_cython/master/io.pyx",
+                "src_cython/master/connection.pyx",
                 "        elif round_is_of_released(round):",
                 "        elif False:",
             ),
@@ -3629,7 +3629,7 @@ for _, key in ipairs(KEYS) do redis""",
         "life of a number not sent again to a master that was away",
         (
             Edit(
-                "src_cython/master/connect.pyx",
+                "src_cython/master/connection.pyx",
                 "    self.counters.life_epoch += 1\n",
                 "",
             ),
@@ -3912,7 +3912,7 @@ for _, key in ipairs(KEYS) do redis""",
         "credentials are asked for once",
         (
             Edit(
-                "src_cython/master/connect.pyx",
+                "src_cython/master/connection.pyx",
                 "    self.preparing = None\n    if preparing.failure is not None:\n",
                 "    if preparing.failure is not None:\n",
             ),
@@ -4011,7 +4011,7 @@ for _, key in ipairs(KEYS) do redis""",
         "deferred release tells nobody",
         (
             Edit(
-                "src_cython/master/io.pyx",
+                "src_cython/master/connection.pyx",
                 "each.release.gate == self.index and notifying",
                 "False and notifying",
             ),
@@ -4127,7 +4127,7 @@ for _, key in ipairs(KEYS) do redis""",
         "TLS encrypted in the middle of a round's commands",
         (
             Edit(
-                "src_cython/master/io.pyx",
+                "src_cython/master/connection.pyx",
                 "    self.tls.unencrypted.append(plain)\n    return 0\n",
                 "    self.tls.unencrypted.append(plain)\n"
                 "    return 0 if self.link.is_parsing else "

@@ -1,0 +1,706 @@
+# The connection of a master: from an address to READY, commands that it is given, its
+# end, and the time until the next one.
+
+# --- ending ---------------------------------------------------------------------------
+# The end of one master's connection: why it ends, what becomes of the commands in
+# flight on it, and when the next one is opened (back-off).
+
+cdef enum:
+    UNDO_MOST = 1 << 18        # bytes: a socket that was silent takes no more
+    LOST_IDS_MOST = 8
+    BACKOFF_FIRST_NS = 50_000_000
+    BACKOFF_CAP_NS = 1_000_000_000
+
+cdef int64_t AWAY_NS = 10_000_000_000      # from then on it is worth a line
+
+
+cdef int master_on_lost(Master self, str reason, int64_t now_ns) except -1:
+    """End the connection: its commands in flight fail, or are deferred to the next."""
+    return master_end_connection(self, reason, False, now_ns)
+
+
+cdef int master_on_cut(Master self, str reason, int64_t now_ns) except -1:
+    """The server or the network has ended the connection.
+
+    A server that takes TLS alone does so at our first plain word. A connection that
+    worked, or is the first in a row that did not, is opened again at once: the rounds
+    that it leaves open are asked again on the next, in the time they have left.
+    """
+    if self.state_code == MASTER_HANDSHAKE and not self.has_received and not self.tls:
+        reason += " (before it said anything: does this port want rediss://?)"
+    return master_end_connection(
+        self, reason, self.state_code == MASTER_READY, now_ns
+    )
+
+
+cdef int master_end_connection(
+    Master self, str reason, bint is_reopened, int64_t now_ns
+) except -1:
+    cdef bint was_parsing = self.link.is_parsing
+    cdef bint is_proven = self.is_proven or (
+        self.state_code == MASTER_READY
+        and now_ns - self.ready_at_ns > OVERDUE_AT_LEAST_NS
+    )
+    if self.state_code == MASTER_READY and not is_reopened and self.tls is None:
+        master_undo_open(self)
+    master_note_lost(self)
+    link_close(&self.link)
+    self.feed = self.gets = self.handshake = self.addresses = self.tls = None
+    self.prepared = None
+    self.client_id = 0
+    master_set_state(self, MASTER_BACKOFF)
+    self.reason = self.last_error = reason
+    self.counters.losses += 1
+    self.counters.deaf_epoch += 1
+    self.losses += 1
+    self.lost_at_ns = now_ns
+    self.unparsed = 0
+    self.is_proven = False
+    is_reopened = is_reopened and (
+        is_proven or self.failures == 0 or self.counters.is_at_end
+    )
+    if is_proven or is_reopened:      # it worked until now: try again at once
+        self.failures = 0 if is_proven else 1
+        self.retry_at_ns = now_ns
+    else:
+        self.failures += 1
+        self.retry_at_ns = now_ns + master_backoff_ns(self)
+    # Nothing else may touch it until all is settled: a finalizer in between that
+    # reconnected would put new entries behind the old ones.
+    self.link.is_parsing = True
+    try:
+        in_flight_fail(self.in_flight, reason, is_reopened, now_ns)
+        if not is_reopened:
+            in_flight_fail_unanswered(self.in_flight, reason, now_ns)
+    finally:
+        self.link.is_parsing = was_parsing
+    if len(self.in_flight.deferred) > 0:
+        counters_note_due(self.counters, self.retry_at_ns)
+    return master_note_away(self, now_ns)
+
+
+cdef int master_note_away(Master self, int64_t now_ns) except -1:
+    # One line for the log where it is away for long, as another attempt fails: this
+    # needs no timer, and where nobody calls nobody misses it.
+    if self.away_from_ns == 0:
+        self.away_from_ns = now_ns
+    elif now_ns - self.away_from_ns > AWAY_NS and not self.is_away_logged:
+        self.is_away_logged = True
+        away_s = (now_ns - self.away_from_ns) / 1e9
+        text = f"not connected for {away_s:.0f} s: {self.last_error}"
+        self.counters.unlogged.append((LEVEL_WARNING, self.name, text))
+    return 0
+
+
+cdef int master_note_back(Master self, int64_t now_ns) except -1:
+    # Once its server was looked at: one that is refused is not back.
+    if self.state_code == MASTER_READY:
+        away_s, self.away_from_ns = (now_ns - self.away_from_ns) / 1e9, 0
+        is_away_logged, self.is_away_logged = self.is_away_logged, False
+        if is_away_logged:
+            text = f"connected again after {away_s:.0f} s"
+            self.counters.unlogged.append((LEVEL_INFO, self.name, text))
+    return 0
+
+
+cdef int master_undo_open(Master self) except -1:
+    # A server that is frozen executes later what is in its socket. So the releases of
+    # the acquires that this leaves open go behind their SETs, now, on this connection:
+    # none of them can get its vote any more, and the next connection, on which they are
+    # released as well, may come late or never. What the socket does not take is lost.
+    # (Not under TLS: a server reads record by record, and gives a connection up where
+    # its reply to an earlier one finds nobody; and ssl runs Python code in here.)
+    cdef Buffer undo
+    cdef uint32_t i
+    cdef Round round
+    memset(&undo, 0, sizeof(Buffer))
+    for i in range(self.in_flight.count):
+        round = in_flight_at(self.in_flight, i)
+        if (
+            round is not None and round.operation_code == OPERATION_ACQUIRE
+            and not round.is_finished and not round.is_rolled_back
+            and round.generation == current_generation and not round_is_overused(round)
+        ):
+            if command_undo(&undo, round, self.scripts, self.may_eval) != 0 or (
+                buffer_length(&undo) > UNDO_MOST
+            ):
+                break
+    try:
+        if buffer_length(&undo) > 0 and buffer_append(
+            &self.link.outgoing, undo.data, buffer_length(&undo)
+        ) == 0:
+            if self.link.phase == LINK_OPEN:
+                link_send(&self.link)
+            else:
+                self.parting = self.link.outgoing.data[
+                    self.link.outgoing.start:self.link.outgoing.end
+                ]
+    finally:
+        buffer_free(&undo)
+    return 0
+
+
+cdef int master_on_exception(
+    Master self, object error, str reason, int64_t now_ns
+) except -1:
+    # Where the connection is to blame, a reason ends it. Any other exception (a signal
+    # handler's, no memory) goes on to the caller, and ends it as well: how much was
+    # done until then is not known.
+    if self.state_code != MASTER_CLOSED and self.state_code != MASTER_BACKOFF:
+        master_on_lost(self, reason or "interrupted", now_ns)
+    if reason is None:
+        raise error
+    return 0
+
+
+cdef int master_note_lost(Master self) except -1:
+    # A connection ends with replies outstanding: remember its id until the server has
+    # ended it, too. Without memory it is forgotten: the connection has to end, or its
+    # next reply would be read as the answer to an earlier command.
+    if self.in_flight.count == 0 or self.client_id == 0:
+        return 0
+    try:
+        if self.lost_run_id != self.server_info.run_id:
+            self.lost_run_id = self.server_info.run_id
+            self.lost_ids = []
+        self.lost_ids = self.lost_ids[1 - LOST_IDS_MOST:] + [self.client_id]
+    except MemoryError:
+        pass
+    return 0
+
+
+cdef int64_t master_backoff_ns(Master self) noexcept:
+    # Doubles up to the cap; the upper half is drawn, so that clients spread.
+    cdef int64_t longest = min(
+        <int64_t>BACKOFF_FIRST_NS << min(self.failures - 1, 10),
+        <int64_t>BACKOFF_CAP_NS,
+    )
+    self.jitter ^= self.jitter << 13      # xorshift64, Marsaglia 2003
+    self.jitter ^= self.jitter >> 7
+    self.jitter ^= self.jitter << 17
+    return longest // 2 + <int64_t>(self.jitter % <uint64_t>(longest // 2))
+
+
+cdef str master_silence_text(Master self):
+    # Name the likely cause where a server took the connection and does not answer. (A
+    # paused server looks the same: its kernel accepts connections.)
+    if self.tls is not None and not self.tls.is_established:
+        return "no answer to TLS yet: does the server speak it on this port?"
+    what = "no whole answer" if self.has_received else "no answer"
+    within_s = self.connect_timeout_ns / 1e9
+    return f"{what} to the handshake within {within_s:g} s: paused or overloaded?"
+
+
+# --- io -------------------------------------------------------------------------------
+# Commands of one master's connection, encrypted or not: into its link, each with its
+# entry in flight.
+
+cdef enum:
+    NOTIFYING_MOST = 64                # deferred releases, of 1.4 KB each
+
+
+cdef int master_send(
+    Master self, Round round, Buffer *command, InFlightEntry entry, int64_t now_ns
+) except -1:
+    # The entry first: bytes without one would shift every later reply.
+    if round.fencing is not None and not (entry.fence or entry.is_at_gate) and (
+        fencing_is_plain(round, entry.is_by_source, entry.is_second)
+    ):
+        entry.replies = fencing_replies(round)
+    in_flight_push(self.in_flight, round, entry, now_ns)
+    round_on_sent(round, self.index)
+    if self.tls is not None:
+        return master_write(self, command.data[command.start:command.end], now_ns)
+    if buffer_append(
+        &self.link.outgoing, command.data + command.start, buffer_length(command)
+    ) != 0:
+        return master_on_lost(self, "out of memory", now_ns)
+    return 0
+
+
+cdef int master_send_again(
+    Master self, Round round, InFlightEntry entry, int64_t now_ns
+) except -1:
+    cdef Buffer command
+    cdef int error
+    memset(&command, 0, sizeof(Buffer))
+    try:
+        if entry.fence:
+            error = command_fence(
+                &command, round, self.scripts, entry.fence, entry.is_by_source
+            )
+        elif self.is_native_alone and native_replaces(round, self.scripts):
+            entry.is_native, entry.is_at_gate = True, False
+            error = native_command(&command, round, self.native)
+        elif entry.is_at_gate:
+            error = command_of_gate(
+                &command, round, self.scripts, entry.is_by_source, self.leaving
+            )
+        else:
+            error = command_of_round(
+                &command, round, self.scripts, entry.is_by_source, entry.is_second
+            )
+        if error != 0:
+            raise MemoryError
+        if self.state_code == MASTER_READY:
+            master_send(self, round, &command, entry, now_ns)
+        else:      # lost in the middle of it; bytes here would go before HELLO
+            master_on_unsent(self, round, entry, now_ns)
+    finally:
+        buffer_free(&command)
+    return 0
+
+
+cdef int master_on_unsent(
+    Master self, Round round, InFlightEntry entry, int64_t now_ns
+) except -1:
+    # There is no connection: as where the connection is lost just after the send.
+    if round.operation_code == OPERATION_RELEASE:
+        deferred_add(self.in_flight, round, entry.key_until_ns, entry.is_second)
+        counters_note_due(self.counters, max(self.retry_at_ns, now_ns))
+    if round.verdict_code == VERDICT_OPEN:
+        reason = self.reason
+        if not self.last_error and (
+            MASTER_CONNECTING <= self.state_code <= MASTER_HANDSHAKE
+        ):      # it may be well
+            reason = f"not connected in time: {reason}"
+        round_on_vote(round, self.index, VOTE_FAILED, reason, False, now_ns)
+    return 0
+
+
+cdef int master_send_deferred(Master self, int64_t now_ns) except -1:
+    # By source: there may be no caller to read that a server does not know the script.
+    # At its gate by the script that notifies: a command that was cut may have deleted
+    # and notified nobody. Another caller may wait by now: our queue entry stays.
+    cdef DeferredRelease each
+    cdef InFlightEntry entry
+    cdef int notifying = 0
+    for each in deferred_take(self.in_flight, now_ns):
+        entry = in_flight_entry(each.key_until_ns, each.is_second)
+        entry.is_by_source = self.may_eval
+        entry.is_at_gate = (
+            each.release.gate == self.index and notifying < NOTIFYING_MOST
+        )
+        if entry.is_at_gate:
+            notifying += 1
+            each.release.our_entry = OUR_ENTRY_AS_IS
+        master_send_again(self, each.release, entry, now_ns)
+    return 0
+
+
+cdef int master_send_unanswered(Master self, int64_t now_ns) except -1:
+    # Send again the rounds that the last connection left open. Releases are sent with
+    # the deferred ones.
+    cdef Round round
+    empty = []
+    unanswered, self.in_flight.unanswered = self.in_flight.unanswered, empty
+    for round in unanswered:
+        if round.operation_code == OPERATION_RELEASE or (
+            round.verdict_code != VERDICT_OPEN
+            or round.cells[self.index].vote != VOTE_PENDING      # withheld since
+        ):
+            continue
+        if round_may_repeat(round):
+            master_send_again(self, round, in_flight_entry(NEVER_NS, True), now_ns)
+        elif round_is_of_released(round):      # its caller still waits for this vote
+            round_on_vote(round, self.index, VOTE_FAILED, NOT_SENT, False, now_ns)
+    return 0
+
+
+cdef int master_ask_time(Master self, int64_t now_ns) except -1:
+    # Goes with a round's command, in the same write; its reply is no vote.
+    cdef InFlightEntry entry = in_flight_entry(NEVER_NS, False)
+    entry.kind = ENTRY_TIME
+    self.clock.asked_at_ns = now_ns
+    in_flight_push(self.in_flight, None, entry, now_ns)
+    return master_write(self, b"*1\r\n$4\r\nTIME\r\n", now_ns)
+
+
+cdef int master_kill_lost(Master self, int64_t now_ns) except -1:
+    # Have the server end our lost connections before it executes anything behind this:
+    # commands of theirs that it has not executed by then, it never will. (An ACL may
+    # forbid it.)
+    cdef InFlightEntry entry = in_flight_entry(NEVER_NS, False)
+    if self.lost_run_id is None or self.lost_run_id != self.server_info.run_id:
+        self.lost_ids = []      # of another server: ids begin anew when a server does
+    entry.kind = ENTRY_KILL
+    for client_id in self.lost_ids:
+        command = command_encode((b"CLIENT", b"KILL", b"ID", decimal_bytes(client_id)))
+        in_flight_push(self.in_flight, None, entry, now_ns)
+        master_write(self, command, now_ns)
+    return 0
+
+
+cdef int master_write(Master self, bytes plain, int64_t now_ns) except -1:
+    # Queue plain text. That of TLS is encrypted just before the next bytes are written
+    # (engine_before_write): ssl runs Python code, and this may be called between two
+    # halves of a change.
+    if self.tls is None:
+        return master_append(self, plain, now_ns)
+    self.tls.unencrypted.append(plain)
+    return 0
+
+
+cdef int master_encrypt(Master self, int64_t now_ns) except -1:
+    # ssl runs Python code, in which a signal handler may take a lock, raise or fork.
+    # The first finds the master busy, and its command waits in `unencrypted`, in the
+    # order of the entries. After an exception it is not known how much was encrypted:
+    # an entry without its bytes would shift every later reply. In a forked child the
+    # records are the parent's.
+    tls = self.tls
+    self.link.is_parsing = True
+    try:
+        while (
+            self.tls is tls and tls is not None and tls.unencrypted
+            and tls.is_established
+        ):
+            records = tls.encrypt(tls.unencrypted.pop(0))
+            if self.tls is tls:
+                master_append(self, records, now_ns)
+    except BaseException as error:
+        return master_on_exception(self, error, tls_reason(error), now_ns)
+    finally:
+        self.link.is_parsing = False
+    return 0
+
+
+cdef int master_append(Master self, bytes data, int64_t now_ns) except -1:
+    if not data:      # nothing to send yet; memcpy(3) to no buffer is undefined
+        return 0
+    if buffer_append(
+        &self.link.outgoing, PyBytes_AS_STRING(data), <size_t>PyBytes_GET_SIZE(data)
+    ) != 0:      # an entry without its bytes would shift every later reply
+        return master_on_lost(self, "out of memory", now_ns)
+    return 0
+
+
+# --- connect --------------------------------------------------------------------------
+# Opening a connection: when it is due, login (preparing), name, address, connect(2),
+# TLS and handshake. Nothing here waits. Its end, and the back-off after a failure,
+# are in ending.
+
+cdef enum:
+    BACKOFF_URGENT_NS = 20_000_000     # the spacing when a quorum is missing
+
+
+cdef bint master_is_due(Master self, bint is_urgent, int64_t now_ns) noexcept:
+    if self.link.is_parsing:
+        return False
+    if self.state_code == MASTER_BACKOFF:
+        return self.retry_at_ns <= now_ns or (
+            is_urgent and self.lost_at_ns + BACKOFF_URGENT_NS <= now_ns
+        )
+    return self.state_code == MASTER_CLOSED
+
+
+cdef bint master_is_opening(Master self) noexcept:
+    return (
+        self.state_code == MASTER_CONNECTING or self.state_code == MASTER_HANDSHAKE
+    )
+
+
+cdef int master_begin_connect(Master self, int64_t now_ns) except -1:
+    master_set_state(self, MASTER_CONNECTING)
+    master_set_reason(self, self.last_error or "connecting")
+    master_give_up_at(self, now_ns + self.connect_timeout_ns)
+    return 0
+
+
+cdef int master_open(Master self, int64_t now_ns) except -1:
+    """Begin to connect; nothing here waits."""
+    master_begin_connect(self, now_ns)
+    if self.prepare is not None:
+        return master_begin_preparing(self, now_ns)
+    return master_find_address(self, now_ns)
+
+
+cdef int master_begin_preparing(Master self, int64_t now_ns) except -1:
+    # gevent's start of a thread runs Python code, in which a signal handler may come
+    # back here.
+    cdef Preparing preparing = self.preparing
+    cdef int fd
+    if preparing is None or preparing_is_stale(preparing, now_ns):
+        self.link.is_parsing = True
+        try:
+            self.preparing = None
+            self.preparing = preparing = preparing_begin(self.prepare)
+        except BaseException as error:      # too many threads, or the end of all
+            if isinstance(error, RuntimeError) and self.settings.credentials is None:
+                return master_find_address(self, now_ns)      # by the files as read
+            reason = None
+            if isinstance(error, (OSError, RuntimeError)):
+                reason = f"no thread for its credentials: {error}"
+            return master_on_exception(self, error, reason, now_ns)
+        finally:
+            self.link.is_parsing = False
+        if self.state_code != MASTER_CONNECTING or self.link.fd >= 0:
+            return 0      # closed, or a fork, inside of it
+    master_set_reason(self, self.last_error or "waits for its credentials")
+    fd = preparing_watch(preparing)
+    if fd < 0:
+        return master_on_lost(self, error_text(fd), now_ns)
+    self.link.fd = fd
+    self.link.phase = LINK_RESOLVING
+    return 0
+
+
+cdef int master_on_prepared(Master self, int64_t now_ns) except -1:
+    cdef Preparing preparing = self.preparing
+    link_close(&self.link)
+    if preparing_is_stale(preparing, now_ns):      # it was not read for a while
+        return master_begin_preparing(self, now_ns)
+    self.preparing = None
+    if preparing.failure is not None:
+        return master_on_lost(self, preparing.failure, now_ns)
+    self.prepared = preparing.given
+    master_give_up_at(self, now_ns + self.connect_timeout_ns)
+    return master_find_address(self, now_ns)
+
+
+cdef int master_find_address(Master self, int64_t now_ns) except -1:
+    cdef bytes host
+    self.addresses = AddressList()
+    try:
+        if address_is_unix(self.addresses, self.settings.path):
+            return master_try_address(self, now_ns)
+        host = self.settings.host.encode(
+            "ascii" if self.settings.host.isascii() else "idna"
+        )
+        if address_is_literal(self.addresses, host, self.settings.port):
+            return master_try_address(self, now_ns)
+        return master_look_up(self, host, self.settings.port, now_ns)
+    except BaseException as error:      # the codec of a Unicode name runs Python code
+        reason = None
+        if isinstance(error, (OSError, RuntimeError, UnicodeError)):
+            reason = f"{type(error).__name__}: {error}"
+        return master_on_exception(self, error, reason, now_ns)
+
+
+cdef int master_look_up(Master self, bytes host, int port, int64_t now_ns) except -1:
+    cdef int fd
+    self.addresses.look_up = look_up_of(host, port, now_ns)
+    fd = look_up_watch(self.addresses.look_up)
+    if fd < 0:
+        return master_on_lost(self, error_text(fd), now_ns)
+    self.link.fd = fd
+    self.link.phase = LINK_RESOLVING
+    return 0
+
+
+cdef int master_on_resolved(Master self, int64_t now_ns) except -1:
+    cdef LookUp look_up
+    if self.addresses is None:
+        return master_on_prepared(self, now_ns)
+    look_up = self.addresses.look_up
+    link_close(&self.link)
+    if look_up_is_stale(look_up, now_ns):      # it was not read for a while
+        master_give_up_at(self, now_ns + self.connect_timeout_ns)
+        try:
+            return master_look_up(self, look_up.name[0], look_up.name[1], now_ns)
+        except OSError as error:
+            return master_on_lost(self, f"{type(error).__name__}: {error}", now_ns)
+    look_up_forget(look_up)
+    if look_up.state.gai_error != 0:
+        text = <bytes>gai_strerror(look_up.state.gai_error)
+        reason = f"name look-up: {text.decode('utf-8', 'replace').lower()}"
+        return master_on_lost(self, reason, now_ns)
+    self.addresses.look_up = None
+    self.addresses.count = look_up.state.count
+    memcpy(
+        self.addresses.addresses, look_up.state.addresses,
+        sizeof(look_up.state.addresses),
+    )
+    return master_try_address(self, now_ns)
+
+
+cdef int master_try_address(Master self, int64_t now_ns) except -1:
+    # From the one on that did not fail last. A name's last has most of the time: those
+    # before it that answer do so at once, and who waits for them may wait for less.
+    cdef Address *address
+    cdef int error, count = self.addresses.count
+    cdef int64_t share_ns
+    if self.addresses.next >= count:
+        return master_on_lost(self, "the name has no address", now_ns)
+    address = &self.addresses.addresses[self.bad_addresses % <uint32_t>count]
+    self.addresses.next += 1
+    share_ns = self.connect_timeout_ns // (4 * count)
+    if self.addresses.next == count:
+        share_ns = self.connect_timeout_ns - (count - 1) * share_ns
+    master_give_up_at(self, now_ns + share_ns)
+    error = link_open(&self.link, <sockaddr *>&address.storage, address.size)
+    if error != 0:
+        return master_on_address_failed(self, error_text(error), now_ns)
+    return 0
+
+
+cdef int master_on_address_failed(Master self, str reason, int64_t now_ns) except -1:
+    self.bad_addresses += 1
+    if self.addresses is not None and self.addresses.next < self.addresses.count:
+        link_close(&self.link)
+        return master_try_address(self, now_ns)
+    return master_on_lost(self, reason, now_ns)
+
+
+cdef int master_check_time(
+    Master self, int64_t polled_before_ns, int64_t now_ns
+) except -1:
+    """Give up a connection that is overdue; called once all that came was read."""
+    if self.state_code == MASTER_READY:
+        if in_flight_is_overdue(self.in_flight, polled_before_ns, now_ns):
+            master_on_lost(self, "owed a reply for too long", now_ns)
+    elif self.state_code == MASTER_HANDSHAKE:
+        if now_ns >= self.give_up_at_ns:
+            master_on_lost(self, master_silence_text(self), now_ns)
+    elif self.state_code == MASTER_CONNECTING and now_ns >= self.give_up_at_ns:
+        reason = "connect timed out"
+        if self.link.phase == LINK_RESOLVING:
+            reason = "name look-up takes too long"
+            if self.addresses is None:
+                reason = "its credentials take too long"
+        master_on_address_failed(self, reason, now_ns)
+    return 0
+
+
+cdef int master_on_connect_event(Master self, int64_t now_ns) except -1:
+    cdef int error = link_finish_connect(&self.link)
+    if error == -EINPROGRESS:
+        return 0
+    if error != 0:
+        return master_on_address_failed(self, error_text(error), now_ns)
+    return master_on_connected(self, now_ns)
+
+
+cdef int master_on_connected(Master self, int64_t now_ns) except -1:
+    # All that is made comes first: before 3.12 it may run a finalizer, whose own calls
+    # may give this connection up, and connect again.
+    cdef int64_t this_give_up_at_ns = self.give_up_at_ns
+    cdef Handshake handshake
+    reader = reply_reader()
+    feed, gets = reader.feed, reader.gets
+    username, password, context = (
+        encoded(self.settings.username), encoded(self.settings.password), None
+    )
+    if self.prepared is not None:
+        username, password, context = self.prepared
+    handshake = Handshake(
+        username, password, self.settings.db,
+        self.client_name,
+        scripts_to_load(self.scripts),
+        self.scripts.named.get("probe"), self.scripts.named.get("marker"),
+        self.restart_guard.max_ttl_ns,
+        native_probe_key(self.scripts),
+    )
+    if self.state_code != MASTER_CONNECTING or (
+        self.give_up_at_ns != this_give_up_at_ns
+    ):
+        return 0
+    self.prepared = None
+    if context is not None:
+        self.tls_context = context
+    self.feed = feed
+    self.gets = gets
+    self.unparsed = 0
+    self.is_between_replies = False
+    self.scan.where = SCAN_LINE_START
+    self.is_proven = False
+    self.handshake = handshake
+    master_set_state(self, MASTER_HANDSHAKE)
+    master_set_reason(self, self.last_error or "no answer to the handshake yet")
+    self.has_received = False
+    master_give_up_at(self, now_ns + self.connect_timeout_ns)
+    try:
+        if self.tls_context is not None:
+            master_set_reason(
+                self, "no answer to TLS yet: does the server speak it on this port?"
+            )
+            self.link.is_parsing = True
+            # Without the final dot of a full name: RFC 6066, section 3.
+            name = self.settings.host.removesuffix(".")
+            self.tls = tls = TlsSession(self.tls_context, name)
+            records = tls.start()
+            if self.tls is not tls:      # closed, or a fork, inside of it
+                return 0
+            master_append(self, records, now_ns)
+    except BaseException as error:
+        return master_on_exception(self, error, tls_reason(error), now_ns)
+    finally:
+        self.link.is_parsing = False
+    first = handshake.start()
+    if self.handshake is not handshake:
+        return 0
+    return master_write(self, first, now_ns)
+
+
+cdef bytes encoded(str text):
+    return None if text is None else text.encode("utf-8", "surrogateescape")
+
+
+cdef int master_on_handshake_reply(Master self, object reply, int64_t now_ns) except -1:
+    # Each object that is made here may run a finalizer before 3.12, whose own calls may
+    # give this connection up, and begin the next one.
+    cdef Handshake handshake = self.handshake
+    cdef bytes answer = handshake.on_reply(reply)
+    cdef list warnings = None
+    if handshake.failure is not None or handshake.is_done:
+        warnings = handshake.warnings()
+    if self.handshake is not handshake:
+        return 0
+    if handshake.failure is not None:
+        if handshake.server_info.fields:
+            self.server_info = handshake.server_info
+        master_add_warnings(self, warnings)
+        return master_on_lost(self, handshake.failure, now_ns)
+    master_write(self, answer, now_ns)
+    if self.handshake is not handshake:      # TLS refused to take it
+        return 0
+    # Anew for each answer: a client that blocks reads them in its calls alone, and each
+    # may take one more call. (Who waits for connections has a limit of its own.)
+    master_give_up_at(self, now_ns + self.connect_timeout_ns)
+    if handshake.is_done:
+        return master_on_ready(self, handshake, warnings, now_ns)
+    return 0
+
+
+cdef int master_on_ready(
+    Master self, Handshake handshake, list warnings, int64_t now_ns
+) except -1:
+    clock = ServerClock()
+    if self.handshake is not handshake:
+        return 0
+    self.server_info = handshake.server_info
+    self.clock = clock
+    self.client_id = handshake.client_id
+    self.may_eval = not handshake.rights.lacks_eval()
+    self.may_queue = handshake.speaks_resp3 and not handshake.is_native_alone
+    self.is_subscribed = False
+    self.queue_check_from_ns = 0
+    self.native = handshake.native
+    self.native_is_proven = self.is_native_alone = handshake.is_native_alone
+    self.refused_until_ns = 0
+    master_identify(self, self.server_info, handshake.mark, now_ns)
+    master_add_warnings(self, warnings)
+    self.needs_review = True
+    self.handshake = None
+    master_set_state(self, MASTER_READY)
+    master_set_reason(self, "")
+    self.ready_at_ns = now_ns
+    self.heard_ns = now_ns
+    self.counters.connects += 1
+    self.counters.life_epoch += 1
+    self.connects += 1
+    master_kill_lost(self, now_ns)
+    master_send_deferred(self, now_ns)
+    counters_note_due(self.counters, now_ns + OVERDUE_AT_LEAST_NS)
+    return 0
+
+
+cdef int master_identify(
+    Master self, ServerInfo server_info, Mark mark, int64_t now_ns
+) except -1:
+    # Which server this is, and from when on it may vote.
+    self.identity = server_info.run_id
+    if self.identity is None and mark is not None:
+        self.identity = mark.holder
+    restart_guard_on_ready(self.restart_guard, server_info, mark, self.identity, now_ns)
+    self.votes_from_ns = self.restart_guard.until_ns
+    return 0
