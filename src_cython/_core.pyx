@@ -5,7 +5,7 @@ How a lock is taken (docs/design.md, section 7): the table of scripts lists what
 sends (protocol/commands); command makes one RESP buffer of it, which goes to the link of
 every master before any reply is read (engine/sending, master/link); a driver polls
 with the GIL released until the round is closed; bytes become replies (master/replies),
-replies become votes (protocol/replies, master/votes), and votes and the time become a
+replies become votes (protocol/replies, master/replies), and votes and the time become a
 verdict and a validity (round/round).
 
 A file calls only functions of the files above it (a test forbids others, and circles of
@@ -40,11 +40,7 @@ include "master/lookup.pyx"             # names, logins and TLS files, in thread
 include "master/in_flight.pyx"          # sent, not answered; deferred releases   [pure]
 include "master/master.pyx"             # one master: its state, when it votes
 include "master/connection.pyx"         # from an address to READY; sent; its end
-include "master/votes.pyx"              # a reply is the vote of a round
-include "master/numbered.pyx"           # ...or several are, of one that has a number
-include "master/pushes.pyx"             # what a server sends unasked: a turn
-include "master/queue_checks.pyx"       # does anybody wait for what was released?
-include "master/replies.pyx"            # bytes -> replies, each to its round
+include "master/replies.pyx"            # bytes -> replies -> votes, pushes, numbers
 
 include "drivers/greenlet_hub.pyx"      # waiting under gevent or eventlet
 include "drivers/awaiting.pyx"          # what a task awaits, without exceptions

@@ -1,3 +1,371 @@
+# What a master says: bytes are cut into replies, and each of them is the vote of a
+# round, a part of one that has a number, an answer of a queue, or was sent unasked.
+
+# --- votes ----------------------------------------------------------------------------
+# A reply that becomes the vote of a round, and what is learnt from it.
+
+cdef int64_t REFUSED_NS = 10_000_000_000
+
+
+cdef int master_on_definite(
+    Master self, InFlightEntry entry, Round round, int vote, object detail,
+    int64_t now_ns
+) except -1:
+    # What failed in an open round is counted when that ends (engine_count_failures).
+    if operation_is(round.operation_code, OPERATION_HAS_VOTES) and (
+        round.queue_check != QUEUE_CHECK_NOTIFYING
+        and (vote != VOTE_FAILED or round.is_finished)
+    ):
+        self.votes[vote] += 1
+    if vote == VOTE_FAILED:
+        if type(detail) is str:
+            master_note_refusal(self, entry, round, detail, now_ns)
+    elif self.refused_until_ns and (
+        round.operation_code == OPERATION_ACQUIRE
+        or round.operation_code == OPERATION_PING
+    ):
+        self.refused_until_ns = 0
+    round_on_vote(round, self.index, vote, detail, True, now_ns)
+    if entry.is_second and operation_is(round.operation_code, OPERATION_GIVES_TTL):
+        # The command on the first connection has been executed, or may still be: an
+        # answer to the second, an error too, proves nothing about it.
+        round_on_sent(round, self.index)
+    elif entry.fence:      # nor one to a further command, about the SET
+        round_on_sent(round, self.index)
+    return 0
+
+
+cdef int master_note_refusal(
+    Master self, InFlightEntry entry, Round round, str text, int64_t now_ns
+) except -1:
+    # What a write finds is what health() is to show, until another one is answered, and
+    # not for long: a client without work has to become ready again. A right to one key,
+    # or to a script of queues, is no matter of the master's.
+    if (
+        round.operation_code == OPERATION_ACQUIRE
+        or round.operation_code == OPERATION_PING
+    ) and "WRONGTYPE" not in text and (
+        text_is_of_state(text) or not entry.is_at_gate and text_is_of_command(text)
+    ):
+        self.refusal = text
+        self.refused_until_ns = now_ns + REFUSED_NS
+    return 0
+
+
+cdef int master_on_strange_reply(
+    Master self, InFlightEntry entry, Round round, object reply, int64_t now_ns
+) except -1:
+    # No server answers our command in this way: it is the reply to something else, and
+    # each reply behind it would be read as the one before.
+    round_on_vote(round, self.index, VOTE_FAILED, reply_text(reply), False, now_ns)
+    if round.operation_code == OPERATION_RELEASE:
+        deferred_add(self.in_flight, round, entry.key_until_ns, True)
+    return master_on_lost(self, strange_text(reply), now_ns)
+
+
+cdef str strange_text(object reply):
+    return f"sent a reply that fits no question: {reply_text(reply)}"
+
+
+cdef inline void master_note_time(
+    Master self, InFlightEntry entry, Round round, int64_t now_ns
+) noexcept:
+    # How long the answer took, or by how much it is late.
+    if round.verdict_code != VERDICT_OPEN:
+        master_count_late(self, round, now_ns)
+    elif operation_is(round.operation_code, OPERATION_CHANGES_KEY):
+        self.samples[self.sample_count & (SAMPLES - 1)] = <uint32_t>min(
+            (now_ns - entry.sent_ns) // 1000, <int64_t>0xFFFFFFFF
+        )
+        self.sample_count += 1
+
+
+cdef void master_count_late(Master self, Round round, int64_t now_ns) noexcept:
+    self.counters.late_replies += 1
+    self.late_replies += 1
+    # Only where the round waited for it in vain: other late replies were not read yet.
+    if round.cells[self.index].vote == VOTE_SILENT:
+        self.late_us = (now_ns - round.opened_ns) // 1000
+
+
+# --- numbered -------------------------------------------------------------------------
+# The replies to an ACQUIRE with fencing by plain commands, SET, ZADD and mostly no more
+# (round/fencing): one entry in flight is for all of them, and the last one makes
+# their vote.
+#
+#   SET     ZADD    PEXPIRE    vote
+#   nil     any     any        TAKEN
+#   error   any     any        FAILED
+#   OK      1       1, 0, -    GRANTED   under the number that was proposed
+#   OK      0       1, 0, -    PENDING   it has that number or more: next_fence asks for
+#                                        another; of a round that is over: GRANTED
+#   OK      error   any        FAILED    and the key may exist
+#   OK      any     error      FAILED    likewise
+#   any other reply            the connection ends
+#
+# A connection that ends between them leaves the whole entry unanswered.
+
+
+cdef int master_on_numbered_reply(Master self, object reply, int64_t now_ns) except -1:
+    # What is made here may collect garbage, and a finalizer lose this connection: so
+    # the entry is brought up to date before.
+    cdef InFlightEntry *oldest = &self.in_flight.entries[self.in_flight.first]
+    cdef InFlightEntry entry
+    cdef Round round = <Round>oldest.round
+    cdef bint is_error = reply_is_error(reply)
+    cdef int vote
+    if oldest.taken == 0:
+        vote = oldest.set_vote = vote_of(REPLY_OF_SET, reply)
+    else:
+        vote = vote_of(REPLY_OF_SCRIPT, reply)
+        if oldest.taken == 1 or vote == VOTE_FAILED:
+            oldest.number_vote = vote
+    oldest.taken += 1
+    entry = oldest[0]
+    self.heard_ns = now_ns
+    if vote == VOTE_FAILED and not is_error:
+        in_flight_round(in_flight_pop(self.in_flight))
+        return master_on_strange_reply(self, entry, round, reply, now_ns)
+    self.is_proven = True
+    self.failures = 0
+    if is_error and entry.taken > 1:
+        self.counters.life_epoch += 1
+    if entry.taken < entry.replies:
+        if is_error:
+            fencing_on_refused(round, self.index, reply_text(reply), entry.taken > 1)
+        return 0
+    in_flight_round(in_flight_pop(self.in_flight))
+    if is_error:
+        fencing_on_refused(round, self.index, reply_text(reply), entry.taken > 1)
+    return master_on_numbered(self, entry, round, now_ns)
+
+
+cdef int master_on_numbered(
+    Master self, InFlightEntry entry, Round round, int64_t now_ns
+) except -1:
+    # All replies are in.
+    cdef int vote = entry.set_vote
+    refusal = None
+    if vote == VOTE_GRANTED and entry.number_vote == VOTE_TAKEN and (
+        round.verdict_code == VERDICT_OPEN and not round.is_rolled_back
+    ):
+        return master_ask_next_fence(self, round, now_ns)
+    if vote == VOTE_GRANTED and entry.number_vote == VOTE_FAILED:
+        vote = VOTE_FAILED
+        entry.fence = FENCE_NEXT      # the key may exist, as where that is refused
+    if vote == VOTE_GRANTED:
+        fencing_on_numbered(round, self.index)
+    if vote == VOTE_FAILED:
+        refusal = (<Fencing>round.fencing).refusals.get(self.index)
+    else:
+        master_note_time(self, entry, round, now_ns)
+    return master_on_definite(self, entry, round, vote, refusal, now_ns)
+
+
+cdef int master_ask_next_fence(Master self, Round round, int64_t now_ns) except -1:
+    # It sets no key, so it may come behind the release.
+    cdef InFlightEntry entry = in_flight_entry(NEVER_NS, False)
+    entry.fence = FENCE_NEXT
+    fencing_extend(round, now_ns)
+    self.counters.fences_written += fencing_is_first(<Fencing>round.fencing)
+    return master_send_again(self, round, entry, now_ns)
+
+
+# --- pushes ---------------------------------------------------------------------------
+# What a server reports without being asked: it is this process's turn for a resource.
+#
+# Each process has one channel, on which every gate it waits at notifies it. A push is
+# no reply: it takes no entry in flight, and comes at any place between two replies. The
+# one exception is the answer to SUBSCRIBE itself, which RESP3 gives as a push; refused,
+# it is an error as any other.
+
+
+cdef bytes CHANNEL = b"fastredlock:waiter:"      # behind the key_prefix
+cdef str QUEUE_NAMES = "~fastredlock:* &fastredlock:*"
+
+
+cdef int master_subscribe(Master self, bytes waiter, int64_t now_ns) except -1:
+    # Once for each connection, when it first waits there.
+    cdef InFlightEntry entry = in_flight_entry(NEVER_NS, False)
+    if self.is_subscribed:
+        return 0
+    command = command_encode(
+        (b"SUBSCRIBE", self.scripts.name_prefix + CHANNEL + waiter)
+    )
+    self.is_subscribed = True
+    entry.kind = ENTRY_SUBSCRIBE
+    in_flight_push(self.in_flight, None, entry, now_ns)
+    return master_write(self, command, now_ns)
+
+
+cdef int master_on_push(Master self, object push, int64_t now_ns) except -1:
+    if len(push) != 3:
+        return 0
+    if push[0] == b"message" and type(push[2]) is bytes:
+        self.turns.append(push[2])
+    elif push[0] == b"subscribe" and self.in_flight.count:
+        if self.in_flight.entries[self.in_flight.first].kind != ENTRY_SUBSCRIBE:
+            return master_on_lost(self, "confirms what nobody asked for", now_ns)
+        in_flight_pop(self.in_flight)
+    return 0
+
+
+cdef int master_on_unsubscribed(Master self, object reply, int64_t now_ns) except -1:
+    if not reply_is_error(reply):
+        return master_on_lost(self, strange_text(reply), now_ns)
+    return master_refuse_queue(self, reply_text(reply))
+
+
+cdef int master_on_turn_lost(Master self, Round round, int64_t now_ns) except -1:
+    # The script of the gate is not known there (any more), and the round is over: so
+    # our entry is as it was before. Act as if notified: this puts it right.
+    cdef InFlightEntry entry = in_flight_entry(NEVER_NS, False)
+    if round.operation_code != OPERATION_ACQUIRE:
+        return 0
+    script = scripts_of(self.scripts, OPERATION_ACQUIRE, round.kind, ROLE_GATE)
+    command = command_encode((b"SCRIPT", b"LOAD", script.source))
+    self.turns.append(round.resource)
+    entry.kind = ENTRY_LOAD
+    in_flight_push(self.in_flight, None, entry, now_ns)
+    return master_write(self, command, now_ns)
+
+
+cdef int master_refuse_queue(Master self, str error) except -1:
+    # No queue is kept here from now on, for this connection. One warning: both its
+    # channel and its scripts may be refused.
+    if not self.may_queue:
+        return 0
+    self.may_queue = False
+    self.counters.deaf_epoch += 1
+    prefix = self.scripts.name_prefix.decode("utf-8", "backslashreplace")
+    names = QUEUE_NAMES.replace("fastredlock", prefix + "fastredlock")
+    return master_add_warnings(self, [
+        f"callers cannot wait in turn here ({error}), and poll instead: grant its user "
+        f"+subscribe +publish +time +exists +pttl +pexpire +@sortedset {names}"
+    ])
+
+
+# --- queue checks ---------------------------------------------------------------------
+# The checks of queues at a gate: does anybody wait for what was released natively?
+# (engine/queue_check decides which releases ask so.)
+#
+# A release alone has EXISTS behind it, in the same write. Those of a batch, and of the
+# tasks of one loop, are gathered: one EXISTS of several queues follows all of
+# their commands, for each more costs a server a fifth of an EXISTS of its own. What
+# answers with more than 0, or an error, is asked one by one.
+
+cdef enum:
+    QUEUE_CHECKS_AT_ONCE = 16      # the first of them waits for the last
+    QUEUE_CHECK_SLOW_NS = 200_000
+
+cdef int64_t QUEUE_CHECK_PAUSE_NS = 1_000_000_000
+
+
+cdef int master_gather_queue_check(
+    Master self, Round release, int64_t now_ns
+) except -1:
+    # Its native command is queued, and none of its check.
+    release.queue_check = QUEUE_CHECK_ASKED
+    self.in_flight.queue_check_batch.append(release)
+    if len(self.in_flight.queue_check_batch) >= QUEUE_CHECKS_AT_ONCE:
+        return master_send_queue_checks(self, now_ns)
+    return 0
+
+
+cdef int master_send_queue_checks(Master self, int64_t now_ns) except -1:
+    # Before the bytes that they follow are written.
+    if not self.in_flight.queue_check_batch:
+        return 0
+    empty = []
+    gathered, self.in_flight.queue_check_batch = self.in_flight.queue_check_batch, empty
+    return master_ask_queues(self, gathered, now_ns)
+
+
+cdef int master_ask_queues(Master self, list releases, int64_t now_ns) except -1:
+    cdef InFlightEntry entry = in_flight_entry(NEVER_NS, False)
+    cdef Buffer command
+    if self.state_code != MASTER_READY:      # lost meanwhile, by a finalizer
+        in_flight_forget_releases(releases)
+        return 0
+    memset(&command, 0, sizeof(Buffer))
+    try:
+        if master_encode_queue_checks(self, &command, releases) != 0:
+            raise MemoryError
+        entry.kind = ENTRY_QUEUE_CHECK
+        self.in_flight.queue_check_sent.append(releases)
+        in_flight_push(self.in_flight, None, entry, now_ns)
+        if self.tls is not None:
+            master_write(self, command.data[command.start:command.end], now_ns)
+        elif buffer_append(
+            &self.link.outgoing, command.data + command.start, buffer_length(&command)
+        ) != 0:
+            master_on_lost(self, "out of memory", now_ns)
+    finally:
+        buffer_free(&command)
+    return 0
+
+
+cdef int master_encode_queue_checks(Master self, Buffer *out, list releases) noexcept:
+    cdef Py_ssize_t i
+    cdef int error = native_queue_check_begin(out, <int>len(releases))
+    for i in range(len(releases)):
+        error = error or native_queue_check_add(
+            out, <Round>releases[i], self.scripts.name_prefix
+        )
+    return error
+
+
+cdef int master_on_queue_checks(Master self, object reply, int64_t now_ns) except -1:
+    # How many queues there are of those that were gathered.
+    cdef list releases = self.in_flight.queue_check_sent.pop(0)
+    cdef Round release
+    if len(releases) == 1 or type(reply) is int and reply == 0 or (
+        type(reply) is not int and not reply_is_error(reply)
+    ):
+        for release in releases:
+            master_on_queue_check(self, release, reply, now_ns)
+        return 0
+    for release in releases:
+        if release.queue_check == QUEUE_CHECK_ASKED and self.state_code == MASTER_READY:
+            master_ask_queues(self, [release], now_ns)
+    return 0
+
+
+cdef int master_on_queue_check(
+    Master self, Round release, object reply, int64_t now_ns
+) except -1:
+    # An error (an ACL's) is no answer: the script may be allowed to look.
+    if type(reply) is not int:
+        if not reply_is_error(reply):
+            return master_on_lost(self, strange_text(reply), now_ns)
+        self.queue_check_from_ns = NEVER_NS
+    if release.queue_check != QUEUE_CHECK_ASKED:  # it took too long
+        return 0
+    release.queue_check = QUEUE_CHECK_NONE
+    master_note_queue_check(self, release, now_ns)
+    if type(reply) is not int or reply != 0:
+        self.queues_found.append(release)
+    return 0
+
+
+cdef void master_note_queue_check(Master self, Round release, int64_t now_ns) noexcept:
+    # How long a release that was confirmed had to wait for it, beyond twice as long
+    # again as it took: of many at once the last master to answer is no slow one.
+    cdef int64_t waited_ns = 0
+    if release.closed_ns:
+        waited_ns = max(
+            waited_ns,
+            now_ns - release.closed_ns - 2 * (release.closed_ns - release.opened_ns),
+        )
+    self.queue_check_wait_ns += (waited_ns - self.queue_check_wait_ns) // 16
+    if self.queue_check_wait_ns > QUEUE_CHECK_SLOW_NS and (
+        self.queue_check_from_ns != NEVER_NS
+    ):
+        self.queue_check_wait_ns //= 2
+        self.queue_check_from_ns = now_ns + QUEUE_CHECK_PAUSE_NS
+
+
+# --- replies --------------------------------------------------------------------------
 # Received bytes, encrypted or not, as replies: each pops the oldest entry in flight,
 # and becomes a vote of its round, or the end of the connection.
 

@@ -771,7 +771,7 @@ MUTANTS = (
         "error to the second of two commands taken for an answer to the first",
         (
             Edit(
-                "src_cython/master/votes.pyx",
+                "src_cython/master/replies.pyx",
                 "    if entry.is_second and operation_is("
                 "round.operation_code, OPERATION_GIVES_TTL):\n"
                 "        # The command on the first connection has been",
@@ -1482,7 +1482,7 @@ for _, key in ipairs(KEYS) do redis""",
         "refused write not remembered by health()",
         (
             Edit(
-                "src_cython/master/votes.pyx",
+                "src_cython/master/replies.pyx",
                 "        self.refused_until_ns = now_ns + REFUSED_NS\n",
                 "        pass\n",
             ),
@@ -1493,7 +1493,7 @@ for _, key in ipairs(KEYS) do redis""",
         "refused write remembered though the next is granted",
         (
             Edit(
-                "src_cython/master/votes.pyx",
+                "src_cython/master/replies.pyx",
                 "        self.refused_until_ns = 0\n",
                 "        pass\n",
             ),
@@ -1504,7 +1504,7 @@ for _, key in ipairs(KEYS) do redis""",
         "refused write remembered for good",
         (
             Edit(
-                "src_cython/master/votes.pyx",
+                "src_cython/master/replies.pyx",
                 "cdef int64_t REFUSED_NS = 10_000_000_000\n",
                 "cdef int64_t REFUSED_NS = 10_000_000_000_000\n",
             ),
@@ -2645,7 +2645,7 @@ for _, key in ipairs(KEYS) do redis""",
         "gathered check that is answered by 1 taken for an answer of each",
         (
             Edit(
-                "src_cython/master/queue_checks.pyx",
+                "src_cython/master/replies.pyx",
                 "    if len(releases) == 1 or type(reply) is int and reply == 0 or (\n",
                 "    if len(releases) or (\n",
             ),
@@ -2667,7 +2667,7 @@ for _, key in ipairs(KEYS) do redis""",
         "queue found behind a native release, and nobody told",
         (
             Edit(
-                "src_cython/master/queue_checks.pyx",
+                "src_cython/master/replies.pyx",
                 "        self.queues_found.append(release)\n",
                 "        pass\n",
             ),
@@ -3548,7 +3548,7 @@ for _, key in ipairs(KEYS) do redis""",
         "number that is not less taken for the one proposed",
         (
             Edit(
-                "src_cython/master/numbered.pyx",
+                "src_cython/master/replies.pyx",
                 "entry.number_vote == VOTE_TAKEN and (\n"
                 "        round.verdict_code == VERDICT_OPEN",
                 "entry.number_vote == VOTE_TAKEN and (\n"
@@ -3561,7 +3561,7 @@ for _, key in ipairs(KEYS) do redis""",
         "answer to SET alone taken for the vote",
         (
             Edit(
-                "src_cython/master/numbered.pyx",
+                "src_cython/master/replies.pyx",
                 "    if entry.taken < entry.replies:\n",
                 "    if entry.taken == 1 and not is_error:\n"
                 "        oldest.number_vote = entry.number_vote = VOTE_GRANTED\n"
@@ -3596,7 +3596,7 @@ for _, key in ipairs(KEYS) do redis""",
         "key forgotten whose number is refused",
         (
             Edit(
-                "src_cython/master/numbered.pyx",
+                "src_cython/master/replies.pyx",
                 "        entry.fence = FENCE_NEXT      # the key may exist",
                 "        entry.fence = FENCE_NONE      # the key may exist",
             ),
@@ -3607,7 +3607,7 @@ for _, key in ipairs(KEYS) do redis""",
         "error of a life of a number that is not seen",
         (
             Edit(
-                "src_cython/master/numbered.pyx",
+                "src_cython/master/replies.pyx",
                 "        if oldest.taken == 1 or vote == VOTE_FAILED:\n",
                 "        if oldest.taken == 1:\n",
             ),
@@ -3618,7 +3618,7 @@ for _, key in ipairs(KEYS) do redis""",
         "reply of no known kind taken for an error",
         (
             Edit(
-                "src_cython/master/numbered.pyx",
+                "src_cython/master/replies.pyx",
                 "    if vote == VOTE_FAILED and not is_error:\n",
                 "    if False:\n",
             ),
@@ -3640,7 +3640,7 @@ for _, key in ipairs(KEYS) do redis""",
         "life of a number not sent again where it was refused",
         (
             Edit(
-                "src_cython/master/numbered.pyx",
+                "src_cython/master/replies.pyx",
                 "    if is_error and entry.taken > 1:\n",
                 "    if False:\n",
             ),
@@ -3769,7 +3769,7 @@ for _, key in ipairs(KEYS) do redis""",
         "error to the second write taken for one to the SET",
         (
             Edit(
-                "src_cython/master/votes.pyx",
+                "src_cython/master/replies.pyx",
                 "    elif entry.fence:      # nor one",
                 "    elif False:      # nor one",
             ),
@@ -3937,7 +3937,7 @@ for _, key in ipairs(KEYS) do redis""",
         "channel of a waiter has no prefix",
         (
             Edit(
-                "src_cython/master/pushes.pyx",
+                "src_cython/master/replies.pyx",
                 "self.scripts.name_prefix + CHANNEL + waiter",
                 "CHANNEL + waiter",
             ),
