@@ -42,7 +42,7 @@ include "master/master.pyx"             # one master: its state, when it votes
 include "master/connection.pyx"         # from an address to READY; sent; its end
 include "master/replies.pyx"            # bytes -> replies -> votes, pushes, numbers
 
-include "drivers/greenlet_hub.pyx"      # waiting under gevent or eventlet
+include "drivers/greenlets.pyx"         # waiting under gevent or eventlet
 include "drivers/awaiting.pyx"          # what a task awaits, without exceptions
 include "drivers/asyncio_future.pyx"    # the future of a round, or of a delay
 include "drivers/follower.pyx"          # a thread's work for the leader

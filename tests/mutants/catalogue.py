@@ -1789,7 +1789,7 @@ for _, key in ipairs(KEYS) do redis""",
         "a forked copy of a leading greenlet goes on",
         (
             Edit(
-                "src_cython/drivers/greenlet_hub.pyx",
+                "src_cython/drivers/greenlets.pyx",
                 "    if generation != current_generation:\n",
                 "    if False:\n",
             ),
