@@ -43,8 +43,7 @@ include "master/connection.pyx"         # from an address to READY; sent; its en
 include "master/replies.pyx"            # bytes -> replies -> votes, pushes, numbers
 
 include "drivers/greenlets.pyx"         # waiting under gevent or eventlet
-include "drivers/awaiting.pyx"          # what a task awaits, without exceptions
-include "drivers/asyncio_future.pyx"    # the future of a round, or of a delay
+include "drivers/awaiting.pyx"          # what a task awaits: a round, a delay
 include "drivers/follower.pyx"          # a thread's work for the leader
 include "drivers/wakeups.pyx"           # followers are woken one after the other
 include "drivers/leader.pyx"            # the threads that share an engine

@@ -1,3 +1,7 @@
+# What a task of an event loop awaits: an object that ends without an exception, and the
+# future of a round, or of a delay.
+
+# --- awaiting -------------------------------------------------------------------------
 # What a task awaits, in C: an object with one method that returns how it goes on.
 #
 # `await` asks an object of another type than Python's own coroutines by `__next__`, and
@@ -75,3 +79,207 @@ cdef int awaiting_set_slots(type kind) except -1:
     slots.tp_iternext = <void *>awaiting_next
     PyType_Modified(slots)
     return 0
+
+
+# --- asyncio future -------------------------------------------------------------------
+# The futures of the asyncio driver: the end of a round, or of a delay.
+
+
+from contextvars import copy_context
+
+cdef extern from "Python.h":
+    PySendResult PyIter_Send(object rest, object value, PyObject **given) except -1
+
+
+cdef class AsyncioDriver      # drivers/asyncio
+
+
+cdef class AsyncioFuture(Awaited):
+    """An object that one task awaits, once. Future-like as `asyncio.isfuture` means it.
+
+    Beside asyncio's own it saves a handle and an iteration of the loop: the driver,
+    which is called by the loop, lets the task go on there and then.
+    """
+
+    cdef public object _asyncio_future_blocking
+    cdef AsyncioDriver driver
+    cdef object callback, context    # of the task that waits
+    cdef object cancelled_by         # a CancelledError, or None
+    cdef bint is_done
+
+    def get_loop(self):
+        return self.driver.loop
+
+    def done(self):
+        return self.is_done
+
+    def cancelled(self):
+        return self.cancelled_by is not None
+
+    def result(self):
+        if self.cancelled_by is not None:
+            raise self.cancelled_by
+        return None
+
+    def exception(self):
+        return self.result()
+
+    def add_done_callback(self, callback, *, context=None):
+        if self.callback is not None or self.is_done:
+            raise RuntimeError("awaited twice")
+        self.callback = callback
+        self.context = copy_context() if context is None else context
+
+    def remove_done_callback(self, callback):
+        cdef bint is_known = self.callback is not None and self.callback == callback
+        if is_known:
+            self.callback = None
+        return <int>is_known
+
+    def set_result(self, result):
+        """It has come: the driver wakes the task next."""
+        future_set_done(self)
+
+    def cancel(self, msg=None):
+        """Cancel it; the driver wakes its task in the loop's next iteration."""
+        if self.is_done:
+            return False
+        self.is_done = True
+        self.cancelled_by = cancelled_error(msg)
+        asyncio_wake_soon(self.driver, self)
+        return True
+
+    cdef PySendResult step(self, PyObject **given) except -1:
+        if not self.is_done:
+            self._asyncio_future_blocking = True
+            awaiting_give(given, self)
+            return PYGEN_NEXT
+        if self.cancelled_by is not None:
+            raise self.cancelled_by
+        awaiting_give(given, self.outcome())
+        return PYGEN_RETURN
+
+    cdef object outcome(self):
+        return None
+
+
+@cython.final
+cdef class RoundFuture(AsyncioFuture):
+    """The end of a round or batch.
+
+    Its result is how many lines the engine has for the log; locks that were won have
+    been withdrawn where their validity is over when the task goes on.
+    """
+
+    cdef object work                 # a Round or a Batch
+
+    cdef object outcome(self):
+        if work_has_validity(self.work) and (
+            work_expired_before_return(self.work, clock_ns())
+        ):
+            self.driver.abandon(self.work)
+        return len(self.driver.engine.counters.unlogged)
+
+
+cdef enum:
+    REARM_NS = 1_000_000
+
+
+@cython.final
+cdef class DelayFuture(AsyncioFuture):
+    """The end of a delay, and never before it.
+
+    uvloop rounds to whole milliseconds, so its timers may go off half of one early: an
+    acquire would try again and again just before the end of its timeout. Beside
+    asyncio.sleep it saves a coroutine, which counts where thousands wait.
+    """
+
+    cdef int64_t due_ns
+    cdef object timer
+
+    def __call__(self):
+        """Its timer went off."""
+        cdef int64_t left_ns = self.due_ns - clock_ns()
+        self.timer = None
+        if self.is_done:
+            return
+        if left_ns > 0:
+            delay_arm(self, max(left_ns, <int64_t>REARM_NS))
+            return
+        self.set_result(None)
+        self.driver.wake()
+
+    def cancel(self, msg=None):
+        """Cancel it; the driver wakes its task in the loop's next iteration."""
+        timer, self.timer = self.timer, None
+        if timer is not None:
+            timer.cancel()
+        return AsyncioFuture.cancel(self, msg)
+
+
+@cython.final
+cdef class ByHandFuture(AsyncioFuture):
+    """The end of a round whose bytes are moved by hand: whatever is awaited there."""
+
+    cdef object waiting      # an iterator
+
+    cdef PySendResult step(self, PyObject **given) except -1:
+        return PyIter_Send(self.waiting, None, given)
+
+
+cdef AsyncioFuture future_by_hand(object awaited):
+    cdef ByHandFuture future = ByHandFuture.__new__(ByHandFuture)
+    future.waiting = awaited.__await__()
+    return future
+
+
+cdef int asyncio_call_soon(AsyncioDriver self, object callback) except -1:
+    # A loop is Python code, in which a signal handler may raise, before the callback is
+    # queued or behind that: so it is queued again. Twice does no harm.
+    try:
+        self.loop.call_soon(callback)
+    except BaseException:
+        self.loop.call_soon(callback)
+        raise
+    return 0
+
+
+cdef int asyncio_wake_soon(AsyncioDriver self, AsyncioFuture future) except -1:
+    cdef bint is_first = not self.done
+    self.done.append(future)
+    return asyncio_call_soon(self, self.wake) if is_first else 0
+
+
+cdef int delay_arm(DelayFuture self, int64_t left_ns) except -1:
+    # Again where a signal handler raised in the loop's Python code: to go off twice
+    # does no harm, and what never goes off is waited for.
+    try:
+        self.timer = self.driver.loop.call_later(left_ns / 1e9, self)
+    except BaseException:
+        self.timer = self.driver.loop.call_later(left_ns / 1e9, self)
+        raise
+    return 0
+
+
+cdef bint future_is_awaited(AsyncioFuture self) noexcept:
+    # Whether a task waits for it still: another one that asks would wait for ever.
+    return not self.is_done and self.callback is not None
+
+
+cdef int future_set_done(AsyncioFuture self) except -1:
+    # Nothing where it was cancelled, and its task not yet woken.
+    if not self.is_done:
+        self.is_done = True
+        self.driver.done.append(self)
+    return 0
+
+
+cdef object cancelled_error(object message):
+    from asyncio import CancelledError      # by now it has long been imported
+
+    return CancelledError() if message is None else CancelledError(message)
+
+
+awaiting_set_slots(AsyncioFuture)
+awaiting_set_slots(RoundFuture)
+awaiting_set_slots(DelayFuture)

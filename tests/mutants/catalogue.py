@@ -4140,7 +4140,7 @@ for _, key in ipairs(KEYS) do redis""",
         "task cancelled while its loop raises is never woken",
         (
             Edit(
-                "src_cython/drivers/asyncio_future.pyx",
+                "src_cython/drivers/awaiting.pyx",
                 "    try:\n        self.loop.call_soon(callback)\n"
                 "    except BaseException:\n        self.loop.call_soon(callback)\n"
                 "        raise\n    return 0\n",
