@@ -44,9 +44,7 @@ include "master/replies.pyx"            # bytes -> replies -> votes, pushes, num
 
 include "drivers/greenlets.pyx"         # waiting under gevent or eventlet
 include "drivers/awaiting.pyx"          # what a task awaits: a round, a delay
-include "drivers/follower.pyx"          # a thread's work for the leader
-include "drivers/wakeups.pyx"           # followers are woken one after the other
-include "drivers/leader.pyx"            # the threads that share an engine
+include "drivers/leader.pyx"            # threads that share an engine: one leads
 
 include "engine/rounds.pyx"             # the rounds of an engine, and its lists
 include "engine/connections.pyx"        # opened, counted, closed

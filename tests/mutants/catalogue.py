@@ -1756,7 +1756,7 @@ for _, key in ipairs(KEYS) do redis""",
         "signal looked at where it ended the wait alone",
         (
             Edit(
-                "src_cython/drivers/follower.pyx",
+                "src_cython/drivers/leader.pyx",
                 "return outcome != PY_LOCK_ACQUIRED",
                 "return outcome == 2",
             ),
@@ -1778,7 +1778,7 @@ for _, key in ipairs(KEYS) do redis""",
         "a greenlet that follows sleeps in the kernel",
         (
             Edit(
-                "src_cython/drivers/follower.pyx",
+                "src_cython/drivers/leader.pyx",
                 "self.is_green = greenlet_hub_caller() != 0",
                 "self.is_green = False",
             ),

@@ -19,8 +19,8 @@ pytestmark = pytest.mark.skipif(
     not is_current(), reason="no C file of these sources: built elsewhere"
 )
 STATES = (
-    *("engine/", "round/", "master/", "drivers/leader", "drivers/follower"),
-    *("drivers/wakeups", "drivers/blocking_roles", "drivers/blocking_work"),
+    *("engine/", "round/", "master/", "drivers/leader", "drivers/leader"),
+    *("drivers/leader", "drivers/blocking_roles", "drivers/blocking_work"),
     "protocol/replies",
 )
 MAY_RUN_PYTHON = re.compile(
