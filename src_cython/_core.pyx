@@ -3,7 +3,7 @@
 
 How a lock is taken (docs/design.md, section 7): the table of scripts lists what a round
 sends (protocol/commands); command makes one RESP buffer of it, which goes to the link of
-every master before any reply is read (engine/sending, master/link); a driver polls
+every master before any reply is read (engine/masters, master/link); a driver polls
 with the GIL released until the round is closed; bytes become replies (master/replies),
 replies become votes (protocol/replies, master/replies), and votes and the time become a
 verdict and a validity (round/round).
@@ -46,12 +46,7 @@ include "drivers/greenlets.pyx"         # waiting under gevent or eventlet
 include "drivers/awaiting.pyx"          # what a task awaits: a round, a delay
 include "drivers/leader.pyx"            # threads that share an engine: one leads
 
-include "engine/rounds.pyx"             # the rounds of an engine, and its lists
-include "engine/connections.pyx"        # opened, counted, closed
-include "engine/review.pyx"             # warnings, and masters that must not vote
-include "engine/sending.pyx"            # a round's commands are made, and queued
-include "engine/given_tokens.pyx"       # rounds with a token that the caller gave
-include "engine/fences.pyx"             # numbers: proposed, and written
+include "engine/masters.pyx"            # rounds, connections, and what is sent
 
 include "engine/gate.pyx"               # the master that keeps a resource's queue
 include "engine/slots.pyx"              # which slot of a semaphore is tried

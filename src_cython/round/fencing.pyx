@@ -197,7 +197,7 @@ cdef bint fencing_begins(Round round, int64_t now_ns) except -1:
 
 
 cdef int fencing_report(Round round) except -1:
-    # To the engine, which writes it (engine/fences) behind the replies of this step.
+    # To the engine, which writes it (engine/masters) behind the replies of this step.
     cdef Fencing self = <Fencing>round.fencing
     if round.closed_list is not None and not self.is_reported:
         self.is_reported = True

@@ -100,7 +100,7 @@ MUTANTS = (
         "a lease with two releases is handed on",
         (
             Edit(
-                "src_cython/engine/rounds.pyx",
+                "src_cython/engine/masters.pyx",
                 "    lease.is_shown |= lease.is_released\n",
                 "",
             ),
@@ -556,7 +556,7 @@ MUTANTS = (
         "a second write that no time ends",
         (
             Edit(
-                "src_cython/engine/fences.pyx",
+                "src_cython/engine/masters.pyx",
                 "    engine_note_time(self, round.deadline_ns)"
                 "      # it had nothing in flight until now\n",
                 "",
@@ -628,7 +628,7 @@ MUTANTS = (
                 "",
             ),
             "they wait for it, and so do not try": (
-                "src_cython/engine/connections.pyx",
+                "src_cython/engine/masters.pyx",
                 "        master.retry_at_ns = min(master.retry_at_ns, now_ns)\n",
                 "        pass\n",
             ),
@@ -931,7 +931,7 @@ MUTANTS = (
         "release on another connection",
         (
             Edit(
-                "src_cython/engine/sending.pyx",
+                "src_cython/engine/masters.pyx",
                 "    if master.state_code != MASTER_READY:\n"
                 "        return master_on_unsent(master, round, entry, now_ns)",
                 "    if round.operation_code == OPERATION_RELEASE and "
@@ -1199,7 +1199,7 @@ for _, key in ipairs(KEYS) do redis""",
         "no release is kept ready for a time without memory",
         (
             Edit(
-                "src_cython/engine/rounds.pyx",
+                "src_cython/engine/masters.pyx",
                 "        self.spare = Round.__new__(Round)\n",
                 "        pass\n",
             ),
@@ -1210,7 +1210,7 @@ for _, key in ipairs(KEYS) do redis""",
         "release of the first key only",
         (
             Edit(
-                "src_cython/engine/rounds.pyx",
+                "src_cython/engine/masters.pyx",
                 "    release.may_hold = lease.may_hold\n",
                 "    release.may_hold = lease.may_hold\n    release.keys = None\n",
             ),
@@ -1221,7 +1221,7 @@ for _, key in ipairs(KEYS) do redis""",
         "extend of the first key only",
         (
             Edit(
-                "src_cython/engine/rounds.pyx",
+                "src_cython/engine/masters.pyx",
                 "    extension.lease_state = lease\n",
                 "    extension.lease_state = lease\n    extension.keys = None\n",
             ),
@@ -1342,7 +1342,7 @@ for _, key in ipairs(KEYS) do redis""",
         "restart guard ignored",
         (
             Edit(
-                "src_cython/engine/sending.pyx",
+                "src_cython/engine/masters.pyx",
                 "now_ns < master.votes_from_ns and round",
                 "False and round",
             ),
@@ -1353,7 +1353,7 @@ for _, key in ipairs(KEYS) do redis""",
         "one server with two names has two votes",
         (
             Edit(
-                "src_cython/engine/review.pyx",
+                "src_cython/engine/masters.pyx",
                 "other.identity == master.identity",
                 "False",
             ),
@@ -1800,7 +1800,7 @@ for _, key in ipairs(KEYS) do redis""",
         "given token used again before its release is confirmed",
         (
             Edit(
-                "src_cython/engine/given_tokens.pyx",
+                "src_cython/engine/masters.pyx",
                 "bit_count(late | unsettled) < self.quorum <= ready:",
                 "bit_count(late | unsettled) < 0 <= ready:",
             ),
@@ -1811,7 +1811,7 @@ for _, key in ipairs(KEYS) do redis""",
         "given token sent to a master that may still release it",
         (
             Edit(
-                "src_cython/engine/given_tokens.pyx",
+                "src_cython/engine/masters.pyx",
                 "                late |= bit\n",
                 "                unsettled |= bit\n",
             ),
@@ -1822,7 +1822,7 @@ for _, key in ipairs(KEYS) do redis""",
         "given token sent again while its lease is valid",
         (
             Edit(
-                "src_cython/engine/given_tokens.pyx",
+                "src_cython/engine/masters.pyx",
                 "        if token_use_is_held(<TokenUse>use, now_ns):",
                 "        if False and token_use_is_held(<TokenUse>use, now_ns):",
             ),
@@ -1833,7 +1833,7 @@ for _, key in ipairs(KEYS) do redis""",
         "lease released although its token was used again",
         (
             Edit(
-                "src_cython/engine/given_tokens.pyx",
+                "src_cython/engine/masters.pyx",
                 "    if round_is_overused(round):\n        return engine_withhold",
                 "    if False:\n        return engine_withhold",
             ),
@@ -2276,7 +2276,7 @@ for _, key in ipairs(KEYS) do redis""",
         "no connection for the releases of an interrupted one",
         (
             Edit(
-                "src_cython/engine/connections.pyx",
+                "src_cython/engine/masters.pyx",
                 "            if master_is_due(master, False, now_ns):",
                 "            if False and master_is_due(master, False, now_ns):",
             ),
@@ -2724,7 +2724,7 @@ for _, key in ipairs(KEYS) do redis""",
         "roll-back by a native command that was never answered",
         (
             Edit(
-                "src_cython/engine/sending.pyx",
+                "src_cython/engine/masters.pyx",
                 "        self.native_is_proven or not by_source\n",
                 "        True\n",
             ),
@@ -2746,7 +2746,7 @@ for _, key in ipairs(KEYS) do redis""",
         "refused server logged as connected again",
         (
             Edit(
-                "src_cython/engine/review.pyx",
+                "src_cython/engine/masters.pyx",
                 "    return master_note_back(master, now_ns)\n",
                 "    return 0\n",
             ),
@@ -3651,7 +3651,7 @@ for _, key in ipairs(KEYS) do redis""",
         "life of a number sent again by the hour alone, whatever the ttl",
         (
             Edit(
-                "src_cython/engine/fences.pyx",
+                "src_cython/engine/masters.pyx",
                 "        now_ns + round.terms.ttl_ms * NS_PER_MS\n",
                 "        now_ns\n",
             ),
@@ -3662,7 +3662,7 @@ for _, key in ipairs(KEYS) do redis""",
         "life of a number noted where the gate may have refused",
         (
             Edit(
-                "src_cython/engine/fences.pyx",
+                "src_cython/engine/masters.pyx",
                 "    if round.gate >= 0 or self.token_uses is not None:\n",
                 "    if self.token_uses is not None:\n",
             ),
@@ -3673,7 +3673,7 @@ for _, key in ipairs(KEYS) do redis""",
         "life of a number noted where a given token is left out",
         (
             Edit(
-                "src_cython/engine/fences.pyx",
+                "src_cython/engine/masters.pyx",
                 "    if round.gate >= 0 or self.token_uses is not None:\n",
                 "    if round.gate >= 0:\n",
             ),
@@ -3684,7 +3684,7 @@ for _, key in ipairs(KEYS) do redis""",
         "life of a number not sent again where a vote was withheld",
         (
             Edit(
-                "src_cython/engine/sending.pyx",
+                "src_cython/engine/masters.pyx",
                 "    master.counters.life_epoch += 1\n",
                 "",
             ),
@@ -3695,7 +3695,7 @@ for _, key in ipairs(KEYS) do redis""",
         "numbers that are ahead of the clock by an hour followed for good",
         (
             Edit(
-                "src_cython/engine/fences.pyx",
+                "src_cython/engine/masters.pyx",
                 "    if fences.ahead_us < ahead_us <= AHEAD_MOST_US:\n",
                 "    if fences.ahead_us < ahead_us:\n",
             ),
@@ -3736,7 +3736,7 @@ for _, key in ipairs(KEYS) do redis""",
         "proposal that goes back with its clock",
         (
             Edit(
-                "src_cython/engine/fences.pyx",
+                "src_cython/engine/masters.pyx",
                 "    if fences.proposed < wall_us <= WALL_MOST_US:\n",
                 "    if wall_us <= WALL_MOST_US:\n",
             ),
@@ -3747,7 +3747,7 @@ for _, key in ipairs(KEYS) do redis""",
         "proposal below the last number of its resource",
         (
             Edit(
-                "src_cython/engine/fences.pyx",
+                "src_cython/engine/masters.pyx",
                 "        fences.ahead[key] = fence\n",
                 "        fences.ahead[key] = 0\n",
             ),
@@ -4034,7 +4034,7 @@ for _, key in ipairs(KEYS) do redis""",
         "closed rounds are removed one by one",
         (
             Edit(
-                "src_cython/engine/rounds.pyx",
+                "src_cython/engine/masters.pyx",
                 "    TAKEN_TOGETHER = 256\n",
                 "    TAKEN_TOGETHER = 1\n",
             ),

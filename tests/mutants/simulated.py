@@ -119,13 +119,13 @@ BUGS = (
     ),
     planted(
         "close() does not wait for the replies to releases",
-        "src_cython/engine/connections.pyx",
+        "src_cython/engine/masters.pyx",
         "        if (<Master>master).in_flight.count:\n",
         "        if False and (<Master>master).in_flight.count:\n",
     ),
     planted(
         "a round's deadline noted by nobody",
-        "src_cython/engine/sending.pyx",
+        "src_cython/engine/masters.pyx",
         "    engine_note_time(self, round.deadline_ns)\n",
         "",
     ),

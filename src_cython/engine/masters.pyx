@@ -1,0 +1,770 @@
+# An engine's rounds and the N masters that they go to: the lists of rounds, connections
+# that are opened and counted, and commands that are made and queued for each master.
+
+# --- rounds ---------------------------------------------------------------------------
+# The rounds of an engine: made, handed on in lists, and ended where they are torn.
+
+cdef extern from "Python.h":
+    int PyList_SetSlice(
+        object items, Py_ssize_t low, Py_ssize_t high, PyObject *new
+    ) except -1
+
+cdef enum:
+    TAKEN_TOGETHER = 256
+
+
+cdef class Engine             # engine/engine
+
+
+cdef inline Round engine_next_of(list rounds, Py_ssize_t *first):
+    # Removed many at a time: to remove the first of thousands moves all the others.
+    # Nothing is allocated here, and the finalizers of the removed run at the end: one
+    # that takes a lock comes through here, too.
+    cdef Round round = <Round>rounds[first[0]]
+    cdef Py_ssize_t taken = first[0] + 1
+    first[0] = taken
+    if taken == len(rounds) or taken == TAKEN_TOGETHER:
+        first[0] = 0
+        PyList_SetSlice(rounds, 0, taken, NULL)
+    return round
+
+
+cdef int engine_end_torn(Engine self, Round round, int64_t now_ns) except -1:
+    # An exception came between two halves of a change (no memory, or too deep a
+    # recursion: signal handlers do not run there), so the round may be in no list: it
+    # ends, or its caller would wait for ever.
+    cdef Turn turn = <Turn>round.turn
+    if turn is not None and turn.queue is not None and not turn.is_open:
+        wait_queue_remove(turn.queue, round)
+        turn.queue.due_ns = now_ns
+        wait_queues_add_due(self.queues, now_ns, turn.queue)
+    engine_note_time(self, now_ns)
+    round.is_submitted = True
+    if round.verdict_code == VERDICT_OPEN:
+        round.closed_list = self.closed
+    return round_give_up(round, "interrupted", now_ns)
+
+
+cdef inline object engine_keys(Engine self, object keys):
+    # What the caller names, as the masters know it.
+    if isinstance(keys, KeyOfKind):
+        keys = (<KeyOfKind>keys).name
+    if self.key_prefix is None:
+        return keys
+    if type(keys) is tuple:      # sorted as before
+        return tuple([self.key_prefix + <bytes?>key for key in keys])
+    return self.key_prefix + <bytes?>keys
+
+
+cdef inline void engine_note_time(Engine self, int64_t due_ns) noexcept:
+    counters_note_due(self.counters, due_ns)
+
+
+cdef Round engine_new_round(
+    Engine self, int operation, object keys, bytes token, Terms terms
+):
+    cdef Round round
+    if self.spare is None:      # used by a release: no lock without one for the next
+        self.spare = Round.__new__(Round)
+    if isinstance(keys, KeyOfKind):
+        round = round_new(
+            operation, <bytes>engine_keys(self, keys), token, terms, self.master_count
+        )
+        round.kind = (<KeyOfKind>keys).kind
+        round.permits = (<KeyOfKind>keys).count
+        return round
+    keys = engine_keys(self, keys)
+    if type(keys) is not tuple:
+        if terms.linger_ns and operation == OPERATION_ACQUIRE:
+            token = rest_token(self.queues.waiter, token)
+        return round_new(operation, keys, token, terms, self.master_count)
+    check_keys(keys)
+    if operation == OPERATION_INSPECT:
+        raise ValueError("keys are inspected one by one")
+    round = round_new(operation, keys[0], token, terms, self.master_count)
+    round.keys = keys
+    round.kind = KIND_SEVERAL
+    return round
+
+
+cdef Round engine_round_of_lease(Engine self, int operation, Round lease, Terms terms):
+    cdef Round round = Round.__new__(Round)
+    engine_init_of_lease(self, round, operation, lease, terms)
+    return round
+
+
+cdef int engine_init_of_lease(
+    Engine self, Round round, int operation, Round lease, Terms terms
+) except -1:
+    round_init(
+        round, operation, lease.resource, lease.token, terms, self.master_count
+    )
+    round.keys = lease.keys
+    round.kind = lease.kind
+    round.permits = lease.permits
+    round.token_uses = lease.token_uses
+    return 0
+
+
+cdef Round engine_new_extension(Engine self, Round lease, Terms terms):
+    cdef Round extension = engine_round_of_lease(self, OPERATION_EXTEND, lease, terms)
+    extension.lease_state = lease
+    lease.extensions += 1
+    extension.extensions = lease.extensions
+    return extension
+
+
+cdef Round engine_new_release(Engine self, Round lease, Terms terms):
+    # Of two, by two threads or after one that was unconfirmed, either may be sent late:
+    # from the second on it is not handed on. Before the token is read. Without memory
+    # it is the spare one, which was in its place before the acquire was made.
+    cdef Round release
+    lease.is_shown |= lease.is_released
+    lease.is_released = True
+    try:
+        release = engine_round_of_lease(self, OPERATION_RELEASE, lease, terms)
+    except MemoryError:
+        release, self.spare = self.spare, None
+        if release is None:
+            raise
+        engine_init_of_lease(self, release, OPERATION_RELEASE, lease, terms)
+    release.may_hold = lease.may_hold
+    return release
+
+
+cdef int engine_end_batch(Engine self, Batch batch) except -1:
+    # Wake its caller, if it is over.
+    if batch.is_finished or not batch_is_over(batch):
+        return 0
+    batch.is_finished = self.has_batch = True
+    waiter, batch.waiter = batch.waiter, None
+    return waiter_wake(waiter)
+
+
+cdef bint engine_has_no_slot(Engine self, Permits permits, int64_t now_ns) except -1:
+    # Whether each slot counts as taken.
+    cdef Slots slots = self.queues.slots.get(engine_keys(self, permits))
+    return slots is not None and slots_choose(slots, permits.count, 0, now_ns) < 0
+
+
+cdef bint engine_is_contended(Engine self, object keys, int64_t now_ns) except -1:
+    if not (self.queues.by_resource or self.queues.contended_ns) and (
+        type(keys) is not Permits
+    ):
+        return False
+    name = engine_keys(self, keys)
+    return (
+        name in self.queues.by_resource
+        or wait_queues_are_until(self.queues.contended_ns, name, now_ns)
+        or type(keys) is Permits and engine_has_no_slot(self, <Permits>keys, now_ns)
+    )
+
+
+# --- connections ----------------------------------------------------------------------
+# The connections of an engine: how many there are, opening those that are due, and
+# closing all.
+
+
+cdef int engine_asked_count(Engine self, int operation, int64_t now_ns) noexcept:
+    # How many masters a round would be sent to now. A READY one that the restart guard
+    # withholds is not among them: to wait for another one is worth while.
+    cdef Master master
+    cdef int count = 0
+    for master in self.masters:
+        count += master.state_code == MASTER_READY and (
+            operation != OPERATION_ACQUIRE or now_ns >= master.votes_from_ns
+        )
+    return count
+
+
+cdef int engine_opening_count(Engine self) noexcept:
+    cdef int count = 0, state
+    for master in self.masters:
+        state = (<Master>master).state_code
+        count += state == MASTER_CONNECTING or state == MASTER_HANDSHAKE
+    return count
+
+
+cdef int engine_open_due(Engine self, bint is_urgent, int64_t now_ns) except -1:
+    # Begin to connect to every master that is not connected and whose time has come;
+    # where a quorum is missing, back-off gives way to a short spacing.
+    cdef Master master
+    for master in self.masters:
+        if master_is_due(master, is_urgent, now_ns):
+            engine_open(self, master, now_ns)
+    return 0
+
+
+cdef int engine_open_all(Engine self, int64_t now_ns) except -1:
+    # Regardless of the back-off: a caller asks for their present states.
+    cdef Master master
+    for master in self.masters:
+        if not master.link.is_parsing and (
+            master.state_code == MASTER_BACKOFF or master.state_code == MASTER_CLOSED
+        ):
+            engine_open(self, master, now_ns)
+    return 0
+
+
+cdef int engine_open(Engine self, Master master, int64_t now_ns) except -1:
+    if self.by_hand is not None:
+        master_begin_connect(master, now_ns)
+        self.by_hand.append(master.index)
+    else:
+        master_open(master, now_ns)
+    return 0
+
+
+cdef bint engine_open_deferred(Engine self, int64_t now_ns) except -1:
+    # Connect for releases that are deferred, as soon as the back-off allows: no later
+    # call may do it. Returns whether there are such connections.
+    cdef Master master
+    cdef bint is_any = False
+    for master in self.masters:
+        if len(master.in_flight.deferred) > 0:
+            if master_is_due(master, False, now_ns):
+                engine_open(self, master, now_ns)
+            is_any = is_any or master_is_opening(master)
+    return is_any
+
+
+cdef bint engine_open_deferred_at_end(Engine self, int64_t now_ns) except -1:
+    # Once more, at once, here and where one that is READY is cut from now on.
+    cdef Master master
+    self.counters.is_at_end = True
+    for master in self.masters:
+        master.retry_at_ns = min(master.retry_at_ns, now_ns)
+    return engine_open_deferred(self, now_ns)
+
+
+cdef bint engine_awaits_replies(Engine self) noexcept:
+    for master in self.masters:
+        if (<Master>master).in_flight.count:
+            return True
+    return False
+
+
+cdef bint engine_is_connected_or_deferring(Engine self) noexcept:
+    # Whether there are connections, or releases for them.
+    cdef Master master
+    for master in self.masters:
+        if master.link.fd >= 0 or len(master.in_flight.deferred) > 0:
+            return True
+    return False
+
+
+cdef int engine_forget_connections(Engine self, int64_t now_ns) except -1:
+    # close(2) all and start anew: after a fork, and at the end. The commands in flight
+    # fail, and deferred releases are dropped: a forked child has none of its parent's
+    # leases.
+    cdef Master master
+    for master in self.masters:
+        link_close(&master.link)
+        master.feed = master.gets = master.handshake = None
+        master.addresses = master.tls = None
+        master.preparing = master.prepared = None
+        master_set_state(master, MASTER_CLOSED)
+        master_set_reason(master, "closed" if self.is_closed else "not connected yet")
+        master.failures = 0
+        in_flight_fail(master.in_flight, master.reason, False, now_ns)
+        in_flight_fail_unanswered(master.in_flight, master.reason, now_ns)
+        master.in_flight.deferred = []
+        master.in_flight.deferred_bytes = 0
+        master.client_id = 0
+        master.lost_ids = []
+    return 0
+
+
+cdef int engine_forget_but_defer(Engine self, str reason, int64_t now_ns) except -1:
+    # The same, but releases are deferred to the next connections.
+    cdef Master master
+    for master in self.masters:
+        master_note_lost(master)
+        in_flight_fail(master.in_flight, reason, False, now_ns)
+    carried = [(<Master>master).in_flight.deferred for master in self.masters]
+    lost_ids = [(<Master>master).lost_ids for master in self.masters]
+    engine_forget_connections(self, now_ns)
+    for master, releases, ids in zip(self.masters, carried, lost_ids):
+        master.in_flight.deferred = releases
+        master.lost_ids = ids
+    return 0
+
+
+# --- review ---------------------------------------------------------------------------
+# The review of a master that has become READY, or has something to report: warnings for
+# the user, each once, and the masters that must not vote.
+
+
+cdef int engine_review_master(Engine self, Master master, int64_t now_ns) except -1:
+    # A master has become READY, its clock jumped, or it has a new warning.
+    cdef Master other
+    master.needs_review = False
+    if master.clock.step_ns:
+        step_s = master.clock.step_ns / 1e9
+        engine_warn(self, master, f"its clock jumped by {step_s:+.3f} s")
+    empty = []
+    new_warnings, master.new_warnings = master.new_warnings, empty
+    for text in master.server_info.warnings() + new_warnings:
+        engine_warn(self, master, text)
+    refusal = None
+    for other in self.masters:
+        if (
+            other is not master and other.state_code == MASTER_READY
+            and master.identity is not None and other.identity == master.identity
+            and not engine_may_share(self, master, other)
+        ):
+            refusal = f"is the same server as {other.name}: one server has one vote"
+            if master.server_info.run_id is None or other.server_info.run_id is None:
+                refusal += " (or has a copy of its data: grant +info to tell)"
+    if refusal is not None and master.state_code == MASTER_READY:
+        engine_warn(self, master, refusal)
+        return master_on_lost(master, refusal, now_ns)
+    return master_note_back(master, now_ns)
+
+
+cdef bint engine_may_share(Engine self, Master master, Master other) except -1:
+    # Databases of one server, where a replaced library took them.
+    if not self.servers_may_be_same or other.settings.db == master.settings.db:
+        return False
+    if other.settings.server != master.settings.server:    # else it was reported before
+        engine_warn(
+            self, master,
+            f"is the same server as {other.name}: its databases fail together",
+        )
+    return True
+
+
+cdef int engine_warn(Engine self, Master master, str text) except -1:
+    if (master.name, text) not in self.warnings:
+        self.warnings.append((master.name, text))
+        self.counters.unlogged.append((LEVEL_WARNING, master.name, text))
+    return 0
+
+
+# --- sending --------------------------------------------------------------------------
+# A round's commands, queued for the masters: once, or again.
+#
+# The engine moves no bytes and waits for nothing: it queues commands on connections and
+# entries in FIFOs. A driver does the rest.
+#
+# A command is made in each form that one of the masters is to be sent: all in one
+# buffer, one behind the other.
+
+
+cdef inline int sending_form(Master self, Round round, bint by_source) noexcept:
+    # Where nobody may read an error (by_source), a native command goes only where one
+    # has been answered before: an ACL may forbid it.
+    if round.gate == self.index and (
+        operation_is(round.operation_code, OPERATION_CHANGES_KEY)
+    ):
+        if round.queue_check == QUEUE_CHECK_WANTED and not by_source:
+            return FORM_QUEUE_CHECK
+        if round.queue_check == QUEUE_CHECK_GATHERED and not by_source:
+            return self.native
+        return FORM_GATE
+    if self.native != FORM_SCRIPT and native_replaces(round, self.scripts) and (
+        self.native_is_proven or not by_source
+    ):
+        return self.native
+    return FORM_SCRIPT
+
+
+cdef int engine_encode(
+    Engine self, Buffer *out, Buffer *forms, Round round, uint64_t masters,
+    bint by_source,
+) except -1:
+    # `forms` are views into `out`, empty where no master needs one.
+    cdef Master master
+    cdef int form, error, needed = 0
+    for master in self.masters:
+        if (masters >> master.index) & 1:
+            needed |= 1 << sending_form(master, round, by_source)
+    for form in range(FORMS):
+        forms[form].start = out.end
+        if (needed >> form) & 1:
+            if form == FORM_GATE:
+                error = command_of_gate(
+                    out, round, self.scripts, by_source, self.queues.leaving
+                )
+            elif form == FORM_SCRIPT:
+                error = command_of_round(out, round, self.scripts, by_source, False)
+            elif form == FORM_QUEUE_CHECK:
+                master = <Master>self.masters[round.gate]
+                error = native_command(out, round, master.native)
+                if error == 0:
+                    error = native_queue_check(out, round, self.scripts.name_prefix)
+            else:
+                error = native_command(out, round, form)
+            if error != 0:
+                raise MemoryError
+        forms[form].end = out.end
+    for form in range(FORMS):      # it may have moved
+        forms[form].data = out.data
+    return 0
+
+
+cdef int engine_queue(
+    Engine self, Round round, uint64_t masters, bint by_source, int64_t now_ns
+) except -1:
+    # Queue the round's command for the given set of masters; t0 is now_ns.
+    # The buffer is taken, not borrowed: making a vote may collect garbage, and a
+    # finalizer that takes a lock comes through here before this one is done.
+    cdef Buffer command = self.command
+    cdef Buffer forms[FORMS]
+    memset(&self.command, 0, sizeof(Buffer))
+    round_open(round, now_ns)
+    engine_note_time(self, round.deadline_ns)
+    try:
+        engine_encode(self, &command, forms, round, masters, by_source)
+        engine_queue_on(self, round, masters, forms, by_source, now_ns)
+    finally:
+        buffer_free(&self.command)
+        buffer_consume(&command, buffer_length(&command))
+        self.command = command
+    return 0
+
+
+cdef int engine_queue_on(
+    Engine self, Round round, uint64_t masters, Buffer *forms, bint by_source,
+    int64_t now_ns,
+) except -1:
+    # What is raised for one master (there is no memory) keeps nothing from the others:
+    # this may be the release of a key that all of them hold.
+    cdef Master master
+    failure = None
+    for master in self.masters:
+        if (masters >> master.index) & 1:
+            try:
+                engine_queue_at(self, master, round, forms, by_source, now_ns)
+            except BaseException as error:
+                failure = error
+    if failure is not None:
+        raise failure
+    return 0
+
+
+cdef int engine_queue_at(
+    Engine self, Master master, Round round, Buffer *forms, bint by_source,
+    int64_t now_ns,
+) except -1:
+    cdef InFlightEntry entry = in_flight_entry(NEVER_NS, False), again
+    cdef int form
+    if master.state_code == MASTER_READY and (
+        in_flight_is_full(master.in_flight, master.heard_ns, now_ns)
+    ):
+        master_on_lost(
+            master, f"owes {master.in_flight.count} replies and is silent", now_ns
+        )
+    if master.state_code != MASTER_READY:
+        return master_on_unsent(master, round, entry, now_ns)
+    if engine_is_withheld(master, round, now_ns):
+        return engine_withhold(master, round, now_ns)
+    form = sending_form(master, round, by_source)
+    entry.is_at_gate = form == FORM_GATE
+    entry.has_queue_check = form == FORM_QUEUE_CHECK
+    entry.is_native = entry.has_queue_check or (
+        form == FORM_DELIFEQ or form == FORM_DELEX
+    )
+    entry.is_by_source = by_source and not entry.is_native
+    if entry.is_by_source and not master.may_eval or (
+        buffer_length(&forms[form]) == 0      # it was another just now
+    ):
+        again = in_flight_entry(NEVER_NS, False)
+        again.is_at_gate = entry.is_at_gate
+        again.is_by_source = by_source and master.may_eval
+        master_send_again(master, round, again, now_ns)
+    else:
+        master_send(master, round, &forms[form], entry, now_ns)
+        if round.queue_check == QUEUE_CHECK_GATHERED and entry.is_native and (
+            round.gate == master.index
+        ):
+            self.queue_check_gathered = True
+            master_gather_queue_check(master, round, now_ns)
+    if (
+        master.state_code == MASTER_READY
+        and now_ns - master.clock.asked_at_ns > CLOCK_EVERY_NS
+    ):
+        master_ask_time(master, now_ns)
+    return 0
+
+
+cdef int engine_send_unanswered(Engine self, Master master, int64_t now_ns) except -1:
+    # Rounds are open whose connection to this master is gone: connect at once, and ask
+    # again as soon as it is READY.
+    cdef Round round
+    if master.state_code == MASTER_READY:
+        for round in tuple(master.in_flight.unanswered):
+            if engine_is_withheld(master, round, now_ns):
+                engine_withhold(master, round, now_ns)
+        return master_send_unanswered(master, now_ns)
+    if master_is_due(master, False, now_ns):
+        return engine_open(self, master, now_ns)
+    return 0
+
+
+cdef bint engine_is_withheld(Master master, Round round, int64_t now_ns) noexcept:
+    return (
+        now_ns < master.votes_from_ns and round.operation_code == OPERATION_ACQUIRE
+    )
+
+
+cdef int engine_withhold(Master master, Round round, int64_t now_ns) except -1:
+    # The restart guard: this master may have forgotten its votes, so it gets none.
+    master.counters.life_epoch += 1
+    if round.verdict_code != VERDICT_OPEN:
+        return 0
+    text = restart_guard_text(
+        master.restart_guard, master.server_info, master.ready_at_ns, now_ns
+    )
+    return round_on_vote(round, master.index, VOTE_FAILED, text, False, now_ns)
+
+
+# --- given tokens ---------------------------------------------------------------------
+# Rounds with a token that the caller gave: whether they may be sent, and to which
+# masters. The rules are in token_use; here they are applied to N masters.
+
+
+cdef str HELD_HERE = "held in this process, under the same token"
+cdef str NOT_SETTLED = "not asked: an earlier use of this token is not settled here"
+
+
+cdef int engine_start_given(Engine self, Round round, int64_t now_ns) except -1:
+    if round.operation_code == OPERATION_ACQUIRE:
+        return engine_acquire_given(self, round, now_ns)
+    if round_is_overused(round):
+        return engine_withhold_all(self, round, VOTE_TAKEN, None, now_ns)
+    if round.token_uses is None:      # adopted
+        round.token_uses = engine_current_token_uses(self, round)
+    token_uses_add_round(round)
+    return engine_queue(self, round, <uint64_t>-1, False, now_ns)
+
+
+cdef int engine_acquire_given(Engine self, Round round, int64_t now_ns) except -1:
+    cdef tuple earlier = engine_current_token_uses(self, round)
+    cdef uint64_t late = 0, unsettled = 0, bit
+    cdef Master master
+    cdef int ready = 0
+    for use in earlier:
+        if token_use_is_held(<TokenUse>use, now_ns):
+            return engine_withhold_all(self, round, VOTE_TAKEN, HELD_HERE, now_ns)
+    for master in self.masters:
+        bit = <uint64_t>1 << master.index
+        ready += master.state_code == MASTER_READY
+        for use in earlier:
+            if token_use_is_late(
+                <TokenUse>use, master.index, master.state_code == MASTER_READY,
+                master.ready_at_ns, now_ns,
+            ):
+                late |= bit
+            elif token_use_is_unsettled(<TokenUse>use, master.index, now_ns):
+                unsettled |= bit
+    if self.master_count - bit_count(late | unsettled) < self.quorum <= ready:
+        if self.master_count - bit_count(late) >= self.quorum:
+            round.withheld = WITHHELD_FOR_REPLIES
+        return engine_withhold_all(self, round, VOTE_FAILED, NOT_SETTLED, now_ns)
+    round.token_uses = engine_renewed_token_uses(self, round, earlier)
+    token_uses_add_round(round)
+    engine_sweep_token_uses(self, now_ns)
+    engine_queue(self, round, ~late, False, now_ns)
+    for master in self.masters:
+        if not (late >> master.index) & 1:
+            continue
+        text = NOT_SETTLED if master.state_code == MASTER_READY else master.reason
+        round_on_vote(round, master.index, VOTE_FAILED, text, False, now_ns)
+    return 0
+
+
+cdef int engine_withhold_all(
+    Engine self, Round round, int vote, str text, int64_t now_ns
+) except -1:
+    # Send it to no master; it is closed at once.
+    cdef int i
+    round_open(round, now_ns)
+    round.withheld = round.withheld or WITHHELD_YES
+    for i in range(self.master_count):
+        round_on_vote(round, i, vote, text, False, now_ns)
+    return 0
+
+
+# --- the uses of its pairs --------------------------------------------------------
+
+cdef tuple engine_current_token_uses(Engine self, Round round):
+    # The last use of each pair, made where there was none.
+    cdef TokenUse use
+    uses = []
+    for key in round.keys or (round.resource,):
+        use = self.token_uses.get((key, round.token))
+        if use is None:
+            use = TokenUse.__new__(TokenUse)
+            use.dropped = {}
+            self.token_uses[key, round.token] = use
+        uses.append(use)
+    return tuple(uses)
+
+
+cdef tuple engine_renewed_token_uses(Engine self, Round round, tuple earlier):
+    # A new use of each pair; the earlier one is over.
+    cdef TokenUse use, old
+    renewed = []
+    for key, old in zip(round.keys or (round.resource,), earlier):
+        if token_use_is_blank(old):
+            renewed.append(old)
+            continue
+        old.is_over = True
+        use = TokenUse.__new__(TokenUse)
+        use.dropped = old.dropped
+        self.token_uses[key, round.token] = use
+        renewed.append(use)
+    return tuple(renewed)
+
+
+cdef int engine_sweep_token_uses(Engine self, int64_t now_ns) except -1:
+    # Forget those that no call can refer to any more; costs a share of each new one.
+    cdef TokenUse use
+    cdef Master master
+    if len(self.token_uses) < max(self.sweep_at, <Py_ssize_t>SWEEP_AT_LEAST):
+        return 0
+    for pair, use in list(self.token_uses.items()):
+        for master in self.masters:
+            token_use_is_late(
+                use, master.index, master.state_code == MASTER_READY,
+                master.ready_at_ns, now_ns,
+            )
+        if not use.dropped and token_use_is_done(use, now_ns):
+            use.is_over = True
+            del self.token_uses[pair]
+    self.sweep_at = 2 * len(self.token_uses)
+    return 0
+
+
+# --- fences ---------------------------------------------------------------------------
+# The numbers of grants: what is proposed, and the second write (rules: round/fencing).
+#
+# A proposal is the time: the wall clock, in us. It never goes back in one engine, and
+# is above the last number of the resource that this engine was granted. So it is above
+# all numbers of before where masters come back empty, or a number has expired: unless
+# the clock of this machine is behind those of all others by more than that took. No
+# decision about a validity depends on it.
+#
+# Remembered are the numbers that are ahead of our proposals alone: there are some where
+# another machine's clock is ahead of ours. Where that is by no more than clocks that
+# are set by a network differ, it is added to all further proposals: each that is behind
+# another's would cost a further command.
+#
+# The life of a number goes with a proposal, unless this engine has sent it within the
+# hour to all masters, and none of them has connected since, withheld its vote, or
+# refused a number: life_epoch (Counters) counts those.
+
+cdef enum:
+    FENCES_MOST = 1024
+    RENEWED_MOST = 8192
+    AHEAD_MOST_US = 100_000
+
+cdef int64_t WALL_MOST_US = 4_503_599_627_370_496      # 2112; a clock beyond is wrong
+
+
+@cython.final
+@cython.internal
+cdef class Fences:
+    """What one engine knows of numbers."""
+
+    cdef int64_t proposed        # last
+    cdef int64_t ahead_us        # of the clock, by so much are numbers
+    cdef dict ahead              # resource: its last number, ahead of our proposals
+    cdef dict renewed            # resource: when its number's life was sent...
+    cdef int64_t renewed_epoch   # ...since the masters' last life_epoch
+
+    def __cinit__(self):
+        self.ahead = {}
+        self.renewed = {}
+
+
+cdef int64_t engine_wall_us(Engine self, int64_t now_ns) noexcept:
+    if self.by_hand is not None:
+        return (now_ns + self.wall_offset_ns) // 1000
+    return wall_ns() // 1000
+
+
+cdef int engine_propose_fence(Engine self, Round round, int64_t now_ns) except -1:
+    cdef Fences fences = self.fences
+    cdef int64_t wall_us = engine_wall_us(self, now_ns) + fences.ahead_us, proposed
+    fences.proposed += 1
+    if fences.proposed < wall_us <= WALL_MOST_US:
+        fences.proposed = wall_us
+    proposed = fences.proposed
+    if fences.ahead:
+        for key in round.keys or (round.resource,):
+            proposed = max(proposed, <int64_t>fences.ahead.get(key, 0) + 1)
+        proposed = min(proposed, FENCE_MOST)      # beyond, the scripts refuse to count
+    round.fencing = fencing_new(self.master_count, proposed, round.terms.ttl_ms)
+    (<Fencing>round.fencing).is_renewing = engine_renews_fence(self, round, now_ns)
+    return 0
+
+
+cdef bint engine_renews_fence(Engine self, Round round, int64_t now_ns) except -1:
+    # Whether the number's life has to be sent: so that it lives a day longer than the
+    # keys of this round. (A shorter ttl that another client asks for later, granted or
+    # refused, shortens it again.)
+    cdef Fences fences = self.fences
+    if fences.renewed_epoch != self.counters.life_epoch:
+        fences.renewed_epoch = self.counters.life_epoch
+        fences.renewed.clear()
+    sent_ns = fences.renewed.get(round.resource)
+    return sent_ns is None or (
+        now_ns + round.terms.ttl_ms * NS_PER_MS
+        > <int64_t>sent_ns + FENCE_RENEWED_MS * <int64_t>NS_PER_MS
+    )
+
+
+cdef int engine_note_renewed(Engine self, Round round) except -1:
+    # It was sent to all masters that are connected. (Not to a gate, whose script may
+    # refuse, and not to a master that is left out because of a given token.)
+    cdef Fences fences = self.fences
+    if round.gate >= 0 or self.token_uses is not None:
+        return 0
+    if not fencing_is_plain(round, False, False):
+        return 0
+    if len(fences.renewed) >= RENEWED_MOST:
+        fences.renewed.clear()
+    fences.renewed[round.resource] = round.opened_ns
+    return 0
+
+
+cdef bint engine_write_fence(Engine self, Round round, int64_t now_ns) except -1:
+    # The second write of a round that is open, to those that need it; whether it is.
+    cdef Fencing fencing = <Fencing>round.fencing
+    cdef Master master
+    cdef InFlightEntry entry = in_flight_entry(NEVER_NS, False)
+    cdef uint64_t bit
+    fencing.is_reported = False
+    if round.verdict_code != VERDICT_OPEN:
+        return False
+    if round.is_rolled_back:      # its caller has left
+        return True
+    self.counters.fences_written += fencing_is_first(fencing)
+    entry.fence = FENCE_WRITE
+    for master in self.masters:
+        bit = <uint64_t>1 << master.index
+        if fencing.asked & bit or not fencing_is_short(round, master.index):
+            continue
+        fencing.asked |= bit
+        master_send_again(master, round, entry, now_ns)
+    engine_note_time(self, round.deadline_ns)      # it had nothing in flight until now
+    return True
+
+
+cdef int engine_learn_fence(Engine self, Round round, int64_t now_ns) except -1:
+    cdef Fences fences = self.fences
+    cdef int64_t fence = (<Fencing>round.fencing).fence, ahead_us
+    if fence <= fences.proposed:
+        return 0
+    ahead_us = fence - engine_wall_us(self, now_ns)
+    if fences.ahead_us < ahead_us <= AHEAD_MOST_US:
+        fences.ahead_us = ahead_us
+    for key in round.keys or (round.resource,):
+        fences.ahead[key] = fence
+    if len(fences.ahead) > FENCES_MOST:
+        for key, last in list(fences.ahead.items()):
+            if last <= fences.proposed or len(fences.ahead) > FENCES_MOST:
+                del fences.ahead[key]
+    return 0
