@@ -48,12 +48,7 @@ include "drivers/leader.pyx"            # threads that share an engine: one lead
 
 include "engine/masters.pyx"            # rounds, connections, and what is sent
 
-include "engine/gate.pyx"               # the master that keeps a resource's queue
-include "engine/slots.pyx"              # which slot of a semaphore is tried
-include "engine/queues.pyx"             # a queue's first is opened; it is left
-include "engine/moved.pyx"              # a queue is at the next gate, where one is slow
-include "engine/asking.pyx"             # what a gate is asked, and answers
-include "engine/asking_together.pyx"    # ...about many queues at once
+include "waiting/gate.pyx"              # the master that keeps a queue: asked, answers
 include "engine/queue_check.pyx"        # does anybody wait there?
 include "engine/rests.pyx"              # keys that rest here, and are recalled
 include "engine/turns.pyx"              # what opens a round that waits

@@ -137,7 +137,7 @@ end
 return {left, marker}"""
 MARKER_SHA1 = b"688280603bec40a3240a6c858c78ad158bd81c41"
 
-# The queue of those who wait for one resource (src_cython/engine/gate.pyx), on one
+# The queue of those who wait for one resource (src_cython/waiting/gate.pyx), on one
 # of the masters, its gate. It decides when to try, never who holds: a fault of it
 # costs time, and no key of a lock is changed but as by SET NX and the release.
 #

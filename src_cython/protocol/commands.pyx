@@ -13,7 +13,7 @@
 # handshake (SCRIPT LOAD), or a command in the place of one (native). Two more scripts
 # belong to the handshake itself: `probe` (rights) and `marker`.
 #
-# At the gate of its queue (engine/gate) a round may send another script than to the
+# At the gate of its queue (waiting/gate) a round may send another script than to the
 # other masters: `take_turn` of an ACQUIRE, `release_and_notify` of a RELEASE.
 #
 # With fencing (round/fencing) an ACQUIRE of one key is a SET and a ZADD. Where it is a

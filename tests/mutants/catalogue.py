@@ -1141,7 +1141,7 @@ MUTANTS = (
         "gate found by the order in which the masters are listed",
         (
             Edit(
-                "src_cython/engine/gate.pyx",
+                "src_cython/waiting/gate.pyx",
                 "in enumerate(sorted(by_address))",
                 "in enumerate(by_address)",
             ),
@@ -2810,7 +2810,7 @@ for _, key in ipairs(KEYS) do redis""",
         "a pause in which the gate may give a turn",
         (
             Edit(
-                "src_cython/engine/asking.pyx",
+                "src_cython/waiting/gate.pyx",
                 "        else PAUSED_ENTRY if turn_is_paused(turn)\n",
                 "",
             ),
@@ -2843,7 +2843,7 @@ for _, key in ipairs(KEYS) do redis""",
         "a pause that goes on where the gate has the key",
         (
             Edit(
-                "src_cython/engine/asking.pyx",
+                "src_cython/waiting/gate.pyx",
                 "        if place == 0 and left == -2:\n            return 0\n",
                 "        return 0\n",
             ),
@@ -2909,7 +2909,7 @@ for _, key in ipairs(KEYS) do redis""",
         "one that is far behind does not look at what its question has told",
         (
             Edit(
-                "src_cython/engine/asking.pyx",
+                "src_cython/waiting/gate.pyx",
                 "whose == TURN_OTHER and place",
                 "place",
             ),
@@ -3001,7 +3001,7 @@ for _, key in ipairs(KEYS) do redis""",
         "those behind never try on all masters",
         (
             Edit(
-                "src_cython/engine/queues.pyx",
+                "src_cython/waiting/gate.pyx",
                 "        or now_ns - queue.tried_ns >= TRY_BEHIND_NS * queue.place\n",
                 "",
             ),
@@ -3012,7 +3012,7 @@ for _, key in ipairs(KEYS) do redis""",
         "one behind tries out of turn at its second free answer",
         (
             Edit(
-                "src_cython/engine/asking.pyx",
+                "src_cython/waiting/gate.pyx",
                 "        return now_ns - queue.free_ns >= FREE_NS\n",
                 "        return True\n",
             ),
@@ -3023,7 +3023,7 @@ for _, key in ipairs(KEYS) do redis""",
         "one behind tries out of turn where releases notify others",
         (
             Edit(
-                "src_cython/engine/asking.pyx",
+                "src_cython/waiting/gate.pyx",
                 "    elif whose != TURN_OTHER and queue.free_ns == 0:\n"
                 "        queue.free_ns = now_ns\n"
                 "    elif whose != TURN_OTHER:\n",
@@ -3037,7 +3037,7 @@ for _, key in ipairs(KEYS) do redis""",
         "a key between two free answers is forgotten",
         (
             Edit(
-                "src_cython/engine/asking.pyx",
+                "src_cython/waiting/gate.pyx",
                 "    if left_ms != -2:\n        queue.free_ns = 0\n",
                 "    if left_ms != -2:\n        return False\n",
             ),
@@ -3048,7 +3048,7 @@ for _, key in ipairs(KEYS) do redis""",
         "a try out of turn asks the gate for its turn",
         (
             Edit(
-                "src_cython/engine/queues.pyx",
+                "src_cython/waiting/gate.pyx",
                 "    round.gate = -1\n",
                 "",
             ),
@@ -3070,7 +3070,7 @@ for _, key in ipairs(KEYS) do redis""",
         "gate not asked again for 25 s",
         (
             Edit(
-                "src_cython/engine/queues.pyx",
+                "src_cython/waiting/gate.pyx",
                 "    ASK_AGAIN_NS = 250_000_000\n",
                 "    ASK_AGAIN_NS = 25_000_000_000\n",
             ),
@@ -4045,7 +4045,7 @@ for _, key in ipairs(KEYS) do redis""",
         "every queue is asked about by itself",
         (
             Edit(
-                "src_cython/engine/asking_together.pyx",
+                "src_cython/waiting/gate.pyx",
                 "    return len(self.queues.by_resource) > 1\n",
                 "    return False\n",
             ),
@@ -4056,7 +4056,7 @@ for _, key in ipairs(KEYS) do redis""",
         "of many queues all try on all masters",
         (
             Edit(
-                "src_cython/engine/asking_together.pyx",
+                "src_cython/waiting/gate.pyx",
                 "    questions.tried_ns = self.queues.tried_ns = now_ns\n",
                 "",
             ),
@@ -4083,7 +4083,7 @@ for _, key in ipairs(KEYS) do redis""",
         "an answer about many queues is taken for one of another length",
         (
             Edit(
-                "src_cython/engine/asking_together.pyx",
+                "src_cython/waiting/gate.pyx",
                 "        if len(answers) != 4 * len(ask.keys):\n            return 0\n",
                 "",
             ),
@@ -4094,7 +4094,7 @@ for _, key in ipairs(KEYS) do redis""",
         "a refused queue is asked about among many again",
         (
             Edit(
-                "src_cython/engine/asking_together.pyx",
+                "src_cython/waiting/gate.pyx",
                 "            answers is None or answers[at] == TURN_REFUSED\n",
                 "            answers is None\n",
             ),
@@ -4208,7 +4208,7 @@ for _, key in ipairs(KEYS) do redis""",
         "a queue that has moved is asked for where it was",
         (
             Edit(
-                "src_cython/engine/gate.pyx",
+                "src_cython/waiting/gate.pyx",
                 "and not (but >> master.index) & 1",
                 "and True",
             ),
@@ -4219,7 +4219,7 @@ for _, key in ipairs(KEYS) do redis""",
         "a caller whose queue has moved waits on where it was",
         (
             Edit(
-                "src_cython/engine/asking_together.pyx",
+                "src_cython/waiting/gate.pyx",
                 "<= MARKED_MOST:\n        return engine_ask(self, queue, now_ns)\n",
                 "<= MARKED_MOST:\n        return 0\n",
             ),
@@ -4263,7 +4263,7 @@ for _, key in ipairs(KEYS) do redis""",
         "a mark is not set again",
         (
             Edit(
-                "src_cython/engine/asking.pyx",
+                "src_cython/waiting/gate.pyx",
                 "    engine_mark_again(self, queue, now_ns)\n",
                 "",
             ),
@@ -4296,7 +4296,7 @@ for _, key in ipairs(KEYS) do redis""",
         "all gates are tried on at once, at first",
         (
             Edit(
-                "src_cython/engine/asking_together.pyx",
+                "src_cython/waiting/gate.pyx",
                 "now_ns - self.queues.tried_ns < TRY_AMONG_NS - QUESTIONS_EVERY_NS",
                 "False",
             ),
@@ -4477,7 +4477,7 @@ for _, key in ipairs(KEYS) do redis""",
         "slots: the one that the gate reports is forgotten",
         (
             Edit(
-                "src_cython/engine/asking.pyx",
+                "src_cython/waiting/gate.pyx",
                 "            queue.slot = min(max(<object>left, -1), PERMITS_MOST)\n",
                 "            pass\n",
             ),
@@ -4488,7 +4488,7 @@ for _, key in ipairs(KEYS) do redis""",
         "slots: two callers of a process try the same one",
         (
             Edit(
-                "src_cython/engine/slots.pyx",
+                "src_cython/waiting/gate.pyx",
                 "    slots_take(slots, slot, now_ns + round.terms.timeout_ns)\n",
                 "",
             ),
@@ -4499,7 +4499,7 @@ for _, key in ipairs(KEYS) do redis""",
         "slots: one that is gone is the next to be tried",
         (
             Edit(
-                "src_cython/engine/slots.pyx",
+                "src_cython/waiting/gate.pyx",
                 "slots_give(slots, slot) if is_won else 0",
                 "slots_give(slots, slot)",
             ),

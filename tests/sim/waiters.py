@@ -35,18 +35,18 @@ if TYPE_CHECKING:
     from .worker import Worker
 
 LOOK_NS = 50 * MS
-TRY_AMONG_NS = S  # engine/asking_together: of several resources one tries in a second
+TRY_AMONG_NS = S  # waiting/gate: of several resources one tries in a second
 TAKEN_NS = 600 * MS  # 0.25 s until the gate is asked again, 50 ms for one that was told
 SLOW_NS = 350 * MS  # counted
 DISTURBED_NS = 3 * S  # until a connection counts as dead, and back-off
 PROCESS_NS = 350 * MS
 ROUND_TRIPS = 20
-TRY_SLOT_NS = S  # engine/queues: one of the slots, where the gate knows none
-BEHIND_NS = 400 * MS  # engine/queues: a try of one that is not the first, by its place
+TRY_SLOT_NS = S  # waiting/gate: one of the slots, where the gate knows none
+BEHIND_NS = 400 * MS  # waiting/gate: a try of one that is not the first, by its place
 
 
 def gate_of(process: Process, key: bytes) -> int:
-    """Return the index of the master that a process asks; -1: none (engine/gate)."""
+    """Return the index of the master that a process asks; -1: none (waiting/gate)."""
     hashed: int = 0xCBF29CE484222325
     count = len(process.servers)
     for byte in key:

@@ -1,0 +1,796 @@
+# The gate of a queue: which master keeps it, what that one is asked, alone or about
+# many queues at once, and what follows from its answers; and which slot is tried.
+
+# --- gate -----------------------------------------------------------------------------
+# The gate of a resource: the one master that keeps the queue of those who wait for it.
+#
+# Every client finds the same one, from the resource's name and the masters in the order
+# of their addresses, however they were listed: the first from there on that is READY.
+# Where two clients find different ones, because one of them has lost a connection, or
+# knows a server by another name, there are two queues for a while: that costs order,
+# nothing else. A master that may not vote now is none.
+# A slow gate is passed over, by all alike (moved).
+
+
+cdef inline int engine_gate(Engine self, bytes resource, int64_t now_ns) noexcept:
+    # Its index; -1: no master can be one, or no queue is kept.
+    return engine_gate_but(
+        self, resource, wait_queues_moved(self.queues, resource, now_ns), now_ns
+    )
+
+
+cdef int engine_gate_but(
+    Engine self, bytes resource, uint64_t but, int64_t now_ns
+) noexcept:
+    cdef Master master
+    cdef int i, first
+    if not self.scripts.keeps_queues:
+        return -1
+    first = <int>(engine_hash(resource) % <uint64_t>self.master_count)
+    for i in range(self.master_count):
+        master = <Master>self.masters[self.gate_order[(first + i) % self.master_count]]
+        if master.state_code == MASTER_READY and master.may_queue and (
+            now_ns >= master.votes_from_ns and not (but >> master.index) & 1
+        ):
+            return master.index
+    return -1
+
+
+cdef int engine_set_gate_order(Engine self) except -1:
+    cdef Master master
+    cdef int place
+    by_address = [
+        (master.settings.server, master.settings.db, master.index)
+        for master in self.masters
+    ]
+    for place, (_, _, index) in enumerate(sorted(by_address)):
+        self.gate_order[place] = index
+    return 0
+
+
+cdef uint64_t engine_hash(bytes resource) noexcept:
+    # FNV-1a, 64 bits: http://www.isthe.com/chongo/tech/comp/fnv/
+    cdef uint64_t hashed = 0xCBF29CE484222325ULL
+    cdef const uint8_t *at = <const uint8_t *>PyBytes_AS_STRING(resource)
+    cdef Py_ssize_t i
+    for i in range(PyBytes_GET_SIZE(resource)):
+        hashed = (hashed ^ at[i]) * <uint64_t>0x100000001B3ULL
+    return hashed ^ (hashed >> 32)
+
+
+cdef int engine_set_gate(Engine self, Round release, int64_t now_ns) except -1:
+    # A release of one key notifies the next in the queue, by its script at the gate.
+    if release.keys is None:
+        release.gate = engine_gate(self, round_queue(release), now_ns)
+    return 0
+
+
+cdef int engine_notify_at_gate(Engine self, Round release, int64_t now_ns) except -1:
+    # That of a lease notifies whatever key is at the gate, and takes our entry out
+    # where nobody waits here: the gate may never have confirmed the entry.
+    cdef WaitQueue queue = None
+    if release.keys is not None:
+        return 0
+    if self.queues.by_resource:
+        queue = self.queues.by_resource.get(round_queue(release))
+    if queue is None or (queue.opened is None and len(queue.rounds) == 0):
+        release.our_entry = OUR_ENTRY_LEAVES
+    else:
+        release.our_entry = OUR_ENTRY_STAYS
+    return engine_set_gate(self, release, now_ns)
+
+
+cdef Round engine_question(
+    Engine self, int operation, bytes resource, Turn turn, Terms terms
+):
+    # A round that goes to the gate alone. Nobody else can make one.
+    cdef Round round = round_new(
+        OPERATION_INSPECT, resource, self.queues.waiter, terms, self.master_count
+    )
+    round.operation_code = operation
+    round.turn = turn
+    turn.is_open = True
+    return round
+
+
+cdef int engine_send_to_gate(
+    Engine self, Round round, int gate, bint by_source, int64_t now_ns
+) except -1:
+    round.gate = gate
+    round.is_submitted = True
+    round.closed_list = self.closed
+    return engine_queue(self, round, <uint64_t>1 << gate, by_source, now_ns)
+
+
+# --- slots ----------------------------------------------------------------------------
+# Which slot of a semaphore a round asks for, and what its end says of it (round/key).
+
+
+cdef Slots engine_slots(Engine self, bytes name):
+    cdef Slots slots = self.queues.slots.get(name)
+    if slots is None:
+        if len(self.queues.slots) >= REMEMBERED_MOST:
+            self.queues.slots.clear()
+        slots = self.queues.slots.setdefault(name, slots_new())
+    return slots
+
+
+cdef int engine_set_slot(Engine self, Round round, int slot, int64_t now_ns) except -1:
+    # -1: where to try is for us to say. It counts as taken while it is tried.
+    cdef bytes name = round_queue(round)
+    cdef Slots slots = engine_slots(self, name)
+    cdef int start = <int>(engine_hash(round.token) % <uint64_t>round.permits)
+    if not 0 <= slot < round.permits:
+        slot = slots_choose(slots, round.permits, start, now_ns)
+    if slot < 0:
+        slot = start
+    key = slot_key(name, slot)
+    slots_take(slots, slot, now_ns + round.terms.timeout_ns)
+    if round_wants_slot(round):      # a finalizer may have opened it for another one
+        round.resource = key
+    return 0
+
+
+cdef int engine_on_slot_closed(Engine self, Round round, int64_t now_ns) except -1:
+    cdef Slots slots = engine_slots(self, round_queue(round))
+    cdef int slot = round_slot(round)
+    cdef bint is_won = round.verdict_code == VERDICT_WON
+    if round.operation_code == OPERATION_INSPECT:
+        return slots_learn(slots, round, now_ns) if is_won else 0
+    if slot < 0:
+        return 0
+    if round.operation_code == OPERATION_RELEASE:
+        # Gone, it may be another's by now; unknown, it is as before.
+        return slots_give(slots, slot) if is_won else 0
+    if is_won:
+        return slots_take(
+            slots, slot, round.opened_ns + round.terms.ttl_ms * NS_PER_MS
+        )
+    if round.operation_code == OPERATION_ACQUIRE:
+        if round.verdict_code == VERDICT_TAKEN and not round_is_refused(round):
+            return slots_take(slots, slot, now_ns + SLOT_SEEN_NS)
+        slots.taken_ns.pop(slot, None)
+    return 0
+
+
+# --- queues ---------------------------------------------------------------------------
+# One queue: its first is opened, its entry at the gate is left, it is forgotten.
+#
+# A round that is opened here is left in the list `opened`, from which it is admitted in
+# the same pass (line), before any bytes are written.
+
+cdef enum:
+    ASK_AGAIN_NS = 250_000_000
+    SOON_NS = 1_000_000
+    TRY_BEHIND_NS = 400_000_000             # times one's place
+
+cdef int64_t TRY_SLOT_NS = 1_000_000_000
+
+cdef Terms LEAVE_TERMS = Terms(0, 0, OVERDUE_AT_LEAST_NS)
+
+
+cdef int engine_open_waiting(
+    Engine self, WaitQueue queue, Round round, int64_t now_ns
+) except -1:
+    # It is its turn, or the end of its time.
+    cdef Turn turn = <Turn>round.turn
+    cdef int gate = engine_gate(self, queue.resource, now_ns)
+    cdef Round next = wait_queue_behind(queue, round)
+    # First all that may fail, or collect garbage: between two lists a round is lost.
+    if round_wants_slot(round):
+        engine_set_slot(self, round, queue.slot, now_ns)
+    queue.slot = -1
+    if queue.freed:
+        queue.freed = []      # what the gate notified us of before
+    if gate >= 0:
+        turn_set_arguments(turn, round, next, self.queues.waiter, now_ns)
+    engine_set_queue_gate(self, queue, gate, now_ns)
+    engine_set_due(self, queue, now_ns + ASK_AGAIN_NS)
+    if turn.is_open or round.is_finished:      # a finalizer has opened or withdrawn it
+        return 0
+    self.opened.append(round)
+    wait_queue_remove(queue, round)
+    turn.is_open = True
+    turn.next_number = 0 if next is None else (<Turn>next.turn).number
+    turn_spend(turn, round, self.round_trip_ns, now_ns)
+    round.gate = gate
+    queue.noted = next
+    queue.is_first = False
+    queue.tried_ns = now_ns
+    queue.free_ns = 0
+    queue.is_entered = gate >= 0
+    if queue.opened is None:
+        queue.opened = round
+    return 0
+
+
+cdef int engine_stop_waiting(Engine self, WaitQueue queue, int64_t now_ns) except -1:
+    # There is no queue: all try once, and poll. Where the connections are gone, too,
+    # they wait for the next ones first, as other rounds do.
+    cdef Round round
+    cdef list empty = [], rounds = queue.rounds
+    self.opened.extend(rounds)
+    queue.rounds = empty
+    queue.noted = None
+    queue.is_entered = queue.is_first = False
+    for round in rounds:
+        turn_spend(<Turn>round.turn, round, self.round_trip_ns, now_ns)
+        round.turn = None
+    return engine_forget_queue(self, queue)
+
+
+cdef int engine_end_waiting(Engine self, str reason, int64_t now_ns) except -1:
+    # Of all callers: close(), a fork, the end of the loop or the interpreter.
+    cdef WaitQueue queue
+    cdef Round round
+    for queue in list(self.queues.by_resource.values()):
+        empty = []
+        rounds, queue.rounds = queue.rounds, empty
+        for round in rounds:
+            round_give_up(round, reason, now_ns)
+        if queue.is_entered and queue.opened is None:
+            engine_leave_queue(self, queue.resource, queue.gate, now_ns)
+        queue.noted = None
+        queue.is_entered = queue.is_first = False
+        engine_forget_queue(self, queue)
+    return 0
+
+
+cdef int engine_leave_if_empty(Engine self, WaitQueue queue, int64_t now_ns) except -1:
+    # At once: where nobody waits in here, no thread may come that waits for the time.
+    if queue.opened is not None or queue.rounds:
+        return engine_set_due(self, queue, now_ns + SOON_NS)
+    queue.noted = None
+    if queue.is_entered:
+        queue.is_entered = False
+        engine_leave_queue(self, queue.resource, queue.gate, now_ns)
+    return engine_forget_queue(self, queue)
+
+
+cdef int engine_on_idle_queue(Engine self, WaitQueue queue, int64_t now_ns) except -1:
+    # It is time, and there is nothing to ask: its first is under way, or there is none.
+    if queue.opened is not None:
+        return engine_set_due(self, queue, now_ns + ASK_AGAIN_NS)
+    return engine_leave_if_empty(self, queue, now_ns)
+
+
+cdef int engine_forget_queue(Engine self, WaitQueue queue) except -1:
+    # A round that is undone late may name a queue that was forgotten before; by now
+    # there may be another one of this resource, with others in it.
+    if wait_queue_is_over(queue):
+        queue.due_ns = NEVER_NS
+        if self.queues.by_resource.get(queue.resource) is queue:
+            del self.queues.by_resource[queue.resource]
+    return 0
+
+
+cdef int engine_set_queue_gate(
+    Engine self, WaitQueue queue, int gate, int64_t now_ns
+) except -1:
+    # Another gate would notify the entry of a turn that nobody waits for there.
+    cdef int left = queue.gate
+    queue.gate = gate
+    if left == gate:
+        return 0
+    queue.free_ns = 0
+    if not queue.is_entered:
+        return 0
+    return engine_leave_queue(self, queue.resource, left, now_ns)
+
+
+cdef int engine_leave_queue(
+    Engine self, bytes resource, int gate, int64_t now_ns
+) except -1:
+    # A turn that was ours is passed on. By source: nobody may read NOSCRIPT.
+    cdef Round leave
+    cdef Turn turn = turn_new(now_ns, False)
+    if gate < 0 or (<Master>self.masters[gate]).state_code != MASTER_READY:
+        return 0
+    leave = engine_question(self, OPERATION_LEAVE_QUEUE, resource, turn, LEAVE_TERMS)
+    return engine_send_to_gate(self, leave, gate, True, now_ns)
+
+
+cdef bint engine_may_try(WaitQueue queue, int64_t now_ns) noexcept:
+    # The first of all asks every master, as if it had its turn: the key may be at
+    # the gate alone (a releaser that died half-way), or has expired just now. So does
+    # the first in here where the gate is silent: it may be long until that counts as
+    # lost, and a quorum does without it. Those behind do so the less often, the further
+    # behind they are: before them is perhaps one that is frozen, or one whose entry
+    # was left at its gate and which reads that with its next call. Of a semaphore one
+    # slot of many is tried, so that is not done as often.
+    cdef int64_t permits
+    if not wait_queue_is_noted(queue):
+        return False
+    permits = queue.noted.permits
+    if permits:
+        return queue.is_unanswered or now_ns - queue.tried_ns >= (
+            min(TRY_SLOT_NS, ASK_AGAIN_NS * permits) * (1 + queue.place)
+        )
+    return (
+        queue.is_first or queue.is_unanswered
+        or now_ns - queue.tried_ns >= TRY_BEHIND_NS * queue.place
+    )
+
+
+cdef int engine_try(Engine self, WaitQueue queue, int64_t now_ns) except -1:
+    (<Turn>queue.noted.turn).is_probe = True
+    return engine_open_waiting(self, queue, queue.noted, now_ns)
+
+
+cdef int engine_try_out_of_turn(
+    Engine self, WaitQueue queue, int64_t now_ns
+) except -1:
+    # As if there were no queue: the gate is sent a SET, as each master is, for its
+    # script would refuse. Our entry stays there meanwhile.
+    cdef Round round = queue.noted
+    engine_try(self, queue, now_ns)
+    round.gate = -1
+    return 0
+
+
+cdef int engine_set_due(Engine self, WaitQueue queue, int64_t due_ns) except -1:
+    queue.due_ns = due_ns
+    return engine_add_due(self, due_ns, queue)
+
+
+cdef int engine_add_due(Engine self, int64_t due_ns, object work) except -1:
+    engine_note_time(self, due_ns)
+    return wait_queues_add_due(self.queues, due_ns, work)
+
+
+# --- moved ----------------------------------------------------------------------------
+# The queue of a resource whose gate is slow: it is at the next master.
+#
+# A slow gate sets the pace of all hand-overs. How far a master is, each client sees
+# differently, so the gate itself keeps the agreement, for one resource: who has found
+# it slow (slowness) marks the queue there as moved, for 10 s, and again while it waits.
+# From then on the scripts of that gate answer so, who was entered is called, and all go
+# to the next master from there on. What is remembered here (queues.moved) is what the
+# gate has replied, never what was measured. A mark that is wrong, or lost, costs order,
+# and up to 0.25 s until a release is found; where all masters have one, callers poll.
+
+cdef enum:
+    MOVED_LEAST_MS = 1_000
+    MOVED_MOST_MS = 10_000
+
+cdef int64_t MOVED_NS = 2_000_000_000    # where the gate has not answered for how long
+cdef int64_t MARK_AGAIN_NS = 5_000_000_000       # before it ends
+
+cdef bytes MOVING = b"4"
+
+
+cdef inline bint engine_may_mark(Engine self, int gate) noexcept:
+    # Of two masters none is slower than a quorum. Who waits for many is in no hurry.
+    return (
+        (<Master>self.masters[gate]).slowness.is_slow and self.master_count > 2
+        and len(self.queues.by_resource) <= MARKED_MOST
+    )
+
+
+cdef int engine_mark_again(Engine self, WaitQueue queue, int64_t now_ns) except -1:
+    # Its queue is not at its first gate, which is slow still: before the mark there
+    # ends. The answer is how long the mark lasts now.
+    cdef Round ask
+    cdef Turn turn
+    cdef int first
+    if not self.queues.moved or (
+        wait_queues_moved(self.queues, queue.resource, now_ns + MARK_AGAIN_NS)
+    ):
+        return 0
+    first = engine_gate_but(self, queue.resource, 0, now_ns)
+    if first < 0 or first == queue.gate or not engine_may_mark(self, first):
+        return 0
+    wait_queues_on_moved(
+        self.queues, queue.resource, first, now_ns + MARK_AGAIN_NS + NS_PER_S, now_ns
+    )
+    turn = turn_new(now_ns, False)
+    turn.queue = queue
+    turn.arguments = (b"0", MOVING)
+    ask = engine_question(self, OPERATION_ASK_TURN, queue.resource, turn, LEAVE_TERMS)
+    return engine_send_to_gate(self, ask, first, False, now_ns)
+
+
+# --- asking ---------------------------------------------------------------------------
+# What a gate is asked, by rounds that go to it alone: to enter the queue, for our place
+# in it, to leave it.
+
+cdef enum:
+    ASK_AGAIN_BEHIND_NS = 500_000_000       # by one that is neither first nor second
+    TURN_NS = 52_000_000                    # the one that was notified has 50 ms
+    NOBODY_NOTIFIED_NS = 10_000_000
+    NEAR_PLACE = 4
+    PLACES_MOST = 100
+    PLACE_NS = 100_000                      # of each, behind the expiry of a slot
+    AFTER_EXPIRY_NS = 1_500_000             # a server expires keys by whole ms
+    CONTENDED_NS = 1_000_000_000
+
+cdef int64_t POLLED_NS = 10_000_000_000
+cdef int64_t FREE_NS = 1_000_000_000
+
+cdef enum:                   # a turn, in the reply of ask_turn
+    TURN_REFUSED = -1        # of several that are asked about together
+    TURN_OURS = 1
+    TURN_OTHER = 2           # that was notified
+    TURN_OTHER_NOW = 3       # ...by this question: whoever asked it looks again in time
+    TURN_MOVED = 4           # nobody's here: the queue is at the next master
+
+cdef bytes SAME_ENTRY = b"0"
+cdef bytes NEW_ENTRY = b"1"
+cdef bytes FIRST_QUESTION = b"2"       # of a connection: it asks for the rights, too
+cdef bytes PAUSED_ENTRY = b"3"         # its turn was lost often: it wants none
+
+cdef str QUEUE_OF_ANOTHER = (
+    ": is there another use of its key fastredlock:queue:...?"
+)
+
+
+cdef int engine_ask(Engine self, WaitQueue queue, int64_t now_ns) except -1:
+    # Enter its queue, or ask for our place in it.
+    cdef Round head, ask
+    cdef Turn turn, of_head
+    cdef int gate = engine_gate(self, queue.resource, now_ns)
+    engine_open_due(self, False, now_ns)      # who waits for long has no other call
+    if gate < 0:
+        return engine_stop_waiting(self, queue, now_ns)
+    head = wait_queue_head(queue)
+    if head is None:      # a finalizer has opened it meanwhile
+        return engine_leave_if_empty(self, queue, now_ns)
+    of_head = <Turn>head.turn      # it has none once it was handed a lease
+    turn = turn_new(of_head.since_ns, False)
+    turn.queue = queue
+    turn.next_number = of_head.number
+    turn.arguments = engine_question_arguments(
+        self, queue, head, of_head, gate, now_ns
+    )
+    ask = engine_question(self, OPERATION_ASK_TURN, queue.resource, turn, head.terms)
+    engine_note_asked(self, queue, head, gate, now_ns)
+    master_subscribe(<Master>self.masters[gate], self.queues.waiter, now_ns)
+    return engine_send_to_gate(self, ask, gate, False, now_ns)
+
+
+cdef int engine_ask_in_stay(Engine self, WaitQueue queue, int64_t now_ns) except -1:
+    # Our first is not known at the gate. In a stay the release asks; or the time does.
+    if now_ns >= queue.stay_until_ns:
+        return engine_ask(self, queue, now_ns)
+    if queue.due_ns <= queue.stay_until_ns:
+        return 0
+    return engine_set_due(self, queue, queue.stay_until_ns)
+
+
+cdef int engine_end_stay(Engine self, Round release, int64_t now_ns) except -1:
+    # Before a release that is sent: those who came in the stay enter the queue there.
+    cdef WaitQueue queue
+    if release.keys is not None or not self.queues.by_resource:
+        return 0
+    queue = self.queues.by_resource.get(round_queue(release))
+    if queue is None or queue.stay_until_ns == 0:
+        return 0
+    queue.stay_until_ns = 0
+    if queue.rounds and queue.opened is None and not wait_queue_is_noted(queue):
+        return engine_ask(self, queue, now_ns)
+    return 0
+
+
+cdef tuple engine_question_arguments(
+    Engine self, WaitQueue queue, Round head, Turn turn, int gate, int64_t now_ns
+):
+    cdef bint is_new = queue.noted is not head or queue.gate != gate
+    cdef bytes how = (
+        FIRST_QUESTION if not (<Master>self.masters[gate]).is_subscribed
+        else MOVING if engine_may_mark(self, gate)
+        else PAUSED_ENTRY if turn_is_paused(turn)
+        else NEW_ENTRY if is_new else SAME_ENTRY
+    )
+    if head.permits:
+        how += b"#" + decimal_bytes(head.permits)
+    return turn_waited_us(turn.since_ns, now_ns), how
+
+
+cdef int engine_note_asked(
+    Engine self, WaitQueue queue, Round head, int gate, int64_t now_ns
+) except -1:
+    if queue.noted is not head or queue.gate != gate:
+        queue.is_first = False
+    queue.noted = head if head.turn is not None else None
+    engine_set_queue_gate(self, queue, gate, now_ns)
+    queue.is_entered = queue.is_unanswered = True
+    engine_mark_again(self, queue, now_ns)
+    return engine_set_due(self, queue, now_ns + ASK_AGAIN_NS)
+
+
+cdef int engine_take_answer(
+    Engine self, WaitQueue queue, int64_t number, list answer, int64_t now_ns
+) except -1:
+    # Whose turn it is in one queue; its first, when it was asked, had this number.
+    cdef int64_t left_ms, again_ns = ASK_AGAIN_NS
+    queue.is_unanswered = False
+    if queue.opened is not None or not wait_queue_is_noted(queue) or (
+        wait_queue_noted_number(queue) != number
+    ):
+        return 0      # it was for another that was first
+    whose, left, place, count = answer
+    if whose == TURN_OURS:
+        queue.is_alone = count == 1
+        if count == 1:      # so the next first try need not ask
+            self.queues.contended_ns.pop(queue.resource, None)
+        if queue.noted.permits:
+            queue.slot = min(max(<object>left, -1), PERMITS_MOST)
+        return engine_open_waiting(self, queue, queue.noted, now_ns)
+    queue.place = place
+    queue.is_first = place == 0
+    if turn_is_paused(<Turn>queue.noted.turn):
+        if place == 0 and left == -2:
+            return 0
+        (<Turn>queue.noted.turn).is_kept = False      # the gate knows when
+    left_ms = min(max(<object>left, -2), 1_000_000)
+    if engine_is_left_free(queue, whose, left_ms, now_ns):
+        return engine_try_out_of_turn(self, queue, now_ns)
+    if place > 1:
+        again_ns = ASK_AGAIN_BEHIND_NS
+    elif place == 0 and queue.noted.permits == 0:
+        # It may have become so just now, and not have tried for long.
+        again_ns = max(<int64_t>0, queue.tried_ns + again_ns - now_ns)
+    if left_ms == -2:      # free: another was notified, or a hundred were dropped
+        again_ns = TURN_NS
+        if whose < TURN_OTHER:
+            again_ns = NOBODY_NOTIFIED_NS
+        elif whose == TURN_OTHER and place > NEAR_PLACE:
+            again_ns = ASK_AGAIN_NS
+    elif queue.noted.permits:
+        again_ns = min(again_ns, engine_first_slot_ns(queue, count))
+        if left_ms >= 0:      # the first slot that is not theirs
+            again_ns = min(again_ns, left_ms * NS_PER_MS + AFTER_EXPIRY_NS)
+    elif left_ms >= 0:     # those before us, if they are there, come first
+        again_ns = min(again_ns, (
+            left_ms * NS_PER_MS + AFTER_EXPIRY_NS
+            + min(<int64_t>place, <int64_t>PLACES_MOST) * TURN_NS
+        ))
+    return engine_set_due(self, queue, now_ns + again_ns)
+
+
+cdef bint engine_is_left_free(
+    WaitQueue queue, int whose, int64_t left_ms, int64_t now_ns
+) noexcept:
+    # Whether those before us leave a free key alone. One that is there takes it in less
+    # than a second, and a release notifies it. So it counts only where a second lies
+    # between two questions that found nobody notified, and none in between found a key.
+    if left_ms != -2:
+        queue.free_ns = 0
+    elif whose != TURN_OTHER and queue.free_ns == 0:
+        queue.free_ns = now_ns
+    elif whose != TURN_OTHER:
+        return now_ns - queue.free_ns >= FREE_NS
+    return False
+
+
+cdef int64_t engine_first_slot_ns(WaitQueue queue, object first_ms) except -1:
+    # In how long the first slot has expired. Mostly the queue has moved on by then, and
+    # nobody tells its first when that is. So each one of the queue asks, shortly behind
+    # each other: the gate notifies its first. Of a rate all expire, one by one, and
+    # each waiter asks for its own.
+    cdef int64_t left_ms = min(max(<object>first_ms, 0), 1_000_000)
+    if left_ms == 0 or queue.place > PLACES_MOST or queue.noted.terms.is_of_rate:
+        return NEVER_NS
+    return left_ms * NS_PER_MS + AFTER_EXPIRY_NS + queue.place * PLACE_NS
+
+
+cdef int engine_on_queue_refused(
+    Engine self, WaitQueue queue, Round ask, int64_t now_ns
+) except -1:
+    # By an ACL, or the queue's key is of another type: its callers poll.
+    cdef Master master = <Master>self.masters[ask.gate]
+    text = ask.details[ask.gate]
+    if text_is_for_good(text):
+        master_refuse_queue(master, text)
+    else:
+        master_add_warnings(master, [
+            f"callers cannot wait in turn for a resource here ({text}), and poll "
+            "instead" + (QUEUE_OF_ANOTHER if "WRONGTYPE" in text else "")
+        ])
+        wait_queues_remember(
+            self.queues.polled_ns, queue.resource, now_ns + POLLED_NS
+        )
+    return engine_stop_waiting(self, queue, now_ns)
+
+
+# --- asking together ------------------------------------------------------------------
+# What a gate is asked about many queues together.
+#
+# A process that waits for one resource asks its gate by itself (asking). Where it waits
+# for several, all questions that the time brings go together: for each gate one, a few
+# times per second, of the queues that have been due for longest. So the commands per
+# second have a bound, however many wait, and a queue is asked about the less often, the
+# more there are: all of them within 10 s, up to 20,000 at one gate. The tries on all
+# masters have such a bound, too: one per second, of one queue after the other.
+#
+# To enter a queue, and whatever a push, a release or an answer brings, is done at once.
+
+cdef enum:
+    QUESTIONS_EVERY_NS = 250_000_000
+    RATES_EVERY_NS = 10_000_000      # of a rate nobody is notified
+    TRY_AMONG_NS = 1_000_000_000
+
+
+cdef inline bint engine_waits_for_many(Engine self) noexcept:
+    return len(self.queues.by_resource) > 1
+
+
+cdef int engine_ask_soon(Engine self, WaitQueue queue, int64_t now_ns) except -1:
+    # By itself, or with the next question of many.
+    cdef Questions questions
+    cdef int gate = engine_gate(self, queue.resource, now_ns)
+    cdef Round head = wait_queue_head(queue)
+    cdef int64_t due_ns
+    if gate < 0 or not engine_waits_for_many(self):
+        return engine_ask(self, queue, now_ns)
+    questions = wait_queues_questions(self.queues, gate)
+    if head is not None and head.terms.is_of_rate:
+        questions.queues.insert(0, queue)
+        due_ns = max(now_ns, questions.asked_ns + RATES_EVERY_NS)
+    else:
+        questions.queues.append(queue)
+        due_ns = max(now_ns, questions.asked_ns + QUESTIONS_EVERY_NS)
+    if questions.due_ns > due_ns:
+        engine_set_questions_due(self, questions, due_ns)
+    return 0
+
+
+cdef int engine_set_questions_due(
+    Engine self, Questions questions, int64_t due_ns
+) except -1:
+    questions.due_ns = due_ns
+    return engine_add_due(self, due_ns, questions)
+
+
+cdef int engine_ask_together(
+    Engine self, Questions questions, int64_t now_ns
+) except -1:
+    # Those that were asked about meanwhile have a time of their own again.
+    cdef WaitQueue queue
+    cdef list asked = []
+    cdef list taken = wait_queues_take_questions(questions)
+    questions.asked_ns = now_ns
+    questions.due_ns = NEVER_NS
+    if questions.queues:
+        engine_set_questions_due(self, questions, now_ns + QUESTIONS_EVERY_NS)
+    engine_open_due(self, False, now_ns)
+    for queue in taken:
+        if queue.due_ns != NEVER_NS:
+            continue
+        if queue.opened is not None or not queue.rounds:
+            engine_on_idle_queue(self, queue, now_ns)
+        elif engine_gate(self, queue.resource, now_ns) != questions.gate:
+            engine_ask_soon(self, queue, now_ns)
+        elif engine_may_try_among(self, questions, queue, now_ns):
+            engine_try(self, queue, now_ns)
+        elif len(taken) == 1 or (
+            not (<Master>self.masters[questions.gate]).is_subscribed
+        ):
+            engine_ask(self, queue, now_ns)
+        else:
+            asked.append(queue)
+    return engine_send_questions(self, asked, questions.gate, now_ns) if asked else 0
+
+
+cdef bint engine_may_try_among(
+    Engine self, Questions questions, WaitQueue queue, int64_t now_ns
+) noexcept:
+    # The gates in turn, and so do the queues of each; at first not all at once.
+    cdef int64_t every_ns = len(self.queues.questions) * <int64_t>TRY_AMONG_NS
+    if (
+        now_ns - questions.tried_ns < every_ns
+        or now_ns - self.queues.tried_ns < TRY_AMONG_NS - QUESTIONS_EVERY_NS
+        or not engine_may_try(queue, now_ns)
+    ):
+        return False
+    questions.tried_ns = self.queues.tried_ns = now_ns
+    return True
+
+
+cdef int engine_send_questions(
+    Engine self, list queues, int gate, int64_t now_ns
+) except -1:
+    cdef WaitQueue queue
+    cdef Round head, ask
+    cdef Turn of_head, turn = turn_new(now_ns, False)
+    cdef Terms terms = None
+    cdef list arguments = []
+    cdef list asked = []
+    for queue in queues:
+        head = wait_queue_head(queue)
+        if head is None:      # a finalizer has opened it, or it was handed a lease
+            continue
+        of_head = <Turn>head.turn
+        terms = head.terms
+        arguments += engine_question_arguments(
+            self, queue, head, of_head, gate, now_ns
+        )
+        asked.append((queue, of_head.number))
+    if terms is None:
+        return 0
+    turn.arguments = tuple(arguments)
+    keys = tuple([(<WaitQueue>each[0]).resource for each in asked])
+    ask = engine_question(self, OPERATION_ASK_TURN, keys[0], turn, terms)
+    ask.keys = keys
+    ask.kind = KIND_SEVERAL
+    turn.asked = asked
+    for queue, _ in asked:
+        head = wait_queue_head(queue)
+        if head is not None:
+            engine_note_asked(self, queue, head, gate, now_ns)
+    return engine_send_to_gate(self, ask, gate, False, now_ns)
+
+
+cdef int engine_on_asked_together(Engine self, Round ask, int64_t now_ns) except -1:
+    # A queue that is refused is asked about by itself, and its callers poll then. A
+    # refusal of the whole may be that of one, or of all.
+    cdef WaitQueue queue
+    cdef Py_ssize_t at = 0
+    cdef list answers = None
+    if ask.verdict_code == VERDICT_WON:
+        answers = ask.details[ask.gate]
+        if len(answers) != 4 * len(ask.keys):
+            return 0
+    elif not (ask.cells[ask.gate].vote == VOTE_FAILED and (
+        ask.cells[ask.gate].answered_us
+    )):
+        return 0
+    for queue, number in (<Turn>ask.turn).asked:
+        if queue.opened is None and queue.rounds and (
+            answers is None or answers[at] == TURN_REFUSED
+        ):
+            engine_ask(self, queue, now_ns)
+        elif answers is not None:
+            engine_on_answer(
+                self, queue, number, ask.gate, answers[at:at + 4], now_ns
+            )
+        at += 4
+    return 0
+
+
+cdef int engine_on_asked(Engine self, Round ask, int64_t now_ns) except -1:
+    # The gate has answered ASK_TURN, or has not.
+    cdef Turn turn = <Turn>ask.turn
+    cdef WaitQueue queue = turn.queue
+    if ask.keys is not None:
+        return engine_on_asked_together(self, ask, now_ns)
+    if ask.verdict_code != VERDICT_WON:
+        if ask.cells[ask.gate].vote == VOTE_FAILED and (
+            ask.cells[ask.gate].answered_us and ask.gate == queue.gate
+        ):
+            engine_on_queue_refused(self, queue, ask, now_ns)
+        return 0
+    return engine_on_answer(
+        self, queue, turn.next_number, ask.gate, ask.details[ask.gate], now_ns
+    )
+
+
+cdef int engine_on_answer(
+    Engine self, WaitQueue queue, int64_t number, int gate, list answer, int64_t now_ns
+) except -1:
+    # Of one queue; it may have moved.
+    cdef int64_t left_ms
+    if answer[0] != TURN_MOVED:
+        return engine_take_answer(self, queue, number, answer, now_ns)
+    left_ms = min(max(<object>answer[1], MOVED_LEAST_MS), MOVED_MOST_MS)
+    return engine_on_moved(
+        self, queue.resource, gate, now_ns + left_ms * NS_PER_MS, now_ns
+    )
+
+
+cdef int engine_on_moved(
+    Engine self, bytes resource, int gate, int64_t until_ns, int64_t now_ns
+) except -1:
+    # The gate has replied that the queue is not there. Nor is our entry: who waits goes
+    # to the next; an open turn goes on.
+    cdef WaitQueue queue = self.queues.by_resource.get(resource)
+    wait_queues_on_moved(self.queues, resource, gate, until_ns, now_ns)
+    if queue is None or queue.gate != gate:
+        return 0
+    queue.is_entered = queue.is_first = queue.is_unanswered = False
+    queue.noted = None
+    if queue.opened is not None or not queue.rounds:
+        return 0
+    if len(self.queues.by_resource) <= MARKED_MOST:
+        return engine_ask(self, queue, now_ns)
+    return engine_ask_soon(self, queue, now_ns)
