@@ -49,11 +49,7 @@ include "drivers/leader.pyx"            # threads that share an engine: one lead
 include "engine/masters.pyx"            # rounds, connections, and what is sent
 
 include "waiting/gate.pyx"              # the master that keeps a queue: asked, answers
-include "engine/queue_check.pyx"        # does anybody wait there?
-include "engine/rests.pyx"              # keys that rest here, and are recalled
-include "engine/turns.pyx"              # what opens a round that waits
-include "engine/waiting.pyx"            # the callers that wait for their turn
-include "engine/cohort.pyx"             # a lease is handed on inside of the process
+include "waiting/turns.pyx"             # from one holder to the next; callers that wait
 
 include "engine/start.pyx"              # a round starts; its roll-back
 include "engine/admission.pyx"          # a round is opened, or waits for connections

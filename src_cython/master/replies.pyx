@@ -247,7 +247,7 @@ cdef int master_refuse_queue(Master self, str error) except -1:
 
 # --- queue checks ---------------------------------------------------------------------
 # The checks of queues at a gate: does anybody wait for what was released natively?
-# (engine/queue_check decides which releases ask so.)
+# (waiting/turns decides which releases ask so.)
 #
 # A release alone has EXISTS behind it, in the same write. Those of a batch, and of the
 # tasks of one loop, are gathered: one EXISTS of several queues follows all of

@@ -550,7 +550,7 @@ cdef int native_command(Buffer *out, Round round, int form) noexcept:
 
 
 cdef int native_queue_check(Buffer *out, Round round, bytes prefix) noexcept:
-    # Does anybody wait? The reply is no vote (engine/queue_check).
+    # Does anybody wait? The reply is no vote (waiting/turns).
     cdef int error = native_queue_check_begin(out, 1)
     return error or native_queue_check_add(out, round, prefix)
 

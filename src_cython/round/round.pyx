@@ -363,7 +363,7 @@ cdef inline int64_t round_overdue_ns(Round round) noexcept:
 # The quorum is of the configured masters, never of the reachable ones. The slowest
 # master is not waited for, except by INSPECT and PING, which close when all have
 # answered. (The caller of a release gets the verdict a little later where it
-# had to be repeated, or the gate is asked whether anybody waits: engine/queue_check.)
+# had to be repeated, or the gate is asked whether anybody waits: waiting/turns.)
 #
 # A verdict never changes, with one exception: `round_confirm` turns WON into TOO_LATE
 # when the validity ran out before the return to the caller (a paused process). After

@@ -50,7 +50,7 @@ INTERRUPTED_THREADS = ("tests/faults/test_interrupted_threads.py",)
 OBSERVER = ("tests/behaviour/test_observer.py",)
 COHORT = "src_cython/round/local.pyx"
 COHORTS = ("tests/behaviour/test_cohort.py",)
-REST, RESTS = "src_cython/round/local.pyx", "src_cython/engine/rests.pyx"
+REST, RESTS = "src_cython/round/local.pyx", "src_cython/waiting/turns.pyx"
 LINGER = ("tests/behaviour/test_linger.py",)
 WAITERS = ("tests/sim/test_waiters.py",)
 MODEL = ("tests/sim/test_model.py",)
@@ -289,7 +289,7 @@ MUTANTS = (
         "failures of a master counted with each hand-over",
         (
             Edit(
-                "src_cython/engine/cohort.pyx",
+                "src_cython/waiting/turns.pyx",
                 "    waiter, next.waiter = next.waiter, None\n",
                 "    engine_count_failures(self, next)\n"
                 "    waiter, next.waiter = next.waiter, None\n",
@@ -331,7 +331,7 @@ MUTANTS = (
         "leader that was handed a lease sleeps on",
         (
             Edit(
-                "src_cython/engine/cohort.pyx",
+                "src_cython/waiting/turns.pyx",
                 "    ):      # it leads, and sleeps\n        engine_rouse(self)\n",
                 "    ):      # it leads, and sleeps\n        pass\n",
             ),
@@ -407,9 +407,10 @@ MUTANTS = (
         (
             Edit(
                 RESTS,
+                "    resource = push[len(RECALL):]\n"
                 "    wait_queues_remember(self.queues.contended_ns, resource, "
                 "now_ns + CONTENDED_NS)\n",
-                "",
+                "    resource = push[len(RECALL):]\n",
             ),
         ),
         LINGER,
@@ -1097,7 +1098,7 @@ MUTANTS = (
         "release finished at quorum though scripts are unknown",
         (
             Edit(
-                "src_cython/engine/queue_check.pyx",
+                "src_cython/waiting/turns.pyx",
                 "    if release.is_repeated and release.counts[VOTE_PENDING] > 0:\n",
                 "    if False:\n",
             ),
@@ -1108,7 +1109,7 @@ MUTANTS = (
         "repeated release waits for a frozen master",
         (
             Edit(
-                "src_cython/engine/queue_check.pyx",
+                "src_cython/waiting/turns.pyx",
                 "            if release in master.in_flight.unanswered:\n",
                 "            if True:\n",
             ),
@@ -1119,7 +1120,7 @@ MUTANTS = (
         "cut release does not wait for the next connection",
         (
             Edit(
-                "src_cython/engine/queue_check.pyx",
+                "src_cython/waiting/turns.pyx",
                 "            if release in master.in_flight.unanswered:\n",
                 "            if False:\n",
             ),
@@ -2678,7 +2679,7 @@ for _, key in ipairs(KEYS) do redis""",
         "native release that knows of waiters",
         (
             Edit(
-                "src_cython/engine/queue_check.pyx",
+                "src_cython/waiting/turns.pyx",
                 "        and not wait_queues_are_until(\n"
                 "            self.queues.contended_ns, round_queue(release), now_ns\n"
                 "        )\n",
@@ -2691,7 +2692,7 @@ for _, key in ipairs(KEYS) do redis""",
         "our own waiter dropped by the script behind a native release",
         (
             Edit(
-                "src_cython/engine/queue_check.pyx",
+                "src_cython/waiting/turns.pyx",
                 "    engine_notify_at_gate(self, notifying, now_ns)\n",
                 "    notifying.our_entry = OUR_ENTRY_LEAVES\n",
             ),
@@ -2713,7 +2714,7 @@ for _, key in ipairs(KEYS) do redis""",
         "answer of a gate not waited for by a process that then rests",
         (
             Edit(
-                "src_cython/engine/queue_check.pyx",
+                "src_cython/waiting/turns.pyx",
                 "if release.queue_check == QUEUE_CHECK_ASKED:\n        return queue",
                 "if False:\n        return queue",
             ),
@@ -2876,7 +2877,7 @@ for _, key in ipairs(KEYS) do redis""",
         "call taken for a turn",
         (
             Edit(
-                "src_cython/engine/turns.pyx",
+                "src_cython/waiting/turns.pyx",
                 "if queue is None and engine_is_called(self, resource, now_ns):",
                 "if False:",
             ),
@@ -2887,7 +2888,7 @@ for _, key in ipairs(KEYS) do redis""",
         "one that is called does not ask at once",
         (
             Edit(
-                "src_cython/engine/turns.pyx",
+                "src_cython/waiting/turns.pyx",
                 '    if push[:1] == b"~":\n',
                 "    if False:\n",
             ),
@@ -2898,7 +2899,7 @@ for _, key in ipairs(KEYS) do redis""",
         "one that is asked to look later looks at its usual time",
         (
             Edit(
-                "src_cython/engine/turns.pyx",
+                "src_cython/waiting/turns.pyx",
                 "min(queue.due_ns, now_ns + TURN_NS)",
                 "queue.due_ns",
             ),
@@ -2920,7 +2921,7 @@ for _, key in ipairs(KEYS) do redis""",
         "every turn that is unknown has an answer",
         (
             Edit(
-                "src_cython/engine/turns.pyx",
+                "src_cython/waiting/turns.pyx",
                 "    if master.missed > MISSED_MOST:\n",
                 "    if False:\n",
             ),
@@ -3059,7 +3060,7 @@ for _, key in ipairs(KEYS) do redis""",
         "one that won out of turn leaves its entry",
         (
             Edit(
-                "src_cython/engine/turns.pyx",
+                "src_cython/waiting/turns.pyx",
                 " or round.gate < 0:\n",
                 ":\n",
             ),
@@ -4230,9 +4231,10 @@ for _, key in ipairs(KEYS) do redis""",
         "a first that gives up leaves its queue unknown to the gate",
         (
             Edit(
-                "src_cython/engine/waiting.pyx",
+                "src_cython/waiting/turns.pyx",
+                "    if queue.rounds and queue.opened is None:\n"
                 "        return engine_ask(self, queue, now_ns)\n",
-                "        return 0\n",
+                "    if queue.rounds and queue.opened is None:\n        return 0\n",
             ),
         ),
         ("tests/unit/test_waiting_by_hand.py",),
@@ -4241,7 +4243,7 @@ for _, key in ipairs(KEYS) do redis""",
         "a release that reads of a moved queue tells nobody there",
         (
             Edit(
-                "src_cython/engine/turns.pyx",
+                "src_cython/waiting/turns.pyx",
                 "if round.operation_code == OPERATION_RELEASE and gate >= 0",
                 "if False and gate >= 0",
             ),
@@ -4252,7 +4254,7 @@ for _, key in ipairs(KEYS) do redis""",
         "a given token is released twice, where its queue has moved",
         (
             Edit(
-                "src_cython/engine/turns.pyx",
+                "src_cython/waiting/turns.pyx",
                 "            self.token_uses is None\n",
                 "            True\n",
             ),
@@ -4466,7 +4468,7 @@ for _, key in ipairs(KEYS) do redis""",
         "slots: one that is freed while another is tried is forgotten",
         (
             Edit(
-                "src_cython/engine/turns.pyx",
+                "src_cython/waiting/turns.pyx",
                 "            queue.freed.append(slot)\n",
                 "            pass\n",
             ),
@@ -4521,7 +4523,7 @@ for _, key in ipairs(KEYS) do redis""",
         "error of a handler taken for one of the start",
         (
             Edit(
-                "src_cython/engine/rests.pyx",
+                "src_cython/waiting/turns.pyx",
                 "    except BaseException:\n        self.watcher = None\n"
                 "        raise\n",
                 "    except BaseException:\n        watcher = None\n",
@@ -4685,7 +4687,7 @@ for _, key in ipairs(KEYS) do redis""",
         "slots: one rests",
         (
             Edit(
-                "src_cython/engine/rests.pyx",
+                "src_cython/waiting/turns.pyx",
                 " or not kind_is(taken.kind, KIND_RESTS):\n",
                 ":\n",
             ),
@@ -4696,7 +4698,7 @@ for _, key in ipairs(KEYS) do redis""",
         "slots: a push finds those alone who have tried one",
         (
             Edit(
-                "src_cython/engine/turns.pyx",
+                "src_cython/waiting/turns.pyx",
                 "        if name in self.queues.by_resource or name in",
                 "        if name in",
             ),
