@@ -51,11 +51,7 @@ include "engine/masters.pyx"            # rounds, connections, and what is sent
 include "waiting/gate.pyx"              # the master that keeps a queue: asked, answers
 include "waiting/turns.pyx"             # from one holder to the next; callers that wait
 
-include "engine/start.pyx"              # a round starts; its roll-back
-include "engine/admission.pyx"          # a round is opened, or waits for connections
-include "engine/outcome.pyx"            # a round is confirmed, or withdrawn
-include "engine/takeover.pyx"           # after a fork, or a thread that was stopped
-include "engine/line.pyx"               # one pass: it calls the stages
+include "engine/pass.pyx"               # a round starts, is judged; one pass, in stages
 include "engine/settlement.pyx"         # the replies that an end waits for
 include "engine/ending.pyx"             # rounds and connections are ended
 include "drivers/blocking_work.pyx"     # of followers, taken in a step

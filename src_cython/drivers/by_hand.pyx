@@ -3,7 +3,7 @@
 #
 # The same functions that the other drivers call, given bytes and `now_ns` by hand.
 # Nothing here decides anything. by_hand_take_events is a whole step, in the order of
-# engine_take_events (engine/line).
+# engine_take_events (engine/pass).
 
 
 cdef Master by_hand_master(Engine engine, int index):

@@ -655,7 +655,7 @@ cdef bint round_expired_before_return(Round round, int64_t now_ns) noexcept:
 # A closed engine still sends releases; the extensions that are left end unreachable.
 #
 # A batch itself blocks nowhere and sends nothing: the engine asks it for its next round
-# (engine/admission), and wakes its `waiter` at its end.
+# (engine/pass), and wakes its `waiter` at its end.
 
 cdef enum:
     WINDOW_LEAST = 64

@@ -122,7 +122,7 @@ MUTANTS = (
         "validity not checked again before the return",
         (
             Edit(
-                "src_cython/engine/outcome.pyx",
+                "src_cython/engine/pass.pyx",
                 "    round_confirm(round, now_ns)\n",
                 "",
             ),
@@ -342,7 +342,7 @@ MUTANTS = (
         "callers that came in a stay unknown to the gate at its end",
         (
             Edit(
-                "src_cython/engine/start.pyx",
+                "src_cython/engine/pass.pyx",
                 "        engine_end_stay(self, round, now_ns)\n",
                 "",
             ),
@@ -419,7 +419,7 @@ MUTANTS = (
         "refused caller that does not wait recalls nothing",
         (
             Edit(
-                "src_cython/engine/outcome.pyx",
+                "src_cython/engine/pass.pyx",
                 "            engine_recall(self, round, now_ns)\n",
                 "            pass\n",
             ),
@@ -517,14 +517,14 @@ MUTANTS = (
     ),
     Mutant(
         "key at rest kept by a forked child",
-        (Edit("src_cython/engine/takeover.pyx", "    self.rests = {}\n", ""),),
+        (Edit("src_cython/engine/pass.pyx", "    self.rests = {}\n", ""),),
         LINGER,
     ),
     Mutant(
         "key at rest in the way of a caller that wants it otherwise",
         (
             Edit(
-                "src_cython/engine/line.pyx",
+                "src_cython/engine/pass.pyx",
                 "        engine_replace_rests(self, work, now_ns)\n",
                 "        pass\n",
             ),
@@ -673,7 +673,7 @@ MUTANTS = (
             (
                 "a timeout that went on connecting",
                 (
-                    "src_cython/engine/admission.pyx",
+                    "src_cython/engine/pass.pyx",
                     "        if round.left_ns < waited_ns:\n",
                     "        if False:\n",
                 ),
@@ -703,7 +703,7 @@ MUTANTS = (
         "deferred release left to a next call",
         (
             Edit(
-                "src_cython/engine/line.pyx",
+                "src_cython/engine/pass.pyx",
                 "    engine_open_deferred(self, now_ns)\n",
                 "",
             ),
@@ -863,7 +863,7 @@ MUTANTS = (
         "roll-back without its script's source",
         (
             Edit(
-                "src_cython/engine/start.pyx",
+                "src_cython/engine/pass.pyx",
                 ROLL_BACK,
                 ROLL_BACK.replace("True", "False"),
             ),
@@ -907,7 +907,7 @@ MUTANTS = (
         "no roll-back",
         (
             Edit(
-                "src_cython/engine/start.pyx",
+                "src_cython/engine/pass.pyx",
                 "or round.is_rolled_back or not round.may_hold",
                 "or True",
             ),
@@ -918,7 +918,7 @@ MUTANTS = (
         "no roll-back where a master did not answer",
         (
             Edit(
-                "src_cython/engine/start.pyx",
+                "src_cython/engine/pass.pyx",
                 ROLL_BACK,
                 "for i in range(self.master_count):\n"
                 "        if round.cells[i].vote != VOTE_GRANTED:\n"
@@ -981,7 +981,7 @@ MUTANTS = (
         "failures of masters not counted",
         (
             Edit(
-                "src_cython/engine/outcome.pyx",
+                "src_cython/engine/pass.pyx",
                 "    if round.counts[VOTE_FAILED] + round.counts[VOTE_SILENT] > 0:\n",
                 "    if False:\n",
             ),
@@ -1052,7 +1052,7 @@ MUTANTS = (
         "forked child speaks on its parent's connections",
         (
             Edit(
-                "src_cython/engine/takeover.pyx",
+                "src_cython/engine/pass.pyx",
                 "    return 0 if self.generation == current_generation else "
                 "engine_reset_after_fork(self)\n",
                 "    return 0\n",
@@ -1572,7 +1572,7 @@ for _, key in ipairs(KEYS) do redis""",
         "work submitted again where a look after a pause has done it",
         (
             Edit(
-                "src_cython/engine/line.pyx",
+                "src_cython/engine/pass.pyx",
                 """    if work_is_submitted(work):
         work_set_waiter(work, waiter)
         return 0
@@ -1580,7 +1580,7 @@ for _, key in ipairs(KEYS) do redis""",
                 "",
             ),
             Edit(
-                "src_cython/engine/start.pyx",
+                "src_cython/engine/pass.pyx",
                 "is_handing_over = False\n"
                 "    if round.is_opened or round.is_finished:\n",
                 "is_handing_over = False\n    if round.is_finished:\n",
@@ -1592,7 +1592,7 @@ for _, key in ipairs(KEYS) do redis""",
         "round opened that was withdrawn before",
         (
             Edit(
-                "src_cython/engine/start.pyx",
+                "src_cython/engine/pass.pyx",
                 "is_handing_over = False\n"
                 "    if round.is_opened or round.is_finished:\n",
                 "is_handing_over = False\n    if round.is_opened:\n",
@@ -1604,7 +1604,7 @@ for _, key in ipairs(KEYS) do redis""",
         "set sent behind the roll-back",
         (
             Edit(
-                "src_cython/engine/start.pyx",
+                "src_cython/engine/pass.pyx",
                 "    if round.is_rolled_back and round.operation_code",
                 "    if False and round.operation_code",
             ),
@@ -2209,7 +2209,7 @@ for _, key in ipairs(KEYS) do redis""",
         "parsing goes on in a forked child",
         (
             Edit(
-                "src_cython/engine/takeover.pyx",
+                "src_cython/engine/pass.pyx",
                 "        self.links[i].is_parsing = False\n",
                 "        pass\n",
             ),
@@ -2220,7 +2220,7 @@ for _, key in ipairs(KEYS) do redis""",
         "forked child goes on with the step of its parent",
         (
             Edit(
-                "src_cython/engine/line.pyx",
+                "src_cython/engine/pass.pyx",
                 "    engine_check_fork(self)\n    self.leadership.leader_at",
                 "    self.leadership.leader_at",
             ),
@@ -2616,7 +2616,7 @@ for _, key in ipairs(KEYS) do redis""",
         "hand-over in front of the release",
         (
             Edit(
-                "src_cython/engine/admission.pyx",
+                "src_cython/engine/pass.pyx",
                 "    round.closed_list = self.closed\n"
                 "    return engine_start(self, round, now_ns)\n",
                 "    round.closed_list = self.closed\n"
@@ -2833,7 +2833,7 @@ for _, key in ipairs(KEYS) do redis""",
         "a roll-back tells the next one of this process",
         (
             Edit(
-                "src_cython/engine/start.pyx",
+                "src_cython/engine/pass.pyx",
                 "        round.turn is None or round.verdict_code != VERDICT_TAKEN\n",
                 "        True or round.verdict_code != VERDICT_TAKEN\n",
             ),
@@ -3082,7 +3082,7 @@ for _, key in ipairs(KEYS) do redis""",
         "renewal after the release",
         (
             Edit(
-                "src_cython/engine/start.pyx",
+                "src_cython/engine/pass.pyx",
                 "    if round_is_of_released(round):\n",
                 "    if False:\n",
             ),
@@ -3445,7 +3445,7 @@ for _, key in ipairs(KEYS) do redis""",
         Mutant(f"end of at_least {name}", (Edit(*edit),), RELEASED)
         for name, edit in {
             "is not sent where its caller gives up": (
-                "src_cython/engine/outcome.pyx",
+                "src_cython/engine/pass.pyx",
                 "        if round_is_release(round):\n",
                 "        if round.operation_code == OPERATION_RELEASE:\n",
             ),
@@ -3460,9 +3460,10 @@ for _, key in ipairs(KEYS) do redis""",
                 "        elif round.operation_code == OPERATION_RELEASE:\n",
             ),
             "is given up in a batch": (
-                "src_cython/engine/admission.pyx",
+                "src_cython/engine/pass.pyx",
+                "            "
                 "round.operation_code == OPERATION_EXTEND and not round.is_last",
-                "round.operation_code == OPERATION_EXTEND",
+                "            round.operation_code == OPERATION_EXTEND",
             ),
             "is not sent again where its script is not known": (
                 "src_cython/round/round.pyx",
@@ -3891,7 +3892,7 @@ for _, key in ipairs(KEYS) do redis""",
         "frozen server votes",
         (
             Edit(
-                "src_cython/engine/outcome.pyx",
+                "src_cython/engine/pass.pyx",
                 "            (<Master>self.masters[i]).silent_at_ns = now_ns\n",
                 "            pass\n",
             ),
@@ -3902,7 +3903,7 @@ for _, key in ipairs(KEYS) do redis""",
         "ping leaves masters in back-off alone",
         (
             Edit(
-                "src_cython/engine/admission.pyx",
+                "src_cython/engine/pass.pyx",
                 "        engine_open_all(self, now_ns)\n",
                 "        engine_open_due(self, False, now_ns)\n",
             ),
@@ -4023,7 +4024,7 @@ for _, key in ipairs(KEYS) do redis""",
         "rounds that wait for connections are looked at with each that comes",
         (
             Edit(
-                "src_cython/engine/admission.pyx",
+                "src_cython/engine/pass.pyx",
                 "    cdef Prospects prospects = engine_prospects(self, now_ns)\n",
                 "    cdef Prospects prospects = engine_prospects(self, now_ns)\n"
                 "    engine_admit(self, now_ns)\n",

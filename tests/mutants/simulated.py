@@ -81,7 +81,7 @@ BUGS = (
     ),
     planted(
         "an interrupted round not undone",
-        "src_cython/engine/outcome.pyx",
+        "src_cython/engine/pass.pyx",
         "    engine_roll_back(self, round, now_ns)\n    if round.is_opened and",
         "    if round.is_opened and",
     ),

@@ -1,0 +1,733 @@
+# One pass of the engine, and its stages: a round starts, is admitted, and has an
+# outcome; at the end, the pass that calls these. Also what a fork leaves of a pass.
+
+# --- start ----------------------------------------------------------------------------
+# A round starts: it waits in turn, or its commands are queued for all masters; and its
+# roll-back.
+
+cdef enum:
+    DETOUR_EVERY = 64          # rounds
+    DETOUR_ROUNDS = 2          # an acquire and its release
+    COLD_NS = 1_000_000        # since the last round
+
+
+cdef int engine_start(Engine self, Round round, int64_t now_ns) except -1:
+    try:
+        return engine_start_whole(self, round, now_ns)
+    except BaseException:
+        engine_end_torn(self, round, now_ns)
+        raise
+
+
+cdef int engine_start_whole(Engine self, Round round, int64_t now_ns) except -1:
+    # A finalizer may run while connections or votes are made for a round, and withdraw
+    # it for another thread: then it has been opened, or must not be, and behind its
+    # roll-back none of its commands may be sent.
+    cdef bint is_handing_over = False
+    if round.is_opened or round.is_finished:
+        return 0
+    if round.turn is not None and not (<Turn>round.turn).is_open and (
+        engine_wait(self, round, now_ns)
+    ):
+        return 0
+    if round_is_of_released(round):
+        return round_give_up(round, NOT_SENT, now_ns)
+    if round_wants_slot(round):
+        engine_set_slot(self, round, -1, now_ns)
+        if round.is_opened or round.is_finished:
+            return 0
+    self.counters.rounds += 1
+    if round.operation_code == OPERATION_RELEASE:
+        round.lease_state = None      # it is sent, and may be deferred for long
+        engine_end_stay(self, round, now_ns)
+        is_handing_over = engine_is_handing_over(self, round, now_ns)
+        if not is_handing_over:
+            engine_notify_at_gate(self, round, now_ns)
+            if engine_may_queue_check(self, round, now_ns):
+                round.queue_check = (
+                    QUEUE_CHECK_GATHERED if engine_gathers_queue_checks(self, round)
+                    else QUEUE_CHECK_WANTED
+                )
+    elif round.operation_code == OPERATION_ACQUIRE:
+        if self.scripts.is_fencing and kind_is(round.kind, KIND_IS_NUMBERED):
+            engine_propose_fence(self, round, now_ns)
+        if round.terms.linger_ns:
+            engine_hear_recalls(self, now_ns)
+    round.is_reentrant = self.leadership.depth > 1
+    engine_set_first(self, round, now_ns)
+    if self.token_uses is not None and (
+        operation_is(round.operation_code, OPERATION_CHANGES_KEY)
+    ):
+        engine_start_given(self, round, now_ns)
+    else:
+        engine_queue(self, round, <uint64_t>-1, False, now_ns)
+    if round.fencing is not None and (<Fencing>round.fencing).is_renewing:
+        engine_note_renewed(self, round)
+    if is_handing_over:
+        engine_hand_over(self, round, now_ns)
+    if round.is_rolled_back and round.operation_code == OPERATION_ACQUIRE:
+        round.is_rolled_back = False
+        return engine_roll_back(self, round, now_ns)
+    return 0
+
+
+cdef int engine_set_first(Engine self, Round round, int64_t now_ns) except -1:
+    # Which master is written and read first, as the others behind it are, in a circle.
+    # A short detour now and then lets each master answer a lone caller in time; with
+    # many callers all masters are read anyway. A release goes to its gate first where
+    # somebody may wait for it, or where the last round is long ago: then each write
+    # wakes a core, and the message to the next holder is on its way before the others
+    # are written (a gap of 1.05 ms was 0.3 ms longer).
+    cdef bint is_cold = now_ns - self.started_ns > COLD_NS
+    cdef int64_t since = self.counters.rounds % DETOUR_EVERY
+    cdef int first = self.first_written
+    self.started_ns = now_ns
+    if since == 0:
+        first = <int>((self.counters.rounds // DETOUR_EVERY) % self.master_count)
+    elif since == DETOUR_ROUNDS:
+        first = 0
+    if round.operation_code == OPERATION_RELEASE and round.gate >= 0 and (
+        is_cold or round.queue_check == QUEUE_CHECK_WANTED or wait_queues_are_until(
+            self.queues.contended_ns, round_queue(round), now_ns
+        )
+    ):
+        first = round.gate
+    if first != self.first_written:
+        self.first_written = first
+        links_rotate(self.send_order, self.links, self.master_count, first)
+    return 0
+
+
+cdef int engine_roll_back(Engine self, Round round, int64_t now_ns) except -1:
+    # Queue the release behind the SETs, to every master that did not refuse. No caller
+    # waits for its replies: each pops its entry when it comes. So it is sent by source:
+    # NOSCRIPT would be read by the next call only, if there is one.
+    cdef Round release
+    if (
+        round.operation_code != OPERATION_ACQUIRE
+        or round.is_rolled_back or not round.may_hold
+        or round.generation != current_generation    # the parent may hold it
+        or round_is_overused(round)
+    ):
+        return 0
+    round.is_rolled_back = True
+    self.counters.rolled_back += 1
+    release = engine_new_release(self, round, round.terms)
+    # Notify nobody while the caller keeps waiting: it tries again, and the next in this
+    # process, whose entry the gate may have by now, would try in vain.
+    if (
+        round.turn is None or round.verdict_code != VERDICT_TAKEN
+        or now_ns >= (<Turn>round.turn).until_ns
+    ):
+        engine_end_stay(self, release, now_ns)
+        engine_set_gate(self, release, now_ns)
+    if release.token_uses is not None:
+        token_uses_add_round(release)
+    return engine_queue(self, release, release.may_hold, True, now_ns)
+
+
+# --- admission ------------------------------------------------------------------------
+# The admission of rounds: opened at once, or after a wait for connections.
+#
+# A round that finds a quorum of connections is opened at once. Otherwise it waits for
+# connections first, as long as the caller's time allows, and t0 comes after that.
+
+cdef enum:
+    GRACE_NS = 10_000_000
+
+
+@cython.final
+@cython.internal
+cdef class Admission:
+    """A round that waits for connections."""
+
+    cdef Round round
+    cdef int64_t began_ns
+    cdef int64_t deadline_ns
+    cdef int64_t limit_ns        # once it is decided: how long the others still get
+    cdef bint is_decided
+
+
+cdef struct Prospects:       # of all that wait, looked at once
+    int opening              # connections on their way
+    int ready                # masters that take an operation,
+    int voting               # and an ACQUIRE
+
+
+cdef int engine_submit(Engine self, Round round, int64_t now_ns) except -1:
+    # Open a round, or let it wait for connections; and those that follow it.
+    engine_take_in(self, round, now_ns)
+    return engine_admit_opened(self, now_ns) if self.opened else 0
+
+
+cdef inline int engine_take_in(Engine self, Round round, int64_t now_ns) except -1:
+    # A healthy engine passes with two comparisons. What may run Python code, or fail,
+    # comes before it is submitted.
+    cdef int ready = engine_asked_count(self, round.operation_code, now_ns)
+    if ready < self.master_count:
+        if round.operation_code == OPERATION_PING:
+            engine_open_all(self, now_ns)
+        else:
+            engine_open_due(self, ready < self.quorum or round.is_connecting, now_ns)
+        if ready < self.quorum or round.is_connecting:
+            return engine_let_wait(self, round, now_ns)
+    round.is_submitted = True
+    round.closed_list = self.closed
+    return engine_start(self, round, now_ns)
+
+
+cdef int engine_admit_opened(Engine self, int64_t now_ns) except -1:
+    # Those whose turn it is, and the one behind a release: in the same pass, so in the
+    # same write.
+    cdef Round round
+    while self.opened:
+        round = engine_next_of(self.opened, &self.opened_first)
+        if round.is_opened or round.is_finished:      # withdrawn by a finalizer
+            continue
+        try:
+            engine_take_in(self, round, now_ns)
+        except BaseException:
+            engine_end_torn(self, round, now_ns)
+            raise
+    return 0
+
+
+cdef int engine_let_wait(Engine self, Round round, int64_t now_ns) except -1:
+    # For connections. Those that wait already are looked at in the next step: nothing
+    # is over for them because one more has come.
+    cdef Admission admission = Admission.__new__(Admission)
+    cdef Prospects prospects = engine_prospects(self, now_ns)
+    admission.round = round
+    admission.began_ns = now_ns
+    admission.deadline_ns = now_ns + engine_patience_ns(self, round)
+    admission.limit_ns = admission.deadline_ns
+    self.admissions[round] = admission
+    round.is_submitted = True
+    round.closed_list = self.closed
+    engine_note_time(self, admission.limit_ns)
+    if admission_is_over(self, admission, &prospects, now_ns):
+        return engine_end_admission(self, admission, now_ns)
+    return 0
+
+
+cdef int engine_submit_at_once(Engine self, Round round, int64_t now_ns) except -1:
+    # Open a round whatever connections there are.
+    round.is_submitted = True
+    round.closed_list = self.closed
+    engine_start(self, round, now_ns)
+    return engine_admit_opened(self, now_ns) if self.opened else 0
+
+
+cdef int engine_admit_left(Engine self, int64_t now_ns) except -1:
+    # All that is left in the lists.
+    engine_admit_opened(self, now_ns)
+    while self.batches:
+        engine_admit_batch(self, <Batch>self.batches.pop(), now_ns)
+    return 0
+
+
+cdef int engine_admit_batch(Engine self, Batch batch, int64_t now_ns) except -1:
+    # As many of its rounds as its window has room for.
+    cdef Round round
+    while (round := batch_next(batch)) is not None:
+        if self.is_closed and (
+            round.operation_code == OPERATION_EXTEND and not round.is_last
+        ):
+            round.is_submitted = True
+            round.closed_list = self.closed
+            round_give_up(round, "closed", now_ns)
+            continue
+        if batch.failure is not None:
+            engine_submit_at_once(self, round, now_ns)
+            continue
+        try:
+            engine_submit(self, round, now_ns)
+        except BaseException:      # else it stays under way, and the batch for ever
+            engine_end_torn(self, round, now_ns)
+            raise
+        if not round.is_opened:
+            break
+    return engine_end_batch(self, batch)
+
+
+cdef int64_t engine_patience_ns(Engine self, Round round) noexcept:
+    # How long to wait for connections: inside the caller's timeout. A single try on a
+    # new client has to connect, too: it gets the time of its round for that.
+    if round.left_ns < 0:
+        return self.connect_timeout_ns
+    if round.operation_code == OPERATION_PING:      # the question has its own time
+        return min(self.connect_timeout_ns, round.left_ns - round.terms.timeout_ns)
+    return min(self.connect_timeout_ns, round.left_ns or round.terms.timeout_ns)
+
+
+cdef int engine_admit(Engine self, int64_t now_ns) except -1:
+    # Open what an exception has left, and the rounds whose wait is over: once in a
+    # step, however many they are.
+    cdef Admission admission
+    cdef Prospects prospects
+    if self.opened or self.batches:
+        engine_admit_left(self, now_ns)
+    if not self.admissions:
+        return 0
+    prospects = engine_prospects(self, now_ns)
+    for admission in list(self.admissions.values()):
+        if admission_is_over(self, admission, &prospects, now_ns):
+            engine_end_admission(self, admission, now_ns)
+            engine_admit_opened(self, now_ns)
+    return 0
+
+
+cdef Prospects engine_prospects(Engine self, int64_t now_ns) noexcept:
+    cdef Prospects prospects
+    prospects.opening = engine_opening_count(self)
+    prospects.ready = engine_asked_count(self, OPERATION_INSPECT, now_ns)
+    prospects.voting = engine_asked_count(self, OPERATION_ACQUIRE, now_ns)
+    return prospects
+
+
+cdef int engine_end_admission(
+    Engine self, Admission admission, int64_t now_ns
+) except -1:
+    # Opening the one before it may have run a finalizer, which forked, or gave it up.
+    cdef Round round = admission.round
+    if self.admissions.pop(round, None) is None:
+        return 0
+    if round.is_connecting and round.operation_code != OPERATION_PING:
+        round_open(round, now_ns)
+        round_close(round, VERDICT_WON, now_ns)
+        return round_report_closed(round)
+    admission_spend(admission, now_ns)
+    return engine_start(self, round, now_ns)
+
+
+cdef int admission_spend(Admission self, int64_t now_ns) except -1:
+    # The wait for connections is part of the caller's time; the round keeps at least as
+    # much as connected masters need to answer. A master that does not, is not slow.
+    cdef Round round = self.round
+    cdef int64_t waited_ns = now_ns - self.began_ns
+    if round.left_ns > 0:
+        round.left_ns = max(
+            round.left_ns - waited_ns, min(round.terms.timeout_ns, <int64_t>GRACE_NS)
+        )
+        if round.left_ns < waited_ns:
+            text = f"{round.left_ns / 1e6:.0f} ms were left for this"
+            round.details = [f"not connected in time: {text}"] * round.master_count
+    return 0
+
+
+cdef bint admission_is_over(
+    Engine self, Admission admission, Prospects *prospects, int64_t now_ns
+) noexcept:
+    # Until a quorum takes the operation, or cannot, or the deadline. Those that are
+    # still on their way then get as long again as it took, at least GRACE_NS: they
+    # mostly arrive together, a lease on all of them is worth more, and an error that
+    # names those that do not come is worth more, too.
+    cdef int ready = prospects.ready
+    cdef int64_t grace_ns
+    if prospects.opening == 0:
+        return True
+    if not admission.is_decided and not admission.round.is_connecting:
+        if admission.round.operation_code == OPERATION_ACQUIRE:
+            ready = prospects.voting
+        if ready >= self.quorum or ready + prospects.opening < self.quorum:
+            grace_ns = max(now_ns - admission.began_ns, <int64_t>GRACE_NS)
+            admission.is_decided = True
+            admission.limit_ns = min(admission.deadline_ns, now_ns + grace_ns)
+            engine_note_time(self, admission.limit_ns)
+    return now_ns >= admission.limit_ns
+
+
+# --- outcome --------------------------------------------------------------------------
+# The outcome of a round after its verdict: confirmed or rolled back, its waiter woken;
+# and rounds that are ended from outside, withdrawn or given up.
+
+
+cdef int engine_finish_round(Engine self, Round round, int64_t now_ns) except -1:
+    if round.fencing is not None and engine_write_fence(self, round, now_ns):
+        return 0
+    if engine_hold(self, round, now_ns):
+        return 0
+    if not round.is_connecting or round.operation_code == OPERATION_PING:
+        engine_on_closed(self, round, now_ns)
+    round.is_finished = True
+    waiter, round.waiter = round.waiter, None
+    if type(waiter) is not Batch:
+        return waiter_wake(waiter)
+    if batch_on_finished(<Batch>waiter, round):
+        self.batches.append(waiter)
+        return 0
+    return engine_end_batch(self, <Batch>waiter)
+
+
+cdef int engine_on_closed(Engine self, Round round, int64_t now_ns) except -1:
+    cdef int verdict
+    if operation_is(round.operation_code, OPERATION_IS_OF_GATE):
+        if round.operation_code == OPERATION_ASK_TURN:
+            engine_on_asked(self, round, now_ns)
+        return 0
+    round_confirm(round, now_ns)
+    verdict = round.verdict_code
+    if verdict == VERDICT_WON and round.fencing is not None:
+        engine_learn_fence(self, round, now_ns)
+    self.counters.ended[round.operation_code][verdict] += 1
+    if round.counts[VOTE_FAILED] + round.counts[VOTE_SILENT] > 0:
+        engine_count_failures(self, round)
+    if round.counts[VOTE_SILENT] > 0:
+        engine_note_silent(self, round, now_ns)
+    if verdict != VERDICT_UNREACHABLE and (
+        operation_is(round.operation_code, OPERATION_CHANGES_KEY)
+        and not (round.needs_all or round.is_repeated or round.withheld)
+        and round.closed_ns <= round.deadline_ns      # else we were paused meanwhile
+    ):
+        engine_learn_round_trip(self, round.closed_ns - round.opened_ns)
+    if verdict != VERDICT_WON:
+        engine_roll_back(self, round, now_ns)
+        if verdict == VERDICT_TAKEN and not round_is_refused(round) and (
+            round.operation_code == OPERATION_ACQUIRE and not self.is_closed
+            and not round.permits      # no slot rests
+        ):
+            engine_recall(self, round, now_ns)
+    if round.permits:
+        engine_on_slot_closed(self, round, now_ns)
+    if round.turn is not None:
+        engine_on_turn_closed(self, round, now_ns)
+    return 0
+
+
+cdef void engine_note_silent(Engine self, Round round, int64_t now_ns) noexcept:
+    # Which masters let the deadline pass: until they are heard again, none has a vote.
+    cdef int i
+    for i in range(self.master_count):
+        if round.cells[i].vote == VOTE_SILENT:
+            (<Master>self.masters[i]).silent_at_ns = now_ns
+
+
+cdef int engine_count_failures(Engine self, Round round) except -1:
+    cdef Master master
+    cdef int vote
+    for master in self.masters:
+        vote = round.cells[master.index].vote
+        if vote == VOTE_FAILED or vote == VOTE_SILENT:
+            master.votes[vote] += 1
+    return 0
+
+
+cdef void engine_learn_round_trip(Engine self, int64_t took_ns) noexcept:
+    if self.round_trip_ns == 0:
+        self.round_trip_ns = took_ns
+    else:      # an eighth of the difference, as TCP does (RFC 6298)
+        self.round_trip_ns += (took_ns - self.round_trip_ns) // 8
+    if self.shortest_round_trip_ns == 0 or took_ns < self.shortest_round_trip_ns:
+        self.shortest_round_trip_ns = took_ns
+    self.counters.slow_from_ns = slow_from_ns(self.round_trip_ns)
+
+
+cdef int engine_withdraw(Engine self, Round round, int64_t now_ns) except -1:
+    # The caller has given this round up: no waiter is woken, it is not opened any more,
+    # and locks that it may have taken are undone. A release is sent all the same.
+    round.waiter = None
+    self.admissions.pop(round, None)
+    round.is_submitted = True      # a follower with it may still come
+    if round.operation_code == OPERATION_EXTEND and not round.is_last:
+        round.is_rolled_back = True      # not repeated any more: round_may_repeat
+    if round.turn is not None:
+        engine_leave_turn(self, round, now_ns)
+    if not round.is_opened:
+        if round_is_release(round):
+            self.counters.rounds += 1
+            if not round.is_last:      # its key stays: there is nobody to notify
+                engine_notify_at_gate(self, round, now_ns)
+            engine_queue(self, round, <uint64_t>-1, True, now_ns)
+        else:
+            round.is_finished = True      # engine_start leaves it alone from now on
+    engine_roll_back(self, round, now_ns)
+    if round.is_opened and round.operation_code == OPERATION_ACQUIRE:
+        round.is_rolled_back = True      # sent later, engine_start undoes it
+    return 0
+
+
+# --- takeover -------------------------------------------------------------------------
+# An engine that was left in the middle of anything by threads that are no more: begun
+# anew in a forked child. (From a leader that the interpreter has stopped: close.)
+
+
+cdef inline int engine_check_fork(Engine self) except -1:
+    return 0 if self.generation == current_generation else engine_reset_after_fork(self)
+
+
+cdef int engine_reset_after_fork(Engine self) except -1:
+    # In a forked child. No step that the parent was in the middle of goes on here: its
+    # flags are reset, or a master would be left alone for ever. Where the fork was made
+    # inside a step of this thread, the outer frames find other objects than theirs in
+    # each master, and every round ended.
+    cdef int64_t now_ns = clock_ns()
+    self.generation = current_generation
+    self.driver = None
+    if self.leadership.depth > 0 and self.leadership.greenlet != 0:
+        engine_leave_open(self)
+    leader_reset(self.leadership)
+    engine_forget_steps(self)
+    engine_forget_connections(self, now_ns)
+    return engine_give_up_rounds(self, now_ns)
+
+
+cdef void engine_leave_open(Engine self) noexcept:
+    # A leader's greenlet was copied, and its hub watches these: libev aborts where a
+    # watched descriptor is closed.
+    cdef int i
+    for i in range(self.master_count):
+        self.links[i].fd = -1
+    self.leadership.waker.event.fd = -1
+
+
+cdef int engine_forget_steps(Engine self) except -1:
+    # Those of threads that are no more.
+    cdef int i
+    for i in range(self.master_count):
+        self.links[i].is_parsing = False
+    self.has_batch = False
+    self.counters.due_ns = NEVER_NS
+    return 0
+
+
+cdef int engine_give_up_rounds(Engine self, int64_t now_ns) except -1:
+    # The parent's: a frame of ours that waits for one has to end.
+    cdef Round round
+    self.rests = {}
+    self.watcher = None
+    for round in list(self.admissions):
+        round_give_up(round, "the process forked", now_ns)
+    self.admissions = {}
+    engine_end_waiting(self, "the process forked", now_ns)
+    self.queues = wait_queues_new(draw_token()[:16])      # it is another process
+    for master in self.masters:
+        (<Master>master).leaving = self.queues.leaving
+    for round in self.closed + self.queue_check_pending + self.opened:
+        round_give_up(round, "the process forked", now_ns)      # a number to be written
+        round.is_finished = True
+        if type(round.waiter) is Batch:
+            batch_give_up(<Batch>round.waiter, round)
+        round.waiter = None
+    for batch in self.batches:
+        batch_give_up(<Batch>batch, <Round>(<Batch>batch).rounds[0])
+    self.batches.clear()
+    self.closed.clear()
+    self.opened.clear()
+    self.closed_first = self.opened_first = 0
+    self.queue_check_pending = []
+    return 0
+
+
+# --- line -----------------------------------------------------------------------------
+# One pass of the engine: what came, what is due, and what follows from it. The stages
+# are called here alone, in this order; each leaves lists for those behind it.
+#
+#   received    bytes become replies, and these the votes of their rounds
+#   turns       a push opens a round that waits             (master.turns -> opened)
+#   judged      a round with a verdict is confirmed, or rolled back; an answer opens a
+#               round that waits; the waiter is woken       (closed -> opened, batches)
+#   due         what the time closes, opens, or asks again  (a heap -> opened)
+#   admitted    a round is opened, or waits for connections (opened -> bytes)
+#
+# What is opened is admitted behind the entry that opened it, before the next one: a
+# release and the SET that follows it leave in one write, in that order. An entry is
+# taken out of its list before anything is done with it, and where that raises it is put
+# back, or its round is ended; the next pass goes on with the others.
+#
+# A signal handler or a finalizer may take a lock in the middle of a pass. Such an inner
+# pass finds the bytes that the outer one has received and takes them first, so the
+# order of the replies holds; it leaves alone a master whose replies the outer one is
+# taking out at this moment. It takes what the lists hold, to the end.
+#
+# Before 3.12 any new object may collect garbage, and so run a finalizer. So a list is
+# taken out in one step, for an empty one that was made before: else what a finalizer
+# adds in between would be lost.
+#
+# `due_ns` is not later than the next time at which something is due: the deadline of
+# an open round, the end of a wait for connections, a connection that takes too long, a
+# reply that is overdue. It is only ever lowered, until `engine_on_time` finds it anew:
+# so a round that closes in time costs nothing here.
+
+cdef enum:
+    DUE_PASSES = 64       # of 16 KiB per master: more than can be in flight
+
+
+cdef int engine_submit_work(
+    Engine self, object work, object waiter, int64_t now_ns
+) except -1:
+    # Once, and not to a closed engine: a step just before this, the probe after an idle
+    # time, may have submitted it already, or closed the engine.
+    if work_is_finished(work):
+        return waiter_wake(waiter)
+    if work_is_submitted(work):
+        work_set_waiter(work, waiter)
+        return 0
+    if self.is_closed and not work_is_release(work):
+        raise ClosedError("closed")
+    if self.rests:
+        engine_replace_rests(self, work, now_ns)
+    if type(work) is Batch:
+        (<Batch>work).is_submitted = True
+        (<Batch>work).waiter = waiter
+        return engine_admit_batch(self, <Batch>work, now_ns)
+    (<Round>work).waiter = waiter
+    return engine_submit(self, <Round>work, now_ns)
+
+
+cdef int engine_take_events(Engine self) except -1:
+    # All that has come, then all that is due by now, then wake the waiters.
+    cdef int64_t now_ns = clock_ns()
+    self.polled_before_ns, self.polled_at_ns = self.polled_at_ns, now_ns
+    engine_take_links(self, now_ns)
+    if self.admissions or self.opened or self.batches:
+        engine_admit(self, now_ns)
+    if now_ns >= self.counters.due_ns:
+        engine_on_due(self, now_ns)
+    if self.has_rested:
+        engine_check_rests(self, now_ns)
+    if self.closed or self.queue_check_pending:
+        return engine_finish(self, clock_ns())
+    return 0
+
+
+cdef int engine_finish(Engine self, int64_t now_ns) except -1:
+    # Confirm or roll back the rounds that have closed, and wake their waiters.
+    cdef Round round = None
+    if self.queue_check_pending:
+        engine_take_queue_checked(self, now_ns)
+    try:
+        while self.closed:
+            round = engine_next_of(self.closed, &self.closed_first)
+            engine_finish_round(self, round, now_ns)
+            round = None
+            if self.opened or self.batches:
+                engine_admit_left(self, now_ns)
+    except BaseException:      # the next step goes on with it
+        if round is not None and not round.is_finished:
+            self.closed.insert(self.closed_first, round)
+        raise
+    return 0
+
+
+cdef int engine_take_links(Engine self, int64_t now_ns) except -1:
+    # Bytes and events of the links, into the masters.
+    cdef Master master
+    for master in self.masters:
+        if not master.link.is_parsing:
+            engine_take_link(self, master, now_ns)
+            if master.in_flight.unanswered:
+                engine_send_unanswered(self, master, now_ns)
+    return 0
+
+
+cdef int engine_take_link(Engine self, Master master, int64_t now_ns) except -1:
+    cdef Link *link = &master.link
+    cdef bytes data
+    if link.phase == LINK_OPEN:
+        if link.received:
+            data = PyBytes_FromStringAndSize(link.incoming, link.received)
+            link.received = 0
+            link.heard_ns = now_ns
+            engine_take_bytes(self, master, data, now_ns)
+        if link.error != 0:
+            master_on_cut(master, error_text(link.error), now_ns)
+        elif link.is_at_end:
+            master_on_cut(master, "the server closed the connection", now_ns)
+    elif link.is_ready and link.phase == LINK_CONNECTING:
+        link.is_ready = False
+        master_on_connect_event(master, now_ns)
+    elif link.is_ready and link.phase == LINK_RESOLVING:
+        link.is_ready = False
+        master_on_resolved(master, now_ns)
+    return 0
+
+
+cdef int engine_take_bytes(
+    Engine self, Master master, bytes data, int64_t now_ns
+) except -1:
+    master_on_received(master, data, now_ns)
+    if master.notified:
+        engine_take_notified(self, master, now_ns)
+    while master.turns:
+        engine_take_turn(self, master, now_ns)
+        engine_admit_opened(self, now_ns)
+    if master.moved:
+        engine_take_moved(self, master, now_ns)
+    if master.queues_found:
+        engine_take_queues_found(self, master, now_ns)
+    return engine_review_master(self, master, now_ns) if master.needs_review else 0
+
+
+cdef int engine_on_due(Engine self, int64_t now_ns) except -1:
+    # Replies that wait in a socket are in time: read them before anything is given up.
+    # A master that still brings some is not overdue.
+    cdef uint64_t quiet = 0
+    cdef int i, _pass
+    for _pass in range(DUE_PASSES):
+        engine_before_nogil(self)
+        with nogil:
+            links_receive(self.links, self.master_count)
+            atomic_put(&self.leadership.leader_at, LEADER_OUT_OF_SYSTEM)
+        self.leadership.leader_at = LEADER_HAS_GIL
+        quiet = 0
+        for i in range(self.master_count):
+            if not self.links[i].received:
+                quiet |= <uint64_t>1 << i
+        engine_take_links(self, now_ns)
+        if quiet == ~<uint64_t>0 >> (MAX_MASTERS - self.master_count):
+            break
+    return engine_on_time(self, now_ns, quiet)
+
+
+cdef int engine_on_time(Engine self, int64_t now_ns, uint64_t quiet) except -1:
+    # Close all that is due; all that had come by `now_ns` has been read. Only the
+    # `quiet` masters, which sent nothing, can be overdue.
+    cdef Master master
+    cdef Admission admission
+    if now_ns < self.counters.due_ns:
+        return 0
+    for master in self.masters:
+        in_flight_expire_rounds(master.in_flight, now_ns)
+        if (quiet >> master.index) & 1:
+            master_check_time(
+                master, 0 if self.is_settling else self.polled_before_ns, now_ns
+            )
+    engine_admit(self, now_ns)
+    while engine_take_due(self, now_ns):
+        engine_admit_opened(self, now_ns)
+    engine_open_deferred(self, now_ns)
+    self.counters.due_ns = NEVER_NS
+    engine_note_time(self, wait_queues_next_ns(self.queues))
+    engine_note_time(self, engine_queue_check_next_ns(self))
+    for admission in self.admissions.values():
+        engine_note_time(self, admission.limit_ns)
+    for master in self.masters:
+        engine_note_time(self, master_next_ns(master, now_ns))
+    return 0
+
+
+cdef inline int engine_before_write(Engine self) except -1:
+    # Before bytes are written: gathered checks follow all else, and TLS, which
+    # runs Python code, encrypts what was queued since the last write.
+    if self.queue_check_gathered:
+        engine_send_queue_checks(self, clock_ns())
+    return engine_encrypt(self, clock_ns()) if self.has_tls else 0
+
+
+cdef int engine_encrypt(Engine self, int64_t now_ns) except -1:
+    cdef Master master
+    for master in self.masters:
+        if master.tls is not None and master.tls.unencrypted and (
+            not master.link.is_parsing      # the outer step encrypts this as well
+        ):
+            master_encrypt(master, now_ns)
+    return 0
+
+
+cdef inline int engine_before_nogil(Engine self) except -1:
+    # Before each section without the GIL; nothing may run in between. A signal handler
+    # or a finalizer may have forked since the last check: the sockets are the parent's
+    # then. The flag is explained in leader.
+    engine_check_fork(self)
+    self.leadership.leader_at = LEADER_IN_SYSTEM
+    return 0
