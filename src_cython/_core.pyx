@@ -52,11 +52,7 @@ include "waiting/gate.pyx"              # the master that keeps a queue: asked, 
 include "waiting/turns.pyx"             # from one holder to the next; callers that wait
 
 include "engine/pass.pyx"               # a round starts, is judged; one pass, in stages
-include "engine/settlement.pyx"         # the replies that an end waits for
-include "engine/ending.pyx"             # rounds and connections are ended
-include "drivers/blocking_work.pyx"     # of followers, taken in a step
-include "engine/step.pyx"               # one step of a blocking driver
-include "engine/close.pyx"              # the last replies, and the end
+include "engine/ending.pyx"             # what must be in before an end; steps up to it
 
 include "drivers/blocking_roles.pyx"    # to lead, or to follow
 include "drivers/interpreter_exit.pyx"  # the end of the interpreter

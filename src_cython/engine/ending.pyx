@@ -1,3 +1,177 @@
+# What must be in before something ends: the replies that are awaited, the rounds and
+# connections that are ended, the steps of a leader that bring them in, and close().
+
+# --- settlement -----------------------------------------------------------------------
+# Settlements: the replies that are waited for before something ends.
+#
+# A process that exits, or closes a connection, with replies that it has not read resets
+# the connection; the server then drops all that it has received and not yet executed,
+# releases too. So an undo, close() and the end of the interpreter wait until the
+# replies are in. They wait for masters that answer: not for one that has sent nothing
+# for longer than `quiet_ns` although replies are outstanding, and never beyond
+# `until_ns`, which is later where many are. A release to such a master is only as sure
+# as its connection.
+#
+# Time in which we were paused is no master's silence (a stopped process, a container
+# out of its share of the CPU, a thread that waited for the GIL): the servers on this
+# machine were paused as well, and what was on its way still is. So silence is counted
+# in slices in which we polled; and no long pause is a part of the limit.
+
+cdef enum:
+    # Or 4 round trips, where those take longer. A server that shares two busy cores
+    # with six others was seen to pause for more than 20 ms.
+    QUIET_NS = 100_000_000
+    QUIET_MOST_NS = 1_000_000_000
+    UNDO_NS = 1_000_000_000          # for work that was interrupted, failed or dropped
+    SHUT_NS = 100_000_000            # inside a task: the loop's close() was interrupted
+    OPEN_AGAIN_NS = 1_000_000_000    # for a release after close()
+    # More for each reply: a server takes some 2 us for one, a busy machine far more.
+    REPLY_NS = 50_000
+    SLICES = 32
+    # Less fits into the limits; and who shares the GIL with many waits long, too.
+    PAUSED_NS = 750_000_000
+
+
+@cython.final
+@cython.internal
+cdef class Settlement:
+    """The replies that something waits for before it ends."""
+
+    cdef uint32_t wanted[MAX_MASTERS]    # links' `answered`, once all are in
+    cdef int64_t asked_ns[MAX_MASTERS]   # from when on silence counts
+    cdef int64_t quiet_ns
+    cdef int64_t slice_ns
+    cdef int64_t began_ns
+    cdef int64_t until_ns
+    cdef bint is_of_all                  # also of commands sent meanwhile
+
+
+cdef int64_t engine_quiet_ns(Engine self, int64_t unknown_ns) noexcept:
+    # unknown_ns: where no round trip was seen yet.
+    if self.round_trip_ns == 0:
+        return max(<int64_t>QUIET_NS, min(unknown_ns, <int64_t>QUIET_MOST_NS))
+    return max(<int64_t>QUIET_NS, min(4 * self.round_trip_ns, <int64_t>QUIET_MOST_NS))
+
+
+cdef Settlement settlement_of(
+    Engine engine, bint is_of_all, int64_t quiet_ns, int64_t until_ns
+):
+    # Of the commands in flight now; for callers that may touch the engine.
+    cdef Settlement self = Settlement.__new__(Settlement)
+    cdef InFlight in_flight
+    cdef int i
+    cdef int64_t now_ns = clock_ns()
+    self.began_ns = now_ns
+    self.quiet_ns = quiet_ns
+    self.slice_ns = max(quiet_ns // SLICES, <int64_t>NS_PER_MS)
+    self.until_ns = until_ns
+    self.is_of_all = is_of_all
+    for i in range(engine.master_count):
+        in_flight = (<Master>engine.masters[i]).in_flight
+        self.wanted[i] = in_flight.link.answered + in_flight.count + (
+            <uint32_t>len(in_flight.deferred)
+        )
+        self.until_ns += settlement_replies_ns(in_flight.count)
+        self.asked_ns[i] = now_ns - min(
+            settlement_silence_ns(in_flight, engine.polled_at_ns),
+            quiet_ns - self.slice_ns,
+        )
+    return self
+
+
+cdef Settlement settlement_of_running(Engine engine, int64_t until_ns):
+    # Of an engine that another thread drives: its entries are not read.
+    cdef Settlement self = Settlement.__new__(Settlement)
+    cdef int i
+    self.began_ns = clock_ns()
+    self.quiet_ns = engine_quiet_ns(engine, QUIET_NS)
+    self.slice_ns = self.quiet_ns // SLICES
+    self.until_ns = until_ns
+    self.is_of_all = True
+    for i in range(engine.master_count):
+        self.asked_ns[i] = self.began_ns
+    return self
+
+
+cdef int64_t settlement_replies_ns(uint32_t count) noexcept:
+    return min(count * <int64_t>REPLY_NS, <int64_t>QUIET_MOST_NS)
+
+
+cdef int64_t settlement_silence_ns(InFlight self, int64_t looked_at_ns) noexcept:
+    # For how long the master had been silent when its socket was last polled.
+    if self.count == 0:
+        return 0
+    asked_ns = max(self.entries[self.first].sent_ns, self.link.heard_ns)
+    return max(<int64_t>0, looked_at_ns - asked_ns)
+
+
+cdef bint settlement_wants(Settlement self, int i, Link *link) noexcept:
+    if link.phase != LINK_OPEN or link.in_flight == 0:
+        return False
+    return self.is_of_all or <int32_t>(self.wanted[i] - link.answered) > 0
+
+
+cdef int64_t settlement_limit_ns(
+    Settlement self, Engine engine, int64_t now_ns
+) noexcept:
+    # Until when to wait for the next reply; 0: there is nothing to wait for. Any thread
+    # may call it: it reads single numbers.
+    cdef int i
+    cdef int64_t quiet_at_ns, limit_ns = 0
+    if now_ns >= self.until_ns:
+        return 0
+    for i in range(engine.master_count):
+        if settlement_wants(self, i, engine.links[i]):
+            quiet_at_ns = self.quiet_ns + max(
+                engine.links[i].heard_ns, self.asked_ns[i]
+            )
+            if now_ns < quiet_at_ns:
+                limit_ns = max(limit_ns, quiet_at_ns)
+    return min(limit_ns, self.until_ns)
+
+
+cdef void settlement_take_time(
+    Settlement self, Engine engine, int64_t passed_ns
+) noexcept:
+    # Since the last poll: time beyond a slice does not count.
+    cdef int i
+    if passed_ns <= 2 * self.slice_ns:
+        return
+    if passed_ns > PAUSED_NS:
+        self.until_ns += passed_ns - self.slice_ns
+    for i in range(engine.master_count):
+        self.asked_ns[i] = passed_ns - self.slice_ns + max(
+            self.asked_ns[i], engine.links[i].heard_ns
+        )
+
+
+cdef int64_t engine_opening_limit_ns(
+    Engine self, Settlement settlement, int64_t now_ns
+) noexcept:
+    # Releases wait for connections that are on their way: after close() all do.
+    cdef Master master
+    cdef bint is_wanted = self.is_closed and len(self.admissions) > 0
+    cdef int64_t limit_ns = settlement.until_ns
+    if not self.is_closed:
+        limit_ns = min(limit_ns, settlement.began_ns + settlement.quiet_ns)
+    if now_ns >= limit_ns or engine_opening_count(self) == 0:
+        return 0
+    for master in self.masters:
+        is_wanted = is_wanted or master_is_opening(master) and (
+            len(master.in_flight.deferred) > 0
+        )
+    return limit_ns if is_wanted else 0
+
+
+cdef int64_t engine_limit_ns(
+    Engine self, Settlement settlement, int64_t now_ns
+) noexcept:
+    # Until when to wait for the next reply, or a connection; 0: for nothing any more.
+    cdef int64_t limit_ns = settlement_limit_ns(settlement, self, now_ns)
+    return limit_ns or engine_opening_limit_ns(self, settlement, now_ns)
+
+
+# --- ending ---------------------------------------------------------------------------
 # Rounds and connections that are ended from outside: a caller gives up, close(), the
 # end of the interpreter.
 
@@ -89,3 +263,315 @@ cdef int engine_disconnect(Engine self) except -1:
         master.in_flight.deferred_bytes = 0
     waker_close(&self.leadership.waker)
     return 0
+
+
+# --- blocking work --------------------------------------------------------------------
+# The followers' work, taken by the leader in its step.
+
+
+cdef int blocking_take_followers(Engine self) except -1:
+    cdef list followers
+    if not self.leadership.waker.has_followers:
+        return 0
+    followers = leader_take_followers(self.leadership)
+    followers.reverse()
+    try:
+        while followers:      # one whose work is not taken is taken by the next leader
+            blocking_take_follower(self, <Follower>followers[-1])
+            followers.pop()
+    finally:
+        followers.reverse()
+        leader_put_back(self.leadership, followers)
+    return 0
+
+
+cdef int blocking_take_follower(Engine self, Follower follower) except -1:
+    if follower.kind == FOLLOWER_CLOSE and not self.is_closed:
+        self.leadership.closing.append(follower)
+        engine_begin_close(self)
+    elif follower.kind == FOLLOWER_WITHDRAW:
+        engine_withdraw_work(self, follower.work, clock_ns())
+        engine_open_deferred(self, clock_ns())
+        follower.settlement = settlement_of(
+            self, False, engine_quiet_ns(self, work_timeout_ns(follower.work)),
+            clock_ns() + UNDO_NS,
+        )
+    elif follower.kind == FOLLOWER_END:
+        engine_end_acquires(self, "the interpreter ends", clock_ns())
+        follower.settlement = settlement_of(
+            self, True, engine_quiet_ns(self, QUIET_NS),
+            clock_ns() + follower.timeout_ns,
+        )
+    elif self.is_closed and (
+        follower.kind == FOLLOWER_CLOSE or not work_is_release(follower.work)
+    ):
+        wakeups_add(self.leadership.wakeups, follower)
+    elif not work_is_submitted(follower.work):
+        engine_submit_work(self, follower.work, follower, clock_ns())
+    return 0
+
+
+# --- step -----------------------------------------------------------------------------
+# The blocking step of the leader: send what is queued, poll, receive what is there (all
+# without the GIL), then take it. And the loops of steps that end by themselves.
+
+cdef enum:
+    FOLLOWED_NS = 1_000_000_000      # so long after a follower another one may come
+
+
+cdef bint engine_step(Engine self, int wanted, int64_t limit_ns) except -1:
+    """Send, wait for an event, a due time or the limit, and take all that came.
+
+    Reads from as many masters as are `wanted` to answer, not from more. Returns whether
+    a signal came first, or may have.
+    """
+    cdef int error
+    cdef int64_t until_ns
+    cdef bint is_green = leader_is_green(self.leadership), was_closed = self.is_closed
+    engine_take_leftover(self)
+    blocking_take_followers(self)
+    if self.is_closed and not (was_closed and engine_is_connected_or_deferring(self)):
+        limit_ns = 0      # just now, by one of these followers; or nothing will come
+    engine_before_write(self)
+    self.leadership.waker.is_alone = (
+        self.master_count == 1
+        and self.started_ns - self.leadership.followed_at_ns > FOLLOWED_NS
+        and self.started_ns != self.leadership.waited_for_ns
+    )
+    engine_before_nogil(self)
+    until_ns = min(self.counters.due_ns, limit_ns)
+    with nogil:
+        error = links_exchange(
+            self.send_order, self.polled, self.master_count, wanted,
+            0 if is_green else until_ns, &self.leadership.waker,
+        )
+        atomic_put(&self.leadership.leader_at, LEADER_OUT_OF_SYSTEM)
+    self.leadership.leader_at = LEADER_HAS_GIL
+    if error == 0:
+        if is_green:
+            engine_wait_in_hub(self, until_ns)
+        engine_take_events(self)
+    elif error == -EINTR:
+        self.leadership.waited_for_ns = self.started_ns
+    else:
+        raise OSError(-error, "poll")
+    return error == -EINTR
+
+
+cdef int engine_wait_in_hub(Engine self, int64_t until_ns) except -1:
+    # In place of a poll that sleeps, where one that does not sleep found nothing. The
+    # next step reads the bytes that have come; until then the leader touches nothing.
+    cdef Waker *waker = &self.leadership.waker
+    cdef int64_t left_ns = min(until_ns - clock_ns(), <int64_t>SLEEP_LIMIT_NS)
+    cdef list readable = [], writable = []
+    cdef Link *link
+    cdef int i
+    for i in range(self.master_count):
+        link = self.links[i]
+        if link.is_parsing:
+            continue
+        if link.is_ready or link_has_input(link):
+            return 0
+        if link.fd >= 0:
+            (writable if link_wants_to_write(link) else readable).append(link.fd)
+    if waker.event.fd >= 0:
+        readable.append(waker.event.fd)
+    if left_ns <= 0 or waker_is_set_before_sleep(waker):
+        return 0
+    try:
+        greenlet_hub_wait(readable, writable, left_ns)
+    finally:
+        waker.is_sleeping = 0
+    return 0
+
+
+cdef int engine_probe_idle(Engine self) except -1:
+    # After an idle time: has a connection been cut? The end of its bytes follows late
+    # replies that are not read yet, so poll until there is nothing more. Twice will do;
+    # a master that sends without end is left to the next steps.
+    cdef int _i, i
+    for _i in range(4):
+        for i in range(self.master_count):
+            self.links[i].is_unseen = False      # no early read: poll them all
+        engine_step(self, self.master_count, 0)
+        if links_are_quiet(self.links, self.master_count):
+            return 0
+    return 0
+
+
+cdef int engine_take_leftover(Engine self) except -1:
+    # What an exception has left in the lists. And bytes received and not yet taken: by
+    # the outer step of this thread, or by one that ended in an exception. The next
+    # receive would overwrite them.
+    cdef int i
+    if self.opened or self.batches:
+        engine_admit_left(self, clock_ns())
+    for i in range(self.master_count):
+        if self.links[i].received and not self.links[i].is_parsing:
+            return engine_take_events(self)
+    return 0
+
+
+cdef int engine_flush(Engine self) except -1:
+    # Send all that is queued, a roll-back too, and do not wait.
+    cdef int i
+    engine_before_write(self)
+    for i in range(self.master_count):
+        if buffer_length(&self.links[i].outgoing) > 0:
+            engine_before_nogil(self)
+            with nogil:
+                links_send(self.send_order, self.master_count)
+                atomic_put(&self.leadership.leader_at, LEADER_OUT_OF_SYSTEM)
+            self.leadership.leader_at = LEADER_HAS_GIL
+            break
+    return 0
+
+
+cdef enum:
+    STALLED_NS = 20_000_000
+    DRAIN_NS = 1_000_000_000
+
+
+cdef int engine_drain(Engine self) except -1:
+    # Flush; a batch may have queued more than the sockets take at once: go on for as
+    # long as they take some. A release without a waiter would stay here otherwise.
+    cdef int64_t now_ns, stop_ns, stalled_ns
+    cdef size_t unsent, before = 0
+    engine_flush(self)
+    if not self.has_batch:
+        return 0
+    self.has_batch = False
+    now_ns = clock_ns()
+    stop_ns = stalled_ns = now_ns + DRAIN_NS
+    unsent = engine_unsent(self)
+    while unsent > 0 and now_ns < min(stop_ns, stalled_ns):
+        if unsent != before:
+            before = unsent
+            stalled_ns = now_ns + STALLED_NS
+        engine_step(self, self.master_count, min(stop_ns, stalled_ns))
+        now_ns = clock_ns()
+        unsent = engine_unsent(self)
+    return 0
+
+
+cdef size_t engine_unsent(Engine self) noexcept:
+    # Bytes that wait for an open socket to take them.
+    cdef size_t unsent = 0
+    cdef int i
+    for i in range(self.master_count):
+        if self.links[i].phase == LINK_OPEN:
+            unsent += buffer_length(&self.links[i].outgoing)
+    return unsent
+
+
+# --- close ----------------------------------------------------------------------------
+# The end of an engine: the last replies are read (settlement), then its connections are
+# closed. close(), a release that comes after it, the end of the interpreter.
+
+
+cdef int engine_settle(Engine self, Settlement settlement) except -1:
+    # Step until it is settled. With the engine to oneself, and not inside another step:
+    # that one may be taking the very replies. No connection is given up meanwhile: what
+    # is on its way might be dropped with it.
+    cdef int64_t now_ns = clock_ns(), limit_ns, before_ns
+    self.is_settling = True
+    try:
+        while True:
+            limit_ns = engine_limit_ns(self, settlement, now_ns)
+            if limit_ns == 0:
+                return 0
+            engine_step(
+                self, self.master_count, min(limit_ns, now_ns + settlement.slice_ns)
+            )
+            before_ns, now_ns = now_ns, clock_ns()
+            settlement_take_time(settlement, self, now_ns - before_ns)
+    finally:
+        self.is_settling = False
+
+
+cdef int engine_settle_undo(Engine self, object work) except -1:
+    # The replies to the releases of work that was given up just now.
+    cdef int64_t quiet_ns = engine_quiet_ns(self, work_timeout_ns(work))
+    if self.leadership.depth > 1:
+        return 0
+    engine_open_deferred(self, clock_ns())
+    return engine_settle(
+        self, settlement_of(self, False, quiet_ns, clock_ns() + UNDO_NS)
+    )
+
+
+cdef int engine_settle_all(Engine self, int64_t until_ns) except -1:
+    # All commands in flight, at the end of an engine: its caller has it to itself.
+    if not (
+        engine_open_deferred_at_end(self, clock_ns()) or engine_awaits_replies(self)
+    ):
+        return 0
+    engine_flush(self)
+    return engine_settle(self, settlement_of(
+        self, True, engine_quiet_ns(self, QUIET_MOST_NS), until_ns
+    ))
+
+
+cdef int engine_shut_down(Engine self, int64_t timeout_ns) except -1:
+    if self.is_closed:
+        return 0
+    try:
+        engine_begin_close(self)
+    except BaseException:
+        engine_disconnect(self)
+        raise
+    return engine_end_close(self, timeout_ns)
+
+
+cdef int engine_end_close(Engine self, int64_t timeout_ns) except -1:
+    # Silent masters get timeout_ns, or 4 round trips where those take longer; others go
+    # on with what they have until it is done.
+    cdef int64_t quiet_ns = max(
+        timeout_ns, min(4 * self.round_trip_ns, <int64_t>QUIET_MOST_NS)
+    )
+    try:
+        engine_settle(self, settlement_of(
+            self, True, quiet_ns, clock_ns() + min(10 * timeout_ns, <int64_t>NS_PER_S)
+        ))
+    finally:
+        engine_disconnect(self)
+    return 0
+
+
+cdef int engine_close_again(Engine self) except -1:
+    # A release that comes after close() opens connections of its own, and closes them.
+    cdef int64_t now_ns = clock_ns()
+    if not engine_is_connected_or_deferring(self):
+        return 0
+    try:
+        engine_open_due(self, True, now_ns)
+        engine_settle(self, settlement_of(
+            self, True, engine_quiet_ns(self, QUIET_MOST_NS), now_ns + OPEN_AGAIN_NS
+        ))
+    finally:
+        engine_disconnect(self)
+    return 0
+
+
+cdef bint engine_take_over(Engine self) except -1:
+    # The interpreter ends, and the leader is a daemon thread that it has stopped. If it
+    # was stopped between two steps all is as it should be, else as after a fork; but
+    # the releases in flight are deferred to the next connections.
+    cdef Leadership leadership = self.leadership
+    cdef int64_t now_ns = clock_ns()
+    cdef Follower follower
+    if not leader_was_stopped(leadership):
+        raise ClosedError("a thread that the interpreter has stopped is at it")
+    is_whole = leadership.leader_at == LEADER_OUT_OF_SYSTEM
+    followers = [
+        follower for follower in leadership.followers
+        if follower.kind == FOLLOWER_WITHDRAW
+    ]
+    leader_reset(leadership)
+    leader_try_enter(leadership)
+    leader_put_back(leadership, followers)
+    if not is_whole:
+        engine_forget_steps(self)
+        engine_forget_but_defer(self, "its thread was stopped", now_ns)
+    engine_end_acquires(self, "the interpreter ends", now_ns)
+    return True

@@ -634,7 +634,7 @@ MUTANTS = (
                 "        pass\n",
             ),
             "a client that is dropped drops it": (
-                "src_cython/engine/close.pyx",
+                "src_cython/engine/ending.pyx",
                 "        engine_open_deferred_at_end(self, clock_ns()) or",
                 "        engine_open_deferred(self, clock_ns()) or",
             ),
@@ -1768,7 +1768,7 @@ for _, key in ipairs(KEYS) do redis""",
         "a greenlet that leads sleeps in the kernel",
         (
             Edit(
-                "src_cython/engine/step.pyx",
+                "src_cython/engine/ending.pyx",
                 "cdef bint is_green = leader_is_green(self.leadership)",
                 "cdef bint is_green = False",
             ),
@@ -2288,7 +2288,7 @@ for _, key in ipairs(KEYS) do redis""",
         "leader waits on in the step in which it took a close()",
         (
             Edit(
-                "src_cython/engine/step.pyx",
+                "src_cython/engine/ending.pyx",
                 "(was_closed and engine_is_connected_or_deferring(self))",
                 "engine_is_connected_or_deferring(self)",
             ),
@@ -4002,7 +4002,7 @@ for _, key in ipairs(KEYS) do redis""",
         "a leader that is alone does so again and again",
         (
             Edit(
-                "src_cython/engine/step.pyx",
+                "src_cython/engine/ending.pyx",
                 "        and self.started_ns != self.leadership.waited_for_ns\n",
                 "",
             ),
