@@ -54,11 +54,7 @@ include "waiting/turns.pyx"             # from one holder to the next; callers t
 include "engine/pass.pyx"               # a round starts, is judged; one pass, in stages
 include "engine/ending.pyx"             # what must be in before an end; steps up to it
 
-include "drivers/blocking_roles.pyx"    # to lead, or to follow
-include "drivers/interpreter_exit.pyx"  # the end of the interpreter
-include "drivers/blocking.pyx"          # the blocking driver
-include "drivers/blocking_watch.pyx"    # a thread, while a key rests
-include "drivers/threads.pyx"           # ...is begun between two signals
+include "drivers/blocking.pyx"          # threads: to lead, or to follow; the exit
 include "engine/engine.pyx"             # the N masters
 include "drivers/asyncio_readers.pyx"   # a loop watches, without epoll
 include "drivers/asyncio_loop.pyx"      # the asyncio driver and its loop

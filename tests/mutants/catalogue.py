@@ -639,7 +639,7 @@ MUTANTS = (
                 "        engine_open_deferred(self, clock_ns()) or",
             ),
             "a child that ends drops it": (
-                "src_cython/drivers/interpreter_exit.pyx",
+                "src_cython/drivers/blocking.pyx",
                 "is_opening = engine_open_deferred_at_end(self, clock_ns())",
                 "is_opening = False",
             ),
@@ -2137,7 +2137,7 @@ for _, key in ipairs(KEYS) do redis""",
         "release refused after close",
         (
             Edit(
-                "src_cython/drivers/blocking_roles.pyx",
+                "src_cython/drivers/blocking.pyx",
                 "        if self.is_closed and not work_is_release(work):\n",
                 "        if self.is_closed:\n",
             ),
@@ -2171,7 +2171,7 @@ for _, key in ipairs(KEYS) do redis""",
                 "            engine_drain(engine)\n",
             ),
             Edit(
-                "src_cython/drivers/interpreter_exit.pyx",
+                "src_cython/drivers/blocking.pyx",
                 "    cdef int64_t until_ns = clock_ns() + EXIT_NS\n",
                 "    return 0\n    cdef int64_t until_ns = clock_ns() + EXIT_NS\n",
             ),
@@ -2187,7 +2187,7 @@ for _, key in ipairs(KEYS) do redis""",
         "end of a multiprocessing child not watched",
         (
             Edit(
-                "src_cython/drivers/interpreter_exit.pyx",
+                "src_cython/drivers/blocking.pyx",
                 "    if finalize is not None: ",
                 "    if False: ",
             ),
@@ -2198,7 +2198,7 @@ for _, key in ipairs(KEYS) do redis""",
         "stopped daemon thread waited for",
         (
             Edit(
-                "src_cython/drivers/blocking_roles.pyx",
+                "src_cython/drivers/blocking.pyx",
                 "    return interpreter_is_finalizing() and engine_take_over(self)\n",
                 "    return False\n",
             ),
@@ -2299,7 +2299,7 @@ for _, key in ipairs(KEYS) do redis""",
         "close() goes on for ever where its leader is killed",
         (
             Edit(
-                "src_cython/drivers/blocking_roles.pyx",
+                "src_cython/drivers/blocking.pyx",
                 "    finally:      # a leader's greenlet may be killed in there",
                 "    except OSError:\n"
                 "        raise\n"
@@ -4513,7 +4513,7 @@ for _, key in ipairs(KEYS) do redis""",
         "baton of the keeper kept where no thread could be started",
         (
             Edit(
-                "src_cython/drivers/threads.pyx",
+                "src_cython/drivers/blocking.pyx",
                 "        if not has_begun:\n",
                 "        if False:\n",
             ),
@@ -4547,7 +4547,7 @@ for _, key in ipairs(KEYS) do redis""",
         "error of one engine ends the end of the others",
         (
             Edit(
-                "src_cython/drivers/interpreter_exit.pyx",
+                "src_cython/drivers/blocking.pyx",
                 ") noexcept:\n    # What it raises is printed",
                 ") except *:\n    # What it raises is printed",
             ),
@@ -4558,12 +4558,12 @@ for _, key in ipairs(KEYS) do redis""",
         "exit: an engine that only its watcher holds is gone",
         (
             Edit(
-                "src_cython/drivers/interpreter_exit.pyx",
+                "src_cython/drivers/blocking.pyx",
                 "            alive.append(engine)\n",
                 "            alive.append(reference)\n",
             ),
             Edit(
-                "src_cython/drivers/interpreter_exit.pyx",
+                "src_cython/drivers/blocking.pyx",
                 "    for engine in alive:\n",
                 "    for reference in alive:\n"
                 "        engine = reference()\n"
@@ -4633,7 +4633,7 @@ for _, key in ipairs(KEYS) do redis""",
         "exit: a thread that has a key which rested is not let go on",
         (
             Edit(
-                "src_cython/drivers/interpreter_exit.pyx",
+                "src_cython/drivers/blocking.pyx",
                 "    if is_last and is_in_use:\n",
                 "    if False:\n",
             ),

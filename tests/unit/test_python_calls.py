@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(
 )
 STATES = (
     *("engine/", "round/", "master/", "drivers/leader", "drivers/leader"),
-    *("drivers/leader", "drivers/blocking_roles", "engine/ending"),
+    *("drivers/leader", "drivers/blocking", "engine/ending"),
     "protocol/replies",
 )
 MAY_RUN_PYTHON = re.compile(
