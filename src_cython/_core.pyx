@@ -56,9 +56,7 @@ include "engine/ending.pyx"             # what must be in before an end; steps u
 
 include "drivers/blocking.pyx"          # threads: to lead, or to follow; the exit
 include "engine/engine.pyx"             # the N masters
-include "drivers/asyncio_readers.pyx"   # a loop watches, without epoll
-include "drivers/asyncio_loop.pyx"      # the asyncio driver and its loop
-include "drivers/asyncio.pyx"           # the asyncio driver
+include "drivers/asyncio.pyx"           # an event loop runs the engine
 
 include "calls/observer.pyx"            # is notified at the end of each call
 include "calls/tally.pyx"               # ...and may count, for metrics

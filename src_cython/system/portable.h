@@ -134,7 +134,7 @@ static inline void socket_drop_after(int fd, int ms)
 #endif
 }
 
-/* There is no epoll: the event loop watches each connection (asyncio_readers.pyx). Code
+/* There is no epoll: the event loop watches each connection (asyncio.pyx). Code
    that is never reached names these. */
 enum { EPOLL_CLOEXEC, EPOLL_CTL_ADD, EPOLL_CTL_MOD, EPOLL_CTL_DEL };
 enum { EPOLLIN = POLLIN, EPOLLOUT = POLLOUT };

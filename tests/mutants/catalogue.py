@@ -4536,7 +4536,7 @@ for _, key in ipairs(KEYS) do redis""",
         "tasks of a closed loop are woken at the end of the interpreter",
         (
             Edit(
-                "src_cython/drivers/asyncio_loop.pyx",
+                "src_cython/drivers/asyncio.pyx",
                 "        if not self.is_over():      # else its tasks never go on\n",
                 "        if True:\n",
             ),
