@@ -45,7 +45,7 @@ BUCKETS = (
 )
 OUTCOMES = ("acquired", "taken", "unreachable", "too_late")
 ACQUIRED, ATTEMPTS, EXTENSIONS, LOST = 0, *range(len(OUTCOMES), len(OUTCOMES) + 3)
-COUNTED = (  # behind the outcomes, in the order of calls/tally.pyx
+COUNTED = (  # behind the outcomes, in the order of calls/observer.pyx
     ("attempts", "Rounds of these acquires"),
     ("extensions", "Extensions, by hand and by keepers"),
     ("leases_lost", "Leases that ended otherwise than by their release"),

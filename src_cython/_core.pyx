@@ -58,8 +58,7 @@ include "drivers/blocking.pyx"          # threads: to lead, or to follow; the ex
 include "engine/engine.pyx"             # the N masters
 include "drivers/asyncio.pyx"           # an event loop runs the engine
 
-include "calls/observer.pyx"            # is notified at the end of each call
-include "calls/tally.pyx"               # ...and may count, for metrics
+include "calls/observer.pyx"            # what is notified at the end of each call
 include "calls/fields.pyx"              # of drivers and leases
 include "calls/kept.pyx"                # ...and of leases that are kept
 include "calls/call.pyx"                # a call: it blocks, or is awaited

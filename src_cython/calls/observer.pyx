@@ -1,3 +1,7 @@
+# What is notified at the end of each call: an observer, and the tally of one that
+# counts for metrics.
+
+# --- observer -------------------------------------------------------------------------
 # The observer of a FastRedlock: a hook at the end of each call.
 #
 # Theory of operation. The methods that an observer has are looked up once, when its
@@ -130,3 +134,97 @@ cdef int observer_on_released(
     finally:
         observer_leave(self)
     return 0
+
+
+# --- tally ----------------------------------------------------------------------------
+# What the locks of one label have done: counted by the methods of an observer.
+#
+# Theory of operation. prometheus_client takes a lock for each update, and a pair of
+# acquire and release makes five: they take longer than a pair does in asyncio. A tally
+# is C without a call of Python between its changes, so the GIL is its lock. It is read
+# where the metrics are collected (prometheus.py).
+
+cdef enum:
+    TALLY_ACQUIRED = 0          # as in prometheus.py: OUTCOMES, then COUNTED
+    TALLY_ATTEMPTS = 4
+    TALLY_SIZE = 7
+
+
+@cython.final
+cdef class Histogram:
+    """How many amounts were up to each bound, and more than the one before it."""
+
+    cdef double *bounds
+    cdef int64_t *counts                # one more: above the last bound
+    cdef Py_ssize_t size                # of bounds
+    cdef double total
+
+    def __cinit__(self, given):
+        cdef Py_ssize_t place
+        cdef tuple bounds = tuple([<double>bound for bound in given])
+        self.bounds = <double *>PyMem_Calloc(len(bounds) + 1, sizeof(double))
+        self.counts = <int64_t *>PyMem_Calloc(len(bounds) + 1, sizeof(int64_t))
+        if self.bounds == NULL or self.counts == NULL:
+            raise MemoryError
+        for place, bound in enumerate(bounds):
+            self.bounds[place] = bound
+        self.size = len(bounds)
+
+    def __dealloc__(self):
+        PyMem_Free(self.bounds)
+        PyMem_Free(self.counts)
+
+    def read(self):
+        """Return the counts, the last one of what is above all bounds, and the sum."""
+        cdef Py_ssize_t place
+        return [self.counts[place] for place in range(self.size + 1)], self.total
+
+
+cdef void histogram_add(Histogram self, double amount) noexcept:
+    cdef Py_ssize_t place = 0
+    while place < self.size and not amount <= self.bounds[place]:
+        place += 1
+    self.counts[place] += 1
+    self.total += amount
+
+
+@cython.final
+cdef class Tally:
+    """Count acquires, and the times (s) of waits, holds and margins."""
+
+    cdef int64_t counts[TALLY_SIZE]
+    cdef readonly Histogram waits
+    cdef readonly Histogram holds
+    cdef readonly Histogram margins
+
+    def __cinit__(self, bounds):
+        self.waits = Histogram(bounds)
+        self.holds = Histogram(bounds)
+        self.margins = Histogram(bounds)
+
+    def __init__(self, bounds):
+        pass
+
+    def acquired(self, resource, double waited, int64_t attempts):
+        """Count a grant."""
+        self.counts[TALLY_ACQUIRED] += 1
+        self.counts[TALLY_ATTEMPTS] += attempts
+        histogram_add(self.waits, waited)
+
+    def margin(self, resource, double left):
+        """Count how close it was."""
+        histogram_add(self.margins, left)
+
+    def released(self, resource, double held):
+        """Count a hold."""
+        histogram_add(self.holds, held)
+
+    def add(self, int place, int64_t amount):
+        """Count what is rare, by its place among the counts."""
+        if not 0 <= place < TALLY_SIZE:
+            raise IndexError(place)
+        self.counts[place] += amount
+
+    def read(self):
+        """Return the counts."""
+        return [count for count in self.counts]

@@ -2417,7 +2417,7 @@ for _, key in ipairs(KEYS) do redis""",
         "a time that is a bound is counted above it",
         (
             Edit(
-                "src_cython/calls/tally.pyx",
+                "src_cython/calls/observer.pyx",
                 "and not amount <= self.bounds[place]:",
                 "and not amount < self.bounds[place]:",
             ),
