@@ -59,8 +59,7 @@ include "engine/engine.pyx"             # the N masters
 include "drivers/asyncio.pyx"           # an event loop runs the engine
 
 include "calls/observer.pyx"            # what is notified at the end of each call
-include "calls/fields.pyx"              # of drivers and leases
-include "calls/kept.pyx"                # ...and of leases that are kept
+include "calls/fields.pyx"              # fields of drivers, leases, and kept leases
 include "calls/call.pyx"                # a call: it blocks, or is awaited
 include "calls/acquire.pyx"             # a call to take: a first try, then the policy
 include "calls/lease.pyx"               # ...to extend and release; the ends of a body

@@ -3324,7 +3324,7 @@ for _, key in ipairs(KEYS) do redis""",
         "renewal counts after the validity is over",
         (
             Edit(
-                "src_cython/calls/kept.pyx",
+                "src_cython/calls/fields.pyx",
                 "            or round.closed_ns >= kept.validity_ns\n",
                 "",
             ),

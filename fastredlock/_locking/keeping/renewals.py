@@ -14,7 +14,7 @@ here, nothing is sent, and no thread but the keeper's calls it.
     DROPPED   nobody refers to the lease any more, or it was released
 
 What most leases need, renewed in time and never extended by hand, the core does for a
-whole bucket at once (src_cython/calls/kept.pyx), by the same rules; the others it
+whole bucket at once (src_cython/calls/fields.pyx), by the same rules; the others it
 hands back, and they are treated here one by one.
 
 All that is due in the same short span, a power of two below a twelfth of the time
