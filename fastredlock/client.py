@@ -158,7 +158,7 @@ class FastRedlock(BaseLocks):
         returns it, is GONE, like a lease that was released before. Blocks for about a
         round; if an exception leaves this call, all releases are sent first.
         """
-        raise NotImplementedError  # its body is in src_cython/calls/each.pyx
+        raise NotImplementedError  # its body is in src_cython/calls/lease.pyx
 
     def extend_each(
         self, leases: Iterable[Lease | None], ttl: float | None = None

@@ -62,8 +62,6 @@ include "calls/observer.pyx"            # what is notified at the end of each ca
 include "calls/fields.pyx"              # fields of drivers, leases, and kept leases
 include "calls/call.pyx"                # a call: it blocks, or is awaited
 include "calls/acquire.pyx"             # a call to take: a first try, then the policy
-include "calls/lease.pyx"               # ...to extend and release; the ends of a body
-include "calls/each.pyx"                # ...for each of many
-include "calls/entries.pyx"             # which lease a lock object gives back
+include "calls/lease.pyx"               # calls to extend and release, also by a body
 
 include "drivers/by_hand.pyx"           # a driver without sockets: simulator, fuzzer

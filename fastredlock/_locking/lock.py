@@ -52,7 +52,7 @@ PLAIN = Manner()
 class BaseLock(LockEntries):
     """Hold a resource for the length of a with block, or of a call; see `Lock`.
 
-    Each entry has a lease of its own; src_cython/calls/entries.pyx decides which one is
+    Each entry has a lease of its own; src_cython/calls/lease.pyx decides which one is
     left. `_resource` may be a function: it gives the resource of each call of a
     decorated function.
     """

@@ -1030,7 +1030,7 @@ MUTANTS = (
                 "    return False\n",
             ),
             Edit(
-                "src_cython/calls/each.pyx",
+                "src_cython/calls/lease.pyx",
                 "            call_abandon(self, self.each.rest())\n",
                 "            pass\n",
             ),
@@ -1255,7 +1255,7 @@ for _, key in ipairs(KEYS) do redis""",
         "interrupted extension of many bounds the later ones",
         (
             Edit(
-                "src_cython/calls/each.pyx",
+                "src_cython/calls/lease.pyx",
                 "            (<dict?>tables[i]).pop(extensions[i], None)\n",
                 "            pass\n",
             ),
@@ -1266,7 +1266,7 @@ for _, key in ipairs(KEYS) do redis""",
         "with block gives back the lease of the last to enter",
         (
             Edit(
-                "src_cython/calls/entries.pyx",
+                "src_cython/calls/lease.pyx",
                 "    while found is not None and found[0] != caller:\n",
                 "    while False:\n",
             ),
@@ -1299,7 +1299,7 @@ for _, key in ipairs(KEYS) do redis""",
         "a generator that ends elsewhere leaves the entry of another",
         (
             Edit(
-                "src_cython/calls/entries.pyx",
+                "src_cython/calls/lease.pyx",
                 "    found = lock_entry_of_frame(entries)\n",
                 "    found = None\n",
             ),
@@ -1310,7 +1310,7 @@ for _, key in ipairs(KEYS) do redis""",
         "entry that comes while another is left is lost",
         (
             Edit(
-                "src_cython/calls/entries.pyx",
+                "src_cython/calls/lease.pyx",
                 "        if self.entries is entries:\n",
                 "        if True:\n",
             ),
@@ -1321,7 +1321,7 @@ for _, key in ipairs(KEYS) do redis""",
         "interrupted entry of a lock object kept",
         (
             Edit(
-                "src_cython/calls/entries.pyx",
+                "src_cython/calls/lease.pyx",
                 "        lock_take_off(self, entry[1])\n",
                 "        pass\n",
             ),
@@ -2360,7 +2360,7 @@ for _, key in ipairs(KEYS) do redis""",
         "an entry that is interrupted as it is left stays",
         (
             Edit(
-                "src_cython/calls/entries.pyx",
+                "src_cython/calls/lease.pyx",
                 "        lease = lock_take(self, True)\n        if isinstance(",
                 "        lease = None\n        if isinstance(",
             ),
@@ -2383,7 +2383,7 @@ for _, key in ipairs(KEYS) do redis""",
         "another thread leaves an inner entry of any lease",
         (
             Edit(
-                "src_cython/calls/entries.pyx",
+                "src_cython/calls/lease.pyx",
                 "    return entry[2] is None\n\n\ncdef int lock_take_off(",
                 "    return True\n\n\ncdef int lock_take_off(",
             ),
@@ -2450,7 +2450,7 @@ for _, key in ipairs(KEYS) do redis""",
         "an inner entry of a reentrant lock that was interrupted stays",
         (
             Edit(
-                "src_cython/calls/entries.pyx",
+                "src_cython/calls/lease.pyx",
                 "        return entered is call\n",
                 "        return False\n",
             ),
