@@ -1,16 +1,17 @@
 # cython: language_level=3
 """The engine under fastredlock: no policy, no public names. A table of contents.
 
-How a lock is taken (docs/design.md, section 7): the table of scripts lists what a round
-sends (protocol/commands); command makes one RESP buffer of it, which goes to the link of
-every master before any reply is read (engine/masters, master/link); a driver polls
-with the GIL released until the round is closed; bytes become replies (master/replies),
-replies become votes (protocol/replies, master/replies), and votes and the time become a
-verdict and a validity (round/round).
+How a lock is taken (docs/design.md, section 7): a table lists what a round sends, and
+one RESP buffer is made of it (protocol/commands), which goes to the link of every
+master before any reply is read (engine/masters, master/link); a driver polls with the
+GIL released until the round is closed; bytes become replies (master/replies), replies
+become votes (protocol/replies), and votes and the time become a verdict and a validity
+(round/round).
 
-A file calls only functions of the files above it (a test forbids others, and circles of
-files), so a class comes after the functions that its methods call. A function's name
-begins with its folder's or its file's name.
+A file is one subject, with a section for each noun of it, which other files refer to by
+its name. It calls only functions of the files above it (a test forbids others, and
+circles of files). A function begins with a prefix of its file: docs/design.md lists
+them, in section 6.
 
 The parts marked [pure] never see a clock or a descriptor: they are given bytes and
 `now_ns`. Functions that may run without the GIL are `noexcept` and return 0 or -errno;

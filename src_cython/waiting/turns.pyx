@@ -692,7 +692,7 @@ cdef int engine_on_queue_due(Engine self, WaitQueue queue, int64_t now_ns) excep
 
 
 # --- cohort ---------------------------------------------------------------------------
-# A lease is handed on inside of this process (round/local), or its key rests (rests).
+# A lease is handed on inside of this process, or its key rests (rests).
 #
 # A stay is the time from t0 in which the lease may be handed on; the queue knows its
 # end. Meanwhile those who come are noted here alone, and the gate is not asked: its

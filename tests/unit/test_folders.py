@@ -1,4 +1,4 @@
-"""The folders of the core: a function's name tells where it stands."""
+"""The files of the core: a function's name tells in which one it stands."""
 
 import re
 from pathlib import Path
@@ -16,6 +16,7 @@ FILES = sorted(
 )
 FUNCTION = re.compile(r"^(?:cdef|def|async def) (?:[\w.]+ )*?\**(\w+)\(", re.MULTILINE)
 ENUM = re.compile(r"^cdef enum\b.*:\n((?: .*\n|\n(?= ))+)", re.MULTILINE)
+LONGEST = 900  # lines
 VALUE = re.compile(r"^ +(\w+) = ([\d_x<+ ]+)", re.MULTILINE)
 
 
@@ -28,28 +29,42 @@ def code_of(file: str) -> str:
     return re.sub(r"#.*", "", text)
 
 
-def homes(function: str) -> list[str]:
-    """List the files in which a function of this name may stand; none: in any."""
-    word = function.split("_")[0]
-    return [file for file in FILES if word in (Path(file).parent.name, stem(file))]
+def prefixes() -> dict[str, list[str]]:
+    """Read which prefixes the table of files in docs/design.md gives to each."""
+    text = (ROOT / "docs" / "design.md").read_text("utf-8")
+    rows = re.findall(r"^\| `([\w/]+\.pyx)` \|.*\| ([\w, ]*)\|$", text, re.MULTILINE)
+    return {file: words.replace(",", " ").split() for file, words in rows}
 
 
-def stem(file: str) -> str:
-    return Path(file).stem.split("_")[0]
+PREFIXES = prefixes()
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_function_stands_in_the_folder_or_the_file_of_its_first_word(file: str) -> None:
-    for function in FUNCTION.findall(read(file)):
-        assert file in (homes(function) or [file]), function
+def test_function_with_a_prefix_of_the_table_stands_in_a_file_that_has_it(
+    file: str,
+) -> None:
+    known = {prefix for prefixes in PREFIXES.values() for prefix in prefixes}
+    functions = FUNCTION.findall(read(file))
+    found = {
+        prefix
+        for prefix in known
+        if any(f"{function}_".startswith(f"{prefix}_") for function in functions)
+    }
+    assert found == {*PREFIXES[file]}
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_file_of_the_core_is_read_in_one_go(file: str) -> None:
+    assert len(read(file).splitlines()) <= LONGEST
 
 
 def included() -> list[str]:
     return re.findall(r'^include "([\w/]+\.pyx)"', read("_core.pyx"), re.MULTILINE)
 
 
-def test_table_of_contents_has_every_file_once() -> None:
+def test_tables_of_contents_have_every_file_once() -> None:
     assert sorted(included()) == FILES
+    assert [*PREFIXES] == included()
 
 
 def test_file_of_the_core_calls_no_function_that_is_defined_further_down() -> None:

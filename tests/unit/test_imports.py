@@ -398,10 +398,9 @@ def test_core_imports_the_standard_library_and_hiredis_alone() -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        *("protocol/commands", "protocol/replies", "protocol/commands"),
-        *("protocol/handshake", "protocol/handshake"),
-        *("round/round", "round/round", "round/local"),
-        *("master/in_flight", "master/in_flight", "master/master"),
+        *("protocol/commands", "protocol/replies", "protocol/handshake"),
+        *("round/key", "round/fencing", "round/round", "round/local"),
+        *("waiting/queue", "master/in_flight", "master/master"),
     ],
 )
 def test_pure_part_of_the_core_reads_no_clock_and_no_descriptor(name: str) -> None:
