@@ -388,7 +388,6 @@ class Engine:
     is_awaited: Final[bool]
     states: Final[tuple[tuple[MasterState, str], ...]]
     late_us: Final[tuple[int, ...]]
-    first_written: Final[int]
     def new_round(
         self,
         operation: int,

@@ -211,7 +211,7 @@ cdef int asyncio_flush(AsyncioDriver self) except -1:
         return 0
     engine_before_write(engine)
     with nogil:
-        links_send(engine.send_order, engine.master_count)
+        links_send(engine.links, engine.master_count)
         for i in range(engine.master_count):
             is_broken = is_broken or engine.links[i].error != 0
     if is_broken:
@@ -409,7 +409,7 @@ cdef class AsyncioDriver:
             # A task that its loop left behind is collected, by any thread: with the
             # GIL, for another loop may be about to take the engine over.
             engine_before_write(self.engine)
-            links_send(self.engine.send_order, self.engine.master_count)
+            links_send(self.engine.links, self.engine.master_count)
 
     def flush(self):
         """Send the commands that the tasks of this iteration have queued."""

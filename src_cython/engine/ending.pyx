@@ -342,7 +342,7 @@ cdef bint engine_step(Engine self, int wanted, int64_t limit_ns) except -1:
     until_ns = min(self.counters.due_ns, limit_ns)
     with nogil:
         error = links_exchange(
-            self.send_order, self.polled, self.master_count, wanted,
+            self.links, self.polled, self.master_count, wanted,
             0 if is_green else until_ns, &self.leadership.waker,
         )
         atomic_put(&self.leadership.leader_at, LEADER_OUT_OF_SYSTEM)
@@ -420,7 +420,7 @@ cdef int engine_flush(Engine self) except -1:
         if buffer_length(&self.links[i].outgoing) > 0:
             engine_before_nogil(self)
             with nogil:
-                links_send(self.send_order, self.master_count)
+                links_send(self.links, self.master_count)
                 atomic_put(&self.leadership.leader_at, LEADER_OUT_OF_SYSTEM)
             self.leadership.leader_at = LEADER_HAS_GIL
             break

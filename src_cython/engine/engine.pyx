@@ -19,8 +19,6 @@ cdef class Engine:
     cdef int master_count
     cdef int gate_order[MAX_MASTERS]       # their indices, by address (gate)
     cdef int quorum
-    cdef Link *send_order[MAX_MASTERS]     # in the order of writing and reading...
-    cdef readonly int first_written        # ...from this one on
     cdef int64_t started_ns                # when the last round was
     cdef Scripts scripts
     cdef bytes key_prefix                  # of all keys; None: they are the resources
@@ -104,7 +102,7 @@ cdef class Engine:
             for i, endpoint in enumerate(endpoints)
         ]
         for master in self.masters:
-            self.links[master.index] = self.send_order[master.index] = &master.link
+            self.links[master.index] = &master.link
             master.in_flight.has_given_tokens = tokens_are_given
             master.leaving = self.queues.leaving
         self.master_count = len(self.masters)

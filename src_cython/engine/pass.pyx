@@ -5,12 +5,6 @@
 # A round starts: it waits in turn, or its commands are queued for all masters; and its
 # roll-back.
 
-cdef enum:
-    DETOUR_EVERY = 64          # rounds
-    DETOUR_ROUNDS = 2          # an acquire and its release
-    COLD_NS = 1_000_000        # since the last round
-
-
 cdef int engine_start(Engine self, Round round, int64_t now_ns) except -1:
     try:
         return engine_start_whole(self, round, now_ns)
@@ -54,7 +48,7 @@ cdef int engine_start_whole(Engine self, Round round, int64_t now_ns) except -1:
         if round.terms.linger_ns:
             engine_hear_recalls(self, now_ns)
     round.is_reentrant = self.leadership.depth > 1
-    engine_set_first(self, round, now_ns)
+    self.started_ns = now_ns
     if self.token_uses is not None and (
         operation_is(round.operation_code, OPERATION_CHANGES_KEY)
     ):
@@ -68,33 +62,6 @@ cdef int engine_start_whole(Engine self, Round round, int64_t now_ns) except -1:
     if round.is_rolled_back and round.operation_code == OPERATION_ACQUIRE:
         round.is_rolled_back = False
         return engine_roll_back(self, round, now_ns)
-    return 0
-
-
-cdef int engine_set_first(Engine self, Round round, int64_t now_ns) except -1:
-    # Which master is written and read first, as the others behind it are, in a circle.
-    # A short detour now and then lets each master answer a lone caller in time; with
-    # many callers all masters are read anyway. A release goes to its gate first where
-    # somebody may wait for it, or where the last round is long ago: then each write
-    # wakes a core, and the message to the next holder is on its way before the others
-    # are written (a gap of 1.05 ms was 0.3 ms longer).
-    cdef bint is_cold = now_ns - self.started_ns > COLD_NS
-    cdef int64_t since = self.counters.rounds % DETOUR_EVERY
-    cdef int first = self.first_written
-    self.started_ns = now_ns
-    if since == 0:
-        first = <int>((self.counters.rounds // DETOUR_EVERY) % self.master_count)
-    elif since == DETOUR_ROUNDS:
-        first = 0
-    if round.operation_code == OPERATION_RELEASE and round.gate >= 0 and (
-        is_cold or round.queue_check == QUEUE_CHECK_WANTED or wait_queues_are_until(
-            self.queues.contended_ns, round_queue(round), now_ns
-        )
-    ):
-        first = round.gate
-    if first != self.first_written:
-        self.first_written = first
-        links_rotate(self.send_order, self.links, self.master_count, first)
     return 0
 
 

@@ -366,7 +366,7 @@ cdef str tls_reason(object error):
 
 # --- links ----------------------------------------------------------------------------
 # The links of all masters, in one step without the GIL: sent, polled, received; in the
-# order as configured, from the one that is `first` on (start).
+# order as configured.
 #
 # Everything of a round is sent before anything of it is read, and no Python object is
 # made in between.
@@ -400,12 +400,6 @@ cdef int links_exchange(
     return links_poll(links, polled, count, wanted, deadline_ns, waker)
 
 
-cdef void links_rotate(Link **order, Link **links, int count, int first) noexcept:
-    cdef int i
-    for i in range(count):
-        order[i] = links[(first + i) % count]
-
-
 cdef int links_wait_alone(Link *link) noexcept nogil:
     # Returns -EINTR where nothing came as well: a timer's signal ends in the same tick
     # of the kernel, and would end no later wait.
@@ -430,8 +424,8 @@ cdef void links_send(Link **links, int count) noexcept nogil:
 cdef bint links_read_early(Link **links, int count, int wanted) noexcept nogil:
     # The servers written first have mostly answered when the last one has been written:
     # read each once before the poll, in the order of writing, until the quorum. Replies
-    # of the others are read together with their next ones; the order is another now and
-    # then (start), and a master with many replies in flight is read in any case.
+    # of the others are read together with their next ones: a master with many replies in
+    # flight is read in any case.
     # (To stop at the first that has not answered, or to leave out those that have old
     # replies to give, saves 2 calls where the servers have a core of their own and
     # costs 1.5 where they share both with the client, with 9 % of CPU and 3 % of time.)
