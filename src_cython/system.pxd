@@ -36,7 +36,6 @@ cdef extern from "system/system.h" nogil:
     int end_with_parent_by(int signal)                # -1 and errno: not here
     int socket_open(int family)                       # non-blocking; -1 and errno
     void socket_drop_after(int fd, int ms)            # ms without an acknowledgement
-    int socket_block_for(int fd, int ms)              # a recv, at most; -1 and errno
     ctypedef struct Event:
         int fd             # readable while it is set; -1: it is not open
     int event_open(Event *event)                      # -1 and errno

@@ -238,8 +238,6 @@ cdef class Leadership:
     cdef int leader_at
     cdef Waker waker
     cdef list followers                 # queued, not yet taken
-    cdef int64_t followed_at_ns         # when some were taken
-    cdef int64_t waited_for_ns          # start of the last round that was waited for
     #                                     in vain by a leader that was alone
     cdef list waiting                   # all with a thread in blocking_follow
     cdef list closing                   # whose close() has begun, and not ended
@@ -365,7 +363,6 @@ cdef list leader_take_followers(Leadership self):
     cdef list empty = []      # (it may collect garbage: exchange)
     taken, self.followers = self.followers, empty
     self.waker.has_followers = 0
-    self.followed_at_ns = clock_ns()
     return taken
 
 

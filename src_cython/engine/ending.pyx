@@ -315,10 +315,6 @@ cdef int blocking_take_follower(Engine self, Follower follower) except -1:
 # The blocking step of the leader: send what is queued, poll, receive what is there (all
 # without the GIL), then take it. And the loops of steps that end by themselves.
 
-cdef enum:
-    FOLLOWED_NS = 1_000_000_000      # so long after a follower another one may come
-
-
 cdef bint engine_step(Engine self, int wanted, int64_t limit_ns) except -1:
     """Send, wait for an event, a due time or the limit, and take all that came.
 
@@ -333,11 +329,6 @@ cdef bint engine_step(Engine self, int wanted, int64_t limit_ns) except -1:
     if self.is_closed and not (was_closed and engine_is_connected_or_deferring(self)):
         limit_ns = 0      # just now, by one of these followers; or nothing will come
     engine_before_write(self)
-    self.leadership.waker.is_alone = (
-        self.master_count == 1
-        and self.started_ns - self.leadership.followed_at_ns > FOLLOWED_NS
-        and self.started_ns != self.leadership.waited_for_ns
-    )
     engine_before_nogil(self)
     until_ns = min(self.counters.due_ns, limit_ns)
     with nogil:
@@ -351,9 +342,7 @@ cdef bint engine_step(Engine self, int wanted, int64_t limit_ns) except -1:
         if is_green:
             engine_wait_in_hub(self, until_ns)
         engine_take_events(self)
-    elif error == -EINTR:
-        self.leadership.waited_for_ns = self.started_ns
-    else:
+    elif error != -EINTR:
         raise OSError(-error, "poll")
     return error == -EINTR
 

@@ -9,7 +9,6 @@ cdef struct Waker:
     Event event              # its fd is -1 where there is none
     int is_sleeping          # the leader is in poll, or about to be
     int has_followers        # followers left and not taken yet
-    bint is_alone            # of one master: none came for a while (links)
 
 
 cdef void waker_open(Waker *self) noexcept:
@@ -53,7 +52,6 @@ cdef enum:
 
 cdef enum:
     INCOMING_CAPACITY = 16384
-    LINK_WAIT_MS = 4
 
 cdef struct Link:
     int fd
@@ -72,7 +70,6 @@ cdef struct Link:
     bint is_polled         # the last poll included it...
     bint is_ready          # ...and reported an event
     bint is_parsing        # its bytes or entries are being taken out: no other step may
-    bint may_block         # the socket: in calls without MSG_DONTWAIT
     int epoll_fd           # which watches it for an event loop...
     uint32_t watched       # ...for these events, 0: not at all...
     uint32_t watched_in    # ...in this generation of the process
@@ -204,7 +201,6 @@ cdef int link_open(Link *self, const sockaddr *address, socklen_t size) noexcept
         return -error
     self.fd = fd
     self.phase = LINK_CONNECTING
-    self.may_block = False
     return 0
 
 
@@ -256,26 +252,6 @@ cdef void link_receive(Link *self) noexcept nogil:
     # One read, into an empty buffer. Bytes left in the socket are seen by the next
     # poll; a second read to find EAGAIN would cost a call in every round.
     link_take(self, recv(self.fd, self.incoming, INCOMING_CAPACITY, MSG_DONTWAIT))
-
-
-cdef bint link_may_wait(Link *self) noexcept nogil:
-    return (
-        self.phase == LINK_OPEN and not self.is_parsing
-        and buffer_length(&self.outgoing) == 0
-    )
-
-
-cdef int link_wait(Link *self) noexcept nogil:
-    # Wait for one read, for LINK_WAIT_MS at most. Returns -EINTR where a signal came
-    # first. From the first time on the socket blocks, but for calls with MSG_DONTWAIT.
-    cdef ssize_t size
-    if not self.may_block:
-        self.may_block = socket_block_for(self.fd, LINK_WAIT_MS) == 0
-    size = recv(self.fd, self.incoming, INCOMING_CAPACITY, 0)
-    if size < 0 and errno == EINTR:
-        return -EINTR
-    link_take(self, size)
-    return 0
 
 
 cdef inline void link_take(Link *self, ssize_t size) noexcept nogil:
@@ -370,17 +346,10 @@ cdef str tls_reason(object error):
 #
 # Everything of a round is sent before anything of it is read, and no Python object is
 # made in between.
-#
-# Over one master a leader that no thread has followed for a while waits for a round's
-# reply alone at first, once, for a few ms: by a recv(2) that blocks (link_wait) in
-# place of poll and recv. A thread that comes just then is seen behind the reply, or
-# after these few ms. (A C program that does no more took 5 % less time so, and 6 % less
-# CPU. Over three and five, a poll without the waker made no difference.)
 
 cdef enum:
     BEHIND_LIMIT = 16     # replies in flight: from here on a master is read in any case
     SLEEP_LIMIT_NS = 1_000_000_000
-    ALONE_LEFT_NS = 50_000_000      # to wait alone: LINK_WAIT_MS is rounded up
 
 
 cdef int links_exchange(
@@ -393,18 +362,7 @@ cdef int links_exchange(
     links_send(links, count)
     if waker.has_followers or links_read_early(links, count, wanted):
         return 0
-    if waker.is_alone and deadline_ns - clock_ns() > ALONE_LEFT_NS and (
-        link_may_wait(links[0])
-    ):
-        return links_wait_alone(links[0])
     return links_poll(links, polled, count, wanted, deadline_ns, waker)
-
-
-cdef int links_wait_alone(Link *link) noexcept nogil:
-    # Returns -EINTR where nothing came as well: a timer's signal ends in the same tick
-    # of the kernel, and would end no later wait.
-    cdef int error = link_wait(link)
-    return error if error != 0 or link_has_input(link) else -EINTR
 
 
 cdef void links_send(Link **links, int count) noexcept nogil:
@@ -424,8 +382,8 @@ cdef void links_send(Link **links, int count) noexcept nogil:
 cdef bint links_read_early(Link **links, int count, int wanted) noexcept nogil:
     # The servers written first have mostly answered when the last one has been written:
     # read each once before the poll, in the order of writing, until the quorum. Replies
-    # of the others are read together with their next ones: a master with many replies in
-    # flight is read in any case.
+    # of the others are read together with their next ones: one with many in flight is
+    # read in any case.
     # (To stop at the first that has not answered, or to leave out those that have old
     # replies to give, saves 2 calls where the servers have a core of their own and
     # costs 1.5 where they share both with the client, with 9 % of CPU and 3 % of time.)

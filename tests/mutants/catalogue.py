@@ -33,7 +33,6 @@ ROUND = ("tests/unit/test_round.py", "tests/unit/test_engine.py", "tests/sim")
 OUTAGES = ("tests/behaviour/test_outages.py", "tests/behaviour/test_pauses.py")
 REPLIES = ("tests/unit/test_engine.py", "tests/sim", *OUTAGES)
 ROLL_BACK = "return engine_queue(self, release, release.may_hold, True, now_ns)"
-ALONE = ("tests/faults/test_alone.py",)
 ELSEWHERE = ("tests/faults/test_waiting_elsewhere.py",)
 ASKED_AGAIN = ("tests/unit/test_in_flight.py",)
 LEASE = (
@@ -3959,55 +3958,6 @@ for _, key in ipairs(KEYS) do redis""",
             "tests/behaviour/test_foreign_keys.py::"
             "test_acquire_of_one_try_tells_of_a_foreign_key_when_some_time_has_passed",
         ),
-    ),
-    Mutant(
-        "a leader that is alone waits for a reply without an end",
-        (
-            Edit(
-                "src_cython/master/link.pyx",
-                "    LINK_WAIT_MS = 4\n",
-                "    LINK_WAIT_MS = 9000\n",
-            ),
-        ),
-        ALONE,
-    ),
-    Mutant(
-        "a leader that was alone is not told of a signal",
-        (
-            Edit(
-                "src_cython/master/link.pyx",
-                "return error if error != 0 or link_has_input(link) else -EINTR",
-                "return error",
-            ),
-            Edit(
-                "src_cython/master/link.pyx",
-                "        return -EINTR\n    link_take",
-                "        return 0\n    link_take",
-            ),
-        ),
-        ALONE,
-    ),
-    Mutant(
-        "a write waits for its server",
-        (
-            Edit(
-                "src_cython/master/link.pyx",
-                "buffer_length(&self.outgoing), MSG_NOSIGNAL | MSG_DONTWAIT,",
-                "buffer_length(&self.outgoing), MSG_NOSIGNAL,",
-            ),
-        ),
-        ALONE,
-    ),
-    Mutant(
-        "a leader that is alone does so again and again",
-        (
-            Edit(
-                "src_cython/engine/ending.pyx",
-                "        and self.started_ns != self.leadership.waited_for_ns\n",
-                "",
-            ),
-        ),
-        ALONE,
     ),
     Mutant(
         "deferred release tells nobody",
