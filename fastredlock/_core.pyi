@@ -139,7 +139,7 @@ class Round:
     left_ns: int
     attempt: int
     is_shown: bool
-    is_last: bool
+    is_released: bool
     def __init__(
         self,
         operation: int,
@@ -614,6 +614,7 @@ class LeaseFields:
     _round: Round
     _status: Any
     def __init__(self, driver: Any, resource: Any, round: Round) -> None: ...
+    def _new_release(self) -> Round: ...
     _lease: Final[Any]
 
 @final

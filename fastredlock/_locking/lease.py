@@ -240,27 +240,11 @@ class BaseLease(LeaseFields):
         if self._round.generation != self._driver.fork_generation():
             return None
         made: Extensions | Kept | None = self._round.lease_state
-        if made is None:
-            release = self._driver.engine.new_release(self._round, self._round.terms)
-            self._status = UNKNOWN  # until a quorum has confirmed it
-            return release
         release = self._new_release()
         is_first, self._status = self._status is None, UNKNOWN
-        if is_first:
+        if is_first and made is not None:
             made.released()
         return release
-
-    def _new_release(self) -> Round:
-        made, engine = self._extensions(), self._driver.engine
-        if made is None:
-            return engine.new_release(self._round, self._round.terms)
-        left_ns = made.stays_until_ns - self._driver.now_ns()
-        if left_ns > 0 and not engine.is_closed:  # the key expires then
-            terms = Terms(-(-left_ns // 1_000_000), 0, made.terms.timeout_ns)
-            extension = engine.new_extension(self._round, terms)
-            extension.is_last = True
-            return extension
-        return engine.new_release(self._round, made.longest_terms)
 
     def _end_release(self, round: Round) -> ReleaseStatus:
         if round.is_won:

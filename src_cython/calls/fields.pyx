@@ -105,6 +105,9 @@ cdef class LeaseFields:
         self.resource = resource
         self._round = round
 
+    def _new_release(self):
+        return lease_new_release(self, (<DriverFields?>self._driver).engine)
+
     @property
     def _lease(self):
         """The lease that a block has which is entered by this."""
@@ -127,6 +130,23 @@ cdef inline DriverFields fields_driver(LocksFields locks):
 
 cdef inline int64_t fields_now_ns(DriverFields driver) except -1:
     return clock_ns() if driver.runs_in_core else driver.now_ns()
+
+
+cdef Round lease_new_release(LeaseFields lease, Engine engine):
+    # Its release; of a lease that stays (at_least), what lets its key expire by then.
+    cdef Round taken = lease._round
+    cdef int64_t left_ns = 0
+    lease_state = taken.lease_state
+    extensions = None if lease_state is None else lease_state.extensions
+    if extensions is None:
+        return engine_new_release(engine, taken, taken.terms)
+    if extensions.stays_until_ns != 0:
+        left_ns = extensions.stays_until_ns
+        left_ns -= fields_now_ns(<DriverFields?>lease._driver)
+    if left_ns > 0:
+        ttl_ms = -(-left_ns // NS_PER_MS)
+        return engine_new_last(engine, taken, Terms(ttl_ms, 0, taken.terms.timeout_ns))
+    return engine_new_release(engine, taken, <Terms?>extensions.longest_terms)
 
 
 def running_loop():

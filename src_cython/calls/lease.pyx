@@ -110,17 +110,6 @@ cdef int release_send(ReleaseCall self) except -1:
     return call_abandon(self, self.round)
 
 
-cdef Round lease_new_release(LeaseFields lease, Engine engine):
-    # As _new_release.
-    cdef Round taken = lease._round
-    lease_state = taken.lease_state
-    extensions = None if lease_state is None else lease_state.extensions
-    return engine_new_release(
-        engine, taken,
-        taken.terms if extensions is None else <Terms?>extensions.longest_terms,
-    )
-
-
 def release_in_c(method):
     """Return a blocking lease's `release`, a function of C; `method` has its text."""
     def guarded(LeaseFields self not None):

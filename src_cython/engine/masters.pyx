@@ -132,6 +132,13 @@ cdef Round engine_new_release(Engine self, Round lease, Terms terms):
     return release
 
 
+cdef Round engine_new_last(Engine self, Round lease, Terms terms):
+    # In the place of the release of a lease that stays for a ttl: the key expires.
+    cdef Round last = engine_new_extension(self, lease, terms)
+    last.is_released = True
+    return last
+
+
 cdef int engine_end_batch(Engine self, Batch batch) except -1:
     # Wake its caller, if it is over.
     if batch.is_finished or not batch_is_over(batch):

@@ -198,7 +198,7 @@ cdef int engine_admit_batch(Engine self, Batch batch, int64_t now_ns) except -1:
     cdef Round round
     while (round := batch_next(batch)) is not None:
         if self.is_closed and (
-            round.operation_code == OPERATION_EXTEND and not round.is_last
+            round.operation_code == OPERATION_EXTEND and not round.is_released
         ):
             round.is_submitted = True
             round.closed_list = self.closed
@@ -395,14 +395,14 @@ cdef int engine_withdraw(Engine self, Round round, int64_t now_ns) except -1:
     round.waiter = None
     self.admissions.pop(round, None)
     round.is_submitted = True      # a follower with it may still come
-    if round.operation_code == OPERATION_EXTEND and not round.is_last:
+    if round.operation_code == OPERATION_EXTEND and not round.is_released:
         round.is_rolled_back = True      # not repeated any more: round_may_repeat
     if round.turn is not None:
         engine_leave_turn(self, round, now_ns)
     if not round.is_opened:
         if round_is_release(round):
             self.counters.rounds += 1
-            if not round.is_last:      # its key stays: there is nobody to notify
+            if round.operation_code == OPERATION_RELEASE:      # else its key stays
                 engine_notify_at_gate(self, round, now_ns)
             engine_queue(self, round, <uint64_t>-1, True, now_ns)
         else:

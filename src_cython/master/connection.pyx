@@ -425,10 +425,11 @@ cdef int master_begin_preparing(Master self, int64_t now_ns) except -1:
             self.preparing = None
             self.preparing = preparing = preparing_begin(self.prepare)
         except BaseException as error:      # too many threads, or the end of all
-            if isinstance(error, RuntimeError) and self.settings.credentials is None:
+            no_thread = (RuntimeError, ImportError)      # as at the interpreter's exit
+            if isinstance(error, no_thread) and self.settings.credentials is None:
                 return master_find_address(self, now_ns)      # by the files as read
             reason = None
-            if isinstance(error, (OSError, RuntimeError)):
+            if isinstance(error, (OSError, *no_thread)):
                 reason = f"no thread for its credentials: {error}"
             return master_on_exception(self, error, reason, now_ns)
         finally:

@@ -112,12 +112,12 @@ cdef class Round:
     cdef uint8_t withheld                # not sent: an earlier use is not settled
     cdef public byte_bint is_shown       # its token is known outside: lease.token
     cdef byte_bint is_submitted          # given to the engine
-    cdef byte_bint is_released           # an ACQUIRE: its release was made, so nothing
-    #                                      extends it any more
+    cdef public byte_bint is_released    # an ACQUIRE: its release was made, so nothing
+    #                                      extends it any more; an EXTEND: it stands in
+    #                                      the place of the release (at_least)
     cdef byte_bint is_connecting         # waits for all connections: they are decided
     #                                      when it is opened, or closed with no question
     cdef byte_bint is_rolled_back
-    cdef public byte_bint is_last        # an EXTEND in the place of a release: at_least
     cdef byte_bint needs_all             # closed by all answers or by time alone
     cdef byte_bint is_repeated           # a RELEASE: sent to one master once more
     cdef byte_bint is_reentrant          # begun inside a step of the same thread
@@ -472,7 +472,9 @@ cdef void round_on_repeated(Round self) noexcept:
 
 cdef inline bint round_is_release(Round self) noexcept:
     # Whether it ends a lease: it is sent whatever becomes of its caller and engine.
-    return self.operation_code == OPERATION_RELEASE or self.is_last
+    return self.operation_code == OPERATION_RELEASE or (
+        self.operation_code == OPERATION_EXTEND and self.is_released
+    )
 
 
 cdef bint round_may_repeat(Round self) noexcept:

@@ -159,6 +159,12 @@ def leave_lock(locks: FastRedlock) -> Callable[[], object]:
     return lambda: lock.__exit__(None, None, None)
 
 
+def leave_lock_at_least(locks: FastRedlock) -> Callable[[], object]:
+    lock = locks.lock(KEY, ttl=60, at_least=30)
+    lock.__enter__()
+    return lambda: lock.__exit__(None, None, None)
+
+
 def leave_lease(locks: FastRedlock) -> Callable[[], object]:
     lease = granted(locks.acquire(KEY, ttl=60))
     return lambda: lease.__exit__(None, None, None)
@@ -202,6 +208,24 @@ def test_with_when_left_and_interrupted_at_any_opcode_then_leaves_no_key(
         assert (where, found) == (where, NOBODY)
         k += 1
     assert k > 10 or enter is not leave_extended
+
+
+@pytest.mark.slow
+def test_with_when_left_and_interrupted_then_at_least_is_kept(
+    locks: FastRedlock, servers: list[redis.Redis]
+) -> None:
+    """Seen: another host took the lock at once, and ran the job again."""
+    k, where = 1, "somewhere"
+    while where:
+        where = interrupted_at(k, leave_lock_at_least(locks))
+        found = settled(
+            lambda: {20_000 < server.pttl(KEY) <= 30_000 for server in servers}, {True}
+        )
+        assert (where, found) == (where, {True})
+        for server in servers:
+            server.delete(KEY)
+        k += 1
+    assert k > 10
 
 
 @pytest.mark.parametrize("error", [None, ValueError("the body's")])

@@ -92,3 +92,13 @@ def test_exit_when_a_loop_in_a_daemon_thread_takes_locks_then_leaves_no_key(
         names = [f"task{i}" for i in range(count)]
         left = [name for name in names for server in servers if server.exists(name)]
         assert left == []
+
+
+def test_exit_when_masters_with_credentials_are_away_then_says_nothing(
+    masters: LocalMasters,
+) -> None:
+    """Seen: "import of _thread halted", of a last connection for what was deferred."""
+    words = ("stop_masters_and_leave", *masters.urls[:3])
+    done = run_to_its_end(ending_programs.__name__, *words, within=15)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.strip() == "UNKNOWN"

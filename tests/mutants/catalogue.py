@@ -3422,20 +3422,20 @@ for _, key in ipairs(KEYS) do redis""",
         "lock with at_least is released with its block",
         (
             Edit(
-                "fastredlock/_locking/lease.py",
-                "if left_ns > 0 and not engine.is_closed:",
-                "if left_ns < 0:",
+                "src_cython/calls/fields.pyx",
+                "    if left_ns > 0:\n        ttl_ms",
+                "    if left_ns < 0:\n        ttl_ms",
             ),
         ),
         ("tests/behaviour/test_skipping.py",),
     ),
     Mutant(
-        "at_least keeps a key for its ttl where its client was closed meanwhile",
+        "at_least ends where the leave is interrupted, or the client is closed",
         (
             Edit(
-                "fastredlock/_locking/lease.py",
-                "if left_ns > 0 and not engine.is_closed:",
-                "if left_ns > 0:",
+                "src_cython/calls/fields.pyx",
+                "    if extensions.stays_until_ns != 0:\n",
+                "    if extensions.stays_until_ns != 0 and not engine.is_closed:\n",
             ),
         ),
         ("tests/behaviour/test_skipping.py",),
@@ -3450,8 +3450,8 @@ for _, key in ipairs(KEYS) do redis""",
             ),
             "is not sent where its client is closed": (
                 "src_cython/round/round.pyx",
-                "return self.operation_code == OPERATION_RELEASE or self.is_last",
-                "return self.operation_code == OPERATION_RELEASE",
+                "self.operation_code == OPERATION_EXTEND and self.is_released",
+                "False",
             ),
             "waits for a quorum in close()": (
                 "src_cython/engine/ending.pyx",
@@ -3461,7 +3461,7 @@ for _, key in ipairs(KEYS) do redis""",
             "is given up in a batch": (
                 "src_cython/engine/pass.pyx",
                 "            "
-                "round.operation_code == OPERATION_EXTEND and not round.is_last",
+                "round.operation_code == OPERATION_EXTEND and not round.is_released",
                 "            round.operation_code == OPERATION_EXTEND",
             ),
             "is not sent again where its script is not known": (

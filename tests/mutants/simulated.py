@@ -64,9 +64,9 @@ BUGS = (
     ),
     planted(
         "...for the last ttl instead of the longest",
-        "fastredlock/_locking/lease.py",
-        "made.longest_terms",
-        "made.terms",
+        "src_cython/calls/fields.pyx",
+        "<Terms?>extensions.longest_terms",
+        "<Terms?>extensions.terms",
     ),
     known("NOSCRIPT not repeated", "NOSCRIPT not repeated"),
     known(

@@ -46,7 +46,7 @@ CLOSE_MOST_NS = min(10 * CLOSE_WITHIN_NS, S)
 
 def is_release(round: Round) -> bool:
     """Return whether it is sent although the engine is closed."""
-    return round.operation is Operation.RELEASE or round.is_last
+    return round.operation is Operation.RELEASE
 
 
 class Driver:

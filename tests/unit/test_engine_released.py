@@ -117,7 +117,7 @@ def test_extension_in_the_place_of_a_release_is_sent_whatever_ends(end: str) -> 
     by_hand_engine(engine)
     lease = engine.new_adopted(b"key", b"token", TERMS)
     last = engine.new_extension(lease, TERMS)
-    last.is_last = True
+    last.is_released = True
     if end == "given up":
         by_hand_withdraw(engine, last, now_ns)
     elif end == "closed without a quorum":
