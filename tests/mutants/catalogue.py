@@ -2007,6 +2007,23 @@ for _, key in ipairs(KEYS) do redis""",
         ("tests/unit/test_overrides.py",),
     ),
     Mutant(
+        "a connection that its pool moves is taken to be where its settings say",
+        (
+            Edit(
+                "fastredlock/_options/overrides.py",
+                "        vars(self).update(settings, retry=self)",
+                "        vars(self).update(settings, retry=self)\n"
+                "        self.began = dict(settings)",
+            ),
+            Edit(
+                "fastredlock/_options/overrides.py",
+                "_place_in(vars(self))",
+                "_place_in(self.began)",
+            ),
+        ),
+        ("tests/unit/test_overrides.py",),
+    ),
+    Mutant(
         "pottery's acquire forgets its token where a signal raises",
         (
             Edit(
