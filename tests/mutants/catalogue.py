@@ -2024,12 +2024,45 @@ for _, key in ipairs(KEYS) do redis""",
         ("tests/unit/test_overrides.py",),
     ),
     Mutant(
-        "pottery's acquire forgets its token where a signal raises",
+        "pottery's acquire keeps what a signal interrupts",
         (
             Edit(
                 "fastredlock/compat/pottery/redlock.py",
-                "            if drawn:  # its lease",
-                "            if False:  # its lease",
+                "            self._undo(granted)\n",
+                "            self._undo([])\n",
+            ),
+        ),
+        ("tests/faults/test_interrupted_locks.py",),
+    ),
+    Mutant(
+        "python-redis-lock's acquire keeps what a signal interrupts",
+        (
+            Edit(
+                "fastredlock/compat/redis_lock/_lock.py",
+                "            for lease in filter(None, granted):",
+                "            for lease in ():",
+            ),
+        ),
+        ("tests/faults/test_interrupted_locks.py",),
+    ),
+    Mutant(
+        "redlock-py's lock keeps what a signal interrupts",
+        (
+            Edit(
+                "fastredlock/compat/redlock.py",
+                "            for lease in filter(None, granted):",
+                "            for lease in ():",
+            ),
+        ),
+        ("tests/faults/test_interrupted_locks.py",),
+    ),
+    Mutant(
+        "an interrupted acquire gives back what another thread was granted",
+        (
+            Edit(
+                "fastredlock/compat/redis_lock/_lock.py",
+                "            for lease in filter(None, granted):",
+                "            for lease in filter(None, [self._lease]):",
             ),
         ),
         ("tests/faults/test_interrupted_locks.py",),

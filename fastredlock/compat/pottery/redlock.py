@@ -10,7 +10,7 @@ from time import monotonic
 from types import TracebackType
 from typing import Any, Literal, TypeVar
 
-from ... import FastRedlock, FastRedlockError
+from ... import FastRedlock
 from .._common.steps import run
 from ._common import Common, DefaultMaster
 from .base import logger
@@ -52,20 +52,18 @@ class Redlock(Common):
         Raises QuorumIsImpossible, where errors are to be raised, as soon as a majority
         of the masters fails.
         """
-        drawn = list[str]()
+        granted = list[Any]()
         try:
-            return run(self._acquire(blocking, timeout, raise_on_redis_errors, drawn))
-        except (PrimitiveError, FastRedlockError):
-            raise  # of a try that is rolled back
+            return run(self._acquire(blocking, timeout, raise_on_redis_errors, granted))
         except BaseException:
-            if drawn:  # its lease may have been lost on the way here
-                self._undo(drawn[0])
+            self._undo(granted)
             raise
 
-    def _undo(self, token: str) -> None:
-        self._locks.adopt(self.key, token).release()
-        if self._lease is not None and self._lease.token == token.encode():
-            self._lease = None
+    def _undo(self, granted: list[Any]) -> None:
+        for lease in filter(None, granted):
+            lease.release()
+            if self._lease is lease:
+                self._lease = None
 
     def locked(self, *, raise_on_redis_errors: bool | None = None) -> float:
         """Return how long it is still ours (s), or 0 where a majority has it no more.
@@ -92,7 +90,7 @@ class Redlock(Common):
                 return self
         except BaseException:
             if self._lease not in (None, held):  # a signal came behind acquire()
-                self._undo(self._lease.token.decode())
+                self._undo([self._lease])
             raise
         raise QuorumNotAchieved(self.key, self.masters)
 
