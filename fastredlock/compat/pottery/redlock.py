@@ -5,7 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from functools import wraps
-from inspect import iscoroutinefunction
+from inspect import (
+    isasyncgenfunction,
+    iscoroutine,
+    iscoroutinefunction,
+    isgeneratorfunction,
+)
 from time import monotonic
 from types import TracebackType
 from typing import Any, Literal, TypeVar
@@ -20,6 +25,8 @@ __all__ = ["Redlock", "synchronize"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 Self = TypeVar("Self", bound="Redlock")
+
+_LATER = iscoroutinefunction, isgeneratorfunction, isasyncgenfunction
 
 
 class Redlock(Common):
@@ -119,16 +126,19 @@ def synchronize(
 ) -> Callable[[F], F]:
     """Return a decorator: each call of the function holds a Redlock of its own.
 
-    Raises TypeError for a coroutine function, which would not run under the lock.
+    Raises TypeError for one that would not run under the lock, of a coroutine or a
+    generator; where another decorator hides that, its call does.
     """
     masters = frozenset(masters)
 
     def decorator(func: F) -> F:
-        if iscoroutinefunction(func):
-            raise TypeError(
-                f"{func.__qualname__}() is a coroutine function: it would run after "
-                "the release; use `async with AIORedlock(...)` inside it"
-            )
+        refused = (
+            f"{func.__qualname__}() is a coroutine function or a generator function: "
+            "it would run after the release; use `with Redlock(...)`, or `async with "
+            "AIORedlock(...)`, inside it"
+        )
+        if any(is_later(func) for is_later in _LATER):
+            raise TypeError(refused)
 
         @wraps(func)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -145,7 +155,10 @@ def synchronize(
             try:
                 with redlock:
                     held = monotonic()
-                    return func(*args, **kwargs)
+                    if iscoroutine(result := func(*args, **kwargs)):  # it was wrapped
+                        result.close()
+                        raise TypeError(refused)
+                    return result
             finally:
                 _log_synchronize(func, redlock.key, began, held)
 
