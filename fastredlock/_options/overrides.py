@@ -99,6 +99,8 @@ def _try(client: Any, pool: Any, key: object) -> None:
             result.close()
     except Exception as error:
         if not recorded.sent:
+            if type(error).__module__.partition(".")[0] not in ("builtins", "redis"):
+                raise  # its own: it lets no lock of redis-py through either
             _refuse(client, f"raised a {type(error).__name__} when it was tried out")
     for command, _ in recorded.sent:
         if command[:3] != ("SET", key, _TOKEN):

@@ -2024,6 +2024,17 @@ for _, key in ipairs(KEYS) do redis""",
         ("tests/unit/test_overrides.py",),
     ),
     Mutant(
+        "the error of a class that lets nothing through is hidden",
+        (
+            Edit(
+                "fastredlock/_options/overrides.py",
+                '.partition(".")[0] not in ("builtins", "redis"):',
+                '.partition(".")[0] == "":',
+            ),
+        ),
+        ("tests/unit/test_overrides.py",),
+    ),
+    Mutant(
         "pottery's acquire keeps what a signal interrupts",
         (
             Edit(

@@ -210,6 +210,27 @@ def test_client_that_only_logs_or_guards_is_taken_and_connects_nowhere(
     assert not client.connection_pool._available_connections
 
 
+class ClosedError(Exception):
+    """What a class of a user raises while it lets nothing through."""
+
+
+@either
+@pytest.mark.parametrize(
+    ("raised", "seen"),
+    [(ClosedError, ClosedError), (AttributeError, ConfigurationError)],
+)
+def test_error_of_a_class_when_it_is_tried_out_is_raised_as_it_is(
+    module: Any, raised: type[Exception], seen: type[Exception]
+) -> None:
+    """Errors of Python and redis-py may be of the trial itself."""
+
+    def closed(args: tuple[Any, ...]) -> tuple[Any, ...]:
+        raise raised("back at 12")
+
+    with pytest.raises(seen, match=r"^back at 12$|raised a AttributeError"):
+        parse_masters([commands(closed)(module)])
+
+
 @pytest.mark.parametrize("prefix", ["", "p:"])
 def test_client_of_kombu_is_refused_with_a_prefix_alone(prefix: str) -> None:
     kombu = pytest.importorskip("kombu.transport.redis")
