@@ -2024,6 +2024,17 @@ for _, key in ipairs(KEYS) do redis""",
         ("tests/unit/test_overrides.py",),
     ),
     Mutant(
+        "the roll-back of a try with a given token is taken for a last lock",
+        (
+            Edit(
+                "fastredlock/compat/_common/calls.py",
+                "            elif failure is None or not",
+                "            elif True or not",
+            ),
+        ),
+        ("tests/compat/redis/test_lock_servers.py",),
+    ),
+    Mutant(
         "the error of a class that lets nothing through is hidden",
         (
             Edit(

@@ -58,14 +58,17 @@ def take(
 
 def try_again(attempt: Callable[[], Any]) -> Steps[Any]:
     """Make an attempt; again where too few masters could answer, as redis-py does."""
+    failure: Any = None
     for pause in PAUSES:
         yield pause
         try:
             return (yield attempt)
         except RedisError as error:
-            if not isinstance(error.__cause__, QuorumUnreachableError):
-                raise
-            failure = error
+            cause = error.__cause__
+            if isinstance(cause, QuorumUnreachableError):
+                failure = error
+            elif failure is None or not isinstance(cause, TokenReusedError):
+                raise  # and not a given token that met the roll-back of its last try
     raise failure
 
 
