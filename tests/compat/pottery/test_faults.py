@@ -253,7 +253,7 @@ def test_synchronize_refuses_a_wrapped_coroutine_function_alone_that_does_not_ru
     wrapped: Any = wraps(coroutine)(lambda: coroutine())
     with pytest.raises(TypeError, match="is a coroutine function or"):
         synchronized(wrapped)()
-    assert set(values(clients)) == {None}
+    assert set(values(list(clients))) == {None}
     running: Any = wraps(coroutine)(lambda: asyncio.run(coroutine()))
     assert synchronized(running)() is None
 
