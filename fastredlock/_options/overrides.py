@@ -85,7 +85,7 @@ def _is_elsewhere(connection: Any, settings: Mapping[str, Any]) -> bool:
 
 def _try(client: Any, pool: Any, key: object) -> None:
     settings = dict(pool.connection_kwargs)
-    recorded: Any = type("Recorded", (_Recorded,), {"commands": [], "places": []})
+    recorded: Any = type("Recorded", (_Recorded,), {"sent": []})
     tried, tried_pool = _copied(client), _copied(pool)
     tried.connection_pool = tried_pool
     tried_pool.connection_class = recorded
@@ -98,18 +98,19 @@ def _try(client: Any, pool: Any, key: object) -> None:
                     pass
             result.close()
     except Exception as error:
-        if not recorded.commands:
+        if not recorded.sent:
+            if type(error).__module__.partition(".")[0] not in ("builtins", "redis"):
+                raise  # its own: it lets no lock of redis-py through either
             _refuse(client, f"raised a {type(error).__name__} when it was tried out")
-    for command in recorded.commands:
+    for command, _ in recorded.sent:
         if command[:3] != ("SET", key, _TOKEN):
             _refuse(client, f"sends {command[:2]} where ('SET', {key!r}) was called")
-    places = [_place_in(settings)] * len(recorded.places)
-    if not recorded.commands or recorded.places != places:
+    if {place for _, place in recorded.sent} != {_place_in(settings)}:
         _refuse(client, "sends by itself, later, or not to where its settings say")
 
 
-def _place_in(settings: Mapping[str, Any]) -> list[Any]:
-    return [settings.get(name) for name in (*_PLACE, "username")]
+def _place_in(settings: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(settings.get(name) for name in (*_PLACE, "username"))
 
 
 def _copied(thing: Any) -> Any:
@@ -126,20 +127,19 @@ def _without_end(kind: type) -> Any:
 
 
 class _Recorded:
-    """A connection of redis-py that records its commands.
+    """A connection of redis-py that records its commands, and where it sends each.
 
     It is the reply to all of them as well: false, and None where it is awaited.
     """
 
-    commands: list[tuple[Any, ...]]
-    places: list[list[Any]]
+    sent: list[tuple[tuple[Any, ...], tuple[Any, ...]]]
 
     def __init__(self, **settings: Any) -> None:
-        self.places.append(_place_in(settings))
         vars(self).update(settings, retry=self)
 
     def send_command(self, *command: Any, **_: Any) -> Any:
-        self.commands.append(command)
+        place = _place_in(vars(self))  # now: a pool may have changed it since it began
+        self.sent.append((command, place))
         return self
 
     def call_with_retry(self, attempt: Callable[[], Any], *_: Any, **__: Any) -> Any:

@@ -17,7 +17,6 @@ from typing import Any, Literal, NamedTuple
 
 from .. import (
     FastRedlock,
-    Lease,
     QuorumUnreachableError,
     ReleaseStatus,
     TokenReusedError,
@@ -146,13 +145,8 @@ class Redlock(Refusing):
         for tried in range(self.retry_count):
             if tried:
                 time.sleep(self.retry_delay)
-            lease = self._try(resource, ttl)
-            if lease is None:
-                continue
-            validity = int(lease.remaining() * 1000)
-            if validity > 0:
-                return Lock(validity, resource, lease.token)
-            lease.release()
+            if lock := self._try(resource, ttl):
+                return lock
         return False
 
     def unlock(self, lock: Any) -> None:
@@ -196,22 +190,29 @@ class Redlock(Refusing):
         except ValueError as error:
             raise Warning(str(error)) from error
 
-    def _try(self, resource: Any, ttl: int) -> Lease | None:
+    def _try(self, resource: Any, ttl: int) -> Lock | None:
         if not any(isinstance(each, dict) for each in self._given):  # never shared
             self._locks = self._connected(resource)
         token_source.set(self.get_unique_id)
+        granted, name = list[Any](), key_name(resource)
         try:
-            lease: Lease | None = run(
-                try_once(self._locks, key_name(resource), ttl / 1000)
-            )
-            return lease
+            lease = run(try_once(granted, self._locks, name, ttl / 1000))
+            validity = int(lease.remaining() * 1000) if lease else 0
+            if validity > 0:
+                return Lock(validity, resource, lease.token)
+            if lease:
+                lease.release()
         except (
             QuorumUnreachableError,
             TokenReusedError,
             ValidityExhaustedError,
         ) as error:
             _warn("%s", error)
-            return None
+        except BaseException:
+            for lease in filter(None, granted):  # nobody would release it
+                lease.release()
+            raise
+        return None
 
 
 def _check_ttl(ttl: object) -> None:

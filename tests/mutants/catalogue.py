@@ -2007,12 +2007,84 @@ for _, key in ipairs(KEYS) do redis""",
         ("tests/unit/test_overrides.py",),
     ),
     Mutant(
-        "pottery's acquire forgets its token where a signal raises",
+        "a connection that its pool moves is taken to be where its settings say",
+        (
+            Edit(
+                "fastredlock/_options/overrides.py",
+                "        vars(self).update(settings, retry=self)",
+                "        vars(self).update(settings, retry=self)\n"
+                "        self.began = dict(settings)",
+            ),
+            Edit(
+                "fastredlock/_options/overrides.py",
+                "_place_in(vars(self))",
+                "_place_in(self.began)",
+            ),
+        ),
+        ("tests/unit/test_overrides.py",),
+    ),
+    Mutant(
+        "the roll-back of a try with a given token is taken for a last lock",
+        (
+            Edit(
+                "fastredlock/compat/_common/calls.py",
+                "            elif failure is None or not",
+                "            elif True or not",
+            ),
+        ),
+        ("tests/compat/redis/test_lock_servers.py",),
+    ),
+    Mutant(
+        "the error of a class that lets nothing through is hidden",
+        (
+            Edit(
+                "fastredlock/_options/overrides.py",
+                '.partition(".")[0] not in ("builtins", "redis"):',
+                '.partition(".")[0] == "":',
+            ),
+        ),
+        ("tests/unit/test_overrides.py",),
+    ),
+    Mutant(
+        "pottery's acquire keeps what a signal interrupts",
         (
             Edit(
                 "fastredlock/compat/pottery/redlock.py",
-                "            if drawn:  # its lease",
-                "            if False:  # its lease",
+                "            self._undo(granted)\n",
+                "            self._undo([])\n",
+            ),
+        ),
+        ("tests/faults/test_interrupted_locks.py",),
+    ),
+    Mutant(
+        "python-redis-lock's acquire keeps what a signal interrupts",
+        (
+            Edit(
+                "fastredlock/compat/redis_lock/_lock.py",
+                "            for lease in filter(None, granted):",
+                "            for lease in ():",
+            ),
+        ),
+        ("tests/faults/test_interrupted_locks.py",),
+    ),
+    Mutant(
+        "redlock-py's lock keeps what a signal interrupts",
+        (
+            Edit(
+                "fastredlock/compat/redlock.py",
+                "            for lease in filter(None, granted):",
+                "            for lease in ():",
+            ),
+        ),
+        ("tests/faults/test_interrupted_locks.py",),
+    ),
+    Mutant(
+        "an interrupted acquire gives back what another thread was granted",
+        (
+            Edit(
+                "fastredlock/compat/redis_lock/_lock.py",
+                "            for lease in filter(None, granted):",
+                "            for lease in filter(None, [self._lease]):",
             ),
         ),
         ("tests/faults/test_interrupted_locks.py",),

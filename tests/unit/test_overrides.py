@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from inspect import iscoroutine
 from typing import Any
 
 import pytest
@@ -87,6 +88,27 @@ def pools(name: str, **settings: Any) -> Make:
     return make
 
 
+def moves(name: str, **place: Any) -> Make:
+    """Make a client whose pool changes the place of a connection that it has made."""
+
+    def make(module: Any) -> Any:
+        def changed(connection: Any) -> Any:
+            vars(connection).update(place)
+            return connection
+
+        async def awaited(connection: Any) -> Any:
+            return changed(await connection)
+
+        def method(self: Any, *args: Any, **options: Any) -> Any:
+            connection = getattr(super(Pool, self), name)(*args, **options)
+            return (awaited if iscoroutine(connection) else changed)(connection)
+
+        Pool: Any = type("Pool", (module.ConnectionPool,), {name: method})  # noqa: N806
+        return module.Redis(connection_pool=Pool(host="h", port=6379))
+
+    return make
+
+
 def by_itself(module: Any) -> Any:
     class Pool(module.ConnectionPool):
         def make_connection(self) -> Any:
@@ -143,6 +165,8 @@ REFUSED: dict[str, Make] = {
     "awaited execute_command with a prefix": awaited,
     "make_connection to another database": pools("make_connection", db=3),
     "get_connection to another host": pools("get_connection", host="other"),
+    "make_connection that moves what it has made": moves("make_connection", port=1),
+    "get_connection that moves what it gives": moves("get_connection", db=7),
     "make_connection by itself": by_itself,
     "wrapper that forwards its attributes": forwarding,
     "patched object": patched,
@@ -157,6 +181,7 @@ TAKEN: dict[str, Make] = {
     "set that passes on": sets(lambda args: args),
     "make_connection that passes on": pools("make_connection"),
     "get_connection that passes on": pools("get_connection"),
+    "get_connection that moves nothing": moves("get_connection", port=6379),
     "class with nothing of its own": lambda module: type("C", (module.Redis,), {})(
         host="h"
     ),
@@ -183,6 +208,27 @@ def test_client_that_only_logs_or_guards_is_taken_and_connects_nowhere(
     for _ in range(2):
         assert parse_masters([client]) == (Endpoint("h", 6379),)
     assert not client.connection_pool._available_connections
+
+
+class ClosedError(Exception):
+    """What a class of a user raises while it lets nothing through."""
+
+
+@either
+@pytest.mark.parametrize(
+    ("raised", "seen"),
+    [(ClosedError, ClosedError), (AttributeError, ConfigurationError)],
+)
+def test_error_of_a_class_when_it_is_tried_out_is_raised_as_it_is(
+    module: Any, raised: type[Exception], seen: type[Exception]
+) -> None:
+    """Errors of Python and redis-py may be of the trial itself."""
+
+    def closed(args: tuple[Any, ...]) -> tuple[Any, ...]:
+        raise raised("back at 12")
+
+    with pytest.raises(seen, match=r"^back at 12$|raised a AttributeError"):
+        parse_masters([commands(closed)(module)])
 
 
 @pytest.mark.parametrize("prefix", ["", "p:"])

@@ -20,6 +20,7 @@ from ... import (
     TokenReusedError,
     ValidityExhaustedError,
 )
+from .first_try import noted
 from .redis_errors import (
     not_settled,
     out_of_time,
@@ -34,7 +35,9 @@ from .steps import Steps
 RELEASED, GONE, UNKNOWN = ReleaseStatus
 
 
-def take(locks: Any, key: bytes, token: bytes, ttl: float) -> Steps[Any]:
+def take(
+    granted: list[Any], locks: Any, key: bytes, token: bytes, ttl: float
+) -> Steps[Any]:
     """Try once to take the key with this token; return a lease, None if others hold it.
 
     Raises redis-py's errors; the cause of one that may be tried again, best with
@@ -42,7 +45,7 @@ def take(locks: Any, key: bytes, token: bytes, ttl: float) -> Steps[Any]:
     """
     mark = token_source.set(lambda: token)
     try:
-        return (yield partial(locks.acquire, key, ttl=ttl, timeout=0))
+        return (yield partial(noted, granted, locks, key, ttl))
     except QuorumUnreachableError as error:
         raise redis_error(error) from error
     except ValidityExhaustedError as error:
@@ -55,14 +58,17 @@ def take(locks: Any, key: bytes, token: bytes, ttl: float) -> Steps[Any]:
 
 def try_again(attempt: Callable[[], Any]) -> Steps[Any]:
     """Make an attempt; again where too few masters could answer, as redis-py does."""
+    failure: Any = None
     for pause in PAUSES:
         yield pause
         try:
             return (yield attempt)
         except RedisError as error:
-            if not isinstance(error.__cause__, QuorumUnreachableError):
-                raise
-            failure = error
+            cause = error.__cause__
+            if isinstance(cause, QuorumUnreachableError):
+                failure = error
+            elif failure is None or not isinstance(cause, TokenReusedError):
+                raise  # and not a given token that met the roll-back of its last try
     raise failure
 
 

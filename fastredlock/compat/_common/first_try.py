@@ -17,9 +17,20 @@ from .steps import Steps
 _tried: WeakSet[Any] = WeakSet()  # every FastRedlock whose first try has failed
 
 
-def try_once(locks: Any, name: str | bytes, ttl: float) -> Steps[Any]:
-    """Try once to take the lock; raises as `acquire` does."""
-    attempt = partial(locks.acquire, name, ttl=ttl, timeout=0)
+def noted(
+    granted: list[Any], locks: Any, name: str | bytes, ttl: float, timeout: Any = 0
+) -> Any:
+    """Acquire; note the lease, which a caller that a signal interrupts gives back."""
+    # No signal is looked at where a frame of Python returns to another.
+    granted[:] = [locks.acquire(name, ttl=ttl, timeout=timeout)]
+    return granted[0]
+
+
+def try_once(
+    granted: list[Any], locks: Any, name: str | bytes, ttl: float
+) -> Steps[Any]:
+    """Try once to take the lock, noted in `granted`; raises as `acquire` does."""
+    attempt = partial(noted, granted, locks, name, ttl)
     try:
         return (yield attempt)
     except QuorumUnreachableError:

@@ -24,6 +24,7 @@ _ERRORS: dict[str, type[exceptions.RedisError]] = {
     "OOM": exceptions.OutOfMemoryError,
     "READONLY": exceptions.ReadOnlyError,
 }
+_LATE = "owed a reply", "no answer to the handshake"  # of a server that has paused
 
 
 def redis_error(
@@ -73,12 +74,14 @@ def _class_of(votes: Iterable[MasterVote]) -> type[exceptions.RedisError]:
         code = _code_of(vote.text or "")
         if vote.vote is Vote.FAILED and code.isupper():
             return _ERRORS.get(code, exceptions.ResponseError)
-    if any(vote.vote is Vote.SILENT for vote in failed):
+    late = [(vote.text or "").startswith(_LATE) for vote in failed]
+    if any(late) or any(vote.vote is Vote.SILENT for vote in failed):
         return exceptions.TimeoutError
     return exceptions.ConnectionError
 
 
 def _code_of(text: str) -> str:
     """Return the first word: a server's error begins with its code in capitals."""
+    text = text.partition(" release locks (")[2] or text  # of a user who may not
     command, _, rest = text.partition(": ")
     return (rest if command.isupper() else text).partition(" ")[0]

@@ -238,7 +238,7 @@ class Aioredlock(Refusing):
             token_source.set(lambda: token_of(identifier or uuid4()))
             try:
                 taken_now: Lease | None = await run_awaited(
-                    try_once(self._redlock, name, ttl)
+                    try_once([], self._redlock, name, ttl)
                 )
                 if taken_now is not None:
                     return taken_now

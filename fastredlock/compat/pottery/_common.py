@@ -20,7 +20,7 @@ from ... import (
     ValidityExhaustedError,
     Vote,
 )
-from .._common.first_try import try_once
+from .._common.first_try import noted, try_once
 from .._common.refusing import Refusing
 from .._common.shared import SameServerAllowed, shared_locks, token_source
 from .._common.steps import Steps
@@ -123,25 +123,21 @@ class Common(Refusing):
     # --- the bodies of the calls ------------------------------------------------------
 
     def _acquire(
-        self, blocking: bool, timeout: float, flag: bool | None, drawn: list[str]
+        self, blocking: bool, timeout: float, flag: bool | None, granted: list[Any]
     ) -> Steps[bool]:
-        def draw() -> str:
-            drawn[:] = (str(uuid4()),)
-            return drawn[0]
-
         seconds = seconds_of(blocking, timeout)
         self._locks = self._connected()
         began, ttl = monotonic(), self.auto_release_time
         ends = inf if seconds is None else began + seconds
         tried, left = False, 0.0
         while not tried or (left := ends - monotonic()) > 0:
-            token_source.set(draw)
+            token_source.set(lambda: str(uuid4()))
             try:
                 if tried:
-                    waits = partial(self._locks.acquire, self.key, ttl=ttl)
+                    waits = partial(noted, granted, self._locks, self.key, ttl)
                     lease = yield partial(waits, timeout=None if left == inf else left)
                 else:
-                    lease = yield from try_once(self._locks, self.key, ttl)
+                    lease = yield from try_once(granted, self._locks, self.key, ttl)
             except (QuorumUnreachableError, ValidityExhaustedError) as error:
                 self._failed(error, flag)
                 lease = None

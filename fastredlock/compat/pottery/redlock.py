@@ -5,12 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from functools import wraps
-from inspect import iscoroutinefunction
+from inspect import (
+    isasyncgenfunction,
+    iscoroutine,
+    iscoroutinefunction,
+    isgeneratorfunction,
+)
 from time import monotonic
 from types import TracebackType
 from typing import Any, Literal, TypeVar
 
-from ... import FastRedlock, FastRedlockError
+from ... import FastRedlock
 from .._common.steps import run
 from ._common import Common, DefaultMaster
 from .base import logger
@@ -20,6 +25,8 @@ __all__ = ["Redlock", "synchronize"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 Self = TypeVar("Self", bound="Redlock")
+
+_LATER = iscoroutinefunction, isgeneratorfunction, isasyncgenfunction
 
 
 class Redlock(Common):
@@ -52,20 +59,18 @@ class Redlock(Common):
         Raises QuorumIsImpossible, where errors are to be raised, as soon as a majority
         of the masters fails.
         """
-        drawn = list[str]()
+        granted = list[Any]()
         try:
-            return run(self._acquire(blocking, timeout, raise_on_redis_errors, drawn))
-        except (PrimitiveError, FastRedlockError):
-            raise  # of a try that is rolled back
+            return run(self._acquire(blocking, timeout, raise_on_redis_errors, granted))
         except BaseException:
-            if drawn:  # its lease may have been lost on the way here
-                self._undo(drawn[0])
+            self._undo(granted)
             raise
 
-    def _undo(self, token: str) -> None:
-        self._locks.adopt(self.key, token).release()
-        if self._lease is not None and self._lease.token == token.encode():
-            self._lease = None
+    def _undo(self, granted: list[Any]) -> None:
+        for lease in filter(None, granted):
+            lease.release()
+            if self._lease is lease:
+                self._lease = None
 
     def locked(self, *, raise_on_redis_errors: bool | None = None) -> float:
         """Return how long it is still ours (s), or 0 where a majority has it no more.
@@ -92,7 +97,7 @@ class Redlock(Common):
                 return self
         except BaseException:
             if self._lease not in (None, held):  # a signal came behind acquire()
-                self._undo(self._lease.token.decode())
+                self._undo([self._lease])
             raise
         raise QuorumNotAchieved(self.key, self.masters)
 
@@ -121,16 +126,19 @@ def synchronize(
 ) -> Callable[[F], F]:
     """Return a decorator: each call of the function holds a Redlock of its own.
 
-    Raises TypeError for a coroutine function, which would not run under the lock.
+    Raises TypeError for one that would not run under the lock, of a coroutine or a
+    generator; where another decorator hides that, its call does.
     """
     masters = frozenset(masters)
 
     def decorator(func: F) -> F:
-        if iscoroutinefunction(func):
-            raise TypeError(
-                f"{func.__qualname__}() is a coroutine function: it would run after "
-                "the release; use `async with AIORedlock(...)` inside it"
-            )
+        refused = (
+            f"{func.__qualname__}() is a coroutine function or a generator function: "
+            "it would run after the release; use `with Redlock(...)`, or `async with "
+            "AIORedlock(...)`, inside it"
+        )
+        if any(is_later(func) for is_later in _LATER):
+            raise TypeError(refused)
 
         @wraps(func)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -147,7 +155,10 @@ def synchronize(
             try:
                 with redlock:
                     held = monotonic()
-                    return func(*args, **kwargs)
+                    if iscoroutine(result := func(*args, **kwargs)):  # it was wrapped
+                        result.close()
+                        raise TypeError(refused)
+                    return result
             finally:
                 _log_synchronize(func, redlock.key, began, held)
 

@@ -205,7 +205,7 @@ class BaseLock:
     def _take(self, token: bytes) -> Steps[bool]:
         try:
             self._connect()
-            lease = yield from take(self._locks, self._key(), token, self._ttl())
+            lease = yield from take([], self._locks, self._key(), token, self._ttl())
         except ConfigurationError as error:
             raise self._refused(error) from error
         if lease is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from functools import partial
 from os import getpid
 from time import monotonic
 from types import TracebackType
@@ -13,7 +13,6 @@ from redis.exceptions import RedisError
 
 from ... import (
     NO_EXPIRY,
-    FastRedlockError,
     Lease,
     MasterVote,
     QuorumUnreachableError,
@@ -136,6 +135,20 @@ class Lock(Refusing):
 
         `timeout` is in s; None and 0 wait without end.
         """
+        granted = list[Any]()
+        try:
+            return self._acquire(blocking, timeout, granted)
+        except BaseException:
+            for lease in filter(None, granted):  # nobody would release it
+                if self._lease is lease:
+                    self._stop_lock_renewer()
+                    self._lease = None
+                lease.release()
+            raise
+
+    def _acquire(
+        self, blocking: bool, timeout: float | str | None, granted: list[Any]
+    ) -> bool:
         logger_for_acquire.debug("Acquiring Lock(%r) ...", self._name)
         is_renewed = self._lock_renewal_interval is not None
         if is_renewed and type(self).extend is not Lock.extend:
@@ -150,7 +163,7 @@ class Lock(Refusing):
             self._renew_id()
         longest = None if is_renewed else self._expire
         deadline = deadline_of(blocking, timeout, longest)
-        while not self._take():
+        while not self._take(granted):
             votes = self._ask()
             if self._is_held_by_us(votes):
                 raise AlreadyAcquired("Already acquired from this Lock instance.")
@@ -164,29 +177,24 @@ class Lock(Refusing):
         logger_for_acquire.info("Acquired Lock(%r).", self._name)
         if is_renewed:
             self._stop_lock_renewer()  # of a lock that was lost
-            try:
-                self._start_lock_renewer()
-            except FastRedlockError:  # it cannot be kept
-                with suppress(NotAcquired):
-                    self.release()
-                raise
+            self._start_lock_renewer()
         return True
 
     def _connect(self) -> None:
         make = releasing_with(int(self._signal_expire))
         self._locks = shared_locks(make, [self._client], self._name)
 
-    def _take(self) -> bool:
-        lease = run(try_again(self._attempt))
+    def _take(self, granted: list[Any]) -> bool:
+        lease = run(try_again(partial(self._attempt, granted)))
         if lease is not None:  # a failed try leaves what another thread holds
             self._lease, self._id = lease, lease.token.decode()
         return lease is not None
 
-    def _attempt(self) -> Any:
+    def _attempt(self, granted: list[Any]) -> Any:
         self._connect()
         id, lease = self._id, self._lease
         try:
-            return run(take(self._locks, self._key, id.encode(), self._ttl))
+            return run(take(granted, self._locks, self._key, id.encode(), self._ttl))
         except RedisError as error:
             is_reused = isinstance(error.__cause__, TokenReusedError)
             if is_reused or isinstance(error.__cause__, QuorumUnreachableError):
@@ -194,7 +202,7 @@ class Lock(Refusing):
                 self._renew_id()
             if not is_reused or (self._id == id and self._lease is lease):
                 raise
-        return self._attempt()  # another thread's release was under way
+        return self._attempt(granted)  # another thread's release was under way
 
     @property
     def _ttl(self) -> float:

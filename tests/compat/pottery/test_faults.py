@@ -7,6 +7,8 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import AsyncIterator, Iterator
+from functools import wraps
 from typing import Any
 
 import pytest
@@ -222,15 +224,38 @@ def test_errors_can_be_put_into_a_set(pottery: Face) -> None:
     assert len({pottery.QuorumNotAchieved(STORED, frozenset())}) == 1
 
 
+async def coroutine() -> None:
+    await asyncio.sleep(0)
+
+
+def generator() -> Iterator[int]:
+    yield 1
+
+
+async def asynchronous_generator() -> AsyncIterator[int]:
+    yield 1
+
+
 @not_copied("theirs")
-def test_synchronize_refuses_a_coroutine_function(
+@pytest.mark.parametrize("work", [coroutine, generator, asynchronous_generator])
+def test_synchronize_refuses_what_runs_after_the_release(
+    pottery: Face, clients: Clients, work: Any
+) -> None:
+    with pytest.raises(TypeError, match=r"is a coroutine function or .*`async with"):
+        pottery.synchronize(key=KEY, masters=clients)(work)
+
+
+@not_copied("theirs")
+def test_synchronize_refuses_a_wrapped_coroutine_function_alone_that_does_not_run(
     pottery: Face, clients: Clients
 ) -> None:
-    async def work() -> None:
-        await asyncio.sleep(0)
-
-    with pytest.raises(TypeError, match="is a coroutine function"):
-        pottery.synchronize(key=KEY, masters=clients)(work)
+    synchronized = pottery.synchronize(key=KEY, masters=clients)
+    wrapped: Any = wraps(coroutine)(lambda: coroutine())
+    with pytest.raises(TypeError, match="is a coroutine function or"):
+        synchronized(wrapped)()
+    assert set(values(list(clients))) == {None}
+    running: Any = wraps(coroutine)(lambda: asyncio.run(coroutine()))
+    assert synchronized(running)() is None
 
 
 @not_copied("theirs")

@@ -62,15 +62,16 @@ def test_extension_while_the_server_is_down_is_a_connection_error(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("token", [None, "never used before"])
 def test_server_that_does_not_answer_is_a_timeout_error(
-    flavour: Flavour, one_master: LocalMasters
+    flavour: Flavour, one_master: LocalMasters, token: str | None
 ) -> None:
     client = flavour.client(one_master.urls[0], socket_timeout=0.2)
     lock = flavour.lock(client=client, timeout=5)
     lock.locked()
     one_master.pause(0)
     with pytest.raises(redis.TimeoutError):
-        lock.acquire(blocking=False)
+        lock.acquire(blocking=False, token=token)
     one_master.resume(0)
 
 
@@ -102,6 +103,17 @@ def test_error_of_the_server_is_the_error_of_redis_py(
     lock = flavour.lock(client=flavour.client(one_master.urls[0]), timeout=5)
     with pytest.raises(error):
         lock.acquire()
+
+
+def test_user_who_may_not_release_gets_the_error_of_redis_py(
+    better: Flavour, one_master: LocalMasters
+) -> None:
+    """redis-py takes the lock, and has this error at the release."""
+    rights = ("on", ">pw", "~*", "+@all", "-evalsha", "-eval", "-script")
+    impatient(one_master.urls[0]).execute_command("ACL", "SETUSER", "lim", *rights)
+    client = better.client(one_master.urls[0], username="lim", password="pw")
+    with pytest.raises(redis.exceptions.NoPermissionError, match="EVALSHA: NOPERM"):
+        better.lock(client=client, timeout=5).acquire()
 
 
 def test_key_of_another_type_is_a_response_error(
