@@ -106,7 +106,7 @@ cdef class LeaseFields:
         self._round = round
 
     def _new_release(self):
-        return lease_new_release(self, (<DriverFields?>self._driver).engine)
+        return fields_new_release(self, (<DriverFields?>self._driver).engine)
 
     @property
     def _lease(self):
@@ -132,7 +132,7 @@ cdef inline int64_t fields_now_ns(DriverFields driver) except -1:
     return clock_ns() if driver.runs_in_core else driver.now_ns()
 
 
-cdef Round lease_new_release(LeaseFields lease, Engine engine):
+cdef Round fields_new_release(LeaseFields lease, Engine engine):
     # Its release; of a lease that stays (at_least), what lets its key expire by then.
     cdef Round taken = lease._round
     cdef int64_t left_ns = 0

@@ -79,7 +79,7 @@ cdef int release_send_alone(LeaseFields lease) except -1:
     if lease._status is None and driver.runs_in_core and driver.current is None and (
         (<Round>lease._round).generation == current_generation
     ):
-        release = lease_new_release(lease, driver.engine)
+        release = fields_new_release(lease, driver.engine)
         lease._status = lease._unknown
         blocking_abandon(driver.engine, release)
     return 0
@@ -105,7 +105,7 @@ cdef object release_end(ReleaseCall self):
 cdef int release_send(ReleaseCall self) except -1:
     cdef LeaseFields lease = self.lease
     if self.round is None:
-        self.round = lease_new_release(lease, self.driver.engine)
+        self.round = fields_new_release(lease, self.driver.engine)
     lease._status = lease._unknown
     return call_abandon(self, self.round)
 
