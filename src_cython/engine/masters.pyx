@@ -236,10 +236,12 @@ cdef bint engine_open_deferred(Engine self, int64_t now_ns) except -1:
 
 
 cdef bint engine_open_deferred_at_end(Engine self, int64_t now_ns) except -1:
-    # Once more, at once, here and where one that is READY is cut from now on.
+    # Once more, at once, here and where one that is READY is cut from now on. What is on
+    # its way may have been refused long ago, and nobody has looked.
     cdef Master master
     self.counters.is_at_end = True
     for master in self.masters:
+        master.is_opening_at_end = master_is_opening(master)
         master.retry_at_ns = min(master.retry_at_ns, now_ns)
     return engine_open_deferred(self, now_ns)
 

@@ -59,7 +59,8 @@ cdef int master_end_connection(
     is_reopened = is_reopened and (
         is_proven or self.failures == 0 or self.counters.is_at_end
     )
-    if is_proven or is_reopened:      # it worked until now: try again at once
+    if is_proven or is_reopened or self.is_opening_at_end:      # try again at once
+        self.is_opening_at_end = False
         self.failures = 0 if is_proven else 1
         self.retry_at_ns = now_ns
     else:

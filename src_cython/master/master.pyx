@@ -301,6 +301,7 @@ cdef class Master:
     cdef int64_t refused_until_ns    # ...0: another has not been refused since
     cdef bint has_received           # this connection has received something
     cdef bint is_proven              # this connection has answered a round
+    cdef bint is_opening_at_end      # was on its way when an end began
     cdef int64_t ready_at_ns
     cdef int64_t lost_at_ns
     cdef int64_t away_from_ns        # the first of the losses since it was READY; or 0
