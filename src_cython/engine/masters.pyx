@@ -236,8 +236,8 @@ cdef bint engine_open_deferred(Engine self, int64_t now_ns) except -1:
 
 
 cdef bint engine_open_deferred_at_end(Engine self, int64_t now_ns) except -1:
-    # Once more, at once, here and where one that is READY is cut from now on. What is on
-    # its way may have been refused long ago, and nobody has looked.
+    # Once more, at once, here and where one that is READY is cut from now on. What is
+    # on its way may have been refused long ago, and nobody has looked.
     cdef Master master
     self.counters.is_at_end = True
     for master in self.masters:
