@@ -3502,6 +3502,17 @@ for _, key in ipairs(KEYS) do redis""",
         ("tests/behaviour/test_skipping.py",),
     ),
     Mutant(
+        "connection that is on its way at an end is not tried once more",
+        (
+            Edit(
+                "src_cython/engine/masters.pyx",
+                "        master.is_opening_at_end = master_is_opening(master)\n",
+                "",
+            ),
+        ),
+        RELEASED,
+    ),
+    Mutant(
         "at_least ends where the leave is interrupted, or the client is closed",
         (
             Edit(

@@ -7,12 +7,15 @@ import pytest
 from fastredlock._core import (
     Batch,
     Engine,
+    MasterState,
     Round,
     Verdict,
+    by_hand_awaits_replies,
     by_hand_begin_close,
     by_hand_engine,
     by_hand_finish,
     by_hand_lost,
+    by_hand_open_due,
     by_hand_outgoing,
     by_hand_pass_time,
     by_hand_receive,
@@ -23,6 +26,7 @@ from fastredlock._core import (
 from fastredlock._options.scripts import EXTEND, EXTEND_SHA1
 from tests.support.by_hand import (
     MS,
+    S,
     START_NS,
     TERMS,
     begin,
@@ -133,3 +137,21 @@ def test_extension_in_the_place_of_a_release_is_sent_whatever_ends(end: str) -> 
     assert EXTEND_SHA1 in sent or EXTEND in sent
     by_hand_receive(engine, 0, b"-NOSCRIPT No matching script.\r\n", now_ns)
     assert (EXTEND in sent) != (EXTEND in by_hand_outgoing(engine, 0))
+
+
+def test_connection_on_its_way_when_a_client_ends_is_tried_once_more() -> None:
+    """Seen: refused while nobody looked, and the server back since; its key stood."""
+    engine = make_ready(new_engine(), [info(run_id="a", uptime_in_seconds=9)])
+    by_hand_engine(engine)
+    lease = engine.new_adopted(b"key", b"token", TERMS)
+    by_hand_lost(engine, 0, "cut", NOW)
+    by_hand_submit(engine, engine.new_release(lease, TERMS), NOW)
+    states = []
+    by_hand_open_due(engine, True, NOW + S)
+    by_hand_begin_close(engine, NOW + S)
+    for _ in range(2):
+        by_hand_lost(engine, 0, "connection refused", NOW + S)
+        by_hand_pass_time(engine, NOW + S)
+        states.append(engine.states[0][0])
+    assert states == [MasterState.CONNECTING, MasterState.BACKOFF]
+    assert not by_hand_awaits_replies(engine)
