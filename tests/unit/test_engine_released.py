@@ -26,9 +26,9 @@ from fastredlock._core import (
 from fastredlock._options.scripts import EXTEND, EXTEND_SHA1
 from tests.support.by_hand import (
     MS,
-    S,
     START_NS,
     TERMS,
+    S,
     begin,
     info,
     make_ready,
