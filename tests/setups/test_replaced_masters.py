@@ -81,10 +81,12 @@ def hold_on_two(holder: FastRedlock, servers: list[redis.Redis]) -> None:
 
 
 def refused(locks: FastRedlock) -> str:
-    """Try once, in vain; return what master 1 said."""
-    with pytest.raises(QuorumUnreachableError) as raised:
-        locks.acquire(KEY, timeout=0)
-    return str(raised.value.votes[1].text)
+    """Try once, in vain; return what master 1 said, "" where the lock is held."""
+    try:
+        assert locks.acquire(KEY, timeout=0) is None
+    except QuorumUnreachableError as error:
+        return str(error.votes[1].text)
+    return ""  # over the connections from before: the cut is not seen yet
 
 
 def test_replaced_when_the_other_server_is_old_then_who_knew_the_first_does_not_ask_it(

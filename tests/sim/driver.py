@@ -284,11 +284,13 @@ class Driver:
     def watch(self, ours: Worker) -> Steps:
         """Take recalls, and the ends of rests, where no worker leads; as a loop does.
 
-        Until the other workers of the process have come to an end.
+        Until the other workers of the process have come to an end, and the releases
+        are answered: a native one may be refused, and is repeated as a script.
         """
         process, engine = self._process, self._engine
         while not engine.is_closed and (
             by_hand_rests(engine)
+            or by_hand_awaits_replies(engine)
             or any(not each.is_done for each in process.workers if each is not ours)
         ):
             yield WAIT, min(engine.next_ns, process.now_ns() + WATCH_NS)
