@@ -93,6 +93,7 @@ class Waiters:
         self._free_ns: dict[bytes, list[int]] = {}  # by server, since when it is free
         self._counted: set[tuple[bytes, int, str]] = set()
         self._among: dict[int, tuple[int, int]] = {}  # when, for how many, by process
+        self._places: dict[tuple[int, bytes], tuple[int, int]] = {}
         # Of each semaphore, the least permits that are asked for, and since when.
         self._fewest: dict[bytes, tuple[int, int]] = {}
 
@@ -159,7 +160,7 @@ class Waiters:
         limit_ns = TAKEN_NS + ROUND_TRIPS * slowest_ns
         if (most := self._most_since(process, since_ns)) > 1:
             limit_ns += most * TRY_AMONG_NS
-        limit_ns += BEHIND_NS * _place(process, key)
+        limit_ns += BEHIND_NS * self._place_since(process, key, since_ns)
         if worker.waits_permits and _is_at_gate(process, key, keys):
             limit_ns += TRY_SLOT_NS * len(keys)
         if took_ns > SLOW_NS:
@@ -183,6 +184,17 @@ class Waiters:
         if count >= seen or seen_ns < since_ns:
             self._among[process.index] = now_ns, count
             return count
+        return seen
+
+    def _place_since(self, process: Process, key: bytes, since_ns: int) -> int:
+        # The last one that was not the first. (Seed 8034820: a gate that had refused
+        # writes kept two entries whose processes wait no more, and a key.)
+        place, now_ns = _place(process, key), self._world.now_ns
+        at = process.index, key
+        seen_ns, seen = self._places.get(at, (0, 0))
+        if place or seen_ns < since_ns:
+            self._places[at] = now_ns, place
+            return place
         return seen
 
     def _excuse(self, key: bytes, since_ns: int, text: str) -> None:
