@@ -1,4 +1,4 @@
-"""How often does a number that grows take a further command?
+"""How often does a number that grows take a second write?
 
 One process that takes and releases a lock of its own; then eight that all want one
 lock, in turn. For each N: the acquires that were won, and the share of them for which a
@@ -28,7 +28,7 @@ _COLUMNS = (
     ("N", "d"),
     ("processes", "d"),
     ("acquires", ",d"),
-    ("further commands", ",d"),
+    ("second writes", ",d"),
     ("share", ".3%"),
 )
 
@@ -70,7 +70,7 @@ def _measure(options: argparse.Namespace) -> Report:
         versions="",
         method=[f"{options.seconds:g} s a row, everything on one machine."],
         notes=[],
-        caption="further commands",
+        caption="second writes",
     )
 
 

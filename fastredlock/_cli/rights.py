@@ -172,9 +172,8 @@ def _trials(key: str, prefix: str) -> list[Trial]:
     second, third, process = f"{key}:2", f"{key}:3", os.urandom(8).hex()
     channel = f"{prefix}fastredlock:waiter:{process}"
     load = "SCRIPT", "LOAD", scripts.EXTEND
-    following = scripts.with_prefix(fence_scripts.NEXT_FENCE, prefix.encode())
-    number = f"{prefix}fastredlock:fence:{third}"
-    numbered = "EVAL", following, 1, third, TOKEN, 1, TTL_MS
+    numbering = scripts.with_prefix(fence_scripts.ACQUIRE_AGAIN, prefix.encode())
+    numbered = "EVAL", numbering, 1, third, TOKEN, TTL_MS, 1, TTL_MS
 
     def script(need: Need, name: str, keys: Sequence[str], *values: object) -> Trial:
         source = scripts.with_prefix(getattr(scripts, name), prefix.encode())
@@ -196,8 +195,7 @@ def _trials(key: str, prefix: str) -> list[Trial]:
         script(TURNS, "TAKE_TURN", (key,), TOKEN, TTL_MS, process, 0, -1),
         script(TURNS, "RELEASE_AND_NOTIFY", (key,), TOKEN, process),
         script(TURNS, "LEAVE_QUEUE", (key,), process),
-        Trial(FENCED, "the script NEXT_FENCE", numbered),
-        Trial(FENCED, "ZADD", ("ZADD", number, "GT", "CH", 1, "f")),
+        Trial(FENCED, "the script ACQUIRE_AGAIN with fencing", numbered),
         # The marker is there, so that it writes nothing.
         script(GUARD, "MARKER", (third, f"{key}:4"), TOKEN, 1000, "any"),
         Trial(GUARD, "GET", ("GET", "fastredlock:voter")),

@@ -1,12 +1,12 @@
 """The scripts that set a key under a number, with `fencing=True`, and their SHA1.
 
-They replace the scripts of the same names, but for the two `..._FENCE`;
+They replace the scripts of the same names, but for WRITE_FENCE;
 src_cython/round/fencing.pyx has the rules. The last two arguments of each are a number
 and for how long (ms) it is kept. A number is written before the key: an error reply has
 set no key.
 
-A number is the score of one member, `f`, of a sorted set: so an acquire of one key can
-raise it without a script, by ZADD.
+A number is the score of one member, `f`, of a sorted set: clients of an earlier release
+raise it by ZADD.
 """
 
 from __future__ import annotations
@@ -51,11 +51,16 @@ end
 return fence"""
 
 # ARGV: token; ttl (ms), "0" of no expiry; the number, its life. Returns the number that
-# the keys were set under, or 0: one of them exists. Of one key, too, without expiry.
+# the keys were set under, or 0: one of them exists. One key whose number is less than
+# the proposal is the usual case: four commands, and 0.7 of the time of what follows.
 ACQUIRE_ALL = (
     b"""\
-for _, key in ipairs(KEYS) do
-  if redis.call("exists", key) == 1 then return 0 end
+if redis.call("exists", unpack(KEYS)) > 0 then return 0 end
+local name = #KEYS == 1 and ARGV[2] ~= "0" and "fastredlock:fence:" .. KEYS[1]
+if name and redis.call("zadd", name, "gt", "ch", ARGV[3], "f") == 1 then
+  redis.call("pexpire", name, ARGV[4])
+  redis.call("set", KEYS[1], ARGV[1], "px", ARGV[2])
+  return tonumber(ARGV[3])
 end
 """
     + _NUMBER
@@ -110,19 +115,6 @@ for _, key in ipairs(KEYS) do
 end
 return 1"""
 
-# One more than its last number, where the key has the token: the plain commands of an
-# acquire have set the key, and found a number that was not less than the one proposed.
-# Returns it, or 0: the key has not.
-NEXT_FENCE = (
-    b"""\
-if redis.call("get", KEYS[1]) ~= ARGV[1] then return 0 end
-"""
-    + _NUMBER
-    + b"""\
-local fence, refused = number(KEYS, ARGV[2], ARGV[3])
-return fence or refused"""
-)
-
 # As scripts.PROBE, and the commands of the numbers: nothing is changed by them.
 PROBE = b"""\
 local refused, name = {}, "fastredlock:probe"
@@ -139,12 +131,11 @@ try("fencing: ", "ZADD", "xx", 1, "f")
 try("fencing: ", "PEXPIRE", 1)
 return refused"""
 
-ACQUIRE_ALL_SHA1 = b"978c35de0657ecbb490cb1641d602691f353158b"
+ACQUIRE_ALL_SHA1 = b"f50b9cf79fabc4ab1806e18f3ef24a3c02306dc3"
 ACQUIRE_AGAIN_SHA1 = b"92986d704b750e2dc90e05e72f44e0032f223021"
 TAKE_TURN_SHA1 = b"7ab3c242d293b80e61b1e79d9bcd67fd8b416c88"
 WRITE_FENCE_SHA1 = b"9b35f5a917399e50f84bb78014629579a1fc7960"
 PROBE_SHA1 = b"3bd632102c798823a34abe47db4b1451a065479a"
-NEXT_FENCE_SHA1 = b"4d448773a148a993dcdfdc75ee3c1db0765650bc"
 
 # By the names that `Scripts` has for them.
 FENCED = {
@@ -152,6 +143,5 @@ FENCED = {
     "acquire_again": (ACQUIRE_AGAIN, ACQUIRE_AGAIN_SHA1),
     "take_turn": (TAKE_TURN, TAKE_TURN_SHA1),
     "write_fence": (WRITE_FENCE, WRITE_FENCE_SHA1),
-    "next_fence": (NEXT_FENCE, NEXT_FENCE_SHA1),
     "probe": (PROBE, PROBE_SHA1),
 }

@@ -58,7 +58,7 @@ class Stats(NamedTuple):
     handed_over: int  #: locks that went from one caller of this process to the next
     handed_on: int  #: ...without the network
     lingered: int  #: grants of a key that rested here, without the network
-    fences_written: int  #: acquires whose number took a further command, with fencing
+    fences_written: int  #: acquires whose number took a second write, with fencing
     round_trip: float  #: s, smoothed time of a round until its quorum; 0.0 before any
     acquires: OperationStats
     extends: OperationStats

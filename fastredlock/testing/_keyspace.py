@@ -148,17 +148,16 @@ class Keyspace:
         score: float,
         member: bytes,
         nx: bool = False,
-        gt: bool = False,
     ) -> int:
-        """ZADD [NX] [GT CH]; return how many were added, with GT also changed."""
+        """ZADD [NX]; return how many were added."""
         self.check_write(needs_memory=True)
         members = self._set(key)
         before = members.get(member)
-        if before is not None and (nx or (gt and score <= before)):
+        if before is not None and nx:
             return 0
         members[member] = score
         self._entries.setdefault(key, (members, NEVER_US))
-        return int(gt or before is None)
+        return int(before is None)
 
     def zrem(self, key: bytes, member: bytes) -> int:
         self.check_write(needs_memory=False)

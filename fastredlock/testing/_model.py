@@ -55,8 +55,7 @@ class Model:
             b"SCRIPT": self._script, b"HELLO": self._hello, b"INFO": self._info,
             b"TIME": self._time, b"SUBSCRIBE": self._subscribe,
             b"COMMAND": self._command_info, b"CLIENT": self._client,
-            b"AUTH": self._ok, b"SELECT": self._ok, b"PEXPIRE": self._pexpire,
-            b"ZADD": self._zadd, b"EXISTS": self._exists,
+            b"AUTH": self._ok, b"SELECT": self._ok, b"EXISTS": self._exists,
             b"DELIFEQ": self._delete_native, b"DELEX": self._delete_native,
         }  # fmt: skip
         self.start(b"", 0)
@@ -160,15 +159,6 @@ class Model:
             return UNKNOWN
         self.keys.check_write(needs_memory=False)
         return b":%d\r\n" % (self.keys.get(key) == token and self.keys.delete(key))
-
-    def _pexpire(self, words: list[bytes]) -> bytes:
-        return b":%d\r\n" % self.keys.pexpire(words[1], int(words[2]))
-
-    def _zadd(self, words: list[bytes]) -> bytes:
-        _, key, *how, score, member = words
-        if how != [b"GT", b"CH"]:
-            return SYNTAX
-        return b":%d\r\n" % self.keys.zadd(key, int(score), member, gt=True)
 
     def _exists(self, words: list[bytes]) -> bytes:
         return b":%d\r\n" % sum(map(self.keys.exists, words[1:]))

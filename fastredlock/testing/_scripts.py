@@ -50,7 +50,6 @@ class Scripts:
             fence_scripts.ACQUIRE_AGAIN_SHA1: self._acquire_again,
             fence_scripts.TAKE_TURN_SHA1: self._take_turn_fenced,
             fence_scripts.WRITE_FENCE_SHA1: self._write_fence,
-            fence_scripts.NEXT_FENCE_SHA1: self._next_fence,
             fence_scripts.PROBE_SHA1: self._probe_fenced,
         }
 
@@ -245,6 +244,3 @@ class Scripts:
                 redis.zadd(self._fence_of(key), int(number), b"f")
                 redis.pexpire(self._fence_of(key), int(life_ms))
         return 1
-
-    def _next_fence(self, keys: list[bytes], token: bytes, *number: bytes) -> Reply:
-        return self._number(keys, *number) if self._redis.get(keys[0]) == token else 0

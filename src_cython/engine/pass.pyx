@@ -55,8 +55,6 @@ cdef int engine_start_whole(Engine self, Round round, int64_t now_ns) except -1:
         engine_start_given(self, round, now_ns)
     else:
         engine_queue(self, round, <uint64_t>-1, False, now_ns)
-    if round.fencing is not None and (<Fencing>round.fencing).is_renewing:
-        engine_note_renewed(self, round)
     if is_handing_over:
         engine_hand_over(self, round, now_ns)
     if round.is_rolled_back and round.operation_code == OPERATION_ACQUIRE:

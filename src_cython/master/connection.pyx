@@ -204,10 +204,6 @@ cdef int master_send(
     Master self, Round round, Buffer *command, InFlightEntry entry, int64_t now_ns
 ) except -1:
     # The entry first: bytes without one would shift every later reply.
-    if round.fencing is not None and not (entry.fence or entry.is_at_gate) and (
-        fencing_is_plain(round, entry.is_by_source, entry.is_second)
-    ):
-        entry.replies = fencing_replies(round)
     in_flight_push(self.in_flight, round, entry, now_ns)
     round_on_sent(round, self.index)
     if self.tls is not None:
@@ -226,9 +222,9 @@ cdef int master_send_again(
     cdef int error
     memset(&command, 0, sizeof(Buffer))
     try:
-        if entry.fence:
+        if entry.writes_fence:
             error = command_fence(
-                &command, round, self.scripts, entry.fence, entry.is_by_source
+                &command, round, self.scripts, entry.is_by_source
             )
         elif self.is_native_alone and native_replaces(round, self.scripts):
             entry.is_native, entry.is_at_gate = True, False
@@ -688,7 +684,6 @@ cdef int master_on_ready(
     self.ready_at_ns = now_ns
     self.heard_ns = now_ns
     self.counters.connects += 1
-    self.counters.life_epoch += 1
     self.connects += 1
     master_kill_lost(self, now_ns)
     master_send_deferred(self, now_ns)

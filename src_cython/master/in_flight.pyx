@@ -88,8 +88,6 @@ cdef list deferred_take(InFlight self, int64_t now_ns):
 #
 # Every command sent leaves one entry in a FIFO, every reply pops the oldest. So a reply
 # is never read as another command's, however late it comes: the entry knows its round.
-# (One entry is for all plain commands of an ACQUIRE with fencing: the last of their
-# replies pops it, and they are one vote. See numbered.)
 #
 # Unknown is not failed. A command that was unanswered when its connection ended may
 # have been executed, or may be executed later: a frozen server takes it out of its
@@ -132,11 +130,7 @@ cdef struct InFlightEntry:
     byte_bint is_at_gate     # by the script of the gate
     byte_bint is_native      # by a command in the place of its script
     byte_bint has_queue_check    # ...of a release, and behind it EXISTS of the queue
-    uint8_t fence            # a further command of an ACQUIRE with fencing
-    uint8_t replies          # that it covers, if several; see numbered
-    uint8_t taken            # ...so many of those have come
-    uint8_t set_vote         # ...and their votes: on the key,
-    uint8_t number_vote      # and on its number
+    byte_bint writes_fence   # the second write of an ACQUIRE with fencing
 
 
 @cython.final

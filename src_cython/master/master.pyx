@@ -183,7 +183,6 @@ cdef class Counters:
     cdef readonly int64_t lingered
     cdef readonly int64_t fences_written
     cdef int64_t deaf_epoch          # a master may tell of no recall any more (rests)
-    cdef int64_t life_epoch          # a master may have a number without life (fences)
     cdef int64_t slow_from_ns        # a reply of a slow master takes longer (slowness)
     cdef int64_t due_ns              # nothing is due before, in the whole engine
     cdef bint is_at_end              # no time comes at which a back-off would be over

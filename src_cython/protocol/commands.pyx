@@ -16,9 +16,8 @@
 # At the gate of its queue (waiting/gate) a round may send another script than to the
 # other masters: `take_turn` of an ACQUIRE, `release_and_notify` of a RELEASE.
 #
-# With fencing (round/fencing) an ACQUIRE of one key is a SET and a ZADD. Where it is a
-# script, of several keys, at a gate, repeated, or without expiry, that is of another
-# text, and returns the number that it gave them.
+# With fencing (round/fencing) an ACQUIRE is a script, of one key as of several, of
+# another text, and returns the number that it gave them.
 
 from itertools import product
 
@@ -82,7 +81,6 @@ cdef tuple ROWS = (
     (OPERATION_LEAVE_QUEUE, (KIND_ONE,), False, ("leave_queue", REPLY_OF_SCRIPT)),
 )
 cdef set FOR_QUEUES = {"ask_turn", "leave_queue", "take_turn", "release_and_notify"}
-cdef tuple FOR_FENCES = ("write_fence", "next_fence")
 cdef tuple UNLOADED = ("acquire_again", "look")      # rare: not by the handshake
 
 cdef struct Row:
@@ -157,7 +155,7 @@ cdef inline Script scripts_of(Scripts self, int operation, int kind, int role):
 cdef tuple scripts_to_load(Scripts self):
     """List the scripts that each new connection loads."""
     names = [command[0] for row in ROWS for command in row[3:]]
-    found = dict.fromkeys((*names, *FOR_FENCES))
+    found = dict.fromkeys((*names, "write_fence"))
     return tuple([
         self.named[name] for name in found
         if name in self.named and name not in UNLOADED
@@ -174,7 +172,6 @@ cdef tuple scripts_to_load(Scripts self):
 # fixed words, numbers. Reserved once; the pieces are then copied without a check.
 cdef enum:
     COMMAND_OVERHEAD = 256
-    FENCE_NAME_SIZE = 18
     BULK_OVERHEAD = 25     # of each further key: "$", 20 digits, two line ends
 
 
@@ -325,8 +322,6 @@ cdef int command_of_round(
     cdef bint acquires_again, is_set
     cdef bytes token = round.token
     if round.fencing is not None:
-        if fencing_is_plain(round, by_source, is_second):
-            return command_numbered(out, round, scripts.name_prefix)
         return command_script(
             out, scripts.named["acquire_again" if is_second else "acquire_all"],
             by_source or is_second, round.resource, round.keys, round.token, 0,
@@ -367,56 +362,13 @@ cdef int command_undo(
     )
 
 
-cdef int command_numbered(Buffer *out, Round round, bytes prefix) noexcept:
-    # An ACQUIRE of one key with fencing: SET, ZADD of the number behind it, PEXPIRE.
-    cdef Fencing fencing = <Fencing>round.fencing
-    cdef int error = command_acquire(
-        out, round.resource, round.token, round.terms.ttl_ms
-    )
-    if error == 0:
-        error = buffer_reserve(
-            out,
-            COMMAND_OVERHEAD + 2 * <size_t>PyBytes_GET_SIZE(prefix)
-            + 2 * <size_t>PyBytes_GET_SIZE(round.resource),
-        )
-    if error != 0:
-        return error
-    buffer_put(out, b"*6\r\n$4\r\nZADD\r\n", 14)
-    put_fence_name(out, prefix, round.resource)
-    buffer_put(out, b"$2\r\nGT\r\n$2\r\nCH\r\n", 16)
-    put_number(out, <uint64_t>fencing.proposed)
-    buffer_put(out, b"$1\r\nf\r\n", 7)
-    if fencing.is_renewing:
-        buffer_put(out, b"*3\r\n$7\r\nPEXPIRE\r\n", 17)
-        put_fence_name(out, prefix, round.resource)
-        put_number(out, <uint64_t>fencing.life_ms)
-    return 0
-
-
-cdef void put_fence_name(Buffer *out, bytes prefix, bytes resource) noexcept:
-    # The key of its number, as the scripts name it.
-    cdef char *at = out.data + out.end
-    at[0] = c'$'
-    out.end += 1 + decimal_digits(
-        FENCE_NAME_SIZE + <size_t>PyBytes_GET_SIZE(prefix)
-        + <size_t>PyBytes_GET_SIZE(resource),
-        at + 1,
-    )
-    buffer_put(out, b"\r\n", 2)
-    put_bytes(out, prefix)
-    buffer_put(out, b"fastredlock:fence:", FENCE_NAME_SIZE)
-    put_bytes(out, resource)
-    buffer_put(out, b"\r\n", 2)
-
-
 cdef int command_fence(
-    Buffer *out, Round round, Scripts scripts, int fence, bint by_source
+    Buffer *out, Round round, Scripts scripts, bint by_source
 ) except -1:
-    # A further command of an ACQUIRE with fencing: the second write, or one more.
+    # The second write of an ACQUIRE with fencing.
     return command_script(
-        out, scripts.named["write_fence" if fence == FENCE_WRITE else "next_fence"],
-        by_source, round.resource, round.keys, round.token, 0,
-        fencing_proposal(<Fencing>round.fencing),
+        out, scripts.named["write_fence"], by_source, round.resource, round.keys,
+        round.token, 0, fencing_proposal(<Fencing>round.fencing),
     )
 
 

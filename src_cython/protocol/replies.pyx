@@ -122,12 +122,13 @@ cdef object usual_reply(const char *at, Py_ssize_t size, int *length):
 
 
 cdef inline int reply_kind(
-    Round round, bint is_second, bint is_at_gate, bint is_native, int fence
+    Round round, bint is_second, bint is_at_gate, bint is_native,
+    bint writes_fence,
 ) noexcept:
     if round.fencing is not None:
         if is_at_gate:
             return REPLY_OF_FENCED_TURN
-        return REPLY_OF_SCRIPT if fence == FENCE_WRITE else REPLY_OF_FENCED
+        return REPLY_OF_SCRIPT if writes_fence else REPLY_OF_FENCED
     if is_native and round.operation_code == OPERATION_EXTEND:
         return REPLY_OF_SET
     return rows[round.operation_code][round.kind].replies[

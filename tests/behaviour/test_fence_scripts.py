@@ -53,11 +53,6 @@ def write(server: redis.Redis, fence: int, *keys: str, token: bytes = OURS) -> A
     return server.eval(script, len(keys), *keys, token, fence, LIFE_MS)
 
 
-def one_more(server: redis.Redis, proposed: int) -> Any:
-    script = fence_scripts.NEXT_FENCE.decode()
-    return server.eval(script, 1, "k", OURS, proposed, LIFE_MS)
-
-
 def take_turn(server: redis.Redis, proposed: int, process: bytes = b"p") -> Any:
     arguments = (OURS, 9000, process, 0, -1, proposed, LIFE_MS)
     return server.eval(TAKE_TURN, 1, "k", *arguments)
@@ -172,41 +167,6 @@ def test_number_when_there_is_no_memory_then_the_key_is_not_set(
 
 
 # ---- one more
-
-
-@pytest.mark.parametrize(
-    ("last", "proposed", "given"),
-    [(None, 9, 9), (7, 9, 9), (9, 9, 10), (12, 9, 13), (LARGEST - 1, 1, LARGEST)],
-)
-def test_one_more_is_above_the_last_number_where_the_token_stands(
-    server: redis.Redis, last: int | None, proposed: int, given: int
-) -> None:
-    server.set("k", OURS)
-    if last is not None:
-        have(server, last)
-    assert one_more(server, proposed) == given
-    assert (server.get("k"), fence(server)) == (OURS, given)
-    assert LIFE_MS - 1000 < server.pttl("fastredlock:fence:k") <= LIFE_MS
-
-
-@pytest.mark.parametrize("held", [None, THEIRS])
-def test_one_more_when_the_token_does_not_stand_then_changes_nothing(
-    server: redis.Redis, held: bytes | None
-) -> None:
-    have(server, 7)
-    if held:
-        server.set("k", held)
-    assert one_more(server, 9) == 0
-    assert (server.get("k"), fence(server)) == (held, 7)
-
-
-def test_one_more_when_there_is_none_to_count_on_then_is_an_error(
-    server: redis.Redis,
-) -> None:
-    server.set("k", OURS)
-    have(server, LARGEST)
-    with pytest.raises(redis.ResponseError, match="is no number"):
-        one_more(server, 9)
 
 
 def test_probe_changes_nothing(server: redis.Redis) -> None:

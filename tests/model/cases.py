@@ -11,17 +11,7 @@ BEHIND = (0, -3)  # two clients, one with a clock that is behind
 ONE = (
     (-2, -2, 0),
 )  # of the masters has more than the others: of a round that was lost
-BEFORE = ((-2, -2, -2),)  # all have less than any clock
 ALL = tuple(combinations_with_replacement((-2, 0, 2), 3))
-SPLIT = (  # a client has its key and number at one master, another client at the next
-    "A1 begins",
-    "B1 begins",
-    "SET of A1 at 1: set",
-    "NUMBER of A1 at 1: has 100",
-    "SET of B1 at 2: set",
-    "NUMBER of B1 at 2: has as much",
-    "NEXT of B1 at 2: has 99",
-)
 LONG = 2 * OUTAGE  # longer than a restart takes
 
 
@@ -33,7 +23,6 @@ class Case(NamedTuple):
     rules: Rules = Rules()
     is_violated: bool = False
     is_long: bool = False  # minutes: by hand alone
-    begin: tuple[str, ...] = ()  # the first steps, where the others take long
 
 
 CASES = (
@@ -49,45 +38,23 @@ CASES = (
         World(BEHIND, first=ONE),
         Rules(writes=False),
         is_violated=True,
-        begin=SPLIT,
     ),
     Case(
         "F is written, and no quorum awaited",
         World(BEHIND, first=ONE),
         Rules(awaits=False),
         is_violated=True,
-        begin=SPLIT,
     ),
     Case(
         "F is written to all, the token not compared",
         World(BEHIND, first=ONE),
         Rules(compares=False),
         is_violated=True,
-        begin=SPLIT,
     ),
     Case(
         "F is not the largest that was answered",
         World(BEHIND, first=ONE),
         Rules(takes_largest=False),
-        is_violated=True,
-        begin=SPLIT,
-    ),
-    Case(
-        "the number is raised before the key is set",
-        World((0, 1), first=BEFORE),
-        Rules(sets_first=False),
-        is_violated=True,
-    ),
-    Case(
-        "the answer to SET alone is a grant",
-        World(BEHIND),
-        Rules(hears_both=False),
-        is_violated=True,
-    ),
-    Case(
-        "a number that is not less is taken for p",
-        World(BEHIND),
-        Rules(asks=False),
         is_violated=True,
     ),
     Case(

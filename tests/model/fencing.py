@@ -8,9 +8,6 @@ A state is (masters, clients, largest number granted, time, restarts left). A ma
 (round whose key stands, its last number, per client (messages on their way, vote)): it
 stands with the others of its kind in order, for they are alike. A client is (phase,
 number of its round, F, its last proposal or number, how far its clock is off).
-
-An acquire is two messages to each master, SET and NUMBER, with others between them. The
-second answer makes the vote, together with that of the first.
 """
 
 from __future__ import annotations
@@ -19,12 +16,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 IDLE, OPEN, WRITING, HELD = range(4)
-SET, NUMBER, NEXT = "SET", "NUMBER", "NEXT"
-WRITE, RELEASE = "WRITE", "RELEASE"
+SET, WRITE, RELEASE = "SET", "WRITE", "RELEASE"
 NONE, REFUSED = 0, -1  # votes; above 0: the number that a master is known to have
-DONE, NOT_DONE = -2, -3  # no votes yet: the first of the two messages is executed
-AS_MUCH = -4  # said of a number: it is not less
-PENDING = NONE, DONE, NOT_DONE
 FREE = -1, 0  # in the place of the round whose key stands
 QUORUM = 2
 OUTAGE = 100  # for how long a restart takes, by all clocks; larger than any count here
@@ -41,11 +34,8 @@ class Rules(NamedTuple):
     awaits: bool = True  # ...and confirmed by a quorum, or the round is lost
     compares: bool = True  # ...only where the token stands
     takes_largest: bool = True  # F is the largest that a quorum answered
-    sets_first: bool = True  # the key is set, then the number is raised
-    hears_both: bool = True  # ...and both are answered before it counts
-    asks: bool = True  # a master that has as much is asked for one more
-    counts: bool = True  # ...and that is more than its last number
-    proposes: bool = True  # a number is the clock of the client at the least
+    counts: bool = True  # a master answers one more than its last number
+    proposes: bool = True  # ...and the clock of the client at the least
     remembers: bool = True  # ...which never goes back in one client
 
 
@@ -144,11 +134,10 @@ class Model:
         if self.rules.remembers:
             proposal = max(proposal, last + 1 if self.rules.proposes else 0)
         client = (OPEN, number + 1, 0, max(last, proposal), clock)
-        both = (SET, number + 1, proposal), (NUMBER, number + 1, proposal)
-        if not self.rules.sets_first:
-            both = both[::-1]
         sent = tuple(
-            with_path(master, c, ((*master[2][c][0], *both), NONE))
+            with_path(
+                master, c, ((*master[2][c][0], (SET, number + 1, proposal)), NONE)
+            )
             for master in masters
         )
         return sent, put(clients, c, client), most, time, restarts
@@ -192,36 +181,8 @@ class Model:
         if kind == RELEASE or current != number or phase not in (OPEN, WRITING):
             yield text, unheard
             return
-        if kind in (SET, NUMBER):
-            if self._is_first_of_two(kind):
-                after = with_path(after, c, (rest, DONE if said > 0 else NOT_DONE))
-                first = with_master(state, m, after)
-                if self.rules.hears_both:
-                    yield text, first
-                    return
-                yield f"{text}, unheard", unheard
-                yield text, self._hear(unheard, m, c, kind, said)
-                return
-            if not self.rules.hears_both:
-                yield text, unheard
-                return
-            after = with_path(after, c, (rest, NONE))
-            unheard = with_master(state, m, after)
-            said = self._both(kind, vote == DONE, said, value)
         yield f"{text}, unheard", unheard
-        yield text, self._hear(unheard, m, c, kind, said, value)
-
-    def _is_first_of_two(self, kind: str) -> bool:
-        return (kind == SET) is self.rules.sets_first
-
-    def _both(self, second: str, is_done: bool, said: int, value: int) -> int:
-        """Return what both answers come to."""
-        is_set, is_more = is_done, said > 0
-        if second == SET:
-            is_set, is_more = is_more, is_done
-        if not is_set:
-            return REFUSED
-        return value if is_more or not self.rules.asks else AS_MUCH
+        yield text, self._hear(unheard, m, c, kind, said)
 
     def _execute(
         self, master: Master, ours: tuple[int, int], kind: str, value: int
@@ -230,36 +191,25 @@ class Model:
         if kind == RELEASE:
             return (FREE if key == ours else key), fence, 0
         if kind == SET:
-            return (
-                (ours, fence, max(value, 1)) if key == FREE else (key, fence, REFUSED)
-            )
-        if kind == NUMBER:
-            return (key, value, value) if fence < value else (key, fence, AS_MUCH)
-        if kind == NEXT:
-            if key != ours:
+            if key != FREE:
                 return key, fence, REFUSED
-            given = max(fence + self.rules.counts, value)
-            return key, given, given
+            given = max(fence + 1 if self.rules.counts else 1, value)
+            return ours, given, given
         if self.rules.compares and key != ours:
             return key, fence, REFUSED
         return key, max(fence, value), value
 
-    def _hear(
-        self, state: State, m: int, c: int, kind: str, said: int, value: int = 0
-    ) -> State:
+    def _hear(self, state: State, m: int, c: int, kind: str, said: int) -> State:
         masters, clients, *rest = state
         master = masters[m]
         queue = master[2][c][0]
         phase, number, needed, last, clock = clients[c]
-        if said == AS_MUCH:
-            queue = (*queue, (NEXT, number, needed or value))
-            return with_master(state, m, with_path(master, c, (queue, NONE)))
-        if phase == WRITING and kind != WRITE and 0 < said < needed:
+        if phase == WRITING and kind == SET and 0 < said < needed:
             queue = (*queue, (WRITE, number, needed))
         masters = put(masters, m, with_path(master, c, (queue, said)))
         votes = [each[2][c][1] for each in masters]
         granted = [vote for vote in votes if vote > 0]
-        if len(granted) + sum(vote in PENDING for vote in votes) < QUORUM:
+        if len(granted) + votes.count(NONE) < QUORUM:
             return self._lose((masters, clients, *rest), c)  # type: ignore[arg-type]
         if phase == OPEN and len(granted) >= QUORUM:
             needed = max(granted) if self.rules.takes_largest else min(granted)
@@ -301,25 +251,11 @@ class Model:
         return masters, put(clients, c, client), fence, time, restarts
 
 
-def search(
-    world: World,
-    rules: Rules = Rules(),  # noqa: B008
-    most: int = 0,
-    begin: tuple[str, ...] = (),
-) -> Found:
-    """Try all orders of events, up to so many states; stop at the first violation.
-
-    begin: the first steps of all of them, in this order.
-    """
+def search(world: World, rules: Rules = Rules(), most: int = 0) -> Found:  # noqa: B008
+    """Try all orders of events, up to so many states; stop at the first violation."""
     model = Model(world, rules)
     found, at = list(model.starts()), 0
     came_from: dict[State, tuple[State, str] | None] = dict.fromkeys(found)
-    for step in begin:
-        links = [(state, *each) for state in found for each in model.steps(state)]
-        came_from |= {
-            after: (state, step) for state, text, after in links if text == step
-        }
-        found = [after for _, text, after in links if text == step]
     seen = {in_order(state) for state in found}
     while at < len(found) and not (most and at >= most):
         state = found[at]
@@ -381,8 +317,4 @@ def told(kind: str, said: int) -> str:
     """Say what a master answered."""
     if kind == RELEASE:
         return "done"
-    if kind == SET:
-        return "refused" if said == REFUSED else "set"
-    if said == AS_MUCH:
-        return "has as much"
     return "refused" if said == REFUSED else f"has {said}"

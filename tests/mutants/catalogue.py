@@ -78,9 +78,9 @@ FENCE_SHA1S_ANEW = Edit(
     FENCED,
     "# By the names that `Scripts` has for them.\n",
     "import hashlib\n\nACQUIRE_ALL_SHA1, ACQUIRE_AGAIN_SHA1, TAKE_TURN_SHA1, "
-    "WRITE_FENCE_SHA1, NEXT_FENCE_SHA1 = (\n"
+    "WRITE_FENCE_SHA1 = (\n"
     "    hashlib.sha1(each).hexdigest().encode()\n    for each in "
-    "(ACQUIRE_ALL, ACQUIRE_AGAIN, TAKE_TURN, WRITE_FENCE, NEXT_FENCE)\n)\n",
+    "(ACQUIRE_ALL, ACQUIRE_AGAIN, TAKE_TURN, WRITE_FENCE)\n)\n",
 )
 
 MUTANTS = (
@@ -3629,153 +3629,6 @@ for _, key in ipairs(KEYS) do redis""",
         (*FENCE_SCRIPTS, "tests/sim"),
     ),
     Mutant(
-        "number that is not less taken for the one proposed",
-        (
-            Edit(
-                "src_cython/master/replies.pyx",
-                "entry.number_vote == VOTE_TAKEN and (\n"
-                "        round.verdict_code == VERDICT_OPEN",
-                "entry.number_vote == VOTE_TAKEN and (\n"
-                "        False and round.verdict_code == VERDICT_OPEN",
-            ),
-        ),
-        (*FENCING, "tests/sim"),
-    ),
-    Mutant(
-        "answer to SET alone taken for the vote",
-        (
-            Edit(
-                "src_cython/master/replies.pyx",
-                "    if entry.taken < entry.replies:\n",
-                "    if entry.taken == 1 and not is_error:\n"
-                "        oldest.number_vote = entry.number_vote = VOTE_GRANTED\n"
-                "        return master_on_numbered(self, entry, round, now_ns)\n"
-                "    if entry.taken < entry.replies:\n",
-            ),
-        ),
-        FENCING,
-    ),
-    Mutant(
-        "number sent before its key",
-        (
-            Edit(
-                "src_cython/protocol/commands.pyx",
-                "    cdef int error = command_acquire(\n"
-                "        out, round.resource, round.token, round.terms.ttl_ms\n"
-                "    )\n",
-                "    cdef int error = 0\n",
-            ),
-            Edit(
-                "src_cython/protocol/commands.pyx",
-                '    buffer_put(out, b"$1\\r\\nf\\r\\n", 7)\n',
-                '    buffer_put(out, b"$1\\r\\nf\\r\\n", 7)\n'
-                "    command_acquire(\n"
-                "        out, round.resource, round.token, round.terms.ttl_ms\n"
-                "    )\n",
-            ),
-        ),
-        FENCING,
-    ),
-    Mutant(
-        "key forgotten whose number is refused",
-        (
-            Edit(
-                "src_cython/master/replies.pyx",
-                "        entry.fence = FENCE_NEXT      # the key may exist",
-                "        entry.fence = FENCE_NONE      # the key may exist",
-            ),
-        ),
-        FENCING,
-    ),
-    Mutant(
-        "error of a life of a number that is not seen",
-        (
-            Edit(
-                "src_cython/master/replies.pyx",
-                "        if oldest.taken == 1 or vote == VOTE_FAILED:\n",
-                "        if oldest.taken == 1:\n",
-            ),
-        ),
-        FENCING,
-    ),
-    Mutant(
-        "reply of no known kind taken for an error",
-        (
-            Edit(
-                "src_cython/master/replies.pyx",
-                "    if vote == VOTE_FAILED and not is_error:\n",
-                "    if False:\n",
-            ),
-        ),
-        FENCING,
-    ),
-    Mutant(
-        "life of a number not sent again to a master that was away",
-        (
-            Edit(
-                "src_cython/master/connection.pyx",
-                "    self.counters.life_epoch += 1\n",
-                "",
-            ),
-        ),
-        FENCING,
-    ),
-    Mutant(
-        "life of a number not sent again where it was refused",
-        (
-            Edit(
-                "src_cython/master/replies.pyx",
-                "    if is_error and entry.taken > 1:\n",
-                "    if False:\n",
-            ),
-        ),
-        FENCING,
-    ),
-    Mutant(
-        "life of a number sent again by the hour alone, whatever the ttl",
-        (
-            Edit(
-                "src_cython/engine/masters.pyx",
-                "        now_ns + round.terms.ttl_ms * NS_PER_MS\n",
-                "        now_ns\n",
-            ),
-        ),
-        FENCING,
-    ),
-    Mutant(
-        "life of a number noted where the gate may have refused",
-        (
-            Edit(
-                "src_cython/engine/masters.pyx",
-                "    if round.gate >= 0 or self.token_uses is not None:\n",
-                "    if self.token_uses is not None:\n",
-            ),
-        ),
-        FENCING,
-    ),
-    Mutant(
-        "life of a number noted where a given token is left out",
-        (
-            Edit(
-                "src_cython/engine/masters.pyx",
-                "    if round.gate >= 0 or self.token_uses is not None:\n",
-                "    if round.gate >= 0:\n",
-            ),
-        ),
-        FENCING,
-    ),
-    Mutant(
-        "life of a number not sent again where a vote was withheld",
-        (
-            Edit(
-                "src_cython/engine/masters.pyx",
-                "    master.counters.life_epoch += 1\n",
-                "",
-            ),
-        ),
-        FENCING,
-    ),
-    Mutant(
         "numbers that are ahead of the clock by an hour followed for good",
         (
             Edit(
@@ -3785,20 +3638,6 @@ for _, key in ipairs(KEYS) do redis""",
             ),
         ),
         FENCING,
-    ),
-    Mutant(
-        "one more without comparing the token",
-        (
-            Edit(
-                FENCED,
-                'if redis.call("get", KEYS[1]) ~= ARGV[1] then return 0 end\n"""\n'
-                "    + _NUMBER",
-                'if redis.call("get", KEYS[1]) == 0 then return 0 end\n"""\n'
-                "    + _NUMBER",
-            ),
-            FENCE_SHA1S_ANEW,
-        ),
-        (*FENCE_SCRIPTS, "tests/faults/test_late_fences.py"),
     ),
     Mutant(
         "user that may not write numbers gets a vote",
@@ -3854,7 +3693,7 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/master/replies.pyx",
-                "    elif entry.fence:      # nor one",
+                "    elif entry.writes_fence:      # nor one",
                 "    elif False:      # nor one",
             ),
         ),
@@ -3876,7 +3715,7 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/round/fencing.pyx",
-                "        round.deadline_ns = max(round.deadline_ns, until_ns)\n",
+                "    round.deadline_ns = max(round.deadline_ns, until_ns)\n",
                 "        round.deadline_ns = NEVER_NS\n",
             ),
         ),

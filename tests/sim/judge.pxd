@@ -24,7 +24,6 @@ cdef class Judge:
     cdef public object excuses
     cdef public dict resting
     cdef public dict ended, fences, set_late, granted_ns, _holds, _heard, _refused_ns, _sets
-    cdef public dict _set_heard
     cdef public set _unknown, _released
     cdef public dict permits, _begins
 

@@ -51,11 +51,6 @@ from .question import (
     FAILED,
     GRANTED,
     INSPECT,
-    LIFE,
-    NIL,
-    NULL,
-    NUMBER,
-    OK,
     PENDING,
     RELEASE,
     SILENT,
@@ -125,7 +120,6 @@ class Judge:
         self.rounds: list[tuple[Process, int, Round]] = []
         self._holds: dict[bytes, list[Hold]] = {}
         self._heard: dict[tuple[int, int, Question], list[int]] = {}
-        self._set_heard: dict[tuple[int, int], tuple[Asked, int]] = {}  # its vote
         self._refused_ns: dict[bytes, int] = {}  # by its gate; a process's time
         self.granted_ns: dict[bytes, int] = {}  # when a key was granted last
         self._unknown: set[tuple[int, int, Question]] = set()  # answered NOSCRIPT
@@ -280,36 +274,11 @@ class Judge:
                 at = (*at[:2], (ACQUIRE, *question[1:]))
             if reply.startswith(b"-NOSCRIPT"):
                 self._unknown.add(at)
-            elif question[0] == NUMBER or question[0] == LIFE:
-                self._on_number_heard(at, reply)
-            elif (
-                question[0] == ACQUIRE
-                and process.settings.fencing
-                and (reply in (OK, NIL, NULL))
-            ):
-                self._set_heard[at[:2]] = at, vote_of(ACQUIRE, reply)
             else:
-                self._set_heard.pop(at[:2], None)
                 vote = vote_of(question[0], reply)
                 self._heard.setdefault(at, []).append(vote)
                 if said_of_gate(reply) == TWO and question[0] == ACQUIRE:
                     self._refused_ns.setdefault(question[1], process.now_ns())
-
-    def _on_number_heard(self, at: Asked, reply: bytes) -> None:
-        # Of the SET heard before it; an error is all that matters beside that. (Where a
-        # number is not more than before, and the round is open, another is asked for.)
-        first = self._set_heard.get(at[:2])
-        if first is None:  # the SET was an error
-            return
-        asked, vote = first
-        if vote == GRANTED and reply.startswith(b"-"):
-            vote = FAILED
-        heard = self._heard.setdefault(asked, [])
-        if at[2][0] == NUMBER:
-            heard.append(vote)
-        else:
-            del self._set_heard[at[:2]]
-            heard[-1] = min(heard[-1], vote, key=[FAILED, TAKEN, GRANTED].index)
 
     def on_handed_on(self, process: Process, token: bytes, holder: Round) -> None:
         """A lease went on to another caller of its process, under the same token."""
@@ -438,8 +407,6 @@ class Judge:
     ) -> None:
         """A server has executed a command."""
         operation, token, _ = question
-        if operation > WRITE_FENCE:  # it is about a number alone
-            return
         at = (connection.index, token)
         if self.world.log is not None:
             where = " on a closed connection" if connection.is_given_up else ""

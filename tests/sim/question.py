@@ -14,7 +14,6 @@ TWO, THREE, FOUR, FIVE = b":2\r\n", b":3\r\n", b":4\r\n", b":5\r\n"
 ACQUIRE, EXTEND = int(Operation.ACQUIRE), int(Operation.EXTEND)
 RELEASE, INSPECT = int(Operation.RELEASE), int(Operation.INSPECT)
 WRITE_FENCE = 100  # no operation: a further command of an ACQUIRE with fencing
-NUMBER, LIFE = 101, 102  # nor these: of its number, behind its SET
 SCRIPT_OF = {
     text: operation
     for operation, texts in (
@@ -27,7 +26,6 @@ SCRIPT_OF = {
         (ACQUIRE, FENCED["acquire_again"]),
         (ACQUIRE, FENCED["take_turn"]),
         (WRITE_FENCE, FENCED["write_fence"]),
-        (WRITE_FENCE, FENCED["next_fence"]),
         (RELEASE, (scripts.RELEASE, scripts.RELEASE_SHA1)),
         (RELEASE, (scripts.RELEASE_AND_NOTIFY, scripts.RELEASE_AND_NOTIFY_SHA1)),
         (RELEASE, (scripts.RELEASE_ALL, scripts.RELEASE_ALL_SHA1)),
@@ -87,6 +85,4 @@ def question_of(words: list[bytes]) -> Question | None:
                 return operation, words[first], int(words[first + 2]) - FENCE_LIFE_MS
             has_ttl = operation != RELEASE and len(words) > first + 1
             return operation, words[first], int(words[first + 1]) if has_ttl else 0
-    if name == b"ZADD" or name == b"PEXPIRE":
-        return NUMBER if name == b"ZADD" else LIFE, b"", 0
     return None

@@ -98,7 +98,6 @@ class Draw:
             (b"SET", key, token, b"NX"),
             (b"SET", key, token, b"IFEQ", draw.choice(TOKENS), b"PX", ttl),
             (b"DELIFEQ", key, token),
-            (b"PEXPIRE", key, ttl),
             script(scripts.RELEASE, [key], token),
             script(scripts.EXTEND, [key], token, ttl),
             script(scripts.INSPECT, [key], b"-"),
@@ -171,7 +170,6 @@ class Draw:
         number = draw.choice((b"5", b"50", b"150", b"9007199254740990"))
         ttl, process = draw.choice((b"90", b"5000", b"0")), draw.choice(PROCESSES)
         some = draw.sample(self.locks, draw.randrange(1, 4))
-        fence = self.prefix + b"fastredlock:fence:" + key
 
         def script(name: str, keys: list[bytes], *arguments: bytes) -> Words:
             return self.script(FENCED[name][0], keys, *arguments, number, LIFE)
@@ -183,9 +181,6 @@ class Draw:
             script("take_turn", [key], token, ttl, process, b"0", b"7000"),
             *[script("write_fence", [key], token)] * 3,
             script("write_fence", some, token),
-            script("next_fence", [key], token),
-            (b"ZADD", fence, b"GT", b"CH", number, b"f"),
-            (b"PEXPIRE", fence, LIFE),
         ]
 
     def of_servers(self) -> list[Words]:
@@ -208,7 +203,6 @@ class Draw:
             (b"SET", draw.choice(names), b"another's", b"NX", b"PX", b"3000"),
             (b"SET", draw.choice(names), b"11\n12", b"NX"),
             (b"SET", draw.choice(names), draw.choice(LONG), b"NX", b"PX", b"90"),
-            (b"ZADD", draw.choice(names), b"GT", b"CH", b"7", b"f"),
             *[(b"DEL", draw.choice(names))] * 3,
             *[(b"DEL", self.prefix + b"fastredlock:queue:" + self.locks[0])] * 3,
         ]

@@ -22,29 +22,20 @@ from fastredlock._options import fence_scripts
 from fastredlock._options.endpoint import Endpoint
 from tests.support.by_hand import ALLOWED, HELLO, NO_NATIVE, TERMS, S, bulk, info, mark
 
-LOADS = 12  # scripts of a handshake
+LOADS = 11  # scripts of a handshake
 WALL_US = 1_800_000_000_000_000  # of the clock on the wall, at the start of a test
 START_NS = 1_000 * S
 T0 = START_NS + S
 FREE = b"*3\r\n_\r\n:-2\r\n:0\r\n"
 TIME_REPLY = b"*2\r\n$1\r\n1\r\n$1\r\n1\r\n"  # TIME rides with the first round
 RAISED = b":1\r\n"
-NOT_OURS = b":0\r\n"
 KEPT_MS = 86_400_000 + 3_600_000  # of a number, beyond its ttl
-TAKEN = b"$-1\r\n:0\r\n:1\r\n"  # by another; the plain commands
+TAKEN = NOT_OURS = b":0\r\n"  # by another
 
 
 def number(fence: int) -> bytes:
     """Encode what the script of a master says that has this number now."""
     return b":%d\r\n" % fence
-
-
-def counted(is_more: bool = True, is_renewing: bool = True) -> bytes:
-    """Encode the replies of a master that has set the key: is the number more there?
-
-    is_renewing: the number's life was sent as well, as at the first acquire of a key.
-    """
-    return b"+OK\r\n:%d\r\n" % is_more + b":1\r\n" * is_renewing
 
 
 def sent(engine: Engine, master: int = 0) -> list[list[bytes]]:
@@ -117,8 +108,3 @@ def hear(engine: Engine, now_ns: int, *said: bytes) -> None:
 def is_write(words: list[bytes]) -> bool:
     """Whether a command is the second write."""
     return words[1] in (fence_scripts.WRITE_FENCE, fence_scripts.WRITE_FENCE_SHA1)
-
-
-def is_next(words: list[bytes]) -> bool:
-    """Whether a command asks for one more than a master has."""
-    return words[1] in (fence_scripts.NEXT_FENCE, fence_scripts.NEXT_FENCE_SHA1)
