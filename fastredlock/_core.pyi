@@ -164,7 +164,6 @@ class Round:
     generation: Final[int]
     is_opened: Final[bool]
     is_withheld: Final[bool]
-    may_settle: Final[bool]
     is_won: Final[bool]
     is_finished: Final[bool]
     lease_state: Final[Any]
@@ -352,7 +351,6 @@ class Engine:
     @property
     def unlogged(self) -> list[tuple[int, str, str]]: ...
     def take_unlogged(self) -> list[tuple[int, str, str]]: ...
-    token_use_count: Final[int]
     def may_wait_in_turn(
         self, keys: bytes | tuple[bytes, ...] | KeyOfKind, now_ns: int
     ) -> bool: ...

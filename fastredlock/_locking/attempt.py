@@ -138,7 +138,7 @@ def attempts(
         elif verdict is not Verdict.UNREACHABLE and not terms.is_of_rate:
             raise exhausted(engine, resource, round, tries, began_ns)
         elif round.is_withheld and unreachable_tries == 0:
-            if is_inspected or not round.may_settle:
+            if is_inspected:
                 raise TokenReusedError(resource)
             is_inspected = True
             yield inspection(engine, round)

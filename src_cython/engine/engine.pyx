@@ -103,7 +103,6 @@ cdef class Engine:
         ]
         for master in self.masters:
             self.links[master.index] = &master.link
-            master.in_flight.has_given_tokens = tokens_are_given
             master.leaving = self.queues.leaving
         self.master_count = len(self.masters)
         self.quorum = self.master_count // 2 + 1
@@ -152,11 +151,6 @@ cdef class Engine:
     def late_us(self):
         """Per master: the time of its last reply that missed its deadline, else 0."""
         return tuple([(<Master>master).late_us for master in self.masters])
-
-    @property
-    def token_use_count(self):
-        """How many uses of given tokens are remembered."""
-        return 0 if self.token_uses is None else len(self.token_uses)
 
     def may_wait_in_turn(self, keys not None, int64_t now_ns):
         """Whether a round of this key can wait in a queue; of several it cannot."""

@@ -341,7 +341,7 @@ cdef int engine_on_closed(Engine self, Round round, int64_t now_ns) except -1:
         engine_note_silent(self, round, now_ns)
     if verdict != VERDICT_UNREACHABLE and (
         operation_is(round.operation_code, OPERATION_CHANGES_KEY)
-        and not (round.needs_all or round.is_repeated or round.withheld)
+        and not (round.needs_all or round.is_repeated or round.is_withheld)
         and round.closed_ns <= round.deadline_ns      # else we were paused meanwhile
     ):
         engine_learn_round_trip(self, round.closed_ns - round.opened_ns)
@@ -459,6 +459,8 @@ cdef int engine_give_up_rounds(Engine self, int64_t now_ns) except -1:
     # The parent's: a frame of ours that waits for one has to end.
     cdef Round round
     self.rests = {}
+    if self.token_uses is not None:      # of another process by now
+        self.token_uses = {}
     self.watcher = None
     for round in list(self.admissions):
         round_give_up(round, "the process forked", now_ns)

@@ -170,6 +170,17 @@ cdef int master_note_lost(Master self) except -1:
     return 0
 
 
+cdef bint master_has_lost(Master master, Round round, int64_t now_ns) except -1:
+    # Whether a command under its given token may be under way from a lost connection.
+    cdef set lost = master.in_flight.lost
+    if master.state_code == MASTER_READY and now_ns >= master.ready_at_ns + LATE_NS:
+        lost.clear()
+    for key in round.keys or (round.resource,):
+        if (key, round.token) in lost:
+            return True
+    return False
+
+
 cdef int64_t master_backoff_ns(Master self) noexcept:
     # Doubles up to the cap; the upper half is drawn, so that clients spread.
     cdef int64_t longest = min(

@@ -150,13 +150,14 @@ cdef class InFlight:
     cdef list deferred_spare         # one, or None where it is in `deferred`
     cdef size_t deferred_bytes
     cdef list unanswered             # open rounds that wait for the next connection
-    cdef bint has_given_tokens       # which may be in use elsewhere, too
+    cdef set lost                    # given (key, token): unanswered where it was lost
     cdef int64_t unanswered_late     # how many of closed rounds never were
     cdef int64_t releases_dropped    # how many of `deferred` there was no room for
 
     def __cinit__(self):
         self.queue_check_batch = []
         self.queue_check_sent = []
+        self.lost = set()
         self.deferred = []
         self.deferred_spare = [DeferredRelease.__new__(DeferredRelease)]
         self.unanswered = []
@@ -287,12 +288,14 @@ cdef int in_flight_fail_oldest(
         round.queue_check = QUEUE_CHECK_NONE
         return 0
     is_kept = is_reopened and not entry.is_second and not (
-        self.has_given_tokens and round.operation_code == OPERATION_ACQUIRE
-    )
+        round.token_uses is not None and round.operation_code == OPERATION_ACQUIRE
+    )      # a given token may be in use elsewhere, too
     if round.operation_code == OPERATION_RELEASE:
         deferred_add(self, round, entry.key_until_ns, True)
         is_kept = is_kept and (round.may_hold >> self.master) & 1
-    round_on_dropped(round, self.master, now_ns)
+    if round.token_uses is not None:
+        for key in round.keys or (round.resource,):
+            self.lost.add((key, round.token))
     if round.verdict_code != VERDICT_OPEN:
         if round.cells[self.master].vote == VOTE_PENDING:
             self.unanswered_late += 1

@@ -58,11 +58,6 @@ cdef enum:                   # our entry at the gate of a release
     OUR_ENTRY_LEAVES = 2
 
 
-cdef enum:                   # one byte for two questions
-    WITHHELD_NOT = 0
-    WITHHELD_YES = 1
-    WITHHELD_FOR_REPLIES = 2     # on connections that live
-
 cdef packed struct VoteCell:     # thousands of leases hold a round each
     uint32_t answered_us     # since the round was opened; saturates after 71 minutes
     uint8_t vote
@@ -109,7 +104,7 @@ cdef class Round:
     cdef int8_t gate                     # the master that it asks in turn; -1: none
     cdef readonly byte_bint is_opened
     cdef readonly byte_bint is_finished  # closed, and confirmed or rolled back
-    cdef uint8_t withheld                # not sent: an earlier use is not settled
+    cdef readonly byte_bint is_withheld  # not sent: an earlier use is not settled
     cdef public byte_bint is_shown       # its token is known outside: lease.token
     cdef byte_bint is_submitted          # given to the engine
     cdef public byte_bint is_released    # an ACQUIRE: its release was made, so nothing
@@ -157,16 +152,6 @@ cdef class Round:
     def is_won(self):
         """Whether a quorum granted and validity was left when the round closed."""
         return self.verdict_code == VERDICT_WON
-
-    @property
-    def is_withheld(self):
-        """Whether it was not sent: an earlier use of its token is not settled."""
-        return self.withheld != WITHHELD_NOT
-
-    @property
-    def may_settle(self):
-        """Whether replies on connections that live may settle that."""
-        return self.withheld == WITHHELD_FOR_REPLIES
 
     @property
     def valid_until_ns(self):

@@ -840,9 +840,9 @@ MUTANTS = (
         "acquire with a token that others use repeated as one that may be done",
         (
             Edit(
-                "src_cython/engine/engine.pyx",
-                "            master.in_flight.has_given_tokens = tokens_are_given\n",
-                "",
+                "src_cython/master/in_flight.pyx",
+                "        round.token_uses is not None and round.operation_code",
+                "        False and round.operation_code",
             ),
         ),
         ("tests/behaviour/test_tokens.py",),
@@ -1812,8 +1812,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/engine/masters.pyx",
-                "                late |= bit\n",
-                "                unsettled |= bit\n",
+                "            late |= <uint64_t>1 << master.index\n",
+                "            unsettled |= <uint64_t>1 << master.index\n",
             ),
         ),
         ("tests/faults/test_given_tokens.py",),
@@ -1823,8 +1823,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/engine/masters.pyx",
-                "        if token_use_is_held(<TokenUse>use, now_ns):",
-                "        if False and token_use_is_held(<TokenUse>use, now_ns):",
+                "        if token_use_is_held(use, now_ns):",
+                "        if False and token_use_is_held(use, now_ns):",
             ),
         ),
         ("tests/unit/test_token_use.py", "tests/faults/test_given_tokens.py"),

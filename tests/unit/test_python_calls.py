@@ -31,7 +31,7 @@ MAY_RUN_PYTHON = re.compile(
 # of the core; and format what is a str, or a float.
 OF_C = {
     *("engine_forget_but_defer", "engine_give_up_rounds"),
-    *("engine_on_queue_refused", "engine_open_acquires", "engine_renewed_token_uses"),
+    *("engine_on_queue_refused", "engine_open_acquires"),
     "engine_review_master",
     *("error_text", "in_flight_new", "look_up_begin", "master_on_time_reply"),
     *("master_state_and_reason", "master_health", "restart_guard_new"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import hiredis
 import pytest
 
@@ -110,6 +112,23 @@ def test_release_when_its_token_was_used_again_then_is_not_repeated_by_its_sourc
     assert sent(engine, 2) == []
 
 
+def test_release_when_it_is_deferred_then_goes_before_the_next_use(
+    engine: Engine,
+) -> None:
+    lease = acquire(engine, T0 + MS)
+    answer(engine, OK, T0 + MS)
+    by_hand_lost(engine, 2, "reset", T0 + 2 * MS)
+    release(engine, lease, T0 + 2 * MS)
+    answer(engine, DONE, T0 + 3 * MS, (0, 1))
+    sent(engine)
+    become_ready(engine, 2, T0 + 4 * MS)
+    round = engine.new_round(int(Operation.ACQUIRE), b"k", TOKEN, TERMS)
+    by_hand_submit(engine, round, T0 + 5 * MS)
+    assert [name for name in sent(engine, 2) if name in {b"EVAL", b"SET"}] == (
+        [b"EVAL", b"SET"]
+    )
+
+
 def test_acquire_when_a_release_was_lost_then_is_sent_10_s_after_the_reconnection(
     engine: Engine,
 ) -> None:
@@ -198,4 +217,6 @@ def test_uses_when_thousands_are_settled_then_are_forgotten(engine: Engine) -> N
         answer(engine, OK, T0 + MS)
         release(engine, lease, T0 + MS)
         answer(engine, DONE, T0 + MS)
-    assert engine.token_use_count < 600
+    gc.collect()
+    uses = [each for each in gc.get_objects() if type(each).__name__ == "TokenUse"]
+    assert len(uses) < 600
