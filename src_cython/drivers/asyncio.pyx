@@ -288,7 +288,7 @@ cdef int asyncio_forget_connections(Engine self) except -1:
         for round in (<WaitQueue>queue).rounds:
             round.waiter = None
     engine_end_waiting(self, "its event loop was closed", now_ns)
-    for round in self.closed + self.queue_check_pending + self.opened:
+    for round in self.closed + self.held + self.opened:
         round.waiter = None
     engine_admit(self, now_ns)
     return engine_finish(self, now_ns)

@@ -74,7 +74,7 @@ def by_hand_take_events(
     engine_on_time(engine, now_ns, quiet)
     if engine.has_rested:
         engine_check_rests(engine, now_ns)
-    if engine.closed or engine.queue_check_pending:
+    if engine.closed or engine.held:
         engine_finish(engine, now_ns)
 
 
@@ -97,14 +97,10 @@ def by_hand_pass_time(
     engine_on_time(engine, now_ns, quiet)
 
 
-def by_hand_engine(Engine engine not None, bint gathers=False):
-    """Open no sockets from now on; return the list of masters (indexes) to connect.
-
-    gathers: checks of queues are sent together, as by an engine of a loop.
-    """
+def by_hand_engine(Engine engine not None):
+    """Open no sockets from now on; return the list of masters (indexes) to connect."""
     engine.by_hand = []
     engine.watcher = engine.by_hand      # who moves the bytes reads recalls
-    engine.gathers_by_hand = gathers
     return engine.by_hand
 
 
@@ -162,7 +158,7 @@ def by_hand_return(Engine engine not None, work not None, int64_t now_ns):
 def by_hand_outgoing(Engine engine not None, int index):
     """Return and forget the bytes to be sent to a master."""
     cdef Link *link = &by_hand_master(engine, index).link
-    by_hand_send_queue_checks(engine)
+    by_hand_encrypt(engine)
     cdef bytes data = link.outgoing.data[link.outgoing.start:link.outgoing.end]
     buffer_consume(&link.outgoing, buffer_length(&link.outgoing))
     return data
@@ -179,7 +175,7 @@ def by_hand_all_outgoing(Engine engine not None):
     """As by_hand_outgoing for all masters: a list of (index, bytes), or None."""
     cdef int i
     cdef list taken = None
-    by_hand_send_queue_checks(engine)
+    by_hand_encrypt(engine)
     for i in range(engine.master_count):
         if buffer_length(&engine.links[i].outgoing) > 0:
             taken = [] if taken is None else taken
@@ -187,9 +183,7 @@ def by_hand_all_outgoing(Engine engine not None):
     return taken
 
 
-cdef int by_hand_send_queue_checks(Engine engine) except -1:
-    if engine.queue_check_gathered:
-        engine_send_queue_checks(engine, engine.started_ns)
+cdef int by_hand_encrypt(Engine engine) except -1:
     if engine.has_tls:
         engine_encrypt(engine, engine.started_ns)
     return 0

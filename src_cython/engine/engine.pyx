@@ -31,16 +31,14 @@ cdef class Engine:
     cdef dict admissions                   # Round: Admission; they wait for connections
     cdef list closed                       # rounds with a verdict, to be finished...
     cdef Py_ssize_t closed_first           # ...from this one on
-    cdef list queue_check_pending          # ...and those whose gate has not answered
+    cdef list held                         # ...and those with replies to be read yet
     cdef list opened                       # rounds whose turn it is, to be admitted...
     cdef Py_ssize_t opened_first           # ...from this one on
     cdef list batches                      # whose next rounds are to be admitted
     cdef bint is_notifying                 # queued bytes notify another process: flush
     #                                        them before waking a task
     cdef bint has_batch                    # queued: more than sockets take at once
-    cdef bint queue_check_gathered         # ...or native releases, their checks not yet
     cdef bint has_tls                      # some connection may be encrypted
-    cdef bint gathers_by_hand              # by hand: as a loop's engine, or a batch
     cdef list by_hand                      # driven by hand: masters to connect; or None
     cdef Leadership leadership             # the threads that share this engine
     cdef bint servers_may_be_same          # compat: databases of one server
@@ -64,7 +62,7 @@ cdef class Engine:
         self.admissions = {}
         self.rests = {}
         self.closed = []
-        self.queue_check_pending = []
+        self.held = []
         self.opened = []
         self.batches = []
 

@@ -366,10 +366,6 @@ cdef inline int sending_form(Master self, Round round, bint by_source) noexcept:
     if round.gate == self.index and (
         operation_is(round.operation_code, OPERATION_CHANGES_KEY)
     ):
-        if round.queue_check == QUEUE_CHECK_WANTED and not by_source:
-            return FORM_QUEUE_CHECK
-        if round.queue_check == QUEUE_CHECK_GATHERED and not by_source:
-            return self.native
         return FORM_GATE
     if self.native != FORM_SCRIPT and native_replaces(round, self.scripts) and (
         self.native_is_proven or not by_source
@@ -397,11 +393,6 @@ cdef int engine_encode(
                 )
             elif form == FORM_SCRIPT:
                 error = command_of_round(out, round, self.scripts, by_source, False)
-            elif form == FORM_QUEUE_CHECK:
-                master = <Master>self.masters[round.gate]
-                error = native_command(out, round, master.native)
-                if error == 0:
-                    error = native_queue_check(out, round, self.scripts.name_prefix)
             else:
                 error = native_command(out, round, form)
             if error != 0:
@@ -470,10 +461,7 @@ cdef int engine_queue_at(
         return engine_withhold(master, round, now_ns)
     form = sending_form(master, round, by_source)
     entry.is_at_gate = form == FORM_GATE
-    entry.has_queue_check = form == FORM_QUEUE_CHECK
-    entry.is_native = entry.has_queue_check or (
-        form == FORM_DELIFEQ or form == FORM_DELEX
-    )
+    entry.is_native = form == FORM_DELIFEQ or form == FORM_DELEX
     entry.is_by_source = by_source and not entry.is_native
     if entry.is_by_source and not master.may_eval or (
         buffer_length(&forms[form]) == 0      # it was another just now
@@ -484,11 +472,6 @@ cdef int engine_queue_at(
         master_send_again(master, round, again, now_ns)
     else:
         master_send(master, round, &forms[form], entry, now_ns)
-        if round.queue_check == QUEUE_CHECK_GATHERED and entry.is_native and (
-            round.gate == master.index
-        ):
-            self.queue_check_gathered = True
-            master_gather_queue_check(master, round, now_ns)
     if (
         master.state_code == MASTER_READY
         and now_ns - master.clock.asked_at_ns > CLOCK_EVERY_NS

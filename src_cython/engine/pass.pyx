@@ -37,11 +37,6 @@ cdef int engine_start_whole(Engine self, Round round, int64_t now_ns) except -1:
         is_handing_over = engine_is_handing_over(self, round, now_ns)
         if not is_handing_over:
             engine_notify_at_gate(self, round, now_ns)
-            if engine_may_queue_check(self, round, now_ns):
-                round.queue_check = (
-                    QUEUE_CHECK_GATHERED if engine_gathers_queue_checks(self, round)
-                    else QUEUE_CHECK_WANTED
-                )
     elif round.operation_code == OPERATION_ACQUIRE:
         if self.scripts.is_fencing and kind_is(round.kind, KIND_IS_NUMBERED):
             engine_propose_fence(self, round, now_ns)
@@ -469,7 +464,7 @@ cdef int engine_give_up_rounds(Engine self, int64_t now_ns) except -1:
     self.queues = wait_queues_new(draw_token()[:16])      # it is another process
     for master in self.masters:
         (<Master>master).leaving = self.queues.leaving
-    for round in self.closed + self.queue_check_pending + self.opened:
+    for round in self.closed + self.held + self.opened:
         round_give_up(round, "the process forked", now_ns)      # a number to be written
         round.is_finished = True
         if type(round.waiter) is Batch:
@@ -481,7 +476,7 @@ cdef int engine_give_up_rounds(Engine self, int64_t now_ns) except -1:
     self.closed.clear()
     self.opened.clear()
     self.closed_first = self.opened_first = 0
-    self.queue_check_pending = []
+    self.held = []
     return 0
 
 
@@ -552,7 +547,7 @@ cdef int engine_take_events(Engine self) except -1:
         engine_on_due(self, now_ns)
     if self.has_rested:
         engine_check_rests(self, now_ns)
-    if self.closed or self.queue_check_pending:
+    if self.closed or self.held:
         return engine_finish(self, clock_ns())
     return 0
 
@@ -560,8 +555,8 @@ cdef int engine_take_events(Engine self) except -1:
 cdef int engine_finish(Engine self, int64_t now_ns) except -1:
     # Confirm or roll back the rounds that have closed, and wake their waiters.
     cdef Round round = None
-    if self.queue_check_pending:
-        engine_take_queue_checked(self, now_ns)
+    if self.held:
+        engine_take_held(self, now_ns)
     try:
         while self.closed:
             round = engine_next_of(self.closed, &self.closed_first)
@@ -620,8 +615,6 @@ cdef int engine_take_bytes(
         engine_admit_opened(self, now_ns)
     if master.moved:
         engine_take_moved(self, master, now_ns)
-    if master.queues_found:
-        engine_take_queues_found(self, master, now_ns)
     return engine_review_master(self, master, now_ns) if master.needs_review else 0
 
 
@@ -665,7 +658,7 @@ cdef int engine_on_time(Engine self, int64_t now_ns, uint64_t quiet) except -1:
     engine_open_deferred(self, now_ns)
     self.counters.due_ns = NEVER_NS
     engine_note_time(self, wait_queues_next_ns(self.queues))
-    engine_note_time(self, engine_queue_check_next_ns(self))
+    engine_note_time(self, engine_held_next_ns(self))
     for admission in self.admissions.values():
         engine_note_time(self, admission.limit_ns)
     for master in self.masters:
@@ -674,10 +667,8 @@ cdef int engine_on_time(Engine self, int64_t now_ns, uint64_t quiet) except -1:
 
 
 cdef inline int engine_before_write(Engine self) except -1:
-    # Before bytes are written: gathered checks follow all else, and TLS, which
-    # runs Python code, encrypts what was queued since the last write.
-    if self.queue_check_gathered:
-        engine_send_queue_checks(self, clock_ns())
+    # Before bytes are written: TLS, which runs Python code, encrypts what was queued
+    # since the last write.
     return engine_encrypt(self, clock_ns()) if self.has_tls else 0
 
 

@@ -682,7 +682,6 @@ cdef int master_on_ready(
     self.may_eval = not handshake.rights.lacks_eval()
     self.may_queue = handshake.speaks_resp3 and not handshake.is_native_alone
     self.is_subscribed = False
-    self.queue_check_from_ns = 0
     self.native = handshake.native
     self.native_is_proven = self.is_native_alone = handshake.is_native_alone
     self.refused_until_ns = 0

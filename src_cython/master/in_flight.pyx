@@ -116,8 +116,6 @@ cdef enum:                   # why an entry has no round, or no vote
     ENTRY_KILL = 2           # of our last connection there
     ENTRY_SUBSCRIBE = 3      # answered by a push, an error as all others
     ENTRY_LOAD = 4           # of a script that the server has lost
-    ENTRY_QUEUE_CHECK = 5    # its round is the release behind which it
-    #                          was sent, or it is of several, in `queue_check_sent`
 
 cdef struct InFlightEntry:
     PyObject *round          # owned; NULL for what belongs to no round
@@ -129,7 +127,6 @@ cdef struct InFlightEntry:
     byte_bint is_second      # was sent on an earlier connection, and may be executed
     byte_bint is_at_gate     # by the script of the gate
     byte_bint is_native      # by a command in the place of its script
-    byte_bint has_queue_check    # ...of a release, and behind it EXISTS of the queue
     byte_bint writes_fence   # the second write of an ACQUIRE with fencing
 
 
@@ -144,8 +141,6 @@ cdef class InFlight:
     cdef InFlightEntry *entries      # a ring of capacity, a power of two
     cdef uint32_t first, count, capacity
     cdef uint32_t closed             # so many of the oldest need no deadline
-    cdef list queue_check_batch      # releases whose checks are to be sent together
-    cdef list queue_check_sent       # ...and were: a list for each such entry
     cdef list deferred               # of DeferredRelease, for the next connection
     cdef list deferred_spare         # one, or None where it is in `deferred`
     cdef size_t deferred_bytes
@@ -155,8 +150,6 @@ cdef class InFlight:
     cdef int64_t releases_dropped    # how many of `deferred` there was no room for
 
     def __cinit__(self):
-        self.queue_check_batch = []
-        self.queue_check_sent = []
         self.lost = set()
         self.deferred = []
         self.deferred_spare = [DeferredRelease.__new__(DeferredRelease)]
@@ -242,12 +235,7 @@ cdef int in_flight_push(
     self.entries[(self.first + self.count) & (self.capacity - 1)] = entry
     self.count += 1
     self.link.in_flight = self.count
-    if not entry.has_queue_check:
-        return 0
-    entry.has_queue_check = False
-    entry.kind = ENTRY_QUEUE_CHECK
-    round.queue_check = QUEUE_CHECK_ASKED
-    return in_flight_push(self, round, entry, now_ns)
+    return 0
 
 
 cdef bint in_flight_is_full(InFlight self, int64_t heard_ns, int64_t now_ns) noexcept:
@@ -268,7 +256,6 @@ cdef int in_flight_fail(
             in_flight_fail_oldest(self, reason, is_reopened, now_ns)
         except BaseException as error:
             failure = error
-    in_flight_forget_queue_checks(self)
     if failure is not None:
         raise failure
     return 0
@@ -283,9 +270,6 @@ cdef int in_flight_fail_oldest(
     cdef Round round = in_flight_round(entry)
     cdef bint is_kept
     if round is None:
-        return 0
-    if entry.kind == ENTRY_QUEUE_CHECK:
-        round.queue_check = QUEUE_CHECK_NONE
         return 0
     is_kept = is_reopened and not entry.is_second and not (
         round.token_uses is not None and round.operation_code == OPERATION_ACQUIRE
@@ -305,25 +289,6 @@ cdef int in_flight_fail_oldest(
         self.unanswered.append(round)
         return 0
     return round_on_vote(round, self.master, VOTE_FAILED, reason, False, now_ns)
-
-
-cdef int in_flight_forget_queue_checks(InFlight self) except -1:
-    self.queue_check_sent.append(self.queue_check_batch)
-    empty, nothing = [], []
-    checks = self.queue_check_sent
-    self.queue_check_sent, self.queue_check_batch = empty, nothing
-    for releases in checks:
-        in_flight_forget_releases(releases)
-    return 0
-
-
-cdef int in_flight_forget_releases(list releases) except -1:
-    # Nobody will answer: only a script notifies of what they deleted, or will.
-    cdef Round release
-    for release in releases:
-        if release.queue_check == QUEUE_CHECK_ASKED:
-            release.queue_check = QUEUE_CHECK_NONE
-    return 0
 
 
 cdef int in_flight_fail_unanswered(InFlight self, str reason, int64_t now_ns) except -1:

@@ -289,9 +289,6 @@ cdef class Master:
     cdef int missed
     cdef list moved                  # rounds whose queue is not here, as it has replied
     cdef Slowness slowness
-    cdef list queues_found           # native releases of resources that are waited for
-    cdef int64_t queue_check_from_ns     # no queue is checked for here before
-    cdef int64_t queue_check_wait_ns     # for that answer, behind a quorum's: average
     cdef list lost_ids              # of connections that ended with replies outstanding
     cdef str lost_run_id             # ...of the server with this run id
     cdef int64_t heard_ns            # when a reply was last taken
@@ -343,7 +340,6 @@ cdef class Master:
         self.turns = []
         self.notified = []
         self.moved = []
-        self.queues_found = []
         self.lost_ids = []
         self.in_flight = in_flight_new(index, &self.link, counters)
         self.reason = "not connected yet"

@@ -427,7 +427,8 @@ def encode_script(
 #   EXTEND    SET key token IFEQ token PX ttl    both: OK, or nil (gone, or another's)
 #
 # They mean what the scripts mean to the letter: no key is created, and one of another
-# type is an error. They cost the server less than half of it.
+# type is an error. They cost the server less than half of it. The gate of a release is
+# sent its script all the same, which notifies the next in the queue as well.
 #
 # Each connection asks for them in its handshake, never by a version: a fleet may be
 # mixed, and a proxy know other commands than the server behind it. An error that one of
@@ -439,10 +440,8 @@ cdef enum:                   # in which form a round's command is sent to a mast
     FORM_DELIFEQ = 1
     FORM_DELEX = 2
     FORM_GATE = 3            # by the script of its gate
-    FORM_QUEUE_CHECK = 4     # natively at its gate, and EXISTS of the queue behind it
-    FORMS = 5
+    FORMS = 4
 
-cdef bytes QUEUE = b"fastredlock:queue:"      # behind the key_prefix
 cdef tuple NATIVE_NAMES = (b"DELIFEQ", b"DELEX")      # in the order of the forms
 
 
@@ -498,40 +497,4 @@ cdef int native_command(Buffer *out, Round round, int form) noexcept:
         put_bulk_bytes(out, round.resource)
         buffer_put(out, b"$4\r\nIFEQ\r\n", 10)
     put_bulk_bytes(out, round.token)
-    return 0
-
-
-cdef int native_queue_check(Buffer *out, Round round, bytes prefix) noexcept:
-    # Does anybody wait? The reply is no vote (waiting/turns).
-    cdef int error = native_queue_check_begin(out, 1)
-    return error or native_queue_check_add(out, round, prefix)
-
-
-cdef int native_queue_check_begin(Buffer *out, int queues) noexcept:
-    cdef char text[20]
-    cdef int error = buffer_reserve(out, COMMAND_OVERHEAD)
-    if error != 0:
-        return error
-    buffer_put(out, b"*", 1)
-    buffer_put(out, text, <size_t>decimal_digits(<uint64_t>queues + 1, text))
-    buffer_put(out, b"\r\n$6\r\nEXISTS\r\n", 14)
-    return 0
-
-
-cdef int native_queue_check_add(Buffer *out, Round round, bytes prefix) noexcept:
-    cdef char text[20]
-    cdef size_t size = (
-        <size_t>PyBytes_GET_SIZE(prefix) + <size_t>PyBytes_GET_SIZE(QUEUE)
-        + round_queue_size(round)
-    )
-    cdef int error = buffer_reserve(out, COMMAND_OVERHEAD + size)
-    if error != 0:
-        return error
-    buffer_put(out, b"$", 1)
-    buffer_put(out, text, <size_t>decimal_digits(size, text))
-    buffer_put(out, b"\r\n", 2)
-    put_bytes(out, prefix)
-    put_bytes(out, QUEUE)
-    buffer_put(out, PyBytes_AS_STRING(round.resource), round_queue_size(round))
-    buffer_put(out, b"\r\n", 2)
     return 0

@@ -192,12 +192,6 @@ cdef bytes round_queue(Round self):
     return self.resource if self.permits == 0 else slots_name(self.resource)
 
 
-cdef inline size_t round_queue_size(Round self) noexcept:
-    if self.permits == 0:
-        return <size_t>PyBytes_GET_SIZE(self.resource)
-    return <size_t>slots_name_size(self.resource)
-
-
 cdef inline int round_slot(Round self) noexcept:
     return slot_of_key(self.resource) if self.permits else -1
 

@@ -44,14 +44,6 @@ cdef class Terms:
         return min(self.timeout_ns, max(<int64_t>LAST_ROUND_NS, 3 * round_trip_ns))
 
 
-cdef enum:                   # the check of the queue behind a native release
-    QUEUE_CHECK_NONE = 0         # there is none, or it is answered
-    QUEUE_CHECK_WANTED = 1       # to be sent with it
-    QUEUE_CHECK_GATHERED = 2     # to be sent behind it, with those of others
-    QUEUE_CHECK_ASKED = 3
-    QUEUE_CHECK_NOTIFYING = 4    # it follows a check, and notifies who waits
-
-
 cdef enum:                   # our entry at the gate of a release
     OUR_ENTRY_AS_IS = 0      # it may be another's by now: as it is
     OUR_ENTRY_STAYS = 1      # others wait in this process
@@ -116,8 +108,7 @@ cdef class Round:
     cdef byte_bint needs_all             # closed by all answers or by time alone
     cdef byte_bint is_repeated           # a RELEASE: sent to one master once more
     cdef byte_bint is_reentrant          # begun inside a step of the same thread
-    cdef uint8_t queue_check             # ...or is asked whether anybody waits
-    cdef uint8_t our_entry               # ...and what becomes of ours there
+    cdef uint8_t our_entry               # what becomes of ours at its gate
 
     def __cinit__(self):
         self.cells = self.few

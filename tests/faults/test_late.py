@@ -34,10 +34,7 @@ def recorded(url: str, make_locks: MakeLocks) -> bytes:
 
 
 def replies_of(conversation: bytes) -> tuple[bytes, bytes, bytes]:
-    """Split it: the handshake; +OK (SET), two bulks in an array (TIME); :1.
-
-    Behind that :1 stands :0 where the release is native: nobody waits.
-    """
+    """Split it: the handshake; +OK (SET), two bulks in an array (TIME); :1."""
     start, end = conversation.rindex(b"+OK\r\n*2\r\n"), conversation.rindex(b":1\r\n")
     return conversation[:start], conversation[start:end], conversation[end:]
 

@@ -57,7 +57,7 @@ REENTRY = ("tests/behaviour/test_reentry.py",)
 LEADING = ("tests/behaviour/test_leading.py",)
 RAISING = ("tests/unit/test_python_calls.py", "tests/fuzz/test_raising.py")
 NATIVE = ("tests/unit/test_native.py",)
-QUEUE_CHECK = ("tests/unit/test_queue_check.py",)
+RELEASE_AT_GATE = ("tests/unit/test_release_at_gate.py",)
 TAKE_TURN_SHA1_ANEW = Edit(
     "fastredlock/_options/scripts.py",
     "# Leave the queue. A turn that was not used goes to the next. ARGV: process. Sent "
@@ -2714,83 +2714,15 @@ for _, key in ipairs(KEYS) do redis""",
         NATIVE,
     ),
     Mutant(
-        "gathered check that is answered by 1 taken for an answer of each",
+        "gate of a release that is sent the native command",
         (
             Edit(
-                "src_cython/master/replies.pyx",
-                "    if len(releases) == 1 or type(reply) is int and reply == 0 or (\n",
-                "    if len(releases) or (\n",
+                "src_cython/engine/masters.pyx",
+                "        return FORM_GATE\n",
+                "        return self.native or FORM_GATE\n",
             ),
         ),
-        QUEUE_CHECK,
-    ),
-    Mutant(
-        "gathered checks that are not sent before the write",
-        (
-            Edit(
-                "src_cython/drivers/by_hand.pyx",
-                "    if engine.queue_check_gathered:\n",
-                "    if False:\n",
-            ),
-        ),
-        QUEUE_CHECK,
-    ),
-    Mutant(
-        "queue found behind a native release, and nobody told",
-        (
-            Edit(
-                "src_cython/master/replies.pyx",
-                "        self.queues_found.append(release)\n",
-                "        pass\n",
-            ),
-        ),
-        QUEUE_CHECK,
-    ),
-    Mutant(
-        "native release that knows of waiters",
-        (
-            Edit(
-                "src_cython/waiting/turns.pyx",
-                "        and not wait_queues_are_until(\n"
-                "            self.queues.contended_ns, round_queue(release), now_ns\n"
-                "        )\n",
-                "",
-            ),
-        ),
-        QUEUE_CHECK,
-    ),
-    Mutant(
-        "our own waiter dropped by the script behind a native release",
-        (
-            Edit(
-                "src_cython/waiting/turns.pyx",
-                "    engine_notify_at_gate(self, notifying, now_ns)\n",
-                "    notifying.our_entry = OUR_ENTRY_LEAVES\n",
-            ),
-        ),
-        QUEUE_CHECK,
-    ),
-    Mutant(
-        "release that waits for the answer of a connection that is lost",
-        (
-            Edit(
-                "src_cython/master/in_flight.pyx",
-                "        round.queue_check = QUEUE_CHECK_NONE\n        return 0\n",
-                "        return 0\n",
-            ),
-        ),
-        QUEUE_CHECK,
-    ),
-    Mutant(
-        "answer of a gate not waited for by a process that then rests",
-        (
-            Edit(
-                "src_cython/waiting/turns.pyx",
-                "if release.queue_check == QUEUE_CHECK_ASKED:\n        return queue",
-                "if False:\n        return queue",
-            ),
-        ),
-        QUEUE_CHECK,
+        RELEASE_AT_GATE,
     ),
     Mutant(
         "roll-back by a native command that was never answered",
@@ -3890,7 +3822,7 @@ for _, key in ipairs(KEYS) do redis""",
                 "False and notifying",
             ),
         ),
-        ("tests/unit/test_queue_check.py",),
+        RELEASE_AT_GATE,
     ),
     Mutant(
         "rounds that wait for connections are looked at with each that comes",

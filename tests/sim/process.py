@@ -81,7 +81,7 @@ class Process:
             b"fastredlock",
             seed,
         )
-        self.begun = by_hand_engine(self.engine, is_sharing)
+        self.begun = by_hand_engine(self.engine)
         self.set_wall(0)
         self._driver = Driver(self)
         self.locks = new_locks(self)

@@ -30,7 +30,6 @@ WRITES_REFUSED = b"-MISCONF Redis is configured to save RDB snapshots\r\n"
 SETS_REFUSED = b"-OOM command not allowed when used memory > 'maxmemory'.\r\n"
 DELIFEQ, DELEX = b"DELIFEQ", b"DELEX"
 NATIVE = frozenset((DELIFEQ, DELEX))
-OF_QUEUES = frozenset((b"SUBSCRIBE", b"EXISTS"))
 VOTER = b"fastredlock:voter"
 QUEUE, TURN = b"fastredlock:queue:", b"fastredlock:turn:"
 CHANNEL = b"fastredlock:waiter:"
@@ -141,7 +140,7 @@ class Server:
         name = words[0]
         if name == b"HELLO":
             return UNKNOWN_HELLO if self.is_old else b""
-        is_forbidden = self.is_without_queues and name in OF_QUEUES
+        is_forbidden = self.is_without_queues and name == b"SUBSCRIBE"
         if is_forbidden or (self.is_native_forbidden and name == self.model.native):
             return FORBIDDEN
         return b""

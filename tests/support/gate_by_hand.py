@@ -75,17 +75,14 @@ class Gate(ByHand):
     """One master, and an engine that waits there."""
 
     def __init__(
-        self,
-        said_to_eval: bytes = ALLOWED,
-        native: bytes = NO_NATIVE,
-        gathers: bool = False,
+        self, said_to_eval: bytes = ALLOWED, native: bytes = NO_NATIVE
     ) -> None:
         super().__init__(
             Engine([Endpoint("127.0.0.1", 7001)], SCRIPTS, S, (), jitter_seed=1)
         )
         self._probed = said_to_eval + ALLOWED
         self._native = native
-        by_hand_engine(self.engine, gathers)
+        by_hand_engine(self.engine)
         by_hand_open_due(self.engine, True, self.now_ns)
         self.connect()
         self._tell_time()

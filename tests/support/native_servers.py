@@ -103,7 +103,7 @@ def native_server(kind: str) -> Iterator[tuple[str, str, RedisWithDelex | None]]
             yield url, url, None
             return
         made = RedisWithDelex(url)
-        names = b"SET EVAL EVALSHA SCRIPT CLIENT INFO TIME HELLO COMMAND DELEX EXISTS"
+        names = b"SET EVAL EVALSHA SCRIPT CLIENT INFO TIME HELLO COMMAND DELEX"
         answers = dict.fromkeys(names.split(), made.answer)
         with FakeServer({**answers, b"SUBSCRIBE": b"-NOPERM no\r\n"}) as fake:
             yield fake.url, url, made

@@ -53,7 +53,9 @@ def subscribed(channel: bytes) -> bytes:
 class Gates(ByHand):
     """Three masters; their time, and what they answer, is the test's."""
 
-    def __init__(self, tokens_are_given: bool = False) -> None:
+    def __init__(
+        self, tokens_are_given: bool = False, native: bytes = NO_NATIVE
+    ) -> None:
         endpoints = [Endpoint("127.0.0.1", 7001 + i) for i in range(COUNT)]
         super().__init__(
             Engine(
@@ -68,7 +70,7 @@ class Gates(ByHand):
         for i in range(COUNT):
             by_hand_connected(self.engine, i, self.now_ns)
             self.say(i, HELLO)
-            self.say(i, b"+OK\r\n" + info(run_id=f"{i}") + NO_NATIVE + loaded)
+            self.say(i, b"+OK\r\n" + info(run_id=f"{i}") + native + loaded)
             self.say(i, ALLOWED * 2)
             self.hear(i)
         self.take()  # asks for the time, for a while
