@@ -281,6 +281,7 @@ cdef class Master:
     cdef int native                  # the form of its native commands (native)
     cdef bint native_is_proven       # one was answered on this connection
     cdef bint is_native_alone        # ...which runs no script
+    cdef int64_t gate_script_ns      # when it last ran one as a gate, or let one wait
     cdef bint is_subscribed          # this connection is, to our channel
     cdef tuple leaving               # our name, as the argument of a release (gate)
     cdef list turns                  # resources for which it has notified us

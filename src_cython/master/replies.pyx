@@ -334,6 +334,7 @@ cdef int master_on_reply(Master self, object reply, int64_t now_ns) except -1:
         self.native_is_proven = True
     if entry.is_at_gate:
         at_gate = reply[0] if type(reply) is list else reply
+        self.gate_script_ns = now_ns
         round_on_gate_reply(round, at_gate)
         if round.operation_code == OPERATION_RELEASE and 2 <= at_gate < GATE_MOVED:
             self.notified.append(round_queue(round))

@@ -6,6 +6,7 @@
 
 cdef enum:
     HELD_LEAST_NS = 1_000_000
+    GATE_SCRIPT_NS = 100_000_000
 
 
 cdef bint engine_hold(Engine self, Round release, int64_t now_ns) except -1:
@@ -27,7 +28,9 @@ cdef int64_t engine_held_ns(Engine self, Round release) except -1:
     cdef Master master
     if self.is_closed:
         return 0
-    if release.is_repeated and release.counts[VOTE_PENDING] > 0:
+    if release.counts[VOTE_PENDING] > 0 and (
+        release.is_repeated or engine_may_lack_script(self, release)
+    ):
         for master in self.masters:
             if release in master.in_flight.unanswered:
                 return release.deadline_ns
@@ -37,14 +40,33 @@ cdef int64_t engine_held_ns(Engine self, Round release) except -1:
     return 0
 
 
+cdef bint engine_may_lack_script(Engine self, Round release) noexcept:
+    # Where the others are released natively, they are a quorum before the gate replies
+    # that its scripts were flushed, and a caller that then rests never reads this. So
+    # one release in 0.1 s waits for the reply, whatever becomes of it.
+    cdef Master gate
+    if release.gate < 0 or release.is_reentrant or (
+        release.cells[release.gate].vote != VOTE_PENDING
+        or not native_replaces(release, self.scripts)
+    ):
+        return False
+    gate = <Master>self.masters[release.gate]
+    return gate.native != FORM_SCRIPT and (
+        release.closed_ns - gate.gate_script_ns > GATE_SCRIPT_NS
+    )
+
+
 cdef int engine_take_held(Engine self, int64_t now_ns) except -1:
     # Let those end whose masters have answered, or take too long.
     cdef Round release
     empty = []
     held, self.held = self.held, empty
     for release in held:
-        if not engine_hold(self, release, now_ns):
-            self.closed.append(release)
+        if engine_hold(self, release, now_ns):
+            continue
+        if release.gate >= 0:
+            (<Master>self.masters[release.gate]).gate_script_ns = now_ns
+        self.closed.append(release)
     return 0
 
 

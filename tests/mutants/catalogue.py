@@ -1098,8 +1098,8 @@ MUTANTS = (
         (
             Edit(
                 "src_cython/waiting/turns.pyx",
-                "    if release.is_repeated and release.counts[VOTE_PENDING] > 0:\n",
-                "    if False:\n",
+                "        release.is_repeated or engine",
+                "        engine",
             ),
         ),
         ("tests/unit/test_engine.py", "tests/unit/test_in_flight.py"),
@@ -2720,6 +2720,17 @@ for _, key in ipairs(KEYS) do redis""",
                 "src_cython/engine/masters.pyx",
                 "        return FORM_GATE\n",
                 "        return self.native or FORM_GATE\n",
+            ),
+        ),
+        RELEASE_AT_GATE,
+    ),
+    Mutant(
+        "answer of a gate not waited for by a process that then rests",
+        (
+            Edit(
+                "src_cython/waiting/turns.pyx",
+                "release.is_repeated or engine_may_lack_script(self, release)",
+                "release.is_repeated",
             ),
         ),
         RELEASE_AT_GATE,

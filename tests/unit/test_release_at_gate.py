@@ -6,7 +6,7 @@ import pytest
 
 from fastredlock._core import Verdict
 from fastredlock._options import scripts
-from tests.support.by_hand import NO_NATIVE, bulk
+from tests.support.by_hand import MS, NO_NATIVE, bulk
 from tests.support.gate_by_hand import KEY, Gate
 from tests.support.slow_gate_by_hand import GATE, LAST, NEXT, TELL, Gates
 
@@ -28,8 +28,31 @@ def test_gate_is_sent_the_script_and_the_others_the_native_command(
     for each in (NEXT, LAST):
         assert [words[0] for words in gates.hear(each)] == [name]
         gates.say(each, b":1\r\n")
-    assert release.is_finished  # it does not wait for the gate
     assert release.verdict is Verdict.WON
+
+
+def test_one_release_in_a_while_waits_for_its_gate_which_may_lack_the_script() -> None:
+    gates = Gates(native=VALKEY)
+    for is_waited_for in (True, False):
+        release = gates.release(gates.take())
+        for each in (NEXT, LAST):
+            gates.say(each, b":1\r\n")
+        assert release.is_finished is not is_waited_for
+        gates.pass_time(MS)
+        assert release.is_finished
+        gates.say(GATE, b":1\r\n")
+        for each in range(3):
+            gates.hear(each)
+    gates.pass_time(101 * MS)
+    release = gates.release(gates.take())
+    gates.hear(GATE)
+    for each in (NEXT, LAST):
+        gates.say(each, b":1\r\n")
+    gates.say(GATE, b"-NOSCRIPT No matching script\r\n")
+    assert not release.is_finished
+    assert [words[:2] for words in gates.hear(GATE)] == [[b"EVAL", TELLING]]
+    gates.say(GATE, b":2\r\n")
+    assert release.is_finished
 
 
 def test_native_command_that_is_refused_is_repeated_as_the_script_of_no_gate() -> None:
