@@ -62,12 +62,18 @@ def test_fence_grows_where_callers_wait_in_turn(
             fences.append(lease.fence)
             lease.release()
 
-    in_threads([partial(work, number) for number in range(6)])
-    assert len(fences) == 90
+    def seen() -> bool:
+        stats = [locks.stats() for locks in (fenced, other)]
+        told = [(each.handed_over, each.turns_told) for each in stats]
+        return all(sum(counts) for counts in zip(*told, strict=True))
+
+    for _ in range(5):  # on a busy machine a round may see none of one kind
+        in_threads([partial(work, number) for number in range(6)])
+        if seen():
+            break
+    assert seen()
+    assert len(fences) % 90 == 0
     assert fences == sorted(set(fences))
-    stats = [locks.stats() for locks in (fenced, other)]
-    assert sum(each.handed_over for each in stats) > 0
-    assert sum(each.turns_told for each in stats) > 0
 
 
 def test_fence_of_acquire_all_is_above_the_last_of_each_resource(
