@@ -254,3 +254,87 @@ def by_hand_withdraw(Engine engine not None, work not None, int64_t now_ns):
     """Roll back ACQUIRE rounds that their caller gave up, send RELEASE ones."""
     work_check(work)
     engine_withdraw_work(engine, work, now_ns)
+
+
+# A wait queue by itself: its table, and a queue without an engine and a gate.
+
+
+def by_hand_queue_table():
+    """Return the text of the table; and the cells that were read from it, a row for
+    each event: (next state, action, how often it came)."""
+    return QUEUE_TABLE, tuple([
+        tuple([
+            (cell.next, cell.action, cell.count)
+            for cell in queue_cells[event][:QUEUE_STATES]
+        ])
+        for event in range(EVENTS)
+    ])
+
+
+def by_hand_queue_mistakes():
+    """List which events came, in this process, that the table rules out."""
+    header, *rows = [line.split() for line in QUEUE_TABLE.splitlines()]
+    return [
+        f"{rows[event][0]} in {header[2 + state]}, {queue_cells[event][state].count}"
+        for event in range(EVENTS) for state in range(QUEUE_STATES)
+        if queue_cells[event][state].action == DO_RULE_OUT
+        and queue_cells[event][state].count
+    ]
+
+
+@cython.final
+cdef class QueueByHand:
+    """A wait queue; its callers are rounds that are never sent."""
+
+    cdef WaitQueue queue
+    cdef int64_t last_number
+
+    def __cinit__(self):
+        self.queue = wait_queue_new(b"", 0)
+
+    @property
+    def state(self):
+        """As in the table, from 0."""
+        return self.queue.state
+
+    @property
+    def waiting(self):
+        """Those that wait, the first one first."""
+        return list(self.queue.rounds)
+
+    @property
+    def trying(self):
+        """The round that is under way, or None."""
+        return self.queue.trying
+
+    def on(self, int event):
+        """Give it an event; return the action."""
+        if not 0 <= event < EVENTS:
+            raise ValueError("no such event")
+        return wait_queue_on(self.queue, event)
+
+    def come(self, int64_t since_ns):
+        """Add a caller that has waited since then; return its round."""
+        cdef Round round = round_new(OPERATION_ACQUIRE, b"", b"", LEAVE_TERMS, 1)
+        cdef Turn turn = turn_new(since_ns, False)
+        self.last_number += 1
+        turn.number = self.last_number
+        round.turn = turn
+        wait_queue_add(self.queue, round)
+        return round
+
+    def leave(self, Round round not None):
+        """Remove a caller; return whether it waited."""
+        return wait_queue_remove(self.queue, round)
+
+    def open(self, Round round not None, int gate):
+        """Try the round of a caller; `gate` is -1 where there is none."""
+        wait_queue_open(
+            self.queue, round, wait_queue_behind(self.queue, round), gate, 0
+        )
+
+    def close(self, Round round not None, int verdict, int gate_reply):
+        """End a round that was opened; return the action."""
+        (<Turn>round.turn).gate_reply = gate_reply
+        round.verdict_code = verdict
+        return wait_queue_close(self.queue, round)

@@ -73,7 +73,7 @@ cdef int engine_notify_at_gate(Engine self, Round release, int64_t now_ns) excep
         return 0
     if self.queues.by_resource:
         queue = self.queues.by_resource.get(round_queue(release))
-    if queue is None or (queue.opened is None and len(queue.rounds) == 0):
+    if queue is None or not (wait_queue_is_trying(queue) or queue.rounds):
         release.our_entry = OUR_ENTRY_LEAVES
     else:
         release.our_entry = OUR_ENTRY_STAYS
@@ -169,6 +169,31 @@ cdef int64_t TRY_SLOT_NS = 1_000_000_000
 cdef Terms LEAVE_TERMS = Terms(0, 0, OVERDUE_AT_LEAST_NS)
 
 
+cdef int engine_on_queue(
+    Engine self, WaitQueue queue, int event, int64_t now_ns
+) except -1:
+    return engine_do(self, queue, wait_queue_on(queue, event), now_ns)
+
+
+cdef int engine_do(Engine self, WaitQueue queue, int action, int64_t now_ns) except -1:
+    # What a cell of the queue's table demands.
+    if action == DO_ASK:
+        return engine_ask(self, queue, now_ns)
+    if action == DO_ENTER:
+        return engine_ask_in_stay(self, queue, now_ns)
+    if action == DO_OPEN:
+        return engine_open_waiting(self, queue, wait_queue_head(queue), now_ns)
+    if action == DO_TRY:
+        return engine_try(self, queue, now_ns)
+    if action == DO_LEAVE:
+        return engine_leave_queue(self, queue.resource, queue.gate, now_ns)
+    if action == DO_LOOK_SOON:
+        return engine_set_due(self, queue, now_ns + SOON_NS)
+    if action == DO_LOOK_LATER:
+        return engine_set_due(self, queue, now_ns + ASK_AGAIN_NS)
+    return 0
+
+
 cdef int engine_open_waiting(
     Engine self, WaitQueue queue, Round round, int64_t now_ns
 ) except -1:
@@ -189,19 +214,8 @@ cdef int engine_open_waiting(
     if turn.is_open or round.is_finished:      # a finalizer has opened or withdrawn it
         return 0
     self.opened.append(round)
-    wait_queue_remove(queue, round)
-    turn.is_open = True
-    turn.next_number = 0 if next is None else (<Turn>next.turn).number
     turn_spend(turn, round, self.round_trip_ns, now_ns)
-    round.gate = gate
-    queue.noted = next
-    queue.is_first = False
-    queue.tried_ns = now_ns
-    queue.free_ns = 0
-    queue.is_entered = gate >= 0
-    if queue.opened is None:
-        queue.opened = round
-    return 0
+    return wait_queue_open(queue, round, next, gate, now_ns)
 
 
 cdef int engine_stop_waiting(Engine self, WaitQueue queue, int64_t now_ns) except -1:
@@ -211,8 +225,7 @@ cdef int engine_stop_waiting(Engine self, WaitQueue queue, int64_t now_ns) excep
     cdef list empty = [], rounds = queue.rounds
     self.opened.extend(rounds)
     queue.rounds = empty
-    queue.noted = None
-    queue.is_entered = queue.is_first = False
+    wait_queue_on(queue, EVENT_NO_GATE)
     for round in rounds:
         turn_spend(<Turn>round.turn, round, self.round_trip_ns, now_ns)
         round.turn = None
@@ -228,36 +241,31 @@ cdef int engine_end_waiting(Engine self, str reason, int64_t now_ns) except -1:
         rounds, queue.rounds = queue.rounds, empty
         for round in rounds:
             round_give_up(round, reason, now_ns)
-        if queue.is_entered and queue.opened is None:
-            engine_leave_queue(self, queue.resource, queue.gate, now_ns)
-        queue.noted = None
-        queue.is_entered = queue.is_first = False
-        engine_forget_queue(self, queue)
+        engine_leave_if_empty(self, queue, now_ns)
     return 0
 
 
 cdef int engine_leave_if_empty(Engine self, WaitQueue queue, int64_t now_ns) except -1:
     # At once: where nobody waits in here, no thread may come that waits for the time.
-    if queue.opened is not None or queue.rounds:
+    if queue.rounds:
         return engine_set_due(self, queue, now_ns + SOON_NS)
-    queue.noted = None
-    if queue.is_entered:
-        queue.is_entered = False
-        engine_leave_queue(self, queue.resource, queue.gate, now_ns)
+    engine_on_queue(self, queue, EVENT_EMPTY, now_ns)
     return engine_forget_queue(self, queue)
 
 
-cdef int engine_on_idle_queue(Engine self, WaitQueue queue, int64_t now_ns) except -1:
-    # It is time, and there is nothing to ask: its first is under way, or there is none.
-    if queue.opened is not None:
-        return engine_set_due(self, queue, now_ns + ASK_AGAIN_NS)
-    return engine_leave_if_empty(self, queue, now_ns)
+cdef int engine_on_due_queue(Engine self, WaitQueue queue, int64_t now_ns) except -1:
+    if not queue.rounds:
+        return engine_leave_if_empty(self, queue, now_ns)
+    if engine_waits_for_many(self) and not wait_queue_is_trying(queue):
+        return engine_ask_soon(self, queue, now_ns)
+    event = EVENT_TRY_DUE if engine_may_try(queue, now_ns) else EVENT_DUE
+    return engine_on_queue(self, queue, event, now_ns)
 
 
 cdef int engine_forget_queue(Engine self, WaitQueue queue) except -1:
     # A round that is undone late may name a queue that was forgotten before; by now
     # there may be another one of this resource, with others in it.
-    if wait_queue_is_over(queue):
+    if queue.state == QUEUE_AWAY and len(queue.rounds) == 0:
         queue.due_ns = NEVER_NS
         if self.queues.by_resource.get(queue.resource) is queue:
             del self.queues.by_resource[queue.resource]
@@ -273,13 +281,13 @@ cdef int engine_set_queue_gate(
     if left == gate:
         return 0
     queue.free_ns = 0
-    if not queue.is_entered:
+    if wait_queue_on(queue, EVENT_ELSEWHERE) != DO_LEAVE:
         return 0
     return engine_leave_queue(self, queue.resource, left, now_ns)
 
 
 cdef int engine_leave_queue(
-    Engine self, bytes resource, int gate, int64_t now_ns
+    Engine self, bytes resource, int gate, int64_t now_ns, bint by_source=True
 ) except -1:
     # A turn that was ours is passed on. By source: nobody may read NOSCRIPT.
     cdef Round leave
@@ -287,7 +295,7 @@ cdef int engine_leave_queue(
     if gate < 0 or (<Master>self.masters[gate]).state_code != MASTER_READY:
         return 0
     leave = engine_question(self, OPERATION_LEAVE_QUEUE, resource, turn, LEAVE_TERMS)
-    return engine_send_to_gate(self, leave, gate, True, now_ns)
+    return engine_send_to_gate(self, leave, gate, by_source, now_ns)
 
 
 cdef bint engine_may_try(WaitQueue queue, int64_t now_ns) noexcept:
@@ -298,34 +306,22 @@ cdef bint engine_may_try(WaitQueue queue, int64_t now_ns) noexcept:
     # behind they are: before them is perhaps one that is frozen, or one whose entry
     # was left at its gate and which reads that with its next call. Of a semaphore one
     # slot of many is tried, so that is not done as often.
-    cdef int64_t permits
-    if not wait_queue_is_noted(queue):
+    cdef int64_t permits, every_ns = TRY_BEHIND_NS * queue.place
+    if not wait_queue_is_known(queue):
         return False
-    permits = queue.noted.permits
+    permits = wait_queue_head(queue).permits
     if permits:
-        return queue.is_unanswered or now_ns - queue.tried_ns >= (
-            min(TRY_SLOT_NS, ASK_AGAIN_NS * permits) * (1 + queue.place)
-        )
-    return (
-        queue.is_first or queue.is_unanswered
-        or now_ns - queue.tried_ns >= TRY_BEHIND_NS * queue.place
-    )
+        every_ns = min(TRY_SLOT_NS, ASK_AGAIN_NS * permits) * (1 + queue.place)
+    return queue.state == QUEUE_ASKED or now_ns - queue.tried_ns >= every_ns
 
 
 cdef int engine_try(Engine self, WaitQueue queue, int64_t now_ns) except -1:
-    (<Turn>queue.noted.turn).is_probe = True
-    return engine_open_waiting(self, queue, queue.noted, now_ns)
-
-
-cdef int engine_try_out_of_turn(
-    Engine self, WaitQueue queue, int64_t now_ns
-) except -1:
-    # As if there were no queue: the gate is sent a SET, as each master is, for its
-    # script would refuse. Our entry stays there meanwhile.
-    cdef Round round = queue.noted
-    engine_try(self, queue, now_ns)
-    round.gate = -1
-    return 0
+    # Where the gate is silent, the next follows as soon: its place is not known.
+    cdef Round head = wait_queue_head(queue)
+    if queue.state == QUEUE_ASKED:
+        queue.place = 0
+    (<Turn>head.turn).is_probe = True
+    return engine_open_waiting(self, queue, head, now_ns)
 
 
 cdef int engine_set_due(Engine self, WaitQueue queue, int64_t due_ns) except -1:
@@ -384,7 +380,7 @@ cdef int engine_mark_again(Engine self, WaitQueue queue, int64_t now_ns) except 
         self.queues, queue.resource, first, now_ns + MARK_AGAIN_NS + NS_PER_S, now_ns
     )
     turn = turn_new(now_ns, False)
-    turn.queue = queue
+    turn.asked = [(queue, 0)]
     turn.arguments = (b"0", MOVING)
     ask = engine_question(self, OPERATION_ASK_TURN, queue.resource, turn, LEAVE_TERMS)
     return engine_send_to_gate(self, ask, first, False, now_ns)
@@ -426,30 +422,19 @@ cdef str QUEUE_OF_ANOTHER = (
 
 cdef int engine_ask(Engine self, WaitQueue queue, int64_t now_ns) except -1:
     # Enter its queue, or ask for our place in it.
-    cdef Round head, ask
-    cdef Turn turn, of_head
     cdef int gate = engine_gate(self, queue.resource, now_ns)
     engine_open_due(self, False, now_ns)      # who waits for long has no other call
     if gate < 0:
         return engine_stop_waiting(self, queue, now_ns)
-    head = wait_queue_head(queue)
-    if head is None:      # a finalizer has opened it meanwhile
+    if not queue.rounds:      # a finalizer has opened it meanwhile
         return engine_leave_if_empty(self, queue, now_ns)
-    of_head = <Turn>head.turn      # it has none once it was handed a lease
-    turn = turn_new(of_head.since_ns, False)
-    turn.queue = queue
-    turn.next_number = of_head.number
-    turn.arguments = engine_question_arguments(
-        self, queue, head, of_head, gate, now_ns
-    )
-    ask = engine_question(self, OPERATION_ASK_TURN, queue.resource, turn, head.terms)
-    engine_note_asked(self, queue, head, gate, now_ns)
-    master_subscribe(<Master>self.masters[gate], self.queues.waiter, now_ns)
-    return engine_send_to_gate(self, ask, gate, False, now_ns)
+    return engine_send_questions(self, [queue], gate, now_ns)
 
 
 cdef int engine_ask_in_stay(Engine self, WaitQueue queue, int64_t now_ns) except -1:
     # Our first is not known at the gate. In a stay the release asks; or the time does.
+    if not queue.rounds:
+        return engine_leave_if_empty(self, queue, now_ns)
     if now_ns >= queue.stay_until_ns:
         return engine_ask(self, queue, now_ns)
     if queue.due_ns <= queue.stay_until_ns:
@@ -466,15 +451,50 @@ cdef int engine_end_stay(Engine self, Round release, int64_t now_ns) except -1:
     if queue is None or queue.stay_until_ns == 0:
         return 0
     queue.stay_until_ns = 0
-    if queue.rounds and queue.opened is None and not wait_queue_is_noted(queue):
-        return engine_ask(self, queue, now_ns)
-    return 0
+    return engine_on_queue(self, queue, EVENT_WAITING, now_ns) if queue.rounds else 0
+
+
+cdef int engine_send_questions(
+    Engine self, list queues, int gate, int64_t now_ns
+) except -1:
+    # Of one queue, or of several together.
+    cdef WaitQueue queue
+    cdef Round head, ask
+    cdef Turn of_head, turn = turn_new(now_ns, False)
+    cdef list arguments = []
+    turn.asked = []
+    for queue in queues:
+        head = wait_queue_head(queue)
+        if head is None:      # a finalizer has opened it, or it was handed a lease
+            continue
+        of_head, terms = <Turn>head.turn, head.terms
+        turn.asked.append((queue, of_head.number))
+        arguments += engine_question_arguments(
+            self, queue, head, of_head, gate, now_ns
+        )
+    if not turn.asked:
+        return 0
+    turn.arguments = tuple(arguments)
+    keys = tuple([(<WaitQueue>each[0]).resource for each in turn.asked])
+    ask = engine_question(self, OPERATION_ASK_TURN, keys[0], turn, terms)
+    if len(keys) > 1:
+        ask.keys = keys
+        ask.kind = KIND_SEVERAL
+    for queue, number in turn.asked:
+        # A finalizer may have opened its first meanwhile, or handed it a lease.
+        is_first = wait_queue_number(queue) == number
+        engine_set_queue_gate(self, queue, gate, now_ns)
+        wait_queue_on(queue, EVENT_ASKED if is_first else EVENT_STRAYED)
+        engine_mark_again(self, queue, now_ns)
+        engine_set_due(self, queue, now_ns + ASK_AGAIN_NS)
+    master_subscribe(<Master>self.masters[gate], self.queues.waiter, now_ns)
+    return engine_send_to_gate(self, ask, gate, False, now_ns)
 
 
 cdef tuple engine_question_arguments(
     Engine self, WaitQueue queue, Round head, Turn turn, int gate, int64_t now_ns
 ):
-    cdef bint is_new = queue.noted is not head or queue.gate != gate
+    cdef bint is_new = not wait_queue_is_known(queue) or queue.gate != gate
     cdef bytes how = (
         FIRST_QUESTION if not (<Master>self.masters[gate]).is_subscribed
         else MOVING if engine_may_mark(self, gate)
@@ -486,48 +506,39 @@ cdef tuple engine_question_arguments(
     return turn_waited_us(turn.since_ns, now_ns), how
 
 
-cdef int engine_note_asked(
-    Engine self, WaitQueue queue, Round head, int gate, int64_t now_ns
-) except -1:
-    if queue.noted is not head or queue.gate != gate:
-        queue.is_first = False
-    queue.noted = head if head.turn is not None else None
-    engine_set_queue_gate(self, queue, gate, now_ns)
-    queue.is_entered = queue.is_unanswered = True
-    engine_mark_again(self, queue, now_ns)
-    return engine_set_due(self, queue, now_ns + ASK_AGAIN_NS)
-
-
 cdef int engine_take_answer(
     Engine self, WaitQueue queue, int64_t number, list answer, int64_t now_ns
 ) except -1:
     # Whose turn it is in one queue; its first, when it was asked, had this number.
     cdef int64_t left_ms, again_ns = ASK_AGAIN_NS
-    queue.is_unanswered = False
-    if queue.opened is not None or not wait_queue_is_noted(queue) or (
-        wait_queue_noted_number(queue) != number
-    ):
+    cdef Round head
+    if not wait_queue_is_known(queue) or wait_queue_number(queue) != number:
         return 0      # it was for another that was first
+    head = wait_queue_head(queue)
     whose, left, place, count = answer
     if whose == TURN_OURS:
         queue.is_alone = count == 1
         if count == 1:      # so the next first try need not ask
             self.queues.contended_ns.pop(queue.resource, None)
-        if queue.noted.permits:
+        if head.permits:
             queue.slot = min(max(<object>left, -1), PERMITS_MOST)
-        return engine_open_waiting(self, queue, queue.noted, now_ns)
+        return engine_on_queue(self, queue, EVENT_OURS, now_ns)
     queue.place = place
-    queue.is_first = place == 0
-    if turn_is_paused(<Turn>queue.noted.turn):
+    wait_queue_on(queue, EVENT_NOBODY if place == 0 else EVENT_OTHERS)
+    if turn_is_paused(<Turn>head.turn):
         if place == 0 and left == -2:
             return 0
-        (<Turn>queue.noted.turn).is_kept = False      # the gate knows when
+        (<Turn>head.turn).is_kept = False      # the gate knows when
     left_ms = min(max(<object>left, -2), 1_000_000)
     if engine_is_left_free(queue, whose, left_ms, now_ns):
-        return engine_try_out_of_turn(self, queue, now_ns)
+        # As if there were no queue: the gate is sent a SET, as each master is, for its
+        # script would refuse. Our entry stays there meanwhile.
+        engine_try(self, queue, now_ns)
+        head.gate = -1
+        return 0
     if place > 1:
         again_ns = ASK_AGAIN_BEHIND_NS
-    elif place == 0 and queue.noted.permits == 0:
+    elif place == 0 and head.permits == 0:
         # It may have become so just now, and not have tried for long.
         again_ns = max(<int64_t>0, queue.tried_ns + again_ns - now_ns)
     if left_ms == -2:      # free: another was notified, or a hundred were dropped
@@ -536,7 +547,7 @@ cdef int engine_take_answer(
             again_ns = NOBODY_NOTIFIED_NS
         elif whose == TURN_OTHER and place > NEAR_PLACE:
             again_ns = ASK_AGAIN_NS
-    elif queue.noted.permits:
+    elif head.permits:
         again_ns = min(again_ns, engine_first_slot_ns(queue, count))
         if left_ms >= 0:      # the first slot that is not theirs
             again_ns = min(again_ns, left_ms * NS_PER_MS + AFTER_EXPIRY_NS)
@@ -569,7 +580,9 @@ cdef int64_t engine_first_slot_ns(WaitQueue queue, object first_ms) except -1:
     # each other: the gate notifies its first. Of a rate all expire, one by one, and
     # each waiter asks for its own.
     cdef int64_t left_ms = min(max(<object>first_ms, 0), 1_000_000)
-    if left_ms == 0 or queue.place > PLACES_MOST or queue.noted.terms.is_of_rate:
+    if left_ms == 0 or queue.place > PLACES_MOST or (
+        wait_queue_head(queue).terms.is_of_rate
+    ):
         return NEVER_NS
     return left_ms * NS_PER_MS + AFTER_EXPIRY_NS + queue.place * PLACE_NS
 
@@ -657,19 +670,15 @@ cdef int engine_ask_together(
     for queue in taken:
         if queue.due_ns != NEVER_NS:
             continue
-        if queue.opened is not None or not queue.rounds:
-            engine_on_idle_queue(self, queue, now_ns)
+        if wait_queue_is_trying(queue) or not queue.rounds:
+            engine_on_due_queue(self, queue, now_ns)
         elif engine_gate(self, queue.resource, now_ns) != questions.gate:
             engine_ask_soon(self, queue, now_ns)
         elif engine_may_try_among(self, questions, queue, now_ns):
             engine_try(self, queue, now_ns)
-        elif len(taken) == 1 or (
-            not (<Master>self.masters[questions.gate]).is_subscribed
-        ):
-            engine_ask(self, queue, now_ns)
         else:
             asked.append(queue)
-    return engine_send_questions(self, asked, questions.gate, now_ns) if asked else 0
+    return engine_send_questions(self, asked, questions.gate, now_ns)
 
 
 cdef bint engine_may_try_among(
@@ -687,82 +696,32 @@ cdef bint engine_may_try_among(
     return True
 
 
-cdef int engine_send_questions(
-    Engine self, list queues, int gate, int64_t now_ns
-) except -1:
-    cdef WaitQueue queue
-    cdef Round head, ask
-    cdef Turn of_head, turn = turn_new(now_ns, False)
-    cdef Terms terms = None
-    cdef list arguments = []
-    cdef list asked = []
-    for queue in queues:
-        head = wait_queue_head(queue)
-        if head is None:      # a finalizer has opened it, or it was handed a lease
-            continue
-        of_head = <Turn>head.turn
-        terms = head.terms
-        arguments += engine_question_arguments(
-            self, queue, head, of_head, gate, now_ns
-        )
-        asked.append((queue, of_head.number))
-    if terms is None:
-        return 0
-    turn.arguments = tuple(arguments)
-    keys = tuple([(<WaitQueue>each[0]).resource for each in asked])
-    ask = engine_question(self, OPERATION_ASK_TURN, keys[0], turn, terms)
-    ask.keys = keys
-    ask.kind = KIND_SEVERAL
-    turn.asked = asked
-    for queue, _ in asked:
-        head = wait_queue_head(queue)
-        if head is not None:
-            engine_note_asked(self, queue, head, gate, now_ns)
-    return engine_send_to_gate(self, ask, gate, False, now_ns)
-
-
-cdef int engine_on_asked_together(Engine self, Round ask, int64_t now_ns) except -1:
-    # A queue that is refused is asked about by itself, and its callers poll then. A
-    # refusal of the whole may be that of one, or of all.
+cdef int engine_on_asked(Engine self, Round ask, int64_t now_ns) except -1:
+    # The gate has answered ASK_TURN, or has not. Of several, a queue that is refused is
+    # asked about by itself. A refusal of the whole may be that of one, or of all.
     cdef WaitQueue queue
     cdef Py_ssize_t at = 0
     cdef list answers = None
     if ask.verdict_code == VERDICT_WON:
         answers = ask.details[ask.gate]
-        if len(answers) != 4 * len(ask.keys):
+        if len(answers) != 4 * len((<Turn>ask.turn).asked):
             return 0
     elif not (ask.cells[ask.gate].vote == VOTE_FAILED and (
         ask.cells[ask.gate].answered_us
     )):
         return 0
     for queue, number in (<Turn>ask.turn).asked:
-        if queue.opened is None and queue.rounds and (
-            answers is None or answers[at] == TURN_REFUSED
-        ):
-            engine_ask(self, queue, now_ns)
-        elif answers is not None:
+        if answers is not None and (ask.keys is None or answers[at] != TURN_REFUSED):
             engine_on_answer(
                 self, queue, number, ask.gate, answers[at:at + 4], now_ns
             )
+        elif ask.keys is not None:
+            if queue.rounds and not wait_queue_is_trying(queue):
+                engine_ask(self, queue, now_ns)
+        elif ask.gate == queue.gate:
+            engine_on_queue_refused(self, queue, ask, now_ns)
         at += 4
     return 0
-
-
-cdef int engine_on_asked(Engine self, Round ask, int64_t now_ns) except -1:
-    # The gate has answered ASK_TURN, or has not.
-    cdef Turn turn = <Turn>ask.turn
-    cdef WaitQueue queue = turn.queue
-    if ask.keys is not None:
-        return engine_on_asked_together(self, ask, now_ns)
-    if ask.verdict_code != VERDICT_WON:
-        if ask.cells[ask.gate].vote == VOTE_FAILED and (
-            ask.cells[ask.gate].answered_us and ask.gate == queue.gate
-        ):
-            engine_on_queue_refused(self, queue, ask, now_ns)
-        return 0
-    return engine_on_answer(
-        self, queue, turn.next_number, ask.gate, ask.details[ask.gate], now_ns
-    )
 
 
 cdef int engine_on_answer(
@@ -787,9 +746,8 @@ cdef int engine_on_moved(
     wait_queues_on_moved(self.queues, resource, gate, until_ns, now_ns)
     if queue is None or queue.gate != gate:
         return 0
-    queue.is_entered = queue.is_first = queue.is_unanswered = False
-    queue.noted = None
-    if queue.opened is not None or not queue.rounds:
+    queue.gate = -1
+    if wait_queue_on(queue, EVENT_MOVED) != DO_ASK or not queue.rounds:
         return 0
     if len(self.queues.by_resource) <= MARKED_MOST:
         return engine_ask(self, queue, now_ns)

@@ -3,18 +3,129 @@
 # and answers is in waiting/gate.
 
 # --- wait queue -----------------------------------------------------------------------
-# The queue of those in this process who wait for one resource. Pure.
+# The queue of those in this process who wait for one resource: a machine. Pure.
 #
-# Its rounds are in the order in which their callers began to wait. Only the first is
-# known outside: the gate, one of the masters, keeps one entry for each process and
-# resource, and notifies the process when it is that one's turn.
+# Its callers are a list of rounds, in the order in which they began to wait. Only the
+# first is known outside: the gate, one of the masters, keeps one entry for each process
+# and resource, and notifies the process when it is that one's turn. So a state is what
+# the gate has of us, and whether a round of ours is being tried. Whatever happens is an
+# event, and QUEUE_TABLE has for both of them the next state, and what is to be done.
+# Here is no engine and no gate: gate and turns carry out what a cell demands, and know
+# bytes and masters. A cell "x" is an event that the code rules out in that state. It
+# changes nothing, and is counted; tests and simulator fail then.
 #
-#   noted      the round for which the gate has our entry, as far as is known
-#   is_first   the gate has reported that no other process waits longer
-#   opened     the round whose turn it is, under way
+# What is beside the machine: a lease that is held here and may be handed on, which has
+# a time of its own (stay_until_ns); further rounds of ours, at the end of their time,
+# beside the one that is being tried: all of them are that one's STRAYED; slots.
 #
 # A queue that is lost, wrong or hostile costs time alone: who holds the lock is decided
 # by a quorum, in the round.
+
+cdef enum:
+    QUEUE_AWAY = 0           # the gate has no entry of this process
+    QUEUE_STALE = 1          # it may have one, but not of the caller that is first here
+    QUEUE_ASKED = 2          # it was asked about our first, and owes the answer
+    QUEUE_BEHIND = 3         # it has our first; others wait longer, as far as is known
+    QUEUE_FIRST = 4          # it has our first, and reports that nobody waits longer
+    QUEUE_TRYING = 5         # a round of ours is under way; else as AWAY or STALE
+    QUEUE_TRYING_NEXT = 6    # "+NEXT": as TRYING, and the gate has our next
+    QUEUE_TRYING_FIRST = 7   # "+FIRST": ...and nobody waits longer than our next
+    QUEUE_STATES = 8
+
+cdef enum:                   # in the order of the rows
+    EVENT_WAITING = 0            # callers wait: one came, or left, or a stay is over
+    EVENT_CHANGED = 1            # another caller is the first here
+    EVENT_BACK = 2               # a caller came back to its entry, and is the first
+    EVENT_EMPTY = 3              # no caller waits here any more
+    EVENT_ASKED = 4              # the gate is asked about our first
+    EVENT_STRAYED = 5            # ...or may have the entry of one that is not first
+    EVENT_ELSEWHERE = 6          # another master is the gate
+    EVENT_MOVED = 7              # the gate has replied that the queue is not there
+    EVENT_NO_GATE = 8            # no master keeps queues
+    EVENT_OTHERS = 9             # an answer: others wait longer than our first,
+    EVENT_NOBODY = 10            # nobody does,
+    EVENT_OURS = 11              # or it has its turn
+    EVENT_TURN = 12              # a push: we have our turn
+    EVENT_CALLED = 13            # a push: are we there?
+    EVENT_DUE = 14               # the time to ask again
+    EVENT_TRY_DUE = 15           # ...or to try on all masters, without a turn
+    EVENT_OPENED = 16            # a round is tried; there is no next for the gate,
+    EVENT_OPENED_NEXT = 17       # or its command brings our next to the gate
+    EVENT_NEXT_IS_FIRST = 18     # the gate has set its key, and our next is first there
+    EVENT_WON = 19               # it is won, and our next is at the gate,
+    EVENT_WON_LAST = 20          # or the gate took our entry out, as there was no next,
+    EVENT_WON_BESIDE = 21        # or the gate did not set the key
+    EVENT_LOST = 22              # it is lost, or its caller gave it up
+    EVENTS = 23
+
+cdef enum:                   # what is to be done, in the order of QUEUE_ACTIONS
+    DO_NOTHING = 0
+    DO_ASK = 1                   # the gate about our first, which enters it there
+    DO_ENTER = 2                 # the same, but not in a stay; without callers leave
+    DO_OPEN = 3                  # try our first
+    DO_TRY = 4                   # the same, without a turn
+    DO_LEAVE = 5                 # take our entry out at the gate
+    DO_LOOK_SOON = 6             # be due in a moment
+    DO_LOOK_LATER = 7            # be due at the usual time
+    DO_NOTE = 8                  # note the turn, for the round that is under way
+    DO_RULE_OUT = 9              # "x": nothing, and it is a mistake of ours
+
+cdef dict QUEUE_ACTIONS = {
+    ".": 0, "ask": 1, "enter": 2, "open": 3, "try": 4, "leave": 5, "soon": 6,
+    "later": 7, "note": 8, "x": 9,
+}
+
+# A cell is the next state, "*" where the action of the row is to be done; or another
+# action; or ".": nothing. In a cell without a state it remains as it is.
+cdef str QUEUE_TABLE = """\
+event       action AWAY   STALE  ASKED  BEHIND FIRST  TRYING  +NEXT   +FIRST
+waiting     enter  *      *      .      .      .      .       .       .
+changed     .      .      .      STALE  STALE  STALE  .       TRYING  TRYING
+back        .      BEHIND BEHIND x      x      x      +NEXT   x       x
+empty       leave  .      AWAY*  AWAY*  AWAY*  AWAY*  .       TRYING  TRYING
+asked       .      ASKED  ASKED  .      ASKED  .      +NEXT   .       .
+strayed     soon   STALE* *      STALE* STALE* STALE* .       TRYING  TRYING
+elsewhere   leave  .      AWAY*  AWAY*  AWAY*  AWAY*  *       TRYING* TRYING*
+moved       ask    AWAY*  AWAY*  AWAY*  AWAY*  AWAY*  .       TRYING  TRYING
+no-gate     .      AWAY   AWAY   AWAY   AWAY   AWAY   .       TRYING  TRYING
+others      .      x      x      BEHIND .      BEHIND x       x       x
+nobody      .      x      x      FIRST  FIRST  .      x       x       x
+ours        open   x      x      *      *      *      x       x       x
+turn        open   *      *      *      *      *      note    note    note
+called      ask    *      *      .      *      *      .       .       .
+due         ask    *      *      *      *      *      later   later   later
+try-due     try    x      x      *      *      *      x       x       x
+opened      .      TRYING TRYING TRYING TRYING TRYING .       TRYING  TRYING
+opened-next .      +NEXT  +NEXT  +NEXT  +NEXT  +NEXT  +NEXT   .       +NEXT
+next-first  .      .      .      FIRST  FIRST  .      .       +FIRST  .
+won         enter  x      x      x      x      x      STALE*  BEHIND  FIRST
+won-last    enter  x      x      x      x      x      AWAY*   BEHIND  FIRST
+won-beside  enter  x      x      x      x      x      STALE*  STALE*  STALE*
+lost        soon   x      x      x      x      x      STALE*  STALE*  STALE*
+"""
+
+cdef struct QueueCell:
+    int next
+    int action
+    int64_t count            # how often the event came; also where it is ruled out
+
+cdef QueueCell queue_cells[EVENTS][QUEUE_STATES]      # QUEUE_TABLE, without objects
+
+
+cdef int wait_queue_read_table() except -1:
+    cdef QueueCell *at
+    cdef int event, state
+    header, *rows = [line.split() for line in QUEUE_TABLE.splitlines()]
+    for event, (_, action, *cells) in enumerate(rows):
+        for state, cell in enumerate(cells):
+            at = &queue_cells[event][state]
+            name = cell.strip("*")
+            at.next = header.index(name) - 2 if name in header else state
+            at.action = QUEUE_ACTIONS.get(action if "*" in cell else cell, 0)
+    return 0
+
+
+wait_queue_read_table()
 
 
 cdef class Round              # round/round
@@ -28,18 +139,16 @@ cdef class WaitQueue:
 
     cdef bytes resource
     cdef list rounds             # that wait, by the time since when
-    cdef Round opened, noted     # or None
+    cdef int state               # changed by wait_queue_on alone
+    cdef Round trying            # the round that is under way, or None
     cdef int gate                # the master asked last; -1: none
-    cdef bint is_first
     cdef int64_t place           # among the processes at the gate, from 0
     cdef int64_t tried_ns        # when its first tried on all masters, or came here
-    cdef bint is_entered         # the gate may have our entry
-    cdef bint is_unanswered      # the gate owes an answer
     cdef int64_t free_ns         # since when all answers are that the key is free, and
     #                              the first that nobody had been notified; 0: not so
     cdef int64_t stay_until_ns   # our lease may be handed on; 0: there is none
     cdef int64_t due_ns          # when the gate is asked again; NEVER_NS: not known
-    cdef bint is_alone           # ...and that nobody else waits
+    cdef bint is_alone           # at our last turn nobody else waited
     cdef int slot                # which is free, as the gate reports; -1: not known
     cdef list freed              # ...others, while one is under way
 
@@ -55,18 +164,35 @@ cdef WaitQueue wait_queue_new(bytes resource, int64_t now_ns):
     return self
 
 
+cdef int wait_queue_on(WaitQueue self, int event) noexcept:
+    # The only place where its state changes. Return what is to be done.
+    cdef QueueCell *cell = &queue_cells[event][self.state]
+    cell.count += 1
+    self.state = cell.next
+    if self.state < QUEUE_TRYING:
+        self.trying = None
+    return cell.action
+
+
+cdef inline bint wait_queue_is_trying(WaitQueue self) noexcept:
+    return self.state >= QUEUE_TRYING
+
+
+cdef inline bint wait_queue_is_known(WaitQueue self) noexcept:
+    # Whether the gate has our entry for the first here, and none of ours is tried.
+    return QUEUE_ASKED <= self.state <= QUEUE_FIRST
+
+
 cdef int wait_queue_add(WaitQueue self, Round round) except -1:
     # Most have begun later than all that wait.
     cdef Py_ssize_t at = len(self.rounds)
     cdef int64_t since_ns = (<Turn>round.turn).since_ns
-    while at > 0 and wait_queue_since_ns(self, at - 1) > since_ns:
+    while at > 0 and (<Turn>(<Round>self.rounds[at - 1]).turn).since_ns > since_ns:
         at -= 1
     self.rounds.insert(at, round)
+    if at == 0:
+        wait_queue_on(self, EVENT_CHANGED)
     return 0
-
-
-cdef inline int64_t wait_queue_since_ns(WaitQueue self, Py_ssize_t at) noexcept:
-    return (<Turn>(<Round>self.rounds[at]).turn).since_ns
 
 
 cdef bint wait_queue_remove(WaitQueue self, Round round) except -1:
@@ -75,8 +201,42 @@ cdef bint wait_queue_remove(WaitQueue self, Round round) except -1:
     for at in range(len(self.rounds)):
         if self.rounds[at] is round:
             del self.rounds[at]
+            if at == 0:
+                wait_queue_on(self, EVENT_CHANGED)
             return True
     return False
+
+
+cdef int wait_queue_open(
+    WaitQueue self, Round round, Round next, int gate, int64_t now_ns
+) except -1:
+    # Its turn, or the end of its time. The gate is told of the next by its command.
+    wait_queue_remove(self, round)
+    (<Turn>round.turn).is_open = True
+    (<Turn>round.turn).next_number = 0 if next is None else (<Turn>next.turn).number
+    round.gate = gate
+    self.tried_ns = now_ns
+    self.free_ns = 0
+    if gate < 0 or next is None or wait_queue_head(self) is not next:
+        wait_queue_on(self, EVENT_OPENED)
+    else:
+        wait_queue_on(self, EVENT_OPENED_NEXT)
+    if self.trying is None:
+        self.trying = round
+    return 0
+
+
+cdef int wait_queue_close(WaitQueue self, Round round) noexcept:
+    # A round has its verdict. Return what is to be done.
+    cdef Turn turn = <Turn>round.turn
+    if self.trying is not round:
+        return wait_queue_on(self, EVENT_STRAYED)
+    if round.verdict_code != VERDICT_WON:
+        return wait_queue_on(self, EVENT_LOST)
+    if turn.gate_reply == GATE_TAKEN or round.gate < 0:
+        # By a quorum without it, or out of turn: we are queued.
+        return wait_queue_on(self, EVENT_WON_BESIDE)
+    return wait_queue_on(self, EVENT_WON if turn.next_number else EVENT_WON_LAST)
 
 
 cdef Round wait_queue_head(WaitQueue self):
@@ -89,28 +249,9 @@ cdef Round wait_queue_behind(WaitQueue self, Round round):
     return <Round>self.rounds[at] if at < len(self.rounds) else None
 
 
-cdef bint wait_queue_is_noted(WaitQueue self) noexcept:
-    # Whether the gate has our entry for the round that is first here.
-    return len(self.rounds) > 0 and self.rounds[0] is self.noted
-
-
-cdef bint wait_queue_is_next(WaitQueue self) noexcept:
-    # Whether a release in this process may be followed by our first round at once.
-    return self.is_first and self.opened is None and wait_queue_is_noted(self)
-
-
-cdef inline int64_t wait_queue_noted_number(WaitQueue self) noexcept:
-    return 0 if self.noted is None else (<Turn>self.noted.turn).number
-
-
-cdef void wait_queue_on_first(WaitQueue self, int64_t number) noexcept:
-    # The gate reports that nobody waits longer than the one of this number.
-    if number != 0 and wait_queue_noted_number(self) == number:
-        self.is_first = True
-
-
-cdef bint wait_queue_is_over(WaitQueue self) noexcept:
-    return self.opened is None and not self.is_entered and len(self.rounds) == 0
+cdef inline int64_t wait_queue_number(WaitQueue self) noexcept:
+    # That of the first here; 0: there is none.
+    return (<Turn>(<Round>self.rounds[0]).turn).number if self.rounds else 0
 
 
 # --- wait queues ----------------------------------------------------------------------
@@ -331,7 +472,7 @@ cdef class Turn:
     cdef int64_t next_number     # was opened; 0: none. (A reference would make a chain
     #                              of all rounds to come, kept by a lease that is kept.)
     cdef tuple arguments         # of its script at the gate
-    cdef list asked              # (queue, number): of several, by one question
+    cdef list asked              # of a question: (queue, its first's number)
     cdef int gate_reply
     cdef bint is_open            # its round is, or was
     cdef bint is_kept            # from the last round of its caller: no need to ask
@@ -407,8 +548,11 @@ cdef void round_on_gate_reply(Round self, int reply) noexcept:
     if self.turn is not None:
         turn = <Turn>self.turn
         turn.gate_reply = reply
-        if reply == GATE_SET_FIRST and turn.queue is not None:
-            wait_queue_on_first(turn.queue, turn.next_number)
+        if reply == GATE_SET_FIRST and turn.queue is not None and turn.next_number and (
+            turn.next_number == wait_queue_number(turn.queue)
+        ):
+            wait_queue_on(turn.queue, EVENT_NEXT_IS_FIRST)
+            turn.queue.place = 0
 
 
 cdef bint round_is_refused(Round self) noexcept:

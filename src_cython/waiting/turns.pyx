@@ -302,10 +302,7 @@ cdef int engine_recall(Engine self, Round refused, int64_t now_ns) except -1:
     for key in refused.keys or (refused.resource,):
         queue = self.queues.by_resource.get(key)
         if queue is None or (<WaitQueue>queue).gate != at:
-            leave = engine_question(
-                self, OPERATION_LEAVE_QUEUE, key, turn_new(now_ns, False), LEAVE_TERMS
-            )
-            engine_send_to_gate(self, leave, at, False, now_ns)
+            engine_leave_queue(self, key, at, now_ns, by_source=False)
     return 0
 
 
@@ -332,60 +329,40 @@ cdef int engine_on_turn_closed(Engine self, Round round, int64_t now_ns) except 
     # A round that waited has its verdict. Lost, its caller mostly comes back at once.
     cdef Turn turn = <Turn>round.turn
     cdef WaitQueue queue = turn.queue
+    cdef int action
     if queue is None or not turn.is_open:
         return 0
     turn.arguments = None
-    if queue.opened is round:
-        queue.opened = None
+    action = wait_queue_close(queue, round)
     if round.verdict_code == VERDICT_WON:
-        # Its script has put the next in our place; by now that one may have left.
-        queue.is_entered = turn.next_number != 0
-        if turn.gate_reply == GATE_TAKEN or round.gate < 0:
-            # By a quorum without it, or out of turn: we are queued.
-            queue.is_entered = True
-            queue.noted = None
         if round.permits == 0 or not queue.is_alone:
             wait_queues_remember(
                 self.queues.contended_ns, queue.resource, now_ns + CONTENDED_NS
             )
-        queue.stay_until_ns = round.opened_ns + engine_stay_ns(self, round)
-        if round.permits and queue.rounds and queue.opened is None:
-            return engine_after_slot(self, queue, round, now_ns)
-        if queue.rounds and not wait_queue_is_noted(queue) and queue.opened is None:
-            return engine_ask_in_stay(self, queue, now_ns)      # they came meanwhile
-        if not queue.rounds and queue.is_entered:
-            return engine_leave_if_empty(self, queue, now_ns)
-    else:
-        if wait_queue_noted_number(queue) == turn.next_number:
-            queue.noted = None
-            queue.is_first = False
-        if round.verdict_code != VERDICT_TAKEN or (
-            now_ns >= turn.until_ns - LAST_ROUND_NS
-        ):
-            return engine_leave_if_empty(self, queue, now_ns)
-        engine_set_due(self, queue, now_ns + SOON_NS)
-    return engine_forget_queue(self, queue)
-
-
-cdef inline int64_t engine_stay_ns(Engine self, Round won) noexcept:
-    # For how long the gate is not asked for those who come. Beside a slot there are
-    # others, which other processes release meanwhile.
-    return min(self.cohort_ns, SLOT_STAY_NS) if won.permits else self.cohort_ns
+        # Beside a slot there are others, which other processes release meanwhile.
+        queue.stay_until_ns = round.opened_ns + min(
+            self.cohort_ns, SLOT_STAY_NS if round.permits else NEVER_NS
+        )
+        if round.permits and queue.rounds and not wait_queue_is_trying(queue):
+            return engine_after_slot(self, queue, round, action, now_ns)
+    elif round.verdict_code != VERDICT_TAKEN or (
+        now_ns >= turn.until_ns - LAST_ROUND_NS
+    ):
+        return engine_leave_if_empty(self, queue, now_ns)
+    return engine_do(self, queue, action, now_ns)
 
 
 cdef int engine_after_slot(
-    Engine self, WaitQueue queue, Round won, int64_t now_ns
+    Engine self, WaitQueue queue, Round won, int action, int64_t now_ns
 ) except -1:
     # Another slot may be free by now, or will expire: of a rate nobody is notified.
     cdef list freed = queue.freed
     queue.freed = []
-    if freed and queue.is_first:      # else the gate has notified another
+    if freed and queue.state == QUEUE_FIRST:      # else the gate has notified another
         return engine_open_slot(self, queue, <int>freed[-1], now_ns)
     if won.terms.is_of_rate:
         return engine_ask(self, queue, now_ns)
-    if not wait_queue_is_noted(queue):
-        return engine_ask_in_stay(self, queue, now_ns)      # they came meanwhile
-    return 0
+    return engine_do(self, queue, action, now_ns)
 
 
 cdef int engine_take_notified(Engine self, Master master, int64_t now_ns) except -1:
@@ -411,9 +388,9 @@ cdef int engine_take_turn(Engine self, Master master, int64_t now_ns) except -1:
             slot = slot_of_key(resource)
             resource = name
             queue = self.queues.by_resource.get(name)
-    if queue is not None and queue.opened is not None:
-        (<Turn>queue.opened.turn).is_notified = True  # lost, it tries again
-        if slot >= 0 and slot != round_slot(queue.opened):
+    if queue is not None and wait_queue_on(queue, EVENT_TURN) == DO_NOTE:
+        (<Turn>queue.trying.turn).is_notified = True  # lost, it tries again
+        if slot >= 0 and slot != round_slot(queue.trying):
             queue.freed.append(slot)
         return 0
     if queue is None and engine_is_called(self, resource, now_ns):
@@ -492,7 +469,7 @@ cdef bint engine_is_called(Engine self, bytes push, int64_t now_ns) except -1:
     if queue is None or push[:1] not in (b"~", b"?"):
         return False
     queue.tried_ns = now_ns      # so the question is asked, and not a try made
-    if queue.opened is not None or not queue.rounds or queue.is_unanswered:
+    if not queue.rounds or wait_queue_on(queue, EVENT_CALLED) != DO_ASK:
         return True
     if push[:1] == b"~":
         engine_ask(self, queue, now_ns)
@@ -508,7 +485,7 @@ cdef bint engine_is_handing_over(Engine self, Round release, int64_t now_ns) exc
         return False
     queue = self.queues.by_resource.get(round_queue(release))
     return (
-        queue is not None and wait_queue_is_next(queue)
+        queue is not None and queue.state == QUEUE_FIRST
         and queue.gate == engine_gate(self, round_queue(release), now_ns)
         and round_may_have_slot(wait_queue_head(queue), round_slot(release))
     )
@@ -518,7 +495,7 @@ cdef int engine_hand_over(Engine self, Round release, int64_t now_ns) except -1:
     # Behind a release, in the same write. A finalizer may have been here before us.
     cdef bytes resource = round_queue(release)
     cdef WaitQueue queue = self.queues.by_resource.get(resource)
-    if queue is None or not wait_queue_is_next(queue):
+    if queue is None or queue.state != QUEUE_FIRST:
         return 0
     self.counters.handed_over += 1
     queue.slot = round_slot(release)
@@ -569,14 +546,15 @@ cdef int engine_enter_queue(
     if turn.pause_ns > 0 and wait_queue_head(queue) is not round:
         turn.is_kept = False      # an earlier round is being tried
     if turn.is_kept:
-        queue.noted = round
+        if wait_queue_head(queue) is round:
+            wait_queue_on(queue, EVENT_BACK)
         engine_add_due(self, now_ns + max(
             self.round_trip_ns, max(<int64_t>AT_LEAST_NS, turn.pause_ns)
         ), round)
         if turn_is_paused(turn):
             engine_ask(self, queue, now_ns)
-    elif queue.opened is None and not wait_queue_is_noted(queue):
-        engine_ask_in_stay(self, queue, now_ns)
+    else:
+        engine_on_queue(self, queue, EVENT_WAITING, now_ns)
     return 0
 
 
@@ -587,15 +565,10 @@ cdef int engine_leave_turn(Engine self, Round round, int64_t now_ns) except -1:
     if queue is None:
         return 0
     if turn.is_open:
-        if queue.opened is round:
-            queue.opened = None
-        return engine_leave_if_empty(self, queue, now_ns)
-    if not wait_queue_remove(queue, round) or queue.noted is not round:
-        return engine_forget_queue(self, queue)
-    queue.is_first = False
-    queue.noted = None
-    if queue.rounds and queue.opened is None:
-        return engine_ask(self, queue, now_ns)
+        if queue.trying is round:
+            wait_queue_on(queue, EVENT_LOST)
+    elif wait_queue_remove(queue, round) and queue.rounds:
+        return engine_on_queue(self, queue, EVENT_WAITING, now_ns)
     return engine_leave_if_empty(self, queue, now_ns)
 
 
@@ -606,7 +579,8 @@ cdef bint engine_take_due(Engine self, int64_t now_ns) except -1:
     if work is None:
         return False
     if type(work) is WaitQueue:
-        engine_on_queue_due(self, <WaitQueue>work, now_ns)
+        (<WaitQueue>work).due_ns = NEVER_NS
+        engine_on_due_queue(self, <WaitQueue>work, now_ns)
     elif type(work) is Questions:
         engine_ask_together(self, <Questions>work, now_ns)
     elif type(work) is Rest:
@@ -616,17 +590,6 @@ cdef bint engine_take_due(Engine self, int64_t now_ns) except -1:
         if (<Turn>round.turn).is_kept or now_ns >= (<Turn>round.turn).until_ns:
             engine_open_waiting(self, (<Turn>round.turn).queue, round, now_ns)
     return True
-
-
-cdef int engine_on_queue_due(Engine self, WaitQueue queue, int64_t now_ns) except -1:
-    queue.due_ns = NEVER_NS
-    if queue.opened is not None or not queue.rounds:
-        return engine_on_idle_queue(self, queue, now_ns)
-    if engine_waits_for_many(self):
-        return engine_ask_soon(self, queue, now_ns)
-    if engine_may_try(queue, now_ns):
-        return engine_try(self, queue, now_ns)
-    return engine_ask(self, queue, now_ns)
 
 
 # --- cohort ---------------------------------------------------------------------------
@@ -674,7 +637,7 @@ cdef bint engine_hand_to_next(Engine self, Round release, int64_t now_ns) except
         return False
     queue = self.queues.by_resource.get(round_queue(release))
     if queue is None or not queue.rounds or (
-        queue.opened is not None and release.permits == 0
+        wait_queue_is_trying(queue) and release.permits == 0
     ):
         return False
     taken = <Round>release.lease_state
@@ -684,9 +647,6 @@ cdef bint engine_hand_to_next(Engine self, Round release, int64_t now_ns) except
     round_open(release, now_ns)
     wait_queue_remove(queue, next)
     round_hand_on(taken, next, now_ns)
-    if queue.noted is next:
-        queue.noted = None
-        queue.is_first = False
     engine_end_here(self, release, now_ns)
     engine_end_here(self, next, now_ns)
     self.counters.handed_on += 1

@@ -52,6 +52,7 @@ COHORTS = ("tests/behaviour/test_cohort.py",)
 REST, RESTS = "src_cython/round/local.pyx", "src_cython/waiting/turns.pyx"
 LINGER = ("tests/behaviour/test_linger.py",)
 WAITERS = ("tests/sim/test_waiters.py",)
+QUEUES = ("tests/unit/test_wait_queue.py", "tests/fuzz/test_queues.py")
 MODEL = ("tests/sim/test_model.py",)
 REENTRY = ("tests/behaviour/test_reentry.py",)
 LEADING = ("tests/behaviour/test_leading.py",)
@@ -3017,8 +3018,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/waiting/gate.pyx",
-                "        or now_ns - queue.tried_ns >= TRY_BEHIND_NS * queue.place\n",
-                "",
+                "every_ns = TRY_BEHIND_NS * queue.place\n",
+                "every_ns = NEVER_NS if queue.place else 0\n",
             ),
         ),
         WAITERS,
@@ -3064,17 +3065,39 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/waiting/gate.pyx",
-                "    round.gate = -1\n",
+                "        head.gate = -1\n",
                 "",
             ),
         ),
         ("tests/unit/test_waiting_by_hand.py",),
     ),
     Mutant(
+        "an entry at the gate is taken for that of whoever is first here",
+        (
+            Edit(
+                "src_cython/waiting/queue.pyx",
+                "changed     .      .      .      STALE  STALE  STALE  ",
+                "changed     .      .      .      .      .      .      ",
+            ),
+        ),
+        (*QUEUES, *WAITERS),
+    ),
+    Mutant(
+        "an entry of nobody stays at the gate",
+        (
+            Edit(
+                "src_cython/waiting/queue.pyx",
+                "empty       leave  .      AWAY*  ",
+                "empty       leave  .      AWAY   ",
+            ),
+        ),
+        (*QUEUES, "tests/unit/test_waiting_by_hand.py"),
+    ),
+    Mutant(
         "one that won out of turn leaves its entry",
         (
             Edit(
-                "src_cython/waiting/turns.pyx",
+                "src_cython/waiting/queue.pyx",
                 " or round.gate < 0:\n",
                 ":\n",
             ),
@@ -3901,7 +3924,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/waiting/gate.pyx",
-                "        if len(answers) != 4 * len(ask.keys):\n            return 0\n",
+                "        if len(answers) != 4 * len((<Turn>ask.turn).asked):\n"
+                "            return 0\n",
                 "",
             ),
         ),
@@ -3912,8 +3936,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/waiting/gate.pyx",
-                "            answers is None or answers[at] == TURN_REFUSED\n",
-                "            answers is None\n",
+                "(ask.keys is None or answers[at] != TURN_REFUSED):\n",
+                "True:\n",
             ),
         ),
         MANY,
@@ -4048,9 +4072,10 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/waiting/turns.pyx",
-                "    if queue.rounds and queue.opened is None:\n"
-                "        return engine_ask(self, queue, now_ns)\n",
-                "    if queue.rounds and queue.opened is None:\n        return 0\n",
+                "    elif wait_queue_remove(queue, round) and queue.rounds:\n"
+                "        return engine_on_queue(self, queue, EVENT_WAITING, now_ns)\n",
+                "    elif wait_queue_remove(queue, round) and queue.rounds:\n"
+                "        return 0\n",
             ),
         ),
         ("tests/unit/test_waiting_by_hand.py",),

@@ -7,6 +7,7 @@ from random import Random
 from typing import NamedTuple
 
 from fastredlock import ReleaseStatus, Retry
+from fastredlock._core import by_hand_queue_mistakes
 from fastredlock._locking import attempt as _attempt
 from fastredlock.errors import QuorumUnreachableError, ValidityExhaustedError
 
@@ -206,7 +207,7 @@ class Schedule:
         """Run it to its end or to the first violation."""
         original = _attempt.draw_fraction
         _attempt.draw_fraction = self.world.random.random  # the only other chance
-        violation = ""
+        violation, mistakes = "", by_hand_queue_mistakes()
         try:
             self._run()
         except Violation as found:
@@ -220,6 +221,8 @@ class Schedule:
             for process in self.processes:
                 for worker in process.workers:
                     worker.forget()
+        if not violation and by_hand_queue_mistakes() != mistakes:
+            violation = f"the table rules these out: {by_hand_queue_mistakes()}"
         return Outcome(
             self.seed, self.world.digest, self.world.events, len(self.judge.rounds),
             self.judge.leases, self.nemesis.strikes,

@@ -37,6 +37,7 @@ OF_C = {
     *("master_state_and_reason", "master_health", "restart_guard_new"),
     *("restart_guard_text", "wait_queues_add_due", "wait_queues_take_due"),
     *("next_reply", "not_resp_text", "reply_reader", "reply_text"),
+    "wait_queue_read_table",
 }
 # What is raised there ends the connection, and with it all that was under way on it.
 ENDS_A_CONNECTION = {
