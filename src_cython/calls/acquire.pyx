@@ -167,7 +167,8 @@ cdef object acquire_end(AcquireCall self):
     self.attempts = None
     if round.verdict_code == VERDICT_WON:
         self.value = fields_lease(self.kind, self.driver, self.resource, round)
-    observer_on_acquired(self.driver.observer, self.resource, round)
+    if self.driver.observer is not no_observer:
+        observer_on_acquired(self.driver.observer, self.resource, round)
     if self.enters and self.value is not None:
         self.is_entered = True
         observer_on_block(self.driver.observer, "entered", self.resource)

@@ -335,7 +335,8 @@ cdef int master_on_reply(Master self, object reply, int64_t now_ns) except -1:
     if entry.is_at_gate:
         at_gate = reply[0] if type(reply) is list else reply
         self.gate_script_ns = now_ns
-        round_on_gate_reply(round, at_gate)
+        if round.turn is not None:
+            round_on_gate_reply(round, at_gate)
         if round.operation_code == OPERATION_RELEASE and 2 <= at_gate < GATE_MOVED:
             self.notified.append(round_queue(round))
         if at_gate >= GATE_MOVED:

@@ -15,7 +15,9 @@
 cdef inline int engine_gate(Engine self, bytes resource, int64_t now_ns) noexcept:
     # Its index; -1: no master can be one, or no queue is kept.
     return engine_gate_but(
-        self, resource, wait_queues_moved(self.queues, resource, now_ns), now_ns
+        self, resource,
+        wait_queues_moved(self.queues, resource, now_ns) if self.queues.moved else 0,
+        now_ns,
     )
 
 

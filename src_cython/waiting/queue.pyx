@@ -381,9 +381,7 @@ cdef int wait_queues_remember(dict until_ns, bytes resource, int64_t at_ns) exce
 cdef uint64_t wait_queues_moved(
     WaitQueues self, bytes resource, int64_t now_ns
 ) noexcept:
-    # The masters that have replied that its queue is not there. Mostly none.
-    if not self.moved:
-        return 0
+    # The masters that have replied that its queue is not there.
     moved = <tuple>self.moved.get(resource)
     if moved is None or now_ns >= <int64_t>moved[0]:
         return 0
@@ -543,16 +541,15 @@ cdef int turn_set_arguments(
 
 
 cdef void round_on_gate_reply(Round self, int reply) noexcept:
-    # What the gate replies beside its vote; it may come after the verdict.
-    cdef Turn turn
-    if self.turn is not None:
-        turn = <Turn>self.turn
-        turn.gate_reply = reply
-        if reply == GATE_SET_FIRST and turn.queue is not None and turn.next_number and (
-            turn.next_number == wait_queue_number(turn.queue)
-        ):
-            wait_queue_on(turn.queue, EVENT_NEXT_IS_FIRST)
-            turn.queue.place = 0
+    # What the gate replies to one that waits in turn, beside its vote; it may come after
+    # the verdict.
+    cdef Turn turn = <Turn>self.turn
+    turn.gate_reply = reply
+    if reply == GATE_SET_FIRST and turn.queue is not None and turn.next_number and (
+        turn.next_number == wait_queue_number(turn.queue)
+    ):
+        wait_queue_on(turn.queue, EVENT_NEXT_IS_FIRST)
+        turn.queue.place = 0
 
 
 cdef bint round_is_refused(Round self) noexcept:

@@ -4027,7 +4027,7 @@ for _, key in ipairs(KEYS) do redis""",
         "a gate is slow after one standstill",
         (
             Edit(
-                "src_cython/master/master.pyx",
+                "src_cython/master/in_flight.pyx",
                 "self.score == SLOW_REPLIES and now_ns - self.since_ns >= SLOW_FOR_NS",
                 "self.score == SLOW_REPLIES",
             ),
@@ -4038,7 +4038,7 @@ for _, key in ipairs(KEYS) do redis""",
         "a gate is slow for ever",
         (
             Edit(
-                "src_cython/master/master.pyx",
+                "src_cython/master/in_flight.pyx",
                 "            self.is_slow = False\n",
                 "            pass\n",
             ),
