@@ -280,12 +280,11 @@ cdef int engine_set_queue_gate(
     # Another gate would notify the entry of a turn that nobody waits for there.
     cdef int left = queue.gate
     queue.gate = gate
-    if left == gate:
-        return 0
-    queue.free_ns = 0
-    if wait_queue_on(queue, EVENT_ELSEWHERE) != DO_LEAVE:
-        return 0
-    return engine_leave_queue(self, queue.resource, left, now_ns)
+    if left != gate:
+        queue.free_ns = 0
+        if wait_queue_on(queue, EVENT_ELSEWHERE) == DO_LEAVE:
+            engine_leave_queue(self, queue.resource, left, now_ns)
+    return 0
 
 
 cdef int engine_leave_queue(

@@ -14,9 +14,9 @@
 # bytes and masters. A cell "x" is an event that the code rules out in that state. It
 # changes nothing, and is counted; tests and simulator fail then.
 #
-# What is beside the machine: a lease that is held here and may be handed on, which has
-# a time of its own (stay_until_ns); further rounds of ours, at the end of their time,
-# beside the one that is being tried: all of them are that one's STRAYED; slots.
+# Beside the machine are a lease that is held here while the next caller waits (a stay,
+# which has a time: stay_until_ns), slots, and rounds that are opened at the end of
+# their callers' time while another one is tried: the event of their end is "strayed".
 #
 # A queue that is lost, wrong or hostile costs time alone: who holds the lock is decided
 # by a quorum, in the round.
@@ -92,7 +92,7 @@ others      .      x      x      BEHIND .      BEHIND x       x       x
 nobody      .      x      x      FIRST  FIRST  .      x       x       x
 ours        open   x      x      *      *      *      x       x       x
 turn        open   *      *      *      *      *      note    note    note
-called      ask    *      *      .      *      *      .       .       .
+called      ask    *      *      .      *      ASKED* .       .       .
 due         ask    *      *      *      *      *      later   later   later
 try-due     try    x      x      *      *      *      x       x       x
 opened      .      TRYING TRYING TRYING TRYING TRYING .       TRYING  TRYING
@@ -183,8 +183,8 @@ cdef inline bint wait_queue_is_known(WaitQueue self) noexcept:
     return QUEUE_ASKED <= self.state <= QUEUE_FIRST
 
 
-cdef int wait_queue_add(WaitQueue self, Round round) except -1:
-    # Most have begun later than all that wait.
+cdef Py_ssize_t wait_queue_add(WaitQueue self, Round round) except -1:
+    # Most have begun later than all that wait. Return how many have not.
     cdef Py_ssize_t at = len(self.rounds)
     cdef int64_t since_ns = (<Turn>round.turn).since_ns
     while at > 0 and (<Turn>(<Round>self.rounds[at - 1]).turn).since_ns > since_ns:
@@ -192,7 +192,7 @@ cdef int wait_queue_add(WaitQueue self, Round round) except -1:
     self.rounds.insert(at, round)
     if at == 0:
         wait_queue_on(self, EVENT_CHANGED)
-    return 0
+    return at
 
 
 cdef bint wait_queue_remove(WaitQueue self, Round round) except -1:

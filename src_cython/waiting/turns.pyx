@@ -469,11 +469,11 @@ cdef bint engine_is_called(Engine self, bytes push, int64_t now_ns) except -1:
     if queue is None or push[:1] not in (b"~", b"?"):
         return False
     queue.tried_ns = now_ns      # so the question is asked, and not a try made
-    if not queue.rounds or wait_queue_on(queue, EVENT_CALLED) != DO_ASK:
+    if not queue.rounds:
         return True
     if push[:1] == b"~":
-        engine_ask(self, queue, now_ns)
-    else:
+        engine_on_queue(self, queue, EVENT_CALLED, now_ns)
+    elif queue.state != QUEUE_ASKED and not wait_queue_is_trying(queue):
         engine_set_due(self, queue, min(queue.due_ns, now_ns + TURN_NS))
     return True
 
@@ -539,15 +539,14 @@ cdef int engine_enter_queue(
     cdef Turn turn = <Turn>round.turn
     turn.queue = queue
     turn.number = wait_queues_number(self.queues)
-    wait_queue_add(queue, round)
+    if wait_queue_add(queue, round) > 0 and turn.pause_ns > 0:
+        turn.is_kept = False      # an earlier round is being tried
+    elif turn.is_kept and wait_queue_head(queue) is round:
+        wait_queue_on(queue, EVENT_BACK)
     if turn.until_ns != NEVER_NS:
         engine_add_due(self, turn.until_ns, round)
     self.counters.waits += not turn.has_waited
-    if turn.pause_ns > 0 and wait_queue_head(queue) is not round:
-        turn.is_kept = False      # an earlier round is being tried
     if turn.is_kept:
-        if wait_queue_head(queue) is round:
-            wait_queue_on(queue, EVENT_BACK)
         engine_add_due(self, now_ns + max(
             self.round_trip_ns, max(<int64_t>AT_LEAST_NS, turn.pause_ns)
         ), round)

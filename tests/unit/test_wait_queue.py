@@ -111,7 +111,7 @@ STEPS = {
     "a push comes for an old entry": ("come come asked leave turn", "STALE", "open"),
     "a push comes beside a try": ("come asked open turn", "TRYING", "note"),
     "a call comes beside a question": ("come asked called", "ASKED", "."),
-    "a call comes to the first": ("come asked nobody called", "FIRST", "ask"),
+    "a call comes to the first": ("come asked nobody called", "ASKED", "ask"),
     "won, and nobody is next": ("come asked open win", "AWAY", "enter"),
     "won, and the next is known": ("come come asked open win", "BEHIND", "."),
     "won, and the next is first": (

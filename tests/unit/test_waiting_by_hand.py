@@ -243,6 +243,14 @@ def test_waiter_when_called_by_the_question_of_another_then_says_that_it_is_ther
     assert waiter.is_opened
 
 
+def test_first_when_called_again_and_again_then_has_one_question_under_way() -> None:
+    gate = Gate()
+    gate.wait()
+    for _ in range(100):
+        gate.tell(b"~" + KEY)
+    assert gate.hear().count(scripts.ASK_TURN_SHA1) == 1
+
+
 def test_call_when_nobody_waits_for_it_then_is_a_turn_of_that_name_that_is_missed() -> (
     None
 ):
