@@ -610,7 +610,7 @@ cdef int engine_sweep_token_uses(Engine self, int64_t now_ns) except -1:
 # Remembered are the numbers that are ahead of our proposals alone: there are some where
 # another machine's clock is ahead of ours. Where that is by no more than clocks that
 # are set by a network differ, it is added to all further proposals: each that is behind
-# another's would cost a further command.
+# another's would cost a second write.
 
 cdef enum:
     FENCES_MOST = 1024
