@@ -279,3 +279,9 @@ cdef bytes decimal_bytes(uint64_t value):
     # As b"%d" % value; but CPython runs signal handlers while it formats an integer.
     cdef char text[20]
     return PyBytes_FromStringAndSize(text, decimal_digits(value, text))
+
+
+cdef inline void pass_end(bint collects) noexcept:
+    # `collects`: whether garbage was collected before it began.
+    if collects:
+        PyGC_Enable()

@@ -25,6 +25,10 @@ from libc.string cimport memchr, memcmp, memcpy, memmove, memset, strerror
 from posix.time cimport CLOCK_REALTIME, timespec
 from posix.unistd cimport getpid
 
+cdef extern from "Python.h":
+    bint PyGC_Disable()      # whether it was on
+    bint PyGC_Enable()
+
 cdef extern from "string.h" nogil:
     void *memmem(const void *, size_t, const void *, size_t)
 

@@ -76,7 +76,7 @@ cdef int asyncio_receive_polled(Link **links, int master_count) noexcept nogil:
 cdef inline void asyncio_take_event(Link *link, uint32_t events) noexcept nogil:
     # POLLOUT and EPOLLOUT are one number (epoll_ctl(2)).
     link.is_ready = True
-    if link.phase == LINK_OPEN and not link.is_parsing and link.received == 0 and (
+    if link.phase == LINK_OPEN and link.received == 0 and (
         events & ~<uint32_t>POLLOUT
     ):
         link_receive(link)
@@ -193,8 +193,7 @@ cdef int asyncio_flush_rest(AsyncioDriver self) except -1:
     cdef int i
     if self.is_flush_due:
         return 0
-    if self.engine.has_tls:
-        engine_encrypt(self.engine, clock_ns())
+    engine_before_write(self.engine)
     for i in range(self.engine.master_count):
         if buffer_length(&self.engine.links[i].outgoing) > 0:
             return asyncio_flush_soon(self)
@@ -282,16 +281,17 @@ cdef int asyncio_forget_connections(Engine self) except -1:
     engine_end_rests(self, now_ns)
     engine_settle_all(self, now_ns + UNDO_NS)
     engine_forget_but_defer(self, "its event loop was closed", now_ns)
-    for round in self.admissions:
-        round.waiter = None
+    waiting = [*self.admissions, *self.closed, *self.held, *self.opened]
     for queue in self.queues.by_resource.values():
-        for round in (<WaitQueue>queue).rounds:
-            round.waiter = None
-    engine_end_waiting(self, "its event loop was closed", now_ns)
-    for round in self.closed + self.held + self.opened:
+        waiting += (<WaitQueue>queue).rounds
+    kept = [(<Round>each).waiter for each in waiting]      # the last references
+    for round in waiting:
         round.waiter = None
+    engine_end_waiting(self, "its event loop was closed", now_ns)
     engine_admit(self, now_ns)
-    return engine_finish(self, now_ns)
+    engine_finish(self, now_ns)
+    del kept      # tasks of the closed loop may end with them
+    return 0
 
 
 # --- asyncio --------------------------------------------------------------------------

@@ -32,7 +32,13 @@ def by_hand_receive(Engine engine not None, int index, bytes data, int64_t now_n
     """Take the bytes that a master sent."""
     cdef Master master = by_hand_master(engine, index)
     link_note_look(&master.link, now_ns)
-    engine_take_bytes(engine, master, data, now_ns)
+    if master.tls is not None:
+        master.link.received = <size_t>len(data)
+        memcpy(master.link.incoming, PyBytes_AS_STRING(data), len(data))
+        master_decrypt(master, now_ns)
+        data, master.plain = master.plain, None
+    if data:
+        engine_take_bytes(engine, master, data, now_ns)
     by_hand_send_unanswered(engine, master, now_ns)
 
 

@@ -271,7 +271,7 @@ cdef int leader_reset(Leadership self) except -1:
 
 
 cdef bint leader_is_caller(Leadership self) noexcept:
-    # A signal handler or a finalizer may take a lock in the middle of a step.
+    # A signal handler may take a lock between two passes.
     if self.depth == 0 or self.owner != PyThread_get_thread_ident():
         return False
     return self.greenlet == 0 or (
@@ -406,13 +406,11 @@ cdef int leader_remove_follower(Leadership self, Follower follower) except -1:
 
 
 cdef int waiter_wake(object waiter) except -1:
-    # A thread's Follower, or a future; None: no caller waits.
+    # A thread's Follower, or a task's RoundFuture; None: no caller waits.
     if waiter is None:
         return 0
     if type(waiter) is Follower:
         wakeups_add((<Follower>waiter).leadership.wakeups, <Follower>waiter)
-    elif type(waiter) is RoundFuture:
-        future_set_done(<RoundFuture>waiter)
-    elif not waiter.done():      # else cancelled, and its task not yet woken
-        waiter.set_result(None)
+    else:
+        future_set_done(<RoundFuture?>waiter)
     return 0

@@ -178,14 +178,21 @@ cdef int64_t engine_limit_ns(
 
 cdef int engine_withdraw_work(Engine self, object work, int64_t now_ns) except -1:
     # Its caller has given it up: locks that it took are undone, releases are sent.
-    if type(work) is Batch:
-        batch_withdraw(<Batch>work)
-        self.has_batch = True
-        for each in (<Batch>work).rounds:
-            engine_withdraw(self, <Round>each, now_ns)
-    else:
-        engine_withdraw(self, <Round>work, now_ns)
-    return engine_admit_left(self, now_ns)
+    cdef bint collects = PyGC_Disable()
+    kept = (<Batch>work).waiter if type(work) is Batch else (<Round>work).waiter
+    try:
+        if type(work) is Batch:
+            batch_withdraw(<Batch>work)
+            self.has_batch = True
+            for each in (<Batch>work).rounds:
+                engine_withdraw(self, <Round>each, now_ns)
+        else:
+            engine_withdraw(self, <Round>work, now_ns)
+        engine_admit_left(self, now_ns)
+    finally:
+        pass_end(collects)
+    del kept      # it may be the last reference to a task
+    return 0
 
 
 cdef int engine_end_acquires(Engine self, str reason, int64_t now_ns) except -1:
@@ -195,25 +202,29 @@ cdef int engine_end_acquires(Engine self, str reason, int64_t now_ns) except -1:
     # connected: it may never come. Deferred ones get a last connection.
     cdef Round round
     cdef list ended, batches = []
-    engine_end_rests(self, now_ns)
-    ended = engine_open_acquires(self)
-    for round in list(self.admissions):
-        if round.operation_code == OPERATION_ACQUIRE:
-            if self.admissions.pop(round, None) is not None:
-                ended.append(round)
-        elif round_is_release(round):
-            self.admissions.pop(round, None)
-            engine_submit_at_once(self, round, now_ns)
-    engine_end_waiting(self, reason, now_ns)
-    for round in ended:
-        if type(round.waiter) is Batch and round.waiter not in batches:
-            batches.append(round.waiter)
-        round_give_up(round, reason, now_ns)
-    engine_finish(self, now_ns)
-    for batch in batches:
-        for each in (<Batch>batch).rounds:
-            engine_roll_back(self, <Round>each, now_ns)
-    engine_open_deferred_at_end(self, now_ns)
+    cdef bint collects = PyGC_Disable()
+    try:
+        engine_end_rests(self, now_ns)
+        ended = engine_open_acquires(self)
+        for round in list(self.admissions):
+            if round.operation_code == OPERATION_ACQUIRE:
+                if self.admissions.pop(round, None) is not None:
+                    ended.append(round)
+            elif round_is_release(round):
+                self.admissions.pop(round, None)
+                engine_submit_at_once(self, round, now_ns)
+        engine_end_waiting(self, reason, now_ns)
+        for round in ended:
+            if type(round.waiter) is Batch and round.waiter not in batches:
+                batches.append(round.waiter)
+            round_give_up(round, reason, now_ns)
+        engine_finish(self, now_ns)
+        for batch in batches:
+            for each in (<Batch>batch).rounds:
+                engine_roll_back(self, <Round>each, now_ns)
+        engine_open_deferred_at_end(self, now_ns)
+    finally:
+        pass_end(collects)
     return 0
 
 
@@ -255,12 +266,16 @@ cdef list engine_open_acquires(Engine self):
 cdef int engine_disconnect(Engine self) except -1:
     # Close all connections; rounds that still wait for them have failed.
     cdef Master master
-    engine_forget_connections(self, clock_ns())
-    engine_admit(self, clock_ns())
-    engine_finish(self, clock_ns())
-    for master in self.masters:
-        master.in_flight.deferred = []
-        master.in_flight.deferred_bytes = 0
+    cdef bint collects = PyGC_Disable()
+    try:
+        engine_forget_connections(self, clock_ns())
+        engine_admit(self, clock_ns())
+        engine_finish(self, clock_ns())
+        for master in self.masters:
+            master.in_flight.deferred = []
+            master.in_flight.deferred_bytes = 0
+    finally:
+        pass_end(collects)
     waker_close(&self.leadership.waker)
     return 0
 
@@ -271,8 +286,10 @@ cdef int engine_disconnect(Engine self) except -1:
 
 cdef int blocking_take_followers(Engine self) except -1:
     cdef list followers
+    cdef bint collects
     if not self.leadership.waker.has_followers:
         return 0
+    collects = PyGC_Disable()
     followers = leader_take_followers(self.leadership)
     followers.reverse()
     try:
@@ -282,6 +299,7 @@ cdef int blocking_take_followers(Engine self) except -1:
     finally:
         followers.reverse()
         leader_put_back(self.leadership, followers)
+        pass_end(collects)
     return 0
 
 
@@ -324,7 +342,7 @@ cdef bint engine_step(Engine self, int wanted, int64_t limit_ns) except -1:
     cdef int error
     cdef int64_t until_ns
     cdef bint is_green = leader_is_green(self.leadership), was_closed = self.is_closed
-    engine_take_leftover(self)
+    engine_take_kept(self)
     blocking_take_followers(self)
     if self.is_closed and not (was_closed and engine_is_connected_or_deferring(self)):
         limit_ns = 0      # just now, by one of these followers; or nothing will come
@@ -357,8 +375,6 @@ cdef int engine_wait_in_hub(Engine self, int64_t until_ns) except -1:
     cdef int i
     for i in range(self.master_count):
         link = self.links[i]
-        if link.is_parsing:
-            continue
         if link.is_ready or link_has_input(link):
             return 0
         if link.fd >= 0:
@@ -388,17 +404,14 @@ cdef int engine_probe_idle(Engine self) except -1:
     return 0
 
 
-cdef int engine_take_leftover(Engine self) except -1:
-    # What an exception has left in the lists. And bytes received and not yet taken: by
-    # the outer step of this thread, or by one that ended in an exception. The next
-    # receive would overwrite them.
+cdef int engine_take_kept(Engine self) except -1:
+    # What an exception between two passes has kept from the last one (a handler's, in
+    # TLS), or one for want of memory: lists, and bytes received.
+    cdef bint is_any = len(self.opened) + len(self.batches) > 0
     cdef int i
-    if self.opened or self.batches:
-        engine_admit_left(self, clock_ns())
     for i in range(self.master_count):
-        if self.links[i].received and not self.links[i].is_parsing:
-            return engine_take_events(self)
-    return 0
+        is_any = is_any or self.links[i].received > 0
+    return engine_take_events(self) if is_any else 0
 
 
 cdef int engine_flush(Engine self) except -1:
@@ -560,7 +573,8 @@ cdef bint engine_take_over(Engine self) except -1:
     leader_try_enter(leadership)
     leader_put_back(leadership, followers)
     if not is_whole:
-        engine_forget_steps(self)
+        self.has_batch = False
+        self.counters.due_ns = NEVER_NS
         engine_forget_but_defer(self, "its thread was stopped", now_ns)
     engine_end_acquires(self, "the interpreter ends", now_ns)
     return True

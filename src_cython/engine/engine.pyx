@@ -30,10 +30,8 @@ cdef class Engine:
     cdef Round spare                       # for a release where there is no memory
     cdef dict admissions                   # Round: Admission; they wait for connections
     cdef list closed                       # rounds with a verdict, to be finished...
-    cdef Py_ssize_t closed_first           # ...from this one on
     cdef list held                         # ...and those with replies to be read yet
-    cdef list opened                       # rounds whose turn it is, to be admitted...
-    cdef Py_ssize_t opened_first           # ...from this one on
+    cdef list opened                       # rounds whose turn it is, to be admitted
     cdef list batches                      # whose next rounds are to be admitted
     cdef bint is_notifying                 # queued bytes notify another process: flush
     #                                        them before waking a task

@@ -2,36 +2,13 @@
 # that are opened and counted, and commands that are made and queued for each master.
 
 # --- rounds ---------------------------------------------------------------------------
-# The rounds of an engine: made, handed on in lists, and ended where they are torn.
-
-cdef extern from "Python.h":
-    int PyList_SetSlice(
-        object items, Py_ssize_t low, Py_ssize_t high, PyObject *new
-    ) except -1
-
-cdef enum:
-    TAKEN_TOGETHER = 256
-
+# The rounds of an engine: made, handed on in lists, and ended where they fail.
 
 cdef class Engine             # engine/engine
 
 
-cdef inline Round engine_next_of(list rounds, Py_ssize_t *first):
-    # Removed many at a time: to remove the first of thousands moves all the others.
-    # Nothing is allocated here, and the finalizers of the removed run at the end: one
-    # that takes a lock comes through here, too.
-    cdef Round round = <Round>rounds[first[0]]
-    cdef Py_ssize_t taken = first[0] + 1
-    first[0] = taken
-    if taken == len(rounds) or taken == TAKEN_TOGETHER:
-        first[0] = 0
-        PyList_SetSlice(rounds, 0, taken, NULL)
-    return round
-
-
-cdef int engine_end_torn(Engine self, Round round, int64_t now_ns) except -1:
-    # An exception came between two halves of a change (no memory, or too deep a
-    # recursion: signal handlers do not run there), so the round may be in no list: it
+cdef int engine_end_failed(Engine self, Round round, int64_t now_ns) except -1:
+    # There was no memory in the middle of a change, so the round may be in no list: it
     # ends, or its caller would wait for ever.
     cdef Turn turn = <Turn>round.turn
     if turn is not None and turn.queue is not None and not turn.is_open:
@@ -206,19 +183,21 @@ cdef int engine_open_all(Engine self, int64_t now_ns) except -1:
     # Regardless of the back-off: a caller asks for their present states.
     cdef Master master
     for master in self.masters:
-        if not master.link.is_parsing and (
-            master.state_code == MASTER_BACKOFF or master.state_code == MASTER_CLOSED
-        ):
+        if master.state_code == MASTER_BACKOFF or master.state_code == MASTER_CLOSED:
             engine_open(self, master, now_ns)
     return 0
 
 
 cdef int engine_open(Engine self, Master master, int64_t now_ns) except -1:
-    if self.by_hand is not None:
-        master_begin_connect(master, now_ns)
-        self.by_hand.append(master.index)
-    else:
-        master_open(master, now_ns)
+    cdef bint collects = PyGC_Disable()
+    try:
+        if self.by_hand is not None:
+            master_begin_connect(master, now_ns)
+            self.by_hand.append(master.index)
+        else:
+            master_open(master, now_ns)
+    finally:
+        pass_end(collects)
     return 0
 
 
@@ -270,7 +249,7 @@ cdef int engine_forget_connections(Engine self, int64_t now_ns) except -1:
     for master in self.masters:
         link_close(&master.link)
         master.feed = master.gets = master.handshake = None
-        master.addresses = master.tls = None
+        master.addresses = master.tls = master.plain = None
         master.preparing = master.prepared = None
         master_set_state(master, MASTER_CLOSED)
         master_set_reason(master, "closed" if self.is_closed else "not connected yet")
@@ -335,7 +314,7 @@ cdef bint engine_may_share(Engine self, Master master, Master other) except -1:
     # Databases of one server, where a replaced library took them.
     if not self.servers_may_be_same or other.settings.db == master.settings.db:
         return False
-    if other.settings.server != master.settings.server:    # else it was reported before
+    if other.server != master.server:    # else it was reported before
         engine_warn(
             self, master,
             f"is the same server as {other.name}: its databases fail together",
@@ -407,21 +386,12 @@ cdef int engine_queue(
     Engine self, Round round, uint64_t masters, bint by_source, int64_t now_ns
 ) except -1:
     # Queue the round's command for the given set of masters; t0 is now_ns.
-    # The buffer is taken, not borrowed: making a vote may collect garbage, and a
-    # finalizer that takes a lock comes through here before this one is done.
-    cdef Buffer command = self.command
     cdef Buffer forms[FORMS]
-    memset(&self.command, 0, sizeof(Buffer))
     round_open(round, now_ns)
     engine_note_time(self, round.deadline_ns)
-    try:
-        engine_encode(self, &command, forms, round, masters, by_source)
-        engine_queue_on(self, round, masters, forms, by_source, now_ns)
-    finally:
-        buffer_free(&self.command)
-        buffer_consume(&command, buffer_length(&command))
-        self.command = command
-    return 0
+    buffer_consume(&self.command, buffer_length(&self.command))
+    engine_encode(self, &self.command, forms, round, masters, by_source)
+    return engine_queue_on(self, round, masters, forms, by_source, now_ns)
 
 
 cdef int engine_queue_on(

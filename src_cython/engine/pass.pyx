@@ -9,16 +9,13 @@ cdef int engine_start(Engine self, Round round, int64_t now_ns) except -1:
     try:
         return engine_start_whole(self, round, now_ns)
     except BaseException:
-        engine_end_torn(self, round, now_ns)
+        engine_end_failed(self, round, now_ns)
         raise
 
 
 cdef int engine_start_whole(Engine self, Round round, int64_t now_ns) except -1:
-    # A finalizer may run while connections or votes are made for a round, and withdraw
-    # it for another thread: then it has been opened, or must not be, and behind its
-    # roll-back none of its commands may be sent.
     cdef bint is_handing_over = False
-    if round.is_opened or round.is_finished:
+    if round.is_opened or round.is_finished:      # it was withdrawn meanwhile
         return 0
     if round.turn is not None and not (<Turn>round.turn).is_open and (
         engine_wait(self, round, now_ns)
@@ -42,7 +39,6 @@ cdef int engine_start_whole(Engine self, Round round, int64_t now_ns) except -1:
             engine_propose_fence(self, round, now_ns)
         if round.terms.linger_ns:
             engine_hear_recalls(self, now_ns)
-    round.is_reentrant = self.leadership.depth > 1
     self.started_ns = now_ns
     if self.token_uses is not None and (
         operation_is(round.operation_code, OPERATION_CHANGES_KEY)
@@ -141,13 +137,11 @@ cdef int engine_admit_opened(Engine self, int64_t now_ns) except -1:
     # same write.
     cdef Round round
     while self.opened:
-        round = engine_next_of(self.opened, &self.opened_first)
-        if round.is_opened or round.is_finished:      # withdrawn by a finalizer
-            continue
+        round = <Round>self.opened.pop(0)
         try:
             engine_take_in(self, round, now_ns)
         except BaseException:
-            engine_end_torn(self, round, now_ns)
+            engine_end_failed(self, round, now_ns)
             raise
     return 0
 
@@ -203,7 +197,7 @@ cdef int engine_admit_batch(Engine self, Batch batch, int64_t now_ns) except -1:
         try:
             engine_submit(self, round, now_ns)
         except BaseException:      # else it stays under way, and the batch for ever
-            engine_end_torn(self, round, now_ns)
+            engine_end_failed(self, round, now_ns)
             raise
         if not round.is_opened:
             break
@@ -248,10 +242,8 @@ cdef Prospects engine_prospects(Engine self, int64_t now_ns) noexcept:
 cdef int engine_end_admission(
     Engine self, Admission admission, int64_t now_ns
 ) except -1:
-    # Opening the one before it may have run a finalizer, which forked, or gave it up.
     cdef Round round = admission.round
-    if self.admissions.pop(round, None) is None:
-        return 0
+    del self.admissions[round]
     if round.is_connecting and round.operation_code != OPERATION_PING:
         round_open(round, now_ns)
         round_close(round, VERDICT_WON, now_ns)
@@ -416,17 +408,16 @@ cdef inline int engine_check_fork(Engine self) except -1:
 
 
 cdef int engine_reset_after_fork(Engine self) except -1:
-    # In a forked child. No step that the parent was in the middle of goes on here: its
-    # flags are reset, or a master would be left alone for ever. Where the fork was made
-    # inside a step of this thread, the outer frames find other objects than theirs in
-    # each master, and every round ended.
+    # In a forked child. Where a handler forked between two passes of this thread, the
+    # outer frames find other objects than theirs in each master, and every round ended.
     cdef int64_t now_ns = clock_ns()
     self.generation = current_generation
     self.driver = None
     if self.leadership.depth > 0 and self.leadership.greenlet != 0:
         engine_leave_open(self)
     leader_reset(self.leadership)
-    engine_forget_steps(self)
+    self.has_batch = False
+    self.counters.due_ns = NEVER_NS
     engine_forget_connections(self, now_ns)
     return engine_give_up_rounds(self, now_ns)
 
@@ -438,16 +429,6 @@ cdef void engine_leave_open(Engine self) noexcept:
     for i in range(self.master_count):
         self.links[i].fd = -1
     self.leadership.waker.event.fd = -1
-
-
-cdef int engine_forget_steps(Engine self) except -1:
-    # Those of threads that are no more.
-    cdef int i
-    for i in range(self.master_count):
-        self.links[i].is_parsing = False
-    self.has_batch = False
-    self.counters.due_ns = NEVER_NS
-    return 0
 
 
 cdef int engine_give_up_rounds(Engine self, int64_t now_ns) except -1:
@@ -475,7 +456,6 @@ cdef int engine_give_up_rounds(Engine self, int64_t now_ns) except -1:
     self.batches.clear()
     self.closed.clear()
     self.opened.clear()
-    self.closed_first = self.opened_first = 0
     self.held = []
     return 0
 
@@ -496,14 +476,13 @@ cdef int engine_give_up_rounds(Engine self, int64_t now_ns) except -1:
 # taken out of its list before anything is done with it, and where that raises it is put
 # back, or its round is ended; the next pass goes on with the others.
 #
-# A signal handler or a finalizer may take a lock in the middle of a pass. Such an inner
-# pass finds the bytes that the outer one has received and takes them first, so the
-# order of the replies holds; it leaves alone a master whose replies the outer one is
-# taking out at this moment. It takes what the lists hold, to the end.
-#
-# Before 3.12 any new object may collect garbage, and so run a finalizer. So a list is
-# taken out in one step, for an empty one that was made before: else what a finalizer
-# adds in between would be lost.
+# A pass is atomic: from its first line to its last, with the GIL, nothing runs that is
+# not ours. Garbage is not collected (before 3.12 each new object may begin that), no
+# function of Python is called, no waiter is woken but by a flag or a list, and the last
+# reference to a caller's object is dropped behind it. What has to run Python comes
+# between two passes: TLS, which turns bytes into bytes, the start of a thread that gets
+# a login, the hub of greenlets, and all callers. A signal handler that runs there may
+# call the engine, and finds it whole.
 #
 # `due_ns` is not later than the next time at which something is due: the deadline of
 # an open round, the end of a wait for connections, a connection that takes too long, a
@@ -519,6 +498,7 @@ cdef int engine_submit_work(
 ) except -1:
     # Once, and not to a closed engine: a step just before this, the probe after an idle
     # time, may have submitted it already, or closed the engine.
+    cdef bint collects
     if work_is_finished(work):
         return waiter_wake(waiter)
     if work_is_submitted(work):
@@ -526,14 +506,17 @@ cdef int engine_submit_work(
         return 0
     if self.is_closed and not work_is_release(work):
         raise ClosedError("closed")
-    if self.rests:
-        engine_replace_rests(self, work, now_ns)
-    if type(work) is Batch:
+    collects = PyGC_Disable()
+    try:
+        if self.rests:
+            engine_replace_rests(self, work, now_ns)
+        work_set_waiter(work, waiter)
+        if type(work) is Round:
+            return engine_submit(self, <Round>work, now_ns)
         (<Batch>work).is_submitted = True
-        (<Batch>work).waiter = waiter
         return engine_admit_batch(self, <Batch>work, now_ns)
-    (<Round>work).waiter = waiter
-    return engine_submit(self, <Round>work, now_ns)
+    finally:
+        pass_end(collects)
 
 
 cdef int engine_take_events(Engine self) except -1:
@@ -541,8 +524,6 @@ cdef int engine_take_events(Engine self) except -1:
     cdef int64_t now_ns = clock_ns()
     self.polled_before_ns, self.polled_at_ns = self.polled_at_ns, now_ns
     engine_take_links(self, now_ns)
-    if self.admissions or self.opened or self.batches:
-        engine_admit(self, now_ns)
     if now_ns >= self.counters.due_ns:
         engine_on_due(self, now_ns)
     if self.has_rested:
@@ -554,31 +535,43 @@ cdef int engine_take_events(Engine self) except -1:
 
 cdef int engine_finish(Engine self, int64_t now_ns) except -1:
     # Confirm or roll back the rounds that have closed, and wake their waiters.
-    cdef Round round = None
-    if self.held:
-        engine_take_held(self, now_ns)
+    cdef list closed
+    cdef bint collects = PyGC_Disable()
     try:
+        if self.held:
+            engine_take_held(self, now_ns)
         while self.closed:
-            round = engine_next_of(self.closed, &self.closed_first)
-            engine_finish_round(self, round, now_ns)
-            round = None
-            if self.opened or self.batches:
-                engine_admit_left(self, now_ns)
-    except BaseException:      # the next step goes on with it
-        if round is not None and not round.is_finished:
-            self.closed.insert(self.closed_first, round)
-        raise
+            closed = self.closed[::-1]
+            del self.closed[:]
+            try:
+                while closed:
+                    engine_finish_round(self, <Round>closed[-1], now_ns)
+                    del closed[-1]
+                    if self.opened or self.batches:
+                        engine_admit_left(self, now_ns)
+            finally:      # there was no memory: the next step goes on with them
+                self.closed[:0] = closed[::-1]
+    finally:
+        pass_end(collects)
     return 0
 
 
 cdef int engine_take_links(Engine self, int64_t now_ns) except -1:
-    # Bytes and events of the links, into the masters.
+    # Bytes and events of the links, into the masters; and what waited for these.
     cdef Master master
-    for master in self.masters:
-        if not master.link.is_parsing:
+    cdef bint collects
+    if self.has_tls:
+        engine_decrypt(self, now_ns)
+    collects = PyGC_Disable()
+    try:
+        for master in self.masters:
             engine_take_link(self, master, now_ns)
             if master.in_flight.unanswered:
                 engine_send_unanswered(self, master, now_ns)
+        if self.admissions or self.opened or self.batches:
+            engine_admit(self, now_ns)
+    finally:
+        pass_end(collects)
     return 0
 
 
@@ -586,10 +579,12 @@ cdef int engine_take_link(Engine self, Master master, int64_t now_ns) except -1:
     cdef Link *link = &master.link
     cdef bytes data
     if link.phase == LINK_OPEN:
-        if link.received:
+        data, master.plain = master.plain, None      # of TLS
+        if link.received and master.tls is None:
             data = PyBytes_FromStringAndSize(link.incoming, link.received)
             link.received = 0
             link.heard_ns = now_ns
+        if data:
             engine_take_bytes(self, master, data, now_ns)
         if link.error != 0:
             master_on_cut(master, error_text(link.error), now_ns)
@@ -607,7 +602,7 @@ cdef int engine_take_link(Engine self, Master master, int64_t now_ns) except -1:
 cdef int engine_take_bytes(
     Engine self, Master master, bytes data, int64_t now_ns
 ) except -1:
-    master_on_received(master, data, now_ns)
+    master_on_bytes(master, data, now_ns)
     if master.notified:
         engine_take_notified(self, master, now_ns)
     while master.turns:
@@ -623,6 +618,7 @@ cdef int engine_on_due(Engine self, int64_t now_ns) except -1:
     # A master that still brings some is not overdue.
     cdef uint64_t quiet = 0
     cdef int i, _pass
+    cdef bint collects
     for _pass in range(DUE_PASSES):
         engine_before_nogil(self)
         with nogil:
@@ -636,7 +632,11 @@ cdef int engine_on_due(Engine self, int64_t now_ns) except -1:
         engine_take_links(self, now_ns)
         if quiet == ~<uint64_t>0 >> (MAX_MASTERS - self.master_count):
             break
-    return engine_on_time(self, now_ns, quiet)
+    collects = PyGC_Disable()
+    try:
+        return engine_on_time(self, now_ns, quiet)
+    finally:
+        pass_end(collects)
 
 
 cdef int engine_on_time(Engine self, int64_t now_ns, uint64_t quiet) except -1:
@@ -667,25 +667,31 @@ cdef int engine_on_time(Engine self, int64_t now_ns, uint64_t quiet) except -1:
 
 
 cdef inline int engine_before_write(Engine self) except -1:
-    # Before bytes are written: TLS, which runs Python code, encrypts what was queued
-    # since the last write.
     return engine_encrypt(self, clock_ns()) if self.has_tls else 0
 
 
 cdef int engine_encrypt(Engine self, int64_t now_ns) except -1:
+    # Between two passes: logins are begun, and what was queued since the last write is
+    # encrypted.
     cdef Master master
     for master in self.masters:
-        if master.tls is not None and master.tls.unencrypted and (
-            not master.link.is_parsing      # the outer step encrypts this as well
-        ):
-            master_encrypt(master, now_ns)
+        if master.is_to_prepare:
+            master_begin_preparing(master, now_ns)
+        master_encrypt(master, now_ns)
+    return 0
+
+
+cdef int engine_decrypt(Engine self, int64_t now_ns) except -1:
+    # Between two passes: what the links have received.
+    for master in self.masters:
+        master_decrypt(<Master>master, now_ns)
     return 0
 
 
 cdef inline int engine_before_nogil(Engine self) except -1:
     # Before each section without the GIL; nothing may run in between. A signal handler
-    # or a finalizer may have forked since the last check: the sockets are the parent's
-    # then. The flag is explained in leader.
+    # may have forked since the last check: the sockets are the parent's then. The flag
+    # is explained in leader.
     engine_check_fork(self)
     self.leadership.leader_at = LEADER_IN_SYSTEM
     return 0

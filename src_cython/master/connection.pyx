@@ -36,7 +36,6 @@ cdef int master_on_cut(Master self, str reason, int64_t now_ns) except -1:
 cdef int master_end_connection(
     Master self, str reason, bint is_reopened, int64_t now_ns
 ) except -1:
-    cdef bint was_parsing = self.link.is_parsing
     cdef bint is_proven = self.is_proven or (
         self.state_code == MASTER_READY
         and now_ns - self.ready_at_ns > OVERDUE_AT_LEAST_NS
@@ -46,7 +45,7 @@ cdef int master_end_connection(
     master_note_lost(self)
     link_close(&self.link)
     self.feed = self.gets = self.handshake = self.addresses = self.tls = None
-    self.prepared = None
+    self.plain = self.prepared = None
     self.client_id = 0
     master_set_state(self, MASTER_BACKOFF)
     self.reason = self.last_error = reason
@@ -66,15 +65,9 @@ cdef int master_end_connection(
     else:
         self.failures += 1
         self.retry_at_ns = now_ns + master_backoff_ns(self)
-    # Nothing else may touch it until all is settled: a finalizer in between that
-    # reconnected would put new entries behind the old ones.
-    self.link.is_parsing = True
-    try:
-        in_flight_fail(self.in_flight, reason, is_reopened, now_ns)
-        if not is_reopened:
-            in_flight_fail_unanswered(self.in_flight, reason, now_ns)
-    finally:
-        self.link.is_parsing = was_parsing
+    in_flight_fail(self.in_flight, reason, is_reopened, now_ns)
+    if not is_reopened:
+        in_flight_fail_unanswered(self.in_flight, reason, now_ns)
     if len(self.in_flight.deferred) > 0:
         counters_note_due(self.counters, self.retry_at_ns)
     return master_note_away(self, now_ns)
@@ -147,8 +140,12 @@ cdef int master_on_exception(
     # Where the connection is to blame, a reason ends it. Any other exception (a signal
     # handler's, no memory) goes on to the caller, and ends it as well: how much was
     # done until then is not known.
-    if self.state_code != MASTER_CLOSED and self.state_code != MASTER_BACKOFF:
-        master_on_lost(self, reason or "interrupted", now_ns)
+    cdef bint collects = PyGC_Disable()
+    try:
+        if self.state_code != MASTER_CLOSED and self.state_code != MASTER_BACKOFF:
+            master_on_lost(self, reason or "interrupted", now_ns)
+    finally:
+        pass_end(collects)
     if reason is None:
         raise error
     return 0
@@ -341,8 +338,7 @@ cdef int master_kill_lost(Master self, int64_t now_ns) except -1:
 
 cdef int master_write(Master self, bytes plain, int64_t now_ns) except -1:
     # Queue plain text. That of TLS is encrypted just before the next bytes are written
-    # (engine_before_write): ssl runs Python code, and this may be called between two
-    # halves of a change.
+    # (engine_before_write).
     if self.tls is None:
         return master_append(self, plain, now_ns)
     self.tls.unencrypted.append(plain)
@@ -350,25 +346,62 @@ cdef int master_write(Master self, bytes plain, int64_t now_ns) except -1:
 
 
 cdef int master_encrypt(Master self, int64_t now_ns) except -1:
-    # ssl runs Python code, in which a signal handler may take a lock, raise or fork.
-    # The first finds the master busy, and its command waits in `unencrypted`, in the
-    # order of the entries. After an exception it is not known how much was encrypted:
-    # an entry without its bytes would shift every later reply. In a forked child the
-    # records are the parent's.
-    tls = self.tls
-    self.link.is_parsing = True
+    # Between two passes. The session of a connection that a handler gave up, or of a
+    # forked child, is not this master's any more: its records go nowhere.
+    cdef TlsSession tls = self.tls
+    cdef bint is_first
+    if tls is None or tls.is_busy:
+        return 0
+    tls.is_busy = True
     try:
-        while (
-            self.tls is tls and tls is not None and tls.unencrypted
-            and tls.is_established
+        while self.tls is tls and tls.unencrypted and (
+            tls.is_established or tls.session is None
         ):
-            records = tls.encrypt(tls.unencrypted.pop(0))
+            is_first = tls.session is None
+            records = tls.start() if is_first else tls.encrypt(tls.unencrypted.pop(0))
             if self.tls is tls:
                 master_append(self, records, now_ns)
     except BaseException as error:
-        return master_on_exception(self, error, tls_reason(error), now_ns)
+        return master_on_tls_exception(self, tls, error, now_ns)
     finally:
-        self.link.is_parsing = False
+        tls.is_busy = False
+    return 0
+
+
+cdef int master_decrypt(Master self, int64_t now_ns) except -1:
+    # Between two passes, as master_encrypt: what the link has received, and what a
+    # handler's own calls receive meanwhile.
+    cdef TlsSession tls = self.tls
+    cdef Link *link = &self.link
+    if tls is None or tls.is_busy:
+        return 0
+    tls.is_busy = True
+    try:
+        while self.tls is tls and link.received > 0:
+            data = PyBytes_FromStringAndSize(link.incoming, link.received)
+            link.received = 0
+            link.heard_ns = now_ns
+            self.has_received = True
+            plain, records = tls.receive(data)
+            if self.tls is tls:
+                self.plain = (self.plain or b"") + plain
+                master_append(self, records, now_ns)
+    except BaseException as error:
+        return master_on_tls_exception(self, tls, error, now_ns)
+    finally:
+        tls.is_busy = False
+    return 0
+
+
+cdef int master_on_tls_exception(
+    Master self, TlsSession tls, object error, int64_t now_ns
+) except -1:
+    # How much was encrypted, or decrypted, is not known: an entry without its bytes
+    # would shift every later reply.
+    if self.tls is tls:
+        return master_on_exception(self, error, tls_reason(error), now_ns)
+    if tls_reason(error) is None:
+        raise error
     return 0
 
 
@@ -392,8 +425,6 @@ cdef enum:
 
 
 cdef bint master_is_due(Master self, bint is_urgent, int64_t now_ns) noexcept:
-    if self.link.is_parsing:
-        return False
     if self.state_code == MASTER_BACKOFF:
         return self.retry_at_ns <= now_ns or (
             is_urgent and self.lost_at_ns + BACKOFF_URGENT_NS <= now_ns
@@ -418,17 +449,20 @@ cdef int master_open(Master self, int64_t now_ns) except -1:
     """Begin to connect; nothing here waits."""
     master_begin_connect(self, now_ns)
     if self.prepare is not None:
-        return master_begin_preparing(self, now_ns)
+        self.is_to_prepare = True
+        return 0
     return master_find_address(self, now_ns)
 
 
 cdef int master_begin_preparing(Master self, int64_t now_ns) except -1:
-    # gevent's start of a thread runs Python code, in which a signal handler may come
-    # back here.
+    # Between two passes: gevent's start of a thread runs Python code, in which a signal
+    # handler may close this connection, or fork.
     cdef Preparing preparing = self.preparing
     cdef int fd
+    self.is_to_prepare = False
+    if self.state_code != MASTER_CONNECTING:
+        return 0
     if preparing is None or preparing_is_stale(preparing, now_ns):
-        self.link.is_parsing = True
         try:
             self.preparing = None
             self.preparing = preparing = preparing_begin(self.prepare)
@@ -440,10 +474,8 @@ cdef int master_begin_preparing(Master self, int64_t now_ns) except -1:
             if isinstance(error, (OSError, *no_thread)):
                 reason = f"no thread for its credentials: {error}"
             return master_on_exception(self, error, reason, now_ns)
-        finally:
-            self.link.is_parsing = False
         if self.state_code != MASTER_CONNECTING or self.link.fd >= 0:
-            return 0      # closed, or a fork, inside of it
+            return 0
     master_set_reason(self, self.last_error or "waits for its credentials")
     fd = preparing_watch(preparing)
     if fd < 0:
@@ -457,7 +489,8 @@ cdef int master_on_prepared(Master self, int64_t now_ns) except -1:
     cdef Preparing preparing = self.preparing
     link_close(&self.link)
     if preparing_is_stale(preparing, now_ns):      # it was not read for a while
-        return master_begin_preparing(self, now_ns)
+        self.is_to_prepare = True
+        return 0
     self.preparing = None
     if preparing.failure is not None:
         return master_on_lost(self, preparing.failure, now_ns)
@@ -467,22 +500,17 @@ cdef int master_on_prepared(Master self, int64_t now_ns) except -1:
 
 
 cdef int master_find_address(Master self, int64_t now_ns) except -1:
-    cdef bytes host
     self.addresses = AddressList()
+    if self.host is None:
+        return master_on_lost(self, self.no_host, now_ns)
     try:
-        if address_is_unix(self.addresses, self.settings.path):
+        if address_is_unix(self.addresses, self.settings.path) or (
+            address_is_literal(self.addresses, self.host, self.settings.port)
+        ):
             return master_try_address(self, now_ns)
-        host = self.settings.host.encode(
-            "ascii" if self.settings.host.isascii() else "idna"
-        )
-        if address_is_literal(self.addresses, host, self.settings.port):
-            return master_try_address(self, now_ns)
-        return master_look_up(self, host, self.settings.port, now_ns)
-    except BaseException as error:      # the codec of a Unicode name runs Python code
-        reason = None
-        if isinstance(error, (OSError, RuntimeError, UnicodeError)):
-            reason = f"{type(error).__name__}: {error}"
-        return master_on_exception(self, error, reason, now_ns)
+        return master_look_up(self, self.host, self.settings.port, now_ns)
+    except OSError as error:
+        return master_on_lost(self, f"{type(error).__name__}: {error}", now_ns)
 
 
 cdef int master_look_up(Master self, bytes host, int port, int64_t now_ns) except -1:
@@ -580,18 +608,14 @@ cdef int master_on_connect_event(Master self, int64_t now_ns) except -1:
 
 
 cdef int master_on_connected(Master self, int64_t now_ns) except -1:
-    # All that is made comes first: before 3.12 it may run a finalizer, whose own calls
-    # may give this connection up, and connect again.
-    cdef int64_t this_give_up_at_ns = self.give_up_at_ns
-    cdef Handshake handshake
     reader = reply_reader()
-    feed, gets = reader.feed, reader.gets
+    self.feed, self.gets = reader.feed, reader.gets
     username, password, context = (
         encoded(self.settings.username), encoded(self.settings.password), None
     )
     if self.prepared is not None:
         username, password, context = self.prepared
-    handshake = Handshake(
+    self.handshake = Handshake(
         username, password, self.settings.db,
         self.client_name,
         scripts_to_load(self.scripts),
@@ -599,45 +623,24 @@ cdef int master_on_connected(Master self, int64_t now_ns) except -1:
         self.restart_guard.max_ttl_ns,
         native_probe_key(self.scripts),
     )
-    if self.state_code != MASTER_CONNECTING or (
-        self.give_up_at_ns != this_give_up_at_ns
-    ):
-        return 0
     self.prepared = None
     if context is not None:
         self.tls_context = context
-    self.feed = feed
-    self.gets = gets
     self.unparsed = 0
     self.is_between_replies = False
     self.scan.where = SCAN_LINE_START
     self.is_proven = False
-    self.handshake = handshake
     master_set_state(self, MASTER_HANDSHAKE)
     master_set_reason(self, self.last_error or "no answer to the handshake yet")
     self.has_received = False
     master_give_up_at(self, now_ns + self.connect_timeout_ns)
-    try:
-        if self.tls_context is not None:
-            master_set_reason(
-                self, "no answer to TLS yet: does the server speak it on this port?"
-            )
-            self.link.is_parsing = True
-            # Without the final dot of a full name: RFC 6066, section 3.
-            name = self.settings.host.removesuffix(".")
-            self.tls = tls = TlsSession(self.tls_context, name)
-            records = tls.start()
-            if self.tls is not tls:      # closed, or a fork, inside of it
-                return 0
-            master_append(self, records, now_ns)
-    except BaseException as error:
-        return master_on_exception(self, error, tls_reason(error), now_ns)
-    finally:
-        self.link.is_parsing = False
-    first = handshake.start()
-    if self.handshake is not handshake:
-        return 0
-    return master_write(self, first, now_ns)
+    if self.tls_context is not None:
+        master_set_reason(
+            self, "no answer to TLS yet: does the server speak it on this port?"
+        )
+        # Without the final dot of a full name: RFC 6066, section 3.
+        self.tls = TlsSession(self.tls_context, self.settings.host.removesuffix("."))
+    return master_write(self, self.handshake.start(), now_ns)
 
 
 cdef bytes encoded(str text):
@@ -645,39 +648,27 @@ cdef bytes encoded(str text):
 
 
 cdef int master_on_handshake_reply(Master self, object reply, int64_t now_ns) except -1:
-    # Each object that is made here may run a finalizer before 3.12, whose own calls may
-    # give this connection up, and begin the next one.
     cdef Handshake handshake = self.handshake
     cdef bytes answer = handshake.on_reply(reply)
-    cdef list warnings = None
-    if handshake.failure is not None or handshake.is_done:
-        warnings = handshake.warnings()
-    if self.handshake is not handshake:
-        return 0
     if handshake.failure is not None:
         if handshake.server_info.fields:
             self.server_info = handshake.server_info
-        master_add_warnings(self, warnings)
+        master_add_warnings(self, handshake.warnings())
         return master_on_lost(self, handshake.failure, now_ns)
     master_write(self, answer, now_ns)
-    if self.handshake is not handshake:      # TLS refused to take it
+    if self.handshake is not handshake:      # no memory for it
         return 0
     # Anew for each answer: a client that blocks reads them in its calls alone, and each
     # may take one more call. (Who waits for connections has a limit of its own.)
     master_give_up_at(self, now_ns + self.connect_timeout_ns)
     if handshake.is_done:
-        return master_on_ready(self, handshake, warnings, now_ns)
+        return master_on_ready(self, handshake, now_ns)
     return 0
 
 
-cdef int master_on_ready(
-    Master self, Handshake handshake, list warnings, int64_t now_ns
-) except -1:
-    clock = ServerClock()
-    if self.handshake is not handshake:
-        return 0
+cdef int master_on_ready(Master self, Handshake handshake, int64_t now_ns) except -1:
     self.server_info = handshake.server_info
-    self.clock = clock
+    self.clock = ServerClock()
     self.client_id = handshake.client_id
     self.may_eval = not handshake.rights.lacks_eval()
     self.may_queue = handshake.speaks_resp3 and not handshake.is_native_alone
@@ -686,7 +677,7 @@ cdef int master_on_ready(
     self.native_is_proven = self.is_native_alone = handshake.is_native_alone
     self.refused_until_ns = 0
     master_identify(self, self.server_info, handshake.mark, now_ns)
-    master_add_warnings(self, warnings)
+    master_add_warnings(self, handshake.warnings())
     self.needs_review = True
     self.handshake = None
     master_set_state(self, MASTER_READY)

@@ -69,7 +69,6 @@ cdef struct Link:
     bint is_unseen         # written to, and not read since
     bint is_polled         # the last poll included it...
     bint is_ready          # ...and reported an event
-    bint is_parsing        # its bytes or entries are being taken out: no other step may
     int epoll_fd           # which watches it for an event loop...
     uint32_t watched       # ...for these events, 0: not at all...
     uint32_t watched_in    # ...in this generation of the process
@@ -274,29 +273,40 @@ cdef str error_text(int error):
 # Commands go in as plain text and come out as records for the link; bytes that the link
 # received go in as records and come out as plain text for the reader. So all else (one
 # write per master, polling without the GIL, the commands in flight) is as without TLS.
+#
+# The module ssl runs Python code, in which a signal handler may lock, raise or fork. So
+# it is called between two passes alone: records are decrypted before a pass takes the
+# plain text, and what a pass has queued is encrypted before the next write. A handler's
+# own calls leave a session alone that `is_busy`: its records stay in the link, its
+# commands wait in `unencrypted`, in the order of their entries.
 
 
 @cython.final
 cdef class TlsSession:
     """The TLS of one connection."""
 
-    cdef object session         # ssl.SSLObject
+    cdef object context         # ssl.SSLContext
+    cdef str server_hostname
+    cdef object session         # ssl.SSLObject; None: not started
     cdef object incoming, outgoing      # ssl.MemoryBIO
     cdef readonly bint is_established
-    cdef readonly list unencrypted   # plain text that waits for the handshake
+    cdef bint is_busy
+    cdef readonly list unencrypted   # plain text that waits to be encrypted
 
     def __init__(self, context, server_hostname):
-        from ssl import MemoryBIO
-
-        self.incoming = MemoryBIO()
-        self.outgoing = MemoryBIO()
-        self.session = context.wrap_bio(
-            self.incoming, self.outgoing, server_hostname=server_hostname
-        )
+        self.context = context
+        self.server_hostname = server_hostname
         self.unencrypted = []
 
     def start(self):
         """Begin the handshake; return the first records to send."""
+        from ssl import MemoryBIO
+
+        self.incoming = MemoryBIO()
+        self.outgoing = MemoryBIO()
+        self.session = self.context.wrap_bio(
+            self.incoming, self.outgoing, server_hostname=self.server_hostname
+        )
         return self.receive(b"")[1]
 
     def encrypt(self, bytes plain not None):
@@ -371,10 +381,7 @@ cdef void links_send(Link **links, int count) noexcept nogil:
     for i in range(count):
         link = links[i]
         link.is_polled = link.is_ready = False
-        if (
-            link.phase == LINK_OPEN and not link.is_parsing
-            and buffer_length(&link.outgoing) > 0
-        ):
+        if link.phase == LINK_OPEN and buffer_length(&link.outgoing) > 0:
             link_send(link)
             link.is_unseen = True
 
@@ -393,7 +400,7 @@ cdef bint links_read_early(Link **links, int count, int wanted) noexcept nogil:
     cdef Link *link
     for i in range(count):
         link = links[i]
-        if not link.is_unseen or link.is_parsing:
+        if not link.is_unseen or link.received > 0:
             continue
         link.is_unseen = False
         if count > 1 and (found < wanted or link.in_flight >= BEHIND_LIMIT):
@@ -426,7 +433,7 @@ cdef inline int links_fill_polled(
     cdef Link *link
     for i in range(count):
         link = links[i]
-        link.is_polled = link.fd >= 0 and not link.is_parsing
+        link.is_polled = link.fd >= 0 and link.received == 0
         if not link.is_polled:
             continue
         polled[watched].fd = link.fd
@@ -493,7 +500,5 @@ cdef void links_receive(Link **links, int count) noexcept nogil:
     # Read all open links, polled or not.
     cdef int i
     for i in range(count):
-        if links[i].phase == LINK_OPEN and not links[i].is_parsing and (
-            links[i].received == 0
-        ):
+        if links[i].phase == LINK_OPEN and links[i].received == 0:
             link_receive(links[i])

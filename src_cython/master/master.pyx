@@ -211,8 +211,12 @@ cdef class Master:
     cdef uint32_t samples[SAMPLES]   # its last round trips in us
     cdef uint32_t sample_count
     cdef object settings             # an Endpoint
+    cdef object server               # its address, to be compared
+    cdef bytes host                  # its name as it is looked up; None: `no_host`
+    cdef str no_host
     cdef object tls_context          # an ssl.SSLContext, or None for plain text
     cdef object prepare              # gives the login and the context anew, or None
+    cdef bint is_to_prepare          # its call is to be begun behind this pass
     cdef Preparing preparing         # its call for the next connection, or None...
     cdef tuple prepared              # ...and what it gave; None: not yet
     cdef bytes client_name
@@ -225,7 +229,8 @@ cdef class Master:
     cdef AddressList addresses
     cdef uint32_t bad_addresses      # connections that came to nothing, by address
     cdef Handshake handshake
-    cdef TlsSession tls              # of this connection, or None
+    cdef TlsSession tls              # of this connection, or None...
+    cdef bytes plain                 # ...and what it has decrypted, not yet taken
     cdef object feed, gets           # of this connection's hiredis.Reader
     cdef InFlight in_flight
     cdef int failures                # connections in a row that came to nothing
@@ -281,6 +286,13 @@ cdef class Master:
         self.tls_context = tls_context
         self.prepare = prepare
         self.name = settings.name
+        self.server = settings.server
+        try:      # of a Unicode name Python code
+            self.host = settings.host.encode(
+                "ascii" if settings.host.isascii() else "idna"
+            )
+        except UnicodeError as error:
+            self.no_host = f"{type(error).__name__}: {error}"
         self.client_name = client_name
         self.scripts = scripts
         self.counters = counters

@@ -162,7 +162,7 @@ cdef int master_refuse_queue(Master self, str error) except -1:
 
 
 # --- replies --------------------------------------------------------------------------
-# Received bytes, encrypted or not, as replies: each pops the oldest entry in flight,
+# Received bytes as replies: each pops the oldest entry in flight,
 # and becomes a vote of its round, or the end of the connection.
 
 
@@ -172,29 +172,9 @@ cdef enum:
     UNPARSED_LIMIT = 1114112           # bytes; a push has a resource, up to 1 MiB
 
 
-cdef int master_on_received(Master self, bytes data, int64_t now_ns) except -1:
-    """Take bytes that the link received: plain text, or records of TLS."""
-    self.has_received = True
-    if self.tls is None:
-        return master_on_bytes(self, data, now_ns)
-    tls = self.tls
-    self.link.is_parsing = True
-    try:
-        plain, records = tls.receive(data)
-    except BaseException as error:
-        return master_on_exception(self, error, tls_reason(error), now_ns)
-    finally:
-        self.link.is_parsing = False
-    if self.tls is not tls:      # closed, or a fork, inside of it
-        return 0
-    master_append(self, records, now_ns)
-    master_on_bytes(self, plain, now_ns)
-    return 0 if self.tls is None else master_encrypt(self, now_ns)
-
-
 cdef int master_on_bytes(Master self, bytes data, int64_t now_ns) except -1:
-    """Take received bytes: every whole reply in them pops its entry."""
-    self.link.is_parsing = True
+    """Take received plain text: every whole reply in it pops its entry."""
+    self.has_received = True
     try:
         master_take_replies(self, data, now_ns)
     except BaseException as error:
@@ -202,8 +182,6 @@ cdef int master_on_bytes(Master self, bytes data, int64_t now_ns) except -1:
         if isinstance(error, ProtocolError):
             reason = not_resp_text(data, error)
         master_on_exception(self, error, reason, now_ns)
-    finally:
-        self.link.is_parsing = False
     if self.unparsed > UNPARSED_LIMIT:
         master_on_lost(self, "a reply of over 1 MiB: not to our commands", now_ns)
     return 0
@@ -212,11 +190,8 @@ cdef int master_on_bytes(Master self, bytes data, int64_t now_ns) except -1:
 cdef int master_take_replies(Master self, bytes data, int64_t now_ns) except -1:
     # Every reply that ends in these bytes ends a line of them, so there are no more
     # replies than lines. Where there were as many, nothing is left in the reader, not
-    # even half a reply, and the next bytes are the beginning of one.
-    #
-    # Objects are made here, so a finalizer or a signal handler may run in between, and
-    # close, fork or lose this connection and open the next one. The reader is another
-    # one then, and the rest of these bytes is dropped.
+    # even half a reply, and the next bytes are the beginning of one. A reply may end the
+    # connection: the reader is another one then, and what follows is dropped.
     cdef Py_ssize_t taken
     cdef int most = -1
     gets = self.gets
@@ -238,7 +213,7 @@ cdef int master_take_replies(Master self, bytes data, int64_t now_ns) except -1:
     self.unparsed += <size_t>PyBytes_GET_SIZE(data)
     while self.gets is gets:
         reply = next_reply(gets)
-        if reply is INCOMPLETE or self.gets is not gets:
+        if reply is INCOMPLETE:
             break
         self.unparsed = 0
         if type(reply) is PushNotification:

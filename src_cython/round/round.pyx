@@ -107,7 +107,6 @@ cdef class Round:
     cdef byte_bint is_rolled_back
     cdef byte_bint needs_all             # closed by all answers or by time alone
     cdef byte_bint is_repeated           # a RELEASE: sent to one master once more
-    cdef byte_bint is_reentrant          # begun inside a step of the same thread
     cdef uint8_t our_entry               # what becomes of ours at its gate
 
     def __cinit__(self):
@@ -440,9 +439,8 @@ cdef bint round_is_settled(Round self, int vote) noexcept:
 
 
 cdef void round_on_repeated(Round self) noexcept:
-    # The script was not known to a master, or the connection was cut. (Inside another
-    # step, as in a signal handler, a master may not be read: nothing waits for it.)
-    if self.operation_code == OPERATION_RELEASE and not self.is_reentrant:
+    # The script was not known to a master, or the connection was cut.
+    if self.operation_code == OPERATION_RELEASE:
         self.is_repeated = True
 
 

@@ -45,7 +45,7 @@ cdef bint engine_may_lack_script(Engine self, Round release) noexcept:
     # that its scripts were flushed, and a caller that then rests never reads this. So
     # one release in 0.1 s waits for the reply, whatever becomes of it.
     cdef Master gate
-    if release.gate < 0 or release.is_reentrant or (
+    if release.gate < 0 or (
         release.cells[release.gate].vote != VOTE_PENDING
         or not native_replaces(release, self.scripts)
     ):
@@ -226,9 +226,13 @@ cdef int engine_end_rest(Engine self, Rest rest, int64_t now_ns) except -1:
 
 
 cdef int engine_end_rests(Engine self, int64_t now_ns) except -1:
-    for rest in list(self.rests.values()):
-        engine_end_rest(self, <Rest>rest, now_ns)
-    self.rests.clear()
+    cdef bint collects = PyGC_Disable()
+    try:
+        for rest in list(self.rests.values()):
+            engine_end_rest(self, <Rest>rest, now_ns)
+        self.rests.clear()
+    finally:
+        pass_end(collects)
     return 0
 
 

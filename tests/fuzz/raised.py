@@ -48,6 +48,7 @@ class Hook:
         self._left = ctypes.c_long.in_dll(library, "raising_left")
         self._class = ctypes.c_int.in_dll(library, "raising_class")
         self._function = ctypes.c_char_p.in_dll(library, "raising_function")
+        self.in_a_pass = ctypes.c_char_p.in_dll(library, "raising_in_a_pass")
         self._kind = KINDS[kind]
         self.locks = locks if kind == "nested" else None
         self._nested_timeout = nested_timeout
@@ -258,6 +259,7 @@ def main() -> None:
         while (keys := left_on(masters)) and time.monotonic() < wanted:
             time.sleep(0.01)
         assert not keys, (keys, hook.places)
+        assert not hook.in_a_pass.value
     print(hook.places.total(), "raised in", *sorted(hook.places))
 
 

@@ -6,7 +6,8 @@
    `raising_class` is a set of
      1  calls in which CPython looks for signals, and calls of Python's functions
      2  the same, and the hook is called after the call has had its effect
-     4  new objects: a lack of memory; before 3.12, a collection and its finalizers
+     4  new objects: a lack of memory; before 3.12, a collection and its finalizers,
+        but for passes, which switch that off
      8  other allocations, and calls of C functions: a lack of memory */
 
 #define EXPORT __attribute__((visibility("default")))
@@ -17,11 +18,18 @@ EXPORT long raising_left;
 EXPORT int raising_class;
 EXPORT const char *raising_function = "";
 EXPORT int raising_line;
+EXPORT const char *raising_in_a_pass = ""; /* where Python would have been run in one */
 
 static int raising_here(int kind, const char *function, int line)
 {
     PyObject *hook = raising_hook, *given;
 
+    if (!PyGC_IsEnabled()) {
+        if (kind < 4)
+            raising_in_a_pass = function;
+        else if (!(raising_class & 8))
+            return 0;
+    }
     if (!(raising_class & kind) || hook == NULL || PyErr_Occurred() ||
         raising_thread != PyThread_get_thread_ident() || --raising_left != 0)
         return 0;

@@ -29,7 +29,7 @@ CASES = (
     *("threads three signals", "threads one signals", "threads fencing signals"),
     *("threads tls signals", "tasks three signals", "tasks fencing signals"),
     *("tasks tls signals", "threads three nested", "threads fencing nested"),
-    "connecting three nested",
+    *("connecting three nested", "threads tls nested"),
 )
 
 

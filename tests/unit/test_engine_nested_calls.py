@@ -1,35 +1,23 @@
-"""Calls from inside of a step: from a finalizer that runs while replies are parsed."""
+"""Calls from a finalizer: never in the middle of a pass."""
 
 from __future__ import annotations
 
 import gc
-import sys
-import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from functools import partial
+from contextlib import contextmanager
 
 import pytest
-import redis
-from hiredis import Reader, ReplyError
 
-from fastredlock import Lease, ReleaseStatus, _core
+from fastredlock import FastRedlockError, ReleaseStatus
 from fastredlock._core import (
     Engine,
-    MasterState,
-    Operation,
-    Round,
-    Vote,
     by_hand_engine,
-    by_hand_finish,
     by_hand_lost,
     by_hand_outgoing,
-    by_hand_receive,
     by_hand_submit,
     by_hand_withdraw,
 )
 from tests.support.by_hand import (
-    MS,
     START_NS,
     TERMS,
     S,
@@ -37,11 +25,9 @@ from tests.support.by_hand import (
     info,
     make_ready,
     new_engine,
-    said_of,
 )
 from tests.support.calls import connected, granted
 from tests.support.fixtures import MakeLocks
-from tests.support.proxy import Proxy
 
 T0 = START_NS + S
 
@@ -65,61 +51,42 @@ def at_every_collection(do: Callable[[], None]) -> Iterator[None]:
         gc.callbacks.remove(on_collection)
 
 
-@pytest.mark.skipif(
-    sys.version_info >= (3, 12), reason="no object collects garbage any more"
-)
-def test_reply_when_its_connection_is_lost_in_the_making_of_it_then_is_nobodys() -> (
-    None
-):
-    engine = make_ready(new_engine(1), [info(run_id="id0")])
-    round = begin(engine, T0, Operation.RELEASE)
-    is_armed = [False]
-
-    def lose() -> None:
-        if is_armed[0]:
-            is_armed[0] = False
-            by_hand_lost(engine, 0, "cut", T0 + MS)
-
-    with at_every_collection(lose):
-        is_armed[0] = True
-        by_hand_receive(engine, 0, b"-NOSCRIPT No matching script.\r\n", T0 + MS)
-    assert not is_armed[0]
-    assert said_of(round) == (Vote.FAILED, "cut")
-    assert engine.states == ((MasterState.BACKOFF, "cut"),)
-
-
-@pytest.mark.slow
-def test_release_when_done_inside_of_another_then_waits_for_no_master_being_read(
-    make_locks: MakeLocks,
-    urls: list[str],
-    servers: list[redis.Redis],
-    monkeypatch: pytest.MonkeyPatch,
+def test_pass_when_each_object_would_collect_garbage_then_calls_find_it_whole(
+    make_locks: MakeLocks, urls: list[str]
 ) -> None:
-    """A finalizer releases while a NOSCRIPT is made: that master is not read by it."""
-    leases: list[Lease] = []
-    elapsed: list[float] = []
+    """Calls of a finalizer are calls between two passes."""
+    locks = connected(make_locks(urls))
+    inner: list[bool] = []
 
-    def reply_error(text: str) -> ReplyError:
-        if leases:
-            lease, begun = leases.pop(), time.monotonic()
+    def call() -> None:
+        if len(inner) < 200:
+            inner.append(False)
+            lease = granted(locks.acquire(f"inner {len(inner)}"))
+            inner[-1] = lease.release() is ReleaseStatus.RELEASED
+
+    with at_every_collection(call):
+        for i in range(20):
+            lease = granted(locks.acquire(f"outer {i}"))
             assert lease.release() is ReleaseStatus.RELEASED
-            elapsed.append(time.monotonic() - begun)
-        return ReplyError(text)
+    assert inner
+    assert all(inner)
 
-    monkeypatch.setattr(_core, "Reader", partial(Reader, replyError=reply_error))
-    with ExitStack() as opened:
-        proxies = [opened.enter_context(Proxy(url)) for url in urls]
-        locks = connected(make_locks([each.url for each in proxies], round_timeout=5))
-        # Of two keys: so by a script, on every server, which is loaded anew.
-        inner, outer = (
-            granted(locks.acquire_all([name, f"{name}'"])) for name in ("a", "b")
-        )
-        for server, proxy in zip(servers, proxies, strict=True):
-            server.script_flush()
-            proxy.set(delay=0.05)
-        leases.append(inner)
-        assert outer.release() is ReleaseStatus.RELEASED
-    assert elapsed[0] < 0.4  # two round trips, not twice as long again
+
+@pytest.mark.parametrize("is_on", [True, False])
+def test_pass_when_it_is_over_then_garbage_is_collected_as_before(
+    make_locks: MakeLocks, urls: list[str], is_on: bool
+) -> None:
+    locks = make_locks(urls)
+    set_collecting = gc.enable if is_on else gc.disable
+    set_collecting()
+    try:
+        granted(locks.acquire("a")).release()
+        locks.close()
+        with pytest.raises(FastRedlockError):
+            locks.acquire("a")
+        assert gc.isenabled() is is_on
+    finally:
+        gc.enable()
 
 
 def engine_of_three(*lost: int) -> Engine:
@@ -135,43 +102,6 @@ def commands(engine: Engine) -> list[tuple[int, int]]:
     """Count the SETs and the releases that stand in the outgoing buffers."""
     sent = [by_hand_outgoing(engine, i) for i in range(3)]
     return [(each.count(b"SET"), each.count(b"EVAL")) for each in sent]
-
-
-class Withdrawal:
-    """Withdraw a round at the k-th collection."""
-
-    def __init__(self, engine: Engine, round: Round, k: int) -> None:
-        self.engine = engine
-        self.round = round
-        self.left = k
-        self.was_opened = False
-
-    def __call__(self) -> None:
-        self.left -= 1
-        if self.left == 0:
-            self.was_opened = self.round.is_opened
-            by_hand_withdraw(self.engine, self.round, T0)
-
-
-@pytest.mark.parametrize("lost", [(1,), (1, 2)])
-def test_round_when_withdrawn_in_its_own_opening_then_no_set_is_without_release(
-    lost: tuple[int, ...],
-) -> None:
-    """A finalizer takes the follower by which another thread gives it up."""
-    kept: list[list[int]] = [[] for _ in range(200)]  # the next list is made anew
-    for k in range(1, 30):
-        engine = engine_of_three(*lost)
-        round = engine.new_round(0, b"key", b"token", TERMS)
-        withdrawal = Withdrawal(engine, round, k)
-        with at_every_collection(withdrawal):
-            kept.append([])  # so that the next but one begins a collection
-            by_hand_submit(engine, round, T0)
-        if withdrawal.left > 0:
-            break
-        by_hand_finish(engine, T0 + 2 * S)
-        for sets, releases in commands(engine):
-            assert sets <= releases * withdrawal.was_opened, k
-    assert k > 1
 
 
 def test_round_when_withdrawn_before_it_is_taken_in_then_is_sent_once_or_never() -> (

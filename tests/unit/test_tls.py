@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Callable
 
 import pytest
 
-from fastredlock._core import Engine, MasterState, TlsSession, draw_token
+from fastredlock._core import (
+    Engine,
+    MasterState,
+    TlsSession,
+    by_hand_outgoing,
+    by_hand_submit,
+    draw_token,
+)
 from fastredlock._options.endpoint import Endpoint
-from tests.support.by_hand import SCRIPTS, S, info, make_ready
+from tests.support.by_hand import SCRIPTS, START_NS, TERMS, S, info, make_ready
 from tests.support.certificates import Certificates
 
 
@@ -109,6 +117,52 @@ def test_handshake_when_tls_refuses_to_write_then_the_connection_is_lost() -> No
     engine = Engine([endpoint], SCRIPTS, S, (BrokenContext(),))
     make_ready(engine, [info()])
     assert engine.states == ((MasterState.BACKOFF, "TLS: bad write"),)
+
+
+class PlainContext:
+    """A context whose sessions leave all as it is; a handler may run in a write."""
+
+    def wrap_bio(
+        self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *, server_hostname: str
+    ) -> object:
+        self.incoming, self.outgoing = incoming, outgoing
+        self.handler: Callable[[], None] | None = None
+        return self
+
+    def do_handshake(self) -> None:
+        pass
+
+    def read(self, size: int) -> bytes:
+        if not self.incoming.pending:
+            raise ssl.SSLWantReadError
+        return self.incoming.read(size)
+
+    def write(self, data: bytes) -> None:
+        handler, self.handler = self.handler, None
+        if handler is not None:
+            handler()
+        self.outgoing.write(data)
+
+
+def test_commands_when_a_handler_locks_in_ssl_then_leave_in_the_order_of_entries() -> (
+    None
+):
+    context = PlainContext()
+    engine = Engine([Endpoint("127.0.0.1", 7001)], SCRIPTS, S, (context,))
+    make_ready(engine, [info()])
+    assert engine.states == ((MasterState.READY, ""),)
+
+    def submit(token: bytes) -> None:
+        by_hand_submit(engine, engine.new_round(0, token, token, TERMS), START_NS)
+
+    def lock() -> None:
+        submit(b"second")
+        assert by_hand_outgoing(engine, 0) == b""
+
+    context.handler = lock
+    submit(b"first")
+    sent = by_hand_outgoing(engine, 0)
+    assert 0 < sent.index(b"first") < sent.index(b"second")
 
 
 def test_handshake_when_a_name_has_a_final_dot_then_is_asked_for_without_it() -> None:
