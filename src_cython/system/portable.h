@@ -162,12 +162,3 @@ static inline int epoll_ctl(int epoll_fd, int operation, int fd, struct epoll_ev
     (void)event;
     return epoll_create1(epoll_fd);
 }
-
-static inline int epoll_wait(int epoll_fd, struct epoll_event *events, int count,
-                             int timeout_ms)
-{
-    (void)events;
-    (void)count;
-    (void)timeout_ms;
-    return epoll_create1(epoll_fd);
-}
