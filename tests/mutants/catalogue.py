@@ -1736,7 +1736,7 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/master/lookup.pyx",
-                "    if look_ups.by_name.get(self.name) is self:",
+                "    if look_ups.get(self.name) is self:",
                 "    if False:",
             ),
         ),
