@@ -57,7 +57,7 @@ cdef int blocking_wanted(Engine self, object work) noexcept:
 cdef int blocking_follow(Engine self, object work) except -1:
     cdef Leadership leadership = self.leadership
     cdef Follower follower = Follower(leadership, FOLLOWER_RUN, work)
-    cdef bint is_patient = wakeups_are_under_way(leadership.wakeups)
+    cdef bint is_patient = wakeups_are_under_way(leadership)
     leadership.waiting.append(follower)
     try:
         if work_is_submitted(work):       # it was the leader until a signal came
@@ -138,7 +138,7 @@ cdef int blocking_end_closing(Engine self) except -1:
         engine_end_close(self, timeout_ns)
     finally:      # a leader's greenlet may be killed in there: closed it is
         for follower in closing:
-            wakeups_add(self.leadership.wakeups, follower)
+            wakeups_add(self.leadership, follower)
     return 0
 
 
@@ -376,7 +376,7 @@ cdef Py_ssize_t blocking_run_work(Engine engine, object work) except -1:
         ):
             return len(engine.counters.unlogged)
         if (
-            not wakeups_are_under_way(engine.leadership.wakeups)
+            not wakeups_are_under_way(engine.leadership)
             or leader_is_caller(engine.leadership)
         ) and blocking_try_enter(engine):
             blocking_lead(engine, work)

@@ -305,7 +305,7 @@ cdef int blocking_take_follower(Engine self, Follower follower) except -1:
     elif self.is_closed and (
         follower.kind == FOLLOWER_CLOSE or not work_is_release(follower.work)
     ):
-        wakeups_add(self.leadership.wakeups, follower)
+        wakeups_add(self.leadership, follower)
     elif not work_is_submitted(follower.work):
         engine_submit_work(self, follower.work, follower, clock_ns())
     return 0
