@@ -16,9 +16,11 @@
 # asyncio_watch takes the descriptor from the loop and closes it. Until then the loop
 # finds it readable, which only calls on_ready once more.
 
+from collections import deque
+
 cdef enum:
     WATCH_UNSURE = 1 << 30      # a call of the loop was under way: anything is possible
-    WAKE_PASSES = 32      # hand-overs between two looks of the loop at anything else
+    HAND_OVERS = 32      # between two looks of the loop at anything else
     CHUNK = 100      # rounds: some 11 KiB, which a server reads in one piece of 16
     ENDING_PASSES = 8     # iterations in which tasks release what they have, at the end
 
@@ -37,7 +39,7 @@ cdef class AsyncioDriver:
     cdef bint nests              # its loop may be run again by a task, inside us
     cdef bint is_joined          # the loop calls on_ready...
     cdef int epoll_fd            # ...for this one; or -1, where there is no epoll
-    cdef list done               # futures whose tasks are to be woken
+    cdef object done             # a deque of futures whose tasks are to be woken
     cdef int queued              # rounds since the last flush
     cdef bint is_flush_due       # at the end of this iteration
     cdef int64_t armed_ns        # when the timer goes off
@@ -49,7 +51,7 @@ cdef class AsyncioDriver:
     def __cinit__(self, Engine engine not None, loop):
         self.epoll_fd = -1
         self.armed_ns = NEVER_NS
-        self.done = []
+        self.done = deque()
 
     def __init__(self, Engine engine not None, loop):
         """Take the engine over from a loop that is closed, or another process's."""
@@ -151,14 +153,25 @@ cdef class AsyncioDriver:
         the next iteration. The callback of a task asks the future it is given for its
         result: one of asyncio's own costs 1,300 instructions less than ours.
         """
-        cdef int _pass
+        cdef AsyncioFuture future
+        cdef Py_ssize_t _i
         cdef unsigned long before = self.awake      # of a wake() that this one is in
         self.awake = PyThread_get_thread_ident()
         try:
-            for _pass in range(WAKE_PASSES):
+            for _i in range(len(self.done) + HAND_OVERS):
                 if not self.done:
                     break
-                asyncio_wake_done(self)
+                future = self.done.popleft()
+                callback, future.callback = future.callback, None
+                if callback is None:
+                    continue
+                if self.nests and self.done:      # it may run the loop until they end
+                    asyncio_call_soon(self, self.wake)
+                PyContext_Enter(future.context)
+                try:
+                    callback(self.come if future.cancelled_by is None else future)
+                finally:
+                    PyContext_Exit(future.context)
         finally:
             self.awake = before
             if self.done:
@@ -166,18 +179,24 @@ cdef class AsyncioDriver:
 
     def on_ready(self):
         """Some connection is readable, or has room for more."""
+        cdef Engine engine = self.engine
         if not self.is_joined or self.generation != current_generation:
             return
         try:
-            asyncio_take_events(self)
-            if self.engine.is_notifying:
+            with nogil:      # EINTR: the next iteration sees the same
+                links_poll(
+                    engine.links, engine.polled, engine.master_count,
+                    engine.master_count, 0, &engine.leadership.waker,
+                )
+            engine_take_events(engine)
+            if engine.is_notifying:
                 asyncio_flush(self)
             if self.nests:
                 asyncio_wake_later(self, 0)
             elif self.done:
                 self.wake()
             if self.closing_timer is not None and (
-                not self.engine.admissions and self.is_settled()
+                not engine.admissions and self.is_settled()
             ):
                 self.shut()
             if not self.is_flush_due:      # else with the commands of the woken tasks
@@ -473,27 +492,13 @@ cdef bint asyncio_hand_on(AsyncioDriver self, object work) except -1:
 cdef int64_t asyncio_probe_idle(AsyncioDriver self) except -1:
     # After an idle time (the loop was blocked, or was not run): is a connection cut?
     # Inside a task. Returns the time afterwards.
-    cdef int _i
     cdef Py_ssize_t before = len(self.done)
     self.engine.polled_at_ns = clock_ns()
     try:
-        for _i in range(4):      # the end of a stream follows the replies in it
-            asyncio_take_events(self)
-            if links_are_quiet(self.engine.links, self.engine.master_count):
-                break
+        engine_probe_idle(self.engine)
     finally:
         asyncio_wake_later(self, before)
     return clock_ns()
-
-
-cdef int asyncio_take_events(AsyncioDriver self) except -1:
-    cdef Engine engine = self.engine
-    with nogil:      # EINTR: the next iteration sees the same
-        links_poll(
-            engine.links, engine.polled, engine.master_count, engine.master_count, 0,
-            &engine.leadership.waker,
-        )
-    return engine_take_events(engine)
 
 
 cdef int asyncio_flush_soon(AsyncioDriver self) except -1:
@@ -535,29 +540,4 @@ cdef int asyncio_wake_later(AsyncioDriver self, Py_ssize_t before) except -1:
         and self.generation == current_generation
     ):
         asyncio_call_soon(self, self.wake)
-    return 0
-
-
-cdef int asyncio_wake_done(AsyncioDriver self) except -1:
-    cdef AsyncioFuture future
-    cdef Py_ssize_t count = 0
-    empty = []
-    done, self.done = self.done, empty
-    if self.nests and len(done) > 1:      # a run in the first may wait for the others
-        self.done = done[1:]
-        del done[1:]
-        asyncio_call_soon(self, self.wake)
-    try:
-        for future in done:
-            count += 1
-            callback, future.callback = future.callback, None
-            if callback is not None:
-                PyContext_Enter(future.context)
-                try:
-                    callback(self.come if future.cancelled_by is None else future)
-                finally:
-                    PyContext_Exit(future.context)
-    finally:
-        if count < len(done):
-            self.done = done[count:] + self.done
     return 0

@@ -127,13 +127,11 @@ cdef class AsyncioFuture(Awaited):
         """Cancel it; the driver wakes its task in the loop's next iteration."""
         from asyncio import CancelledError      # by now it has long been imported
 
-        cdef list done = self.driver.done
         if self.is_done:
             return False
-        self.is_done = True
         self.cancelled_by = CancelledError() if msg is None else CancelledError(msg)
-        done.append(self)
-        if len(done) == 1:
+        future_set_done(self)
+        if len(self.driver.done) == 1:
             asyncio_call_soon(self.driver, self.driver.wake)
         return True
 

@@ -316,21 +316,6 @@ cdef int leader_add_follower(Leadership self, Follower follower) except -1:
     return 0
 
 
-cdef list leader_take_followers(Leadership self):
-    cdef list empty = []      # (it may collect garbage: exchange)
-    taken, self.followers = self.followers, empty
-    self.waker.has_followers = 0
-    return taken
-
-
-cdef int leader_put_back(Leadership self, list followers) except -1:
-    # An exception came before these were submitted.
-    if followers:
-        self.followers = followers + self.followers
-        self.waker.has_followers = 1
-    return 0
-
-
 cdef int leader_await(Leadership self, Follower follower, int64_t slice_us) except -1:
     # Sleep until a wake-up or the end of a slice. An elected follower that finds a
     # leader sleeps again; that leader elects the next one.

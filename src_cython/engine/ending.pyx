@@ -270,18 +270,16 @@ cdef int engine_disconnect(Engine self) except -1:
 
 
 cdef int blocking_take_followers(Engine self) except -1:
-    cdef list followers
-    if not self.leadership.waker.has_followers:
-        return 0
-    followers = leader_take_followers(self.leadership)
-    followers.reverse()
-    try:
-        while followers:      # one whose work is not taken is taken by the next leader
-            blocking_take_follower(self, <Follower>followers[-1])
-            followers.pop()
-    finally:
-        followers.reverse()
-        leader_put_back(self.leadership, followers)
+    cdef Leadership leadership = self.leadership
+    cdef Follower follower
+    while leadership.followers:
+        follower = leadership.followers.pop(0)
+        try:
+            blocking_take_follower(self, follower)
+        except BaseException:      # the next leader takes it
+            leadership.followers.insert(0, follower)
+            raise
+    leadership.waker.has_followers = 0
     return 0
 
 
@@ -558,7 +556,8 @@ cdef bint engine_take_over(Engine self) except -1:
     ]
     leader_reset(leadership)
     leader_try_enter(leadership)
-    leader_put_back(leadership, followers)
+    leadership.followers = followers
+    leadership.waker.has_followers = len(followers) > 0
     if not is_whole:
         engine_forget_steps(self)
         engine_forget_but_defer(self, "its thread was stopped", now_ns)

@@ -3991,17 +3991,6 @@ for _, key in ipairs(KEYS) do redis""",
         ("tests/fuzz/test_raising.py",),
     ),
     Mutant(
-        "followers taken out for a list that is made afterwards",
-        (
-            Edit(
-                "src_cython/drivers/leader.pyx",
-                "    taken, self.followers = self.followers, empty\n",
-                "    taken, self.followers = self.followers, []\n",
-            ),
-        ),
-        RAISING,
-    ),
-    Mutant(
         "engine made without the GIL",
         (
             Edit(
