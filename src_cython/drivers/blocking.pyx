@@ -19,7 +19,9 @@ cdef int blocking_lead(Engine self, object work) except -1:
     try:
         if self.is_closed and not work_is_release(work):
             raise ClosedError("closed")
-        waker_open(&self.leadership.waker)
+        if self.leadership.waker.event.fd < 0:
+            # Where no descriptor is left the leader looks at the end of each poll.
+            event_open(&self.leadership.waker.event)
         if not work_is_submitted(work):
             now_ns = clock_ns()
             if now_ns - self.polled_at_ns > NS_PER_S:

@@ -208,6 +208,9 @@ cdef int wakeups_wake_next(Leadership self) except -1:
 
 
 # --- leader ---------------------------------------------------------------------------
+# Who has the mutex, and who gets it next: a leader that leaves elects a follower.
+
+
 cdef int leader_reset(Leadership self) except -1:
     # Begin anew, alone. After a fork the mutex may be held by a thread that does not
     # exist here. Where this thread holds it (it forked inside a step) it still does, as
@@ -307,13 +310,13 @@ cdef int leader_ensure(Leadership self) except -1:
 cdef int leader_add_follower(Leadership self, Follower follower) except -1:
     # Queue a follower, and make sure that the leader sees it before it sleeps on. Where
     # more are about to come, the last of them does.
-    cdef bint is_last
     self.followers.append(follower)
     self.waker.has_followers = 1
-    is_last = len(self.followers) % TOGETHER == 0 or follower.kind != FOLLOWER_RUN
-    if is_last or not wakeups_are_under_way(self):
-        return leader_ensure(self)
-    return 0
+    if wakeups_are_under_way(self) and (
+        follower.kind == FOLLOWER_RUN and len(self.followers) % TOGETHER != 0
+    ):
+        return 0
+    return leader_ensure(self)
 
 
 cdef int leader_await(Leadership self, Follower follower, int64_t slice_us) except -1:

@@ -11,12 +11,6 @@ cdef struct Waker:
     int has_followers        # followers left and not taken yet
 
 
-cdef void waker_open(Waker *self) noexcept:
-    # Without one (no descriptor is left) the leader looks at the end of each poll.
-    if self.event.fd < 0:
-        event_open(&self.event)
-
-
 cdef void waker_close(Waker *self) noexcept:
     # Followers that were queued meanwhile are still to be taken.
     event_close(&self.event)
