@@ -49,7 +49,6 @@ cdef extern from "system/system.h" nogil:
         epoll_data_t data
     int epoll_create1(int flags)
     int epoll_ctl(int epoll_fd, int operation, int fd, epoll_event *event)
-    int epoll_wait(int epoll_fd, epoll_event *events, int count, int timeout_ms)
     enum: EPOLL_CLOEXEC
     enum: EPOLL_CTL_ADD
     enum: EPOLL_CTL_MOD

@@ -79,7 +79,9 @@ cdef class Call(Awaited):
         cdef uint8_t stage = self.stage
         cdef PySendResult status
         call_check(self)
-        if self.future is not None and future_is_awaited(self.future):
+        if self.future is not None and self.future.callback is not None and (
+            not self.future.is_done
+        ):      # another task waits for it, and this one would for ever
             raise RuntimeError("coroutine is being awaited already")
         self.stage = CALL_RUNNING
         try:
@@ -229,7 +231,7 @@ cdef PySendResult call_step(Call self, uint8_t stage, PyObject **given) except -
 
 cdef AsyncioFuture call_begin_to_wait(Call self, object work):
     if not self.driver.runs_in_core:
-        return future_by_hand(
+        return ByHandFuture(
             self.here.sleep(work) if type(work) is float
             else self.driver.submit(self.here, work)
         )

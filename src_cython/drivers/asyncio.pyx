@@ -1,312 +1,26 @@
-# The asyncio driver: an event loop runs the engine, by an epoll of ours or by readers
-# of its own; and how the driver joins its loop, and leaves it.
-
-# --- asyncio readers ------------------------------------------------------------------
-# Where there is no epoll: the event loop watches each connection itself.
-#
-# A descriptor must be taken from the loop before it is closed, or the loop takes the
-# next one of its number for it. But connections are closed in many places, and only its
-# own thread may call the loop, in calls that a signal may end. So a link that is
-# watched keeps its descriptor when it is closed (`retired_fd`): its connection ends at
-# once, and the next asyncio_watch takes the descriptor from the loop and closes it.
-#
-# Until then the loop finds it readable, which only calls on_ready once more.
-
-cdef enum:
-    WATCH_UNSURE = 1 << 30      # a call of the loop was under way: anything is possible
-
-
-cdef int asyncio_watch_link(AsyncioDriver self, Link *link) except -1:
-    # Watch for the events to wait for now; mostly nothing changes.
-    cdef uint32_t wanted = POLLIN
-    if link.retired_fd >= 0:
-        asyncio_forget_retired(self, link)
-    if link_wants_to_write(link):
-        wanted = POLLIN | POLLOUT
-    if link.fd < 0 or link.watched == wanted:
-        return 0
-    link.watched_in = current_generation
-    link.watched = WATCH_UNSURE
-    self.loop.add_reader(link.fd, self.on_ready)
-    if wanted & POLLOUT:
-        self.loop.add_writer(link.fd, self.on_ready)
-    else:
-        self.loop.remove_writer(link.fd)
-    link.watched = wanted
-    return 0
-
-
-cdef int asyncio_forget_link(AsyncioDriver self, Link *link) except -1:
-    if link.watched and link.watched_in == current_generation:
-        link.watched = WATCH_UNSURE
-        self.loop.remove_reader(link.fd)
-        self.loop.remove_writer(link.fd)
-        link.watched = 0
-    return asyncio_forget_retired(self, link) if link.retired_fd >= 0 else 0
-
-
-cdef int asyncio_forget_retired(AsyncioDriver self, Link *link) except -1:
-    if link.watched_in == current_generation:      # a forked child has another loop
-        self.loop.remove_reader(link.retired_fd)
-        self.loop.remove_writer(link.retired_fd)
-    close(link.retired_fd)
-    link.retired_fd = -1
-    return 0
-
-
-cdef int asyncio_receive_polled(Link **links, int master_count) noexcept nogil:
-    # Returns how many had an event.
-    cdef pollfd polled[MAX_MASTERS]
-    cdef timespec at_once
-    cdef int i, count
-    at_once.tv_sec = at_once.tv_nsec = 0
-    for i in range(master_count):
-        polled[i].fd = links[i].fd      # poll leaves out a negative one
-        polled[i].events = POLLIN
-        if link_wants_to_write(links[i]):
-            polled[i].events = POLLIN | POLLOUT
-        polled[i].revents = 0
-    count = poll_for(polled, master_count, &at_once)
-    for i in range(master_count if count > 0 else 0):
-        if polled[i].revents != 0:
-            asyncio_take_event(links[i], <uint32_t>polled[i].revents)
-    return count
-
-
-cdef inline void asyncio_take_event(Link *link, uint32_t events) noexcept nogil:
-    # POLLOUT and EPOLLOUT are one number (epoll_ctl(2)).
-    link.is_ready = True
-    if link.phase == LINK_OPEN and link.received == 0 and (
-        events & ~<uint32_t>POLLOUT
-    ):
-        link_receive(link)
-
-
-# --- asyncio loop ---------------------------------------------------------------------
-# The asyncio driver and its event loop: joining it and shutting down in it, sending at
-# the end of an iteration, watching connections and the next due time.
-
-
-cdef int asyncio_join(AsyncioDriver self) except -1:
-    if not IS_PORTABLE:
-        self.epoll_fd = epoll_create1(EPOLL_CLOEXEC)
-        if self.epoll_fd < 0:
-            raise OSError(errno, "epoll_create1")
-        self.is_joined = True
-        self.loop.add_reader(self.epoll_fd, self.on_ready)
-    self.is_joined = True
-    self.nests = hasattr(self.loop, "_nest_patched")      # by nest_asyncio
-    self.engine.driver = self
-    return 0
-
-
-cdef int asyncio_part(AsyncioDriver self) except -1:
-    cdef int i
-    for i in range(self.engine.master_count):
-        if IS_PORTABLE:
-            asyncio_forget_link(self, self.engine.links[i])
-        else:
-            link_unwatch(self.engine.links[i])
-    if IS_PORTABLE:
-        return 0
-    fd, self.epoll_fd = self.epoll_fd, -1
-    try:
-        self.loop.remove_reader(fd)
-    finally:
-        close(fd)
-    return 0
-
-
-cdef int asyncio_join_again(AsyncioDriver self) except -1:
-    # After close(), for a release: until its replies are in, or a second has passed.
-    if self.is_joined:
-        return 0
-    self.armed_ns = NEVER_NS
-    self.timer = None
-    asyncio_join(self)
-    self.closing_timer = self.loop.call_later(OPEN_AGAIN_NS / 1e9, self.shut)
-    return 0
-
-
-cdef bint asyncio_is_settled(AsyncioDriver self) noexcept:
-    # Whether nothing is left of the releases that came after close().
-    cdef Master master
-    if len(self.engine.admissions) > 0 or engine_awaits_replies(self.engine):
-        return False
-    for master in self.engine.masters:
-        if master_is_opening(master) and len(master.in_flight.deferred) > 0:
-            return False
-    return True
-
-
-cdef int asyncio_end_acquires(AsyncioDriver self, str reason) except -1:
-    cdef Py_ssize_t before = len(self.done)
-    try:
-        engine_end_acquires(self.engine, reason, clock_ns())
-    finally:
-        if not self.is_over():      # else its tasks never go on
-            asyncio_wake_later(self, before)
-    return 0 if self.is_over() else asyncio_flush(self)
-
-
-cdef int asyncio_wake_later(AsyncioDriver self, Py_ssize_t before) except -1:
-    # Inside a task: others can be woken only after it. `before`: how many there were to
-    # be woken already. While wake() runs it takes them itself.
-    if (
-        before == 0 and self.done and (self.nests or not self.awake)
-        and self.generation == current_generation
-    ):
-        asyncio_call_soon(self, self.wake)
-    return 0
-
-
-cdef int64_t asyncio_probe_idle(AsyncioDriver self) except -1:
-    # After an idle time (the loop was blocked, or was not run): is a connection cut?
-    # Inside a task, as asyncio_finish. Returns the time afterwards.
-    cdef int _i, count
-    cdef Py_ssize_t before = len(self.done)
-    self.engine.polled_at_ns = clock_ns()
-    try:
-        for _i in range(4):      # the end of a stream follows the replies in it
-            with nogil:
-                count = asyncio_receive(
-                    self.engine.links, self.engine.master_count, self.epoll_fd
-                )
-            if count <= 0:
-                break
-            engine_take_events(self.engine)
-    finally:
-        asyncio_wake_later(self, before)
-    return clock_ns()
-
-
-cdef int asyncio_flush_soon(AsyncioDriver self) except -1:
-    if not self.is_flush_due:
-        self.is_flush_due = True
-        asyncio_call_soon(self, self.flush)
-    return 0
-
-
-cdef int asyncio_flush_rest(AsyncioDriver self) except -1:
-    # Commands queued while the replies were taken are sent with those of the woken
-    # tasks.
-    cdef int i
-    if self.is_flush_due:
-        return 0
-    engine_before_write(self.engine)
-    for i in range(self.engine.master_count):
-        if buffer_length(&self.engine.links[i].outgoing) > 0:
-            return asyncio_flush_soon(self)
-    return asyncio_watch(self)
-
-
-cdef int asyncio_flush(AsyncioDriver self) except -1:
-    cdef Engine engine = self.engine
-    cdef int i
-    cdef bint is_broken = False
-    self.queued = 0
-    engine.is_notifying = False
-    if self.generation != current_generation:      # the parent's sockets
-        return 0
-    engine_before_write(engine)
-    with nogil:
-        links_send(engine.links, engine.master_count)
-        for i in range(engine.master_count):
-            is_broken = is_broken or engine.links[i].error != 0
-    if is_broken:
-        asyncio_call_soon(self, self.on_ready)
-    return asyncio_watch(self)
-
-
-cdef int asyncio_finish(AsyncioDriver self) except -1:
-    cdef Py_ssize_t before = len(self.done)
-    try:
-        engine_finish(self.engine, clock_ns())
-    finally:
-        asyncio_wake_later(self, before)
-    return 0
-
-
-cdef int asyncio_watch(AsyncioDriver self) except -1:
-    # Watch the connections there are now, and the next time at which something is due.
-    cdef Engine engine = self.engine
-    cdef int i, error
-    if not self.is_joined:
-        return 0
-    for i in range(engine.master_count):
-        if IS_PORTABLE:
-            asyncio_watch_link(self, engine.links[i])
-            continue
-        error = link_watch(engine.links[i], self.epoll_fd, i)
-        if error != 0:
-            raise OSError(-error, "epoll_ctl")
-    if engine.counters.due_ns < self.armed_ns:
-        self.armed_ns = NEVER_NS      # an interrupt in here: the next watch arms it
-        if self.timer is not None:
-            self.timer.cancel()
-        delay = max(engine.counters.due_ns - clock_ns(), 0) / 1e9
-        self.timer = self.loop.call_later(delay, self.on_timer)
-        self.armed_ns = engine.counters.due_ns
-    return 0
-
-
-cdef int asyncio_receive(Link **links, int master_count, int epoll_fd) noexcept nogil:
-    # Returns how many had an event.
-    cdef epoll_event events[MAX_MASTERS]
-    cdef int i, count
-    cdef int64_t now_ns = clock_ns()
-    for i in range(master_count):
-        link_note_look(links[i], now_ns)
-    if IS_PORTABLE:
-        return asyncio_receive_polled(links, master_count)
-    count = epoll_wait(epoll_fd, events, MAX_MASTERS, 0)
-    for i in range(count):      # -1: EINTR; the next iteration sees the same
-        asyncio_take_event(links[events[i].data.u32], events[i].events)
-    return count
-
-
-cdef int asyncio_forget_connections(Engine self) except -1:
-    # Those of another loop; its tasks are not woken, for it is closed. Replies in
-    # flight are read first, or closing would undo commands that were sent; the other
-    # releases are deferred to the next connections; a forked child leaves all that to
-    # its parent.
-    cdef int64_t now_ns = clock_ns()
-    cdef Round round
-    cdef int i
-    if self.generation != current_generation:
-        return engine_reset_after_fork(self)
-    for i in range(self.master_count):
-        link_forget_loop(self.links[i])
-    self.watcher = None
-    engine_end_rests(self, now_ns)
-    engine_settle_all(self, now_ns + UNDO_NS)
-    engine_forget_but_defer(self, "its event loop was closed", now_ns)
-    waiting = [*self.admissions, *self.closed, *self.held, *self.opened]
-    for queue in self.queues.by_resource.values():
-        waiting += (<WaitQueue>queue).rounds
-    kept = [(<Round>each).waiter for each in waiting]      # the last references
-    for round in waiting:
-        round.waiter = None
-    engine_end_waiting(self, "its event loop was closed", now_ns)
-    engine_admit(self, now_ns)
-    engine_finish(self, now_ns)
-    del kept      # tasks of the closed loop may end with them
-    return 0
-
-
-# --- asyncio --------------------------------------------------------------------------
 # The asyncio driver: an event loop runs the engine, and nothing here waits.
 #
 # The loop watches one descriptor, an epoll of ours in which every connection is
 # registered once: so connections come and go without the loop, whatever loop it is.
-# (Where there is no epoll: asyncio_readers.)
+# When it is readable one poll of all connections reads them, as for threads.
 # The commands of all tasks of one iteration are sent in one write per master, at its
 # end; only of hundreds of tasks the first are sent while the others still run, so that
 # the servers need not wait for the last (200 tasks: 8 % more pairs/s, 1,000: twice as
 # many). One timer is for all that can be due.
+#
+# Where there is no epoll the loop watches each connection itself. A descriptor must be
+# taken from the loop before it is closed, or the loop takes the next one of its number
+# for it. But connections are closed in many places, and only its own thread may call
+# the loop, in calls that a signal may end. So a link that is watched keeps its
+# descriptor when it is closed (`retired_fd`): its connection ends at once, and the next
+# asyncio_watch takes the descriptor from the loop and closes it. Until then the loop
+# finds it readable, which only calls on_ready once more.
+
+from collections import deque
 
 cdef enum:
-    WAKE_PASSES = 32      # hand-overs between two looks of the loop at anything else
+    WATCH_UNSURE = 1 << 30      # a call of the loop was under way: anything is possible
+    HAND_OVERS = 32      # between two looks of the loop at anything else
     CHUNK = 100      # rounds: some 11 KiB, which a server reads in one piece of 16
     ENDING_PASSES = 8     # iterations in which tasks release what they have, at the end
 
@@ -325,7 +39,7 @@ cdef class AsyncioDriver:
     cdef bint nests              # its loop may be run again by a task, inside us
     cdef bint is_joined          # the loop calls on_ready...
     cdef int epoll_fd            # ...for this one; or -1, where there is no epoll
-    cdef list done               # futures whose tasks are to be woken
+    cdef object done             # a deque of futures whose tasks are to be woken
     cdef int queued              # rounds since the last flush
     cdef bint is_flush_due       # at the end of this iteration
     cdef int64_t armed_ns        # when the timer goes off
@@ -337,7 +51,7 @@ cdef class AsyncioDriver:
     def __cinit__(self, Engine engine not None, loop):
         self.epoll_fd = -1
         self.armed_ns = NEVER_NS
-        self.done = []
+        self.done = deque()
 
     def __init__(self, Engine engine not None, loop):
         """Take the engine over from a loop that is closed, or another process's."""
@@ -413,16 +127,20 @@ cdef class AsyncioDriver:
 
     def flush(self):
         """Send the commands that the tasks of this iteration have queued."""
+        cdef Py_ssize_t before = len(self.done)
         self.is_flush_due = False
         try:
             if self.awake and not self.nests:
                 # A task runs the loop inside of on_ready, whose handle cannot be run
                 # in itself: another one takes its place.
                 self.nests = True
-                if not IS_PORTABLE:
+                if self.epoll_fd >= 0:
                     self.loop.add_reader(self.epoll_fd, self.on_ready)
             if self.engine.closed:
-                asyncio_finish(self)
+                try:
+                    engine_finish(self.engine, clock_ns())
+                finally:
+                    asyncio_wake_later(self, before)
             asyncio_flush(self)
         except BaseException:
             self.loop.call_soon(self.on_ready)      # the rest is sent then
@@ -435,14 +153,25 @@ cdef class AsyncioDriver:
         the next iteration. The callback of a task asks the future it is given for its
         result: one of asyncio's own costs 1,300 instructions less than ours.
         """
-        cdef int _pass
+        cdef AsyncioFuture future
+        cdef Py_ssize_t _i
         cdef unsigned long before = self.awake      # of a wake() that this one is in
         self.awake = PyThread_get_thread_ident()
         try:
-            for _pass in range(WAKE_PASSES):
+            for _i in range(len(self.done) + HAND_OVERS):
                 if not self.done:
                     break
-                asyncio_wake_done(self)
+                future = self.done.popleft()
+                callback, future.callback = future.callback, None
+                if callback is None:
+                    continue
+                if self.nests and self.done:      # it may run the loop until they end
+                    asyncio_call_soon(self, self.wake)
+                PyContext_Enter(future.context)
+                try:
+                    callback(self.come if future.cancelled_by is None else future)
+                finally:
+                    PyContext_Exit(future.context)
         finally:
             self.awake = before
             if self.done:
@@ -450,23 +179,28 @@ cdef class AsyncioDriver:
 
     def on_ready(self):
         """Some connection is readable, or has room for more."""
+        cdef Engine engine = self.engine
         if not self.is_joined or self.generation != current_generation:
             return
         try:
-            with nogil:
-                asyncio_receive(
-                    self.engine.links, self.engine.master_count, self.epoll_fd
+            with nogil:      # EINTR: the next iteration sees the same
+                links_poll(
+                    engine.links, engine.polled, engine.master_count,
+                    engine.master_count, 0, &engine.leadership.waker,
                 )
-            engine_take_events(self.engine)
-            if self.engine.is_notifying:
+            engine_take_events(engine)
+            if engine.is_notifying:
                 asyncio_flush(self)
             if self.nests:
                 asyncio_wake_later(self, 0)
             elif self.done:
                 self.wake()
-            if self.closing_timer is not None and asyncio_is_settled(self):
+            if self.closing_timer is not None and (
+                not engine.admissions and self.is_settled()
+            ):
                 self.shut()
-            asyncio_flush_rest(self)
+            if not self.is_flush_due:      # else with the commands of the woken tasks
+                asyncio_flush(self)
         except BaseException:
             self.loop.call_soon(self.on_ready)      # the rest is taken then
             raise
@@ -566,6 +300,7 @@ cdef class AsyncioDriver:
 
     def leave(self):
         """Leave the loop alone from now on; called by its thread."""
+        cdef int i
         watcher = self.engine.watcher
         self.end_rests()
         if watcher is not None:
@@ -577,32 +312,132 @@ cdef class AsyncioDriver:
         self.is_joined = False
         if self.timer is not None:
             self.timer.cancel()
-        asyncio_part(self)
+        for i in range(self.engine.master_count):
+            if IS_PORTABLE:
+                asyncio_watch_link(self, self.engine.links[i], 0)
+            else:
+                link_unwatch(self.engine.links[i])
+        fd, self.epoll_fd = self.epoll_fd, -1
+        if fd >= 0:
+            try:
+                self.loop.remove_reader(fd)
+            finally:
+                close(fd)
 
 
-cdef int asyncio_wake_done(AsyncioDriver self) except -1:
-    cdef AsyncioFuture future
-    cdef Py_ssize_t count = 0
-    empty = []
-    done, self.done = self.done, empty
-    if self.nests and len(done) > 1:      # a run in the first may wait for the others
-        self.done = done[1:]
-        del done[1:]
-        asyncio_call_soon(self, self.wake)
-    try:
-        for future in done:
-            count += 1
-            callback, future.callback = future.callback, None
-            if callback is not None:
-                PyContext_Enter(future.context)
-                try:
-                    callback(self.come if future.cancelled_by is None else future)
-                finally:
-                    PyContext_Exit(future.context)
-    finally:
-        if count < len(done):
-            self.done = done[count:] + self.done
+# --- the loop -------------------------------------------------------------------------
+# The driver joins it, and joins it again for a release after close(); connections and
+# the next due time are watched.
+
+
+cdef int asyncio_join(AsyncioDriver self) except -1:
+    if not IS_PORTABLE:
+        self.epoll_fd = epoll_create1(EPOLL_CLOEXEC)
+        if self.epoll_fd < 0:
+            raise OSError(errno, "epoll_create1")
+    self.is_joined = True
+    if self.epoll_fd >= 0:
+        self.loop.add_reader(self.epoll_fd, self.on_ready)
+    self.nests = hasattr(self.loop, "_nest_patched")      # by nest_asyncio
+    self.engine.driver = self
     return 0
+
+
+cdef int asyncio_join_again(AsyncioDriver self) except -1:
+    # After close(), for a release: until its replies are in, or a second has passed.
+    if self.is_joined:
+        return 0
+    self.armed_ns = NEVER_NS
+    self.timer = None
+    asyncio_join(self)
+    self.settlement = settlement_of(
+        self.engine, True, engine_quiet_ns(self.engine, QUIET_MOST_NS),
+        clock_ns() + OPEN_AGAIN_NS,
+    )
+    self.closing_timer = self.loop.call_later(OPEN_AGAIN_NS / 1e9, self.shut)
+    return 0
+
+
+cdef int asyncio_forget_connections(Engine self) except -1:
+    # Those of another loop; its tasks are not woken, for it is closed. Replies in
+    # flight are read first, or closing would undo commands that were sent; the other
+    # releases are deferred to the next connections; a forked child leaves all that to
+    # its parent.
+    cdef int64_t now_ns = clock_ns()
+    cdef Round round
+    cdef int i
+    if self.generation != current_generation:
+        return engine_reset_after_fork(self)
+    for i in range(self.master_count):
+        link_forget_loop(self.links[i])
+    self.watcher = None
+    engine_end_rests(self, now_ns)
+    engine_settle_all(self, now_ns + UNDO_NS)
+    engine_forget_but_defer(self, "its event loop was closed", now_ns)
+    waiting = [*self.admissions, *self.closed, *self.held, *self.opened]
+    for queue in self.queues.by_resource.values():
+        waiting += (<WaitQueue>queue).rounds
+    kept = [(<Round>each).waiter for each in waiting]      # the last references
+    for round in waiting:
+        round.waiter = None
+    engine_end_waiting(self, "its event loop was closed", now_ns)
+    engine_admit(self, now_ns)
+    engine_finish(self, now_ns)
+    del kept      # tasks of the closed loop may end with them
+    return 0
+
+
+cdef int asyncio_watch(AsyncioDriver self) except -1:
+    # Watch the connections there are now, and the next time at which something is due.
+    cdef Engine engine = self.engine
+    cdef int i, error
+    if not self.is_joined:
+        return 0
+    for i in range(engine.master_count):
+        if IS_PORTABLE:
+            asyncio_watch_link(self, engine.links[i], (
+                POLLIN | POLLOUT if link_wants_to_write(engine.links[i]) else POLLIN
+            ))
+            continue
+        error = link_watch(engine.links[i], self.epoll_fd, i)
+        if error != 0:
+            raise OSError(-error, "epoll_ctl")
+    if engine.counters.due_ns < self.armed_ns:
+        self.armed_ns = NEVER_NS      # an interrupt in here: the next watch arms it
+        if self.timer is not None:
+            self.timer.cancel()
+        delay = max(engine.counters.due_ns - clock_ns(), 0) / 1e9
+        self.timer = self.loop.call_later(delay, self.on_timer)
+        self.armed_ns = engine.counters.due_ns
+    return 0
+
+
+cdef int asyncio_watch_link(AsyncioDriver self, Link *link, uint32_t wanted) except -1:
+    # Without epoll: watch for these events, 0: for none; mostly nothing changes.
+    if link.retired_fd >= 0:
+        if link.watched_in == current_generation:      # a forked child has another loop
+            self.loop.remove_reader(link.retired_fd)
+            self.loop.remove_writer(link.retired_fd)
+        close(link.retired_fd)
+        link.retired_fd = -1
+    if link.fd < 0 or link.watched == wanted:
+        return 0
+    link.watched_in = current_generation
+    link.watched = WATCH_UNSURE
+    if wanted:
+        self.loop.add_reader(link.fd, self.on_ready)
+    else:
+        self.loop.remove_reader(link.fd)
+    if wanted & POLLOUT:
+        self.loop.add_writer(link.fd, self.on_ready)
+    else:
+        self.loop.remove_writer(link.fd)
+    link.watched = wanted
+    return 0
+
+
+# --- rounds ---------------------------------------------------------------------------
+# They are begun in tasks, sent, received, and their tasks are woken.
 
 
 cdef bint asyncio_is_here(AsyncioDriver self) except -1:
@@ -633,26 +468,77 @@ cdef RoundFuture asyncio_submit(AsyncioDriver self, object work):
     self.queued += 1
     engine_submit_work(self.engine, work, future, now_ns)
     asyncio_wake_later(self, before)      # it was finished already
-    if self.engine.closed:
-        # No master to ask: it ends in an iteration of its own, or a task that tries
-        # again and again stops the loop.
+    # Without a master to ask it ends in an iteration of its own, or a task that tries
+    # again and again stops the loop.
+    if self.queued < CHUNK or self.engine.closed:
         asyncio_flush_soon(self)
-    if self.queued >= CHUNK:
-        asyncio_flush(self)
     else:
-        asyncio_flush_soon(self)
+        asyncio_flush(self)
     return future
 
 
 cdef bint asyncio_hand_on(AsyncioDriver self, object work) except -1:
     # Whether it needed no master; another task that has the lease now goes on later.
-    cdef Py_ssize_t before
-    if not engine_may_need_no_master(self.engine, work):
-        return False
-    before = len(self.done)
-    if not engine_hand_on(self.engine, work, clock_ns()):
+    cdef Py_ssize_t before = len(self.done)
+    if not engine_may_need_no_master(self.engine, work) or (
+        not engine_hand_on(self.engine, work, clock_ns())
+    ):
         return False
     if self.engine.counters.due_ns < self.armed_ns:
         asyncio_flush_soon(self)
     asyncio_wake_later(self, before)
     return True
+
+
+cdef int64_t asyncio_probe_idle(AsyncioDriver self) except -1:
+    # After an idle time (the loop was blocked, or was not run): is a connection cut?
+    # Inside a task. Returns the time afterwards.
+    cdef Py_ssize_t before = len(self.done)
+    self.engine.polled_at_ns = clock_ns()
+    try:
+        engine_probe_idle(self.engine)
+    finally:
+        asyncio_wake_later(self, before)
+    return clock_ns()
+
+
+cdef int asyncio_flush_soon(AsyncioDriver self) except -1:
+    if not self.is_flush_due:
+        self.is_flush_due = True
+        asyncio_call_soon(self, self.flush)
+    return 0
+
+
+cdef int asyncio_flush(AsyncioDriver self) except -1:
+    cdef int i
+    self.queued = 0
+    self.engine.is_notifying = False
+    if self.generation != current_generation:      # the parent's sockets
+        return 0
+    engine_flush(self.engine)
+    for i in range(self.engine.master_count):
+        if self.engine.links[i].error != 0:
+            asyncio_call_soon(self, self.on_ready)
+            break
+    return asyncio_watch(self)
+
+
+cdef int asyncio_end_acquires(AsyncioDriver self, str reason) except -1:
+    cdef Py_ssize_t before = len(self.done)
+    try:
+        engine_end_acquires(self.engine, reason, clock_ns())
+    finally:
+        if not self.is_over():      # else its tasks never go on
+            asyncio_wake_later(self, before)
+    return 0 if self.is_over() else asyncio_flush(self)
+
+
+cdef int asyncio_wake_later(AsyncioDriver self, Py_ssize_t before) except -1:
+    # Inside a task: others can be woken only after it. `before`: how many there were to
+    # be woken already. While wake() runs it takes them itself.
+    if (
+        before == 0 and self.done and (self.nests or not self.awake)
+        and self.generation == current_generation
+    ):
+        asyncio_call_soon(self, self.wake)
+    return 0

@@ -1,8 +1,5 @@
-# What a task of an event loop awaits: an object that ends without an exception, and the
-# future of a round, or of a delay.
-
-# --- awaiting -------------------------------------------------------------------------
-# What a task awaits, in C: an object with one method that returns how it goes on.
+# What a task of an event loop awaits: an object with one method that returns how it
+# goes on, and the future of a round, or of a delay.
 #
 # `await` asks an object of another type than Python's own coroutines by `__next__`, and
 # learns its value from a StopIteration. Raised in Cython this makes an exception, a
@@ -14,6 +11,7 @@ cdef extern from "Python.h":
     ctypedef int PySendResult      # an enum
     PySendResult PYGEN_RETURN
     PySendResult PYGEN_NEXT
+    PySendResult PyIter_Send(object rest, object value, PyObject **given) except -1
     ctypedef struct PyAsyncMethods:
         void *am_send
     ctypedef struct AwaitingType "PyTypeObject":
@@ -69,33 +67,22 @@ cdef PyObject *awaiting_next(PyObject *self) except? NULL:
     return NULL
 
 
-cdef int awaiting_set_slots(type kind) except -1:
+cdef void awaiting_set_slots(type kind) noexcept:
     # Of a type of this module, before it is used. Each has an `__await__`, so there is
     # a tp_as_async.
     cdef AwaitingType *slots = <AwaitingType *><PyObject *>kind
-    if slots.tp_as_async == NULL:
-        raise SystemError("a type without __await__")
     slots.tp_as_async.am_send = <void *>awaiting_send
     slots.tp_iternext = <void *>awaiting_next
     PyType_Modified(slots)
-    return 0
-
-
-# --- asyncio future -------------------------------------------------------------------
-# The futures of the asyncio driver: the end of a round, or of a delay.
 
 
 from contextvars import copy_context
-
-cdef extern from "Python.h":
-    PySendResult PyIter_Send(object rest, object value, PyObject **given) except -1
-
 
 cdef class AsyncioDriver      # drivers/asyncio
 
 
 cdef class AsyncioFuture(Awaited):
-    """An object that one task awaits, once. Future-like as `asyncio.isfuture` means it.
+    """What one task awaits, once. Future-like as `asyncio.isfuture` means it.
 
     Beside asyncio's own it saves a handle and an iteration of the loop: the driver,
     which is called by the loop, lets the task go on there and then.
@@ -131,22 +118,21 @@ cdef class AsyncioFuture(Awaited):
         self.context = copy_context() if context is None else context
 
     def remove_done_callback(self, callback):
-        cdef bint is_known = self.callback is not None and self.callback == callback
-        if is_known:
-            self.callback = None
-        return <int>is_known
-
-    def set_result(self, result):
-        """It has come: the driver wakes the task next."""
-        future_set_done(self)
+        if self.callback is None or self.callback != callback:
+            return 0
+        self.callback = None
+        return 1
 
     def cancel(self, msg=None):
         """Cancel it; the driver wakes its task in the loop's next iteration."""
+        from asyncio import CancelledError      # by now it has long been imported
+
         if self.is_done:
             return False
-        self.is_done = True
-        self.cancelled_by = cancelled_error(msg)
-        asyncio_wake_soon(self.driver, self)
+        self.cancelled_by = CancelledError() if msg is None else CancelledError(msg)
+        future_set_done(self)
+        if len(self.driver.done) == 1:
+            asyncio_call_soon(self.driver, self.driver.wake)
         return True
 
     cdef PySendResult step(self, PyObject **given) except -1:
@@ -206,7 +192,7 @@ cdef class DelayFuture(AsyncioFuture):
         if left_ns > 0:
             delay_arm(self, max(left_ns, <int64_t>REARM_NS))
             return
-        self.set_result(None)
+        future_set_done(self)
         self.driver.wake()
 
     def cancel(self, msg=None):
@@ -223,14 +209,11 @@ cdef class ByHandFuture(AsyncioFuture):
 
     cdef object waiting      # an iterator
 
+    def __init__(self, awaited):
+        self.waiting = awaited.__await__()
+
     cdef PySendResult step(self, PyObject **given) except -1:
         return PyIter_Send(self.waiting, None, given)
-
-
-cdef AsyncioFuture future_by_hand(object awaited):
-    cdef ByHandFuture future = ByHandFuture.__new__(ByHandFuture)
-    future.waiting = awaited.__await__()
-    return future
 
 
 cdef int asyncio_call_soon(AsyncioDriver self, object callback) except -1:
@@ -244,12 +227,6 @@ cdef int asyncio_call_soon(AsyncioDriver self, object callback) except -1:
     return 0
 
 
-cdef int asyncio_wake_soon(AsyncioDriver self, AsyncioFuture future) except -1:
-    cdef bint is_first = not self.done
-    self.done.append(future)
-    return asyncio_call_soon(self, self.wake) if is_first else 0
-
-
 cdef int delay_arm(DelayFuture self, int64_t left_ns) except -1:
     # Again where a signal handler raised in the loop's Python code: to go off twice
     # does no harm, and what never goes off is waited for.
@@ -261,23 +238,12 @@ cdef int delay_arm(DelayFuture self, int64_t left_ns) except -1:
     return 0
 
 
-cdef bint future_is_awaited(AsyncioFuture self) noexcept:
-    # Whether a task waits for it still: another one that asks would wait for ever.
-    return not self.is_done and self.callback is not None
-
-
 cdef int future_set_done(AsyncioFuture self) except -1:
     # Nothing where it was cancelled, and its task not yet woken.
     if not self.is_done:
         self.is_done = True
         self.driver.done.append(self)
     return 0
-
-
-cdef object cancelled_error(object message):
-    from asyncio import CancelledError      # by now it has long been imported
-
-    return CancelledError() if message is None else CancelledError(message)
 
 
 awaiting_set_slots(AsyncioFuture)

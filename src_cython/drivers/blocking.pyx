@@ -14,11 +14,14 @@ cdef int blocking_lead(Engine self, object work) except -1:
     # that comes between two polls, or to another thread, ends none; so also after a
     # while.
     cdef bint is_signal = False
+    cdef int wanted
     cdef int64_t now_ns, began_ns = NEVER_NS
     try:
         if self.is_closed and not work_is_release(work):
             raise ClosedError("closed")
-        waker_open(&self.leadership.waker)
+        if self.leadership.waker.event.fd < 0:
+            # Where no descriptor is left the leader looks at the end of each poll.
+            event_open(&self.leadership.waker.event)
         if not work_is_submitted(work):
             now_ns = clock_ns()
             if now_ns - self.polled_at_ns > NS_PER_S:
@@ -34,7 +37,10 @@ cdef int blocking_lead(Engine self, object work) except -1:
             # and repeated releases get stuck while all rounds end like this one.
             engine_step(self, self.master_count, 0)
         while not (work_is_finished(work) or is_signal):
-            is_signal = engine_step(self, blocking_wanted(self, work), NEVER_NS)
+            wanted = self.master_count      # to answer before the replies are taken
+            if type(work) is Round and not self.leadership.waiting:
+                wanted = round_wanted(<Round>work)
+            is_signal = engine_step(self, wanted, NEVER_NS)
             began_ns = min(began_ns, self.polled_at_ns)
             is_signal |= self.polled_at_ns - began_ns > SIGNALS_NS
             if self.is_closed and self.leadership.closing:
@@ -47,17 +53,10 @@ cdef int blocking_lead(Engine self, object work) except -1:
     return 0
 
 
-cdef int blocking_wanted(Engine self, object work) noexcept:
-    # How many masters have to answer, at the least, before the replies are taken.
-    if self.leadership.waiting or type(work) is Batch:
-        return self.master_count
-    return round_wanted(<Round>work)
-
-
 cdef int blocking_follow(Engine self, object work) except -1:
     cdef Leadership leadership = self.leadership
     cdef Follower follower = Follower(leadership, FOLLOWER_RUN, work)
-    cdef bint is_patient = wakeups_are_under_way(leadership.wakeups)
+    cdef bint is_patient = wakeups_are_under_way(leadership)
     leadership.waiting.append(follower)
     try:
         if work_is_submitted(work):       # it was the leader until a signal came
@@ -101,7 +100,9 @@ cdef int blocking_leave(Engine self) except -1:
             engine_close_again(self)
     finally:
         leader_leave(self.leadership)
-    return blocking_serve(self) if self.leadership.depth == 0 else 0
+    if self.leadership.depth == 0 and self.leadership.waker.has_followers:
+        return blocking_serve(self)
+    return 0
 
 
 cdef int blocking_serve(Engine self) except -1:
@@ -138,7 +139,7 @@ cdef int blocking_end_closing(Engine self) except -1:
         engine_end_close(self, timeout_ns)
     finally:      # a leader's greenlet may be killed in there: closed it is
         for follower in closing:
-            wakeups_add(self.leadership.wakeups, follower)
+            wakeups_add(self.leadership, follower)
     return 0
 
 
@@ -201,22 +202,18 @@ cdef int interpreter_exit_hook() except -1:
     # Another thread may be importing it at this moment: the next engine sees it whole.
     util = sys.modules.get("multiprocessing.util")
     finalize = getattr(util, "Finalize", None)
-    is_exiting = interpreter_exit_has_begun()
+    # An atexit function may make the first engine: none that it registers is called.
+    # All other threads but daemons have ended by then, and the main one counts as that.
+    main_thread = getattr(sys.modules.get("threading"), "main_thread", None)
+    is_exiting = main_thread is not None and not main_thread().is_alive()
     exiting_thread = 0
     atexit.unregister(interpreter_exit_end)     # the parent's, where it was not cleared
     atexit.register(interpreter_exit_end)
     if finalize is not None:      # the last of its finalizers
-        finalize(None, interpreter_exit_drain, exitpriority=-100)
+        finalize(None, interpreter_exit_end, args=(False,), exitpriority=-100)
     if util is None or finalize is not None:
         watched_in = current_generation
     return 0
-
-
-cdef bint interpreter_exit_has_begun() except -1:
-    # An atexit function may make the first engine: none that it registers is called.
-    # All other threads but daemons have ended by then, and the main one counts as that.
-    main_thread = getattr(sys.modules.get("threading"), "main_thread", None)
-    return main_thread is not None and not main_thread().is_alive()
 
 
 cdef int interpreter_exit_check(object work) except -1:
@@ -234,44 +231,29 @@ cdef int interpreter_exit_check(object work) except -1:
     return 0
 
 
-def interpreter_exit_drain():
-    """Read the replies in flight: this process is about to end."""
-    global is_exiting
-    cdef list alive = interpreter_exit_engines()
-    is_exiting = True
-    interpreter_exit_settle(alive, False)
+def interpreter_exit_end(bint is_last=True):
+    """Read the replies in flight: this process is about to end.
 
-
-def interpreter_exit_end():
-    """End the acquires under way, which are daemon threads', and read the replies."""
+    The last time also end the acquires under way, which are daemon threads'.
+    """
     global is_exiting, exiting_thread
-    cdef list alive = interpreter_exit_engines()
-    is_exiting = True
-    exiting_thread = PyThread_get_thread_ident()
-    interpreter_exit_settle(alive, True)
-
-
-cdef list interpreter_exit_engines():
+    cdef int64_t until_ns = clock_ns() + EXIT_NS
+    cdef Engine engine
     # Held before `is_exiting` is set: the thread that watches keys at rest may be all
     # that holds an engine, and ends by that.
-    cdef Engine engine
     cdef list alive = []
     for reference in list(engines):
         engine = reference()
         if engine is not None and engine.generation == current_generation:
             alive.append(engine)
-    return alive
-
-
-cdef int interpreter_exit_settle(list alive, bint is_last) except -1:
-    cdef int64_t until_ns = clock_ns() + EXIT_NS
-    cdef Engine engine
+    is_exiting = True
+    if is_last:
+        exiting_thread = PyThread_get_thread_ident()
     for engine in alive:
-        interpreter_exit_settle_one(engine, is_last, until_ns)
-    return 0
+        interpreter_exit_settle(engine, is_last, until_ns)
 
 
-cdef void interpreter_exit_settle_one(
+cdef void interpreter_exit_settle(
     Engine self, bint is_last, int64_t until_ns
 ) noexcept:
     # What it raises is printed: it is no reason to leave the other engines as they are.
@@ -285,7 +267,11 @@ cdef int interpreter_exit_settle_engine(
     Engine self, bint is_last, int64_t until_ns
 ) except -1:
     cdef Follower follower = Follower(self.leadership, FOLLOWER_END, None)
-    cdef bint is_in_use = interpreter_exit_rest_is_in_use(self), is_opening = False
+    cdef bint is_in_use = False, is_opening = False
+    # A daemon thread may have a key that rested: it got it without a command, so there
+    # is none in flight to wait for.
+    for rest in self.rests.values():
+        is_in_use = is_in_use or not (<Rest>rest).is_at_rest
     while not is_last and clock_ns() < until_ns:
         if blocking_try_enter(self):
             try:
@@ -310,15 +296,6 @@ cdef int interpreter_exit_settle_engine(
     if is_last and is_in_use:
         sleep_ns(max(<int64_t>0, min(<int64_t>IN_USE_NS, until_ns - clock_ns())))
     return blocking_await_settled(self, follower, until_ns + AWAKE_NS)
-
-
-cdef bint interpreter_exit_rest_is_in_use(Engine self) noexcept:
-    # Whether a daemon thread may have a key that rested: it got it without a command,
-    # so there is none in flight to wait for.
-    for rest in self.rests.values():
-        if not (<Rest>rest).is_at_rest:
-            return True
-    return False
 
 
 cdef int interpreter_exit_settle_awaitable(
@@ -376,7 +353,7 @@ cdef Py_ssize_t blocking_run_work(Engine engine, object work) except -1:
         ):
             return len(engine.counters.unlogged)
         if (
-            not wakeups_are_under_way(engine.leadership.wakeups)
+            not wakeups_are_under_way(engine.leadership)
             or leader_is_caller(engine.leadership)
         ) and blocking_try_enter(engine):
             blocking_lead(engine, work)
@@ -388,7 +365,11 @@ cdef Py_ssize_t blocking_run_work(Engine engine, object work) except -1:
         blocking_abandon(engine, work)
         raise
     if is_exiting:      # no later call would read the replies still in flight
-        blocking_settle(engine, work)
+        if blocking_try_enter(engine):
+            try:
+                engine_settle_undo(engine, work)
+            finally:
+                blocking_leave(engine)
         interpreter_exit_check(work)
     return len(engine.counters.unlogged)
 
@@ -449,15 +430,6 @@ def blocking_close(Engine engine not None, int64_t timeout_ns):
         leader_remove_follower(leadership, follower)
 
 
-cdef int blocking_settle(Engine self, object work) except -1:
-    if blocking_try_enter(self):
-        try:
-            engine_settle_undo(self, work)
-        finally:
-            blocking_leave(self)
-    return 0
-
-
 # --- blocking watch -------------------------------------------------------------------
 # A thread of a blocking client, while a key rests in it: it reads recalls.
 #
@@ -504,10 +476,7 @@ cdef int blocking_watch_once(Engine self) except -1:
     if now_ns - self.polled_at_ns < BUSY_NS and now_ns < self.counters.due_ns:
         sleep_ns(BUSY_NS)
         return 0
-    if greenlet_hub_caller() != 0:
-        blocking_watch_in_hub(self, until_ns)
-    else:
-        blocking_watch_sockets(self, until_ns)
+    blocking_watch_sockets(self, until_ns - now_ns)
     if not blocking_rests(self):
         return 0
     if not blocking_try_enter(self):
@@ -521,22 +490,17 @@ cdef int blocking_watch_once(Engine self) except -1:
     return 0
 
 
-cdef int blocking_watch_in_hub(Engine self, int64_t until_ns) except -1:
-    cdef int i
-    cdef list readable = []
-    for i in range(self.master_count):
-        if self.links[i].fd >= 0:
-            readable.append(self.links[i].fd)
-    greenlet_hub_wait(readable, [], max(until_ns - clock_ns(), <int64_t>BUSY_NS))
-    return 0
-
-
-cdef int blocking_watch_sockets(Engine self, int64_t until_ns) noexcept:
+cdef int blocking_watch_sockets(Engine self, int64_t left_ns) except -1:
     # Another thread may close one meanwhile: nothing is read here.
     cdef pollfd polled[MAX_MASTERS]
     cdef timespec left
-    cdef int64_t left_ns = max(until_ns - clock_ns(), <int64_t>0)
     cdef int i
+    left_ns = max(left_ns, <int64_t>0)
+    if greenlet_hub_caller() != 0:
+        readable = [
+            self.links[i].fd for i in range(self.master_count) if self.links[i].fd >= 0
+        ]
+        return greenlet_hub_wait(readable, [], max(left_ns, <int64_t>BUSY_NS))
     for i in range(self.master_count):
         polled[i].fd = self.links[i].fd
         polled[i].events = POLLIN

@@ -32,6 +32,17 @@ def by_hand_receive(Engine engine not None, int index, bytes data, int64_t now_n
     """Take the bytes that a master sent."""
     cdef Master master = by_hand_master(engine, index)
     link_note_look(&master.link, now_ns)
+    by_hand_take(engine, master, data, "", now_ns)
+
+
+def by_hand_lost(Engine engine not None, int index, str reason, int64_t now_ns):
+    """A connection, open or on its way, is gone."""
+    by_hand_take(engine, by_hand_master(engine, index), b"", reason, now_ns)
+
+
+cdef int by_hand_take(
+    Engine engine, Master master, bytes data, str reason, int64_t now_ns
+) except -1:
     if master.tls is not None:
         master.link.received = <size_t>len(data)
         memcpy(master.link.incoming, PyBytes_AS_STRING(data), len(data))
@@ -39,12 +50,8 @@ def by_hand_receive(Engine engine not None, int index, bytes data, int64_t now_n
         data, master.plain = master.plain, None
     if data:
         engine_take_bytes(engine, master, data, now_ns)
-    by_hand_send_unanswered(engine, master, now_ns)
-
-
-cdef int by_hand_send_unanswered(
-    Engine engine, Master master, int64_t now_ns
-) except -1:
+    if reason and MASTER_CONNECTING <= master.state_code <= MASTER_READY:
+        master_on_cut(master, reason, now_ns)
     # Without by_hand_engine the caller connects, by by_hand_open_due.
     if master.in_flight.unanswered and (
         engine.by_hand is not None or master.state_code == MASTER_READY
@@ -62,20 +69,14 @@ def by_hand_take_events(
     with an event, `quiet` is the set of the others.
     """
     cdef Master master
-    engine.polled_before_ns, engine.polled_at_ns = engine.polled_at_ns, now_ns
-    for master in engine.masters:
-        link_note_look(&master.link, now_ns)
+    by_hand_poll(engine, now_ns)
     for index, is_connected, data, reason in arrivals:
         master = by_hand_master(engine, index)
         if is_connected:
             if master.state_code != MASTER_CONNECTING:
                 continue      # an arrival before this one has ended it
             master_on_connected(master, now_ns)
-        if data:
-            engine_take_bytes(engine, master, data, now_ns)
-        if reason and MASTER_CONNECTING <= master.state_code <= MASTER_READY:
-            master_on_cut(master, reason, now_ns)
-        by_hand_send_unanswered(engine, master, now_ns)
+        by_hand_take(engine, master, data, reason, now_ns)
     engine_admit(engine, now_ns)
     engine_on_time(engine, now_ns, quiet)
     if engine.has_rested:
@@ -84,11 +85,12 @@ def by_hand_take_events(
         engine_finish(engine, now_ns)
 
 
-def by_hand_lost(Engine engine not None, int index, str reason, int64_t now_ns):
-    """A connection, open or on its way, is gone."""
-    cdef Master master = by_hand_master(engine, index)
-    master_on_cut(master, reason, now_ns)
-    by_hand_send_unanswered(engine, master, now_ns)
+cdef int by_hand_poll(Engine engine, int64_t now_ns) except -1:
+    cdef int i
+    engine.polled_before_ns, engine.polled_at_ns = engine.polled_at_ns, now_ns
+    for i in range(engine.master_count):
+        link_note_look(engine.links[i], now_ns)
+    return 0
 
 
 def by_hand_pass_time(
@@ -96,10 +98,7 @@ def by_hand_pass_time(
 ):
     """Do all that is due, all that came having been read: end rounds and waits, give up
     connections that take too long among the masters without an event."""
-    cdef int i
-    engine.polled_before_ns, engine.polled_at_ns = engine.polled_at_ns, now_ns
-    for i in range(engine.master_count):
-        link_note_look(engine.links[i], now_ns)
+    by_hand_poll(engine, now_ns)
     engine_on_time(engine, now_ns, quiet)
 
 
@@ -164,7 +163,8 @@ def by_hand_return(Engine engine not None, work not None, int64_t now_ns):
 def by_hand_outgoing(Engine engine not None, int index):
     """Return and forget the bytes to be sent to a master."""
     cdef Link *link = &by_hand_master(engine, index).link
-    by_hand_encrypt(engine)
+    if engine.has_tls:
+        engine_encrypt(engine, engine.started_ns)
     cdef bytes data = link.outgoing.data[link.outgoing.start:link.outgoing.end]
     buffer_consume(&link.outgoing, buffer_length(&link.outgoing))
     return data
@@ -180,19 +180,12 @@ def by_hand_parting(Engine engine not None, int index):
 def by_hand_all_outgoing(Engine engine not None):
     """As by_hand_outgoing for all masters: a list of (index, bytes), or None."""
     cdef int i
-    cdef list taken = None
-    by_hand_encrypt(engine)
-    for i in range(engine.master_count):
-        if buffer_length(&engine.links[i].outgoing) > 0:
-            taken = [] if taken is None else taken
-            taken.append((i, by_hand_outgoing(engine, i)))
-    return taken
-
-
-cdef int by_hand_encrypt(Engine engine) except -1:
     if engine.has_tls:
         engine_encrypt(engine, engine.started_ns)
-    return 0
+    return [
+        (i, by_hand_outgoing(engine, i)) for i in range(engine.master_count)
+        if buffer_length(&engine.links[i].outgoing) > 0
+    ] or None
 
 
 def by_hand_is_submitted(work not None):

@@ -38,7 +38,16 @@ cdef Py_ssize_t bare_size = -1           # of `modules`, when neither was among 
 
 cdef size_t greenlet_hub_caller() noexcept:
     # The identity of the greenlet that calls; 0 where it has to sleep in the kernel.
-    if not greenlet_hub_is_found():
+    global patching, bare_size
+    if patching is None and len(modules) != bare_size:
+        # A library that is loaded, or just being loaded, may not have patched anything.
+        if is_patched(modules.get("gevent.monkey"), "is_module_patched"):
+            patching = greenlet_hub_of_gevent()
+        elif is_patched(modules.get("eventlet.patcher"), "is_monkey_patched"):
+            patching = greenlet_hub_of_eventlet()
+        elif "gevent.monkey" not in modules and "eventlet.patcher" not in modules:
+            bare_size = len(modules)
+    if patching is None:
         return 0
     hub = patching.find()
     current = patching.current()
@@ -47,26 +56,8 @@ cdef size_t greenlet_hub_caller() noexcept:
 
 cdef object greenlet_hub_current():
     # The greenlet that calls, be it the hub's; None where the program is not patched.
-    return patching.current() if greenlet_hub_is_found() else None
-
-
-cdef bint greenlet_hub_is_found() except -1:
-    global patching, bare_size
-    if patching is None and len(modules) != bare_size:
-        if "gevent.monkey" in modules or "eventlet.patcher" in modules:
-            patching = greenlet_hub_find()
-        else:
-            bare_size = len(modules)
-    return patching is not None
-
-
-cdef GreenletHub greenlet_hub_find():
-    # A library that is loaded, or just being loaded, has not always patched something.
-    if is_patched(modules.get("gevent.monkey"), "is_module_patched"):
-        return greenlet_hub_of_gevent()
-    if is_patched(modules.get("eventlet.patcher"), "is_monkey_patched"):
-        return greenlet_hub_of_eventlet()
-    return None
+    greenlet_hub_caller()
+    return None if patching is None else patching.current()
 
 
 cdef bint is_patched(object library, str name) except -1:

@@ -1,183 +1,5 @@
 # The threads that share an engine: one leads and does the I/O for all, the others
 # follow, and are woken one after the other.
-
-# --- follower -------------------------------------------------------------------------
-# A follower: the work that a thread leaves to the leader, and the lock on which it
-# waits. Its states are in leader.
-
-cdef enum:
-    FOLLOWER_RUN = 0         # a round or a batch, until it is finished
-    FOLLOWER_WITHDRAW = 1    # one that its caller gave up; no thread waits
-    FOLLOWER_CLOSE = 2       # the engine
-    FOLLOWER_END = 3         # the acquires under way: the interpreter ends
-
-cdef enum:
-    BLIND_NS = 10_000_000    # a slice of a greenlet that cannot be woken
-
-
-cdef class Leadership         # below
-
-
-@cython.final
-@cython.internal
-cdef class Follower:
-    """A thread's work for the leader."""
-
-    cdef Leadership leadership
-    cdef object work                    # a Round, a Batch, or None
-    cdef int kind
-    cdef bint is_done
-    cdef bint is_waiting                # asleep: not leading, in no signal handler
-    cdef bint is_waking                 # woken because it is done, not yet awake
-    cdef bint is_elected                # to lead, and it has not led since
-    cdef bint is_posted                 # the lock is free: a free one is not freed
-    cdef int64_t timeout_ns
-    cdef object settlement              # of the commands it causes, once it was taken
-    cdef PyThread_type_lock lock        # free once there is a reason to wake
-    cdef bint is_green                  # waits through the hub instead, ...
-    cdef Event event                    # ... for this one, if it is open
-
-    def __cinit__(self, Leadership leadership not None, int kind, object work):
-        self.lock = PyThread_allocate_lock()
-        if self.lock == NULL:
-            raise MemoryError
-        PyThread_acquire_lock(self.lock, NOWAIT_LOCK)
-        self.leadership = leadership
-        self.kind = kind
-        self.work = work
-        self.event.fd = -1
-        self.is_green = greenlet_hub_caller() != 0
-        if self.is_green:
-            event_open(&self.event)
-
-    def __dealloc__(self):
-        if self.lock != NULL:      # else no event, either
-            PyThread_free_lock(self.lock)
-            event_close(&self.event)
-
-
-cdef void follower_wake(Follower self) noexcept:
-    if self.is_posted:
-        return
-    self.is_posted = True
-    if self.is_green:
-        if self.event.fd >= 0:
-            event_set(&self.event)
-    else:
-        PyThread_release_lock(self.lock)
-
-
-cdef bint follower_wait(Follower self, int64_t slice_us) except -1:
-    # Wait to be woken, or for the end of a slice; True where it was not woken: a signal
-    # may have come, also just before this, or to another thread. The reason for a
-    # wake-up is written before it, and read after this.
-    cdef int outcome
-    if self.is_green:
-        follower_wait_in_hub(self, slice_us * 1000)
-        return False
-    with nogil:
-        outcome = <int>PyThread_acquire_lock_timed(self.lock, slice_us, 1)
-    if outcome == PY_LOCK_ACQUIRED:
-        self.is_posted = False
-    return outcome != PY_LOCK_ACQUIRED
-
-
-cdef int follower_wait_in_hub(Follower self, int64_t wait_ns) except -1:
-    if self.event.fd < 0:      # no descriptor was left: it cannot be woken
-        return greenlet_hub_wait([], [], min(wait_ns, <int64_t>BLIND_NS))
-    greenlet_hub_wait([self.event.fd], [], wait_ns)
-    if event_clear(&self.event):
-        self.is_posted = False
-    return 0
-
-
-cdef int follower_forget(list followers, Follower follower) except -1:
-    cdef Py_ssize_t i
-    for i in range(len(followers)):
-        if followers[i] is follower:
-            del followers[i]
-            break
-    return 0
-
-
-# --- wakeups --------------------------------------------------------------------------
-# Wake-ups: in which order followers are woken whose rounds are finished.
-#
-# Only one thread can have the GIL. Woken all at once the others would sleep once more,
-# for that: so two at a time are woken (one alone leaves a core idle while it wakes up),
-# and each wakes the next one as soon as it is awake, before anything else. While
-# wake-ups are under way, the threads that are awake queue their next work, and the
-# leader is not woken for it: the last one sees to that, and every 24th follower.
-# (64 threads, pairs/s: 18,000 woken all at once, 21,000 one by one, 28,000 so.)
-#
-# Only a thread that sleeps is woken, so each wake-up arrives: as soon as the scheduler
-# and the GIL let it.
-
-cdef enum:
-    AT_ONCE = 2
-    STUCK_NS = 5_000_000     # a thread not awake by then is not waited for
-
-
-@cython.final
-@cython.internal
-cdef class Wakeups:
-    """The followers that are done, and those that are being woken."""
-
-    cdef list finished              # done, their threads not yet woken
-    cdef int under_way              # woken, not yet awake; less if one comes late
-    cdef int64_t woken_at_ns        # the last of these
-
-    def __cinit__(self):
-        self.finished = []
-
-
-cdef bint wakeups_are_under_way(Wakeups self) noexcept:
-    return self.under_way > 0 and clock_ns() - self.woken_at_ns < STUCK_NS
-
-
-cdef int wakeups_add(Wakeups self, Follower follower) except -1:
-    follower.is_done = True
-    if follower.is_waiting:
-        self.finished.append(follower)
-    return wakeups_wake_next(self)
-
-
-cdef int wakeups_wake_next(Wakeups self) except -1:
-    cdef Follower follower
-    if not wakeups_are_under_way(self):
-        self.under_way = 0
-    while self.finished and self.under_way < AT_ONCE:
-        follower = <Follower>self.finished.pop(0)
-        follower.is_waking = True
-        self.under_way += 1
-        self.woken_at_ns = clock_ns()
-        follower_wake(follower)
-    return 0
-
-
-cdef bint wakeups_before_sleep(Wakeups self, Follower follower) except -1:
-    # A thread is about to sleep. Returns False where it is done already.
-    follower.is_waiting = not follower.is_done
-    return follower.is_waiting
-
-
-cdef bint wakeups_after_wake(Wakeups self, Follower follower) except -1:
-    # A thread is awake, for whatever reason. Returns whether it was the last of the
-    # wake-ups under way.
-    cdef bint was_waking
-    was_waking = follower.is_waking
-    if was_waking:
-        self.under_way = max(0, self.under_way - 1)
-    elif follower.is_done and follower.is_waiting:
-        follower_forget(self.finished, follower)
-    follower.is_waking = follower.is_waiting = False
-    if was_waking:
-        wakeups_wake_next(self)
-    return was_waking and not wakeups_are_under_way(self)
-
-
-# --- leader ---------------------------------------------------------------------------
-# The threads that share one engine: one leads, the others follow it and wait.
 #
 # The leader is the thread that holds the mutex: it alone touches the engine and its
 # sockets. A thread that finds the mutex taken becomes a follower: it queues its work,
@@ -225,6 +47,12 @@ cdef enum:
     LEADER_OUT_OF_SYSTEM = 2     # set without it, after all else
     LEADER_IN_SYSTEM_NS = 1_500_000_000      # more than a poll without a waker
 
+cdef enum:
+    FOLLOWER_RUN = 0         # a round or a batch, until it is finished
+    FOLLOWER_WITHDRAW = 1    # one that its caller gave up; no thread waits
+    FOLLOWER_CLOSE = 2       # the engine
+    FOLLOWER_END = 3         # the acquires under way: the interpreter ends
+
 
 @cython.final
 @cython.internal
@@ -238,11 +66,12 @@ cdef class Leadership:
     cdef int leader_at
     cdef Waker waker
     cdef list followers                 # queued, not yet taken
-    #                                     in vain by a leader that was alone
     cdef list waiting                   # all with a thread in blocking_follow
     cdef list closing                   # whose close() has begun, and not ended
     cdef Follower elected               # woken to lead next, not yet awake
-    cdef Wakeups wakeups                # of those that are done
+    cdef list finished                  # done, their threads not yet woken
+    cdef int wakeups                    # under way, not yet awake; less if one is late
+    cdef int64_t woken_at_ns            # the last of these
 
     def __cinit__(self):
         self.waker.event.fd = -1
@@ -250,6 +79,136 @@ cdef class Leadership:
 
     def __dealloc__(self):
         event_close(&self.waker.event)
+
+
+@cython.final
+@cython.internal
+cdef class Follower:
+    """A thread's work for the leader."""
+
+    cdef Leadership leadership
+    cdef object work                    # a Round, a Batch, or None
+    cdef int kind
+    cdef bint is_done
+    cdef bint is_waiting                # asleep: not leading, in no signal handler
+    cdef bint is_waking                 # woken because it is done, not yet awake
+    cdef bint is_elected                # to lead, and it has not led since
+    cdef bint is_posted                 # the lock is free: a free one is not freed
+    cdef int64_t timeout_ns
+    cdef object settlement              # of the commands it causes, once it was taken
+    cdef PyThread_type_lock lock        # free once there is a reason to wake
+    cdef bint is_green                  # waits through the hub instead, ...
+    cdef Event event                    # ... for this one, if it is open
+
+    def __cinit__(self, Leadership leadership not None, int kind, object work):
+        self.lock = PyThread_allocate_lock()
+        if self.lock == NULL:
+            raise MemoryError
+        PyThread_acquire_lock(self.lock, NOWAIT_LOCK)
+        self.leadership = leadership
+        self.kind = kind
+        self.work = work
+        self.event.fd = -1
+        self.is_green = greenlet_hub_caller() != 0
+        if self.is_green:
+            event_open(&self.event)
+
+    def __dealloc__(self):
+        if self.lock != NULL:      # else no event, either
+            PyThread_free_lock(self.lock)
+            event_close(&self.event)
+
+
+# --- follower -------------------------------------------------------------------------
+# The lock, or the event, on which it waits.
+
+cdef enum:
+    BLIND_US = 10_000        # a slice of a greenlet that cannot be woken
+
+
+cdef void follower_wake(Follower self) noexcept:
+    if self.is_posted:
+        return
+    self.is_posted = True
+    if not self.is_green:
+        PyThread_release_lock(self.lock)
+    elif self.event.fd >= 0:
+        event_set(&self.event)
+
+
+cdef bint follower_wait(Follower self, int64_t slice_us) except -1:
+    # Wait to be woken, or for the end of a slice; True where it was not woken: a signal
+    # may have come, also just before this, or to another thread. The reason for a
+    # wake-up is written before it, and read after this.
+    cdef int outcome
+    if not self.is_green:
+        with nogil:
+            outcome = <int>PyThread_acquire_lock_timed(self.lock, slice_us, 1)
+        if outcome == PY_LOCK_ACQUIRED:
+            self.is_posted = False
+        return outcome != PY_LOCK_ACQUIRED
+    if self.event.fd < 0:      # no descriptor was left
+        greenlet_hub_wait([], [], 1000 * min(slice_us, <int64_t>BLIND_US))
+    else:
+        greenlet_hub_wait([self.event.fd], [], 1000 * slice_us)
+        if event_clear(&self.event):
+            self.is_posted = False
+    return False
+
+
+cdef int follower_forget(list followers, Follower follower) except -1:
+    cdef Py_ssize_t i
+    for i in range(len(followers)):
+        if followers[i] is follower:
+            del followers[i]
+            break
+    return 0
+
+
+# --- wakeups --------------------------------------------------------------------------
+# Wake-ups: in which order followers are woken whose rounds are finished.
+#
+# Only one thread can have the GIL. Woken all at once the others would sleep once more,
+# for that: so two at a time are woken (one alone leaves a core idle while it wakes up),
+# and each wakes the next one as soon as it is awake, before anything else. While
+# wake-ups are under way, the threads that are awake queue their next work, and the
+# leader is not woken for it: the last one sees to that, and every 24th follower.
+# (64 threads, pairs/s: 18,000 woken all at once, 21,000 one by one, 28,000 so.)
+#
+# Only a thread that sleeps is woken, so each wake-up arrives: as soon as the scheduler
+# and the GIL let it.
+
+cdef enum:
+    AT_ONCE = 2
+    STUCK_NS = 5_000_000     # a thread not awake by then is not waited for
+
+
+cdef bint wakeups_are_under_way(Leadership self) noexcept:
+    return self.wakeups > 0 and clock_ns() - self.woken_at_ns < STUCK_NS
+
+
+cdef int wakeups_add(Leadership self, Follower follower) except -1:
+    follower.is_done = True
+    if follower.is_waiting:
+        self.finished.append(follower)
+    return wakeups_wake_next(self)
+
+
+cdef int wakeups_wake_next(Leadership self) except -1:
+    cdef Follower follower
+    if not wakeups_are_under_way(self):
+        self.wakeups = 0
+    while self.finished and self.wakeups < AT_ONCE:
+        follower = <Follower>self.finished.pop(0)
+        follower.is_waking = True
+        self.wakeups += 1
+        self.woken_at_ns = clock_ns()
+        follower_wake(follower)
+    return 0
+
+
+# --- leader ---------------------------------------------------------------------------
+# Who has the mutex, and who gets it next: a leader that leaves elects a follower.
 
 
 cdef int leader_reset(Leadership self) except -1:
@@ -264,7 +223,8 @@ cdef int leader_reset(Leadership self) except -1:
     self.waiting = []
     self.closing = []
     self.elected = None
-    self.wakeups = Wakeups.__new__(Wakeups)
+    self.finished = []
+    self.wakeups = 0
     waker_close(&self.waker)
     self.waker.has_followers = 0
     return 0
@@ -314,8 +274,8 @@ cdef int leader_leave(Leadership self) except -1:
     self.depth -= 1
     if self.depth == 0:
         atomic_give(&self.mutex)
-        if not wakeups_are_under_way(self.wakeups):      # else the last of them does
-            leader_elect(self)
+        if self.waiting and not wakeups_are_under_way(self):
+            leader_elect(self)      # else the last wake-up does
     elif self.greenlet != 0:      # the outer step may wait in the hub for this work
         self.waker.is_sleeping = 1
         waker_wake(&self.waker)
@@ -350,36 +310,22 @@ cdef int leader_ensure(Leadership self) except -1:
 cdef int leader_add_follower(Leadership self, Follower follower) except -1:
     # Queue a follower, and make sure that the leader sees it before it sleeps on. Where
     # more are about to come, the last of them does.
-    cdef bint is_last
     self.followers.append(follower)
     self.waker.has_followers = 1
-    is_last = len(self.followers) % TOGETHER == 0 or follower.kind != FOLLOWER_RUN
-    if is_last or not wakeups_are_under_way(self.wakeups):
-        return leader_ensure(self)
-    return 0
-
-
-cdef list leader_take_followers(Leadership self):
-    cdef list empty = []      # (it may collect garbage: exchange)
-    taken, self.followers = self.followers, empty
-    self.waker.has_followers = 0
-    return taken
-
-
-cdef int leader_put_back(Leadership self, list followers) except -1:
-    # An exception came before these were submitted.
-    if followers:
-        self.followers = followers + self.followers
-        self.waker.has_followers = 1
-    return 0
+    if wakeups_are_under_way(self) and (
+        follower.kind == FOLLOWER_RUN and len(self.followers) % TOGETHER != 0
+    ):
+        return 0
+    return leader_ensure(self)
 
 
 cdef int leader_await(Leadership self, Follower follower, int64_t slice_us) except -1:
     # Sleep until a wake-up or the end of a slice. An elected follower that finds a
     # leader sleeps again; that leader elects the next one.
     cdef bint may_be_signal
-    if not wakeups_before_sleep(self.wakeups, follower):
+    if follower.is_done:
         return 0
+    follower.is_waiting = True
     may_be_signal = follower_wait(follower, slice_us)
     leader_after_wake(self, follower)
     if may_be_signal:
@@ -387,14 +333,21 @@ cdef int leader_await(Leadership self, Follower follower, int64_t slice_us) exce
     return 0
 
 
-cdef bint leader_after_wake(Leadership self, Follower follower) except -1:
-    # A thread is awake. If it was elected it is to lead; the next wake-ups follow.
+cdef int leader_after_wake(Leadership self, Follower follower) except -1:
+    # A thread is awake, for whatever reason. If it was elected it is to lead. If it was
+    # woken because it is done it wakes the next one; the last one ensures a leader.
     if self.elected is follower:
         self.elected = None
         follower.is_elected = True
-    if wakeups_after_wake(self.wakeups, follower):
-        leader_ensure(self)
-    return follower.is_elected
+    if not follower.is_waking:
+        if follower.is_done and follower.is_waiting:
+            follower_forget(self.finished, follower)
+        follower.is_waiting = False
+        return 0
+    follower.is_waking = follower.is_waiting = False
+    self.wakeups = max(0, self.wakeups - 1)
+    wakeups_wake_next(self)
+    return 0 if wakeups_are_under_way(self) else leader_ensure(self)
 
 
 cdef int leader_remove_follower(Leadership self, Follower follower) except -1:
@@ -402,7 +355,8 @@ cdef int leader_remove_follower(Leadership self, Follower follower) except -1:
     # own round, which had been finished meanwhile.
     follower_forget(self.waiting, follower)
     follower_forget(self.followers, follower)
-    return leader_ensure(self) if leader_after_wake(self, follower) else 0
+    leader_after_wake(self, follower)
+    return leader_ensure(self) if follower.is_elected else 0
 
 
 cdef int waiter_wake(object waiter) except -1:
@@ -410,7 +364,7 @@ cdef int waiter_wake(object waiter) except -1:
     if waiter is None:
         return 0
     if type(waiter) is Follower:
-        wakeups_add((<Follower>waiter).leadership.wakeups, <Follower>waiter)
+        wakeups_add((<Follower>waiter).leadership, <Follower>waiter)
     else:
         future_set_done(<RoundFuture?>waiter)
     return 0

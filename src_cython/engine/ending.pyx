@@ -285,20 +285,22 @@ cdef int engine_disconnect(Engine self) except -1:
 
 
 cdef int blocking_take_followers(Engine self) except -1:
-    cdef list followers
+    cdef Leadership leadership = self.leadership
+    cdef Follower follower
     cdef bint collects
-    if not self.leadership.waker.has_followers:
+    if not leadership.waker.has_followers:
         return 0
     collects = PyGC_Disable()
-    followers = leader_take_followers(self.leadership)
-    followers.reverse()
     try:
-        while followers:      # one whose work is not taken is taken by the next leader
-            blocking_take_follower(self, <Follower>followers[-1])
-            followers.pop()
+        while leadership.followers:
+            follower = <Follower>leadership.followers.pop(0)
+            try:
+                blocking_take_follower(self, follower)
+            except BaseException:      # the next leader takes it
+                leadership.followers.insert(0, follower)
+                raise
+        leadership.waker.has_followers = 0
     finally:
-        followers.reverse()
-        leader_put_back(self.leadership, followers)
         pass_end(collects)
     return 0
 
@@ -323,7 +325,7 @@ cdef int blocking_take_follower(Engine self, Follower follower) except -1:
     elif self.is_closed and (
         follower.kind == FOLLOWER_CLOSE or not work_is_release(follower.work)
     ):
-        wakeups_add(self.leadership.wakeups, follower)
+        wakeups_add(self.leadership, follower)
     elif not work_is_submitted(follower.work):
         engine_submit_work(self, follower.work, follower, clock_ns())
     return 0
@@ -571,7 +573,8 @@ cdef bint engine_take_over(Engine self) except -1:
     ]
     leader_reset(leadership)
     leader_try_enter(leadership)
-    leader_put_back(leadership, followers)
+    leadership.followers = followers
+    leadership.waker.has_followers = len(followers) > 0
     if not is_whole:
         self.has_batch = False
         self.counters.due_ns = NEVER_NS

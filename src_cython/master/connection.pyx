@@ -477,7 +477,7 @@ cdef int master_begin_preparing(Master self, int64_t now_ns) except -1:
         if self.state_code != MASTER_CONNECTING or self.link.fd >= 0:
             return 0
     master_set_reason(self, self.last_error or "waits for its credentials")
-    fd = preparing_watch(preparing)
+    fd = event_watch(&preparing.done)
     if fd < 0:
         return master_on_lost(self, error_text(fd), now_ns)
     self.link.fd = fd
@@ -516,7 +516,7 @@ cdef int master_find_address(Master self, int64_t now_ns) except -1:
 cdef int master_look_up(Master self, bytes host, int port, int64_t now_ns) except -1:
     cdef int fd
     self.addresses.look_up = look_up_of(host, port, now_ns)
-    fd = look_up_watch(self.addresses.look_up)
+    fd = event_watch(&self.addresses.look_up.state.done)
     if fd < 0:
         return master_on_lost(self, error_text(fd), now_ns)
     self.link.fd = fd

@@ -11,12 +11,6 @@ cdef struct Waker:
     int has_followers        # followers left and not taken yet
 
 
-cdef void waker_open(Waker *self) noexcept:
-    # Without one (no descriptor is left) the leader looks at the end of each poll.
-    if self.event.fd < 0:
-        event_open(&self.event)
-
-
 cdef void waker_close(Waker *self) noexcept:
     # Followers that were queued meanwhile are still to be taken.
     event_close(&self.event)
@@ -122,7 +116,7 @@ cdef void link_close(Link *self) noexcept nogil:
 
 cdef bint link_retire(Link *self) noexcept nogil:
     # Without epoll an event loop of this process watches the descriptor itself, and has
-    # to forget it before it is closed (asyncio_readers). The connection ends now.
+    # to forget it before it is closed (drivers/asyncio). The connection ends now.
     if not IS_PORTABLE or not self.watched or self.watched_in != current_generation:
         return False
     shutdown(self.fd, SHUT_RDWR)
@@ -478,7 +472,7 @@ cdef inline void links_collect_polled(
         link.is_ready = polled[watched].revents != 0
         if not polled[watched].revents & ~POLLOUT:
             link_note_look(link, now_ns)
-        elif link.phase == LINK_OPEN and found < wanted:
+        elif link.phase == LINK_OPEN and found < wanted and link.received == 0:
             link_receive(link)
             link_note_look(link, now_ns)
             found += link_is_caught_up(link)

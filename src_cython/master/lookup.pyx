@@ -62,17 +62,6 @@ cdef class LookUp:
 
 @cython.final
 @cython.internal
-cdef class LookUps:
-    """The look-ups of this process with answers that are not used yet, by name."""
-
-    cdef dict by_name
-
-    def __cinit__(self):
-        self.by_name = {}
-
-
-@cython.final
-@cython.internal
 cdef class AddressList:
     """The addresses of one master, found now or still being looked up."""
 
@@ -114,7 +103,7 @@ cdef bint address_is_literal(AddressList self, bytes host, int port) noexcept:
     return True
 
 
-cdef LookUps look_ups = LookUps()
+cdef dict look_ups = {}      # those with answers that are not used yet, by name
 
 
 cdef void look_up_disown(LookUpState *state) noexcept nogil:
@@ -148,28 +137,14 @@ cdef void *look_up_run(void *given) noexcept nogil:
     return NULL
 
 
-cdef int look_up_spawn(LookUpState *state) noexcept nogil:
-    # Detached, and with all signals blocked: they are for Python's threads.
+cdef LookUp look_up_begin(bytes host, bytes port):
+    # The thread is detached, and has all signals blocked: they are for Python's.
+    cdef LookUp self = LookUp()
     cdef pthread_t thread
     cdef sigset_t all_signals, before
     cdef int error
-    sigfillset(&all_signals)
-    pthread_sigmask(SIG_SETMASK, &all_signals, &before)
-    error = pthread_create(&thread, NULL, look_up_run, state)
-    pthread_sigmask(SIG_SETMASK, &before, NULL)
-    if error == 0:
-        pthread_detach(thread)
-    return -error
-
-
-cdef LookUp look_up_begin(tuple name):
-    cdef LookUp self = LookUp()
-    cdef bytes host = name[0]
-    cdef bytes port = decimal_bytes(name[1])
-    cdef int error
     if len(host) >= LONGEST_NAME or len(port) >= 8:
         raise OSError(ENAMETOOLONG, "host name")
-    self.name = name
     self.generation = current_generation
     self.state = <LookUpState *>calloc(1, sizeof(LookUpState))
     if self.state == NULL:
@@ -180,21 +155,28 @@ cdef LookUp look_up_begin(tuple name):
     if event_open(&self.state.done) != 0:
         raise OSError(errno, "event_open")
     self.state.owners = 2
-    error = look_up_spawn(self.state)
+    sigfillset(&all_signals)
+    pthread_sigmask(SIG_SETMASK, &all_signals, &before)
+    error = pthread_create(&thread, NULL, look_up_run, self.state)
+    pthread_sigmask(SIG_SETMASK, &before, NULL)
     if error != 0:
         self.state.owners = 1
-        raise OSError(-error, "no thread for the name look-up")
+        raise OSError(error, "no thread for the name look-up")
+    pthread_detach(thread)
     return self
 
 
 cdef LookUp look_up_of(bytes host, int port, int64_t now_ns):
     """Attach to the name's look-up, or begin one. Raises OSError."""
-    cdef LookUp found
     cdef tuple name = (host, port)
-    found = look_ups.by_name.get(name)
+    cdef LookUp found = look_ups.get(name)
     if found is None or look_up_is_stale(found, now_ns):
-        look_ups_forget_stale(now_ns)
-        found = look_ups.by_name[name] = look_up_begin(name)
+        for old in list(look_ups.values()):
+            if look_up_is_stale(<LookUp>old, now_ns):
+                look_up_forget(<LookUp>old)
+        found = look_up_begin(host, decimal_bytes(port))
+        found.name = name
+        look_ups[name] = found
     return found
 
 
@@ -204,24 +186,17 @@ cdef bint look_up_is_stale(LookUp self, int64_t now_ns) noexcept:
     return atomic_read(&self.state.is_done) and now_ns - self.state.done_ns > FRESH_NS
 
 
-cdef int look_ups_forget_stale(int64_t now_ns) except -1:
-    for look_up in list(look_ups.by_name.values()):
-        if look_up_is_stale(<LookUp>look_up, now_ns):
-            look_ups.by_name.pop((<LookUp>look_up).name, None)
-    return 0
-
-
 cdef int look_up_forget(LookUp self) except -1:
-    # Its answer is being used: the next connection looks the name up anew.
-    if look_ups.by_name.get(self.name) is self:
-        del look_ups.by_name[self.name]
+    # Its answer is being used, or too old: the next connection looks the name up anew.
+    if look_ups.get(self.name) is self:
+        del look_ups[self.name]
     return 0
 
 
-cdef int look_up_watch(LookUp self) noexcept:
+cdef int event_watch(Event *done) noexcept:
     # Returns a descriptor of the caller's own that is readable when it is done, or
     # -errno.
-    cdef int fd = fcntl(self.state.done.fd, F_DUPFD_CLOEXEC, 0)
+    cdef int fd = fcntl(done.fd, F_DUPFD_CLOEXEC, 0)
     return fd if fd >= 0 else -errno
 
 
@@ -252,16 +227,17 @@ cdef class Preparing:
     """One call of a master's function, under way or just done."""
 
     cdef Event done              # set from then on
-    cdef bint is_open
     cdef int is_done             # written last by the thread
     cdef int64_t done_ns
     cdef uint32_t generation     # of the process that has the thread
     cdef object given            # (user, password, ssl.SSLContext), each may be None...
     cdef str failure             # ...or why there is none
 
+    def __cinit__(self):
+        self.done.fd = -1
+
     def __dealloc__(self):
-        if self.is_open:
-            event_close(&self.done)
+        event_close(&self.done)
 
     def run(self, prepare):
         """Call it, in this thread; an error is named by its type, for it may show a
@@ -288,7 +264,6 @@ cdef Preparing preparing_begin(object prepare):
     cdef Preparing self = Preparing()
     if event_open(&self.done) != 0:
         raise OSError(errno, "event_open")
-    self.is_open = True
     self.generation = current_generation
     start_new_thread(self.run, (prepare,))
     return self
@@ -298,10 +273,3 @@ cdef bint preparing_is_stale(Preparing self, int64_t now_ns) noexcept:
     if self.generation != current_generation:
         return True
     return atomic_read(&self.is_done) and now_ns - self.done_ns > PREPARED_FRESH_NS
-
-
-cdef int preparing_watch(Preparing self) noexcept:
-    # Returns a descriptor of the caller's own that is readable when it is done, or
-    # -errno.
-    cdef int fd = fcntl(self.done.fd, F_DUPFD_CLOEXEC, 0)
-    return fd if fd >= 0 else -errno

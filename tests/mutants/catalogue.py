@@ -1747,7 +1747,7 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/master/lookup.pyx",
-                "    if look_ups.by_name.get(self.name) is self:",
+                "    if look_ups.get(self.name) is self:",
                 "    if False:",
             ),
         ),
@@ -2255,8 +2255,8 @@ for _, key in ipairs(KEYS) do redis""",
             ),
             Edit(
                 "src_cython/drivers/blocking.pyx",
-                "    cdef int64_t until_ns = clock_ns() + EXIT_NS\n",
-                "    return 0\n    cdef int64_t until_ns = clock_ns() + EXIT_NS\n",
+                "    for engine in alive:\n",
+                "    for engine in ():\n",
             ),
             Edit(
                 "src_cython/engine/engine.pyx",
@@ -3978,17 +3978,6 @@ for _, key in ipairs(KEYS) do redis""",
             ),
         ),
         ("tests/fuzz/test_raising.py",),
-    ),
-    Mutant(
-        "followers taken out for a list that is made afterwards",
-        (
-            Edit(
-                "src_cython/drivers/leader.pyx",
-                "    taken, self.followers = self.followers, empty\n",
-                "    taken, self.followers = self.followers, []\n",
-            ),
-        ),
-        RAISING,
     ),
     Mutant(
         "engine made without the GIL",

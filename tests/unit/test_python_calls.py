@@ -53,7 +53,6 @@ IN_BETWEEN = {
 }
 # Of engines that nobody else uses any more; or it is asked whether the end has begun.
 AT_THE_EXIT = {
-    *("interpreter_exit_engines", "interpreter_exit_has_begun"),
     *("interpreter_exit_hook", "interpreter_exit_settle_awaitable"),
     "interpreter_exit_settle_engine",
 }
