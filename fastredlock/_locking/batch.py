@@ -17,7 +17,6 @@ from .._core import (
     begin_releases,
     new_acquires,
     new_leases,
-    observe_acquires,
     observe_leases_left,
     observe_releases,
 )
@@ -96,9 +95,7 @@ class AcquireEach(Each):
             error = self._error(self.batch.failure)
             driver.observer.on_failed(error)
             raise error
-        leases = new_leases(self._kind, driver, self._resources, self.batch.won())
-        observe_acquires(driver, self._resources, self.batch.rounds)
-        return leases
+        return new_leases(self._kind, driver, self._resources, self.batch.rounds)
 
     def _error(self, round: Round) -> FastRedlockError:
         engine = self._driver.engine

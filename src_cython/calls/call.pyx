@@ -18,11 +18,7 @@
 # that moves the bytes itself (masters in memory, the simulator) gets the same calls.
 
 cdef enum:
-    CALL_OVER = 0
-    CALL_NEW = 1
-    CALL_RUNNING = 2
-    CALL_ROUND = 3
-    CALL_DELAY = 4
+    CALL_NEW, CALL_RUNNING, CALL_ROUND, CALL_DELAY, CALL_OVER
 
 
 cdef class Call(Awaited):
@@ -42,6 +38,7 @@ cdef class Call(Awaited):
 
     def run(self):
         """Make the call, and return its value; blocks."""
+        call_check(self)
         return call_run(self)
 
     cdef object go_on(self):
@@ -105,7 +102,7 @@ cdef class Call(Awaited):
         call_check(self)
         self.stage = CALL_OVER
         try:
-            raise call_error(kind, value, traceback)
+            raise kind, value, traceback
         except BaseException as error:
             if stage != CALL_NEW or self.begins_when_cancelled():
                 self.give_up()
@@ -126,6 +123,8 @@ cdef class Call(Awaited):
     def __del__(self):
         cdef uint8_t stage = self.stage
         self.stage = CALL_OVER
+        if self.driver is None:      # its __init__ has raised
+            return
         if stage == CALL_ROUND or stage == CALL_DELAY or (
             stage == CALL_NEW and self.is_owed()
         ):
@@ -156,19 +155,16 @@ def undo(Call self not None):
 
 
 cdef object call_run(Call self):
+    # Of a new one, in the thread that calls.
     cdef object work
-    call_check(self)
     self.blocks = True
     self.stage = CALL_RUNNING
     try:
-        while True:
-            work = self.go_on()
-            if work is None:
-                break
+        while (work := self.go_on()) is not None:
             if type(work) is float:
                 self.driver.sleep(work)
             else:
-                call_run_work(self.driver, work)
+                self.driver.run(work)
     except BaseException as error:
         self.stage = CALL_OVER
         self.give_up()
@@ -177,22 +173,6 @@ cdef object call_run(Call self):
         return None
     self.stage = CALL_OVER
     return self.value
-
-
-cdef int call_run_work(DriverFields driver, object work) except -1:
-    # As Driver.run.
-    cdef Py_ssize_t unlogged
-    if not driver.runs_in_core:
-        driver.run(work)
-        return 0
-    try:
-        unlogged = blocking_run_work(driver.engine, work)
-    except (ClosedError, StateError) as error:
-        driver.refuse(error)
-    else:
-        if unlogged:
-            driver.log_warnings()
-    return 0
 
 
 cdef int call_check(Call self) except -1:
@@ -243,12 +223,10 @@ cdef AsyncioFuture call_begin_to_wait(Call self, object work):
 
 cdef object call_here(DriverFields driver):
     # As LoopDriver.here.
-    if not driver.runs_in_core:
-        return driver.here()
-    current = driver.current
+    current = driver.current if driver.runs_in_core else None
     try:
         if current is not None and asyncio_is_here(<AsyncioDriver?>current):
-            return <AsyncioDriver>current
+            return current
     except RuntimeError:      # no loop runs
         pass
     return driver.here()
@@ -262,25 +240,6 @@ cdef object call_here_if_any(DriverFields driver):
         return None
 
 
-cdef bint call_is_here(DriverFields driver) except -1:
-    # Whether the loop of an awaitable client runs the caller.
-    try:
-        return driver.current is not None and driver.current.is_here()
-    except RuntimeError:      # no loop runs
-        return False
-
-
-cdef object call_error(object kind, object value, object traceback):
-    # The exception that these three arguments of throw() mean.
-    if isinstance(kind, BaseException):
-        error = kind
-    elif isinstance(value, BaseException):
-        error = value
-    else:
-        error = kind() if value is None else kind(value)
-    return error if traceback is None else error.with_traceback(traceback)
-
-
 cdef int call_abandon(Call self, object work) except -1:
     # Roll back what an awaited call has begun, or send its release all the same; of a
     # blocking one, by a function of C: no signal is looked at before its first line.
@@ -291,13 +250,3 @@ cdef int call_abandon(Call self, object work) except -1:
     else:
         self.driver.abandon(work)
     return 0
-
-
-cdef object dressed(object guarded, object method):
-    # For help() and inspect.
-    guarded.__name__ = method.__name__
-    guarded.__qualname__ = method.__qualname__
-    guarded.__module__ = method.__module__
-    guarded.__doc__ = method.__doc__
-    guarded.__wrapped__ = method
-    return guarded
