@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 
 from .._core import (
     ExtendCall,
-    awaited_release_in_c,
     enter_lease,
-    leave_lease,
+    exit_lease,
     lock_leave,
+    release_in_c,
 )
 from ..errors import LeaseLostError
 from .decorated import check_coroutine_function
@@ -71,7 +71,7 @@ class Lease(BaseLease):
         return ExtendCall(self, ttl)
 
     @marked_coroutine
-    @awaited_release_in_c
+    @release_in_c
     def release(self) -> Coroutine[Any, Any, ReleaseStatus]:
         """Delete our key on every master, and only ours; return how that ended.
 
@@ -82,7 +82,7 @@ class Lease(BaseLease):
         raise NotImplementedError  # its body is in src_cython/calls/lease.pyx
 
     __aenter__ = enter_lease
-    __aexit__ = leave_lease
+    __aexit__ = exit_lease
 
     def _enter_kept(self) -> None:
         """Enter a body by a lease that may be kept: `enter_lease` comes here."""

@@ -64,6 +64,7 @@ cdef class AcquireCall(Call):
         self.encode = encode
         self.keep = keep
         self.enters = enters
+        self.called = "FastRedlock.acquire"
         self.began_ns = fields_now_ns(driver)
         if (is_semaphore or driver.permits is not None) and isinstance(
             self.resource, str
@@ -102,9 +103,6 @@ cdef class AcquireCall(Call):
     cdef bint swallows(self, object error) except -1:
         self.driver.observer.on_failed(error)
         return False
-
-    cdef str name(self):
-        return "FastRedlock.acquire"
 
 
 def acquire_in_c(type kind not None, encode):

@@ -28,6 +28,7 @@ cdef class Call(Awaited):
     cdef object here             # AsyncioDriver, or what moves the bytes by hand
     cdef AsyncioFuture future    # that its task waits for
     cdef object value            # to be returned
+    cdef str called
     cdef uint8_t stage
     cdef bint blocks
 
@@ -38,7 +39,6 @@ cdef class Call(Awaited):
 
     def run(self):
         """Make the call, and return its value; blocks."""
-        call_check(self)
         return call_run(self)
 
     cdef object go_on(self):
@@ -58,17 +58,13 @@ cdef class Call(Awaited):
         # Whether it is done though nobody awaits it.
         return False
 
-    cdef bint begins_when_cancelled(self) except -1:
-        # Whether it is done though it was cancelled before its first step: `here` is
-        # set then.
+    cdef bint is_sent_anyway(self) except -1:
+        # Whether it is done though it was cancelled before its first step.
         return False
 
     cdef bint swallows(self, object error) except -1:
         # It was given up: whether it returns None instead of raising this.
         return False
-
-    cdef str name(self):
-        raise NotImplementedError
 
     # --- awaited ----------------------------------------------------------------------
 
@@ -104,7 +100,12 @@ cdef class Call(Awaited):
         try:
             raise kind, value, traceback
         except BaseException as error:
-            if stage != CALL_NEW or self.begins_when_cancelled():
+            if stage == CALL_NEW and self.is_sent_anyway():
+                try:
+                    self.here = call_here(self.driver)
+                except Exception:
+                    pass      # it is no task of a loop that may use the engine
+            if self.here is not None:
                 self.give_up()
                 if self.swallows(error):
                     raise StopIteration from None
@@ -130,18 +131,18 @@ cdef class Call(Awaited):
         ):
             self.give_up()
         elif stage == CALL_NEW and not self.driver.blocks:
-            text = f"coroutine '{self.name()}' was never awaited".encode()
+            text = f"coroutine '{self.called}' was never awaited".encode()
             PyErr_WarnEx(RuntimeWarning, text, 1)
 
     @property
     def __name__(self):
         """For the repr of its task."""
-        return self.name().rpartition(".")[2]
+        return self.called.rpartition(".")[2]
 
     @property
     def __qualname__(self):
         """Likewise."""
-        return self.name()
+        return self.called
 
     @property
     def cr_running(self):
@@ -154,9 +155,15 @@ def undo(Call self not None):
     self.take_back()
 
 
+cdef object call_begin(Call self):
+    # Run it where its client blocks; else return what is awaited.
+    return call_run(self) if self.driver.blocks else self
+
+
 cdef object call_run(Call self):
-    # Of a new one, in the thread that calls.
     cdef object work
+    if self.stage != CALL_NEW:
+        call_check(self)
     self.blocks = True
     self.stage = CALL_RUNNING
     try:
@@ -230,14 +237,6 @@ cdef object call_here(DriverFields driver):
     except RuntimeError:      # no loop runs
         pass
     return driver.here()
-
-
-cdef object call_here_if_any(DriverFields driver):
-    # None: this is no task of a loop that may use the engine.
-    try:
-        return call_here(driver)
-    except Exception:
-        return None
 
 
 cdef int call_abandon(Call self, object work) except -1:

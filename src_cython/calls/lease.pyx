@@ -22,7 +22,6 @@ cdef class ReleaseCall(Call):
     cdef Round round             # None: nothing to be released
     cdef int64_t left_ns         # before it, for an observer
     cdef bint is_begun
-    cdef bint is_cancelled_early
 
     cdef object go_on(self):
         cdef LeaseFields lease = self.lease
@@ -45,19 +44,14 @@ cdef class ReleaseCall(Call):
 
     cdef int give_up(self) except -1:
         cdef LeaseFields lease = self.lease
-        if not self.blocks and (self.here is None or (
-            lease._status is None and not self.is_cancelled_early
-        )):
+        if not self.blocks and (
+            self.here is None or self.is_begun and lease._status is None
+        ):
             return 0      # it is still held
         return release_send(self)
 
-    cdef bint begins_when_cancelled(self) except -1:
-        self.here = call_here_if_any(self.driver)
-        self.is_cancelled_early = self.here is not None
-        return self.is_cancelled_early
-
-    cdef str name(self):
-        return "Lease.release"
+    cdef bint is_sent_anyway(self) except -1:
+        return True
 
 
 cdef ReleaseCall release_new(type kind, LeaseFields lease):
@@ -75,6 +69,7 @@ cdef ReleaseCall release_new(type kind, LeaseFields lease):
         raise
     call.driver = driver
     call.lease = lease
+    call.called = "Lease.release"
     return call
 
 
@@ -92,17 +87,9 @@ cdef int release_send(ReleaseCall self) except -1:
 
 
 def release_in_c(method):
-    """Return a blocking lease's `release`, a function of C; `method` has its text."""
-    def guarded(LeaseFields self not None):
-        return call_run(release_new(ReleaseCall, self))
-
-    return update_wrapper(guarded, method)
-
-
-def awaited_release_in_c(method):
-    """Return an awaitable lease's `release` likewise: what to await for it."""
+    """Return a lease's `release`, a function of C; `method` has its text."""
     def begun(LeaseFields self not None):
-        return release_new(ReleaseCall, self)
+        return call_begin(release_new(ReleaseCall, self))
 
     return update_wrapper(begun, method)
 
@@ -164,9 +151,6 @@ cdef class ExitCall(ReleaseCall):
         exit_raise_loss(self)
         return True
 
-    cdef str name(self):
-        return "Lease.__aexit__"
-
 
 cdef object exit_end(ExitCall self, object status):
     # status: None where the body has released it.
@@ -193,17 +177,13 @@ cdef ExitCall exit_new(LeaseFields lease, object error):
     cdef ExitCall call = <ExitCall>release_new(ExitCall, lease)
     fields_leave(lease)
     call.error = error
+    call.called = "Lease.__aexit__"
     return call
 
 
 def exit_lease(LeaseFields self not None, kind, error, traceback):
-    """Leave a with block by a blocking lease: its `__exit__`."""
-    return call_run(exit_new(self, error))
-
-
-def leave_lease(LeaseFields self not None, kind, error, traceback):
-    """Return what to await to leave it: its `__aexit__`."""
-    return exit_new(self, error)
+    """Leave a with block by a lease: its `__exit__`, or its `__aexit__`."""
+    return call_begin(exit_new(self, error))
 
 
 cdef int lease_check_entry(LeaseFields lease) except -1:
@@ -235,9 +215,6 @@ cdef class EntryCall(Call):
         fields_leave(self.lease)
         return 0
 
-    cdef str name(self):
-        return "Lease.__aenter__"
-
 
 def enter(LeaseFields self not None):
     """Return the lease itself: its `__enter__`."""
@@ -252,6 +229,7 @@ def enter_lease(LeaseFields self not None):
     cdef EntryCall call = EntryCall.__new__(EntryCall)
     call.driver = <DriverFields?>self._driver
     call.lease = self
+    call.called = "Lease.__aenter__"
     return call
 
 
@@ -273,6 +251,7 @@ cdef class ExtendCall(Call):
         self.lease = lease
         self.ttl = ttl
         self.extension = object()
+        self.called = "Lease.extend"
 
     cdef object go_on(self):
         if self.round is None:
@@ -292,9 +271,6 @@ cdef class ExtendCall(Call):
     cdef bint swallows(self, object error) except -1:
         self.driver.observer.on_extended(self.lease, error)
         return False
-
-    cdef str name(self):
-        return "Lease.extend"
 
 
 cdef int extension_forget(object under_way, object extension) except -1:
@@ -328,7 +304,6 @@ cdef class EachCall(Call):
     cdef type kind               # of `each`
     cdef tuple given             # its arguments
     cdef object each             # AcquireEach, ReleaseEach or ExtendEach, once begun
-    cdef str called
 
     def __init__(self, DriverFields driver not None, str called not None, kind, *given):
         self.driver = driver
@@ -359,13 +334,8 @@ cdef class EachCall(Call):
             call_abandon(self, self.each.rest())
         return 0
 
-    cdef bint begins_when_cancelled(self) except -1:
-        if self.kind.is_release:
-            self.here = call_here_if_any(self.driver)
-        return self.here is not None
-
-    cdef str name(self):
-        return self.called
+    cdef bint is_sent_anyway(self) except -1:
+        return self.kind.is_release
 
 
 cdef int each_forget(EachCall self) except -1:
@@ -497,21 +467,19 @@ def lock_leave(LockEntries self not None, kind, error, traceback):
     """
     cdef bint blocks = self._driver.blocks
     try:
-        lease = lock_take(self, blocks)
+        entered = lock_take(self, blocks)
     except BaseException:
         # A signal's handler raised while the task was looked up; nothing was taken off
         # yet. Take it now: its release is sent, though nobody awaits it.
-        lease = lock_take(self, blocks)
-        if isinstance(lease, LeaseFields):
-            left = exit_new(lease, error)
-            if blocks:
-                call_run(left)
+        entered = lock_take(self, blocks)
+        if isinstance(entered, LeaseFields):
+            call_begin(exit_new(<LeaseFields>entered, error))
         raise
-    if lease is None and error is None:
+    if isinstance(entered, LeaseFields):
+        return call_begin(exit_new(<LeaseFields>entered, error))
+    if entered is None and error is None:
         raise self._not_entered()
-    if blocks:
-        return None if lease is None else lease.__exit__(kind, error, traceback)
-    return nothing() if lease is None else lease.__aexit__(kind, error, traceback)
+    return None if blocks else nothing()      # it had joined another block
 
 
 async def nothing():

@@ -1628,9 +1628,9 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "fastredlock/_locking/awaitable.py",
-                "    __aexit__ = leave_lease\n",
+                "    __aexit__ = exit_lease\n",
                 "    async def __aexit__(self, *raised: Any) -> None:\n"
-                "        await leave_lease(self, *raised)\n",
+                "        await exit_lease(self, *raised)\n",
             ),
         ),
         ("tests/faults/test_callers.py",),
@@ -2434,8 +2434,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/calls/lease.pyx",
-                "        lease = lock_take(self, blocks)\n        if isinstance(",
-                "        lease = None\n        if isinstance(",
+                "        entered = lock_take(self, blocks)\n        if isinstance(",
+                "        entered = None\n        if isinstance(",
             ),
         ),
         REENTRY,
@@ -4430,8 +4430,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/calls/call.pyx",
-                "            if stage != CALL_NEW or self.begins_when_cancelled():\n",
-                "            if stage != CALL_NEW:\n",
+                "            if stage == CALL_NEW and self.is_sent_anyway():\n",
+                "            if False:\n",
             ),
         ),
         ("tests/behaviour/test_cancelled_calls.py",),
@@ -4486,8 +4486,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/calls/call.pyx",
-                "    # None: this is no task of a loop that may use the engine.\n",
-                "    if driver.current is None:\n        return None\n",
+                "                    self.here = call_here(self.driver)\n",
+                "                    self.here = self.driver.current\n",
             ),
         ),
         ("tests/behaviour/test_loops.py",),
