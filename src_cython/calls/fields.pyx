@@ -11,12 +11,7 @@ cdef extern from "Python.h":
     uint64_t PyThreadState_GetID(PyThreadState *tstate)
     ctypedef struct PyFrameObject:
         pass
-    ctypedef struct PyCodeObject:
-        int co_flags
     PyFrameObject *PyEval_GetFrame()
-    object PyFrame_GetCode "(PyObject *)PyFrame_GetCode"(PyFrameObject *)
-    int PyFrame_GetLasti(PyFrameObject *)
-    object PyCode_GetCode(PyCodeObject *)
 
 cdef extern from *:
     """
@@ -155,45 +150,37 @@ def calling_thread():
     return thread if greenlet is None else PyWeakref_NewRef(greenlet, None)
 
 
-cdef object get_frame = sys._getframe
-
-
-cdef object fields_frame(int depth):
-    # The frame that enters a block, if it does so by a with statement: it leaves the
-    # block before it ends. None of all else, such as an ExitStack's.
+cdef object frame_at(int depth):
     try:
-        frame = get_frame(depth)
+        return sys._getframe(depth)
     except ValueError:      # the stack is not that deep
         return None
-    return frame if frame_enters(frame) else None
 
 
-cdef bint frame_enters(object frame) except -1:
-    code = PyFrame_GetCode(<PyFrameObject *>frame)
-    code = PyCode_GetCode(<PyCodeObject *>code)
-    return ENTERS_WITH(
-        <const unsigned char *>PyBytes_AS_STRING(code),
-        PyFrame_GetLasti(<PyFrameObject *>frame),
-    )
-
-
-cdef int frame_flags(object frame) except -1:
-    code = PyFrame_GetCode(<PyFrameObject *>frame)
-    return (<PyCodeObject *>code).co_flags
+cdef object frame_entering(object frame):
+    # The frame, if it enters a block by a with statement: it leaves the block before it
+    # ends. None of all else, such as an ExitStack's.
+    cdef bytes code
+    if frame is None:
+        return None
+    code = frame.f_code.co_code
+    return frame if ENTERS_WITH(
+        <const unsigned char *>PyBytes_AS_STRING(code), frame.f_lasti
+    ) else None
 
 
 cdef object frame_outermost(object frame):
     # A generator is suspended inside its block. It belongs to the loop over it, and
     # that of a context manager (contextlib) to the with statement that began it.
-    while frame is not None and frame_flags(frame) & CO_GENERATOR:
+    while frame is not None and frame.f_code.co_flags & CO_GENERATOR:
         begun = frame.f_back
         if begun is None:
             break
         at = begun.f_lasti      # in Python 3.12 of the cache behind the instruction
         if FOR_ITER not in begun.f_code.co_code[max(at - 2, 0):at + 1:2]:
-            if begun.f_back is None or begun.f_code.co_name != "__enter__" or (
+            if begun.f_code.co_name != "__enter__" or (
                 begun.f_globals.get("__name__") != "contextlib"
-                or not frame_enters(begun.f_back)
+                or frame_entering(begun.f_back) is None
             ):
                 break
             begun = begun.f_back
@@ -205,13 +192,11 @@ cdef int fields_enter(LeaseFields lease, object caller, object frame) except -1:
     # Note who has entered a block by a lease: an acquire of the same resource in there
     # would wait for itself. Without memory no note is made; the lease is held already.
     cdef Round taken = lease._round
-    cdef dict entered = (<DriverFields>lease._driver).entered
     try:
         entry = (caller, PyWeakref_NewRef(lease, None), frame_outermost(frame))
-        if taken.keys is None:
-            entered[taken.resource] = entry
-        else:
-            entered.update(dict.fromkeys(taken.keys, entry))
+        (<DriverFields>lease._driver).entered.update(
+            dict.fromkeys(taken.keys or (taken.resource,), entry)
+        )
     except MemoryError:
         pass
     return 0
@@ -277,37 +262,11 @@ cdef bint fields_is_dropped(LeaseFields lease) except -1:
     return fields_until_ns(lease) > fields_now_ns(<DriverFields>lease._driver)
 
 
-cdef int fields_on_released(
-    LeaseFields lease, DriverFields driver, int64_t left_ns
-) except -1:
-    # Notify the observer, which there is, of a release that has ended; left_ns: before.
-    cdef Round taken = lease._round
-    if left_ns == 0 or lease._status is lease._gone or taken.lease_state is not None:
-        if left_ns != NOT_OURS:
-            driver.observer.on_end(lease, left_ns)      # it may be lost
-        return 0
-    if left_ns > 0:
-        observer_notify(driver.observer, "margin", (lease.resource, left_ns / 1e9))
-    if left_ns != NOT_OURS:
-        held_ns = fields_now_ns(driver) - taken.closed_ns
-        observer_notify(driver.observer, "released", (lease.resource, held_ns / 1e9))
-    return 0
-
-
 cdef int fields_on_block(LeaseFields lease, DriverFields driver, str event) except -1:
     # Notify the observer of a with block, unless it is that of a forked child's parent.
     if lease._round.generation == current_generation:
         observer_notify(driver.observer, event, (lease.resource,))
     return 0
-
-
-cdef object fields_lease(type kind, object driver, object resource, Round round):
-    # A lease, made without a call of its class.
-    cdef LeaseFields lease = <LeaseFields?>kind.__new__(kind)
-    lease._driver = driver
-    lease.resource = resource
-    lease._round = round
-    return lease
 
 
 def new_leases(
@@ -319,8 +278,8 @@ def new_leases(
     for resource, round in zip(resources, rounds):
         observer_on_acquired(driver.observer, resource, round)
     return [
-        fields_lease(kind, driver, resource, <Round>round)
-        if (<Round>round).verdict_code == VERDICT_WON else None
+        kind(driver, resource, round) if (<Round>round).verdict_code == VERDICT_WON
+        else None
         for resource, round in zip(resources, rounds)
     ]
 
@@ -347,8 +306,8 @@ def observe_releases(
 ):
     """Notify the observer of releases that have ended."""
     for lease, left in zip(leases, left_ns):
-        if lease is not None and driver.observer is not no_observer:
-            fields_on_released(<LeaseFields?>lease, driver, left)
+        if left != NOT_OURS:
+            driver.observer.on_end(lease, left)
 
 
 cdef Round fields_begin_release(LeaseFields lease, Engine engine, object unknown):

@@ -38,8 +38,8 @@ cdef class ReleaseCall(Call):
             lease._status = lease._released
         else:
             lease._end_release(self.round)
-        if driver.observer is not no_observer:
-            fields_on_released(lease, driver, self.left_ns)
+        if driver.observer is not no_observer and self.left_ns != NOT_OURS:
+            driver.observer.on_end(lease, self.left_ns)
         self.value = lease._status
 
     cdef int give_up(self) except -1:
@@ -219,7 +219,7 @@ cdef class EntryCall(Call):
 def enter(LeaseFields self not None):
     """Return the lease itself: its `__enter__`."""
     lease_check_entry(self)
-    fields_enter(self, calling_thread(), fields_frame(0))
+    fields_enter(self, calling_thread(), frame_entering(frame_at(0)))
     fields_on_block(self, self._driver, "entered")
     return self
 
@@ -405,11 +405,8 @@ cdef class LockEntries:
     def _last_entry(self, tuple entry not None):
         # An awaitable lock's (caller, lease): a loss would cancel this task.
         caller, entered = entry
-        try:
-            frame = get_frame(1)
-        except ValueError:
-            frame = None
-        if frame is not None and not frame_flags(frame) & CO_ASYNC_GENERATOR:
+        frame = frame_at(1)
+        if frame is not None and not frame.f_code.co_flags & CO_ASYNC_GENERATOR:
             frame = None
         lock_note(self, caller, entered, frame)
         if isinstance(entered, LeaseFields):
@@ -435,7 +432,7 @@ def lock_enter(LockEntries self not None, entered not None):
     does that in Python, in one step of its loop's thread: it sets `_last_entry`, after
     which no signal is looked at.
     """
-    caller, frame = calling_thread(), fields_frame(1)
+    caller, frame = calling_thread(), frame_entering(frame_at(1))
     if isinstance(entered, LeaseFields):
         fields_enter(<LeaseFields>entered, caller, frame)
     lock_note(self, caller, entered, frame)

@@ -33,6 +33,9 @@ cdef class ObserverHooks:
     def on_extended(self, lease, outcome):
         """Notify of an extension; here nobody is."""
 
+    def on_end(self, lease, left_ns):
+        """Notify of a release; here nobody is."""
+
     def begin_kept(self, lease):
         """Take note that a lease is kept; nothing is."""
 
