@@ -72,10 +72,9 @@ class AcquireEach(Each):
         self._resources = listed(resources)
         keys = encode_each(self._resources)
         terms = settings.default_terms if ttl is None else settings.terms(ttl)
-        if settings.token_source is None:
-            tokens = [settings.new_token() for _ in keys]
-        else:
-            tokens = settings.token_source.draw_many(len(keys))
+        source = settings.token_source
+        draw = settings.new_token if source is None else source.draw
+        tokens = [draw() for _ in keys]
         self.batch = new_acquires(driver.engine, keys, terms, tokens, self._began_ns)
 
     def begin(self) -> Batch:

@@ -509,16 +509,3 @@ def kept_end(
         bucket.append(kept)
         kept.bucket = bucket
     return others, draw, new_keys, shortest_ns
-
-
-def kept_settle(list renewals not None, list rounds not None):
-    """Let go of renewals that all have answered; list the others, with their rounds."""
-    cdef KeptFields kept
-    cdef Round round
-    cdef list others = []
-    for kept, round in zip(renewals, rounds):
-        if round.may_hold:
-            others.append((kept, round))
-        elif kept.last is round:      # which this thread alone sets
-            kept_set_renewal(kept, None)
-    return others

@@ -89,38 +89,26 @@ cdef enum:
 cdef class Histogram:
     """How many amounts were up to each bound, and more than the one before it."""
 
-    cdef double *bounds
-    cdef int64_t *counts                # one more: above the last bound
-    cdef Py_ssize_t size                # of bounds
+    cdef list bounds                    # float
+    cdef list counts                    # one more: above the last bound
     cdef double total
 
     def __cinit__(self, given):
-        cdef Py_ssize_t place
-        cdef tuple bounds = tuple([<double>bound for bound in given])
-        self.bounds = <double *>PyMem_Calloc(len(bounds) + 1, sizeof(double))
-        self.counts = <int64_t *>PyMem_Calloc(len(bounds) + 1, sizeof(int64_t))
-        if self.bounds == NULL or self.counts == NULL:
-            raise MemoryError
-        for place, bound in enumerate(bounds):
-            self.bounds[place] = bound
-        self.size = len(bounds)
-
-    def __dealloc__(self):
-        PyMem_Free(self.bounds)
-        PyMem_Free(self.counts)
+        self.bounds = [<double>bound for bound in given]
+        self.counts = [0] * (len(self.bounds) + 1)
 
     def read(self):
         """Return the counts, the last one of what is above all bounds, and the sum."""
-        cdef Py_ssize_t place
-        return [self.counts[place] for place in range(self.size + 1)], self.total
+        return [*self.counts], self.total
 
 
-cdef void histogram_add(Histogram self, double amount) noexcept:
+cdef int histogram_add(Histogram self, double amount) except -1:
     cdef Py_ssize_t place = 0
-    while place < self.size and not amount <= self.bounds[place]:
+    while place < len(self.bounds) and not amount <= <double>self.bounds[place]:
         place += 1
     self.counts[place] += 1
     self.total += amount
+    return 0
 
 
 @cython.final

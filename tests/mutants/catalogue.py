@@ -2491,8 +2491,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/calls/observer.pyx",
-                "and not amount <= self.bounds[place]:",
-                "and not amount < self.bounds[place]:",
+                "and not amount <= <double>self.bounds[place]:",
+                "and not amount < <double>self.bounds[place]:",
             ),
         ),
         ("tests/unit/test_tally.py",),
