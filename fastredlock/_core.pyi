@@ -58,7 +58,6 @@ def draw_fraction() -> float: ...
 class TokenSource:
     def __init__(self, owner: bytes, has_pid: bool = False) -> None: ...
     def draw(self) -> bytes: ...
-    def draw_many(self, count: int) -> list[bytes]: ...
 
 def end_with_parent(signal: int) -> bool: ...
 def fork_generation() -> int: ...
@@ -436,14 +435,13 @@ def thread_serve(
 def blocking_close(engine: Engine, timeout_ns: int) -> None: ...
 def release_in_c(method: _Method) -> _Method: ...
 def releases_in_c(kind: type[Any]) -> Callable[[_Method], _Method]: ...
-def awaited_release_in_c(method: _Method) -> _Method: ...
 def acquire_in_c(kind: type[Any], encode: Any) -> Callable[[_Method], _Method]: ...
 def exit_lease(
     self: Any,
     kind: type[BaseException] | None,
     error: BaseException | None,
     traceback: TracebackType | None,
-) -> None: ...
+) -> Any: ...
 def guard_close(method: _Method) -> _Method: ...
 def enter(self: _T) -> _T: ...
 def calling_thread() -> object: ...
@@ -451,7 +449,8 @@ def running_loop() -> object: ...
 
 @disjoint_base
 class LockEntries:
-    _entries: tuple[Any, ...] | None
+    _entries: Final[list[tuple[Any, ...]] | None]  # the last one last
+    _last_entry: tuple[Any, ...]
 
 def lock_enter(self: LockEntries, entered: Any) -> Any: ...
 def lock_undo(self: LockEntries, call: Any) -> None: ...
@@ -460,13 +459,7 @@ def lock_leave(
     kind: type[BaseException] | None,
     error: BaseException | None,
     traceback: TracebackType | None,
-) -> None: ...
-def lock_leave_awaited(
-    self: Any,
-    kind: type[BaseException] | None,
-    error: BaseException | None,
-    traceback: TracebackType | None,
-) -> Coroutine[Any, Any, None]: ...
+) -> Any: ...
 async def nothing() -> None: ...
 def interpreter_exit_drain() -> None: ...
 def interpreter_exit_end() -> None: ...
@@ -579,30 +572,12 @@ class AsyncioDriver:
 
 @disjoint_base
 class ObserverHooks:
-    acquired: Final[Any]
-    taken: Final[Any]
-    unreachable: Final[Any]
-    extended: Final[Any]
-    lost: Final[Any]
-    margin: Final[Any]
-    released: Final[Any]
-    entered: Final[Any]
-    left: Final[Any]
-    def __init__(
-        self,
-        acquired: Any = None,
-        taken: Any = None,
-        unreachable: Any = None,
-        extended: Any = None,
-        lost: Any = None,
-        margin: Any = None,
-        released: Any = None,
-        entered: Any = None,
-        left: Any = None,
-    ) -> None: ...
+    methods: Final[dict[str, Callable[..., Any]]]
+    def __init__(self, methods: dict[str, Callable[..., Any]]) -> None: ...
     def notify(self, event: str, *values: object) -> None: ...
     def on_failed(self, error: BaseException) -> None: ...
     def on_extended(self, lease: Any, outcome: object) -> None: ...
+    def on_end(self, lease: Any, left_ns: int) -> None: ...
     def begin_kept(self, lease: Any) -> None: ...
 
 @disjoint_base
@@ -618,10 +593,7 @@ class DriverFields:
 
 @disjoint_base
 class LocksFields:
-    @property
-    def _driver(self) -> Any: ...
-    @_driver.setter
-    def _driver(self, driver: Any) -> None: ...
+    _driver: Any
 
 @disjoint_base
 class LeaseFields:
@@ -649,35 +621,25 @@ class Tally:
     def add(self, place: int, amount: int) -> None: ...
     def read(self) -> list[int]: ...
 
-def observe_acquires(
-    driver: Any, resources: list[Any], rounds: list[Round]
-) -> None: ...
-def observe_leases_left(driver: Any, leases: list[Any]) -> list[int]: ...
-def observe_releases(driver: Any, leases: list[Any], left_ns: list[int]) -> None: ...
 def new_leases(
-    kind: type[_T], driver: Any, resources: list[Any], rounds: list[Round | None]
+    kind: type[_T], driver: DriverFields, resources: list[Any], rounds: list[Round]
 ) -> list[_T | None]: ...
 def begin_releases(
     engine: Engine, leases: list[Any], unknown: Any
 ) -> list[Round | None]: ...
+def observe_leases_left(driver: DriverFields, leases: list[Any]) -> list[int]: ...
+def observe_releases(
+    driver: DriverFields, leases: list[Any], left_ns: list[int]
+) -> None: ...
 
 @final
 class Pace:
-    def __init__(
-        self,
-        lease_ns: int,
-        wait_ns: int,
-        part_ns: int,
-        margin_ns: int,
-        shift: int,
-        notice_shift: int,
-    ) -> None: ...
-    lease_ns: Final[int]
-    wait_ns: Final[int]
-    part_ns: Final[int]
-    margin_ns: Final[int]
-    shift: Final[int]
-    notice_shift: Final[int]
+    lease_ns: int
+    wait_ns: int
+    part_ns: int
+    margin_ns: int
+    shift: int
+    notice_shift: int
 
 @disjoint_base
 class WatchFields:
@@ -709,9 +671,6 @@ def kept_end(
     draw: int,
     step: int,
 ) -> tuple[list[tuple[Any, Round]], int, list[int], int]: ...
-def kept_settle(
-    renewals: list[Any], rounds: list[Round]
-) -> list[tuple[Any, Round]]: ...
 
 @disjoint_base
 class Call(Awaited, Coroutine[Any, Any, Any]):
@@ -725,6 +684,17 @@ class Call(Awaited, Coroutine[Any, Any, Any]):
 
 @final
 class AcquireCall(Call):
+    def __init__(
+        self,
+        driver: Any,
+        kind: type[Any],
+        resource: Any,
+        ttl: float | None,
+        timeout: float | None,
+        encode: Callable[[Any], bytes | tuple[bytes, ...] | KeyOfKind],
+        keep: Any = None,
+        enters: bool = False,
+    ) -> None: ...
     resource: Final[Any]
     encode: Final[Callable[[Any], bytes | tuple[bytes, ...] | KeyOfKind]]
     ttl: Final[float | None]
@@ -737,21 +707,10 @@ class DefaultResource: ...
 
 DEFAULT_RESOURCE: Final[Any]
 
-def new_acquire(
-    driver: DriverFields,
-    kind: type[Any],
-    resource: Any,
-    ttl: float | None,
-    timeout: float | None,
-    encode: Callable[[Any], bytes | tuple[bytes, ...] | KeyOfKind],
-    keep: Any = None,
-    enters: bool = False,
-) -> AcquireCall: ...
 def undo(self: Call) -> None: ...
 
 @disjoint_base
-class ReleaseCall(Call):
-    def __init__(self, lease: LeaseFields) -> None: ...
+class ReleaseCall(Call): ...
 
 @final
 class ExitCall(ReleaseCall): ...
@@ -770,9 +729,3 @@ class EachCall(Call):
 class EntryCall(Call): ...
 
 def enter_lease(self: _T) -> Coroutine[Any, Any, _T]: ...
-def leave_lease(
-    self: LeaseFields,
-    kind: type[BaseException] | None,
-    error: BaseException | None,
-    traceback: TracebackType | None,
-) -> Coroutine[Any, Any, None]: ...

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from types import TracebackType
 from typing import Any, overload
 
-from ._core import DEFAULT_RESOURCE, EachCall, acquire_in_c, new_acquire
+from ._core import DEFAULT_RESOURCE, AcquireCall, EachCall, acquire_in_c
 from ._locking.awaitable import (
     AwaitableRate,
     Campaign,
@@ -99,7 +99,7 @@ class FastRedlock(BaseLocks):
         The lease's `resource` is the tuple of resources, each once.
         """
         keep, named = asked(keep_alive, on_lost), distinct(resources)
-        return new_acquire(
+        return AcquireCall(
             self._driver, Lease, named, ttl, timeout, encode_resources, keep
         )
 

@@ -9,9 +9,9 @@ from typing import Any, overload
 
 from ._core import (
     DEFAULT_RESOURCE,
+    AcquireCall,
     EachCall,
     guard_close,
-    new_acquire,
     releases_in_c,
     undo,
 )
@@ -92,7 +92,7 @@ class FastRedlock(BaseLocks):
         keep, encode = None, encode_resource
         if keep_alive or not (on_lost is None and linger is None and permits is None):
             ttl, encode, keep = self._asked(ttl, keep_alive, on_lost, linger, permits)
-        call = new_acquire(self._driver, Lease, resource, ttl, timeout, encode, keep)
+        call = AcquireCall(self._driver, Lease, resource, ttl, timeout, encode, keep)
         # A frame of Python: a signal that came meanwhile is handled before it returns,
         # and undone. After a function of C it would be, once its lease is lost.
         try:
@@ -118,7 +118,7 @@ class FastRedlock(BaseLocks):
         The lease's `resource` is the tuple of resources, each once.
         """
         keep, named = asked(keep_alive, on_lost), distinct(resources)
-        call = new_acquire(
+        call = AcquireCall(
             self._driver, Lease, named, ttl, timeout, encode_resources, keep
         )
         try:

@@ -43,15 +43,13 @@ cdef void sleep_ns(int64_t duration_ns) noexcept:
 cdef enum:
     TOKEN_BYTES = 20
 
-cdef const char *HEX = b"0123456789abcdef"
-
 
 def draw_token():
     """Draw 20 bytes from the kernel, in hex: 40 bytes that no one can guess or repeat.
     """
     cdef uint8_t drawn[TOKEN_BYTES]
     draw(drawn, TOKEN_BYTES)
-    return hex_of(drawn)
+    return drawn[:TOKEN_BYTES].hex().encode()
 
 
 cdef int draw(void *drawn, int size) except -1:
@@ -61,15 +59,6 @@ cdef int draw(void *drawn, int size) except -1:
             raise OSError(errno, "random_draw")
         PyErr_CheckSignals()
     return 0
-
-
-cdef bytes hex_of(const uint8_t *drawn):
-    cdef char text[2 * TOKEN_BYTES]
-    cdef int i
-    for i in range(TOKEN_BYTES):
-        text[2 * i] = HEX[drawn[i] >> 4]
-        text[2 * i + 1] = HEX[drawn[i] & 15]
-    return PyBytes_FromStringAndSize(text, 2 * TOKEN_BYTES)
 
 
 # Counts the forks between the first process and this one. An engine remembers the
@@ -110,13 +99,12 @@ def draw_fraction():
 # They are never taken from a pool of ours: a pool is copied by fork and by a snapshot
 # of the machine, and two holders with one token delete each other's lock.
 
+from binascii import b2a_base64
+
 cdef enum:
     TOKEN_CHARS = 27             # of base64url, without padding
-    TOKENS_AT_ONCE = 12          # getrandom(2) never cuts up to 256 bytes short
 
-cdef const char *BASE64URL = (
-    b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
-)
+cdef bytes URL_SAFE = bytes.maketrans(b"+/", b"-_")
 
 
 @cython.final
@@ -137,25 +125,6 @@ cdef class TokenSource:
         """Draw a token that no one can guess or repeat."""
         return tokens_draw(self)
 
-    def draw_many(self, Py_ssize_t count):
-        """List so many fresh tokens, with few calls of the kernel."""
-        cdef uint8_t drawn[TOKENS_AT_ONCE * TOKEN_BYTES]
-        cdef list tokens = []
-        cdef int i, some
-        while count > 0:
-            some = <int>min(count, <Py_ssize_t>TOKENS_AT_ONCE)
-            draw(drawn, some * TOKEN_BYTES)
-            for i in range(some):
-                tokens.append(tokens_text(self, drawn + i * TOKEN_BYTES))
-            count -= some
-        return tokens
-
-
-cdef bytes tokens_draw(TokenSource self):
-    cdef uint8_t drawn[TOKEN_BYTES]
-    draw(drawn, TOKEN_BYTES)
-    return tokens_text(self, drawn)
-
 
 cdef int tokens_set_ending(TokenSource self) except -1:
     cdef bytes owner = self.owner
@@ -166,30 +135,13 @@ cdef int tokens_set_ending(TokenSource self) except -1:
     return 0
 
 
-cdef bytes tokens_text(TokenSource self, const uint8_t *drawn):
-    cdef bytes ending
-    cdef bytes token
-    cdef char *at
-    cdef uint32_t bits
-    cdef int i
+cdef bytes tokens_draw(TokenSource self):
+    cdef uint8_t drawn[TOKEN_BYTES]
+    draw(drawn, TOKEN_BYTES)
     if self.generation != current_generation:      # a forked child: another pid
         tokens_set_ending(self)
-    ending = self.ending
-    token = PyBytes_FromStringAndSize(NULL, TOKEN_CHARS + PyBytes_GET_SIZE(ending))
-    at = PyBytes_AS_STRING(token)
-    for i in range(0, TOKEN_BYTES - 2, 3):
-        bits = <uint32_t>drawn[i] << 16 | <uint32_t>drawn[i + 1] << 8 | drawn[i + 2]
-        at[0] = BASE64URL[bits >> 18]
-        at[1] = BASE64URL[bits >> 12 & 63]
-        at[2] = BASE64URL[bits >> 6 & 63]
-        at[3] = BASE64URL[bits & 63]
-        at += 4
-    bits = <uint32_t>drawn[TOKEN_BYTES - 2] << 8 | drawn[TOKEN_BYTES - 1]
-    at[0] = BASE64URL[bits >> 10]
-    at[1] = BASE64URL[bits >> 4 & 63]
-    at[2] = BASE64URL[bits << 2 & 63]
-    memcpy(at + 3, PyBytes_AS_STRING(ending), PyBytes_GET_SIZE(ending))
-    return token
+    text = b2a_base64(drawn[:TOKEN_BYTES])[:TOKEN_CHARS]
+    return text.translate(URL_SAFE) + self.ending
 
 
 # --- buffer ---------------------------------------------------------------------------

@@ -8,7 +8,6 @@ from cpython.bytes cimport (
 from cpython.contextvars cimport PyContext_Enter, PyContext_Exit
 from cpython.dict cimport PyDict_DelItem, PyDict_GetItem
 from cpython.exc cimport PyErr_CheckSignals, PyErr_WarnEx
-from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from cpython.object cimport PyObject
 from cpython.pythread cimport (
     NOWAIT_LOCK, PyThread_acquire_lock, PyThread_allocate_lock, PyThread_free_lock,

@@ -22,11 +22,7 @@ cdef extern from "<poll.h>" nogil:
         int fd
         short events
         short revents
-    enum: POLLIN
-    enum: POLLOUT
-    enum: POLLERR
-    enum: POLLHUP
-    enum: POLLNVAL
+    enum: POLLIN, POLLOUT
 
 cdef extern from "system/system.h" nogil:
     enum: IS_PORTABLE      # 1: the twins of Linux's calls, and no epoll
@@ -49,12 +45,7 @@ cdef extern from "system/system.h" nogil:
         epoll_data_t data
     int epoll_create1(int flags)
     int epoll_ctl(int epoll_fd, int operation, int fd, epoll_event *event)
-    enum: EPOLL_CLOEXEC
-    enum: EPOLL_CTL_ADD
-    enum: EPOLL_CTL_MOD
-    enum: EPOLL_CTL_DEL
-    enum: EPOLLIN
-    enum: EPOLLOUT
+    enum: EPOLL_CLOEXEC, EPOLL_CTL_ADD, EPOLL_CTL_MOD, EPOLL_CTL_DEL, EPOLLIN, EPOLLOUT
 
 cdef extern from *:
     """
@@ -122,17 +113,8 @@ cdef extern from "<sys/socket.h>" nogil:
         unsigned short sa_family
     struct sockaddr_storage:
         unsigned short ss_family
-    enum: AF_INET
-    enum: AF_INET6
-    enum: AF_UNIX
-    enum: AF_UNSPEC
-    enum: SOCK_STREAM
-    enum: SOL_SOCKET
-    enum: SO_ERROR
-    enum: SO_KEEPALIVE
-    enum: MSG_NOSIGNAL
-    enum: MSG_DONTWAIT
-    enum: SHUT_RDWR
+    enum: AF_INET, AF_INET6, AF_UNIX, AF_UNSPEC, SOCK_STREAM, SOL_SOCKET, SO_ERROR
+    enum: SO_KEEPALIVE, MSG_NOSIGNAL, MSG_DONTWAIT, SHUT_RDWR
     int shutdown(int fd, int how)
     int connect(int fd, const sockaddr *address, socklen_t size)
     int getsockname(int fd, sockaddr *address, socklen_t *size)
@@ -159,10 +141,7 @@ cdef extern from "<netinet/in.h>" nogil:
         in6_addr sin6_addr
 
 cdef extern from "<netinet/tcp.h>" nogil:
-    enum: TCP_NODELAY
-    enum: TCP_KEEPIDLE
-    enum: TCP_KEEPINTVL
-    enum: TCP_KEEPCNT
+    enum: TCP_NODELAY, TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_KEEPCNT
 
 cdef extern from "<sys/un.h>" nogil:
     struct sockaddr_un:

@@ -25,13 +25,9 @@ class StateError(RuntimeError):
 
 
 cdef enum:
-    OPERATION_ACQUIRE = 0
-    OPERATION_EXTEND = 1
-    OPERATION_RELEASE = 2
-    OPERATION_INSPECT = 3
-    OPERATION_PING = 4
-    OPERATION_ASK_TURN = 5
-    OPERATION_LEAVE_QUEUE = 6
+    OPERATION_ACQUIRE, OPERATION_EXTEND, OPERATION_RELEASE, OPERATION_INSPECT
+    OPERATION_PING, OPERATION_ASK_TURN, OPERATION_LEAVE_QUEUE
+    OPERATIONS               # how many there are
 
 cdef enum:                   # what is true of which operations: a bit for each, from 0
     OPERATION_GIVES_TTL = 0b0000011      # so it has a validity: ACQUIRE, EXTEND
@@ -42,10 +38,10 @@ cdef enum:                   # what is true of which operations: a bit for each,
     OPERATION_IS_OF_GATE = 0b1100000     # ASK_TURN, LEAVE_QUEUE
 
 cdef enum:                   # the kinds of locks
-    KIND_ONE = 0                 # of one key
-    KIND_SEVERAL = 1             # of all of several keys
-    KIND_SLOT = 2                # of any slot of a semaphore: one key
-    KINDS = 3
+    KIND_ONE                     # of one key
+    KIND_SEVERAL                 # of all of several keys
+    KIND_SLOT                    # of any slot of a semaphore: one key
+    KINDS                        # how many there are
 
 cdef enum:                   # what is true of which kinds: a bit for each, from 0
     KIND_IS_NATIVE = 0b101       # commands of a server may replace its scripts
@@ -54,26 +50,14 @@ cdef enum:                   # what is true of which kinds: a bit for each, from
     KIND_IS_NUMBERED = 0b111     # with fencing
 
 cdef enum:
-    VOTE_PENDING = 0
-    VOTE_GRANTED = 1
-    VOTE_TAKEN = 2
-    VOTE_FAILED = 3
-    VOTE_SILENT = 4
-    VOTE_GONE = 5            # for people; it is counted as TAKEN
+    VOTE_PENDING, VOTE_GRANTED, VOTE_TAKEN, VOTE_FAILED, VOTE_SILENT
+    VOTE_GONE                # for people; it is counted as TAKEN
 
 cdef enum:
-    VERDICT_OPEN = 0
-    VERDICT_WON = 1
-    VERDICT_TAKEN = 2
-    VERDICT_UNREACHABLE = 3
-    VERDICT_TOO_LATE = 4
+    VERDICT_OPEN, VERDICT_WON, VERDICT_TAKEN, VERDICT_UNREACHABLE, VERDICT_TOO_LATE
 
 cdef enum:
-    MASTER_CLOSED = 0
-    MASTER_CONNECTING = 1
-    MASTER_HANDSHAKE = 2
-    MASTER_READY = 3
-    MASTER_BACKOFF = 4
+    MASTER_CLOSED, MASTER_CONNECTING, MASTER_HANDSHAKE, MASTER_READY, MASTER_BACKOFF
 
 
 cdef inline bint operation_is(int operation, int which) noexcept nogil:

@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 
 from .._core import (
     ExtendCall,
-    awaited_release_in_c,
     enter_lease,
-    leave_lease,
-    lock_leave_awaited,
+    exit_lease,
+    lock_leave,
+    release_in_c,
 )
 from ..errors import LeaseLostError
 from .decorated import check_coroutine_function
@@ -71,7 +71,7 @@ class Lease(BaseLease):
         return ExtendCall(self, ttl)
 
     @marked_coroutine
-    @awaited_release_in_c
+    @release_in_c
     def release(self) -> Coroutine[Any, Any, ReleaseStatus]:
         """Delete our key on every master, and only ours; return how that ended.
 
@@ -82,7 +82,7 @@ class Lease(BaseLease):
         raise NotImplementedError  # its body is in src_cython/calls/lease.pyx
 
     __aenter__ = enter_lease
-    __aexit__ = leave_lease
+    __aexit__ = exit_lease
 
     def _enter_kept(self) -> None:
         """Enter a body by a lease that may be kept: `enter_lease` comes here."""
@@ -134,18 +134,18 @@ class Lock(BaseLock):
         if entered is None:
             raise self._manner.taken(self, acquire)
         # No call from here on: a signal handler could run after it, and raise.
-        self._entries = (caller, entered, self._entries)
+        self._last_entry = (caller, entered)
         # A lease of its own: it has not joined another block, which is watched.
         if self._keep is not None and entered is entered._lease:
             try:
                 entered._enter_kept()
             except BaseException:
-                leaving = lock_leave_awaited(self, None, None, None)
+                leaving = lock_leave(self, None, None, None)
                 del leaving  # not awaited, it is sent all the same
                 raise
         return entered._lease  # type: ignore[no-any-return]
 
-    __aexit__ = lock_leave_awaited
+    __aexit__ = lock_leave
 
     def __call__(self, function: Function) -> Function:
         """Return the coroutine function with the lock held for each of its calls.
@@ -190,7 +190,7 @@ class Candidate(Lock):
     async def __aenter__(self) -> Lease:
         caller = self._driver.here().caller()
         lease: Lease = await PLAIN.begin(self)  # it waits as long as it takes
-        self._entries = (caller, lease, self._entries)
+        self._last_entry = (caller, lease)
         return lease
 
 

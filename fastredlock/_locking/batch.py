@@ -17,7 +17,6 @@ from .._core import (
     begin_releases,
     new_acquires,
     new_leases,
-    observe_acquires,
     observe_leases_left,
     observe_releases,
 )
@@ -73,10 +72,9 @@ class AcquireEach(Each):
         self._resources = listed(resources)
         keys = encode_each(self._resources)
         terms = settings.default_terms if ttl is None else settings.terms(ttl)
-        if settings.token_source is None:
-            tokens = [settings.new_token() for _ in keys]
-        else:
-            tokens = settings.token_source.draw_many(len(keys))
+        source = settings.token_source
+        draw = settings.new_token if source is None else source.draw
+        tokens = [draw() for _ in keys]
         self.batch = new_acquires(driver.engine, keys, terms, tokens, self._began_ns)
 
     def begin(self) -> Batch:
@@ -96,9 +94,7 @@ class AcquireEach(Each):
             error = self._error(self.batch.failure)
             driver.observer.on_failed(error)
             raise error
-        leases = new_leases(self._kind, driver, self._resources, self.batch.won())
-        observe_acquires(driver, self._resources, self.batch.rounds)
-        return leases
+        return new_leases(self._kind, driver, self._resources, self.batch.rounds)
 
     def _error(self, round: Round) -> FastRedlockError:
         engine = self._driver.engine

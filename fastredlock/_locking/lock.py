@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar
 
-from .._core import AcquireCall, LockEntries, PermitsOf, new_acquire
+from .._core import AcquireCall, LockEntries, PermitsOf
 from .._options.keys import distinct, encode_resource, encode_resources
 from .._reports.votes import Resource
 from ..errors import FastRedlockError, ResourceTakenError
@@ -16,7 +16,6 @@ from .keeping.options import KeepAlive
 from .lease import BaseLease
 
 AnyLock = TypeVar("AnyLock", bound="BaseLock")
-Entries = tuple[object, Any, "Entries | None"]  # who, by what, before it
 
 
 class Skipped(Exception):  # noqa: N818 - no error: it leaves no decorated function
@@ -35,7 +34,7 @@ class Manner:
         """Return the call that takes the lock: run, or awaited, it gives a lease."""
         ttl, timeout, keep = lock._ttl, lock._timeout, lock._keep
         given = lock._resource, ttl, timeout, lock._encode, keep, True
-        return new_acquire(lock._driver, lock._lease, *given)
+        return AcquireCall(lock._driver, lock._lease, *given)
 
     def taken(self, lock: BaseLock, acquire: AcquireCall) -> Exception:
         """Return what an entry raises where others hold the lock all the time."""
@@ -64,7 +63,6 @@ class BaseLock(LockEntries):
     _driver: BaseDriver
     _resource: Any  # Resource, or a function
     _lease: type[BaseLease]
-    _entries: Entries | None  # of with blocks that were not left, the last one first
 
     def __init__(
         self,
@@ -110,9 +108,7 @@ class BaseLock(LockEntries):
         return type(self)(self._driver, resource, *given)
 
     def _not_entered(self) -> FastRedlockError:
-        count, entries = 0, self._entries
-        while entries is not None:
-            count, entries = count + 1, entries[2]
+        count = len(self._entries or ())
         if count == 0:
             return FastRedlockError("this lock is left, and was not entered before")
         return FastRedlockError(

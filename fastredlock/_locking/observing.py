@@ -27,7 +27,8 @@ class Observing(ObserverHooks):
     __slots__ = ("_carrier", "_carriers", "_has_raised")
 
     def __init__(self, observer: object) -> None:
-        super().__init__(*(method_of(observer, event) for event in EVENTS))
+        methods = {event: method_of(observer, event) for event in EVENTS}
+        super().__init__({each: call for each, call in methods.items() if call})
         self._has_raised = False
         # Telemetry's: what is current, for the loss of a kept lease. Not a copy of the
         # whole context: what is in there may refer to the lease, for ever.

@@ -57,12 +57,6 @@ class Join:
             yield from self._lease.extend(self._ttl).__await__()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    async def __aexit__(self, *_: object) -> None:
-        pass
-
 
 def joined(lock: BaseLock) -> Any:
     """Return the lease by which the caller is in a block of this resource, or None."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .._core import AcquireCall, Engine, PermitsOf, Round, Terms, new_acquire, undo
+from .._core import AcquireCall, Engine, PermitsOf, Round, Terms, undo
 from .._options.keys import LONGEST_RESOURCE, MOST_PERMITS, encode_resource
 from .._options.retry import number_of
 from .._options.settings import FIXED_DRIFT_NS, LONGEST_TTL, NS_PER_MS, Settings
@@ -148,7 +148,7 @@ class Permit:
 def permitted(rate: Any) -> AcquireCall:
     """Return the call that takes a slot: no block, it is not left."""
     given = rate._resource, rate._ttl, rate._timeout, rate._encode
-    return new_acquire(rate._driver, rate._lease, *given)
+    return AcquireCall(rate._driver, rate._lease, *given)
 
 
 class Rate(blocking.Lock):

@@ -6,12 +6,13 @@
 # not plain, the attempts go on behind it, with its round as their first one: a
 # generator that yields the rounds to run and the delays between them.
 
+from functools import update_wrapper
+
 cdef enum:
     PLAIN_SIZE = 1024              # of a key that no rule of encode_resource refuses
     PLAIN_TIMEOUT = 1_000_000      # s
     PERMITS_NOTED = 1024           # names
     NO_PLAIN_TIMEOUT = -2
-    OWN_SIZE = 12
 
 
 @cython.final
@@ -30,22 +31,45 @@ DEFAULT_RESOURCE = default_resource
 cdef class AcquireCall(Call):
     """An acquire of one resource, or of all of several.
 
-    `round` is that of its last try: an exception in here, or in the caller when this
-    has returned (a signal's handler), is undone by it.
+    `kind`: of the lease. `encode`: from the resource to its key, its keys, or a
+    KeyOfKind. `keep`: a KeepAlive, or None; `enters`: it is the beginning of a with
+    block. `round` is that of its last try: an exception in here, or in the caller when
+    this has returned (a signal's handler), is undone by it.
     """
 
     cdef readonly object resource
-    cdef readonly object encode      # from the resource to its key, or keys
+    cdef readonly object encode
     cdef readonly object ttl
     cdef readonly object timeout
     cdef readonly int64_t began_ns
     cdef readonly Round round
-    cdef type kind                   # of lease
-    cdef object keep                 # KeepAlive; or None
-    cdef bint enters                 # the with block of a lock
-    cdef bint encodes_kind           # `encode` is a KindEncoder
-    cdef bint is_entered             # ...and the observer was notified of that
+    cdef type kind
+    cdef object keep
+    cdef bint enters
+    cdef bint is_entered             # the block, and the observer was notified of that
     cdef object attempts             # once the first try was not won
+
+    def __init__(
+        self, DriverFields driver not None, type kind not None, resource, ttl, timeout,
+        encode, keep=None, bint enters=False,
+    ):
+        cdef bint is_semaphore = type(encode) is PermitsOf
+        self.driver = driver
+        self.kind = kind
+        self.resource = resource
+        if resource is default_resource:
+            self.resource = driver.settings.resource
+        self.ttl = ttl
+        self.timeout = timeout
+        self.encode = encode
+        self.keep = keep
+        self.enters = enters
+        self.called = "FastRedlock.acquire"
+        self.began_ns = fields_now_ns(driver)
+        if (is_semaphore or driver.permits is not None) and isinstance(
+            self.resource, str
+        ):
+            acquire_note_permits(self, (<PermitsOf>encode).count if is_semaphore else 0)
 
     cdef object go_on(self):
         cdef Round first = self.round
@@ -73,27 +97,12 @@ cdef class AcquireCall(Call):
             call_abandon(self, self.round)
         if self.is_entered:
             self.is_entered = False
-            observer_on_block(self.driver.observer, "left", self.resource)
+            observer_notify(self.driver.observer, "left", (self.resource,))
         return 0
 
     cdef bint swallows(self, object error) except -1:
         self.driver.observer.on_failed(error)
         return False
-
-    cdef str name(self):
-        return "FastRedlock.acquire"
-
-
-def new_acquire(
-    DriverFields driver not None, type kind not None, resource, ttl, timeout, encode,
-    keep=None, bint enters=False,
-):
-    """Make an acquire, of a lease of this kind.
-
-    `keep`: a KeepAlive, or None; `enters`: it is the beginning of a with block.
-    `encode`: from the resource to its key, its keys, or a KeyOfKind.
-    """
-    return acquire_new(driver, kind, resource, ttl, timeout, encode, keep, enters)
 
 
 def acquire_in_c(type kind not None, encode):
@@ -114,44 +123,18 @@ def acquire_in_c(type kind not None, encode):
                 ttl, encoding, keep = self._asked(
                     ttl, keep_alive, on_lost, linger, permits
                 )
-            return acquire_new(
-                fields_driver(self), kind, resource, ttl, timeout, encoding, keep, False
+            return AcquireCall(
+                self._driver, kind, resource, ttl, timeout, encoding, keep
             )
 
-        return dressed(begun, method)
+        return update_wrapper(begun, method)
 
     return in_c
 
 
-cdef AcquireCall acquire_new(
-    DriverFields driver, type kind, object resource, object ttl, object timeout,
-    object encode, object keep, bint enters,
-):
-    cdef AcquireCall call = AcquireCall.__new__(AcquireCall)
-    call.driver = driver
-    call.kind = kind
-    call.resource = resource
-    if resource is default_resource:
-        call.resource = driver.settings.resource
-    call.ttl = ttl
-    call.timeout = timeout
-    call.encode = encode
-    call.keep = keep
-    call.enters = enters
-    call.encodes_kind = isinstance(encode, KindEncoder)
-    call.began_ns = fields_now_ns(driver)
-    call.stage = CALL_NEW
-    if driver.permits is not None or call.encodes_kind:
-        acquire_note_permits(call)
-    return call
-
-
-cdef int acquire_note_permits(AcquireCall self) except -1:
+cdef int acquire_note_permits(AcquireCall self, int count) except -1:
     # Warn where one name is taken by other numbers of permits, or by none: a lock.
     cdef DriverFields driver = self.driver
-    count = self.encode.count if type(self.encode) is PermitsOf else 0
-    if not isinstance(self.resource, str) or count == 0 and driver.permits is None:
-        return 0
     if driver.permits is None:
         driver.permits = {}
     known = driver.permits.get(self.resource)
@@ -160,54 +143,63 @@ cdef int acquire_note_permits(AcquireCall self) except -1:
             driver.permits[self.resource] = count
     elif known != count:
         driver.warn_of_permits(self.resource, known, count)
+    return 0
 
 
 cdef object acquire_end(AcquireCall self):
     cdef Round round = self.round
     self.attempts = None
     if round.verdict_code == VERDICT_WON:
-        self.value = fields_lease(self.kind, self.driver, self.resource, round)
+        self.value = self.kind(self.driver, self.resource, round)
     if self.driver.observer is not no_observer:
         observer_on_acquired(self.driver.observer, self.resource, round)
     if self.enters and self.value is not None:
         self.is_entered = True
-        observer_on_block(self.driver.observer, "entered", self.resource)
+        observer_notify(self.driver.observer, "entered", (self.resource,))
     if self.keep is not None and self.value is not None:
         self.keep.begin(self.value)
 
 
 cdef Round acquire_first_try(AcquireCall self):
-    # To be run. None: these arguments, or this moment, are not the common case, and
-    # nothing was done; the attempts check them. The key is checked.
+    # To be run, or won at rest here. None: these arguments, or this moment, are not the
+    # common case, and nothing was done; the attempts check them. The key is checked.
     cdef DriverFields driver = self.driver
     cdef Engine engine = driver.engine
     cdef Terms terms = driver.default_terms
     cdef int64_t timeout_ns
-    cdef Round round = None
+    cdef Round round
     cdef bint waits
     if self.keep is not None:
         self.keep.check(driver, self.ttl)
     key = first_try_key(self.resource)
-    if self.encodes_kind and key is not None:
-        key = (<KindEncoder>self.encode).of_key(key)
     if key is None:
         key = self.encode(self.resource)
+    elif isinstance(self.encode, KindEncoder):
+        key = (<KindEncoder>self.encode).of_key(key)
     timeout_ns = first_try_timeout_ns(self.timeout)
     if self.ttl is not None:
         terms = driver.settings.terms(self.ttl)
-    if terms.linger_ns and engine.rests and type(key) is bytes and (
-        timeout_ns != NO_PLAIN_TIMEOUT
-    ):
-        round = acquire_at_rest(self, key, terms)
-        if round is not None:
+    if timeout_ns == NO_PLAIN_TIMEOUT:
+        return None
+    if terms.linger_ns and engine.rests and type(key) is bytes:
+        round = round_new(
+            OPERATION_ACQUIRE, <bytes>engine_keys(engine, key), HANDED_ON, terms,
+            engine.master_count,
+        )
+        round.attempt = 1
+        round.began_ns = self.began_ns
+        if engine_take_rest(engine, round, fields_now_ns(driver)):
             return round
     waits = timeout_ns != 0 and type(key) is not tuple and (
         engine_is_contended(engine, key, self.began_ns)
     )
-    if timeout_ns == NO_PLAIN_TIMEOUT or waits and not acquire_may_wait(self, key):
+    if waits and not acquire_may_wait(self, key):
         return None
     round = engine_new_round(
-        engine, OPERATION_ACQUIRE, key, fields_token(driver), terms
+        engine, OPERATION_ACQUIRE, key,
+        driver.settings.new_token() if driver.token_source is None
+        else tokens_draw(driver.token_source),
+        terms,
     )
     round.attempt = 1
     round.began_ns = self.began_ns
@@ -219,20 +211,6 @@ cdef Round acquire_first_try(AcquireCall self):
             self.began_ns, False, -1 if timeout_ns < 0 else self.began_ns + timeout_ns
         )
     return round
-
-
-cdef Round acquire_at_rest(AcquireCall self, bytes key, Terms terms):
-    # Of a key that rests here: won; or None.
-    cdef Engine engine = self.driver.engine
-    cdef Round round = round_new(
-        OPERATION_ACQUIRE, <bytes>engine_keys(engine, key), HANDED_ON, terms,
-        engine.master_count,
-    )
-    round.attempt = 1
-    round.began_ns = self.began_ns
-    if engine_take_rest(engine, round, fields_now_ns(self.driver)):
-        return round
-    return None
 
 
 cdef bint acquire_may_wait(AcquireCall self, object key) except -1:
@@ -257,12 +235,9 @@ cdef int64_t first_try_timeout_ns(object timeout) except? NO_PLAIN_TIMEOUT:
     # As timeout_to_ns, which is asked about all that is not plain; -1: no limit.
     if timeout is None:
         return -1
-    if type(timeout) is int:
-        if timeout == 0:      # what a single try gives
-            return 0
-        if 0 < timeout <= PLAIN_TIMEOUT:
-            return <int64_t>timeout * NS_PER_S
-    elif type(timeout) is float and 0 <= <double>timeout <= PLAIN_TIMEOUT:
+    if (type(timeout) is float or type(timeout) is int) and (
+        0 <= timeout <= PLAIN_TIMEOUT
+    ):
         return <int64_t>(<double>timeout * 1e9)
     return NO_PLAIN_TIMEOUT
 
@@ -279,7 +254,7 @@ cdef bytes first_try_key(object resource):
         key = resource
     if key is not None and 0 < len(key) <= PLAIN_SIZE and (
         # In all names of our own keys. (`in` of bytes makes an exception, 0.3 us.)
-        memmem(<const char *>key, len(key), b"fastredlock:", OWN_SIZE) == NULL
+        memmem(<const char *>key, len(key), b"fastredlock:", 12) == NULL
     ):
         return key
     return None

@@ -18,11 +18,7 @@
 # that moves the bytes itself (masters in memory, the simulator) gets the same calls.
 
 cdef enum:
-    CALL_OVER = 0
-    CALL_NEW = 1
-    CALL_RUNNING = 2
-    CALL_ROUND = 3
-    CALL_DELAY = 4
+    CALL_NEW, CALL_RUNNING, CALL_ROUND, CALL_DELAY, CALL_OVER
 
 
 cdef class Call(Awaited):
@@ -32,6 +28,7 @@ cdef class Call(Awaited):
     cdef object here             # AsyncioDriver, or what moves the bytes by hand
     cdef AsyncioFuture future    # that its task waits for
     cdef object value            # to be returned
+    cdef str called
     cdef uint8_t stage
     cdef bint blocks
 
@@ -61,17 +58,13 @@ cdef class Call(Awaited):
         # Whether it is done though nobody awaits it.
         return False
 
-    cdef bint begins_when_cancelled(self) except -1:
-        # Whether it is done though it was cancelled before its first step: `here` is
-        # set then.
+    cdef bint is_sent_anyway(self) except -1:
+        # Whether it is done though it was cancelled before its first step.
         return False
 
     cdef bint swallows(self, object error) except -1:
         # It was given up: whether it returns None instead of raising this.
         return False
-
-    cdef str name(self):
-        raise NotImplementedError
 
     # --- awaited ----------------------------------------------------------------------
 
@@ -107,9 +100,14 @@ cdef class Call(Awaited):
         call_check(self)
         self.stage = CALL_OVER
         try:
-            raise call_error(kind, value, traceback)
+            raise kind, value, traceback
         except BaseException as error:
-            if stage != CALL_NEW or self.begins_when_cancelled():
+            if stage == CALL_NEW and self.is_sent_anyway():
+                try:
+                    self.here = call_here(self.driver)
+                except Exception:
+                    pass      # it is no task of a loop that may use the engine
+            if self.here is not None:
                 self.give_up()
                 if self.swallows(error):
                     raise StopIteration from None
@@ -128,23 +126,25 @@ cdef class Call(Awaited):
     def __del__(self):
         cdef uint8_t stage = self.stage
         self.stage = CALL_OVER
+        if self.driver is None:      # its __init__ has raised
+            return
         if stage == CALL_ROUND or stage == CALL_DELAY or (
             stage == CALL_NEW and self.is_owed()
         ):
             self.give_up()
         elif stage == CALL_NEW and not self.driver.blocks:
-            text = f"coroutine '{self.name()}' was never awaited".encode()
+            text = f"coroutine '{self.called}' was never awaited".encode()
             PyErr_WarnEx(RuntimeWarning, text, 1)
 
     @property
     def __name__(self):
         """For the repr of its task."""
-        return self.name().rpartition(".")[2]
+        return self.called.rpartition(".")[2]
 
     @property
     def __qualname__(self):
         """Likewise."""
-        return self.name()
+        return self.called
 
     @property
     def cr_running(self):
@@ -157,20 +157,23 @@ def undo(Call self not None):
     self.take_back()
 
 
+cdef object call_begin(Call self):
+    # Run it where its client blocks; else return what is awaited.
+    return call_run(self) if self.driver.blocks else self
+
+
 cdef object call_run(Call self):
     cdef object work
-    call_check(self)
+    if self.stage != CALL_NEW:
+        call_check(self)
     self.blocks = True
     self.stage = CALL_RUNNING
     try:
-        while True:
-            work = self.go_on()
-            if work is None:
-                break
+        while (work := self.go_on()) is not None:
             if type(work) is float:
                 self.driver.sleep(work)
             else:
-                call_run_work(self.driver, work)
+                self.driver.run(work)
     except BaseException as error:
         self.stage = CALL_OVER
         self.give_up()
@@ -179,22 +182,6 @@ cdef object call_run(Call self):
         return None
     self.stage = CALL_OVER
     return self.value
-
-
-cdef int call_run_work(DriverFields driver, object work) except -1:
-    # As Driver.run.
-    cdef Py_ssize_t unlogged
-    if not driver.runs_in_core:
-        driver.run(work)
-        return 0
-    try:
-        unlogged = blocking_run_work(driver.engine, work)
-    except (ClosedError, StateError) as error:
-        driver.refuse(error)
-    else:
-        if unlogged:
-            driver.log_warnings()
-    return 0
 
 
 cdef int call_check(Call self) except -1:
@@ -245,42 +232,13 @@ cdef AsyncioFuture call_begin_to_wait(Call self, object work):
 
 cdef object call_here(DriverFields driver):
     # As LoopDriver.here.
-    if not driver.runs_in_core:
-        return driver.here()
-    current = driver.current
+    current = driver.current if driver.runs_in_core else None
     try:
         if current is not None and asyncio_is_here(<AsyncioDriver?>current):
-            return <AsyncioDriver>current
+            return current
     except RuntimeError:      # no loop runs
         pass
     return driver.here()
-
-
-cdef object call_here_if_any(DriverFields driver):
-    # None: this is no task of a loop that may use the engine.
-    try:
-        return call_here(driver)
-    except Exception:
-        return None
-
-
-cdef bint call_is_here(DriverFields driver) except -1:
-    # Whether the loop of an awaitable client runs the caller.
-    try:
-        return driver.current is not None and driver.current.is_here()
-    except RuntimeError:      # no loop runs
-        return False
-
-
-cdef object call_error(object kind, object value, object traceback):
-    # The exception that these three arguments of throw() mean.
-    if isinstance(kind, BaseException):
-        error = kind
-    elif isinstance(value, BaseException):
-        error = value
-    else:
-        error = kind() if value is None else kind(value)
-    return error if traceback is None else error.with_traceback(traceback)
 
 
 cdef int call_abandon(Call self, object work) except -1:
@@ -293,13 +251,3 @@ cdef int call_abandon(Call self, object work) except -1:
     else:
         self.driver.abandon(work)
     return 0
-
-
-cdef object dressed(object guarded, object method):
-    # For help() and inspect.
-    guarded.__name__ = method.__name__
-    guarded.__qualname__ = method.__qualname__
-    guarded.__module__ = method.__module__
-    guarded.__doc__ = method.__doc__
-    guarded.__wrapped__ = method
-    return guarded

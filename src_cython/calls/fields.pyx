@@ -1,9 +1,7 @@
 # The fields of drivers and leases, where C makes and reads them, and those of leases
-# that are kept.
+# that are kept. All else of these classes is Python (fastredlock/_locking).
 
 # --- fields ---------------------------------------------------------------------------
-# The fields of drivers and leases, where C makes and reads them. All else of these
-# classes is Python (fastredlock/_locking).
 
 cdef extern from "Python.h":
     ctypedef struct PyThreadState:
@@ -13,12 +11,7 @@ cdef extern from "Python.h":
     uint64_t PyThreadState_GetID(PyThreadState *tstate)
     ctypedef struct PyFrameObject:
         pass
-    ctypedef struct PyCodeObject:
-        int co_flags
     PyFrameObject *PyEval_GetFrame()
-    object PyFrame_GetCode "(PyObject *)PyFrame_GetCode"(PyFrameObject *)
-    int PyFrame_GetLasti(PyFrameObject *)
-    object PyCode_GetCode(PyCodeObject *)
 
 cdef extern from *:
     """
@@ -74,17 +67,8 @@ cdef class DriverFields:
 cdef class LocksFields:
     """The field of a FastRedlock."""
 
-    cdef DriverFields driver
+    cdef public DriverFields _driver
     cdef object __weakref__
-
-    @property
-    def _driver(self):
-        """The driver; AttributeError before `__init__`."""
-        return fields_driver(self)
-
-    @_driver.setter
-    def _driver(self, DriverFields driver not None):
-        self.driver = driver
 
 
 cdef enum:
@@ -122,12 +106,6 @@ cdef class LeaseFields:
             PyErr_ResourceWarning(self, 1, "%U", <PyObject *>text)
 
 
-cdef inline DriverFields fields_driver(LocksFields locks):
-    if locks.driver is None:
-        raise AttributeError("its __init__() was not called")
-    return locks.driver
-
-
 cdef inline int64_t fields_now_ns(DriverFields driver) except -1:
     return clock_ns() if driver.runs_in_core else driver.now_ns()
 
@@ -155,8 +133,7 @@ def running_loop():
     asyncio = modules.get("asyncio")
     if asyncio is None:
         return None
-    running = getattr(asyncio, "_get_running_loop", None)
-    return None if running is None else running()
+    return getattr(asyncio, "_get_running_loop", lambda: None)()
 
 
 def calling_thread():
@@ -173,45 +150,37 @@ def calling_thread():
     return thread if greenlet is None else PyWeakref_NewRef(greenlet, None)
 
 
-cdef object get_frame = sys._getframe
-
-
-cdef object fields_frame(int depth):
-    # The frame that enters a block, if it does so by a with statement: it leaves the
-    # block before it ends. None of all else, such as an ExitStack's.
+cdef object frame_at(int depth):
     try:
-        frame = get_frame(depth)
+        return sys._getframe(depth)
     except ValueError:      # the stack is not that deep
         return None
-    return frame if frame_enters(frame) else None
 
 
-cdef bint frame_enters(object frame) except -1:
-    code = PyFrame_GetCode(<PyFrameObject *>frame)
-    code = PyCode_GetCode(<PyCodeObject *>code)
-    return ENTERS_WITH(
-        <const unsigned char *>PyBytes_AS_STRING(code),
-        PyFrame_GetLasti(<PyFrameObject *>frame),
-    )
-
-
-cdef int frame_flags(object frame) except -1:
-    code = PyFrame_GetCode(<PyFrameObject *>frame)
-    return (<PyCodeObject *>code).co_flags
+cdef object frame_entering(object frame):
+    # The frame, if it enters a block by a with statement: it leaves the block before it
+    # ends. None of all else, such as an ExitStack's.
+    cdef bytes code
+    if frame is None:
+        return None
+    code = frame.f_code.co_code
+    return frame if ENTERS_WITH(
+        <const unsigned char *>PyBytes_AS_STRING(code), frame.f_lasti
+    ) else None
 
 
 cdef object frame_outermost(object frame):
     # A generator is suspended inside its block. It belongs to the loop over it, and
     # that of a context manager (contextlib) to the with statement that began it.
-    while frame is not None and frame_flags(frame) & CO_GENERATOR:
+    while frame is not None and frame.f_code.co_flags & CO_GENERATOR:
         begun = frame.f_back
         if begun is None:
             break
         at = begun.f_lasti      # in Python 3.12 of the cache behind the instruction
         if FOR_ITER not in begun.f_code.co_code[max(at - 2, 0):at + 1:2]:
-            if begun.f_back is None or begun.f_code.co_name != "__enter__" or (
+            if begun.f_code.co_name != "__enter__" or (
                 begun.f_globals.get("__name__") != "contextlib"
-                or not frame_enters(begun.f_back)
+                or frame_entering(begun.f_back) is None
             ):
                 break
             begun = begun.f_back
@@ -223,13 +192,11 @@ cdef int fields_enter(LeaseFields lease, object caller, object frame) except -1:
     # Note who has entered a block by a lease: an acquire of the same resource in there
     # would wait for itself. Without memory no note is made; the lease is held already.
     cdef Round taken = lease._round
-    cdef dict entered = (<DriverFields>lease._driver).entered
     try:
         entry = (caller, PyWeakref_NewRef(lease, None), frame_outermost(frame))
-        if taken.keys is None:
-            entered[taken.resource] = entry
-        else:
-            entered.update(dict.fromkeys(taken.keys, entry))
+        (<DriverFields>lease._driver).entered.update(
+            dict.fromkeys(taken.keys or (taken.resource,), entry)
+        )
     except MemoryError:
         pass
     return 0
@@ -264,21 +231,13 @@ cdef enum:
 
 cdef int64_t fields_left_ns(LeaseFields lease, DriverFields driver) except? NOT_OURS:
     # The validity that is left, as remaining(); or one of the above.
-    cdef Round taken = lease._round
     cdef int64_t until_ns
-    if lease._status is not None or taken.generation != current_generation:
+    if lease._status is not None or lease._round.generation != current_generation:
         return NOT_OURS
     until_ns = fields_until_ns(lease)
-    if until_ns == 0 and not taken.is_opened:
+    if until_ns == 0 and not lease._round.is_opened:
         return LEFT_UNKNOWN
     return max(<int64_t>0, until_ns - fields_now_ns(driver))
-
-
-cdef int64_t fields_left_to_report(
-    LeaseFields lease, DriverFields driver
-) except? NOT_OURS:
-    # For fields_on_released; the clock is not asked where nobody hears of it.
-    return fields_left_ns(lease, driver) if driver.observer.hears_ends else NOT_OURS
 
 
 cdef int64_t fields_until_ns(LeaseFields lease) except -1:
@@ -303,42 +262,41 @@ cdef bint fields_is_dropped(LeaseFields lease) except -1:
     return fields_until_ns(lease) > fields_now_ns(<DriverFields>lease._driver)
 
 
-cdef int fields_on_released(
-    LeaseFields lease, DriverFields driver, int64_t left_ns
-) except -1:
-    # Notify the observer of a release that has ended; left_ns: before it.
-    cdef Round taken = lease._round
-    if left_ns == NOT_OURS or not driver.observer.hears_ends:
-        return 0
-    if left_ns == 0 or lease._status is lease._gone or taken.lease_state is not None:
-        driver.observer.on_end(lease, left_ns)      # it may be lost
-        return 0
-    return observer_on_released(
-        driver.observer, lease.resource, left_ns,
-        fields_now_ns(driver) - taken.closed_ns,
-    )
-
-
 cdef int fields_on_block(LeaseFields lease, DriverFields driver, str event) except -1:
     # Notify the observer of a with block, unless it is that of a forked child's parent.
-    if (<Round>lease._round).generation != current_generation:
-        return 0
-    return observer_on_block(driver.observer, event, lease.resource)
+    if lease._round.generation == current_generation:
+        observer_notify(driver.observer, event, (lease.resource,))
+    return 0
 
 
-def observe_acquires(
-    DriverFields driver not None, list resources not None, list rounds not None
+def new_leases(
+    type kind not None, DriverFields driver not None, list resources not None,
+    list rounds not None,
 ):
-    """Notify the observer of acquires by their last rounds."""
+    """Make a lease of each round, None of one that was lost; notify of each."""
+    cdef Round round
     for resource, round in zip(resources, rounds):
-        observer_on_acquired(driver.observer, resource, <Round?>round)
+        observer_on_acquired(driver.observer, resource, round)
+    return [
+        kind(driver, resource, round) if (<Round>round).verdict_code == VERDICT_WON
+        else None
+        for resource, round in zip(resources, rounds)
+    ]
+
+
+def begin_releases(Engine engine not None, list leases not None, unknown):
+    """Count each lease as released; list the rounds to run, None where none is."""
+    return [
+        None if lease is None
+        else fields_begin_release(<LeaseFields?>lease, engine, unknown)
+        for lease in leases
+    ]
 
 
 def observe_leases_left(DriverFields driver not None, list leases not None):
     """Return what `observe_releases` needs of leases before they are released."""
     return [
-        NOT_OURS if lease is None
-        else fields_left_to_report(<LeaseFields?>lease, driver)
+        NOT_OURS if lease is None else fields_left_ns(<LeaseFields?>lease, driver)
         for lease in leases
     ]
 
@@ -348,49 +306,8 @@ def observe_releases(
 ):
     """Notify the observer of releases that have ended."""
     for lease, left in zip(leases, left_ns):
-        if lease is not None:
-            fields_on_released(<LeaseFields?>lease, driver, left)
-
-
-cdef inline bytes fields_token(DriverFields driver):
-    if driver.token_source is None:
-        return driver.settings.new_token()
-    return tokens_draw(driver.token_source)
-
-
-cdef object fields_lease(type kind, object driver, object resource, Round round):
-    # A lease, made without a call of its class.
-    cdef LeaseFields lease = <LeaseFields?>kind.__new__(kind)
-    lease._driver = driver
-    lease.resource = resource
-    lease._round = round
-    return lease
-
-
-def new_leases(
-    type kind not None, driver, list resources not None, list rounds not None
-):
-    """Make a lease of each round, None of None."""
-    cdef Py_ssize_t i
-    cdef list leases = []
-    for i in range(len(rounds)):
-        round = rounds[i]
-        leases.append(
-            None if round is None
-            else fields_lease(kind, driver, resources[i], <Round?>round)
-        )
-    return leases
-
-
-def begin_releases(Engine engine not None, list leases not None, unknown):
-    """Count each lease as released; list the rounds to run, None where none is."""
-    cdef list rounds = []
-    for lease in leases:
-        rounds.append(
-            None if lease is None
-            else fields_begin_release(<LeaseFields?>lease, engine, unknown)
-        )
-    return rounds
+        if left != NOT_OURS:
+            driver.observer.on_end(lease, left)
 
 
 cdef Round fields_begin_release(LeaseFields lease, Engine engine, object unknown):
@@ -428,23 +345,12 @@ cdef extern from *:
 cdef class Pace:
     """The times of all leases of one ttl (ns)."""
 
-    cdef readonly int64_t lease_ns       # the ttl, less the drift
-    cdef readonly int64_t wait_ns        # between renewals, at most
-    cdef readonly int64_t part_ns        # of that, which is random
-    cdef readonly int64_t margin_ns      # a loss is reported so long before
-    cdef readonly int shift              # log2 of the span of a bucket
-    cdef readonly int notice_shift       # log2 of a span below half of the margin
-
-    def __init__(
-        self, int64_t lease_ns, int64_t wait_ns, int64_t part_ns, int64_t margin_ns,
-        int shift, int notice_shift,
-    ):
-        self.lease_ns = lease_ns
-        self.wait_ns = wait_ns
-        self.part_ns = part_ns
-        self.margin_ns = margin_ns
-        self.shift = shift
-        self.notice_shift = notice_shift
+    cdef public int64_t lease_ns       # the ttl, less the drift
+    cdef public int64_t wait_ns        # between renewals, at most
+    cdef public int64_t part_ns        # of that, which is random
+    cdef public int64_t margin_ns      # a loss is reported so long before
+    cdef public int shift              # log2 of the span of a bucket
+    cdef public int notice_shift       # log2 of a span below half of the margin
 
 
 cdef class WatchFields:
@@ -470,8 +376,7 @@ cdef class KeptFields(ReferenceType):
     @property
     def renewal(self):
         """The last renewal, until all masters have answered it, or None."""
-        with cython.critical_section(self):
-            return self.last
+        return self.last
 
     @renewal.setter
     def renewal(self, Round renewal):
@@ -489,8 +394,7 @@ cdef class KeptFields(ReferenceType):
 
 cdef void kept_set_renewal(KeptFields self, Round renewal) noexcept:
     cdef Round _before     # let go of at the end, when this one is set
-    with cython.critical_section(self):
-        _before, self.last = self.last, renewal
+    _before, self.last = self.last, renewal
 
 
 cdef inline bint kept_is_plain(KeptFields self) noexcept:
@@ -541,19 +445,16 @@ def kept_begin(
     `taken`: the rounds that took their leases. The others, each with its round, are
     those that have Extensions or notify of renewals.
     """
-    cdef Py_ssize_t i
     cdef KeptFields kept
     cdef Round acquired, round
+    cdef Terms terms
     cdef WatchFields watch
     cdef list rounds = [], others = []
-    for i in range(len(renewals)):
-        kept = renewals[i]
-        acquired = taken[i]
-        watch = kept.watch
-        if watch is None or watch.extensions is None:
-            round = engine_new_extension(engine, acquired, acquired.terms)
-        else:
-            round = engine_new_extension(engine, acquired, watch.extensions.terms)
+    for kept, acquired in zip(renewals, taken):
+        watch, terms = kept.watch, acquired.terms
+        if watch is not None and watch.extensions is not None:
+            terms = watch.extensions.terms
+        round = engine_new_extension(engine, acquired, terms)
         if time_ns < round.terms.timeout_ns:
             round.left_ns = time_ns
         if kept.last is not None:
@@ -577,16 +478,13 @@ def kept_end(
     `draw` and `step` are chance. Returns the others, each with its round; the next
     draw; the keys of new buckets; the shortest time between renewals of these (ns).
     """
-    cdef Py_ssize_t i
     cdef KeptFields kept
     cdef LeaseFields lease
     cdef Round round
     cdef Pace pace
     cdef int64_t due_ns, key_ns, bucket_ns = -1, shortest_ns = NEVER_NS
     cdef list bucket = None, new_keys = [], others = []
-    for i in range(len(renewals)):
-        kept = renewals[i]
-        round = rounds[i]
+    for kept, round in zip(renewals, rounds):
         lease = kept()
         pace = kept.pace
         if (
@@ -611,19 +509,3 @@ def kept_end(
         bucket.append(kept)
         kept.bucket = bucket
     return others, draw, new_keys, shortest_ns
-
-
-def kept_settle(list renewals not None, list rounds not None):
-    """Let go of renewals that all have answered; list the others, with their rounds."""
-    cdef Py_ssize_t i
-    cdef KeptFields kept
-    cdef Round round
-    cdef list others = []
-    for i in range(len(renewals)):
-        kept = renewals[i]
-        round = rounds[i]
-        if round.may_hold:
-            others.append((kept, round))
-        elif kept.last is round:      # which this thread alone sets
-            kept_set_renewal(kept, None)
-    return others

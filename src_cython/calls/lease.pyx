@@ -1,5 +1,5 @@
 # The calls by which a lease is extended and given back: of one, of each of many, and at
-# the end of a body, with the entries that tell which lease it was.
+# the end of a body, with the entries by which its lease is found.
 
 # --- lease ----------------------------------------------------------------------------
 # To extend and to release a lease, and both ends of a body by it.
@@ -20,90 +20,66 @@ cdef class ReleaseCall(Call):
 
     cdef LeaseFields lease
     cdef Round round             # None: nothing to be released
-    cdef int64_t left_ns         # before it
+    cdef int64_t left_ns         # before it, for an observer
     cdef bint is_begun
-    cdef bint is_cancelled_early
-
-    def __init__(self, LeaseFields lease not None):
-        release_init(self, lease)
 
     cdef object go_on(self):
         cdef LeaseFields lease = self.lease
-        if self.is_begun:
-            return release_end(self)
-        self.is_begun = True
-        self.left_ns = fields_left_to_report(lease, self.driver)
-        self.round = fields_begin_release(lease, self.driver.engine, lease._unknown)
-        if self.round is None:
-            self.value = lease._gone
-        return self.round
+        cdef DriverFields driver = self.driver
+        if not self.is_begun:
+            self.is_begun = True
+            if driver.observer is not no_observer:
+                self.left_ns = fields_left_ns(lease, driver)
+            self.round = fields_begin_release(lease, driver.engine, lease._unknown)
+            if self.round is None:
+                self.value = lease._gone
+            return self.round
+        if self.round.verdict_code == VERDICT_WON:
+            lease._status = lease._released
+        else:
+            lease._end_release(self.round)
+        if driver.observer is not no_observer and self.left_ns != NOT_OURS:
+            driver.observer.on_end(lease, self.left_ns)
+        self.value = lease._status
 
     cdef int give_up(self) except -1:
         cdef LeaseFields lease = self.lease
-        if lease._round.generation != current_generation:
-            return 0
-        if not self.blocks and (self.here is None or (
-            lease._status is None and not self.is_cancelled_early
-        )):
+        if not self.blocks and (
+            self.here is None or self.is_begun and lease._status is None
+        ):
             return 0      # it is still held
-        if lease._status is None or lease._status is lease._unknown:
-            release_send(self)
-        return 0
+        return release_send(self)
 
-    cdef bint begins_when_cancelled(self) except -1:
-        self.here = call_here_if_any(self.driver)
-        self.is_cancelled_early = self.here is not None
-        return self.is_cancelled_early
-
-    cdef str name(self):
-        return "Lease.release"
+    cdef bint is_sent_anyway(self) except -1:
+        return True
 
 
 cdef ReleaseCall release_new(type kind, LeaseFields lease):
+    cdef DriverFields driver = <DriverFields?>lease._driver
     cdef ReleaseCall call
     try:
         call = kind.__new__(kind)
-    except MemoryError:      # the release has to be sent: once more, or without one
-        try:
-            call = kind.__new__(kind)
-        except MemoryError:
-            release_send_alone(lease)
-            raise
-    release_init(call, lease)
+    except MemoryError:      # it is sent all the same, where no task is asked to wait
+        if driver.runs_in_core and driver.current is None and (
+            lease._status is None and lease._round.generation == current_generation
+        ):
+            release = fields_new_release(lease, driver.engine)
+            lease._status = lease._unknown
+            blocking_abandon(driver.engine, release)
+        raise
+    call.driver = driver
+    call.lease = lease
+    call.called = "Lease.release"
     return call
 
 
-cdef int release_send_alone(LeaseFields lease) except -1:
-    # A blocking one: an awaited call is made before its task is asked to wait.
-    cdef DriverFields driver = <DriverFields?>lease._driver
-    if lease._status is None and driver.runs_in_core and driver.current is None and (
-        (<Round>lease._round).generation == current_generation
-    ):
-        release = fields_new_release(lease, driver.engine)
-        lease._status = lease._unknown
-        blocking_abandon(driver.engine, release)
-    return 0
-
-
-cdef int release_init(ReleaseCall self, LeaseFields lease) except -1:
-    self.driver = <DriverFields?>lease._driver
-    self.lease = lease
-    self.stage = CALL_NEW
-    return 0
-
-
-cdef object release_end(ReleaseCall self):
-    cdef LeaseFields lease = self.lease
-    if self.round.verdict_code == VERDICT_WON:
-        lease._status = lease._released
-    else:
-        lease._end_release(self.round)
-    fields_on_released(lease, self.driver, self.left_ns)
-    self.value = lease._status
-
-
 cdef int release_send(ReleaseCall self) except -1:
+    # Unless it is over, or a parent's.
     cdef LeaseFields lease = self.lease
+    if lease._round.generation != current_generation or not (
+        lease._status is None or lease._status is lease._unknown
+    ):
+        return 0
     if self.round is None:
         self.round = fields_new_release(lease, self.driver.engine)
     lease._status = lease._unknown
@@ -111,19 +87,11 @@ cdef int release_send(ReleaseCall self) except -1:
 
 
 def release_in_c(method):
-    """Return a blocking lease's `release`, a function of C; `method` has its text."""
-    def guarded(LeaseFields self not None):
-        return call_run(release_new(ReleaseCall, self))
-
-    return dressed(guarded, method)
-
-
-def awaited_release_in_c(method):
-    """Return an awaitable lease's `release` likewise: what to await for it."""
+    """Return a lease's `release`, a function of C; `method` has its text."""
     def begun(LeaseFields self not None):
-        return release_new(ReleaseCall, self)
+        return call_begin(release_new(ReleaseCall, self))
 
-    return dressed(begun, method)
+    return update_wrapper(begun, method)
 
 
 # --- the ends of a body ---------------------------------------------------------------
@@ -133,7 +101,7 @@ def awaited_release_in_c(method):
 cdef class ExitCall(ReleaseCall):
     """The end of a body by a lease: its `__exit__`, or `__aexit__`."""
 
-    cdef object kind, error, traceback      # of the body
+    cdef object error            # of the body
     cdef bint is_cancelled       # the body, because its lease was lost
     cdef bint releases           # the body has not released it
     cdef bint is_left
@@ -141,8 +109,9 @@ cdef class ExitCall(ReleaseCall):
 
     cdef object go_on(self):
         cdef LeaseFields lease = self.lease
+        cdef int64_t until_ns
         if self.is_begun:
-            release_end(self)
+            ReleaseCall.go_on(self)
             return exit_end(self, self.value)
         self.is_begun = True
         fields_on_block(lease, self.driver, "left")
@@ -152,24 +121,23 @@ cdef class ExitCall(ReleaseCall):
             return exit_end(self, None)
         self.releases = True
         self.left_ns = fields_left_ns(lease, self.driver)
-        if self.left_ns == 0 and fields_until_ns(lease) > 0:
-            self.overrun_ns = fields_now_ns(self.driver) - fields_until_ns(lease)
+        until_ns = fields_until_ns(lease)
+        if self.left_ns == 0 and until_ns > 0:
+            self.overrun_ns = fields_now_ns(self.driver) - until_ns
         self.round = fields_begin_release(lease, self.driver.engine, lease._unknown)
-        if self.round is None:
-            return exit_end(self, lease._gone)
-        return self.round
+        return exit_end(self, lease._gone) if self.round is None else self.round
 
     cdef int give_up(self) except -1:
-        cdef LeaseFields lease = self.lease
-        if lease._round.generation != current_generation or not (
-            lease._status is None
-            or self.releases and lease._status is lease._unknown
-        ):
+        cdef DriverFields driver = self.driver
+        if not self.releases and self.lease._status is not None:
             return 0
         if not self.blocks and self.here is None:
-            if not call_is_here(self.driver):
+            try:
+                if driver.current is None or not driver.current.is_here():
+                    return 0
+            except RuntimeError:      # no loop runs
                 return 0
-            self.here = self.driver.current
+            self.here = driver.current
         return release_send(self)
 
     cdef bint is_owed(self) noexcept:
@@ -182,9 +150,6 @@ cdef class ExitCall(ReleaseCall):
             return False
         exit_raise_loss(self)
         return True
-
-    cdef str name(self):
-        return "Lease.__aexit__"
 
 
 cdef object exit_end(ExitCall self, object status):
@@ -208,23 +173,17 @@ cdef int exit_raise_loss(ExitCall self) except -1:
     return 0
 
 
-cdef ExitCall exit_new(LeaseFields lease, object kind, object error, object traceback):
+cdef ExitCall exit_new(LeaseFields lease, object error):
     cdef ExitCall call = <ExitCall>release_new(ExitCall, lease)
     fields_leave(lease)
-    call.kind = kind
     call.error = error
-    call.traceback = traceback
+    call.called = "Lease.__aexit__"
     return call
 
 
 def exit_lease(LeaseFields self not None, kind, error, traceback):
-    """Leave a with block by a blocking lease: its `__exit__`."""
-    return call_run(exit_new(self, kind, error, traceback))
-
-
-def leave_lease(LeaseFields self not None, kind, error, traceback):
-    """Return what to await to leave it: its `__aexit__`."""
-    return exit_new(self, kind, error, traceback)
+    """Leave a with block by a lease: its `__exit__`, or its `__aexit__`."""
+    return call_begin(exit_new(self, error))
 
 
 cdef int lease_check_entry(LeaseFields lease) except -1:
@@ -256,16 +215,12 @@ cdef class EntryCall(Call):
         fields_leave(self.lease)
         return 0
 
-    cdef str name(self):
-        return "Lease.__aenter__"
-
 
 def enter(LeaseFields self not None):
     """Return the lease itself: its `__enter__`."""
-    cdef DriverFields driver = self._driver
     lease_check_entry(self)
-    fields_enter(self, calling_thread(), fields_frame(0))
-    fields_on_block(self, driver, "entered")
+    fields_enter(self, calling_thread(), frame_entering(frame_at(0)))
+    fields_on_block(self, self._driver, "entered")
     return self
 
 
@@ -274,7 +229,7 @@ def enter_lease(LeaseFields self not None):
     cdef EntryCall call = EntryCall.__new__(EntryCall)
     call.driver = <DriverFields?>self._driver
     call.lease = self
-    call.stage = CALL_NEW
+    call.called = "Lease.__aenter__"
     return call
 
 
@@ -288,7 +243,7 @@ cdef class ExtendCall(Call):
     cdef LeaseFields lease
     cdef object ttl
     cdef object extension        # itself, in the table...
-    cdef dict under_way          # ...of those that are under way
+    cdef object under_way        # ...of those that are under way
     cdef Round round
 
     def __init__(self, LeaseFields lease not None, ttl):
@@ -296,7 +251,7 @@ cdef class ExtendCall(Call):
         self.lease = lease
         self.ttl = ttl
         self.extension = object()
-        self.stage = CALL_NEW
+        self.called = "Lease.extend"
 
     cdef object go_on(self):
         if self.round is None:
@@ -304,12 +259,11 @@ cdef class ExtendCall(Call):
             self.round = self.lease._begin_extend(self.ttl, self.extension)
             return self.round
         self.value = self.lease._end_extend(self.round, self.extension)
-        extend_forget(self)
+        extension_forget(self.under_way, self.extension)
         self.driver.observer.on_extended(self.lease, self.value)
 
     cdef int give_up(self) except -1:
-        # Taken out by C however it ends: left behind it would bound all later ones.
-        extend_forget(self)
+        extension_forget(self.under_way, self.extension)
         if self.round is not None and not (self.blocks or self.round.is_finished):
             call_abandon(self, self.round)
         return 0
@@ -318,21 +272,16 @@ cdef class ExtendCall(Call):
         self.driver.observer.on_extended(self.lease, error)
         return False
 
-    cdef str name(self):
-        return "Lease.extend"
 
-
-cdef int extend_forget(ExtendCall self) except -1:
-    if self.under_way is not None:
-        self.under_way.pop(self.extension, None)
+cdef int extension_forget(object under_way, object extension) except -1:
+    # By C, however its call ends: left behind it would bound all later ones.
+    if under_way is not None:
+        (<dict?>under_way).pop(extension, None)
     return 0
 
 
-# --- functions of C in place of methods -----------------------------------------------
-
-
 def guard_close(method):
-    """Return a client's `__exit__` likewise: interrupted, it closes all the same."""
+    """Return a client's `__exit__` by C: interrupted, it closes all the same."""
     def guarded(self, kind, error, traceback):
         try:
             return method(self, kind, error, traceback)
@@ -340,13 +289,7 @@ def guard_close(method):
             self.close()
             raise
 
-    return dressed(guarded, method)
-
-
-awaiting_set_slots(ReleaseCall)
-awaiting_set_slots(ExitCall)
-awaiting_set_slots(EntryCall)
-awaiting_set_slots(ExtendCall)
+    return update_wrapper(guarded, method)
 
 
 # --- each -----------------------------------------------------------------------------
@@ -361,14 +304,12 @@ cdef class EachCall(Call):
     cdef type kind               # of `each`
     cdef tuple given             # its arguments
     cdef object each             # AcquireEach, ReleaseEach or ExtendEach, once begun
-    cdef str called
 
     def __init__(self, DriverFields driver not None, str called not None, kind, *given):
         self.driver = driver
         self.called = called
         self.kind = kind
         self.given = given
-        self.stage = CALL_NEW
 
     cdef object go_on(self):
         cdef Batch batch
@@ -393,13 +334,14 @@ cdef class EachCall(Call):
             call_abandon(self, self.each.rest())
         return 0
 
-    cdef bint begins_when_cancelled(self) except -1:
-        if self.kind.is_release:
-            self.here = call_here_if_any(self.driver)
-        return self.here is not None
+    cdef bint is_sent_anyway(self) except -1:
+        return self.kind.is_release
 
-    cdef str name(self):
-        return self.called
+
+cdef int each_forget(EachCall self) except -1:
+    for under_way, extension in zip(self.each.under_way, self.each.extensions):
+        extension_forget(under_way, extension)
+    return 0
 
 
 def releases_in_c(type kind not None):
@@ -410,26 +352,18 @@ def releases_in_c(type kind not None):
     def in_c(method):
         def guarded(LocksFields self not None, leases):
             return call_run(
-                EachCall(fields_driver(self), "release_each", kind, leases)
+                EachCall(self._driver, "release_each", kind, leases)
             )
 
-        return dressed(guarded, method)
+        return update_wrapper(guarded, method)
 
     return in_c
 
 
-cdef int each_forget(EachCall self) except -1:
-    # Take each extension out of the table of its lease: left behind it would bound all
-    # later ones. By C, however the call ends.
-    cdef list tables = self.each.under_way
-    cdef list extensions = self.each.extensions
-    cdef Py_ssize_t i
-    for i in range(len(extensions)):
-        if tables[i] is not None:
-            (<dict?>tables[i]).pop(extensions[i], None)
-    return 0
-
-
+awaiting_set_slots(ReleaseCall)
+awaiting_set_slots(ExitCall)
+awaiting_set_slots(EntryCall)
+awaiting_set_slots(ExtendCall)
 awaiting_set_slots(EachCall)
 
 
@@ -446,196 +380,154 @@ awaiting_set_slots(EachCall)
 # joined to it, it is the last of these, whoever leaves. Else a caller without an entry
 # of its own gets an error: never the lease of another.
 #
-# `_entries` of a lock is None or (caller, lease, the entries before it, frame). A block
-# that joins another has a call of its own in place of a lease (reentrant.py). A caller
-# is a number: that of a thread's state, which no later thread has; or it has a weak
-# reference to a greenlet or a task, which no later one at the same address equals. A
-# task's own frames are not kept: it has none but one caller. An asynchronous generator
-# has several.
+# An entry is (caller, lease, frame). A block that joins another has a call of its own
+# in place of a lease (reentrant.py). A caller is a number: that of a thread's state,
+# which no later thread has; or it has a weak reference to a greenlet or a task, which
+# no later one at the same address equals. A task's own frames are not kept: it has none
+# but one caller. An asynchronous generator has several.
 #
 # An entry is noted and taken off by functions of C, for the reason given in lease:
 # no signal comes between the end of a body and the release of its lease. Before 3.12 a
-# collection may run at each object that is made here, and in its finalizers another
-# entry may come: so the list is set only where it is still the one that was read.
+# finalizer may run at each object that is made here, and enter as well: so an entry is
+# found again before it is taken off.
 
 
 cdef class LockEntries:
     """The base of a lock object: the entries that were not left."""
 
-    cdef tuple entries
+    cdef readonly list _entries      # the last one last; None: there is none
 
     @property
-    def _entries(self):
-        return self.entries
+    def _last_entry(self):
+        return self._entries[-1]
 
-    @_entries.setter
-    def _entries(self, tuple entries not None):
-        # An awaitable lock's: the lease learns which task a loss would cancel.
-        cdef LeaseFields lease
-        try:
-            frame = get_frame(1)
-        except ValueError:
+    @_last_entry.setter
+    def _last_entry(self, tuple entry not None):
+        # An awaitable lock's (caller, lease): a loss would cancel this task.
+        caller, entered = entry
+        frame = frame_at(1)
+        if frame is not None and not frame.f_code.co_flags & CO_ASYNC_GENERATOR:
             frame = None
-        if frame is not None and not frame_flags(frame) & CO_ASYNC_GENERATOR:
-            frame = None
-        self.entries = (entries[0], entries[1], entries[2], frame)
-        if isinstance(entries[1], LeaseFields):
-            lease = <LeaseFields>entries[1]
-            lease._round.entered_by = entries[0]
-            fields_enter(lease, entries[0], None)
+        lock_note(self, caller, entered, frame)
+        if isinstance(entered, LeaseFields):
+            (<LeaseFields>entered)._round.entered_by = caller
+            fields_enter(<LeaseFields>entered, caller, None)
+
+
+cdef int lock_note(
+    LockEntries self, object caller, object entered, object frame
+) except -1:
+    cdef list noted = [(caller, entered, frame)]
+    if self._entries is None:
+        self._entries = noted
+    else:
+        self._entries += noted
+    return 0
 
 
 def lock_enter(LockEntries self not None, entered not None):
     """Note that the calling thread or greenlet has entered by this; return its lease.
 
     By a lease, or by what joins another block: that has the other's. An awaitable lock
-    does that in Python, in one step of its loop's thread: it sets `_entries`, after
+    does that in Python, in one step of its loop's thread: it sets `_last_entry`, after
     which no signal is looked at.
     """
-    caller, frame = calling_thread(), fields_frame(1)
+    caller, frame = calling_thread(), frame_entering(frame_at(1))
     if isinstance(entered, LeaseFields):
         fields_enter(<LeaseFields>entered, caller, frame)
-    self.entries = (caller, entered, self.entries, frame)
+    lock_note(self, caller, entered, frame)
     return entered._lease
 
 
 def lock_undo(LockEntries self not None, call not None):
     """Roll back an entry that was interrupted, whether it was noted or not."""
-    cdef tuple entry = self.entries
-    while entry is not None and not lock_is_of(entry[1], call):
-        entry = entry[2]
-    if entry is not None:
-        lock_take_off(self, entry[1])
-        if isinstance(entry[1], LeaseFields):
-            fields_leave(<LeaseFields>entry[1])
-    if isinstance(call, AcquireCall):
+    # An acquire's entry holds the lease of its round; a block that joins is its own.
+    cdef bint acquires = isinstance(call, AcquireCall)
+    cdef tuple entry
+    for entry in reversed(self._entries or ()):
+        entered = entry[1]
+        if entered is call or acquires and isinstance(entered, LeaseFields) and (
+            (<LeaseFields>entered)._round is (<AcquireCall>call).round
+        ):
+            lock_take_off(self, entry)
+            if acquires:
+                fields_leave(<LeaseFields>entered)
+            break
+    if acquires:
         undo(call)
 
 
-cdef bint lock_is_of(object entered, object call):
-    # An acquire's entry holds the lease of its round; a block that joins is its own.
-    if not isinstance(call, AcquireCall) or not isinstance(entered, LeaseFields):
-        return entered is call
-    return (<LeaseFields>entered)._round is (<AcquireCall>call).round
-
-
 def lock_leave(LockEntries self not None, kind, error, traceback):
-    """Leave the lease of the caller's last entry: the lock's `__exit__`."""
-    try:
-        lease = lock_take(self, False)
-    except BaseException:      # as below
-        lease = lock_take(self, False)
-        if lease is not None:
-            lease.__exit__(kind, error, traceback)
-        raise
-    if lease is not None:
-        return lease.__exit__(kind, error, traceback)
-    if error is None:
-        raise self._not_entered()
+    """Leave the lease of the caller's last entry; return what to await for that.
 
-
-def lock_leave_awaited(LockEntries self not None, kind, error, traceback):
-    """Return what to await to leave it: the lock's `__aexit__`."""
+    The lock's `__exit__`, or its `__aexit__`.
+    """
+    cdef bint blocks = self._driver.blocks
     try:
-        lease = lock_take(self, True)
+        entered = lock_take(self, blocks)
     except BaseException:
         # A signal's handler raised while the task was looked up; nothing was taken off
         # yet. Take it now: its release is sent, though nobody awaits it.
-        lease = lock_take(self, True)
-        if isinstance(lease, LeaseFields):
-            lease.__aexit__(kind, error, traceback)
+        entered = lock_take(self, blocks)
+        if isinstance(entered, LeaseFields):
+            call_begin(exit_new(<LeaseFields>entered, error))
         raise
-    if lease is not None:
-        return lease.__aexit__(kind, error, traceback)
-    if error is None:
+    if isinstance(entered, LeaseFields):
+        return call_begin(exit_new(<LeaseFields>entered, error))
+    if entered is None and error is None:
         raise self._not_entered()
-    return nothing()
+    return None if blocks else nothing()      # it had joined another block
 
 
 async def nothing():
     """Do nothing, awaited."""
 
 
-cdef object lock_take(LockEntries self, bint is_awaitable):
+cdef object lock_take(LockEntries self, bint blocks):
     # Take the entry that the caller leaves off the list; None where there is none.
-    cdef tuple entries, found
-    entries = self.entries
+    cdef list entries = self._entries
+    cdef tuple entry
     if entries is None:
         return None
-    if entries[2] is None:
-        self.entries = None
-        return entries[1]
-    found = lock_entry_of_frame(entries)
-    if found is None:
-        caller = lock_calling_task(self) if is_awaitable else calling_thread()
-        entries = found = lock_without_frames(self.entries)
-        while found is not None and found[0] != caller:
-            found = found[2]
-        if found is None and entries is not None and lock_is_of_one_lease(entries):
-            found = entries
-    if found is None:
+    entry = entries[0] if len(entries) == 1 else lock_entry_left(self, blocks)
+    if entry is None:
         return None
-    lock_take_off(self, found[1])
-    return found[1]
+    lock_take_off(self, entry)
+    return entry[1]
 
 
-cdef tuple lock_entry_of_frame(tuple entries):
-    # The last entry of the with statement that ends now, or None.
+cdef tuple lock_entry_left(LockEntries self, bint blocks):
+    # The last entry of the with statement that ends now, or of the caller, or None.
     cdef PyObject *frame = <PyObject *>PyEval_GetFrame()
     cdef bytes code
-    while entries is not None and <PyObject *>entries[3] != frame:
-        entries = entries[2]
-    if entries is not None:
-        code = entries[3].f_code.co_code
-        if not LEAVES_WITH(
-            <const unsigned char *>PyBytes_AS_STRING(code), entries[3].f_lasti
-        ):
+    cdef tuple entry
+    for entry in reversed(self._entries):
+        if <PyObject *>entry[2] == frame:
+            code = entry[2].f_code.co_code
+            if LEAVES_WITH(
+                <const unsigned char *>PyBytes_AS_STRING(code), entry[2].f_lasti
+            ):
+                return entry
+    current = None if blocks else self._driver.current
+    caller = calling_thread() if blocks else current and current.caller()
+    others = [entry for entry in reversed(self._entries or ()) if entry[2] is None]
+    for entry in others:
+        if entry[0] == caller:
+            return entry
+    for entry in others[:-1]:      # is it one lease, and what its caller joined to it?
+        if isinstance(entry[1], LeaseFields) or entry[0] != others[-1][0]:
             return None
-    return entries
+    return others[0] if others else None
 
 
-cdef tuple lock_without_frames(tuple entries):
-    # The entries that any frame may leave.
-    if entries is None:
-        return None
-    rest = lock_without_frames(entries[2])
-    return rest if entries[3] is not None else (entries[0], entries[1], rest)
-
-
-cdef bint lock_is_of_one_lease(tuple entries) except -1:
-    # Whether one caller alone has entered, by a lease and the blocks that join it.
-    cdef tuple entry = entries
-    while not isinstance(entry[1], LeaseFields) and entry[2] is not None:
-        entry = entry[2]
-        if entry[0] != entries[0]:
-            return False
-    return entry[2] is None
-
-
-cdef int lock_take_off(LockEntries self, object lease) except -1:
-    cdef tuple entries, rest
-    while True:
-        entries = self.entries
-        rest = lock_entries_without(entries, lease)
-        if self.entries is entries:
-            self.entries = rest
-            return 0
-
-
-cdef tuple lock_entries_without(tuple entries, object lease):
-    cdef tuple entry, rest = entries
-    cdef list later = []
-    while rest is not None and rest[1] is not lease:
-        later.append(rest)
-        rest = rest[2]
-    if rest is None:
-        return entries
-    rest = rest[2]
-    for entry in reversed(later):
-        rest = (entry[0], entry[1], rest, entry[3])
-    return rest
-
-
-cdef object lock_calling_task(object self):
-    driver = self._driver.current
-    return None if driver is None else driver.caller()
+cdef int lock_take_off(LockEntries self, tuple entry) except -1:
+    cdef list entries = self._entries
+    cdef Py_ssize_t at
+    if entries is not None and len(entries) == 1 and entries[0] is entry:
+        self._entries = None      # which needs no memory
+    elif entries is not None:
+        for at in range(len(entries)):
+            if entries[at] is entry:
+                del entries[at]
+                break
+    return 0

@@ -15,38 +15,17 @@
 
 
 cdef class ObserverHooks:
-    """The methods of an observer, each None where it has none.
+    """The methods of an observer by their names: `methods`, of those that it has.
 
     As it is, it has none: a FastRedlock without an observer.
     """
 
-    cdef readonly object acquired
-    cdef readonly object taken
-    cdef readonly object unreachable
-    cdef readonly object extended
-    cdef readonly object lost
-    cdef readonly object margin
-    cdef readonly object released
-    cdef readonly object entered
-    cdef readonly object left
+    cdef readonly dict methods
     cdef set threads             # that are inside a method
-    cdef bint hears_ends         # of leases
 
-    def __init__(
-        self, acquired=None, taken=None, unreachable=None, extended=None, lost=None,
-        margin=None, released=None, entered=None, left=None,
-    ):
-        self.acquired = acquired
-        self.taken = taken
-        self.unreachable = unreachable
-        self.extended = extended
-        self.lost = lost
-        self.margin = margin
-        self.released = released
-        self.entered = entered
-        self.left = left
+    def __init__(self, dict methods not None):
+        self.methods = methods
         self.threads = set()
-        self.hears_ends = not (lost is None and margin is None and released is None)
 
     def on_failed(self, error):
         """Notify of an acquire that raises; here nobody is."""
@@ -54,36 +33,32 @@ cdef class ObserverHooks:
     def on_extended(self, lease, outcome):
         """Notify of an extension; here nobody is."""
 
+    def on_end(self, lease, left_ns):
+        """Notify of a release; here nobody is."""
+
     def begin_kept(self, lease):
         """Take note that a lease is kept; nothing is."""
 
     def notify(self, event, *values):
         """Call a method, if there is one, with these values."""
-        method = getattr(self, event)
-        if method is None or not observer_enter(self):
-            return
-        try:
-            method(*values)
-        except Exception as raised:
-            self.log(event, raised)
-        finally:
-            observer_leave(self)
+        observer_notify(self, event, values)
 
 
-cdef ObserverHooks no_observer = ObserverHooks()
+cdef ObserverHooks no_observer = ObserverHooks({})
 
 
-cdef bint observer_enter(ObserverHooks self) except -1:
-    # False: this thread is inside a method.
-    thread = PyThread_get_thread_ident()
-    if self.threads and thread in self.threads:
-        return False
+cdef int observer_notify(ObserverHooks self, str event, tuple values) except -1:
+    method = self.methods.get(event)
+    thread = None if method is None else PyThread_get_thread_ident()
+    if method is None or thread in self.threads:
+        return 0
     self.threads.add(thread)
-    return True
-
-
-cdef int observer_leave(ObserverHooks self) except -1:
-    self.threads.discard(PyThread_get_thread_ident())
+    try:
+        method(*values)
+    except Exception as raised:
+        self.log(event, raised)
+    finally:
+        self.threads.discard(thread)
     return 0
 
 
@@ -91,49 +66,9 @@ cdef int observer_on_acquired(
     ObserverHooks self, object resource, Round round
 ) except -1:
     # An acquire has ended with a lease, or without one because others hold it.
-    cdef bint is_won = round.verdict_code == VERDICT_WON
-    method = self.acquired if is_won else self.taken
-    if method is None or not observer_enter(self):
-        return 0
-    try:
-        method(resource, (round.closed_ns - round.began_ns) / 1e9, round.attempt)
-    except Exception as raised:
-        self.log("acquired" if is_won else "taken", raised)
-    finally:
-        observer_leave(self)
-    return 0
-
-
-cdef int observer_on_block(
-    ObserverHooks self, str event, object resource
-) except -1:
-    # A with block begins, or has ended.
-    if (self.entered if event == "entered" else self.left) is not None:
-        self.notify(event, resource)
-    return 0
-
-
-cdef int observer_on_released(
-    ObserverHooks self, object resource, int64_t left_ns, int64_t held_ns
-) except -1:
-    # A release has ended that began with so much validity; -1: it was not known.
-    if self.margin is None and self.released is None or not observer_enter(self):
-        return 0
-    event = "margin"
-    try:
-        if left_ns > 0 and self.margin is not None:
-            try:
-                self.margin(resource, left_ns / 1e9)
-            except Exception as raised:
-                self.log(event, raised)
-        event = "released"
-        if self.released is not None:
-            self.released(resource, held_ns / 1e9)
-    except Exception as raised:
-        self.log(event, raised)
-    finally:
-        observer_leave(self)
-    return 0
+    cdef str event = "acquired" if round.verdict_code == VERDICT_WON else "taken"
+    waited_ns = round.closed_ns - round.began_ns
+    return observer_notify(self, event, (resource, waited_ns / 1e9, round.attempt))
 
 
 # --- tally ----------------------------------------------------------------------------
@@ -154,38 +89,26 @@ cdef enum:
 cdef class Histogram:
     """How many amounts were up to each bound, and more than the one before it."""
 
-    cdef double *bounds
-    cdef int64_t *counts                # one more: above the last bound
-    cdef Py_ssize_t size                # of bounds
+    cdef list bounds                    # float
+    cdef list counts                    # one more: above the last bound
     cdef double total
 
     def __cinit__(self, given):
-        cdef Py_ssize_t place
-        cdef tuple bounds = tuple([<double>bound for bound in given])
-        self.bounds = <double *>PyMem_Calloc(len(bounds) + 1, sizeof(double))
-        self.counts = <int64_t *>PyMem_Calloc(len(bounds) + 1, sizeof(int64_t))
-        if self.bounds == NULL or self.counts == NULL:
-            raise MemoryError
-        for place, bound in enumerate(bounds):
-            self.bounds[place] = bound
-        self.size = len(bounds)
-
-    def __dealloc__(self):
-        PyMem_Free(self.bounds)
-        PyMem_Free(self.counts)
+        self.bounds = [<double>bound for bound in given]
+        self.counts = [0] * (len(self.bounds) + 1)
 
     def read(self):
         """Return the counts, the last one of what is above all bounds, and the sum."""
-        cdef Py_ssize_t place
-        return [self.counts[place] for place in range(self.size + 1)], self.total
+        return [*self.counts], self.total
 
 
-cdef void histogram_add(Histogram self, double amount) noexcept:
+cdef int histogram_add(Histogram self, double amount) except -1:
     cdef Py_ssize_t place = 0
-    while place < self.size and not amount <= self.bounds[place]:
+    while place < len(self.bounds) and not amount <= <double>self.bounds[place]:
         place += 1
     self.counts[place] += 1
     self.total += amount
+    return 0
 
 
 @cython.final

@@ -35,9 +35,6 @@ cdef enum:
     REPLY_OF_EXTEND = 9      # 1: done; 0: refused, another's; 2: refused, gone
     REPLY_OF_LOOK = 10       # of a semaphore: for each slot "1", taken, or "0"
 
-cdef enum:
-    OPERATIONS = 7
-
 
 @cython.final
 cdef class Script:

@@ -949,7 +949,7 @@ MUTANTS = (
         (
             Edit(
                 "src_cython/calls/observer.pyx",
-                '        self.log("acquired" if is_won else "taken", raised)\n',
+                "        self.log(event, raised)\n",
                 "        raise\n",
             ),
         ),
@@ -1240,8 +1240,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/calls/lease.pyx",
-                "            (<dict?>tables[i]).pop(extensions[i], None)\n",
-                "            pass\n",
+                "        extension_forget(under_way, extension)\n",
+                "        pass\n",
             ),
         ),
         ("tests/unit/test_extend_each.py", "tests/behaviour/test_extend_each.py"),
@@ -1251,8 +1251,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/calls/lease.pyx",
-                "    while found is not None and found[0] != caller:\n",
-                "    while False:\n",
+                "        if entry[0] == caller:\n",
+                "        if True:\n",
             ),
         ),
         ("tests/unit/test_lock_entries.py", "tests/behaviour/test_lock_entries.py"),
@@ -1284,8 +1284,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/calls/lease.pyx",
-                "    found = lock_entry_of_frame(entries)\n",
-                "    found = None\n",
+                "        if <PyObject *>entry[2] == frame:\n",
+                "        if False:\n",
             ),
         ),
         ("tests/behaviour/test_whose_block.py",),
@@ -1295,8 +1295,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/calls/lease.pyx",
-                "        if self.entries is entries:\n",
-                "        if True:\n",
+                " and len(entries) == 1 and entries[0] is entry:\n",
+                ":\n",
             ),
         ),
         ("tests/unit/test_lock_entries.py",),
@@ -1306,8 +1306,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/calls/lease.pyx",
-                "        lock_take_off(self, entry[1])\n",
-                "        pass\n",
+                "            lock_take_off(self, entry)\n",
+                "            pass\n",
             ),
         ),
         ("tests/unit/test_lock_entries.py", "tests/faults/test_callers.py"),
@@ -1639,9 +1639,9 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "fastredlock/_locking/awaitable.py",
-                "    __aexit__ = leave_lease\n",
+                "    __aexit__ = exit_lease\n",
                 "    async def __aexit__(self, *raised: Any) -> None:\n"
-                "        await leave_lease(self, *raised)\n",
+                "        await exit_lease(self, *raised)\n",
             ),
         ),
         ("tests/faults/test_callers.py",),
@@ -1703,7 +1703,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/calls/lease.pyx",
-                "        return release_send(self)\n",
+                "= driver.current\n        return release_send(self)\n",
+                "= driver.current\n"
                 "        return release_send(self) if self.error is None else 0\n",
             ),
         ),
@@ -2433,8 +2434,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/calls/lease.pyx",
-                "        lease = lock_take(self, True)\n        if isinstance(",
-                "        lease = None\n        if isinstance(",
+                "        entered = lock_take(self, blocks)\n        if isinstance(",
+                "        entered = None\n        if isinstance(",
             ),
         ),
         REENTRY,
@@ -2444,7 +2445,7 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "fastredlock/_locking/awaitable.py",
-                "                leaving = lock_leave_awaited(self, None, None, None)\n"
+                "                leaving = lock_leave(self, None, None, None)\n"
                 "                del leaving",
                 "                pass",
             ),
@@ -2456,8 +2457,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/calls/lease.pyx",
-                "    return entry[2] is None\n\n\ncdef int lock_take_off(",
-                "    return True\n\n\ncdef int lock_take_off(",
+                "if isinstance(entry[1], LeaseFields) or entry[0] != others[-1][0]:\n",
+                "if False:\n",
             ),
         ),
         ("tests/unit/test_lock_entries.py",),
@@ -2490,8 +2491,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/calls/observer.pyx",
-                "and not amount <= self.bounds[place]:",
-                "and not amount < self.bounds[place]:",
+                "and not amount <= <double>self.bounds[place]:",
+                "and not amount < <double>self.bounds[place]:",
             ),
         ),
         ("tests/unit/test_tally.py",),
@@ -2523,8 +2524,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/calls/lease.pyx",
-                "        return entered is call\n",
-                "        return False\n",
+                "        if entered is call or acquires and",
+                "        if acquires and",
             ),
         ),
         ("tests/unit/test_lock_entries.py",),
@@ -2627,8 +2628,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "fastredlock/_locking/awaitable.py",
-                "        self._entries = (caller, lease, self._entries)\n",
-                "        self._entries = (caller, lease, self._entries)\n"
+                "        self._last_entry = (caller, lease)\n",
+                "        self._last_entry = (caller, lease)\n"
                 "        lease._enter_kept()\n",
             ),
         ),
@@ -2639,8 +2640,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/calls/lease.pyx",
-                "    fields_leave(lease)\n    call.kind = kind\n",
-                "    call.kind = kind\n",
+                "    fields_leave(lease)\n    call.error = error\n",
+                "    call.error = error\n",
             ),
         ),
         REENTRY,
@@ -3219,8 +3220,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/calls/acquire.pyx",
-                'len(key), b"fastredlock:", OWN_SIZE) == NULL\n',
-                'len(key), b"no key has this", OWN_SIZE) == NULL\n',
+                'len(key), b"fastredlock:", 12) == NULL\n',
+                'len(key), b"no key has this", 12) == NULL\n',
             ),
         ),
         ("tests/unit/test_values.py",),
@@ -4407,8 +4408,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/calls/call.pyx",
-                "            if stage != CALL_NEW or self.begins_when_cancelled():\n",
-                "            if stage != CALL_NEW:\n",
+                "            if stage == CALL_NEW and self.is_sent_anyway():\n",
+                "            if False:\n",
             ),
         ),
         ("tests/behaviour/test_cancelled_calls.py",),
@@ -4463,8 +4464,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/calls/call.pyx",
-                "    # None: this is no task of a loop that may use the engine.\n",
-                "    if not call_is_here(driver):\n        return None\n",
+                "                    self.here = call_here(self.driver)\n",
+                "                    self.here = self.driver.current\n",
             ),
         ),
         ("tests/behaviour/test_loops.py",),

@@ -60,7 +60,7 @@ def keys(count: int) -> list[bytes]:
 
 
 def tokens(count: int) -> list[bytes]:
-    return TokenSource(b"").draw_many(count)
+    return [TokenSource(b"").draw() for _ in range(count)]
 
 
 def sent(engine: Engine, index: int = 0) -> list[tuple[bytes, bytes]]:

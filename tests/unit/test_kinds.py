@@ -8,6 +8,7 @@ import pytest
 
 from fastredlock import Lease
 from fastredlock._core import (
+    AcquireCall,
     KeyOfKind,
     Kind,
     KindEncoder,
@@ -16,7 +17,6 @@ from fastredlock._core import (
     Script,
     Scripts,
     by_hand_submit,
-    new_acquire,
 )
 from fastredlock._options import scripts
 from fastredlock._options.keys import encode_resource
@@ -69,7 +69,7 @@ def test_acquire_with_an_encoder_of_a_kind_then_has_its_key(resource: str) -> No
     encode = KindEncoder(encode_resource, Kind.ONE)
     made = encode(resource)
     assert (type(made), made.name, made.count) == (KeyOfKind, resource.encode(), 0)
-    lease = new_acquire(locks._driver, Lease, resource, None, 0, encode).run()
+    lease = AcquireCall(locks._driver, Lease, resource, None, 0, encode).run()
     assert lease._round.resource == resource.encode()
     permits = Permits(b"orders:42", 3)
     assert (permits.name, permits.count) == (b"orders:42#", 3)

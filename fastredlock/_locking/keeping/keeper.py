@@ -102,7 +102,7 @@ class BaseKeeper:
         gone = self._keeping.end(renewals, rounds, self._driver.now_ns())
         self._report([(kept, self._taken(kept, round)) for kept, round in gone])
         observer: Any = self._driver.observer  # an Observing, or hears nothing
-        if observer.extended:
+        if "extended" in observer.methods:
             for kept, round in zip(renewals, rounds, strict=True):
                 if round.is_won:
                     self._notes.append(observer.kept_extended, kept)
@@ -152,7 +152,7 @@ class BaseKeeper:
             on_lost = lost[0]._round.lease_state.kept.watched().on_lost
             if on_lost is not None:
                 self._losses.append(call_on_lost, (on_lost, *lost))
-        if observer.lost:
+        if "lost" in observer.methods:
             for lost in counted:
                 self._losses.append(observer.kept_lost, lost)
         if self._losses:

@@ -16,14 +16,14 @@ def pace_of(ttl_ms: int, drift_ns: int) -> Pace:
     ttl_ns = ttl_ms * NS_PER_MS
     wait_ns = ttl_ns // SHARE
     margin_ns = min(ttl_ns // 100 + 2 * NS_PER_MS, LONGEST_MARGIN_NS, wait_ns // 4)
-    return Pace(
-        lease_ns=ttl_ns - drift_ns,
-        wait_ns=wait_ns,
-        part_ns=wait_ns // SPREAD,
-        margin_ns=margin_ns,
-        shift=max((wait_ns // SPANS).bit_length() - 1, 0),
-        notice_shift=max((margin_ns // 2).bit_length() - 1, 0),
-    )
+    pace = Pace()
+    pace.lease_ns = ttl_ns - drift_ns
+    pace.wait_ns = wait_ns
+    pace.part_ns = wait_ns // SPREAD
+    pace.margin_ns = margin_ns
+    pace.shift = max((wait_ns // SPANS).bit_length() - 1, 0)
+    pace.notice_shift = max((margin_ns // 2).bit_length() - 1, 0)
+    return pace
 
 
 def reported_ns(valid_until_ns: int, pace: Pace) -> int:

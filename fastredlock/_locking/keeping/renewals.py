@@ -27,7 +27,7 @@ from __future__ import annotations
 from heapq import heappop, heappush
 from typing import NamedTuple
 
-from ..._core import Pace, Round, Verdict, kept_due, kept_end, kept_settle
+from ..._core import Pace, Round, Verdict, kept_due, kept_end
 from .kept import Kept
 from .pace import SHARE, SPANS, SPREAD, pace_of, reported_ns
 
@@ -248,7 +248,7 @@ class Keeping:
         """
         settling, self._settling = self._settling, []
         for renewals, rounds in settling:
-            for kept, round in kept_settle(renewals, rounds):
+            for kept, round in zip(renewals, rounds, strict=True):
                 kept.settle(round)
 
 
