@@ -519,7 +519,7 @@ cdef int engine_take_answer(
     whose, left, place, count = answer
     if whose == TURN_OURS:
         queue.is_alone = count == 1
-        if count == 1:      # so the next first try need not ask
+        if count == 1 and head.permits:      # the next first try need not ask
             self.queues.contended_ns.pop(queue.resource, None)
         if head.permits:
             queue.slot = min(max(<object>left, -1), PERMITS_MOST)

@@ -335,7 +335,7 @@ cdef int engine_on_turn_closed(Engine self, Round round, int64_t now_ns) except 
     turn.arguments = None
     action = wait_queue_close(queue, round)
     if round.verdict_code == VERDICT_WON:
-        if round.permits == 0 or not queue.is_alone:
+        if not queue.is_alone:
             wait_queues_remember(
                 self.queues.contended_ns, queue.resource, now_ns + CONTENDED_NS
             )
