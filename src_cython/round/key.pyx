@@ -1,10 +1,8 @@
 # What is locked: a key with the kind of its lock, or a slot of a semaphore.
 
 # --- key ------------------------------------------------------------------------------
-# What is locked: a key, and what kind of lock is asked for under it. Pure.
-#
 # A plain key is bytes, of kind ONE; all of several keys are a tuple. Of any other kind
-# the caller names a KeyOfKind, which its round copies.
+# the caller names a KeyOfKind, which its round copies. Pure.
 
 
 cdef class KeyOfKind:

@@ -120,8 +120,7 @@ cdef class Round:
         round_new(operation, resource, token, terms, master_count, self)
 
     def __dealloc__(self):
-        if self.cells != self.few:      # NULL, where it was not initialised
-            free(self.cells)
+        free(NULL if self.cells == self.few else self.cells)
 
     @property
     def operation(self):
@@ -748,13 +747,6 @@ cdef void work_set_waiter(object work, object waiter) noexcept:
         (<Batch>work).waiter = waiter
     else:
         (<Round>work).waiter = waiter
-
-
-cdef bint work_has_validity(object work) noexcept:
-    # Whether a validity has to be checked, which costs a reading of the clock.
-    return type(work) is Batch or (
-        operation_is((<Round>work).operation_code, OPERATION_GIVES_TTL)
-    )
 
 
 cdef bint work_expired_before_return(object work, int64_t now_ns) noexcept:

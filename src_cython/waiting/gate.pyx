@@ -277,12 +277,11 @@ cdef int engine_leave_queue(
 
 
 cdef bint engine_may_try(WaitQueue queue, int64_t now_ns) noexcept:
-    # The first of all asks every master, as if it had its turn: the key may be at
-    # the gate alone (a releaser that died half-way), or has expired just now. So does
-    # the first in here where the gate is silent: it may be long until that counts as
-    # lost, and a quorum does without it. Those behind do so the less often, the further
-    # behind they are: before them is perhaps one that is frozen. Of a semaphore one
-    # slot of many is tried, so that is not done as often.
+    # The first of all asks every master, as if it had its turn: the key may be at the
+    # gate alone (a releaser that died half-way), or has expired just now. So does our
+    # first where the gate is silent, for a quorum does without it; and those behind,
+    # the less often, the further behind: one before them may be frozen. Of a semaphore
+    # one slot of many is tried, so that is not done as often.
     cdef int64_t every_ns = TRY_BEHIND_NS * queue.place
     cdef int64_t permits = wait_queue_head(queue).permits
     if not wait_queue_is_known(queue):

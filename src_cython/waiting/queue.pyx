@@ -333,7 +333,7 @@ cdef Questions wait_queues_questions(WaitQueues self, int gate):
 
 
 cdef list wait_queues_take_questions(Questions self):
-    # Those of the next question.
+    # The queues of the next question.
     cdef list queues = self.queues
     cdef Py_ssize_t most = min(len(queues), min(
         max(<Py_ssize_t>QUESTION_LEAST, len(queues) // QUESTIONS_ROUND),

@@ -248,13 +248,10 @@ cdef int engine_recall(Engine self, Round refused, int64_t now_ns) except -1:
 # Such a round (turn) is opened
 #
 #   by its gate        a push, or the answer to ASK_TURN, notifies us of our turn;
-#   by a release here  the gate had reported that our first waits longest: the
-#                      release and its SET leave in one write, in that order, and the
-#                      order of a connection makes it safe;
+#   by a release here  the gate had reported that our first waits longest: the release
+#                      and its SET leave in one write, in that order, which is kept;
 #   by its timeout     a last try, as every acquire makes one;
 #   where no queue is  no master can be a gate, or this one refuses: as without a queue.
-#
-# Nothing here decides who holds the lock: the round does, by a quorum.
 
 cdef enum:
     MISSED_MOST = 16         # turns that are passed on in the time of one
@@ -433,11 +430,11 @@ cdef int engine_before_release(Engine self, Round release, int64_t now_ns) excep
 # --- waiting --------------------------------------------------------------------------
 # The callers of this process that wait in turn: they come, give up, or their time ends.
 #
-# The first of each queue is the one that the gate knows. It asks again from time to
-# time, and the first of all tries on all masters then, and when the key should have
-# expired: so releases by other clients, lost messages, and dead gates are found. A
-# process that is notified and does not answer is dropped from the queue by the next
-# that asks or releases (the scripts: _options/scripts).
+# The gate knows the first of each queue. It asks again from time to time, and the first
+# of all tries on all masters then, and when the key should have expired: so releases by
+# other clients, lost messages, and dead gates are found. A process that is notified and
+# does not answer is dropped from the queue by the next that asks or releases (the
+# scripts: _options/scripts).
 
 cdef enum:
     AT_LEAST_NS = 100_000
@@ -523,13 +520,12 @@ cdef bint engine_take_due(Engine self, int64_t now_ns) except -1:
 # A lease is handed on inside of this process, or its key rests (rests).
 #
 # A stay is the time from t0 in which the lease may be handed on; the queue knows its
-# end. Meanwhile those who come are noted here alone, and the gate is not asked: its
-# entry for this process is as old as when the stay began. The release that ends a stay
-# is sent behind a question with the true time of our next caller, in the same write, so
-# that the gate gives the turn to whoever waits longest anywhere.
-#
-# To hand on and to join are changes of lists alone. So a thread that has the GIL may do
-# both while another one leads, between two of its passes.
+# end. Those who come meanwhile are noted here alone: the entry of this process at the
+# gate is as old as when the stay began. The release that ends a stay is sent behind a
+# question with the true time of our next caller, in the same write, so that the gate
+# gives the turn to whoever waits longest anywhere. To hand on and to join are changes
+# of lists alone: a thread that has the GIL may do both while another one leads, between
+# two of its passes.
 
 
 cdef inline bint engine_may_need_no_master(Engine self, object work) noexcept:
@@ -607,8 +603,7 @@ cdef bint engine_join_stay(
         return False
     round.waiter = waiter
     round.closed_list = self.closed
-    # Where a collection of garbage let the leader end the stay: due, for it to ask.
-    engine_enter_queue(self, queue, round, -1)
+    engine_enter_queue(self, queue, round, -1)      # of the stay: nothing is sent
     round.is_submitted = True
     if self.counters.due_ns < next_ns:
         engine_rouse(self)

@@ -2689,15 +2689,9 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/engine/pass.pyx",
-                "    round.closed_list = self.closed\n"
-                "    return engine_start(self, round, now_ns)\n",
-                "    round.closed_list = self.closed\n"
-                "    if round.operation_code == OPERATION_RELEASE and (\n"
-                "        engine_is_handing_over(self, round, now_ns)\n"
-                "    ):\n"
-                "        engine_hand_over(self, round.resource, now_ns)\n"
-                "        engine_admit_opened(self, now_ns)\n"
-                "    return engine_start(self, round, now_ns)\n",
+                "        engine_before_release(self, round, now_ns)\n",
+                "        engine_before_release(self, round, now_ns)\n"
+                "        engine_admit_opened(self, now_ns)\n",
             ),
         ),
         WAITERS,
