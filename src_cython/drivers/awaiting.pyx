@@ -160,9 +160,7 @@ cdef class RoundFuture(AsyncioFuture):
     cdef object work                 # a Round or a Batch
 
     cdef object outcome(self):
-        if work_has_validity(self.work) and (
-            work_expired_before_return(self.work, clock_ns())
-        ):
+        if work_expired_before_return(self.work, clock_ns()):
             self.driver.abandon(self.work)
         return len(self.driver.engine.counters.unlogged)
 

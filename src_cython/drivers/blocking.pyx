@@ -359,7 +359,7 @@ cdef Py_ssize_t blocking_run_work(Engine engine, object work) except -1:
             blocking_lead(engine, work)
         if not work_is_finished(work):
             blocking_follow(engine, work)
-        if work_has_validity(work) and work_expired_before_return(work, clock_ns()):
+        if work_expired_before_return(work, clock_ns()):
             blocking_abandon(engine, work)
     except BaseException:
         blocking_abandon(engine, work)

@@ -73,8 +73,8 @@ cdef Round engine_round_of_lease(Engine self, int operation, Round lease, Terms 
 cdef int engine_init_of_lease(
     Engine self, Round round, int operation, Round lease, Terms terms
 ) except -1:
-    round_init(
-        round, operation, lease.resource, lease.token, terms, self.master_count
+    round_new(
+        operation, lease.resource, lease.token, terms, self.master_count, round
     )
     round.keys = lease.keys
     round.kind = lease.kind

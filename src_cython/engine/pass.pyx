@@ -14,8 +14,7 @@ cdef int engine_start(Engine self, Round round, int64_t now_ns) except -1:
 
 
 cdef int engine_start_whole(Engine self, Round round, int64_t now_ns) except -1:
-    cdef bint is_handing_over = False
-    if round.is_opened or round.is_finished:      # it was withdrawn meanwhile
+    if round.is_opened or round.is_finished:      # withdrawn meanwhile
         return 0
     if round.turn is not None and not (<Turn>round.turn).is_open and (
         engine_wait(self, round, now_ns)
@@ -30,10 +29,7 @@ cdef int engine_start_whole(Engine self, Round round, int64_t now_ns) except -1:
     self.counters.rounds += 1
     if round.operation_code == OPERATION_RELEASE:
         round.lease_state = None      # it is sent, and may be deferred for long
-        engine_end_stay(self, round, now_ns)
-        is_handing_over = engine_is_handing_over(self, round, now_ns)
-        if not is_handing_over:
-            engine_notify_at_gate(self, round, now_ns)
+        engine_before_release(self, round, now_ns)
     elif round.operation_code == OPERATION_ACQUIRE:
         if self.scripts.is_fencing and kind_is(round.kind, KIND_IS_NUMBERED):
             engine_propose_fence(self, round, now_ns)
@@ -46,8 +42,6 @@ cdef int engine_start_whole(Engine self, Round round, int64_t now_ns) except -1:
         engine_start_given(self, round, now_ns)
     else:
         engine_queue(self, round, <uint64_t>-1, False, now_ns)
-    if is_handing_over:
-        engine_hand_over(self, round, now_ns)
     if round.is_rolled_back and round.operation_code == OPERATION_ACQUIRE:
         round.is_rolled_back = False
         return engine_roll_back(self, round, now_ns)
@@ -76,7 +70,8 @@ cdef int engine_roll_back(Engine self, Round round, int64_t now_ns) except -1:
         or now_ns >= (<Turn>round.turn).until_ns
     ):
         engine_end_stay(self, release, now_ns)
-        engine_set_gate(self, release, now_ns)
+        if release.keys is None:
+            release.gate = engine_gate(self, round_queue(release), now_ns)
     if release.token_uses is not None:
         token_uses_add_round(release)
     return engine_queue(self, release, release.may_hold, True, now_ns)
@@ -658,7 +653,6 @@ cdef int engine_on_time(Engine self, int64_t now_ns, uint64_t quiet) except -1:
     engine_open_deferred(self, now_ns)
     self.counters.due_ns = NEVER_NS
     engine_note_time(self, wait_queues_next_ns(self.queues))
-    engine_note_time(self, engine_held_next_ns(self))
     for admission in self.admissions.values():
         engine_note_time(self, admission.limit_ns)
     for master in self.masters:

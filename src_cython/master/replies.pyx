@@ -190,8 +190,8 @@ cdef int master_on_bytes(Master self, bytes data, int64_t now_ns) except -1:
 cdef int master_take_replies(Master self, bytes data, int64_t now_ns) except -1:
     # Every reply that ends in these bytes ends a line of them, so there are no more
     # replies than lines. Where there were as many, nothing is left in the reader, not
-    # even half a reply, and the next bytes are the beginning of one. A reply may end the
-    # connection: the reader is another one then, and what follows is dropped.
+    # even half a reply, and the next bytes are the beginning of one. A reply may end
+    # the connection: the reader is another one then, and what follows is dropped.
     cdef Py_ssize_t taken
     cdef int most = -1
     gets = self.gets

@@ -16,11 +16,8 @@
 # So a quorum has F, or more, while our key exists there: `known` is what a master is
 # known to have. The quorum of every later grant shares a master with it, which sets
 # that key after ours has gone, and counts on from the number there: what it answers is
-# more than F. (tests/model tries all orders.)
-#
-# The number comes before the key: where it is refused, no key is set. (A client of an
-# earlier release sends SET and ZADD of one key as plain commands. They may be executed
-# apart: what such a master answers it has as well, and the proof above needs no more.)
+# more than F. (tests/model tries all orders.) The number comes before the key: where it
+# is refused, no key is set.
 #
 # A master that answers later is written to then. Only those that granted are, and only
 # where the token is: a number that was written elsewhere would be behind the key of a
@@ -67,8 +64,7 @@ cdef Fencing fencing_new(int master_count, int64_t proposed, int64_t ttl_ms):
 
 
 cdef Fencing fencing_of_adopted(int64_t fence):
-    cdef Fencing self = Fencing.__new__(Fencing)
-    self.known = self.few
+    cdef Fencing self = fencing_new(1, 0, 0)
     self.fence = fence
     return self
 
@@ -96,15 +92,6 @@ cdef void fencing_on_granted(
         self.known[master] = reply
 
 
-cdef void fencing_extend(Round round, int64_t now_ns) noexcept:
-    # The second write begins: the round is open for as long again. A single try ends in
-    # two round timeouts, with its wait for connections.
-    cdef int64_t until_ns = round.deadline_ns + now_ns - round.opened_ns
-    if round.left_ns == 0 and round.began_ns > 0:
-        until_ns = min(until_ns, round.began_ns + 2 * round.terms.timeout_ns)
-    round.deadline_ns = max(round.deadline_ns, until_ns)
-
-
 cdef bint fencing_is_short(Round round, int master) noexcept:
     # Whether the master has granted a round that is open, under less than its number.
     cdef Fencing self = <Fencing>round.fencing
@@ -114,8 +101,11 @@ cdef bint fencing_is_short(Round round, int master) noexcept:
 
 
 cdef bint fencing_begins(Round round, int64_t now_ns) except -1:
-    # Whether a second write begins, now that a quorum has granted.
+    # Whether a second write begins, now that a quorum has granted: the round is open
+    # for as long again. A single try ends in two round timeouts, with its wait for
+    # connections.
     cdef Fencing self = <Fencing>round.fencing
+    cdef int64_t until_ns = round.deadline_ns + now_ns - round.opened_ns
     cdef int i, having = 0
     if self.fence or round.counts[VOTE_GRANTED] < round_quorum(round) or (
         round_is_refused(round)
@@ -134,7 +124,9 @@ cdef bint fencing_begins(Round round, int64_t now_ns) except -1:
             round.cells[i].answered_us = 0
             round.counts[VOTE_GRANTED] -= 1
             round.counts[VOTE_PENDING] += 1
-    fencing_extend(round, now_ns)
+    if round.left_ns == 0 and round.began_ns > 0:
+        until_ns = min(until_ns, round.began_ns + 2 * round.terms.timeout_ns)
+    round.deadline_ns = max(round.deadline_ns, until_ns)
     return True
 
 

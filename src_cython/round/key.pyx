@@ -1,10 +1,8 @@
 # What is locked: a key with the kind of its lock, or a slot of a semaphore.
 
 # --- key ------------------------------------------------------------------------------
-# What is locked: a key, and what kind of lock is asked for under it. Pure.
-#
 # A plain key is bytes, of kind ONE; all of several keys are a tuple. Of any other kind
-# the caller names a KeyOfKind, which its round copies.
+# the caller names a KeyOfKind, which its round copies. Pure.
 
 
 cdef class KeyOfKind:
@@ -26,12 +24,12 @@ cdef int key_check_kind(int kind) except -1:
     return 0
 
 
-cdef int key_set(KeyOfKind self, bytes name, int kind, int count) except -1:
+cdef KeyOfKind key_set(KeyOfKind self, bytes name, int kind, int count):
     # Of arguments that are checked.
     self.name = name
     self.kind = kind
     self.count = count
-    return 0
+    return self
 
 
 cdef class KindEncoder:
@@ -56,18 +54,15 @@ cdef class KindEncoder:
         return self.of_key(key)
 
     cdef KeyOfKind of_key(self, bytes key):
-        cdef KeyOfKind made = KeyOfKind.__new__(KeyOfKind)
-        key_set(made, key, self.kind, 0)
-        return made
+        return key_set(KeyOfKind.__new__(KeyOfKind), key, self.kind, 0)
 
 
 # --- slots ----------------------------------------------------------------------------
 # The slots of a semaphore: k keys, each an ordinary lock. Pure.
 #
 # At most one process holds a slot, so at most k hold the semaphore: nothing is counted.
-# (Masters that count for themselves admit more than k: three of them, and k = 2, can
-# give two votes to each of three clients.) What is known here of each slot says where
-# to try first. It is a hint, and never a vote.
+# (Three masters that count for themselves, and k = 2, can give two votes to each of
+# three clients.) What is known here of a slot is a hint where to try, and never a vote.
 #
 # The callers of all slots wait in one queue, that of the semaphore's name: the resource
 # and "#". A slot's key is that name and its number.
@@ -106,9 +101,7 @@ cdef class PermitsOf(KindEncoder):
         self.count = count
 
     cdef KeyOfKind of_key(self, bytes key):
-        cdef Permits made = Permits.__new__(Permits)
-        key_set(made, key + b"#", KIND_SLOT, self.count)
-        return made
+        return key_set(Permits.__new__(Permits), key + b"#", KIND_SLOT, self.count)
 
 
 @cython.final
@@ -120,13 +113,6 @@ cdef class Slots:
     cdef dict taken_ns           # slot: until when it counts as taken
 
 
-cdef Slots slots_new():
-    cdef Slots self = Slots.__new__(Slots)
-    self.free = []
-    self.taken_ns = {}
-    return self
-
-
 cdef bint slots_is_taken(Slots self, int slot, int64_t now_ns) except -1:
     until_ns = self.taken_ns.get(slot)
     return until_ns is not None and now_ns < <int64_t>until_ns
@@ -135,8 +121,7 @@ cdef bint slots_is_taken(Slots self, int slot, int64_t now_ns) except -1:
 cdef int slots_choose(Slots self, int count, int start, int64_t now_ns) except -2:
     # The most likely to be free; -1: each counts as taken.
     cdef int i, slot
-    for i in range(<int>len(self.free) - 1, -1, -1):
-        slot = <int>self.free[i]
+    for slot in reversed(self.free):
         if slot < count and not slots_is_taken(self, slot, now_ns):
             return slot
     for i in range(count):
@@ -169,10 +154,7 @@ cdef int slots_learn(Slots self, Round look, int64_t now_ns) except -1:
     cdef int slot, taken, least = 0
     cdef int most = look.master_count - round_quorum(look)
     cdef list seen = [reply for reply in look.details if type(reply) is bytes]
-    cdef list free = []
-    for slot in self.free:
-        if slot >= look.permits:
-            free.append(slot)
+    cdef list free = [slot for slot in self.free if slot >= look.permits]
     for least in range(most + 1):
         for slot in range(look.permits):
             taken = 0

@@ -4,13 +4,12 @@
 # --- cohort ---------------------------------------------------------------------------
 # A cohort: callers of one process that hold a lease one after the other. Pure.
 #
-# The masters know the token alone, so who has the lease inside of the process is the
-# process's own business: a lease that is released while the next caller waits here can
-# be handed on, and nothing is sent. (Lock cohorting: Dice, Marathe, Shavit, PPoPP
-# 2012.) It goes to the round of that caller, which is won without having been sent:
+# The masters know the token alone. So a lease that is released while the next caller
+# waits here can be handed on, and nothing is sent (lock cohorting: Dice, Marathe,
+# Shavit, PPoPP 2012). It goes to the round of that caller, which is won:
 #
 #   where its stay is young     `cohort` after t0 of the round that took the key at the
-#                               latest, so that other processes have their turn
+#                               latest, so that other processes have their turn (turns)
 #   where nobody is worse off   as much validity is left as a round of the next caller
 #                               would have given if it had used its whole timeout; and
 #                               the key of a holder that dies blocks others for no
@@ -20,18 +19,7 @@
 #
 # The round that gave it away holds nothing any more, and a token that no key has.
 
-
 cdef bytes HANDED_ON = b"handed-on"
-
-
-cdef bint round_may_hand_on(
-    Round taken, Round next, int64_t cohort_ns, int64_t now_ns
-) noexcept:
-    # Whether what the one has taken, and now releases, may go to the other.
-    return (
-        round_is_plain(taken) and now_ns - taken.opened_ns <= cohort_ns
-        and round_may_be_given(taken, next, now_ns)
-    )
 
 
 cdef bint round_is_plain(Round taken) noexcept:
@@ -86,16 +74,13 @@ cdef void round_hand_on(Round taken, Round next, int64_t now_ns) noexcept:
 # A key at rest: released, and kept for the next caller of this process. Pure.
 #
 # Where nobody waits, a lease that lingers (Terms.linger_ns) is not released at the
-# masters: its key rests here, and the next acquire takes it without a byte. It is given
-# up when another process asks for it (a recall), when its time is over, and when it
-# does not serve a caller as well as a round would.
-#
-#   IN USE    a lease has the key, or nobody has: `is_at_rest` is false
-#   AT REST   `round` has it, with the token; no lease knows that any more
+# masters: its key rests here, and the next acquire takes it without a byte. Then
+# `is_at_rest`, and `round` has the key, with a token that no lease knows any more. It
+# is given up when another process asks for it (a recall), when its time is over, and
+# when it does not serve a caller as well as a round would.
 #
 # So that others find us, the token of a lease that lingers begins with the name of this
-# process's channel: a gate that is asked for a key tells whoever is named in its value.
-
+# process's channel: a gate that is asked for a key notifies the one named in its value.
 
 # In front of a key, in a message of a gate. No resource has such a name.
 cdef bytes RECALL = b"!fastredlock:"
@@ -103,13 +88,12 @@ cdef bytes RECALL = b"!fastredlock:"
 
 @cython.final
 @cython.internal
-cdef class Rest:
+cdef class Rest(Due):
     """The place of one key that rests now and then."""
 
     cdef bytes resource
     cdef Round round             # has the key while it rests; used again and again
     cdef int64_t until_ns        # it rests so long at most
-    cdef int64_t due_ns          # when it is looked at
     cdef bint is_at_rest
 
 
@@ -150,22 +134,15 @@ cdef void rest_begin(Rest self, Round taken, int64_t until_ns, int64_t now_ns) n
     self.is_at_rest = True
 
 
-cdef bint rest_serves(Rest self, Round next, int64_t now_ns) noexcept:
-    return (
-        self.is_at_rest and now_ns < self.until_ns
-        and round_may_be_given(self.round, next, now_ns)
-    )
-
-
 # --- token use ------------------------------------------------------------------------
 # The use of a token that the caller gave: none begins while the last one is under way.
 #
 # A token from the kernel is used once, so a late command of an earlier round finds
 # nothing to delete. A token that is given again for the same key has no such
 # protection: a release that was delayed deletes the live lock. Where the caller gives
-# the tokens (`new_token`), the engine keeps one TokenUse for each pair of key and
-# token, from the ACQUIRE to the answer to its last RELEASE. The next ACQUIRE with the
-# pair is
+# the tokens (`new_token`; else `engine.token_uses` is None), the engine keeps one
+# TokenUse for each pair of key and token, from the ACQUIRE to the answer to its last
+# RELEASE. The next ACQUIRE with the pair is
 #
 #   TAKEN, and not sent, while the lease of the last one is valid, or the round open:
 #     its roll-back could not distinguish the keys of the two;
@@ -176,13 +153,11 @@ cdef bint rest_serves(Rest self, Round next, int64_t now_ns) noexcept:
 #     unanswered: it may still be executed, from a socket's buffer, when such a server
 #     goes on. They get the next one LATE_NS after their next connection is ready.
 #
-# Commands in flight on a connection that lives do no harm: they are executed before the
-# new SET, as is a deferred release, which opens the next connection. They are not
-# repeated behind that SET (NOSCRIPT), because a use that was followed by another is
-# over: nothing more is sent for it. Nor is a lease released whose use is over.
+# Commands in flight on a connection that lives are executed before the new SET, as is a
+# deferred release. They are not repeated behind it (NOSCRIPT), because a use that was
+# followed by another is over: nothing more is sent for it, nor its lease released.
 #
 # What has ended is forgotten: that a token is unique over time is the caller's duty.
-# Without given tokens `engine.token_uses` is None, and nothing of this is done.
 
 cdef enum:
     SWEEP_AT_LEAST = 256

@@ -3,11 +3,9 @@
 # either.
 
 # --- round ----------------------------------------------------------------------------
-# A round: one command to all masters, with its terms, its votes and its verdict. The
-# rules by which votes and the time become a verdict are in judge.
-#
-# A round is of one key, its resource, or of several, its `keys`: all or nothing on each
-# master, by one script, under one token.
+# A round: one command to all masters, with its terms, its votes and its verdict, which
+# judge makes. It is of one key, its resource, or of several, its `keys`: all or
+# nothing on each master, by one script, under one token.
 
 cdef enum:
     LAST_ROUND_NS = 50_000_000      # a server that is there answers by then
@@ -109,10 +107,6 @@ cdef class Round:
     cdef byte_bint is_repeated           # a RELEASE: sent to one master once more
     cdef uint8_t our_entry               # what becomes of ours at its gate
 
-    def __cinit__(self):
-        self.cells = self.few
-        self.gate = -1
-
     def __init__(
         self, int operation, bytes resource not None, bytes token not None,
         Terms terms not None, int master_count,
@@ -122,11 +116,10 @@ cdef class Round:
         round_check_operation(operation)
         if self.terms is not None:
             raise RuntimeError("a round is initialised once")
-        round_init(self, operation, resource, token, terms, master_count)
+        round_new(operation, resource, token, terms, master_count, self)
 
     def __dealloc__(self):
-        if self.cells != self.few:
-            free(self.cells)
+        free(NULL if self.cells == self.few else self.cells)
 
     @property
     def operation(self):
@@ -166,9 +159,8 @@ cdef class Round:
         cdef int i
         votes = []
         for i in range(self.master_count):
-            vote, detail = self.cells[i].vote, None
-            if self.details is not None:
-                detail = self.details[i]
+            vote = self.cells[i].vote
+            detail = None if self.details is None else self.details[i]
             if vote == VOTE_TAKEN and detail is KEY_GONE:
                 vote, detail = VOTE_GONE, None
             answered_us = self.cells[i].answered_us
@@ -214,12 +206,16 @@ cdef class Round:
     @property
     def keeps_turn(self):
         """Whether the gate had set the key of this round, which was lost elsewhere."""
-        return self.turn is not None and turn_is_kept(<Turn>self.turn, self)
+        return self.turn is not None and self.verdict_code == VERDICT_TAKEN and (
+            (<Turn>self.turn).gate_reply in (GATE_SET, GATE_SET_FIRST)
+        )
 
     @property
     def was_behind(self):
         """Whether the gate had refused: a key was there, or another was first."""
-        return self.turn is not None and turn_is_behind(<Turn>self.turn)
+        return self.turn is not None and (
+            (<Turn>self.turn).gate_reply in (GATE_TAKEN, GATE_REFUSED)
+        )
 
     @property
     def turn_was_notified(self):
@@ -249,24 +245,18 @@ cdef class Round:
         round_confirm(self, now_ns)
 
 
-cdef inline Round round_new(
-    int operation, bytes resource, bytes token, Terms terms, int master_count
+cdef Round round_new(
+    int operation, bytes resource, bytes token, Terms terms, int master_count,
+    Round made=None,
 ):
-    # As Round(...), of arguments that are checked.
-    cdef Round round = Round.__new__(Round)
-    round_init(round, operation, resource, token, terms, master_count)
-    return round
-
-
-cdef int round_init(
-    Round self, int operation, bytes resource, bytes token, Terms terms,
-    int master_count,
-) except -1:
+    # As Round(...), of arguments that are checked; of one that was made before.
+    cdef Round self = Round.__new__(Round) if made is None else made
+    self.cells = self.few
     if master_count > FEW_MASTERS:
         self.cells = <VoteCell *>calloc(master_count, sizeof(VoteCell))
         if self.cells == NULL:
-            self.cells = self.few
             raise MemoryError
+    self.gate = -1
     self.operation_code = operation
     self.resource = resource
     self.token = token
@@ -274,13 +264,11 @@ cdef int round_init(
     self.master_count = master_count
     self.counts[VOTE_PENDING] = master_count
     self.generation = current_generation
-    return 0
+    return self
 
 
 cdef int round_check_operation(int operation) except -1:
-    if not OPERATION_ACQUIRE <= operation <= OPERATION_LEAVE_QUEUE or (
-        not operation_is(operation, OPERATION_IS_OF_CALLERS)
-    ):
+    if not OPERATION_ACQUIRE <= operation <= OPERATION_INSPECT:      # a caller's
         raise ValueError("no such operation")
     return 0
 
@@ -303,11 +291,8 @@ cdef size_t round_size(Round self) noexcept:
 
 cdef inline int64_t round_overdue_ns(Round round) noexcept:
     # Two round timeouts, at least 1 s, and no more than 1 s beyond the first.
-    cdef int64_t timeout_ns = round.terms.timeout_ns
-    return max(
-        <int64_t>OVERDUE_AT_LEAST_NS,
-        timeout_ns + min(timeout_ns, <int64_t>OVERDUE_AT_LEAST_NS),
-    )
+    cdef int64_t timeout_ns = round.terms.timeout_ns, least_ns = OVERDUE_AT_LEAST_NS
+    return max(least_ns, timeout_ns + min(timeout_ns, least_ns))
 
 
 # --- judge ----------------------------------------------------------------------------
@@ -329,42 +314,36 @@ cdef inline int64_t round_overdue_ns(Round round) noexcept:
 #   anything else                         OPEN
 #
 # So GONE of a release, and the loss of a lease, is never reported where the masters
-# that did not refuse are a quorum: one of three may never have had the key (it was away
-# when it was taken), another be silent for a moment, and the key still be on a
-# majority.
-#
-# What is asked of a queue is asked of one master, its gate, and closes with its answer.
+# that did not refuse are a quorum: one of three may never have had the key, another be
+# silent for a moment, and the key still be on a majority.
 #
 # The quorum is of the configured masters, never of the reachable ones. The slowest
 # master is not waited for, except by INSPECT and PING, which close when all have
-# answered. (The caller of a release gets the verdict a little later where it
-# had to be repeated, or the gate is asked whether anybody waits: waiting/turns.)
+# answered. What is asked of a queue is asked of one master, its gate, and closes with
+# its answer. (The caller of a release waits a little longer where it had to be
+# repeated, or the gate is asked whether anybody waits: waiting/turns.)
 #
 # A verdict never changes, with one exception: `round_confirm` turns WON into TOO_LATE
 # when the validity ran out before the return to the caller (a paused process). After
 # the verdict, answers that come late are still counted in their cell, where that is
-# PENDING, SILENT, or FAILED without an answer: a lease gains a vote, a report becomes
-# truer, and no decision depends on it. (Such a FAILED cell can gain an answer while the
-# round is open, too: from a release that was deferred to the next connection.) A second
+# PENDING, SILENT, or FAILED without an answer (as is one of a release that was deferred
+# to the next connection): a lease gains a vote, and no decision depends on it. A second
 # answer of one master is an illegal event and changes nothing.
 #
-# `may_hold` is the set of masters on which the key may exist because of this round: a
-# SET was sent, and no answer since shows that it was refused. A roll-back must reach
-# them all, and a lost connection does not clear the set: unknown is not failed.
-# Of an EXTEND it is the set of masters that may still give the key this ttl, even after
-# they granted a later one on another connection: the lease asks.
-# A release inherits the set and clears the masters that confirm; where a connection is
-# lost, the release is deferred to the next one.
+# `may_hold` is the set of masters on which the key, or any of the keys, may exist
+# because of this round: a SET was sent, and no answer since shows that it was refused.
+# A roll-back must reach them all, and a lost connection does not clear the set: unknown
+# is not failed. Of an EXTEND it is the set of masters that may still give the key this
+# ttl, even after they granted a later one on another connection: the lease asks. A
+# release inherits the set and clears the masters that confirm.
 #
 # A round that the engine runs puts itself into its `closed_list` when it closes; the
 # engine finishes it from there (confirmed, or rolled back) and wakes the waiter.
-#
-# One key or several: a vote is on all of them, so the rules are the same. Where "the
-# key" may exist, any of the keys may.
 
 
 cdef str KEY_GONE = "gone"       # details of an EXTEND that is TAKEN
 cdef str KEY_GONE_OR_TAKEN = "gone or taken"
+cdef str NOT_SENT = "not sent: the lease was released"
 
 
 cdef int round_open(Round self, int64_t now_ns) except -1:
@@ -392,6 +371,7 @@ cdef int round_on_vote(
     Round self, int master, int vote, object detail, bint is_definite, int64_t now_ns
 ) except -1:
     cdef VoteCell *cell = &self.cells[master]
+    cdef int i
     if not self.is_opened or not VOTE_GRANTED <= vote <= VOTE_FAILED:
         raise StateError("a vote for a round that is not open, or not an answer")
     if cell.vote == VOTE_GRANTED or cell.vote == VOTE_TAKEN or (
@@ -409,16 +389,23 @@ cdef int round_on_vote(
         cell.answered_us = <uint32_t>min(
             max((now_ns - self.opened_ns) // 1000, <int64_t>1), <int64_t>0xFFFFFFFF
         )
-        if round_is_settled(self, vote):
+        # It cannot hold our key any more because of this round. A release that was
+        # refused by an error has deleted nothing.
+        if (
+            vote != VOTE_GRANTED if self.operation_code == OPERATION_ACQUIRE
+            else vote != VOTE_FAILED or self.operation_code == OPERATION_EXTEND
+        ):
             self.may_hold &= ~(<uint64_t>1 << master)
     if detail is not None or self.details is not None:
         round_note(self, master, detail)
     if self.verdict_code == VERDICT_OPEN:
         if self.fencing is not None and fencing_begins(self, now_ns):
-            round_note_unwritten(self)
+            for i in range(self.master_count):
+                if fencing_is_short(self, i):
+                    round_note(self, i, NOT_WRITTEN)
             return fencing_report(self)
         round_judge(self, now_ns)
-        round_report_closed(self)
+        return round_report_closed(self)
     return 0
 
 
@@ -428,14 +415,6 @@ cdef int round_report_closed(Round self) except -1:
             self.closed_list.append(self)
         self.closed_list = None
     return 0
-
-
-cdef bint round_is_settled(Round self, int vote) noexcept:
-    # Whether the master cannot hold our key any more because of this round. A release
-    # that was refused by an error has deleted nothing.
-    if self.operation_code == OPERATION_ACQUIRE:
-        return vote != VOTE_GRANTED
-    return vote != VOTE_FAILED or self.operation_code == OPERATION_EXTEND
 
 
 cdef void round_on_repeated(Round self) noexcept:
@@ -459,9 +438,7 @@ cdef bint round_may_repeat(Round self) noexcept:
     # shorter. A command under an overused token, never: it would come behind the SET of
     # the next use.
     cdef Round lease
-    if round_is_overused(self):
-        return False
-    if round_is_of_released(self):
+    if round_is_overused(self) or round_is_of_released(self):
         return False
     if self.operation_code == OPERATION_EXTEND and self.verdict_code == VERDICT_WON:
         lease = <Round>self.lease_state
@@ -471,9 +448,6 @@ cdef bint round_may_repeat(Round self) noexcept:
     return not operation_is(self.operation_code, OPERATION_GIVES_TTL) or (
         self.verdict_code == VERDICT_OPEN and not self.is_rolled_back
     )
-
-
-cdef str NOT_SENT = "not sent: the lease was released"
 
 
 cdef inline bint round_is_of_released(Round self) noexcept:
@@ -499,14 +473,6 @@ cdef int round_note(Round self, int master, object detail) except -1:
     if self.details is None:
         self.details = [None] * self.master_count
     self.details[master] = detail
-    return 0
-
-
-cdef int round_note_unwritten(Round self) except -1:
-    cdef int i
-    for i in range(self.master_count):
-        if fencing_is_short(self, i):
-            round_note(self, i, NOT_WRITTEN)
     return 0
 
 
@@ -549,7 +515,7 @@ cdef void round_judge(Round self, int64_t now_ns) noexcept:
             round_close(self, VERDICT_WON, now_ns)
         elif self.counts[VOTE_FAILED] > 0 or pending == 0:
             round_close(self, VERDICT_UNREACHABLE, now_ns)
-    elif round_needs_all(self):
+    elif self.permits == 0 and operation_is(self.operation_code, OPERATION_NEEDS_ALL):
         if pending == 0:
             round_close(
                 self,
@@ -574,13 +540,6 @@ cdef void round_judge(Round self, int64_t now_ns) noexcept:
             round_close(self, VERDICT_UNREACHABLE, now_ns)
 
 
-cdef inline bint round_needs_all(Round self) noexcept:
-    # A look at a semaphore is a hint: it closes with a quorum.
-    return self.permits == 0 and (
-        operation_is(self.operation_code, OPERATION_NEEDS_ALL)
-    )
-
-
 cdef inline void round_close(Round self, int verdict, int64_t now_ns) noexcept:
     # The gate: the only place that gives a verdict; round_confirm alone takes WON back.
     self.verdict_code = verdict
@@ -588,29 +547,27 @@ cdef inline void round_close(Round self, int verdict, int64_t now_ns) noexcept:
 
 
 cdef int round_wanted(Round self) noexcept:
-    # How many more masters have to answer, at the least, before it can close.
-    if self.needs_all or round_needs_all(self):
+    # How many more masters have to answer, at the least, before it can close. A look
+    # at a semaphore is a hint, and closes with a quorum.
+    if self.needs_all or self.permits == 0 and (
+        operation_is(self.operation_code, OPERATION_NEEDS_ALL)
+    ):
         return self.counts[VOTE_PENDING]
     return max(1, round_quorum(self) - self.counts[VOTE_GRANTED])
 
 
-cdef void round_confirm(Round self, int64_t now_ns) noexcept:
-    # A release has no validity: it counts whenever it is confirmed.
+cdef bint round_confirm(Round self, int64_t now_ns) noexcept:
+    # Whether a round that was won is too late by now: checked again at the return to
+    # its caller, which withdraws it then. A release has no validity, and counts
+    # whenever it is confirmed.
     if self.verdict_code != VERDICT_WON or (
         not operation_is(self.operation_code, OPERATION_GIVES_TTL)
     ):
-        return
+        return False
     if round_valid_until_ns(self) <= now_ns:
         self.verdict_code = VERDICT_TOO_LATE
-
-
-cdef bint round_expired_before_return(Round round, int64_t now_ns) noexcept:
-    # Check the validity again at the return to the caller: by now it may be over, and
-    # then the locks that were won have to be withdrawn.
-    if round.verdict_code != VERDICT_WON:
-        return False
-    round_confirm(round, now_ns)
-    return round.verdict_code != VERDICT_WON
+        return True
+    return False
 
 
 # --- batch ----------------------------------------------------------------------------
@@ -618,20 +575,18 @@ cdef bint round_expired_before_return(Round round, int64_t now_ns) noexcept:
 #
 # A batch hands its rounds to the engine in the order given and keeps a window of them
 # under way, so that the bytes queued for a master, and the wait of the last of a window
-# behind the others, have a bound however long the list is. Where rounds finish, the
-# next ones are opened: each has a t0, a verdict and a validity of its own.
+# behind the others, have a bound. Where rounds finish, the next ones are opened: each
+# has a t0, a verdict and a validity of its own.
 #
 # Where a quorum of connections is missing one round waits for it, alone: the others
 # follow when it is finished. Acquires are one call: when too few could answer one of
-# them, or too late, all are undone, so the rest is not sent. Releases and extensions
-# are sent whatever became of others, and wait for connections once, not each: where one
-# of them has failed, another may have its key on more masters. Masters that are silent
-# hold up as many windows as it takes to give their connections up.
+# them, or too late, all are undone, so no more are sent. Releases and extensions are
+# sent whatever became of others, and wait for connections once, not each: where one of
+# them has failed, another may have its key on more masters. A closed engine still sends
+# releases; the extensions that are left end unreachable.
 #
-# A closed engine still sends releases; the extensions that are left end unreachable.
-#
-# A batch itself blocks nowhere and sends nothing: the engine asks it for its next round
-# (engine/pass), and wakes its `waiter` at its end.
+# A batch sends nothing: the engine asks it for its next round (engine/pass), and wakes
+# its `waiter` at its end.
 
 cdef enum:
     WINDOW_LEAST = 64
@@ -702,7 +657,7 @@ cdef bint batch_on_finished(Batch self, Round round) noexcept:
 
 
 cdef bint batch_is_given_up(Batch self) noexcept:
-    # Whether the rest is not sent any more.
+    # Whether no more of it is sent.
     return self.is_withdrawn or (
         self.failure is not None
         and self.failure.operation_code == OPERATION_ACQUIRE
@@ -718,9 +673,8 @@ cdef bint batch_is_over(Batch self) noexcept:
 cdef bint batch_expired_before_return(Batch self, int64_t now_ns) noexcept:
     # Check every validity again at the return to the caller.
     cdef Round round
-    for each in self.rounds:
-        round = <Round>each
-        if round_expired_before_return(round, now_ns) and self.failure is None:
+    for round in self.rounds:
+        if round_confirm(round, now_ns) and self.failure is None:
             self.failure = round
     return self.failure is not None and batch_is_given_up(self)
 
@@ -735,8 +689,7 @@ cdef void batch_withdraw(Batch self) noexcept:
 
 cdef void batch_give_up(Batch self, Round failure) noexcept:
     # In a forked child: nothing more of it is sent, and no waiter woken.
-    self.waiter = None
-    self.is_withdrawn = self.is_finished = True
+    batch_withdraw(self)
     if self.failure is None:
         self.failure = failure
 
@@ -794,14 +747,7 @@ cdef void work_set_waiter(object work, object waiter) noexcept:
         (<Round>work).waiter = waiter
 
 
-cdef bint work_has_validity(object work) noexcept:
-    # Whether a validity has to be checked, which costs a reading of the clock.
-    return type(work) is Batch or (
-        operation_is((<Round>work).operation_code, OPERATION_GIVES_TTL)
-    )
-
-
 cdef bint work_expired_before_return(object work, int64_t now_ns) noexcept:
     if type(work) is Batch:
         return batch_expired_before_return(<Batch>work, now_ns)
-    return round_expired_before_return(<Round>work, now_ns)
+    return round_confirm(<Round>work, now_ns)

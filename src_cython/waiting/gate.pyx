@@ -5,45 +5,38 @@
 # The gate of a resource: the one master that keeps the queue of those who wait for it.
 #
 # Every client finds the same one, from the resource's name and the masters in the order
-# of their addresses, however they were listed: the first from there on that is READY.
-# Where two clients find different ones, because one of them has lost a connection, or
-# knows a server by another name, there are two queues for a while: that costs order,
-# nothing else. A master that may not vote now is none.
-# A slow gate is passed over, by all alike (moved).
+# of their addresses: the first from there on that is READY and may vote. A slow gate is
+# passed over, by all alike (moved). Where two clients find different ones, because one
+# of them has lost a connection, or knows a server by another name, there are two queues
+# for a while: that costs order, nothing else.
 
 
-cdef inline int engine_gate(Engine self, bytes resource, int64_t now_ns) noexcept:
-    # Its index; -1: no master can be one, or no queue is kept.
-    return engine_gate_but(
-        self, resource,
-        wait_queues_moved(self.queues, resource, now_ns) if self.queues.moved else 0,
-        now_ns,
-    )
-
-
-cdef int engine_gate_but(
-    Engine self, bytes resource, uint64_t but, int64_t now_ns
+cdef int engine_gate(
+    Engine self, bytes resource, int64_t now_ns, bint is_slow_too=False
 ) noexcept:
+    # Its index; -1: no master can be one, or no queue is kept.
     cdef Master master
     cdef int i, first
+    cdef uint64_t moved = 0
+    if self.queues.moved and not is_slow_too:
+        moved = wait_queues_moved(self.queues, resource, now_ns)
     if not self.scripts.keeps_queues:
         return -1
     first = <int>(engine_hash(resource) % <uint64_t>self.master_count)
     for i in range(self.master_count):
         master = <Master>self.masters[self.gate_order[(first + i) % self.master_count]]
         if master.state_code == MASTER_READY and master.may_queue and (
-            now_ns >= master.votes_from_ns and not (but >> master.index) & 1
+            now_ns >= master.votes_from_ns and not (moved >> master.index) & 1
         ):
             return master.index
     return -1
 
 
 cdef int engine_set_gate_order(Engine self) except -1:
-    cdef Master master
     cdef int place
     by_address = [
-        (master.settings.server, master.settings.db, master.index)
-        for master in self.masters
+        ((<Master>master).settings.server, (<Master>master).settings.db, index)
+        for index, master in enumerate(self.masters)
     ]
     for place, (_, _, index) in enumerate(sorted(by_address)):
         self.gate_order[place] = index
@@ -60,44 +53,33 @@ cdef uint64_t engine_hash(bytes resource) noexcept:
     return hashed ^ (hashed >> 32)
 
 
-cdef int engine_set_gate(Engine self, Round release, int64_t now_ns) except -1:
+cdef int engine_notify_at_gate(Engine self, Round release, int64_t now_ns) except -1:
     # A release of one key notifies the next in the queue, by its script at the gate.
+    # That of a lease notifies whatever key is there, and takes our entry out where
+    # nobody waits here: the gate may never have confirmed the entry.
+    cdef WaitQueue queue
     if release.keys is None:
+        queue = self.queues.by_resource.get(round_queue(release))
+        release.our_entry = OUR_ENTRY_STAYS if queue is not None and (
+            queue.rounds or wait_queue_is_trying(queue)
+        ) else OUR_ENTRY_LEAVES
         release.gate = engine_gate(self, round_queue(release), now_ns)
     return 0
 
 
-cdef int engine_notify_at_gate(Engine self, Round release, int64_t now_ns) except -1:
-    # That of a lease notifies whatever key is at the gate, and takes our entry out
-    # where nobody waits here: the gate may never have confirmed the entry.
-    cdef WaitQueue queue = None
-    if release.keys is not None:
-        return 0
-    if self.queues.by_resource:
-        queue = self.queues.by_resource.get(round_queue(release))
-    if queue is None or not (wait_queue_is_trying(queue) or queue.rounds):
-        release.our_entry = OUR_ENTRY_LEAVES
-    else:
-        release.our_entry = OUR_ENTRY_STAYS
-    return engine_set_gate(self, release, now_ns)
-
-
-cdef Round engine_question(
-    Engine self, int operation, bytes resource, Turn turn, Terms terms
-):
+cdef int engine_send_to_gate(
+    Engine self, int operation, tuple keys, Turn turn, Terms terms, int gate,
+    bint by_source, int64_t now_ns,
+) except -1:
     # A round that goes to the gate alone. Nobody else can make one.
     cdef Round round = round_new(
-        OPERATION_INSPECT, resource, self.queues.waiter, terms, self.master_count
+        operation, <bytes>keys[0], self.queues.waiter, terms, self.master_count
     )
-    round.operation_code = operation
+    if len(keys) > 1:
+        round.keys = keys
+        round.kind = KIND_SEVERAL
     round.turn = turn
     turn.is_open = True
-    return round
-
-
-cdef int engine_send_to_gate(
-    Engine self, Round round, int gate, bint by_source, int64_t now_ns
-) except -1:
     round.gate = gate
     round.is_submitted = True
     round.closed_list = self.closed
@@ -113,7 +95,9 @@ cdef Slots engine_slots(Engine self, bytes name):
     if slots is None:
         if len(self.queues.slots) >= REMEMBERED_MOST:
             self.queues.slots.clear()
-        slots = self.queues.slots.setdefault(name, slots_new())
+        slots = self.queues.slots[name] = Slots.__new__(Slots)
+        slots.free = []
+        slots.taken_ns = {}
     return slots
 
 
@@ -126,10 +110,8 @@ cdef int engine_set_slot(Engine self, Round round, int slot, int64_t now_ns) exc
         slot = slots_choose(slots, round.permits, start, now_ns)
     if slot < 0:
         slot = start
-    key = slot_key(name, slot)
     slots_take(slots, slot, now_ns + round.terms.timeout_ns)
-    if round_wants_slot(round):      # a finalizer may have opened it for another one
-        round.resource = key
+    round.resource = slot_key(name, slot)
     return 0
 
 
@@ -145,9 +127,8 @@ cdef int engine_on_slot_closed(Engine self, Round round, int64_t now_ns) except 
         # Gone, it may be another's by now; unknown, it is as before.
         return slots_give(slots, slot) if is_won else 0
     if is_won:
-        return slots_take(
-            slots, slot, round.opened_ns + round.terms.ttl_ms * NS_PER_MS
-        )
+        until_ns = round.opened_ns + round.terms.ttl_ms * NS_PER_MS
+        return slots_take(slots, slot, until_ns)
     if round.operation_code == OPERATION_ACQUIRE:
         if round.verdict_code == VERDICT_TAKEN and not round_is_refused(round):
             return slots_take(slots, slot, now_ns + SLOT_SEEN_NS)
@@ -203,18 +184,14 @@ cdef int engine_open_waiting(
     cdef Turn turn = <Turn>round.turn
     cdef int gate = engine_gate(self, queue.resource, now_ns)
     cdef Round next = wait_queue_behind(queue, round)
-    # First all that may fail, or collect garbage: between two lists a round is lost.
     if round_wants_slot(round):
         engine_set_slot(self, round, queue.slot, now_ns)
     queue.slot = -1
-    if queue.freed:
-        queue.freed = []      # what the gate notified us of before
+    queue.freed = []      # what the gate notified us of before
     if gate >= 0:
         turn_set_arguments(turn, round, next, self.queues.waiter, now_ns)
     engine_set_queue_gate(self, queue, gate, now_ns)
     engine_set_due(self, queue, now_ns + ASK_AGAIN_NS)
-    if turn.is_open or round.is_finished:      # a finalizer has opened or withdrawn it
-        return 0
     self.opened.append(round)
     turn_spend(turn, round, self.round_trip_ns, now_ns)
     return wait_queue_open(queue, round, next, gate, now_ns)
@@ -224,9 +201,9 @@ cdef int engine_stop_waiting(Engine self, WaitQueue queue, int64_t now_ns) excep
     # There is no queue: all try once, and poll. Where the connections are gone, too,
     # they wait for the next ones first, as other rounds do.
     cdef Round round
-    cdef list empty = [], rounds = queue.rounds
+    cdef list rounds = queue.rounds
     self.opened.extend(rounds)
-    queue.rounds = empty
+    queue.rounds = []
     wait_queue_on(queue, EVENT_NO_GATE)
     for round in rounds:
         turn_spend(<Turn>round.turn, round, self.round_trip_ns, now_ns)
@@ -239,8 +216,8 @@ cdef int engine_end_waiting(Engine self, str reason, int64_t now_ns) except -1:
     cdef WaitQueue queue
     cdef Round round
     for queue in list(self.queues.by_resource.values()):
-        empty = []
-        rounds, queue.rounds = queue.rounds, empty
+        rounds = queue.rounds
+        queue.rounds = []
         for round in rounds:
             round_give_up(round, reason, now_ns)
         engine_leave_if_empty(self, queue, now_ns)
@@ -291,26 +268,24 @@ cdef int engine_leave_queue(
     Engine self, bytes resource, int gate, int64_t now_ns, bint by_source=True
 ) except -1:
     # A turn that was ours is passed on. By source: nobody may read NOSCRIPT.
-    cdef Round leave
-    cdef Turn turn = turn_new(now_ns, False)
     if gate < 0 or (<Master>self.masters[gate]).state_code != MASTER_READY:
         return 0
-    leave = engine_question(self, OPERATION_LEAVE_QUEUE, resource, turn, LEAVE_TERMS)
-    return engine_send_to_gate(self, leave, gate, by_source, now_ns)
+    return engine_send_to_gate(
+        self, OPERATION_LEAVE_QUEUE, (resource,), turn_new(now_ns, False), LEAVE_TERMS,
+        gate, by_source, now_ns,
+    )
 
 
 cdef bint engine_may_try(WaitQueue queue, int64_t now_ns) noexcept:
-    # The first of all asks every master, as if it had its turn: the key may be at
-    # the gate alone (a releaser that died half-way), or has expired just now. So does
-    # the first in here where the gate is silent: it may be long until that counts as
-    # lost, and a quorum does without it. Those behind do so the less often, the further
-    # behind they are: before them is perhaps one that is frozen, or one whose entry
-    # was left at its gate and which reads that with its next call. Of a semaphore one
-    # slot of many is tried, so that is not done as often.
-    cdef int64_t permits, every_ns = TRY_BEHIND_NS * queue.place
+    # The first of all asks every master, as if it had its turn: the key may be at the
+    # gate alone (a releaser that died half-way), or has expired just now. So does our
+    # first where the gate is silent, for a quorum does without it; and those behind,
+    # the less often, the further behind: one before them may be frozen. Of a semaphore
+    # one slot of many is tried, so that is not done as often.
+    cdef int64_t every_ns = TRY_BEHIND_NS * queue.place
+    cdef int64_t permits = wait_queue_head(queue).permits
     if not wait_queue_is_known(queue):
         return False
-    permits = wait_queue_head(queue).permits
     if permits:
         every_ns = min(TRY_SLOT_NS, ASK_AGAIN_NS * permits) * (1 + queue.place)
     return queue.state == QUEUE_ASKED or now_ns - queue.tried_ns >= every_ns
@@ -325,9 +300,9 @@ cdef int engine_try(Engine self, WaitQueue queue, int64_t now_ns) except -1:
     return engine_open_waiting(self, queue, head, now_ns)
 
 
-cdef int engine_set_due(Engine self, WaitQueue queue, int64_t due_ns) except -1:
-    queue.due_ns = due_ns
-    return engine_add_due(self, due_ns, queue)
+cdef int engine_set_due(Engine self, Due work, int64_t due_ns) except -1:
+    work.due_ns = due_ns
+    return engine_add_due(self, due_ns, work)
 
 
 cdef int engine_add_due(Engine self, int64_t due_ns, object work) except -1:
@@ -339,12 +314,12 @@ cdef int engine_add_due(Engine self, int64_t due_ns, object work) except -1:
 # The queue of a resource whose gate is slow: it is at the next master.
 #
 # A slow gate sets the pace of all hand-overs. How far a master is, each client sees
-# differently, so the gate itself keeps the agreement, for one resource: who has found
-# it slow (slowness) marks the queue there as moved, for 10 s, and again while it waits.
-# From then on the scripts of that gate answer so, who was entered is called, and all go
-# to the next master from there on. What is remembered here (queues.moved) is what the
-# gate has replied, never what was measured. A mark that is wrong, or lost, costs order,
-# and up to 0.25 s until a release is found; where all masters have one, callers poll.
+# differently, so the gate itself keeps the agreement, for one resource: a client that
+# finds it slow (slowness) marks the queue there as moved, for 10 s, and again while it
+# waits. Then the scripts of that gate answer so, those entered are called, and all go
+# to the next master. What is remembered here (queues.moved) is what the gate replied,
+# never what was measured. A mark that is wrong, or lost, costs order, and up to 0.25 s
+# until a release is found; where all masters have one, callers poll.
 
 cdef enum:
     MOVED_LEAST_MS = 1_000
@@ -367,14 +342,13 @@ cdef inline bint engine_may_mark(Engine self, int gate) noexcept:
 cdef int engine_mark_again(Engine self, WaitQueue queue, int64_t now_ns) except -1:
     # Its queue is not at its first gate, which is slow still: before the mark there
     # ends. The answer is how long the mark lasts now.
-    cdef Round ask
     cdef Turn turn
     cdef int first
     if not self.queues.moved or (
         wait_queues_moved(self.queues, queue.resource, now_ns + MARK_AGAIN_NS)
     ):
         return 0
-    first = engine_gate_but(self, queue.resource, 0, now_ns)
+    first = engine_gate(self, queue.resource, now_ns, is_slow_too=True)
     if first < 0 or first == queue.gate or not engine_may_mark(self, first):
         return 0
     wait_queues_on_moved(
@@ -383,8 +357,10 @@ cdef int engine_mark_again(Engine self, WaitQueue queue, int64_t now_ns) except 
     turn = turn_new(now_ns, False)
     turn.asked = [(queue, 0)]
     turn.arguments = (b"0", MOVING)
-    ask = engine_question(self, OPERATION_ASK_TURN, queue.resource, turn, LEAVE_TERMS)
-    return engine_send_to_gate(self, ask, first, False, now_ns)
+    return engine_send_to_gate(
+        self, OPERATION_ASK_TURN, (queue.resource,), turn, LEAVE_TERMS, first, False,
+        now_ns,
+    )
 
 
 # --- asking ---------------------------------------------------------------------------
@@ -427,8 +403,6 @@ cdef int engine_ask(Engine self, WaitQueue queue, int64_t now_ns) except -1:
     engine_open_due(self, False, now_ns)      # who waits for long has no other call
     if gate < 0:
         return engine_stop_waiting(self, queue, now_ns)
-    if not queue.rounds:      # a finalizer has opened it meanwhile
-        return engine_leave_if_empty(self, queue, now_ns)
     return engine_send_questions(self, [queue], gate, now_ns)
 
 
@@ -458,49 +432,41 @@ cdef int engine_end_stay(Engine self, Round release, int64_t now_ns) except -1:
 cdef int engine_send_questions(
     Engine self, list queues, int gate, int64_t now_ns
 ) except -1:
-    # Of one queue, or of several together.
+    # Of one queue, or of several together, all with callers.
     cdef WaitQueue queue
-    cdef Round head, ask
-    cdef Turn of_head, turn = turn_new(now_ns, False)
+    cdef Round head
+    cdef Turn turn = turn_new(now_ns, False)
     cdef list arguments = []
-    turn.asked = []
+    if not queues:
+        return 0
+    for queue in queues:
+        arguments += engine_question_arguments(self, queue, gate, now_ns)
+    turn.arguments = tuple(arguments)
+    turn.asked = [(queue, wait_queue_number(<WaitQueue>queue)) for queue in queues]
     for queue in queues:
         head = wait_queue_head(queue)
-        if head is None:      # a finalizer has opened it, or it was handed a lease
-            continue
-        of_head, terms = <Turn>head.turn, head.terms
-        turn.asked.append((queue, of_head.number))
-        arguments += engine_question_arguments(
-            self, queue, head, of_head, gate, now_ns
-        )
-    if not turn.asked:
-        return 0
-    turn.arguments = tuple(arguments)
-    keys = tuple([(<WaitQueue>each[0]).resource for each in turn.asked])
-    ask = engine_question(self, OPERATION_ASK_TURN, keys[0], turn, terms)
-    if len(keys) > 1:
-        ask.keys = keys
-        ask.kind = KIND_SEVERAL
-    for queue, number in turn.asked:
-        # A finalizer may have opened its first meanwhile, or handed it a lease.
-        is_first = wait_queue_number(queue) == number
         engine_set_queue_gate(self, queue, gate, now_ns)
-        wait_queue_on(queue, EVENT_ASKED if is_first else EVENT_STRAYED)
+        wait_queue_on(queue, EVENT_ASKED)
         engine_mark_again(self, queue, now_ns)
         engine_set_due(self, queue, now_ns + ASK_AGAIN_NS)
     master_subscribe(<Master>self.masters[gate], self.queues.waiter, now_ns)
-    return engine_send_to_gate(self, ask, gate, False, now_ns)
+    keys = tuple([(<WaitQueue>each).resource for each in queues])
+    return engine_send_to_gate(
+        self, OPERATION_ASK_TURN, keys, turn, head.terms, gate, False, now_ns
+    )
 
 
 cdef tuple engine_question_arguments(
-    Engine self, WaitQueue queue, Round head, Turn turn, int gate, int64_t now_ns
+    Engine self, WaitQueue queue, int gate, int64_t now_ns
 ):
-    cdef bint is_new = not wait_queue_is_known(queue) or queue.gate != gate
+    cdef Round head = wait_queue_head(queue)
+    cdef Turn turn = <Turn>head.turn
     cdef bytes how = (
         FIRST_QUESTION if not (<Master>self.masters[gate]).is_subscribed
         else MOVING if engine_may_mark(self, gate)
         else PAUSED_ENTRY if turn_is_paused(turn)
-        else NEW_ENTRY if is_new else SAME_ENTRY
+        else SAME_ENTRY if wait_queue_is_known(queue) and queue.gate == gate
+        else NEW_ENTRY
     )
     if head.permits:
         how += b"#" + decimal_bytes(head.permits)
@@ -508,18 +474,23 @@ cdef tuple engine_question_arguments(
 
 
 cdef int engine_take_answer(
-    Engine self, WaitQueue queue, int64_t number, list answer, int64_t now_ns
+    Engine self, WaitQueue queue, int64_t number, int gate, list answer, int64_t now_ns
 ) except -1:
     # Whose turn it is in one queue; its first, when it was asked, had this number.
     cdef int64_t left_ms, again_ns = ASK_AGAIN_NS
     cdef Round head
+    whose, left, place, count = answer
+    if whose == TURN_MOVED:
+        left_ms = min(max(<object>left, MOVED_LEAST_MS), MOVED_MOST_MS)
+        return engine_on_moved(
+            self, queue.resource, gate, now_ns + left_ms * NS_PER_MS, now_ns
+        )
     if not wait_queue_is_known(queue) or wait_queue_number(queue) != number:
         return 0      # it was for another that was first
     head = wait_queue_head(queue)
-    whose, left, place, count = answer
     if whose == TURN_OURS:
         queue.is_alone = count == 1
-        if count == 1:      # so the next first try need not ask
+        if count == 1 and head.permits:      # the next first try need not ask
             self.queues.contended_ns.pop(queue.resource, None)
         if head.permits:
             queue.slot = min(max(<object>left, -1), PERMITS_MOST)
@@ -576,10 +547,9 @@ cdef bint engine_is_left_free(
 
 
 cdef int64_t engine_first_slot_ns(WaitQueue queue, object first_ms) except -1:
-    # In how long the first slot has expired. Mostly the queue has moved on by then, and
-    # nobody tells its first when that is. So each one of the queue asks, shortly behind
-    # each other: the gate notifies its first. Of a rate all expire, one by one, and
-    # each waiter asks for its own.
+    # In how long the first slot has expired. Nobody notifies the first of the queue of
+    # that, so each one of it asks then, shortly behind each other, and the gate does.
+    # Of a rate all expire, one by one, and each waiter asks for its own.
     cdef int64_t left_ms = min(max(<object>first_ms, 0), 1_000_000)
     if left_ms == 0 or queue.place > PLACES_MOST or (
         wait_queue_head(queue).terms.is_of_rate
@@ -610,14 +580,12 @@ cdef int engine_on_queue_refused(
 # --- asking together ------------------------------------------------------------------
 # What a gate is asked about many queues together.
 #
-# A process that waits for one resource asks its gate by itself (asking). Where it waits
-# for several, all questions that the time brings go together: for each gate one, a few
-# times per second, of the queues that have been due for longest. So the commands per
-# second have a bound, however many wait, and a queue is asked about the less often, the
-# more there are: all of them within 10 s, up to 20,000 at one gate. The tries on all
-# masters have such a bound, too: one per second, of one queue after the other.
-#
-# To enter a queue, and whatever a push, a release or an answer brings, is done at once.
+# Where a process waits for several resources, all questions that the time brings go
+# together: for each gate one, a few times per second, of the queues that have been due
+# for longest. So the commands per second have a bound, however many wait: all queues
+# are asked about within 10 s, up to 20,000 at one gate. The tries on all masters have
+# such a bound, too: one per second, of one queue after the other. To enter a queue, and
+# whatever a push, a release or an answer brings, is done at once.
 
 cdef enum:
     QUESTIONS_EVERY_NS = 250_000_000
@@ -644,16 +612,7 @@ cdef int engine_ask_soon(Engine self, WaitQueue queue, int64_t now_ns) except -1
     else:
         questions.queues.append(queue)
         due_ns = max(now_ns, questions.asked_ns + QUESTIONS_EVERY_NS)
-    if questions.due_ns > due_ns:
-        engine_set_questions_due(self, questions, due_ns)
-    return 0
-
-
-cdef int engine_set_questions_due(
-    Engine self, Questions questions, int64_t due_ns
-) except -1:
-    questions.due_ns = due_ns
-    return engine_add_due(self, due_ns, questions)
+    return engine_set_due(self, questions, due_ns) if due_ns < questions.due_ns else 0
 
 
 cdef int engine_ask_together(
@@ -666,7 +625,7 @@ cdef int engine_ask_together(
     questions.asked_ns = now_ns
     questions.due_ns = NEVER_NS
     if questions.queues:
-        engine_set_questions_due(self, questions, now_ns + QUESTIONS_EVERY_NS)
+        engine_set_due(self, questions, now_ns + QUESTIONS_EVERY_NS)
     engine_open_due(self, False, now_ns)
     for queue in taken:
         if queue.due_ns != NEVER_NS:
@@ -713,7 +672,7 @@ cdef int engine_on_asked(Engine self, Round ask, int64_t now_ns) except -1:
         return 0
     for queue, number in (<Turn>ask.turn).asked:
         if answers is not None and (ask.keys is None or answers[at] != TURN_REFUSED):
-            engine_on_answer(
+            engine_take_answer(
                 self, queue, number, ask.gate, answers[at:at + 4], now_ns
             )
         elif ask.keys is not None:
@@ -723,19 +682,6 @@ cdef int engine_on_asked(Engine self, Round ask, int64_t now_ns) except -1:
             engine_on_queue_refused(self, queue, ask, now_ns)
         at += 4
     return 0
-
-
-cdef int engine_on_answer(
-    Engine self, WaitQueue queue, int64_t number, int gate, list answer, int64_t now_ns
-) except -1:
-    # Of one queue; it may have moved.
-    cdef int64_t left_ms
-    if answer[0] != TURN_MOVED:
-        return engine_take_answer(self, queue, number, answer, now_ns)
-    left_ms = min(max(<object>answer[1], MOVED_LEAST_MS), MOVED_MOST_MS)
-    return engine_on_moved(
-        self, queue.resource, gate, now_ns + left_ms * NS_PER_MS, now_ns
-    )
 
 
 cdef int engine_on_moved(

@@ -9,10 +9,9 @@
 # first is known outside: the gate, one of the masters, keeps one entry for each process
 # and resource, and notifies the process when it is that one's turn. So a state is what
 # the gate has of us, and whether a round of ours is being tried. Whatever happens is an
-# event, and QUEUE_TABLE has for both of them the next state, and what is to be done.
-# Here is no engine and no gate: gate and turns carry out what a cell demands, and know
-# bytes and masters. A cell "x" is an event that the code rules out in that state. It
-# changes nothing, and is counted; tests and simulator fail then.
+# event, and QUEUE_TABLE has for both of them the next state, and what is to be done,
+# which gate and turns carry out. A cell "x" is an event that the code rules out in that
+# state. It changes nothing, and is counted; tests and simulator fail then.
 #
 # Beside the machine are a lease that is held here while the next caller waits (a stay,
 # which has a time: stay_until_ns), slots, and rounds that are opened at the end of
@@ -132,9 +131,16 @@ cdef class Round              # round/round
 cdef class Turn               # below
 
 
+@cython.internal
+cdef class Due:
+    """What has a time: WaitQueue, Questions, or Rest (round/local)."""
+
+    cdef int64_t due_ns          # NEVER_NS: there is none
+
+
 @cython.final
 @cython.internal
-cdef class WaitQueue:
+cdef class WaitQueue(Due):
     """The rounds of this process that wait for one resource."""
 
     cdef bytes resource
@@ -147,7 +153,6 @@ cdef class WaitQueue:
     cdef int64_t free_ns         # since when all answers are that the key is free, and
     #                              the first that nobody had been notified; 0: not so
     cdef int64_t stay_until_ns   # our lease may be handed on; 0: there is none
-    cdef int64_t due_ns          # when the gate is asked again; NEVER_NS: not known
     cdef bint is_alone           # at our last turn nobody else waited
     cdef int slot                # which is free, as the gate reports; -1: not known
     cdef list freed              # ...others, while one is under way
@@ -217,10 +222,8 @@ cdef int wait_queue_open(
     round.gate = gate
     self.tried_ns = now_ns
     self.free_ns = 0
-    if gate < 0 or next is None or wait_queue_head(self) is not next:
-        wait_queue_on(self, EVENT_OPENED)
-    else:
-        wait_queue_on(self, EVENT_OPENED_NEXT)
+    is_last = gate < 0 or next is None or wait_queue_head(self) is not next
+    wait_queue_on(self, EVENT_OPENED if is_last else EVENT_OPENED_NEXT)
     if self.trying is None:
         self.trying = round
     return 0
@@ -260,7 +263,6 @@ cdef inline int64_t wait_queue_number(WaitQueue self) noexcept:
 # `due` is a heap of times. An entry that does not count any more (the queue was set to
 # another time, the round is open) stays until its time, or until most are such.
 
-
 from heapq import heapify, heappop, heappush
 
 cdef enum:
@@ -274,19 +276,15 @@ cdef enum:
     QUESTION_SLOTS = 4096        # of their semaphores; some 1 us each
 
 
-cdef class Rest               # round/local
-
-
 @cython.final
 @cython.internal
-cdef class Questions:
+cdef class Questions(Due):
     """The queues that one gate is to be asked about, together."""
 
     cdef int gate
     cdef list queues             # the one that has been due for longest first
     cdef int64_t asked_ns        # the last time
     cdef int64_t tried_ns        # when one of them tried on all masters
-    cdef int64_t due_ns          # the next one; NEVER_NS: there is none to ask about
 
 
 @cython.final
@@ -297,7 +295,7 @@ cdef class WaitQueues:
     cdef bytes waiter            # the name of this process, at every gate
     cdef tuple leaving           # the same, as the argument of a release
     cdef dict by_resource
-    cdef list due                # (ns, number, WaitQueue, Round, Questions or Rest)
+    cdef list due                # (ns, number, Round or Due)
     cdef Py_ssize_t due_most     # from how many on they are looked at
     cdef int64_t number          # drawn last: of an entry, or a turn
     cdef dict questions          # gate: Questions
@@ -335,25 +333,21 @@ cdef Questions wait_queues_questions(WaitQueues self, int gate):
 
 
 cdef list wait_queues_take_questions(Questions self):
-    # Those of the next question. From here on nothing is allocated: a finalizer that
-    # takes a lock would come here, too.
-    cdef list taken = []
-    cdef Py_ssize_t most = min(
-        max(<Py_ssize_t>QUESTION_LEAST, len(self.queues) // QUESTIONS_ROUND),
+    # The queues of the next question.
+    cdef list queues = self.queues
+    cdef Py_ssize_t most = min(len(queues), min(
+        max(<Py_ssize_t>QUESTION_LEAST, len(queues) // QUESTIONS_ROUND),
         <Py_ssize_t>QUESTION_MOST,
-    )
+    ))
     cdef Py_ssize_t count = 0, size = 0, slots = 0
-    cdef Round head
-    while count < min(most, len(self.queues)) and size < QUESTION_BYTES and (
-        slots < QUESTION_SLOTS
-    ):
-        size += PyBytes_GET_SIZE((<WaitQueue>self.queues[count]).resource)
-        head = wait_queue_head(<WaitQueue>self.queues[count])
-        slots += 0 if head is None else head.permits
-        taken.append(self.queues[count])
+    cdef WaitQueue queue
+    while count < most and size < QUESTION_BYTES and slots < QUESTION_SLOTS:
+        queue = <WaitQueue>queues[count]
+        size += PyBytes_GET_SIZE(queue.resource)
+        slots += wait_queue_head(queue).permits if queue.rounds else 0
         count += 1
-    del self.queues[:count]
-    return taken
+    self.queues = queues[count:]
+    return queues[:count]
 
 
 cdef int64_t wait_queues_number(WaitQueues self) noexcept:
@@ -412,7 +406,7 @@ cdef int wait_queues_add_due(WaitQueues self, int64_t due_ns, object work) excep
 
 
 cdef object wait_queues_take_due(WaitQueues self, int64_t now_ns):
-    # A WaitQueue, Round, Questions or Rest whose time has come; None: there is none.
+    # A Round or a Due whose time has come; None: there is none.
     while self.due and <int64_t>self.due[0][0] <= now_ns:
         entry = heappop(self.due)
         if wait_queues_counts(entry):
@@ -422,12 +416,8 @@ cdef object wait_queues_take_due(WaitQueues self, int64_t now_ns):
 
 cdef bint wait_queues_counts(tuple entry) except -1:
     cdef Round round
-    if type(entry[2]) is WaitQueue:
-        return (<WaitQueue>entry[2]).due_ns == <int64_t>entry[0]
-    if type(entry[2]) is Questions:
-        return (<Questions>entry[2]).due_ns == <int64_t>entry[0]
-    if type(entry[2]) is Rest:
-        return (<Rest>entry[2]).due_ns == <int64_t>entry[0]
+    if isinstance(entry[2], Due):
+        return (<Due>entry[2]).due_ns == <int64_t>entry[0]
     round = <Round>entry[2]
     return round.turn is not None and not round.is_finished and (
         not (<Turn>round.turn).is_open
@@ -441,11 +431,11 @@ cdef int64_t wait_queues_next_ns(WaitQueues self) except -1:
 # --- turn -----------------------------------------------------------------------------
 # The turn of a round that waits in the queue of its resource. Pure.
 #
-# A round with a Turn is not opened when it is submitted, but when it is its turn, or at
-# the end of its caller's time: a last try, as any acquire makes one. Then it is a round
-# like all others, but for the script that it sends to the gate of the queue: that one
-# refuses where somebody waits longer, and this refusal is a veto, for the other masters
-# know nothing of the queue. A silent gate refuses nothing.
+# A round with a Turn is opened when it is its turn, or at the end of its caller's time:
+# a last try, as any acquire makes one. Then it is a round like all others, but for the
+# script that it sends to the gate of the queue: that one refuses where somebody waits
+# longer, and this refusal is a veto, for the other masters know nothing of the queue. A
+# silent gate refuses nothing.
 
 cdef enum:                   # the replies of take_turn
     GATE_SILENT = -1
@@ -493,21 +483,9 @@ cdef Turn turn_new(
     return self
 
 
-cdef bint turn_is_kept(Turn self, Round round) noexcept:
-    # Whether the gate had set the key of a round that was lost elsewhere.
-    return round.verdict_code == VERDICT_TAKEN and (
-        self.gate_reply == GATE_SET or self.gate_reply == GATE_SET_FIRST
-    )
-
-
 cdef bint turn_is_paused(Turn self) noexcept:
     # Whether it waits for a while, or for a release, and is given no turn by its gate.
     return self.is_kept and self.pause_ns > 0
-
-
-cdef bint turn_is_behind(Turn self) noexcept:
-    # Whether its gate had refused: the key was there, or another waited longer.
-    return self.gate_reply == GATE_TAKEN or self.gate_reply == GATE_REFUSED
 
 
 cdef void turn_spend(

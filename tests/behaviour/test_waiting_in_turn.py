@@ -293,6 +293,31 @@ def test_key_when_it_expires_then_the_waiter_has_it_right_after(
     assert sorted(late)[2] < PROMPT / 4, late
 
 
+def test_lock_when_nobody_waits_for_it_any_more_then_is_sent_what_any_other_is(
+    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+) -> None:
+    """Seen: each pair within a second of the last one joined the queue, for ever."""
+
+    def commands_of_pairs(resource: str) -> int:
+        before = sum(map(commands_of, servers))
+        for _ in range(20):
+            granted(locks.acquire(resource, timeout=5)).release()
+        assert is_over(servers, resource)
+        return sum(map(commands_of, servers)) - before
+
+    locks, other = [connected(make_locks(urls)) for _ in range(2)]
+    with Waiters() as waiters:
+        lease = granted(other.acquire(KEY))
+        waiters.come("waiter", locks)
+        lease.release()
+    alone_until = time.monotonic() + 1.1
+    while time.monotonic() < alone_until:
+        granted(locks.acquire(KEY, timeout=5)).release()
+    waits = counter(locks, "waits")
+    assert commands_of_pairs(KEY) < 1.2 * commands_of_pairs(KEY + "-2")
+    assert counter(locks, "waits") == waits
+
+
 # --- who does not queue ---------------------------------------------------------------
 
 

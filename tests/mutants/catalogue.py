@@ -266,7 +266,7 @@ MUTANTS = (
     ),
     Mutant(
         "lease handed on after its stay",
-        (Edit(COHORT, " and now_ns - taken.opened_ns <= cohort_ns\n", "\n"),),
+        (Edit(RESTS, "now_ns - taken.opened_ns > self.cohort_ns or not (", "not ("),),
         COHORTS,
     ),
     Mutant(
@@ -342,8 +342,8 @@ MUTANTS = (
         "callers that came in a stay unknown to the gate at its end",
         (
             Edit(
-                "src_cython/engine/pass.pyx",
-                "        engine_end_stay(self, round, now_ns)\n",
+                "src_cython/waiting/turns.pyx",
+                "        engine_end_stay(self, release, now_ns)\n",
                 "",
             ),
         ),
@@ -396,8 +396,8 @@ MUTANTS = (
         (
             Edit(
                 RESTS,
-                "    rest = self.rests.get(resource)\n    if rest is not None:\n",
-                "    rest = None\n    if rest is not None:\n",
+                "        rest = self.rests.get(resource)\n",
+                "        rest = None\n",
             ),
         ),
         LINGER,
@@ -407,10 +407,9 @@ MUTANTS = (
         (
             Edit(
                 RESTS,
-                "    resource = push[len(RECALL):]\n"
-                "    wait_queues_remember(self.queues.contended_ns, resource, "
-                "now_ns + CONTENDED_NS)\n",
-                "    resource = push[len(RECALL):]\n",
+                "        resource = push[len(RECALL):]\n"
+                "        engine_note_contended(self, resource, now_ns)\n",
+                "        resource = push[len(RECALL):]\n",
             ),
         ),
         LINGER,
@@ -465,8 +464,9 @@ MUTANTS = (
         (
             Edit(
                 RESTS,
-                "        if refused.cells[i].vote == VOTE_TAKEN and (\n",
-                "        if i == engine_gate(self, refused.resource, now_ns) and (\n",
+                "        if refused.cells[master.index].vote == VOTE_TAKEN and (\n",
+                "        at = engine_gate(self, refused.resource, now_ns)\n"
+                "        if master.index == at and (\n",
             ),
         ),
         LINGER,
@@ -1110,8 +1110,8 @@ MUTANTS = (
         (
             Edit(
                 "src_cython/waiting/turns.pyx",
-                "            if release in master.in_flight.unanswered:\n",
-                "            if True:\n",
+                "        if release in master.in_flight.unanswered:\n",
+                "        if True:\n",
             ),
         ),
         ("tests/unit/test_engine.py", "tests/behaviour/test_release.py"),
@@ -1121,8 +1121,8 @@ MUTANTS = (
         (
             Edit(
                 "src_cython/waiting/turns.pyx",
-                "            if release in master.in_flight.unanswered:\n",
-                "            if False:\n",
+                "        if release in master.in_flight.unanswered:\n",
+                "        if False:\n",
             ),
         ),
         ("tests/unit/test_engine.py",),
@@ -1565,8 +1565,9 @@ for _, key in ipairs(KEYS) do redis""",
             ),
             Edit(
                 "src_cython/engine/pass.pyx",
-                "is_handing_over = False\n    if round.is_opened or round.is_finished:",
-                "is_handing_over = False\n    if round.is_finished:",
+                "    if round.is_opened or round.is_finished:      # withdrawn meanwhile\n"
+                "        return 0\n    if round.turn is not",
+                "    if round.is_finished:\n        return 0\n    if round.turn is not",
             ),
         ),
         ("tests/unit/test_engine_nested_calls.py", "tests/faults/test_processes.py"),
@@ -1592,10 +1593,10 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/master/connection.pyx",
-                "    if tls is None or tls.is_busy:\n        return 0\n"
-                "    tls.is_busy = True\n    try:\n        while self.tls is tls and tls.u",
-                "    if tls is None:\n        return 0\n"
-                "    tls.is_busy = True\n    try:\n        while self.tls is tls and tls.u",
+                "tls.is_busy:\n        return 0\n    tls.is_busy = True\n    try:\n"
+                "        while self.tls is tls and tls.u",
+                "False:\n        return 0\n    tls.is_busy = True\n    try:\n"
+                "        while self.tls is tls and tls.u",
             ),
         ),
         ("tests/unit/test_tls.py",),
@@ -1605,8 +1606,9 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/engine/pass.pyx",
-                "is_handing_over = False\n    if round.is_opened or round.is_finished:",
-                "is_handing_over = False\n    if round.is_opened:",
+                "    if round.is_opened or round.is_finished:      # withdrawn meanwhile\n"
+                "        return 0\n    if round.turn is not",
+                "    if round.is_opened:\n        return 0\n    if round.turn is not",
             ),
         ),
         ("tests/unit/test_engine.py",),
@@ -2690,15 +2692,9 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/engine/pass.pyx",
-                "    round.closed_list = self.closed\n"
-                "    return engine_start(self, round, now_ns)\n",
-                "    round.closed_list = self.closed\n"
-                "    if round.operation_code == OPERATION_RELEASE and (\n"
-                "        engine_is_handing_over(self, round, now_ns)\n"
-                "    ):\n"
-                "        engine_hand_over(self, round.resource, now_ns)\n"
-                "        engine_admit_opened(self, now_ns)\n"
-                "    return engine_start(self, round, now_ns)\n",
+                "        engine_before_release(self, round, now_ns)\n",
+                "        engine_before_release(self, round, now_ns)\n"
+                "        engine_admit_opened(self, now_ns)\n",
             ),
         ),
         WAITERS,
@@ -3132,8 +3128,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/round/round.pyx",
-                "    if round_is_of_released(self):\n",
-                "    if False:\n",
+                " or round_is_of_released(self):\n",
+                ":\n",
             ),
         ),
         ("tests/unit/test_engine_released.py",),
@@ -4029,7 +4025,7 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/waiting/gate.pyx",
-                "and not (but >> master.index) & 1",
+                "and not (moved >> master.index) & 1",
                 "and True",
             ),
         ),
