@@ -322,7 +322,7 @@ cdef int command_of_round(
         return command_script(
             out, scripts.named["acquire_again" if is_second else "acquire_all"],
             by_source or is_second, round.resource, round.keys, round.token, 0,
-            (fencing_ttl(round),) + fencing_proposal(<Fencing>round.fencing),
+            (round_ttl(round),) + fencing_proposal(<Fencing>round.fencing),
         )
     row = rows[operation][round.kind]
     acquires_again = is_second and operation == OPERATION_ACQUIRE

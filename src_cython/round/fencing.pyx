@@ -75,10 +75,6 @@ cdef tuple fencing_proposal(Fencing self):
     return decimal_bytes(self.fence or self.proposed), decimal_bytes(self.life_ms)
 
 
-cdef bytes fencing_ttl(Round round):
-    return decimal_bytes(round.terms.ttl_ms if round.terms.has_expiry else 0)
-
-
 cdef void fencing_on_granted(
     Round round, int master, bint is_written, object reply
 ) noexcept:

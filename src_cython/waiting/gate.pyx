@@ -477,7 +477,7 @@ cdef int engine_take_answer(
     Engine self, WaitQueue queue, int64_t number, int gate, list answer, int64_t now_ns
 ) except -1:
     # Whose turn it is in one queue; its first, when it was asked, had this number.
-    cdef int64_t left_ms, again_ns = ASK_AGAIN_NS
+    cdef int64_t left_ms
     cdef Round head
     whose, left, place, count = answer
     if whose == TURN_MOVED:
@@ -508,27 +508,32 @@ cdef int engine_take_answer(
         engine_try(self, queue, now_ns)
         head.gate = -1
         return 0
-    if place > 1:
-        again_ns = ASK_AGAIN_BEHIND_NS
-    elif place == 0 and head.permits == 0:
-        # It may have become so just now, and not have tried for long.
-        again_ns = max(<int64_t>0, queue.tried_ns + again_ns - now_ns)
-    if left_ms == -2:      # free: another was notified, or a hundred were dropped
-        again_ns = TURN_NS
-        if whose < TURN_OTHER:
-            again_ns = NOBODY_NOTIFIED_NS
-        elif whose == TURN_OTHER and place > NEAR_PLACE:
-            again_ns = ASK_AGAIN_NS
-    elif head.permits:
+    return engine_set_due(
+        self, queue, now_ns + engine_again_ns(queue, whose, left_ms, count, now_ns)
+    )
+
+
+cdef int64_t engine_again_ns(
+    WaitQueue queue, int whose, int64_t left_ms, object count, int64_t now_ns
+) except -1:
+    # In how long to ask again. A key that is free is another's that was notified, or a
+    # hundred were dropped; else those before us, if they are there, come first.
+    cdef Round head = wait_queue_head(queue)
+    cdef int64_t again_ns = ASK_AGAIN_NS if queue.place <= 1 else ASK_AGAIN_BEHIND_NS
+    cdef int64_t expiry_ns = left_ms * NS_PER_MS + AFTER_EXPIRY_NS
+    if left_ms == -2 and whose < TURN_OTHER:
+        return NOBODY_NOTIFIED_NS
+    if left_ms == -2:
+        is_far = whose == TURN_OTHER and queue.place > NEAR_PLACE
+        return ASK_AGAIN_NS if is_far else TURN_NS
+    if head.permits:
         again_ns = min(again_ns, engine_first_slot_ns(queue, count))
-        if left_ms >= 0:      # the first slot that is not theirs
-            again_ns = min(again_ns, left_ms * NS_PER_MS + AFTER_EXPIRY_NS)
-    elif left_ms >= 0:     # those before us, if they are there, come first
-        again_ns = min(again_ns, (
-            left_ms * NS_PER_MS + AFTER_EXPIRY_NS
-            + min(<int64_t>place, <int64_t>PLACES_MOST) * TURN_NS
-        ))
-    return engine_set_due(self, queue, now_ns + again_ns)
+        return again_ns if left_ms < 0 else min(again_ns, expiry_ns)
+    if queue.place == 0:      # perhaps only just, and it has not tried for long
+        again_ns = max(<int64_t>0, queue.tried_ns + again_ns - now_ns)
+    if left_ms < 0:
+        return again_ns
+    return min(again_ns, expiry_ns + TURN_NS * min(queue.place, <int64_t>PLACES_MOST))
 
 
 cdef bint engine_is_left_free(

@@ -503,12 +503,17 @@ cdef bytes turn_waited_us(int64_t since_ns, int64_t now_ns):
     return decimal_bytes(max(<int64_t>0, (now_ns - since_ns) // 1000))
 
 
+cdef bytes round_ttl(Round self):
+    # In ms, as an argument of a script; 0: the key does not expire.
+    return decimal_bytes(self.terms.ttl_ms if self.terms.has_expiry else 0)
+
+
 cdef int turn_set_arguments(
     Turn self, Round round, Round next, bytes waiter, int64_t now_ns
 ) except -1:
     # Those of take_turn behind the token. The next of the queue takes our place there.
     self.arguments = (
-        decimal_bytes(round.terms.ttl_ms if round.terms.has_expiry else 0),
+        round_ttl(round),
         waiter,
         turn_waited_us(self.since_ns, now_ns),
         b"-1" if next is None else turn_waited_us((<Turn>next.turn).since_ns, now_ns),

@@ -2923,8 +2923,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/waiting/gate.pyx",
-                "whose == TURN_OTHER and place",
-                "place",
+                "whose == TURN_OTHER and queue.place",
+                "queue.place",
             ),
         ),
         ("tests/unit/test_waiting_by_hand.py",),
