@@ -91,7 +91,6 @@ cdef bytes RECALL = b"!fastredlock:"
 cdef class Rest(Due):
     """The place of one key that rests now and then."""
 
-    cdef bytes resource
     cdef Round round             # has the key while it rests; used again and again
     cdef int64_t until_ns        # it rests so long at most
     cdef bint is_at_rest
@@ -99,7 +98,6 @@ cdef class Rest(Due):
 
 cdef Rest rest_new(Round taken):
     cdef Rest self = Rest.__new__(Rest)
-    self.resource = taken.resource
     self.round = round_new(
         OPERATION_ACQUIRE, taken.resource, HANDED_ON, taken.terms, taken.master_count
     )

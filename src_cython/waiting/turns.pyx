@@ -15,12 +15,22 @@ cdef bint engine_hold(Engine self, Round release, int64_t now_ns) except -1:
     # off, and to a master that is not read nothing is sent again. They have twice as
     # long again as the quorum, so a frozen one keeps nobody waiting; one that connects
     # again, as long as the round. A close() waits for the replies itself.
+    # Those released natively are a quorum before the gate replies that its scripts were
+    # flushed. A caller that then rests never reads this: so one release in 0.1 s waits.
     cdef Master master
     cdef int64_t until_ns
-    if self.is_closed or release.counts[VOTE_PENDING] == 0 or not (
-        release.is_repeated or engine_may_lack_script(self, release)
-    ):
+    if self.is_closed or release.counts[VOTE_PENDING] == 0:
         return False
+    if not release.is_repeated:
+        if release.gate < 0 or release.cells[release.gate].vote != VOTE_PENDING or (
+            not native_replaces(release, self.scripts)
+        ):
+            return False
+        master = <Master>self.masters[release.gate]
+        if master.native == FORM_SCRIPT or (
+            release.closed_ns - master.gate_script_ns <= GATE_SCRIPT_NS
+        ):
+            return False
     until_ns = min(release.deadline_ns, release.closed_ns + max(
         2 * (release.closed_ns - release.opened_ns), <int64_t>HELD_LEAST_NS
     ))
@@ -32,22 +42,6 @@ cdef bint engine_hold(Engine self, Round release, int64_t now_ns) except -1:
     self.held.append(release)
     engine_note_time(self, until_ns)
     return True
-
-
-cdef bint engine_may_lack_script(Engine self, Round release) noexcept:
-    # Where the others are released natively, they are a quorum before the gate replies
-    # that its scripts were flushed, and a caller that then rests never reads this. So
-    # one release in 0.1 s waits for the reply, whatever becomes of it.
-    cdef Master gate
-    if release.gate < 0 or (
-        release.cells[release.gate].vote != VOTE_PENDING
-        or not native_replaces(release, self.scripts)
-    ):
-        return False
-    gate = <Master>self.masters[release.gate]
-    return gate.native != FORM_SCRIPT and (
-        release.closed_ns - gate.gate_script_ns > GATE_SCRIPT_NS
-    )
 
 
 cdef int engine_take_held(Engine self, int64_t now_ns) except -1:
@@ -510,8 +504,8 @@ cdef bint engine_take_due(Engine self, int64_t now_ns) except -1:
         rest = <Rest>work
         if rest.is_at_rest and now_ns < rest.until_ns:
             engine_set_due(self, rest, rest.until_ns)
-        elif self.rests.get(rest.resource) is rest:
-            del self.rests[rest.resource]
+        elif self.rests.get(rest.round.resource) is rest:
+            del self.rests[rest.round.resource]
             engine_end_rest(self, rest, now_ns)
     else:
         turn = <Turn>(<Round>work).turn
