@@ -141,7 +141,10 @@ cdef class Engine:
     @property
     def states(self):
         """The state of each connection: (MasterState, reason it is not READY)."""
-        return tuple([master_state_and_reason(master) for master in self.masters])
+        cdef Master master
+        return tuple([
+            (MasterState(master.state_code), master.reason) for master in self.masters
+        ])
 
     @property
     def late_us(self):

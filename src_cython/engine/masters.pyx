@@ -420,15 +420,16 @@ cdef int engine_queue_at(
     cdef InFlightEntry entry = in_flight_entry(NEVER_NS, False), again
     cdef int form
     if master.state_code == MASTER_READY and (
-        in_flight_is_full(master.in_flight, master.heard_ns, now_ns)
+        master.in_flight.count >= IN_FLIGHT_MOST
+        and now_ns - master.heard_ns > OVERDUE_AT_LEAST_NS // 10
     ):
         master_on_lost(
             master, f"owes {master.in_flight.count} replies and is silent", now_ns
         )
     if master.state_code != MASTER_READY:
         return master_on_unsent(master, round, entry, now_ns)
-    if engine_is_withheld(master, round, now_ns):
-        return engine_withhold(master, round, now_ns)
+    if engine_withhold(master, round, now_ns):
+        return 0
     form = sending_form(master, round, by_source)
     entry.is_at_gate = form == FORM_GATE
     entry.is_native = form == FORM_DELIFEQ or form == FORM_DELEX
@@ -456,28 +457,24 @@ cdef int engine_send_unanswered(Engine self, Master master, int64_t now_ns) exce
     cdef Round round
     if master.state_code == MASTER_READY:
         for round in tuple(master.in_flight.unanswered):
-            if engine_is_withheld(master, round, now_ns):
-                engine_withhold(master, round, now_ns)
+            engine_withhold(master, round, now_ns)
         return master_send_unanswered(master, now_ns)
     if master_is_due(master, False, now_ns):
         return engine_open(self, master, now_ns)
     return 0
 
 
-cdef bint engine_is_withheld(Master master, Round round, int64_t now_ns) noexcept:
-    return (
-        now_ns < master.votes_from_ns and round.operation_code == OPERATION_ACQUIRE
-    )
-
-
-cdef int engine_withhold(Master master, Round round, int64_t now_ns) except -1:
-    # The restart guard: this master may have forgotten its votes, so it gets none.
-    if round.verdict_code != VERDICT_OPEN:
-        return 0
-    text = restart_guard_text(
-        master.restart_guard, master.server_info, master.ready_at_ns, now_ns
-    )
-    return round_on_vote(round, master.index, VOTE_FAILED, text, False, now_ns)
+cdef inline bint engine_withhold(Master master, Round round, int64_t now_ns) except -1:
+    # The restart guard: a master that may have forgotten its votes gets none. Returns
+    # whether it is one.
+    if now_ns >= master.votes_from_ns or round.operation_code != OPERATION_ACQUIRE:
+        return False
+    if round.verdict_code == VERDICT_OPEN:
+        text = restart_guard_text(
+            master.restart_guard, master.server_info, master.ready_at_ns, now_ns
+        )
+        round_on_vote(round, master.index, VOTE_FAILED, text, False, now_ns)
+    return True
 
 
 # --- given tokens ---------------------------------------------------------------------

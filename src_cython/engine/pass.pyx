@@ -7,45 +7,38 @@
 
 cdef int engine_start(Engine self, Round round, int64_t now_ns) except -1:
     try:
-        return engine_start_whole(self, round, now_ns)
+        if round.is_opened or round.is_finished:      # withdrawn meanwhile
+            return 0
+        if round.turn is not None and not (<Turn>round.turn).is_open and (
+            engine_wait(self, round, now_ns)
+        ):
+            return 0
+        if round_is_of_released(round):
+            return round_give_up(round, NOT_SENT, now_ns)
+        if round.permits and round_wants_slot(round):
+            engine_set_slot(self, round, -1, now_ns)
+            if round.is_opened or round.is_finished:
+                return 0
+        self.counters.rounds += 1
+        if round.operation_code == OPERATION_RELEASE:
+            round.lease_state = None      # it is sent, and may be deferred for long
+            engine_before_release(self, round, now_ns)
+        elif round.operation_code == OPERATION_ACQUIRE:
+            if self.scripts.is_fencing and kind_is(round.kind, KIND_IS_NUMBERED):
+                engine_propose_fence(self, round, now_ns)
+            if round.terms.linger_ns:
+                engine_hear_recalls(self, now_ns)
+        self.started_ns = now_ns
+        if self.token_uses is not None and (
+            operation_is(round.operation_code, OPERATION_CHANGES_KEY)
+        ):
+            engine_start_given(self, round, now_ns)
+        else:
+            engine_queue(self, round, <uint64_t>-1, False, now_ns)
+        return 0
     except BaseException:
         engine_end_failed(self, round, now_ns)
         raise
-
-
-cdef int engine_start_whole(Engine self, Round round, int64_t now_ns) except -1:
-    if round.is_opened or round.is_finished:      # withdrawn meanwhile
-        return 0
-    if round.turn is not None and not (<Turn>round.turn).is_open and (
-        engine_wait(self, round, now_ns)
-    ):
-        return 0
-    if round_is_of_released(round):
-        return round_give_up(round, NOT_SENT, now_ns)
-    if round.permits and round_wants_slot(round):
-        engine_set_slot(self, round, -1, now_ns)
-        if round.is_opened or round.is_finished:
-            return 0
-    self.counters.rounds += 1
-    if round.operation_code == OPERATION_RELEASE:
-        round.lease_state = None      # it is sent, and may be deferred for long
-        engine_before_release(self, round, now_ns)
-    elif round.operation_code == OPERATION_ACQUIRE:
-        if self.scripts.is_fencing and kind_is(round.kind, KIND_IS_NUMBERED):
-            engine_propose_fence(self, round, now_ns)
-        if round.terms.linger_ns:
-            engine_hear_recalls(self, now_ns)
-    self.started_ns = now_ns
-    if self.token_uses is not None and (
-        operation_is(round.operation_code, OPERATION_CHANGES_KEY)
-    ):
-        engine_start_given(self, round, now_ns)
-    else:
-        engine_queue(self, round, <uint64_t>-1, False, now_ns)
-    if round.is_rolled_back and round.operation_code == OPERATION_ACQUIRE:
-        round.is_rolled_back = False
-        return engine_roll_back(self, round, now_ns)
-    return 0
 
 
 cdef int engine_roll_back(Engine self, Round round, int64_t now_ns) except -1:
@@ -105,15 +98,9 @@ cdef struct Prospects:       # of all that wait, looked at once
     int voting               # and an ACQUIRE
 
 
-cdef int engine_submit(Engine self, Round round, int64_t now_ns) except -1:
-    # Open a round, or let it wait for connections; and those that follow it.
-    engine_take_in(self, round, now_ns)
-    return engine_admit_opened(self, now_ns) if self.opened else 0
-
-
 cdef inline int engine_take_in(Engine self, Round round, int64_t now_ns) except -1:
-    # A healthy engine passes with two comparisons. What may run Python code, or fail,
-    # comes before it is submitted.
+    # Open a round, or let it wait for connections. What may fail comes before it is
+    # submitted.
     cdef int ready = engine_asked_count(self, round.operation_code, now_ns)
     if ready < self.master_count:
         if round.operation_code == OPERATION_PING:
@@ -130,14 +117,8 @@ cdef inline int engine_take_in(Engine self, Round round, int64_t now_ns) except 
 cdef int engine_admit_opened(Engine self, int64_t now_ns) except -1:
     # Those whose turn it is, and the one behind a release: in the same pass, so in the
     # same write.
-    cdef Round round
     while self.opened:
-        round = <Round>self.opened.pop(0)
-        try:
-            engine_take_in(self, round, now_ns)
-        except BaseException:
-            engine_end_failed(self, round, now_ns)
-            raise
+        engine_take_in(self, <Round>self.opened.pop(0), now_ns)
     return 0
 
 
@@ -164,7 +145,7 @@ cdef int engine_submit_at_once(Engine self, Round round, int64_t now_ns) except 
     round.is_submitted = True
     round.closed_list = self.closed
     engine_start(self, round, now_ns)
-    return engine_admit_opened(self, now_ns) if self.opened else 0
+    return engine_admit_opened(self, now_ns)
 
 
 cdef int engine_admit_left(Engine self, int64_t now_ns) except -1:
@@ -189,11 +170,8 @@ cdef int engine_admit_batch(Engine self, Batch batch, int64_t now_ns) except -1:
         if batch.failure is not None:
             engine_submit_at_once(self, round, now_ns)
             continue
-        try:
-            engine_submit(self, round, now_ns)
-        except BaseException:      # else it stays under way, and the batch for ever
-            engine_end_failed(self, round, now_ns)
-            raise
+        engine_take_in(self, round, now_ns)
+        engine_admit_opened(self, now_ns)
         if not round.is_opened:
             break
     return engine_end_batch(self, batch)
@@ -318,9 +296,7 @@ cdef int engine_on_closed(Engine self, Round round, int64_t now_ns) except -1:
         engine_learn_fence(self, round, now_ns)
     self.counters.ended[round.operation_code][verdict] += 1
     if round.counts[VOTE_FAILED] + round.counts[VOTE_SILENT] > 0:
-        engine_count_failures(self, round)
-    if round.counts[VOTE_SILENT] > 0:
-        engine_note_silent(self, round, now_ns)
+        engine_count_failures(self, round, now_ns)
     if verdict != VERDICT_UNREACHABLE and (
         operation_is(round.operation_code, OPERATION_CHANGES_KEY)
         and not (round.needs_all or round.is_repeated or round.is_withheld)
@@ -341,21 +317,16 @@ cdef int engine_on_closed(Engine self, Round round, int64_t now_ns) except -1:
     return 0
 
 
-cdef void engine_note_silent(Engine self, Round round, int64_t now_ns) noexcept:
-    # Which masters let the deadline pass: until they are heard again, none has a vote.
-    cdef int i
-    for i in range(self.master_count):
-        if round.cells[i].vote == VOTE_SILENT:
-            (<Master>self.masters[i]).silent_at_ns = now_ns
-
-
-cdef int engine_count_failures(Engine self, Round round) except -1:
+cdef int engine_count_failures(Engine self, Round round, int64_t now_ns) except -1:
+    # Masters that let the deadline pass have no vote until they are heard again.
     cdef Master master
     cdef int vote
     for master in self.masters:
         vote = round.cells[master.index].vote
         if vote == VOTE_FAILED or vote == VOTE_SILENT:
             master.votes[vote] += 1
+        if vote == VOTE_SILENT:
+            master.silent_at_ns = now_ns
     return 0
 
 
@@ -389,7 +360,7 @@ cdef int engine_withdraw(Engine self, Round round, int64_t now_ns) except -1:
             round.is_finished = True      # engine_start leaves it alone from now on
     engine_roll_back(self, round, now_ns)
     if round.is_opened and round.operation_code == OPERATION_ACQUIRE:
-        round.is_rolled_back = True      # sent later, engine_start undoes it
+        round.is_rolled_back = True      # not repeated any more, either
     return 0
 
 
@@ -406,24 +377,20 @@ cdef int engine_reset_after_fork(Engine self) except -1:
     # In a forked child. Where a handler forked between two passes of this thread, the
     # outer frames find other objects than theirs in each master, and every round ended.
     cdef int64_t now_ns = clock_ns()
+    cdef int i
     self.generation = current_generation
     self.driver = None
     if self.leadership.depth > 0 and self.leadership.greenlet != 0:
-        engine_leave_open(self)
+        # A leader's greenlet was copied, and its hub watches these: libev aborts where
+        # a watched descriptor is closed.
+        for i in range(self.master_count):
+            self.links[i].fd = -1
+        self.leadership.waker.event.fd = -1
     leader_reset(self.leadership)
     self.has_batch = False
     self.counters.due_ns = NEVER_NS
     engine_forget_connections(self, now_ns)
     return engine_give_up_rounds(self, now_ns)
-
-
-cdef void engine_leave_open(Engine self) noexcept:
-    # A leader's greenlet was copied, and its hub watches these: libev aborts where a
-    # watched descriptor is closed.
-    cdef int i
-    for i in range(self.master_count):
-        self.links[i].fd = -1
-    self.leadership.waker.event.fd = -1
 
 
 cdef int engine_give_up_rounds(Engine self, int64_t now_ns) except -1:
@@ -506,10 +473,11 @@ cdef int engine_submit_work(
         if self.rests:
             engine_replace_rests(self, work, now_ns)
         work_set_waiter(work, waiter)
-        if type(work) is Round:
-            return engine_submit(self, <Round>work, now_ns)
-        (<Batch>work).is_submitted = True
-        return engine_admit_batch(self, <Batch>work, now_ns)
+        if type(work) is Batch:
+            (<Batch>work).is_submitted = True
+            return engine_admit_batch(self, <Batch>work, now_ns)
+        engine_take_in(self, <Round>work, now_ns)
+        return engine_admit_opened(self, now_ns) if self.opened else 0
     finally:
         pass_end(collects)
 

@@ -68,11 +68,10 @@ cdef list deferred_take(InFlight self, int64_t now_ns):
     # the keys begins. (TCP can deliver an older connection's bytes later, even behind
     # these releases: then no release helps, and the key lives for its ttl.)
     cdef DeferredRelease each
-    cdef list empty = [], deferred
+    cdef list deferred = self.deferred
     if self.deferred_spare is None:
         self.deferred_spare = [DeferredRelease.__new__(DeferredRelease)]
-    deferred = self.deferred
-    self.deferred = empty
+    self.deferred = []
     self.deferred_bytes = 0
     for each in deferred:
         if each.key_until_ns == NEVER_NS:
@@ -182,7 +181,7 @@ cdef class InFlight:
     """The commands in flight to one master, and those to be sent again."""
 
     cdef int master                  # its index
-    cdef Link *link                  # gets the count
+    cdef Link *link                  # of the master that owns this: gets the count
     cdef Counters counters
     cdef InFlightEntry *entries      # a ring of capacity, a power of two
     cdef uint32_t first, count, capacity
@@ -210,15 +209,6 @@ cdef class InFlight:
         for i in range(self.count):
             Py_XDECREF(self.entries[(self.first + i) & (self.capacity - 1)].round)
         free(self.entries)
-
-
-cdef InFlight in_flight_new(int master, Link *link, Counters counters):
-    # `link` belongs to the master that will own this.
-    in_flight = InFlight()
-    in_flight.master = master
-    in_flight.link = link
-    in_flight.counters = counters
-    return in_flight
 
 
 cdef InFlightEntry in_flight_pop(InFlight self) noexcept:
@@ -284,13 +274,6 @@ cdef int in_flight_push(
     return 0
 
 
-cdef bint in_flight_is_full(InFlight self, int64_t heard_ns, int64_t now_ns) noexcept:
-    # Whether too many replies are outstanding, and nothing is received any more.
-    return self.count >= IN_FLIGHT_MOST and (
-        now_ns - heard_ns > OVERDUE_AT_LEAST_NS // 10
-    )
-
-
 cdef int in_flight_fail(
     InFlight self, str reason, bint is_reopened, int64_t now_ns
 ) except -1:
@@ -340,8 +323,7 @@ cdef int in_flight_fail_oldest(
 cdef int in_flight_fail_unanswered(InFlight self, str reason, int64_t now_ns) except -1:
     # The next connection has failed, too.
     cdef Round round
-    empty = []
-    unanswered, self.unanswered = self.unanswered, empty
+    unanswered, self.unanswered = self.unanswered, []
     for round in unanswered:
         if round.verdict_code == VERDICT_OPEN:
             round_on_vote(round, self.master, VOTE_FAILED, reason, False, now_ns)

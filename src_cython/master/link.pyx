@@ -29,12 +29,6 @@ cdef bint waker_is_set_before_sleep(Waker *self) noexcept nogil:
     return self.has_followers != 0
 
 
-cdef void waker_after_wake(Waker *self, bint is_rung) noexcept nogil:
-    self.is_sleeping = 0
-    if is_rung:
-        event_clear(&self.event)
-
-
 # --- link -----------------------------------------------------------------------------
 # One descriptor: open, send, receive. Runs without the GIL; returns 0 or -errno.
 
@@ -101,8 +95,14 @@ cdef int link_init(Link *self) noexcept nogil:
 
 
 cdef void link_close(Link *self) noexcept nogil:
-    # close(2), not shutdown(2): after a fork the socket is the parent's too.
-    if not link_retire(self):
+    # close(2), not shutdown(2): after a fork the socket is the parent's too. But without
+    # epoll an event loop of this process watches the descriptor itself, and has to
+    # forget it before it is closed (drivers/asyncio). The connection ends now.
+    if IS_PORTABLE and self.watched and self.watched_in == current_generation:
+        shutdown(self.fd, SHUT_RDWR)
+        self.retired_fd = self.fd
+        self.watched = 0
+    else:
         link_unwatch(self)
         if self.fd >= 0:
             close(self.fd)
@@ -112,17 +112,6 @@ cdef void link_close(Link *self) noexcept nogil:
     self.error = 0
     self.is_at_end = self.is_unseen = self.is_polled = self.is_ready = False
     buffer_free(&self.outgoing)
-
-
-cdef bint link_retire(Link *self) noexcept nogil:
-    # Without epoll an event loop of this process watches the descriptor itself, and has
-    # to forget it before it is closed (drivers/asyncio). The connection ends now.
-    if not IS_PORTABLE or not self.watched or self.watched_in != current_generation:
-        return False
-    shutdown(self.fd, SHUT_RDWR)
-    self.retired_fd = self.fd
-    self.watched = 0
-    return True
 
 
 cdef void link_forget_loop(Link *self) noexcept nogil:
@@ -244,11 +233,7 @@ cdef void link_send(Link *self) noexcept nogil:
 cdef void link_receive(Link *self) noexcept nogil:
     # One read, into an empty buffer. Bytes left in the socket are seen by the next
     # poll; a second read to find EAGAIN would cost a call in every round.
-    link_take(self, recv(self.fd, self.incoming, INCOMING_CAPACITY, MSG_DONTWAIT))
-
-
-cdef inline void link_take(Link *self, ssize_t size) noexcept nogil:
-    # What a recv(2) has just returned.
+    cdef ssize_t size = recv(self.fd, self.incoming, INCOMING_CAPACITY, MSG_DONTWAIT)
     if size > 0:
         self.received = <size_t>size
     elif size == 0:
@@ -408,75 +393,55 @@ cdef int links_poll(
     Link **links, pollfd *polled, int count, int wanted,
     int64_t deadline_ns, Waker *waker,
 ) noexcept nogil:
-    cdef int watched = links_fill_polled(links, polled, count)
-    cdef int error = links_sleep(polled, watched, deadline_ns, waker)
-    cdef int i
-    if error < 0:
-        for i in range(count):
-            links[i].is_polled = False
-        return error
-    links_collect_polled(links, polled, count, wanted, clock_ns())
-    return 0
-
-
-cdef inline int links_fill_polled(
-    Link **links, pollfd *polled, int count
-) noexcept nogil:
-    # The descriptors to poll, in the order of `links`. Returns how many there are.
-    cdef int i, watched = 0
+    # Sleep until an event, a wake-up of the leader, or the deadline, and receive from
+    # as many as are `wanted`. Returns 0 or -errno. A link whose bytes are not taken yet
+    # is left alone.
+    cdef int i, error = 0
+    cdef int64_t left_ns
+    cdef timespec timeout
     cdef Link *link
     for i in range(count):
         link = links[i]
-        link.is_polled = link.fd >= 0 and link.received == 0
-        if not link.is_polled:
-            continue
-        polled[watched].fd = link.fd
-        polled[watched].events = POLLIN
-        if link_wants_to_write(link):
-            polled[watched].events = POLLIN | POLLOUT
-        polled[watched].revents = 0
-        watched += 1
-    return watched
-
-
-cdef inline int links_sleep(
-    pollfd *polled, int watched, int64_t deadline_ns, Waker *waker
-) noexcept nogil:
-    # Until an event, a wake-up of the leader, or the deadline. Returns 0 or -errno.
-    cdef int64_t left_ns
-    cdef timespec timeout
-    cdef int error = 0
-    polled[watched].fd = waker.event.fd      # poll leaves out a negative one
-    polled[watched].events = POLLIN
-    polled[watched].revents = 0
+        polled[i].fd = link.fd if link.received == 0 else -1      # left out by poll
+        polled[i].events = POLLIN | POLLOUT if link_wants_to_write(link) else POLLIN
+        polled[i].revents = 0
+    polled[count].fd = waker.event.fd
+    polled[count].events = POLLIN
+    polled[count].revents = 0
     left_ns = min(max(deadline_ns - clock_ns(), <int64_t>0), <int64_t>SLEEP_LIMIT_NS)
     timeout.tv_sec = left_ns // NS_PER_S
     timeout.tv_nsec = left_ns % NS_PER_S
-    if not waker_is_set_before_sleep(waker):
-        if poll_for(polled, watched + 1, &timeout) < 0:
-            error = -errno
-    waker_after_wake(waker, error == 0 and polled[watched].revents != 0)
-    return error
+    if not waker_is_set_before_sleep(waker) and (
+        poll_for(polled, count + 1, &timeout) < 0
+    ):
+        error = -errno
+    waker.is_sleeping = 0
+    if error != 0:
+        return error
+    if polled[count].revents != 0:
+        event_clear(&waker.event)
+    links_take_polled(links, polled, count, wanted)
+    return 0
 
 
-cdef inline void links_collect_polled(
-    Link **links, pollfd *polled, int count, int wanted, int64_t now_ns
+cdef void links_take_polled(
+    Link **links, pollfd *polled, int count, int wanted
 ) noexcept nogil:
-    # The events, into the links; receive from as many as are `wanted`.
-    cdef int i, watched = 0, found = 0
+    cdef int i, found = 0
+    cdef int64_t now_ns = clock_ns()
     cdef Link *link
     for i in range(count):
         link = links[i]
-        if not link.is_polled:
+        if polled[i].fd < 0:
             continue
-        link.is_ready = polled[watched].revents != 0
-        if not polled[watched].revents & ~POLLOUT:
+        link.is_polled = True
+        link.is_ready = polled[i].revents != 0
+        if not polled[i].revents & ~POLLOUT:
             link_note_look(link, now_ns)
-        elif link.phase == LINK_OPEN and found < wanted and link.received == 0:
+        elif link.phase == LINK_OPEN and found < wanted:
             link_receive(link)
             link_note_look(link, now_ns)
             found += link_is_caught_up(link)
-        watched += 1
 
 
 cdef bint links_are_quiet(Link **links, int count) noexcept nogil:

@@ -35,12 +35,6 @@ cdef class RestartGuard:
     cdef str identity              # ...and this was its run id or marker; None: unknown
 
 
-cdef RestartGuard restart_guard_new(int64_t max_ttl_ns):
-    guard = RestartGuard()
-    guard.max_ttl_ns = max_ttl_ns
-    return guard
-
-
 cdef int restart_guard_on_ready(
     RestartGuard self, ServerInfo server_info, Mark mark, str identity, int64_t now_ns
 ) except -1:
@@ -298,7 +292,8 @@ cdef class Master:
         self.counters = counters
         self.connect_timeout_ns = connect_timeout_ns
         self.new_warnings = []
-        self.restart_guard = restart_guard_new(max_ttl_ns)
+        self.restart_guard = RestartGuard()
+        self.restart_guard.max_ttl_ns = max_ttl_ns
         self.jitter = jitter_seed | 1
         self.last_error = ""
         self.server_info = ServerInfo(None)
@@ -308,23 +303,22 @@ cdef class Master:
         self.notified = []
         self.moved = []
         self.lost_ids = []
-        self.in_flight = in_flight_new(index, &self.link, counters)
+        self.in_flight = InFlight()
+        self.in_flight.master = index
+        self.in_flight.link = &self.link
+        self.in_flight.counters = counters
         self.reason = "not connected yet"
 
     def __dealloc__(self):
         link_free(&self.link)
 
 
-cdef tuple master_state_and_reason(Master self):
-    reason = self.reason
-    return MasterState(self.state_code), reason
-
-
 cdef tuple master_health(Master self):
-    cdef int i
+    cdef int i, count
     server_info, clock = self.server_info, self.clock
     reason = self.reason or self.last_error
-    samples = sorted([self.samples[i] for i in range(master_sample_count(self))])
+    count = <int>min(self.sample_count, <uint32_t>SAMPLES)
+    samples = sorted([self.samples[i] for i in range(count)])
     return (
         self.name, MasterState(self.state_code), reason, server_info, clock, samples,
         self.silent_at_ns > self.heard_ns, self.votes_from_ns,
@@ -376,10 +370,6 @@ cdef int master_add_warnings(Master self, list texts) except -1:
         self.new_warnings += texts
         self.needs_review = True
     return 0
-
-
-cdef int master_sample_count(Master self) noexcept:
-    return <int>min(self.sample_count, <uint32_t>SAMPLES)
 
 
 cdef int64_t master_next_ns(Master self, int64_t now_ns) noexcept:

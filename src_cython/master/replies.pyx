@@ -59,32 +59,29 @@ cdef int master_on_strange_reply(
     round_on_vote(round, self.index, VOTE_FAILED, reply_text(reply), False, now_ns)
     if round.operation_code == OPERATION_RELEASE:
         deferred_add(self.in_flight, round, entry.key_until_ns, True)
-    return master_on_lost(self, strange_text(reply), now_ns)
+    return master_on_odd_reply(self, reply, now_ns)
 
 
-cdef str strange_text(object reply):
-    return f"sent a reply that fits no question: {reply_text(reply)}"
+cdef int master_on_odd_reply(Master self, object reply, int64_t now_ns) except -1:
+    text = f"sent a reply that fits no question: {reply_text(reply)}"
+    return master_on_lost(self, text, now_ns)
 
 
 cdef inline void master_note_time(
     Master self, InFlightEntry entry, Round round, int64_t now_ns
 ) noexcept:
-    # How long the answer took, or by how much it is late.
+    # How long the answer took, or by how much it is late: where the round waited for it
+    # in vain. Other late replies were not read yet.
     if round.verdict_code != VERDICT_OPEN:
-        master_count_late(self, round, now_ns)
+        self.counters.late_replies += 1
+        self.late_replies += 1
+        if round.cells[self.index].vote == VOTE_SILENT:
+            self.late_us = (now_ns - round.opened_ns) // 1000
     elif operation_is(round.operation_code, OPERATION_CHANGES_KEY):
         self.samples[self.sample_count & (SAMPLES - 1)] = <uint32_t>min(
             (now_ns - entry.sent_ns) // 1000, <int64_t>0xFFFFFFFF
         )
         self.sample_count += 1
-
-
-cdef void master_count_late(Master self, Round round, int64_t now_ns) noexcept:
-    self.counters.late_replies += 1
-    self.late_replies += 1
-    # Only where the round waited for it in vain: other late replies were not read yet.
-    if round.cells[self.index].vote == VOTE_SILENT:
-        self.late_us = (now_ns - round.opened_ns) // 1000
 
 
 # --- pushes ---------------------------------------------------------------------------
@@ -124,12 +121,6 @@ cdef int master_on_push(Master self, object push, int64_t now_ns) except -1:
             return master_on_lost(self, "confirms what nobody asked for", now_ns)
         in_flight_pop(self.in_flight)
     return 0
-
-
-cdef int master_on_unsubscribed(Master self, object reply, int64_t now_ns) except -1:
-    if not reply_is_error(reply):
-        return master_on_lost(self, strange_text(reply), now_ns)
-    return master_refuse_queue(self, reply_text(reply))
 
 
 cdef int master_on_turn_lost(Master self, Round round, int64_t now_ns) except -1:
@@ -336,25 +327,17 @@ cdef int master_on_reply(Master self, object reply, int64_t now_ns) except -1:
 cdef int master_on_other_reply(
     Master self, InFlightEntry entry, object reply, int64_t now_ns
 ) except -1:
+    if not reply_is_error(reply) and type(reply) is not (
+        list if entry.kind == ENTRY_TIME else int if entry.kind == ENTRY_KILL
+        else bytes if entry.kind == ENTRY_LOAD else None
+    ):
+        return master_on_odd_reply(self, reply, now_ns)
     if entry.kind == ENTRY_TIME:
-        return master_on_time_reply(self, reply, entry.sent_ns, now_ns)
-    if entry.kind == ENTRY_SUBSCRIBE:
-        return master_on_unsubscribed(self, reply, now_ns)
-    if entry.kind == ENTRY_LOAD and type(reply) is bytes:
-        return 0
-    if type(reply) is not int and not reply_is_error(reply):
-        return master_on_lost(self, strange_text(reply), now_ns)
-    self.lost_ids = self.lost_ids[1:]
-    return 0
-
-
-cdef int master_on_time_reply(
-    Master self, object reply, int64_t sent_ns, int64_t now_ns
-) except -1:
-    if type(reply) is not list and not reply_is_error(reply):
-        return master_on_lost(self, strange_text(reply), now_ns)
-    if self.clock.on_time(reply, sent_ns, now_ns):
-        self.needs_review = True
+        self.needs_review |= self.clock.on_time(reply, entry.sent_ns, now_ns)
+    elif entry.kind == ENTRY_SUBSCRIBE:
+        return master_refuse_queue(self, reply_text(reply))
+    elif entry.kind == ENTRY_KILL:
+        self.lost_ids = self.lost_ids[1:]
     return 0
 
 
@@ -374,12 +357,16 @@ cdef int master_on_failed_reply(
         return master_send_again(self, round, again, now_ns)
     if entry.is_at_gate and reply_error(reply).startswith("NOSCRIPT"):
         master_on_turn_lost(self, round, now_ns)
-    if round.operation_code == OPERATION_RELEASE and (
-        text_is_for_good(reply_error(reply))
-    ):
-        return master_on_forbidden_release(self, entry, round, reply, now_ns)
-    if round.operation_code == OPERATION_RELEASE and text_is_of_now(reply_error(reply)):
-        return master_on_busy_release(self, entry, round, reply, now_ns)
+    if round.operation_code == OPERATION_RELEASE:
+        if text_is_for_good(reply_error(reply)):
+            return master_on_forbidden_release(self, entry, round, reply, now_ns)
+        if text_is_of_now(reply_error(reply)):
+            # A slow script runs there: the server does nothing else until it has ended.
+            # The next handshake succeeds then, and the release is sent behind it.
+            text = reply_text(reply)
+            round_on_vote(round, self.index, VOTE_FAILED, text, False, now_ns)
+            deferred_add(self.in_flight, round, entry.key_until_ns, entry.is_second)
+            return master_on_lost(self, text, now_ns)
     # An error reply means that the command did nothing: it is as definite as a no.
     return master_on_definite(
         self, entry, round, VOTE_FAILED, reply_text(reply), now_ns
@@ -420,15 +407,4 @@ cdef int master_on_forbidden_release(
     master_add_warnings(self, [text])
     round_on_vote(round, self.index, VOTE_FAILED, text, False, now_ns)
     deferred_add(self.in_flight, round, NEVER_NS, False)
-    return master_on_lost(self, text, now_ns)
-
-
-cdef int master_on_busy_release(
-    Master self, InFlightEntry entry, Round round, object reply, int64_t now_ns
-) except -1:
-    # A slow script runs there: the server does nothing else until it has ended. The
-    # next handshake succeeds then, and the release is sent behind it.
-    text = reply_text(reply)
-    round_on_vote(round, self.index, VOTE_FAILED, text, False, now_ns)
-    deferred_add(self.in_flight, round, entry.key_until_ns, entry.is_second)
     return master_on_lost(self, text, now_ns)
