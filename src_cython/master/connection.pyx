@@ -679,7 +679,7 @@ cdef int master_on_ready(
     self.server_info = handshake.server_info
     self.clock = clock
     self.client_id = handshake.client_id
-    self.may_eval = not handshake.rights.lacks_eval()
+    self.may_eval = "EVAL" not in handshake.rights.refused
     self.may_queue = handshake.speaks_resp3 and not handshake.is_native_alone
     self.is_subscribed = False
     self.native = handshake.native
