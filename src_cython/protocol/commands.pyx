@@ -226,9 +226,8 @@ cdef int command_acquire(
 
 cdef size_t size_of_bulks(tuple words) noexcept:
     cdef size_t size = 0
-    if words is not None:
-        for word in words:
-            size += BULK_OVERHEAD + <size_t>PyBytes_GET_SIZE(<bytes>word)
+    for word in words:
+        size += BULK_OVERHEAD + <size_t>PyBytes_GET_SIZE(<bytes>word)
     return size
 
 
@@ -245,17 +244,15 @@ cdef int command_script(
         + <size_t>PyBytes_GET_SIZE(token)
     )
     cdef int error
-    if keys is None:
-        size += <size_t>PyBytes_GET_SIZE(resource)
-    size += size_of_bulks(keys) + size_of_bulks(more)
+    size += <size_t>PyBytes_GET_SIZE(resource) if keys is None else size_of_bulks(keys)
+    if more is not None:
+        size += size_of_bulks(more)
     error = buffer_reserve(out, size)
     if error != 0:
         return error
+    count += (5 if ttl_ms else 4) + (0 if more is None else len(more))
     buffer_put(out, b"*", 1)
-    out.end += decimal_digits(
-        count + (5 if ttl_ms else 4) + (0 if more is None else len(more)),
-        out.data + out.end,
-    )
+    out.end += decimal_digits(count, out.data + out.end)
     if by_source:
         buffer_put(out, b"\r\n$4\r\nEVAL\r\n", 12)
         put_bulk_bytes(out, script.source)
@@ -268,7 +265,7 @@ cdef int command_script(
         buffer_put(out, b"$1\r\n1\r\n", 7)
         put_bulk_bytes(out, resource)
     else:
-        put_number(out, count)
+        put_number(out, len(keys))
         for key in keys:
             put_bulk_bytes(out, <bytes>key)
     put_bulk_bytes(out, token)

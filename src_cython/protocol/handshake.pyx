@@ -67,17 +67,6 @@ cdef class ServerInfo:
         return found
 
 
-cdef str server_info_warning(ServerInfo server_info):
-    # The loss of safety where a server withholds its run id or uptime, or None.
-    if server_info.run_id is not None and server_info.uptime_s is not None:
-        return None
-    return (
-        "does not tell its run id and uptime (INFO), so max_ttl withholds its vote for "
-        "max_ttl + 1 s after each connect, or may miss a restart with its data; "
-        "grant +info"
-    )
-
-
 cdef enum:
     CLOCK_NEAR_NS = 100_000_000        # a reply read later is too inexact
 
@@ -400,13 +389,20 @@ cdef class Handshake:
             ]
         elif found[0] is None:
             found = self.rights.warnings(self.native != FORM_SCRIPT)
-        if self.is_done and self.max_ttl_ns:
-            found.append(server_info_warning(self.server_info))
+        if self.is_done and self.max_ttl_ns and (
+            self.server_info.run_id is None or self.server_info.uptime_s is None
+        ):
+            found.append(
+                "does not tell its run id and uptime (INFO), so max_ttl withholds its "
+                "vote for max_ttl + 1 s after each connect, or may miss a restart with "
+                "its data; grant +info"
+            )
         if self.mark is not None:
             found.append(self.mark.warning())
         return [text for text in found if text is not None]
 
     def _conclude(self):
+        cdef int64_t span_ms = -(-(self.max_ttl_ns + NS_PER_S) // NS_PER_MS)
         self.failure = self.server_info.refusal()
         if self.failure is not None:
             return b""
@@ -426,8 +422,17 @@ cdef class Handshake:
         if self.marker is None or self.max_ttl_ns == 0 or self.mark is not None:
             self.is_done = True
             return b""
-        words = marker_command(self.marker, self.server_info, self.max_ttl_ns)
-        return self._ask((MARKER_NAME, False, words))
+        # A server without a run id in its INFO gets one that is drawn: good enough to
+        # see that two names are one server, and that the marker has gone.
+        if self.server_info.run_id is None:
+            name, kind = b"drawn:" + draw_token(), b"any"
+        else:
+            name = self.server_info.run_id.encode("utf-8", "surrogateescape")
+            kind = b"exact"
+        return self._ask((MARKER_NAME, False, (
+            b"EVAL", self.marker.source, b"2", MARKER_KEY, QUARANTINE_KEY,
+            name, decimal_bytes(span_ms), kind,
+        )))
 
     def _on_hello(self, reply):
         is_missing = reply_is_error(reply) and (
@@ -478,19 +483,6 @@ cdef int64_t client_id_of(object hello) except -1:
 #
 # A key on each server names the run id of its keeper, and another one the quarantine of
 # a server that has lost its keys. How they are used: restart_guard.
-
-cdef tuple marker_command(Script script, ServerInfo server_info, int64_t max_ttl_ns):
-    # A server without a run id in its INFO gets one that is drawn: good enough to see
-    # that two names are one server, and that the marker has gone.
-    cdef int64_t span_ms = -(-(max_ttl_ns + NS_PER_S) // NS_PER_MS)
-    if server_info.run_id is None:
-        name, kind = b"drawn:" + draw_token(), b"any"
-    else:
-        name, kind = server_info.run_id.encode("utf-8", "surrogateescape"), b"exact"
-    return (
-        b"EVAL", script.source, b"2", MARKER_KEY, QUARANTINE_KEY,
-        name, decimal_bytes(span_ms), kind,
-    )
 
 
 @cython.final

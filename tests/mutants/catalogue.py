@@ -3217,8 +3217,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/calls/acquire.pyx",
-                'len(key), b"fastredlock:", 12) == NULL\n',
-                'len(key), b"no key has this", 12) == NULL\n',
+                'len(key), b"fastredlock:", 12) != NULL\n',
+                'len(key), b"no key has this", 12) != NULL\n',
             ),
         ),
         ("tests/unit/test_values.py",),
