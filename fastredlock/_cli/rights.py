@@ -129,7 +129,7 @@ def _may_release(server: Server, report: Report, native: list[Trial]) -> bool:
         return False
     for text in rights.warnings(is_native):
         report.add(Level.ADVICE, text)
-    return not rights.lacks_eval()
+    return "EVAL" not in rights.refused
 
 
 def try_waiting(server: Server, report: Report, prefix: str) -> None:

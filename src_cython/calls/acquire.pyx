@@ -75,9 +75,11 @@ cdef class AcquireCall(Call):
         cdef Round first = self.round
         if self.attempts is None:
             if first is None:
-                self.round = acquire_first_try(self)
-                if self.round is not None:
-                    return acquire_end(self) if self.round.is_finished else self.round
+                self.round = first = acquire_first_try(self)
+                if first is not None:
+                    first.attempt = 1
+                    first.began_ns = self.began_ns
+                    return acquire_end(self) if first.is_finished else first
             elif first.verdict_code == VERDICT_WON:
                 return acquire_end(self)
             self.attempts = self.driver.attempts(self, first)
@@ -171,11 +173,7 @@ cdef Round acquire_first_try(AcquireCall self):
     cdef bint waits
     if self.keep is not None:
         self.keep.check(driver, self.ttl)
-    key = first_try_key(self.resource)
-    if key is None:
-        key = self.encode(self.resource)
-    elif isinstance(self.encode, KindEncoder):
-        key = (<KindEncoder>self.encode).of_key(key)
+    key = first_try_key(self)
     timeout_ns = first_try_timeout_ns(self.timeout)
     if self.ttl is not None:
         terms = driver.settings.terms(self.ttl)
@@ -186,8 +184,6 @@ cdef Round acquire_first_try(AcquireCall self):
             OPERATION_ACQUIRE, <bytes>engine_keys(engine, key), HANDED_ON, terms,
             engine.master_count,
         )
-        round.attempt = 1
-        round.began_ns = self.began_ns
         if engine_take_rest(engine, round, fields_now_ns(driver)):
             return round
     waits = timeout_ns != 0 and type(key) is not tuple and (
@@ -201,8 +197,6 @@ cdef Round acquire_first_try(AcquireCall self):
         else tokens_draw(driver.token_source),
         terms,
     )
-    round.attempt = 1
-    round.began_ns = self.began_ns
     round.left_ns = timeout_ns      # as time_for_round
     if timeout_ns > 0:
         round.left_ns = max(timeout_ns, terms.last_round_ns(engine.round_trip_ns))
@@ -242,22 +236,24 @@ cdef int64_t first_try_timeout_ns(object timeout) except? NO_PLAIN_TIMEOUT:
     return NO_PLAIN_TIMEOUT
 
 
-cdef bytes first_try_key(object resource):
-    # As encode_resource, which is asked about all that is not plain: None.
+cdef object first_try_key(AcquireCall self):
+    # As `encode`, which is asked about all that is not plain.
     cdef bytes key = None
-    if type(resource) is str:
+    if type(self.resource) is bytes:
+        key = self.resource
+    elif type(self.resource) is str:
         try:
-            key = (<str>resource).encode("utf-8")
+            key = (<str>self.resource).encode("utf-8")
         except UnicodeEncodeError:
-            return None
-    elif type(resource) is bytes:
-        key = resource
-    if key is not None and 0 < len(key) <= PLAIN_SIZE and (
+            pass
+    if key is None or not 0 < len(key) <= PLAIN_SIZE or (
         # In all names of our own keys. (`in` of bytes makes an exception, 0.3 us.)
-        memmem(<const char *>key, len(key), b"fastredlock:", 12) == NULL
+        memmem(<const char *>key, len(key), b"fastredlock:", 12) != NULL
     ):
-        return key
-    return None
+        return self.encode(self.resource)
+    if isinstance(self.encode, KindEncoder):
+        return (<KindEncoder>self.encode).of_key(key)
+    return key
 
 
 awaiting_set_slots(AcquireCall)

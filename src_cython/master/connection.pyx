@@ -670,7 +670,7 @@ cdef int master_on_ready(Master self, Handshake handshake, int64_t now_ns) excep
     self.server_info = handshake.server_info
     self.clock = ServerClock()
     self.client_id = handshake.client_id
-    self.may_eval = not handshake.rights.lacks_eval()
+    self.may_eval = "EVAL" not in handshake.rights.refused
     self.may_queue = handshake.speaks_resp3 and not handshake.is_native_alone
     self.is_subscribed = False
     self.native = handshake.native

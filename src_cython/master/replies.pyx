@@ -44,7 +44,7 @@ cdef int master_note_refusal(
         round.operation_code == OPERATION_ACQUIRE
         or round.operation_code == OPERATION_PING
     ) and "WRONGTYPE" not in text and (
-        text_is_of_state(text) or not entry.is_at_gate and text_is_of_command(text)
+        text_has(text, OF_STATE) or not entry.is_at_gate and text_is_of_command(text)
     ):
         self.refusal = text
         self.refused_until_ns = now_ns + REFUSED_NS
@@ -286,8 +286,10 @@ cdef int master_on_reply(Master self, object reply, int64_t now_ns) except -1:
         ),
         reply,
     )
-    if entry.is_second:
-        vote = vote_of_second(round.operation_code, vote)
+    if entry.is_second and vote == VOTE_TAKEN and (
+        round.operation_code == OPERATION_RELEASE
+    ):
+        vote = VOTE_GRANTED      # deleted then: it was sent where the key could exist
     if vote == VOTE_FAILED and not reply_is_error(reply):
         return master_on_strange_reply(self, entry, round, reply, now_ns)
     self.is_proven = True

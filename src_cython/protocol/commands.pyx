@@ -6,8 +6,8 @@
 #
 # A new operation, a new kind of lock, or another script is a row of ROWS; its text is
 # in fastredlock/_options/scripts.py. What else is true of a kind: KIND_... (types).
-# The key is the resource and the value is the token, without prefix: whatever other
-# client follows the Redlock page excludes us, and we exclude it.
+# The key is the resource and the value is the token, without prefix: so every other
+# client that follows the Redlock page excludes us, and we exclude it.
 #
 # An ACQUIRE of one key is a SET; all else is a script, known to the server since the
 # handshake (SCRIPT LOAD), or a command in the place of one (native). Two more scripts
@@ -22,18 +22,18 @@
 from itertools import product
 
 cdef enum:
-    REPLY_OF_SET = 0         # OK: done; nil: refused, the key exists
-    REPLY_OF_SCRIPT = 1      # 1: done; 0: refused, and nothing was changed
-    REPLY_OF_INSPECT = 2     # [nil, ms, n]: the key is free; [token, ms, n]: held
-    REPLY_OF_TAKE_TURN = 3   # 1, 3: done; 0, 2: refused, 2: another waits longer
-    REPLY_OF_NOTIFY = 4      # 1, 2: done; 0, 3: refused; 2, 3: another was notified
+    REPLY_OF_SET             # OK: done; nil: refused, the key exists
+    REPLY_OF_SCRIPT          # 1: done; 0: refused, and nothing was changed
+    REPLY_OF_INSPECT         # [nil, ms, n]: the key is free; [token, ms, n]: held
+    REPLY_OF_TAKE_TURN       # 1, 3: done; 0, 2: refused, 2: another waits longer
+    REPLY_OF_NOTIFY          # 1, 2: done; 0, 3: refused; 2, 3: another was notified
     #                          ...of both, 5: done, 4: refused; the queue is elsewhere
-    REPLY_OF_ASK_TURN = 5    # [1: our turn, 2: another's; ms, place, how many wait]
-    REPLY_OF_FENCED = 6      # with fencing: n: set, with this number; 0: refused
-    REPLY_OF_FENCED_TURN = 7     # [as take_turn, the number or 0]
-    REPLY_OF_ASK_TURNS = 8       # of several keys: the same four of each
-    REPLY_OF_EXTEND = 9      # 1: done; 0: refused, another's; 2: refused, gone
-    REPLY_OF_LOOK = 10       # of a semaphore: for each slot "1", taken, or "0"
+    REPLY_OF_ASK_TURN        # [1: our turn, 2: another's; ms, place, how many wait]
+    REPLY_OF_FENCED          # with fencing: n: set, with this number; 0: refused
+    REPLY_OF_FENCED_TURN     # [as take_turn, the number or 0]
+    REPLY_OF_ASK_TURNS       # of several keys: the same four of each
+    REPLY_OF_EXTEND          # 1: done; 0: refused, another's; 2: refused, gone
+    REPLY_OF_LOOK            # of a semaphore: for each slot "1", taken, or "0"
 
 
 @cython.final
@@ -161,9 +161,6 @@ cdef tuple scripts_to_load(Scripts self):
 
 # --- command --------------------------------------------------------------------------
 # The commands of the rounds and of the handshake, as RESP: pure, bytes out.
-#
-# Which command an operation sends is looked up in the table of scripts.
-
 
 # The size of a command without its resource, token and script: array and bulk heads,
 # fixed words, numbers. Reserved once; the pieces are then copied without a check.
@@ -200,10 +197,6 @@ cdef void put_bulk_bytes(Buffer *out, bytes data) noexcept:
     put_bulk(out, PyBytes_AS_STRING(data), <size_t>PyBytes_GET_SIZE(data))
 
 
-cdef inline void put_bytes(Buffer *out, bytes data) noexcept:
-    buffer_put(out, PyBytes_AS_STRING(data), <size_t>PyBytes_GET_SIZE(data))
-
-
 cdef void put_number(Buffer *out, uint64_t value) noexcept nogil:
     cdef char text[20]
     put_bulk(out, text, <size_t>decimal_digits(value, text))
@@ -220,18 +213,22 @@ cdef int command_acquire(
     )
     if error != 0:
         return error
-    if ttl_ms == 0:
-        buffer_put(out, b"*4\r\n$3\r\nSET\r\n", 13)
-        put_bulk_bytes(out, resource)
-        put_bulk_bytes(out, token)
-        buffer_put(out, b"$2\r\nNX\r\n", 8)
-        return 0
-    buffer_put(out, b"*6\r\n$3\r\nSET\r\n", 13)
+    buffer_put(out, b"*6\r\n" if ttl_ms else b"*4\r\n", 4)
+    buffer_put(out, b"$3\r\nSET\r\n", 9)
     put_bulk_bytes(out, resource)
     put_bulk_bytes(out, token)
-    buffer_put(out, b"$2\r\nNX\r\n$2\r\nPX\r\n", 16)
-    put_number(out, <uint64_t>ttl_ms)
+    buffer_put(out, b"$2\r\nNX\r\n", 8)
+    if ttl_ms:
+        buffer_put(out, b"$2\r\nPX\r\n", 8)
+        put_number(out, <uint64_t>ttl_ms)
     return 0
+
+
+cdef size_t size_of_bulks(tuple words) noexcept:
+    cdef size_t size = 0
+    for word in words:
+        size += BULK_OVERHEAD + <size_t>PyBytes_GET_SIZE(<bytes>word)
+    return size
 
 
 cdef int command_script(
@@ -247,33 +244,28 @@ cdef int command_script(
         + <size_t>PyBytes_GET_SIZE(token)
     )
     cdef int error
-    if keys is None:
-        size += <size_t>PyBytes_GET_SIZE(resource)
-    else:
-        size += count * BULK_OVERHEAD
-        for key in keys:
-            size += <size_t>PyBytes_GET_SIZE(<bytes>key)
+    size += <size_t>PyBytes_GET_SIZE(resource) if keys is None else size_of_bulks(keys)
     if more is not None:
-        for argument in more:
-            size += BULK_OVERHEAD + <size_t>PyBytes_GET_SIZE(<bytes>argument)
+        size += size_of_bulks(more)
     error = buffer_reserve(out, size)
     if error != 0:
         return error
+    count += (5 if ttl_ms else 4) + (0 if more is None else len(more))
     buffer_put(out, b"*", 1)
-    out.end += decimal_digits(
-        count + (5 if ttl_ms else 4) + (0 if more is None else len(more)),
-        out.data + out.end,
-    )
+    out.end += decimal_digits(count, out.data + out.end)
     if by_source:
         buffer_put(out, b"\r\n$4\r\nEVAL\r\n", 12)
         put_bulk_bytes(out, script.source)
     else:
-        put_bytes(out, script.evalsha)
+        buffer_put(
+            out, PyBytes_AS_STRING(script.evalsha),
+            <size_t>PyBytes_GET_SIZE(script.evalsha),
+        )
     if keys is None:
         buffer_put(out, b"$1\r\n1\r\n", 7)
         put_bulk_bytes(out, resource)
     else:
-        put_number(out, count)
+        put_number(out, len(keys))
         for key in keys:
             put_bulk_bytes(out, <bytes>key)
     put_bulk_bytes(out, token)
@@ -377,39 +369,29 @@ cdef bytes command_encode(tuple words):
     return b"".join(pieces)
 
 
-def encode_acquire(bytes resource not None, bytes token not None, int64_t ttl_ms):
-    """Encode `SET resource token NX [PX ttl_ms]`."""
-    cdef Buffer out
-    memset(&out, 0, sizeof(Buffer))
-    try:
-        if command_acquire(&out, resource, token, ttl_ms) != 0:
-            raise MemoryError
-        return out.data[:out.end]
-    finally:
-        buffer_free(&out)
-
-
-def encode_script(
-    Script script not None, bint by_source, keys not None, bytes token not None,
-    int64_t ttl_ms,
+def encode_command(
+    Script script, bint by_source, keys not None, bytes token not None, int64_t ttl_ms,
 ):
     """Encode `EVALSHA sha1 n key... token [ttl_ms]`, or EVAL where by_source.
 
-    `keys` are one key, bytes, or a tuple of them.
+    `keys` are one key, bytes, or a tuple of them. Without a script it is the SET of an
+    ACQUIRE.
     """
     cdef Buffer out
-    cdef bytes resource = None
-    cdef tuple several = None
-    if type(keys) is tuple:
-        several = keys
-        check_keys(several)
-    else:
-        resource = <bytes?>keys
+    cdef int error
+    cdef tuple several = keys if type(keys) is tuple else None
+    cdef bytes resource = None if type(keys) is tuple else <bytes?>keys
     memset(&out, 0, sizeof(Buffer))
     try:
-        if command_script(
-            &out, script, by_source, resource, several, token, ttl_ms
-        ) != 0:
+        if several is not None:
+            check_keys(several)
+        if script is None:
+            error = command_acquire(&out, resource, token, ttl_ms)
+        else:
+            error = command_script(
+                &out, script, by_source, resource, several, token, ttl_ms
+            )
+        if error != 0:
             raise MemoryError
         return out.data[:out.end]
     finally:
@@ -470,28 +452,27 @@ cdef inline bint native_replaces(Round round, Scripts scripts) noexcept:
 
 
 cdef int native_command(Buffer *out, Round round, int form) noexcept:
-    cdef size_t size = (
+    cdef bint extends = round.operation_code == OPERATION_EXTEND
+    cdef int error = buffer_reserve(
+        out,
         COMMAND_OVERHEAD + <size_t>PyBytes_GET_SIZE(round.resource)
-        + 2 * <size_t>PyBytes_GET_SIZE(round.token)
+        + 2 * <size_t>PyBytes_GET_SIZE(round.token),
     )
-    cdef int error = buffer_reserve(out, size)
     if error != 0:
         return error
-    if round.operation_code == OPERATION_EXTEND:
+    if extends:
         buffer_put(out, b"*7\r\n$3\r\nSET\r\n", 13)
-        put_bulk_bytes(out, round.resource)
-        put_bulk_bytes(out, round.token)
-        buffer_put(out, b"$4\r\nIFEQ\r\n", 10)
-        put_bulk_bytes(out, round.token)
-        buffer_put(out, b"$2\r\nPX\r\n", 8)
-        put_number(out, <uint64_t>round.terms.ttl_ms)
-        return 0
-    if form == FORM_DELIFEQ:
+    elif form == FORM_DELIFEQ:
         buffer_put(out, b"*3\r\n$7\r\nDELIFEQ\r\n", 17)
-        put_bulk_bytes(out, round.resource)
     else:
         buffer_put(out, b"*4\r\n$5\r\nDELEX\r\n", 15)
-        put_bulk_bytes(out, round.resource)
+    put_bulk_bytes(out, round.resource)
+    if extends:
+        put_bulk_bytes(out, round.token)
+    if extends or form == FORM_DELEX:
         buffer_put(out, b"$4\r\nIFEQ\r\n", 10)
     put_bulk_bytes(out, round.token)
+    if extends:
+        buffer_put(out, b"$2\r\nPX\r\n", 8)
+        put_number(out, <uint64_t>round.terms.ttl_ms)
     return 0

@@ -8,6 +8,14 @@
 # (restart_guard); and two masters that are one server have one vote, not two. Advice:
 # set-ups that lose locks are reported once. Health: the first questions of an operator.
 
+cdef dict REFUSALS = {       # by role or mode
+    "active-replica": "an active replica: it and its peer accept the same key at once, "
+                      "so it gets no vote",
+    "slave": "is a replica: give the masters, independent of each other",
+    "replica": "is a replica: give the masters, independent of each other",
+    "sentinel": "is a Sentinel, not a master: it holds no keys",
+}
+
 
 @cython.final
 cdef class ServerInfo:
@@ -41,16 +49,7 @@ cdef class ServerInfo:
 
     def refusal(self):
         """Return why this server must not vote at all, or None."""
-        if self.role == "active-replica":
-            return (
-                "an active replica: it and its peer accept the same key at once, "
-                "so it gets no vote"
-            )
-        if self.role == "slave" or self.role == "replica":
-            return "is a replica: give the masters, independent of each other"
-        if self.mode == "sentinel":
-            return "is a Sentinel, not a master: it holds no keys"
-        return None
+        return REFUSALS.get(self.role) or REFUSALS.get(self.mode)
 
     def warnings(self):
         """List the properties of this server that can lose locks."""
@@ -66,17 +65,6 @@ cdef class ServerInfo:
                 "an evicted lock is a free lock; set maxmemory-policy noeviction"
             )
         return found
-
-
-cdef str server_info_warning(ServerInfo server_info):
-    # The loss of safety where a server withholds its run id or uptime, or None.
-    if server_info.run_id is not None and server_info.uptime_s is not None:
-        return None
-    return (
-        "does not tell its run id and uptime (INFO), so max_ttl withholds its vote for "
-        "max_ttl + 1 s after each connect, or may miss a restart with its data; "
-        "grant +info"
-    )
 
 
 cdef enum:
@@ -101,9 +89,9 @@ cdef class ServerClock:
     def on_time(self, reply, int64_t sent_ns, int64_t now_ns):
         """Take a reply to TIME; return whether it shows a jump."""
         cdef int64_t offset_ns, step_ns, allowed_ns, now_s, now_us
-        if type(reply) is not list or len(reply) != 2:
-            return False
-        if now_ns - sent_ns > <int64_t>CLOCK_NEAR_NS:
+        if type(reply) is not list or len(reply) != 2 or (
+            now_ns - sent_ns > <int64_t>CLOCK_NEAR_NS
+        ):
             return False
         # In C from here on: Python looks for signals where it multiplies integers of
         # over 30 bits (longobject.c, SIGCHECK), and an exception in here is a lost
@@ -158,9 +146,13 @@ cdef tuple OF_STATE = (
 )
 
 
+cdef bint text_has(str text, tuple parts):
+    return any([words in text for words in parts])
+
+
 cdef bint text_forbids(str text):
     # Whether an ACL has refused a command, or a command inside of a script.
-    return any([words in text for words in OF_ALL])
+    return text_has(text, OF_ALL)
 
 
 cdef bint text_is_for_good(str text):
@@ -169,22 +161,18 @@ cdef bint text_is_for_good(str text):
     return text_forbids(text) or "unknown" in lower and "command" in lower
 
 
-cdef bint text_is_of_state(str text):
-    return any([words in text for words in OF_STATE])
-
-
 cdef bint text_is_of_command(str text):
     # Whether an error refuses a command, whatever its keys are and for good.
-    if text_forbids(text):
-        return any([words in text for words in OF_COMMANDS])
-    return not text_is_of_state(text)
+    return text_has(text, OF_COMMANDS) if text_forbids(text) else (
+        not text_has(text, OF_STATE)
+    )
 
 
 @cython.final
 cdef class Rights:
     """The right to run scripts, from the answers of one handshake."""
 
-    cdef dict refused      # by command, or "fencing": the name of it and the error
+    cdef readonly dict refused      # by command, or "fencing": its name and the error
 
     def __cinit__(self):
         self.refused = {}
@@ -214,18 +202,13 @@ cdef class Rights:
             return self.refused.get("EVALSHA", self.refused["EVAL"])
         return self.refused.get("EVALSHA")
 
-    def lacks_eval(self):
-        """Whether scripts can be run by their hashes alone, if at all."""
-        return "EVAL" in self.refused
-
     def refusal(self):
         """Return why no lock can be released, or none gets a number, or None."""
         error = self.script_error()
         if error is not None:
-            rights = "+evalsha +eval" if "EVAL" in self.refused else "+evalsha"
-            if "EVALSHA" not in self.refused:
-                rights = "+eval"
-            return unreleased_text(error, rights)
+            rights = ["+evalsha"] * ("EVALSHA" in self.refused)
+            rights += ["+eval"] * ("EVAL" in self.refused)
+            return unreleased_text(error, " ".join(rights))
         for name, error in self.refused.items():
             if name not in ("EVAL", "SCRIPT LOAD", "PEXPIRE", "fencing"):
                 return unreleased_text(error, "+get +del")
@@ -292,6 +275,13 @@ cdef set CODES_OF_NOW = {"BUSY", "LOADING"}
 cdef set CODES_OF_HELLO = CODES_OF_NOW | {"MASTERDOWN", "NOAUTH", "WRONGPASS", "DENIED"}
 
 
+cdef dict LOGIN_REMEDIES = {      # by code; to a HELLO, NOAUTH has 200 characters
+    "NOAUTH": "NOAUTH no password was given: redis://user:password@host",
+    "WRONGPASS":
+        "WRONGPASS invalid username-password pair: correct it, or enable the user",
+}
+
+
 cdef bint text_is_of_now(str text) except -1:
     # Of an error: the server refuses everything, for a while.
     return text.partition(" ")[0] in CODES_OF_NOW
@@ -309,13 +299,7 @@ cdef bint hello_is_missing(str text, bint has_password) except -1:
 def refusal_text(reply):
     """Return the text of a refused command; of a login, the remedy as well."""
     text = reply_text(reply)
-    if text.startswith("NOAUTH"):        # and over 200 characters for a HELLO
-        return "NOAUTH no password was given: redis://user:password@host"
-    if text.startswith("WRONGPASS"):
-        return (
-            "WRONGPASS invalid username-password pair: correct it, or enable the user"
-        )
-    return text
+    return LOGIN_REMEDIES.get(text.partition(" ")[0], text)
 
 
 @cython.final
@@ -364,8 +348,7 @@ cdef class Handshake:
         words = (b"HELLO", b"3")
         if self.password is not None:
             words += (b"AUTH", self.username or b"default", self.password)
-        self.awaited.append(("HELLO", True))
-        return command_encode(words)
+        return self._ask(("HELLO", True, words))
 
     def on_reply(self, reply):
         """Take one reply; return what to send next (b"" if nothing)."""
@@ -376,7 +359,7 @@ cdef class Handshake:
         if name == "HELLO":
             return self._on_hello(reply)
         if reply_is_error(reply) and (
-            text_is_of_state(reply_error(reply)) if name.startswith("EVAL")
+            text_has(reply_error(reply), OF_STATE) if name.startswith("EVAL")
             else text_is_of_now(reply_error(reply))
         ):
             self.failure = f"{name}: {reply_text(reply)}"
@@ -406,13 +389,20 @@ cdef class Handshake:
             ]
         elif found[0] is None:
             found = self.rights.warnings(self.native != FORM_SCRIPT)
-        if self.is_done and self.max_ttl_ns:
-            found.append(server_info_warning(self.server_info))
+        if self.is_done and self.max_ttl_ns and (
+            self.server_info.run_id is None or self.server_info.uptime_s is None
+        ):
+            found.append(
+                "does not tell its run id and uptime (INFO), so max_ttl withholds its "
+                "vote for max_ttl + 1 s after each connect, or may miss a restart with "
+                "its data; grant +info"
+            )
         if self.mark is not None:
             found.append(self.mark.warning())
         return [text for text in found if text is not None]
 
     def _conclude(self):
+        cdef int64_t span_ms = -(-(self.max_ttl_ns + NS_PER_S) // NS_PER_MS)
         self.failure = self.server_info.refusal()
         if self.failure is not None:
             return b""
@@ -420,10 +410,11 @@ cdef class Handshake:
             self.rights.script_error() is not None
         ):
             key, self.native_key = self.native_key, None
-            self.awaited.append((NATIVE_NAME, False))
-            if self.native == FORM_DELIFEQ:
-                return command_encode((b"DELIFEQ", key, b"-"))
-            return command_encode((b"DELEX", key, b"IFEQ", b"-"))
+            return self._ask(
+                (NATIVE_NAME, False, (b"DELIFEQ", key, b"-"))
+                if self.native == FORM_DELIFEQ
+                else (NATIVE_NAME, False, (b"DELEX", key, b"IFEQ", b"-"))
+            )
         if not self.is_native_alone:
             self.failure = self.rights.refusal()
         if self.failure is not None:
@@ -431,45 +422,50 @@ cdef class Handshake:
         if self.marker is None or self.max_ttl_ns == 0 or self.mark is not None:
             self.is_done = True
             return b""
-        self.awaited.append((MARKER_NAME, False))
-        return command_encode(
-            marker_command(self.marker, self.server_info, self.max_ttl_ns)
-        )
+        # A server without a run id in its INFO gets one that is drawn: good enough to
+        # see that two names are one server, and that the marker has gone.
+        if self.server_info.run_id is None:
+            name, kind = b"drawn:" + draw_token(), b"any"
+        else:
+            name = self.server_info.run_id.encode("utf-8", "surrogateescape")
+            kind = b"exact"
+        return self._ask((MARKER_NAME, False, (
+            b"EVAL", self.marker.source, b"2", MARKER_KEY, QUARANTINE_KEY,
+            name, decimal_bytes(span_ms), kind,
+        )))
 
     def _on_hello(self, reply):
+        is_missing = reply_is_error(reply) and (
+            hello_is_missing(reply_error(reply), self.password is not None)
+        )
         if isinstance(reply, (dict, list)):
             self.client_id = client_id_of(reply)
             self.speaks_resp3 = isinstance(reply, dict)
-            return self._introduce(is_authenticated=True)
-        if reply_is_error(reply) and (
-            hello_is_missing(reply_error(reply), self.password is not None)
-        ):
-            return self._introduce(is_authenticated=False)
-        self.failure = f"HELLO: {refusal_text(reply)}"
-        return b""
-
-    def _introduce(self, is_authenticated):
+        elif not is_missing:
+            self.failure = f"HELLO: {refusal_text(reply)}"
+            return b""
         commands = []
-        if not is_authenticated and self.password is not None:
+        if is_missing and self.password is not None:
             user = () if self.username is None else (self.username,)
             commands.append(("AUTH", True, (b"AUTH", *user, self.password)))
         if self.db:
             commands.append(("SELECT", True, (b"SELECT", decimal_bytes(self.db))))
-        commands.append(
-            ("CLIENT SETNAME", False, (b"CLIENT", b"SETNAME", self.client_name))
-        )
-        commands.append(("INFO", False, (b"INFO",)))
-        commands.append(
-            ("COMMAND INFO", False, (b"COMMAND", b"INFO", *NATIVE_NAMES))
-        )
         commands += [
-            ("SCRIPT LOAD", False, (b"SCRIPT", b"LOAD", (<Script>script).source))
-            for script in self.scripts
+            ("CLIENT SETNAME", False, (b"CLIENT", b"SETNAME", self.client_name)),
+            ("INFO", False, (b"INFO",)),
+            ("COMMAND INFO", False, (b"COMMAND", b"INFO", *NATIVE_NAMES)),
         ]
+        for script in self.scripts:
+            source = (<Script>script).source
+            commands.append(("SCRIPT LOAD", False, (b"SCRIPT", b"LOAD", source)))
         if self.probe is not None:
             source, sha1 = self.probe.source, self.probe.sha1
             commands.append(("EVAL", False, (b"EVAL", source, b"0")))
             commands.append(("EVALSHA", False, (b"EVALSHA", sha1, b"0")))
+        return self._ask(*commands)
+
+    def _ask(self, *commands):
+        # Of each: its name, whether its failure ends the handshake, and its words.
         self.awaited = [(name, is_required) for name, is_required, _ in commands]
         return b"".join([command_encode(words) for _, _, words in commands])
 
@@ -480,28 +476,13 @@ cdef int64_t client_id_of(object hello) except -1:
         pairs = zip(hello[::2], hello[1::2])
         hello = {name: value for name, value in pairs if type(name) is bytes}
     client_id = hello.get(b"id")
-    if type(client_id) is not int or not 0 < client_id < NEVER_NS:
-        return 0
-    return client_id
+    return client_id if type(client_id) is int and 0 < client_id < NEVER_NS else 0
 
 
 # --- the marker of the restart guard ------------------------------------------------
 #
 # A key on each server names the run id of its keeper, and another one the quarantine of
 # a server that has lost its keys. How they are used: restart_guard.
-
-cdef tuple marker_command(Script script, ServerInfo server_info, int64_t max_ttl_ns):
-    # A server without a run id in its INFO gets one that is drawn: good enough to see
-    # that two names are one server, and that the marker has gone.
-    cdef int64_t span_ms = -(-(max_ttl_ns + NS_PER_S) // NS_PER_MS)
-    if server_info.run_id is None:
-        name, kind = b"drawn:" + draw_token(), b"any"
-    else:
-        name, kind = server_info.run_id.encode("utf-8", "surrogateescape"), b"exact"
-    return (
-        b"EVAL", script.source, b"2", MARKER_KEY, QUARANTINE_KEY,
-        name, decimal_bytes(span_ms), kind,
-    )
 
 
 @cython.final

@@ -23,6 +23,8 @@
 #   REPLY_OF_FENCED_TURN  [0, 2 or 4, 0]      TAKEN
 #   any              error        FAILED     NOSCRIPT is repeated first, by the master
 #   any              else         FAILED     and nothing is known of its effect
+#
+# TAKEN of a RELEASE that is sent again, on a later connection, is GRANTED (master).
 
 
 from hiredis import Reader, ReplyError
@@ -122,8 +124,7 @@ cdef object usual_reply(const char *at, Py_ssize_t size, int *length):
 
 
 cdef inline int reply_kind(
-    Round round, bint is_second, bint is_at_gate, bint is_native,
-    bint writes_fence,
+    Round round, bint is_second, bint is_at_gate, bint is_native, bint writes_fence,
 ) noexcept:
     if round.fencing is not None:
         if is_at_gate:
@@ -147,23 +148,20 @@ cdef bint reply_is_numbers(object reply, Py_ssize_t count) noexcept:
 
 cdef int vote_of(int kind, object reply) noexcept:
     # `kind` is the reply's in the table of scripts.
+    cdef const char *votes = b"------"      # of the numbers from 0: Granted, Taken
     if kind == REPLY_OF_SET:
         if type(reply) is bytes and <bytes>reply == b"OK":
             return VOTE_GRANTED
         if reply is None:
             return VOTE_TAKEN
     elif kind == REPLY_OF_SCRIPT:
-        if type(reply) is int:
-            if reply == 1:
-                return VOTE_GRANTED
-            if reply == 0:
-                return VOTE_TAKEN
+        votes = b"TG----"
     elif kind == REPLY_OF_EXTEND:
-        if type(reply) is int:
-            if reply == 1:
-                return VOTE_GRANTED
-            if reply == 0 or reply == 2:
-                return VOTE_TAKEN
+        votes = b"TGT---"
+    elif kind == REPLY_OF_TAKE_TURN:
+        votes = b"TGTGTG"
+    elif kind == REPLY_OF_NOTIFY:
+        votes = b"TGGTTG"
     elif kind == REPLY_OF_FENCED:
         if type(reply) is int and 0 <= reply <= FENCE_MOST:
             return VOTE_GRANTED if reply > 0 else VOTE_TAKEN
@@ -173,18 +171,12 @@ cdef int vote_of(int kind, object reply) noexcept:
                 (reply[1] > 0) == (reply[0] in (1, 3, 5))
             ):
                 return vote_of(REPLY_OF_TAKE_TURN, reply[0])
-    elif kind == REPLY_OF_TAKE_TURN or kind == REPLY_OF_NOTIFY:
-        if type(reply) is int:
-            if reply in (1, 5, 3 if kind == REPLY_OF_TAKE_TURN else 2):
-                return VOTE_GRANTED
-            if reply in (0, 4, 2 if kind == REPLY_OF_TAKE_TURN else 3):
-                return VOTE_TAKEN
     elif kind == REPLY_OF_ASK_TURN:
         if reply_is_numbers(reply, 4):
             return VOTE_GRANTED
     elif kind == REPLY_OF_ASK_TURNS:
         if type(reply) is list and reply and len(<list>reply) % 4 == 0 and (
-            {type(each) for each in reply} == {int}
+            reply_is_numbers(reply, len(<list>reply))
         ):
             return VOTE_GRANTED
     elif kind == REPLY_OF_LOOK:
@@ -196,16 +188,9 @@ cdef int vote_of(int kind, object reply) noexcept:
                 return VOTE_GRANTED
             if type((<list>reply)[0]) is bytes:
                 return VOTE_TAKEN
+    if type(reply) is int and 0 <= reply < 6 and votes[<int>reply] != c"-":
+        return VOTE_GRANTED if votes[<int>reply] == c"G" else VOTE_TAKEN
     return VOTE_FAILED
-
-
-cdef int vote_of_second(int operation, int vote) noexcept:
-    # The vote of a command that was sent on an earlier connection, too. A release that
-    # finds nothing now has deleted the key then: it was sent only where the key could
-    # exist.
-    if operation == OPERATION_RELEASE and vote == VOTE_TAKEN:
-        return VOTE_GRANTED
-    return vote
 
 
 cdef inline str reply_refusal(object reply, bint is_native):
@@ -243,10 +228,9 @@ def vote_of_reply(
     ACQUIRE with fencing.
     """
     cdef int kind
-    cdef unsigned int row = <unsigned int>operation
-    if row >= OPERATIONS:
+    if not 0 <= operation < OPERATIONS:
         raise ValueError("no such operation")
-    kind = rows[row][KIND_SEVERAL if is_of_all else KIND_ONE].replies[
+    kind = rows[operation][KIND_SEVERAL if is_of_all else KIND_ONE].replies[
         ROLE_GATE if is_at_gate else ROLE_FIRST
     ]
     if is_fenced:

@@ -161,13 +161,13 @@ MUTANTS = (
         (
             Edit(
                 "src_cython/protocol/commands.pyx",
-                r'b"*6\r\n$3\r\nSET\r\n"',
-                r'b"*5\r\n$3\r\nSET\r\n"',
+                r'b"*6\r\n" if ttl_ms',
+                r'b"*5\r\n" if ttl_ms',
             ),
             Edit(
                 "src_cython/protocol/commands.pyx",
-                r'b"$2\r\nNX\r\n$2\r\nPX\r\n", 16',
-                r'b"$2\r\nPX\r\n", 8',
+                r'    buffer_put(out, b"$2\r\nNX\r\n", 8)',
+                "    pass",
             ),
         ),
         ("tests/unit/test_command.py", "tests/behaviour/test_exclusion.py"),
@@ -851,9 +851,9 @@ MUTANTS = (
         "release repeated after a lost reply counted as gone",
         (
             Edit(
-                "src_cython/protocol/replies.pyx",
-                "    if operation == OPERATION_RELEASE and vote == VOTE_TAKEN:\n",
-                "    if False:\n",
+                "src_cython/master/replies.pyx",
+                "    if entry.is_second and vote == VOTE_TAKEN and (\n",
+                "    if False and (\n",
             ),
         ),
         ASKED_AGAIN,
@@ -1076,8 +1076,8 @@ MUTANTS = (
         (
             Edit(
                 "src_cython/protocol/replies.pyx",
-                "            return VOTE_TAKEN\n    return VOTE_FAILED\n",
-                "            return VOTE_TAKEN\n    return VOTE_TAKEN\n",
+                "else VOTE_TAKEN\n    return VOTE_FAILED\n",
+                "else VOTE_TAKEN\n    return VOTE_TAKEN\n",
             ),
         ),
         ("tests/unit/test_reply.py", "tests/unit/test_engine.py"),
@@ -1523,8 +1523,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/protocol/handshake.pyx",
-                "        return any([words in text for words in OF_COMMANDS])\n",
-                "        return True\n",
+                "    return text_has(text, OF_COMMANDS) if",
+                "    return True if",
             ),
         ),
         ("tests/unit/test_handshake.py", "tests/setups/test_rights.py"),
@@ -2774,11 +2774,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/protocol/replies.pyx",
-                "            if reply == 1:\n                return VOTE_GRANTED\n"
-                "            if reply == 0 or reply == 2:\n",
-                "            if reply == 1 or reply == 2:\n"
-                "                return VOTE_GRANTED\n"
-                "            if reply == 0:\n",
+                'votes = b"TGT---"',
+                'votes = b"TGG---"',
             ),
         ),
         ("tests/unit/test_reply.py", "tests/behaviour/test_extend.py"),
@@ -3202,8 +3199,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/calls/acquire.pyx",
-                'len(key), b"fastredlock:", 12) == NULL\n',
-                'len(key), b"no key has this", 12) == NULL\n',
+                'len(key), b"fastredlock:", 12) != NULL\n',
+                'len(key), b"no key has this", 12) != NULL\n',
             ),
         ),
         ("tests/unit/test_values.py",),

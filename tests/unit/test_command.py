@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from fastredlock._core import (
     Script,
-    encode_acquire,
-    encode_script,
+    encode_command,
 )
 from fastredlock._options import scripts
 from tests.support.rounds import thorough
@@ -20,6 +19,10 @@ SHA1 = b"0123456789abcdef0123456789abcdef01234567"
 SCRIPT = Script(b"return 1", SHA1)
 # Around the first capacity of the buffer, its doubling, and what it gives back.
 LENGTHS = [1, 9, 10, 970, 1023, 1024, 1025, 2048, 65535, 65537, 1_000_000]
+
+
+def encode_acquire(key: bytes, token: bytes, ttl_ms: int) -> bytes:
+    return encode_command(None, False, key, token, ttl_ms)
 
 
 def words_of(command: bytes) -> list[bytes]:
@@ -48,21 +51,21 @@ def test_acquire_without_a_ttl_has_no_px() -> None:
 
 
 def test_script_is_asked_for_by_its_sha1() -> None:
-    assert encode_script(SCRIPT, False, b"r", b"token", 0) == (
+    assert encode_command(SCRIPT, False, b"r", b"token", 0) == (
         b"*5\r\n$7\r\nEVALSHA\r\n$40\r\n" + SHA1 + b"\r\n$1\r\n1\r\n"
         b"$1\r\nr\r\n$5\r\ntoken\r\n"
     )
 
 
 def test_script_by_its_source_is_eval() -> None:
-    assert encode_script(SCRIPT, True, b"r", b"token", 0) == (
+    assert encode_command(SCRIPT, True, b"r", b"token", 0) == (
         b"*5\r\n$4\r\nEVAL\r\n$8\r\nreturn 1\r\n$1\r\n1\r\n$1\r\nr\r\n$5\r\ntoken\r\n"
     )
 
 
 @pytest.mark.parametrize("by_source", [False, True])
 def test_script_with_a_ttl_gets_it_as_its_last_argument(by_source: bool) -> None:
-    command = encode_script(SCRIPT, by_source, b"r", b"token", 750)
+    command = encode_command(SCRIPT, by_source, b"r", b"token", 750)
     assert command.startswith(b"*6\r\n")
     assert command.endswith(b"$5\r\ntoken\r\n$3\r\n750\r\n")
 
@@ -70,7 +73,7 @@ def test_script_with_a_ttl_gets_it_as_its_last_argument(by_source: bool) -> None
 @pytest.mark.parametrize("ttl_ms", [1, 9, 10, 99, 100, 10_000, 10**12, 2**63 - 1])
 def test_ttl_is_written_with_all_its_digits(ttl_ms: int) -> None:
     assert words_of(encode_acquire(b"r", b"t", ttl_ms))[-1] == b"%d" % ttl_ms
-    assert words_of(encode_script(SCRIPT, False, b"r", b"t", ttl_ms))[-1] == (
+    assert words_of(encode_command(SCRIPT, False, b"r", b"t", ttl_ms))[-1] == (
         b"%d" % ttl_ms
     )
 
@@ -79,14 +82,14 @@ def test_ttl_is_written_with_all_its_digits(ttl_ms: int) -> None:
 
 
 def test_script_of_all_keys_is_told_their_number_and_each_of_them() -> None:
-    assert encode_script(SCRIPT, False, (b"a", b"bc"), b"token", 0) == (
+    assert encode_command(SCRIPT, False, (b"a", b"bc"), b"token", 0) == (
         b"*6\r\n$7\r\nEVALSHA\r\n$40\r\n" + SHA1 + b"\r\n$1\r\n2\r\n"
         b"$1\r\na\r\n$2\r\nbc\r\n$5\r\ntoken\r\n"
     )
 
 
 def test_script_of_all_keys_by_its_source_is_eval() -> None:
-    assert encode_script(SCRIPT, True, (b"a", b"bc"), b"token", 750) == (
+    assert encode_command(SCRIPT, True, (b"a", b"bc"), b"token", 750) == (
         b"*7\r\n$4\r\nEVAL\r\n$8\r\nreturn 1\r\n$1\r\n2\r\n"
         b"$1\r\na\r\n$2\r\nbc\r\n$5\r\ntoken\r\n$3\r\n750\r\n"
     )
@@ -97,15 +100,15 @@ def test_script_of_all_keys_by_its_source_is_eval() -> None:
 def test_script_of_all_with_one_key_is_that_of_one(
     by_source: bool, ttl_ms: int
 ) -> None:
-    assert encode_script(SCRIPT, by_source, (b"r",), b"token", ttl_ms) == (
-        encode_script(SCRIPT, by_source, b"r", b"token", ttl_ms)
+    assert encode_command(SCRIPT, by_source, (b"r",), b"token", ttl_ms) == (
+        encode_command(SCRIPT, by_source, b"r", b"token", ttl_ms)
     )
 
 
 @pytest.mark.parametrize("count", [5, 6, 9, 10, 95, 96, 1000, 20_000])
 def test_script_of_any_number_of_keys_is_sent_whole(count: int) -> None:
     keys = tuple(b"%d" % i for i in range(count))
-    command = encode_script(SCRIPT, False, keys, b"token", 1)
+    command = encode_command(SCRIPT, False, keys, b"token", 1)
     assert words_of(command) == [
         *(b"EVALSHA", SHA1, b"%d" % count, *keys, b"token", b"1")
     ]
@@ -114,7 +117,7 @@ def test_script_of_any_number_of_keys_is_sent_whole(count: int) -> None:
 @pytest.mark.parametrize("keys", [(), ("a",), (b"a", None), (b"a", bytearray(b"b"))])
 def test_script_of_all_takes_bytes_alone_and_one_at_least(keys: tuple[Any]) -> None:
     with pytest.raises((TypeError, ValueError), match=r"no keys|not bytes"):
-        encode_script(SCRIPT, False, keys, b"token", 0)
+        encode_command(SCRIPT, False, keys, b"token", 0)
 
 
 @thorough
@@ -129,7 +132,7 @@ def test_script_of_all_is_read_by_a_server_as_it_was_meant(
 ) -> None:
     head = [b"EVAL", b"return 1"] if by_source else [b"EVALSHA", SHA1]
     ttl = [b"%d" % ttl_ms] if ttl_ms else []
-    command = encode_script(SCRIPT, by_source, tuple(keys), token, ttl_ms)
+    command = encode_command(SCRIPT, by_source, tuple(keys), token, ttl_ms)
     assert words_of(command) == [*head, b"%d" % len(keys), *keys, token, *ttl]
 
 
@@ -141,14 +144,14 @@ def test_key_of_any_bytes_stays_one_word(key: bytes) -> None:
     acquire = [b"SET", key, key, b"NX", b"PX", b"1"]
     assert words_of(encode_acquire(key, key, 1)) == acquire
     script = [b"EVALSHA", SHA1, b"1", key, key]
-    assert words_of(encode_script(SCRIPT, False, key, key, 0)) == script
+    assert words_of(encode_command(SCRIPT, False, key, key, 0)) == script
 
 
 @pytest.mark.parametrize("length", LENGTHS)
 def test_key_of_any_length_is_sent_whole(length: int) -> None:
     key = bytes(i % 251 for i in range(length))
     assert words_of(encode_acquire(key, b"t", 1))[1:3] == [key, b"t"]
-    assert words_of(encode_script(SCRIPT, False, b"r", key, 0))[3:] == [b"r", key]
+    assert words_of(encode_command(SCRIPT, False, b"r", key, 0))[3:] == [b"r", key]
 
 
 @thorough
@@ -174,7 +177,7 @@ def test_script_is_read_by_a_server_as_it_was_meant(
 ) -> None:
     head = [b"EVAL", source] if by_source else [b"EVALSHA", SHA1]
     ttl = [b"%d" % ttl_ms] if ttl_ms else []
-    command = encode_script(Script(source, SHA1), by_source, key, token, ttl_ms)
+    command = encode_command(Script(source, SHA1), by_source, key, token, ttl_ms)
     assert words_of(command) == [*head, b"1", key, token, *ttl]
 
 
