@@ -7,6 +7,7 @@ other systems. On Linux a name is its system call and nothing else.
 from cpython.pythread cimport PyThread_type_lock
 from libc.stdint cimport uint16_t, uint32_t
 from posix.time cimport timespec
+from posix.types cimport pid_t
 
 
 cdef extern from "<errno.h>" nogil:
@@ -23,6 +24,9 @@ cdef extern from "<poll.h>" nogil:
         short revents
     enum: POLLIN
     enum: POLLOUT
+    enum: POLLERR
+    enum: POLLHUP
+    enum: POLLNVAL
 
 cdef extern from "system/system.h" nogil:
     enum: IS_PORTABLE      # 1: the twins of Linux's calls, and no epoll
@@ -99,6 +103,7 @@ cdef extern from "<pthread.h>" nogil:
 
 cdef extern from "<unistd.h>" nogil:
     int close(int fd)
+    pid_t getpid()
 
 cdef extern from "<fcntl.h>" nogil:
     enum: F_DUPFD_CLOEXEC
