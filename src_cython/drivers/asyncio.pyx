@@ -41,7 +41,8 @@ cdef class AsyncioDriver:
     cdef int epoll_fd            # ...for this one; or -1, where there is no epoll
     cdef object done             # a deque of futures whose tasks are to be woken
     cdef int queued              # rounds since the last flush
-    cdef bint is_flush_due       # at the end of this iteration
+    cdef bint is_flush_due       # at the end of this iteration...
+    cdef bint is_wake_due        # ...and so is wake()
     cdef int64_t armed_ns        # when the timer goes off
     cdef Settlement settlement   # of close()
     cdef int ending              # iterations since the interpreter began to end; 0: not
@@ -127,7 +128,6 @@ cdef class AsyncioDriver:
 
     def flush(self):
         """Send the commands that the tasks of this iteration have queued."""
-        cdef Py_ssize_t before = len(self.done)
         self.is_flush_due = False
         try:
             if self.awake and not self.nests:
@@ -140,7 +140,7 @@ cdef class AsyncioDriver:
                 try:
                     engine_finish(self.engine, clock_ns())
                 finally:
-                    asyncio_wake_later(self, before)
+                    asyncio_wake_later(self)
             asyncio_flush(self)
         except BaseException:
             self.loop.call_soon(self.on_ready)      # the rest is sent then
@@ -156,6 +156,7 @@ cdef class AsyncioDriver:
         cdef AsyncioFuture future
         cdef Py_ssize_t _i
         cdef unsigned long before = self.awake      # of a wake() that this one is in
+        self.is_wake_due = False
         self.awake = PyThread_get_thread_ident()
         try:
             for _i in range(len(self.done) + HAND_OVERS):
@@ -165,8 +166,8 @@ cdef class AsyncioDriver:
                 callback, future.callback = future.callback, None
                 if callback is None:
                     continue
-                if self.nests and self.done:      # it may run the loop until they end
-                    asyncio_call_soon(self, self.wake)
+                if self.nests:      # it may run the loop until the others end
+                    asyncio_wake_later(self)
                 PyContext_Enter(future.context)
                 try:
                     callback(self.come if future.cancelled_by is None else future)
@@ -174,8 +175,7 @@ cdef class AsyncioDriver:
                     PyContext_Exit(future.context)
         finally:
             self.awake = before
-            if self.done:
-                self.loop.call_soon(self.wake)
+            asyncio_wake_later(self)
 
     def on_ready(self):
         """Some connection is readable, or has room for more."""
@@ -192,7 +192,7 @@ cdef class AsyncioDriver:
             if engine.is_notifying:
                 asyncio_flush(self)
             if self.nests:
-                asyncio_wake_later(self, 0)
+                asyncio_wake_later(self)
             elif self.done:
                 self.wake()
             if self.closing_timer is not None and (
@@ -273,7 +273,6 @@ cdef class AsyncioDriver:
         Blocks for the replies of masters that answer: there are none to wait for but
         where close() was interrupted.
         """
-        cdef Py_ssize_t before = len(self.done)
         closing_timer, self.closing_timer = self.closing_timer, None
         if closing_timer is not None:
             closing_timer.cancel()
@@ -282,7 +281,7 @@ cdef class AsyncioDriver:
             engine_settle_all(self.engine, clock_ns() + SHUT_NS)
         finally:
             engine_disconnect(self.engine)
-            asyncio_wake_later(self, before)
+            asyncio_wake_later(self)
             self.leave()
         if self.engine.admissions:      # the rest of a batch of releases
             asyncio_join_again(self)
@@ -451,7 +450,6 @@ cdef bint asyncio_is_here(AsyncioDriver self) except -1:
 
 cdef RoundFuture asyncio_submit(AsyncioDriver self, object work):
     cdef RoundFuture future
-    cdef Py_ssize_t before = len(self.done)
     cdef int64_t now_ns = clock_ns()
     work_check(work)
     if self.engine.is_closed:
@@ -467,7 +465,7 @@ cdef RoundFuture asyncio_submit(AsyncioDriver self, object work):
         return future      # for ever: the thread of its loop is stopped next
     self.queued += 1
     engine_submit_work(self.engine, work, future, now_ns)
-    asyncio_wake_later(self, before)      # it was finished already
+    asyncio_wake_later(self)      # it was finished already
     # Without a master to ask it ends in an iteration of its own, or a task that tries
     # again and again stops the loop.
     if self.queued < CHUNK or self.engine.closed:
@@ -479,26 +477,24 @@ cdef RoundFuture asyncio_submit(AsyncioDriver self, object work):
 
 cdef bint asyncio_hand_on(AsyncioDriver self, object work) except -1:
     # Whether it needed no master; another task that has the lease now goes on later.
-    cdef Py_ssize_t before = len(self.done)
     if not engine_may_need_no_master(self.engine, work) or (
         not engine_hand_on(self.engine, work, clock_ns())
     ):
         return False
     if self.engine.counters.due_ns < self.armed_ns:
         asyncio_flush_soon(self)
-    asyncio_wake_later(self, before)
+    asyncio_wake_later(self)
     return True
 
 
 cdef int64_t asyncio_probe_idle(AsyncioDriver self) except -1:
     # After an idle time (the loop was blocked, or was not run): is a connection cut?
     # Inside a task. Returns the time afterwards.
-    cdef Py_ssize_t before = len(self.done)
     self.engine.polled_at_ns = clock_ns()
     try:
         engine_probe_idle(self.engine)
     finally:
-        asyncio_wake_later(self, before)
+        asyncio_wake_later(self)
     return clock_ns()
 
 
@@ -524,21 +520,21 @@ cdef int asyncio_flush(AsyncioDriver self) except -1:
 
 
 cdef int asyncio_end_acquires(AsyncioDriver self, str reason) except -1:
-    cdef Py_ssize_t before = len(self.done)
     try:
         engine_end_acquires(self.engine, reason, clock_ns())
     finally:
         if not self.is_over():      # else its tasks never go on
-            asyncio_wake_later(self, before)
+            asyncio_wake_later(self)
     return 0 if self.is_over() else asyncio_flush(self)
 
 
-cdef int asyncio_wake_later(AsyncioDriver self, Py_ssize_t before) except -1:
-    # Inside a task: others can be woken only after it. `before`: how many there were to
-    # be woken already. While wake() runs it takes them itself.
+cdef int asyncio_wake_later(AsyncioDriver self) except -1:
+    # Inside a task: others can be woken only after it. While wake() runs it takes them
+    # itself.
     if (
-        before == 0 and self.done and (self.nests or not self.awake)
+        self.done and not self.is_wake_due and (self.nests or not self.awake)
         and self.generation == current_generation
     ):
         asyncio_call_soon(self, self.wake)
+        self.is_wake_due = True
     return 0

@@ -165,10 +165,6 @@ cdef class RoundFuture(AsyncioFuture):
         return len(self.driver.engine.counters.unlogged)
 
 
-cdef enum:
-    REARM_NS = 1_000_000
-
-
 @cython.final
 cdef class DelayFuture(AsyncioFuture):
     """The end of a delay, and never before it.
@@ -188,7 +184,7 @@ cdef class DelayFuture(AsyncioFuture):
         if self.is_done:
             return
         if left_ns > 0:
-            delay_arm(self, max(left_ns, <int64_t>REARM_NS))
+            delay_arm(self, max(left_ns, <int64_t>NS_PER_MS))
             return
         future_set_done(self)
         self.driver.wake()
