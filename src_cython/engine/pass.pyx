@@ -650,7 +650,8 @@ cdef int engine_on_time(Engine self, int64_t now_ns, uint64_t quiet) except -1:
         engine_admit_opened(self, now_ns)
     engine_open_deferred(self, now_ns)
     self.counters.due_ns = NEVER_NS
-    engine_note_time(self, wait_queues_next_ns(self.queues))
+    if self.queues.due:
+        engine_note_time(self, <int64_t>self.queues.due[0][0])
     for admission in self.admissions.values():
         engine_note_time(self, admission.limit_ns)
     for master in self.masters:

@@ -420,10 +420,6 @@ cdef bint wait_queues_counts(tuple entry) except -1:
     )
 
 
-cdef int64_t wait_queues_next_ns(WaitQueues self) except -1:
-    return <int64_t>self.due[0][0] if self.due else NEVER_NS
-
-
 # --- turn -----------------------------------------------------------------------------
 # The turn of a round that waits in the queue of its resource. Pure.
 #
