@@ -118,7 +118,9 @@ cdef Round engine_new_last(Engine self, Round lease, Terms terms):
 
 cdef int engine_end_batch(Engine self, Batch batch) except -1:
     # Wake its caller, if it is over.
-    if batch.is_finished or not batch_is_over(batch):
+    if batch.is_finished or not batch_is_given_up(batch) and (
+        batch.under_way > 0 or batch.next < len(batch.rounds)
+    ):
         return 0
     batch.is_finished = self.has_batch = True
     waiter, batch.waiter = batch.waiter, None

@@ -15,10 +15,8 @@ cdef int engine_start(Engine self, Round round, int64_t now_ns) except -1:
             return 0
         if round_is_of_released(round):
             return round_give_up(round, NOT_SENT, now_ns)
-        if round.permits and round_wants_slot(round):
+        if round_wants_slot(round):
             engine_set_slot(self, round, -1, now_ns)
-            if round.is_opened or round.is_finished:
-                return 0
         self.counters.rounds += 1
         if round.operation_code == OPERATION_RELEASE:
             round.lease_state = None      # it is sent, and may be deferred for long
@@ -620,7 +618,8 @@ cdef int engine_on_time(Engine self, int64_t now_ns, uint64_t quiet) except -1:
         engine_admit_opened(self, now_ns)
     engine_open_deferred(self, now_ns)
     self.counters.due_ns = NEVER_NS
-    engine_note_time(self, wait_queues_next_ns(self.queues))
+    if self.queues.due:
+        engine_note_time(self, <int64_t>self.queues.due[0][0])
     for admission in self.admissions.values():
         engine_note_time(self, admission.limit_ns)
     for master in self.masters:

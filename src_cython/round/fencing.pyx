@@ -82,10 +82,8 @@ cdef void fencing_on_granted(
     cdef Fencing self = <Fencing>round.fencing
     if is_written:
         self.known[master] = self.fence
-    elif type(reply) is list:
-        self.known[master] = reply[1]
     else:
-        self.known[master] = reply
+        self.known[master] = reply[1] if type(reply) is list else reply
 
 
 cdef bint fencing_is_short(Round round, int master) noexcept:

@@ -113,20 +113,15 @@ cdef class Slots:
     cdef dict taken_ns           # slot: until when it counts as taken
 
 
-cdef bint slots_is_taken(Slots self, int slot, int64_t now_ns) except -1:
-    until_ns = self.taken_ns.get(slot)
-    return until_ns is not None and now_ns < <int64_t>until_ns
-
-
 cdef int slots_choose(Slots self, int count, int start, int64_t now_ns) except -2:
     # The most likely to be free; -1: each counts as taken.
     cdef int i, slot
     for slot in reversed(self.free):
-        if slot < count and not slots_is_taken(self, slot, now_ns):
+        if slot < count and not wait_queues_are_until(self.taken_ns, slot, now_ns):
             return slot
     for i in range(count):
         slot = (start + i) % count
-        if not slots_is_taken(self, slot, now_ns):
+        if not wait_queues_are_until(self.taken_ns, slot, now_ns):
             return slot
     return -1
 

@@ -664,12 +664,6 @@ cdef bint batch_is_given_up(Batch self) noexcept:
     )
 
 
-cdef bint batch_is_over(Batch self) noexcept:
-    return batch_is_given_up(self) or (
-        self.under_way == 0 and self.next >= len(self.rounds)
-    )
-
-
 cdef bint batch_expired_before_return(Batch self, int64_t now_ns) noexcept:
     # Check every validity again at the return to the caller.
     cdef Round round

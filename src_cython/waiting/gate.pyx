@@ -93,11 +93,10 @@ cdef int engine_send_to_gate(
 cdef Slots engine_slots(Engine self, bytes name):
     cdef Slots slots = self.queues.slots.get(name)
     if slots is None:
-        if len(self.queues.slots) >= REMEMBERED_MOST:
-            self.queues.slots.clear()
-        slots = self.queues.slots[name] = Slots.__new__(Slots)
+        slots = Slots.__new__(Slots)
         slots.free = []
         slots.taken_ns = {}
+        wait_queues_remember(self.queues.slots, name, slots)
     return slots
 
 

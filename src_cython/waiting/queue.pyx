@@ -355,20 +355,19 @@ cdef int64_t wait_queues_number(WaitQueues self) noexcept:
     return self.number
 
 
-cdef bint wait_queues_are_until(
-    dict until_ns, bytes resource, int64_t now_ns
-) except -1:
-    # Whether a time that is kept for the resource is still to come.
+cdef bint wait_queues_are_until(dict until_ns, object key, int64_t now_ns) except -1:
+    # Whether a time that is kept for a resource, or a slot, is still to come.
     if not until_ns:
         return False
-    at_ns = until_ns.get(resource)
+    at_ns = until_ns.get(key)
     return at_ns is not None and now_ns < <int64_t>at_ns
 
 
-cdef int wait_queues_remember(dict until_ns, bytes resource, int64_t at_ns) except -1:
-    if len(until_ns) >= REMEMBERED_MOST:
-        until_ns.clear()
-    until_ns[resource] = at_ns
+cdef int wait_queues_remember(dict kept, bytes resource, object value) except -1:
+    # They are hints: those of too many resources are forgotten.
+    if len(kept) >= REMEMBERED_MOST:
+        kept.clear()
+    kept[resource] = value
     return 0
 
 
@@ -390,10 +389,7 @@ cdef int wait_queues_on_moved(
     cdef uint64_t others = wait_queues_moved(self, resource, now_ns) & ~bit
     if others:
         until_ns = min(until_ns, <int64_t>self.moved[resource][0])
-    if len(self.moved) >= REMEMBERED_MOST:
-        self.moved.clear()
-    self.moved[resource] = (until_ns, others | bit)
-    return 0
+    return wait_queues_remember(self.moved, resource, (until_ns, others | bit))
 
 
 cdef int wait_queues_add_due(WaitQueues self, int64_t due_ns, object work) except -1:
@@ -422,10 +418,6 @@ cdef bint wait_queues_counts(tuple entry) except -1:
     return round.turn is not None and not round.is_finished and (
         not (<Turn>round.turn).is_open
     )
-
-
-cdef int64_t wait_queues_next_ns(WaitQueues self) except -1:
-    return <int64_t>self.due[0][0] if self.due else NEVER_NS
 
 
 # --- turn -----------------------------------------------------------------------------
