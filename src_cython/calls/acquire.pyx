@@ -2,8 +2,8 @@
 #
 # The rules of all tries are those of the attempts (fastredlock/_locking/attempt.py). A
 # first try of a resource that nobody here waits for is the common case: one round, and
-# where it is won no Python was run. After any other verdict, and for arguments that are
-# not plain, the attempts go on behind it, with its round as their first one: a
+# where it is won the policy is not asked. After any other verdict, and for arguments
+# that are not plain, the attempts go on behind it, with its round as their first one: a
 # generator that yields the rounds to run and the delays between them.
 
 from functools import update_wrapper

@@ -88,10 +88,10 @@ cdef int release_send(ReleaseCall self) except -1:
 
 def release_in_c(method):
     """Return a lease's `release`, a function of C; `method` has its text."""
-    def begun(LeaseFields self not None):
+    def guarded(LeaseFields self not None):
         return call_begin(release_new(ReleaseCall, self))
 
-    return update_wrapper(begun, method)
+    return update_wrapper(guarded, method)
 
 
 # --- the ends of a body ---------------------------------------------------------------

@@ -224,13 +224,6 @@ cdef int command_acquire(
     return 0
 
 
-cdef size_t size_of_bulks(tuple words) noexcept:
-    cdef size_t size = 0
-    for word in words:
-        size += BULK_OVERHEAD + <size_t>PyBytes_GET_SIZE(<bytes>word)
-    return size
-
-
 cdef int command_script(
     Buffer *out, Script script, bint by_source, bytes resource, tuple keys, bytes token,
     int64_t ttl_ms, tuple more=None,
@@ -244,9 +237,14 @@ cdef int command_script(
         + <size_t>PyBytes_GET_SIZE(token)
     )
     cdef int error
-    size += <size_t>PyBytes_GET_SIZE(resource) if keys is None else size_of_bulks(keys)
+    if keys is None:
+        size += <size_t>PyBytes_GET_SIZE(resource)
+    else:
+        for key in keys:
+            size += BULK_OVERHEAD + <size_t>PyBytes_GET_SIZE(<bytes>key)
     if more is not None:
-        size += size_of_bulks(more)
+        for argument in more:
+            size += BULK_OVERHEAD + <size_t>PyBytes_GET_SIZE(<bytes>argument)
     error = buffer_reserve(out, size)
     if error != 0:
         return error
