@@ -1565,9 +1565,8 @@ for _, key in ipairs(KEYS) do redis""",
             ),
             Edit(
                 "src_cython/engine/pass.pyx",
-                "    if round.is_opened or round.is_finished:      # withdrawn meanwhile\n"
-                "        return 0\n    if round.turn is not",
-                "    if round.is_finished:\n        return 0\n    if round.turn is not",
+                "round.is_opened or round.is_finished:      # withdrawn meanwhile\n",
+                "round.is_finished:\n",
             ),
         ),
         ("tests/unit/test_engine_nested_calls.py", "tests/faults/test_processes.py"),
@@ -1606,9 +1605,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/engine/pass.pyx",
-                "    if round.is_opened or round.is_finished:      # withdrawn meanwhile\n"
-                "        return 0\n    if round.turn is not",
-                "    if round.is_opened:\n        return 0\n    if round.turn is not",
+                "round.is_opened or round.is_finished:      # withdrawn meanwhile\n",
+                "round.is_opened:\n",
             ),
         ),
         ("tests/unit/test_engine.py",),
