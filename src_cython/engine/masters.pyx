@@ -249,18 +249,15 @@ cdef int engine_forget_connections(Engine self, int64_t now_ns) except -1:
     # leases.
     cdef Master master
     for master in self.masters:
-        link_close(&master.link)
-        master.feed = master.gets = master.handshake = None
-        master.addresses = master.tls = master.plain = None
-        master.preparing = master.prepared = None
+        master_drop_link(master)
+        master.preparing = None
         master_set_state(master, MASTER_CLOSED)
-        master_set_reason(master, "closed" if self.is_closed else "not connected yet")
+        master.reason = "closed" if self.is_closed else "not connected yet"
         master.failures = 0
         in_flight_fail(master.in_flight, master.reason, False, now_ns)
         in_flight_fail_unanswered(master.in_flight, master.reason, now_ns)
         master.in_flight.deferred = []
         master.in_flight.deferred_bytes = 0
-        master.client_id = 0
         master.lost_ids = []
     return 0
 
@@ -445,11 +442,9 @@ cdef int engine_queue_at(
         master_send_again(master, round, again, now_ns)
     else:
         master_send(master, round, &forms[form], entry, now_ns)
-    if (
-        master.state_code == MASTER_READY
-        and now_ns - master.clock.asked_at_ns > CLOCK_EVERY_NS
-    ):
-        master_ask_time(master, now_ns)
+    if now_ns - master.clock.asked_at_ns > CLOCK_EVERY_NS:      # in the same write
+        master.clock.asked_at_ns = now_ns
+        master_ask(master, ENTRY_TIME, (b"TIME",), now_ns)
     return 0
 
 

@@ -62,24 +62,14 @@ cdef int deferred_add(
     return 0
 
 
-cdef list deferred_take(InFlight self, int64_t now_ns):
-    # A connection is READY: list the releases to be sent on it first. All commands of
-    # earlier connections have been executed by now, or are about to be: so the time of
-    # the keys begins. (TCP can deliver an older connection's bytes later, even behind
-    # these releases: then no release helps, and the key lives for its ttl.)
-    cdef DeferredRelease each
+cdef list deferred_take(InFlight self):
+    # List them, and begin anew.
     cdef list deferred = self.deferred
     if self.deferred_spare is None:
         self.deferred_spare = [DeferredRelease.__new__(DeferredRelease)]
     self.deferred = []
     self.deferred_bytes = 0
-    for each in deferred:
-        if each.key_until_ns == NEVER_NS:
-            each.key_until_ns = (
-                now_ns + each.release.terms.ttl_ms * NS_PER_MS
-                + each.release.terms.drift_ns
-            )
-    return [each for each in deferred if now_ns < each.key_until_ns]
+    return deferred
 
 
 # --- slowness -------------------------------------------------------------------------

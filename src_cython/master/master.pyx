@@ -193,7 +193,7 @@ cdef class Master:
 
     cdef readonly str name           # for messages: without user or password
     cdef readonly int index
-    cdef readonly str reason         # why it takes no command now, or ""
+    cdef readonly str reason         # why it takes no command now, or "": any thread's
     cdef readonly str last_error     # why the last connection ended, or ""
     cdef readonly ServerInfo server_info     # of the last server seen here
     cdef readonly ServerClock clock
@@ -336,12 +336,6 @@ cdef tuple master_figures(Master self):
         self.votes[VOTE_SILENT], self.late_replies, self.connects, self.losses,
         self.in_flight.releases_dropped,
     )
-
-
-cdef int master_set_reason(Master self, str reason) except -1:
-    # Why it takes no command now. Threads that do not lead read this, too.
-    self.reason = reason
-    return 0
 
 
 cdef int master_set_state(Master self, int state) except -1:

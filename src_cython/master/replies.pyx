@@ -99,16 +99,11 @@ cdef str QUEUE_NAMES = "~fastredlock:* &fastredlock:*"
 
 cdef int master_subscribe(Master self, bytes waiter, int64_t now_ns) except -1:
     # Once for each connection, when it first waits there.
-    cdef InFlightEntry entry = in_flight_entry(NEVER_NS, False)
     if self.is_subscribed:
         return 0
-    command = command_encode(
-        (b"SUBSCRIBE", self.scripts.name_prefix + CHANNEL + waiter)
-    )
+    words = (b"SUBSCRIBE", self.scripts.name_prefix + CHANNEL + waiter)
     self.is_subscribed = True
-    entry.kind = ENTRY_SUBSCRIBE
-    in_flight_push(self.in_flight, None, entry, now_ns)
-    return master_write(self, command, now_ns)
+    return master_ask(self, ENTRY_SUBSCRIBE, words, now_ns)
 
 
 cdef int master_on_push(Master self, object push, int64_t now_ns) except -1:
@@ -126,15 +121,11 @@ cdef int master_on_push(Master self, object push, int64_t now_ns) except -1:
 cdef int master_on_turn_lost(Master self, Round round, int64_t now_ns) except -1:
     # The script of the gate is not known there (any more), and the round is over: so
     # our entry is as it was before. Act as if notified: this puts it right.
-    cdef InFlightEntry entry = in_flight_entry(NEVER_NS, False)
     if round.operation_code != OPERATION_ACQUIRE:
         return 0
     script = scripts_of(self.scripts, OPERATION_ACQUIRE, round.kind, ROLE_GATE)
-    command = command_encode((b"SCRIPT", b"LOAD", script.source))
     self.turns.append(round.resource)
-    entry.kind = ENTRY_LOAD
-    in_flight_push(self.in_flight, None, entry, now_ns)
-    return master_write(self, command, now_ns)
+    return master_ask(self, ENTRY_LOAD, (b"SCRIPT", b"LOAD", script.source), now_ns)
 
 
 cdef int master_refuse_queue(Master self, str error) except -1:

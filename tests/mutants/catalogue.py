@@ -602,7 +602,7 @@ MUTANTS = (
         "release deferred for a ttl from its own beginning",
         (
             Edit(
-                "src_cython/master/in_flight.pyx",
+                "src_cython/master/connection.pyx",
                 "now_ns + each.release.terms.ttl_ms * NS_PER_MS",
                 "each.release.opened_ns + each.release.terms.ttl_ms * NS_PER_MS",
             ),
@@ -1545,8 +1545,9 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/master/connection.pyx",
-                "            master_on_lost(self, master_silence_text(self), now_ns)\n",
-                "            master_on_cut(self, self.reason, now_ns)\n",
+                "    return master_on_lost(self, reason, now_ns)\n\n\ncdef int master_on_c",
+                "    return master_on_cut(self, self.reason, now_ns)\n\n\n"
+                "cdef int master_on_c",
             ),
         ),
         ("tests/setups/test_wrong_setups.py",),
