@@ -255,7 +255,6 @@ cdef int engine_forget_connections(Engine self, int64_t now_ns) except -1:
         master.reason = "closed" if self.is_closed else "not connected yet"
         master.failures = 0
         in_flight_fail(master.in_flight, master.reason, False, now_ns)
-        in_flight_fail_unanswered(master.in_flight, master.reason, now_ns)
         master.in_flight.deferred = []
         master.in_flight.deferred_bytes = 0
         master.lost_ids = []
@@ -416,7 +415,7 @@ cdef int engine_queue_at(
     Engine self, Master master, Round round, Buffer *forms, bint by_source,
     int64_t now_ns,
 ) except -1:
-    cdef InFlightEntry entry = in_flight_entry(NEVER_NS, False), again
+    cdef InFlightEntry entry = ENTRY_OF_ROUND, again = ENTRY_OF_ROUND
     cdef int form
     if master.state_code == MASTER_READY and (
         master.in_flight.count >= IN_FLIGHT_MOST
@@ -436,7 +435,6 @@ cdef int engine_queue_at(
     if entry.is_by_source and not master.may_eval or (
         buffer_length(&forms[form]) == 0      # it was another just now
     ):
-        again = in_flight_entry(NEVER_NS, False)
         again.is_at_gate = entry.is_at_gate
         again.is_by_source = by_source and master.may_eval
         master_send_again(master, round, again, now_ns)
@@ -621,7 +619,7 @@ cdef bint engine_write_fence(Engine self, Round round, int64_t now_ns) except -1
     # The second write of a round that is open, to those that need it; whether it is.
     cdef Fencing fencing = <Fencing>round.fencing
     cdef Master master
-    cdef InFlightEntry entry = in_flight_entry(NEVER_NS, False)
+    cdef InFlightEntry entry = ENTRY_OF_ROUND
     cdef uint64_t bit
     fencing.is_reported = False
     if round.verdict_code != VERDICT_OPEN:

@@ -61,8 +61,6 @@ cdef int master_end_connection(
         self.failures += 1
         self.retry_at_ns = now_ns + master_backoff_ns(self)
     in_flight_fail(self.in_flight, reason, is_reopened, now_ns)
-    if not is_reopened:
-        in_flight_fail_unanswered(self.in_flight, reason, now_ns)
     if len(self.in_flight.deferred) > 0:
         counters_note_due(self.counters, self.retry_at_ns)
     return master_note_away(self, now_ns)
@@ -277,7 +275,9 @@ cdef int master_send_deferred(Master self, int64_t now_ns) except -1:
             )
         if now_ns >= each.key_until_ns:
             continue
-        entry = in_flight_entry(each.key_until_ns, each.is_second)
+        entry = ENTRY_OF_ROUND
+        entry.key_until_ns = each.key_until_ns
+        entry.is_second = each.is_second
         entry.is_by_source = self.may_eval
         entry.is_at_gate = (
             each.release.gate == self.index and notifying < NOTIFYING_MOST
@@ -292,7 +292,9 @@ cdef int master_send_deferred(Master self, int64_t now_ns) except -1:
 cdef int master_send_unanswered(Master self, int64_t now_ns) except -1:
     # Send again the rounds that the last connection left open. Releases are sent with
     # the deferred ones.
+    cdef InFlightEntry entry = ENTRY_OF_ROUND
     cdef Round round
+    entry.is_second = True
     unanswered, self.in_flight.unanswered = self.in_flight.unanswered, []
     for round in unanswered:
         if round.operation_code == OPERATION_RELEASE or (
@@ -301,7 +303,7 @@ cdef int master_send_unanswered(Master self, int64_t now_ns) except -1:
         ):
             continue
         if round_may_repeat(round):
-            master_send_again(self, round, in_flight_entry(NEVER_NS, True), now_ns)
+            master_send_again(self, round, entry, now_ns)
         elif round_is_of_released(round):      # its caller still waits for this vote
             round_on_vote(round, self.index, VOTE_FAILED, NOT_SENT, False, now_ns)
     return 0
@@ -311,7 +313,7 @@ cdef int master_ask(
     Master self, uint8_t kind, tuple words, int64_t now_ns
 ) except -1:
     # A command of no round; its reply is no vote.
-    cdef InFlightEntry entry = in_flight_entry(NEVER_NS, False)
+    cdef InFlightEntry entry = ENTRY_OF_ROUND
     cdef bytes command = command_encode(words)
     if self.state_code != MASTER_READY:      # there was no memory for the one before
         return 0

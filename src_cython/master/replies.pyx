@@ -107,6 +107,7 @@ cdef int master_subscribe(Master self, bytes waiter, int64_t now_ns) except -1:
 
 
 cdef int master_on_push(Master self, object push, int64_t now_ns) except -1:
+    cdef InFlightEntry entry
     if len(push) != 3:
         return 0
     if push[0] == b"message" and type(push[2]) is bytes:
@@ -114,7 +115,7 @@ cdef int master_on_push(Master self, object push, int64_t now_ns) except -1:
     elif push[0] == b"subscribe" and self.in_flight.count:
         if self.in_flight.entries[self.in_flight.first].kind != ENTRY_SUBSCRIBE:
             return master_on_lost(self, "confirms what nobody asked for", now_ns)
-        in_flight_pop(self.in_flight)
+        in_flight_pop(self.in_flight, &entry)
     return 0
 
 
@@ -261,13 +262,12 @@ cdef int master_on_reply(Master self, object reply, int64_t now_ns) except -1:
         return master_on_handshake_reply(self, reply, now_ns)
     if self.in_flight.count == 0:
         return master_on_lost(self, "sent a reply nobody asked for", now_ns)
-    entry = in_flight_pop(self.in_flight)
+    round = in_flight_pop(self.in_flight, &entry)
     self.heard_ns = now_ns
     slowness_on_reply(
         &self.slowness, self.counters.slow_from_ns,
         self.link.looked_before_ns - entry.sent_ns, now_ns - entry.sent_ns, now_ns,
     )
-    round = in_flight_round(entry)
     if round is None:
         return master_on_other_reply(self, entry, reply, now_ns)
     vote = vote_of(
@@ -343,11 +343,8 @@ cdef int master_on_failed_reply(
     ):
         self.counters.repeated_scripts += 1
         round_on_repeated(round)
-        again = in_flight_entry(entry.key_until_ns, entry.is_second)
-        again.is_by_source = True
-        again.is_at_gate = entry.is_at_gate
-        again.writes_fence = entry.writes_fence
-        return master_send_again(self, round, again, now_ns)
+        entry.is_by_source = True
+        return master_send_again(self, round, entry, now_ns)
     if entry.is_at_gate and reply_error(reply).startswith("NOSCRIPT"):
         master_on_turn_lost(self, round, now_ns)
     if round.operation_code == OPERATION_RELEASE:
@@ -371,7 +368,7 @@ cdef int master_on_native_refused(
 ) except -1:
     # It has done nothing; the script may be allowed to do what the command is not.
     cdef str text = reply_error(reply)
-    cdef InFlightEntry again = in_flight_entry(NEVER_NS, False)
+    cdef InFlightEntry again = ENTRY_OF_ROUND
     if text_is_for_good(text):
         self.native = FORM_SCRIPT
     round_on_repeated(round)

@@ -229,11 +229,12 @@ MUTANTS = (
                 "src_cython/master/connection.pyx",
                 "    # The entry first: bytes without one would shift every later "
                 "reply.\n",
+                "    cdef InFlightEntry late\n"
                 "    while self.in_flight.count and (\n"
                 "        in_flight_at(self.in_flight, 0) is not None\n"
                 "    ) and in_flight_at(self.in_flight, 0).verdict_code != "
                 "VERDICT_OPEN:\n"
-                "        in_flight_round(in_flight_pop(self.in_flight))\n",
+                "        in_flight_pop(self.in_flight, &late)\n",
             ),
         ),
         REPLIES,
@@ -243,11 +244,11 @@ MUTANTS = (
         (
             Edit(
                 "src_cython/master/in_flight.pyx",
-                "    cdef InFlightEntry oldest = self.entries[self.first]\n"
+                "    oldest[0] = self.entries[self.first]\n"
                 "    self.first = (self.first + 1) & (self.capacity - 1)\n"
                 "    self.count -= 1\n",
                 "    self.count -= 1\n"
-                "    cdef InFlightEntry oldest = self.entries[\n"
+                "    oldest[0] = self.entries[\n"
                 "        (self.first + self.count) & (self.capacity - 1)]\n",
             ),
         ),
