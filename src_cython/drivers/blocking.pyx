@@ -311,7 +311,9 @@ cdef int interpreter_exit_settle_awaitable(
             awake_ns = min(until_ns, clock_ns() + AWAKE_NS)
             while driver.ending < ENDING_PASSES and clock_ns() < awake_ns:
                 sleep_ns(NS_PER_MS // 4)
-        settlement = settlement_of_running(self, until_ns)
+        settlement = settlement_of(
+            self, True, engine_quiet_ns(self, QUIET_NS), until_ns
+        )
         while engine_limit_ns(self, settlement, clock_ns()) > 0:
             sleep_ns(NS_PER_MS)
         return 0

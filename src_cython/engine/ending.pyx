@@ -40,7 +40,7 @@ cdef class Settlement:
     cdef uint32_t wanted[MAX_MASTERS]    # links' `answered`, once all are in
     cdef int64_t asked_ns[MAX_MASTERS]   # from when on silence counts
     cdef int64_t quiet_ns
-    cdef int64_t slice_ns
+    cdef int64_t slice_ns                # in which silence is counted
     cdef int64_t began_ns
     cdef int64_t until_ns
     cdef bint is_of_all                  # also of commands sent meanwhile
@@ -48,19 +48,20 @@ cdef class Settlement:
 
 cdef int64_t engine_quiet_ns(Engine self, int64_t unknown_ns) noexcept:
     # unknown_ns: where no round trip was seen yet.
-    if self.round_trip_ns == 0:
-        return max(<int64_t>QUIET_NS, min(unknown_ns, <int64_t>QUIET_MOST_NS))
-    return max(<int64_t>QUIET_NS, min(4 * self.round_trip_ns, <int64_t>QUIET_MOST_NS))
+    return max(
+        <int64_t>QUIET_NS,
+        min(4 * self.round_trip_ns or unknown_ns, <int64_t>QUIET_MOST_NS),
+    )
 
 
 cdef Settlement settlement_of(
     Engine engine, bint is_of_all, int64_t quiet_ns, int64_t until_ns
 ):
-    # Of the commands in flight now; for callers that may touch the engine.
+    # Of the commands in flight now; any thread may call it, for it has the GIL.
     cdef Settlement self = Settlement.__new__(Settlement)
     cdef InFlight in_flight
     cdef int i
-    cdef int64_t now_ns = clock_ns()
+    cdef int64_t now_ns = clock_ns(), silent_ns
     self.began_ns = now_ns
     self.quiet_ns = quiet_ns
     self.slice_ns = max(quiet_ns // SLICES, <int64_t>NS_PER_MS)
@@ -71,63 +72,18 @@ cdef Settlement settlement_of(
         self.wanted[i] = in_flight.link.answered + in_flight.count + (
             <uint32_t>len(in_flight.deferred)
         )
-        self.until_ns += settlement_replies_ns(in_flight.count)
+        silent_ns = 0      # when its socket was last polled
+        if in_flight.count > 0:
+            self.until_ns += min(
+                in_flight.count * <int64_t>REPLY_NS, <int64_t>QUIET_MOST_NS
+            )
+            silent_ns = engine.polled_at_ns - max(
+                in_flight.entries[in_flight.first].sent_ns, in_flight.link.heard_ns
+            )
         self.asked_ns[i] = now_ns - min(
-            settlement_silence_ns(in_flight, engine.polled_at_ns),
-            quiet_ns - self.slice_ns,
+            max(<int64_t>0, silent_ns), quiet_ns - self.slice_ns
         )
     return self
-
-
-cdef Settlement settlement_of_running(Engine engine, int64_t until_ns):
-    # Of an engine that another thread drives: its entries are not read.
-    cdef Settlement self = Settlement.__new__(Settlement)
-    cdef int i
-    self.began_ns = clock_ns()
-    self.quiet_ns = engine_quiet_ns(engine, QUIET_NS)
-    self.slice_ns = self.quiet_ns // SLICES
-    self.until_ns = until_ns
-    self.is_of_all = True
-    for i in range(engine.master_count):
-        self.asked_ns[i] = self.began_ns
-    return self
-
-
-cdef int64_t settlement_replies_ns(uint32_t count) noexcept:
-    return min(count * <int64_t>REPLY_NS, <int64_t>QUIET_MOST_NS)
-
-
-cdef int64_t settlement_silence_ns(InFlight self, int64_t looked_at_ns) noexcept:
-    # For how long the master had been silent when its socket was last polled.
-    if self.count == 0:
-        return 0
-    asked_ns = max(self.entries[self.first].sent_ns, self.link.heard_ns)
-    return max(<int64_t>0, looked_at_ns - asked_ns)
-
-
-cdef bint settlement_wants(Settlement self, int i, Link *link) noexcept:
-    if link.phase != LINK_OPEN or link.in_flight == 0:
-        return False
-    return self.is_of_all or <int32_t>(self.wanted[i] - link.answered) > 0
-
-
-cdef int64_t settlement_limit_ns(
-    Settlement self, Engine engine, int64_t now_ns
-) noexcept:
-    # Until when to wait for the next reply; 0: there is nothing to wait for. Any thread
-    # may call it: it reads single numbers.
-    cdef int i
-    cdef int64_t quiet_at_ns, limit_ns = 0
-    if now_ns >= self.until_ns:
-        return 0
-    for i in range(engine.master_count):
-        if settlement_wants(self, i, engine.links[i]):
-            quiet_at_ns = self.quiet_ns + max(
-                engine.links[i].heard_ns, self.asked_ns[i]
-            )
-            if now_ns < quiet_at_ns:
-                limit_ns = max(limit_ns, quiet_at_ns)
-    return min(limit_ns, self.until_ns)
 
 
 cdef void settlement_take_time(
@@ -145,30 +101,36 @@ cdef void settlement_take_time(
         )
 
 
-cdef int64_t engine_opening_limit_ns(
-    Engine self, Settlement settlement, int64_t now_ns
-) noexcept:
-    # Releases wait for connections that are on their way: after close() all do.
-    cdef Master master
-    cdef bint is_wanted = self.is_closed and len(self.admissions) > 0
-    cdef int64_t limit_ns = settlement.until_ns
-    if not self.is_closed:
-        limit_ns = min(limit_ns, settlement.began_ns + settlement.quiet_ns)
-    if now_ns >= limit_ns or engine_opening_count(self) == 0:
-        return 0
-    for master in self.masters:
-        is_wanted = is_wanted or master_is_opening(master) and (
-            len(master.in_flight.deferred) > 0
-        )
-    return limit_ns if is_wanted else 0
-
-
 cdef int64_t engine_limit_ns(
     Engine self, Settlement settlement, int64_t now_ns
 ) noexcept:
-    # Until when to wait for the next reply, or a connection; 0: for nothing any more.
-    cdef int64_t limit_ns = settlement_limit_ns(settlement, self, now_ns)
-    return limit_ns or engine_opening_limit_ns(self, settlement, now_ns)
+    # Until when to wait for the next reply, or else for a connection; 0: for nothing
+    # any more. Any thread may call it.
+    cdef Master master
+    cdef Link *link
+    cdef int64_t quiet_at_ns, limit_ns = 0
+    cdef bint is_opening = False, is_wanted = self.is_closed and len(self.admissions) > 0
+    if now_ns >= settlement.until_ns:
+        return 0
+    for master in self.masters:
+        link = &master.link
+        if link.phase == LINK_OPEN and link.in_flight != 0 and (
+            settlement.is_of_all
+            or <int32_t>(settlement.wanted[master.index] - link.answered) > 0
+        ):
+            quiet_at_ns = settlement.quiet_ns + max(
+                link.heard_ns, settlement.asked_ns[master.index]
+            )
+            if now_ns < quiet_at_ns:
+                limit_ns = max(limit_ns, quiet_at_ns)
+        is_opening |= master_is_opening(master)
+        is_wanted |= master_is_opening(master) and len(master.in_flight.deferred) > 0
+    if limit_ns == 0 and is_opening and is_wanted:
+        # Releases wait for connections that are on their way: after close() all do.
+        limit_ns = settlement.until_ns
+        if not self.is_closed:
+            limit_ns = min(limit_ns, settlement.began_ns + settlement.quiet_ns)
+    return min(limit_ns, settlement.until_ns) if now_ns < limit_ns else 0
 
 
 # --- ending ---------------------------------------------------------------------------
@@ -235,32 +197,22 @@ cdef int engine_begin_close(Engine self) except -1:
 
 
 cdef list engine_open_acquires(Engine self):
+    # Those in the lists: a number is to be written, or they were left to be admitted.
     cdef Master master
     cdef Round round
     cdef uint32_t i
-    cdef list found = [      # a number is to be written; or it was left to be admitted
-        round for round in self.closed + self.opened
-        if (<Round>round).verdict_code == VERDICT_OPEN
-    ]
-    cdef set seen = {id(round) for round in found}
+    cdef list submitted = self.closed + self.opened
+    cdef dict found = {}
     for master in self.masters:
-        i = 0
-        while i < master.in_flight.count:
-            round = in_flight_at(master.in_flight, i)
-            i += 1
-            if (
-                round is not None and round.verdict_code == VERDICT_OPEN
-                and round.operation_code == OPERATION_ACQUIRE and id(round) not in seen
-            ):
-                seen.add(id(round))
-                found.append(round)
-        for round in master.in_flight.unanswered:
-            if round.operation_code == OPERATION_ACQUIRE and id(round) not in seen and (
-                round.verdict_code == VERDICT_OPEN
-            ):
-                seen.add(id(round))
-                found.append(round)
-    return found
+        for i in range(master.in_flight.count):
+            submitted.append(in_flight_at(master.in_flight, i))
+        submitted += master.in_flight.unanswered
+    for round in submitted:
+        if round is not None and round.verdict_code == VERDICT_OPEN and (
+            round.operation_code == OPERATION_ACQUIRE
+        ):
+            found[round] = None
+    return list(found)
 
 
 cdef int engine_disconnect(Engine self) except -1:
@@ -286,19 +238,14 @@ cdef int engine_disconnect(Engine self) except -1:
 
 cdef int blocking_take_followers(Engine self) except -1:
     cdef Leadership leadership = self.leadership
-    cdef Follower follower
     cdef bint collects
     if not leadership.waker.has_followers:
         return 0
     collects = PyGC_Disable()
     try:
-        while leadership.followers:
-            follower = <Follower>leadership.followers.pop(0)
-            try:
-                blocking_take_follower(self, follower)
-            except BaseException:      # the next leader takes it
-                leadership.followers.insert(0, follower)
-                raise
+        while leadership.followers:      # where this raises the next leader takes it
+            blocking_take_follower(self, <Follower>leadership.followers[0])
+            del leadership.followers[0]
         leadership.waker.has_followers = 0
     finally:
         pass_end(collects)
@@ -344,7 +291,12 @@ cdef bint engine_step(Engine self, int wanted, int64_t limit_ns) except -1:
     cdef int error
     cdef int64_t until_ns
     cdef bint is_green = leader_is_green(self.leadership), was_closed = self.is_closed
-    engine_take_kept(self)
+    cdef bint is_kept = len(self.opened) + len(self.batches) > 0
+    cdef int i
+    for i in range(self.master_count):
+        is_kept |= self.links[i].received > 0
+    if is_kept:      # by an exception: a handler's in TLS, or for want of memory
+        engine_take_events(self)
     blocking_take_followers(self)
     if self.is_closed and not (was_closed and engine_is_connected_or_deferring(self)):
         limit_ns = 0      # just now, by one of these followers; or nothing will come
@@ -404,16 +356,6 @@ cdef int engine_probe_idle(Engine self) except -1:
         if links_are_quiet(self.links, self.master_count):
             return 0
     return 0
-
-
-cdef int engine_take_kept(Engine self) except -1:
-    # What an exception between two passes has kept from the last one (a handler's, in
-    # TLS), or one for want of memory: lists, and bytes received.
-    cdef bint is_any = len(self.opened) + len(self.batches) > 0
-    cdef int i
-    for i in range(self.master_count):
-        is_any = is_any or self.links[i].received > 0
-    return engine_take_events(self) if is_any else 0
 
 
 cdef int engine_flush(Engine self) except -1:

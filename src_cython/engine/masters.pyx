@@ -249,18 +249,14 @@ cdef int engine_forget_connections(Engine self, int64_t now_ns) except -1:
     # leases.
     cdef Master master
     for master in self.masters:
-        link_close(&master.link)
-        master.feed = master.gets = master.handshake = None
-        master.addresses = master.tls = master.plain = None
-        master.preparing = master.prepared = None
+        master_drop_link(master)
+        master.preparing = None
         master_set_state(master, MASTER_CLOSED)
-        master_set_reason(master, "closed" if self.is_closed else "not connected yet")
+        master.reason = "closed" if self.is_closed else "not connected yet"
         master.failures = 0
         in_flight_fail(master.in_flight, master.reason, False, now_ns)
-        in_flight_fail_unanswered(master.in_flight, master.reason, now_ns)
         master.in_flight.deferred = []
         master.in_flight.deferred_bytes = 0
-        master.client_id = 0
         master.lost_ids = []
     return 0
 
@@ -419,7 +415,7 @@ cdef int engine_queue_at(
     Engine self, Master master, Round round, Buffer *forms, bint by_source,
     int64_t now_ns,
 ) except -1:
-    cdef InFlightEntry entry = in_flight_entry(NEVER_NS, False), again
+    cdef InFlightEntry entry = ENTRY_OF_ROUND, again = ENTRY_OF_ROUND
     cdef int form
     if master.state_code == MASTER_READY and (
         master.in_flight.count >= IN_FLIGHT_MOST
@@ -439,17 +435,14 @@ cdef int engine_queue_at(
     if entry.is_by_source and not master.may_eval or (
         buffer_length(&forms[form]) == 0      # it was another just now
     ):
-        again = in_flight_entry(NEVER_NS, False)
         again.is_at_gate = entry.is_at_gate
         again.is_by_source = by_source and master.may_eval
         master_send_again(master, round, again, now_ns)
     else:
         master_send(master, round, &forms[form], entry, now_ns)
-    if (
-        master.state_code == MASTER_READY
-        and now_ns - master.clock.asked_at_ns > CLOCK_EVERY_NS
-    ):
-        master_ask_time(master, now_ns)
+    if now_ns - master.clock.asked_at_ns > CLOCK_EVERY_NS:      # in the same write
+        master.clock.asked_at_ns = now_ns
+        master_ask(master, ENTRY_TIME, (b"TIME",), now_ns)
     return 0
 
 
@@ -626,7 +619,7 @@ cdef bint engine_write_fence(Engine self, Round round, int64_t now_ns) except -1
     # The second write of a round that is open, to those that need it; whether it is.
     cdef Fencing fencing = <Fencing>round.fencing
     cdef Master master
-    cdef InFlightEntry entry = in_flight_entry(NEVER_NS, False)
+    cdef InFlightEntry entry = ENTRY_OF_ROUND
     cdef uint64_t bit
     fencing.is_reported = False
     if round.verdict_code != VERDICT_OPEN:

@@ -604,11 +604,14 @@ cdef int engine_on_time(Engine self, int64_t now_ns, uint64_t quiet) except -1:
     # Close all that is due; all that had come by `now_ns` has been read. Only the
     # `quiet` masters, which sent nothing, can be overdue.
     cdef Master master
+    cdef Round round
     cdef Admission admission
     if now_ns < self.counters.due_ns:
         return 0
     for master in self.masters:
-        in_flight_expire_rounds(master.in_flight, now_ns)
+        for round in in_flight_open(master.in_flight):
+            if now_ns >= round.deadline_ns:
+                round_on_deadline(round, now_ns)
         if (quiet >> master.index) & 1:
             master_check_time(
                 master, 0 if self.is_settling else self.polled_before_ns, now_ns

@@ -43,18 +43,13 @@ cdef int master_end_connection(
     if self.state_code == MASTER_READY and not is_reopened and self.tls is None:
         master_undo_open(self)
     master_note_lost(self)
-    link_close(&self.link)
-    self.feed = self.gets = self.handshake = self.addresses = self.tls = None
-    self.plain = self.prepared = None
-    self.client_id = 0
+    master_drop_link(self)
     master_set_state(self, MASTER_BACKOFF)
     self.reason = self.last_error = reason
     self.counters.losses += 1
     self.counters.deaf_epoch += 1
     self.losses += 1
     self.lost_at_ns = now_ns
-    self.unparsed = 0
-    self.is_proven = False
     is_reopened = is_reopened and (
         is_proven or self.failures == 0 or self.counters.is_at_end
     )
@@ -66,11 +61,20 @@ cdef int master_end_connection(
         self.failures += 1
         self.retry_at_ns = now_ns + master_backoff_ns(self)
     in_flight_fail(self.in_flight, reason, is_reopened, now_ns)
-    if not is_reopened:
-        in_flight_fail_unanswered(self.in_flight, reason, now_ns)
     if len(self.in_flight.deferred) > 0:
         counters_note_due(self.counters, self.retry_at_ns)
     return master_note_away(self, now_ns)
+
+
+cdef int master_drop_link(Master self) except -1:
+    # Close it, and forget all that belongs to this connection alone.
+    link_close(&self.link)
+    self.feed = self.gets = self.handshake = self.addresses = self.tls = None
+    self.plain = self.prepared = None
+    self.client_id = 0
+    self.unparsed = 0
+    self.is_between_replies = self.has_received = self.is_proven = False
+    return 0
 
 
 cdef int master_note_away(Master self, int64_t now_ns) except -1:
@@ -89,11 +93,12 @@ cdef int master_note_away(Master self, int64_t now_ns) except -1:
 cdef int master_note_back(Master self, int64_t now_ns) except -1:
     # Once its server was looked at: one that is refused is not back.
     if self.state_code == MASTER_READY:
-        away_s, self.away_from_ns = (now_ns - self.away_from_ns) / 1e9, 0
-        is_away_logged, self.is_away_logged = self.is_away_logged, False
-        if is_away_logged:
+        if self.is_away_logged:
+            away_s = (now_ns - self.away_from_ns) / 1e9
             text = f"connected again after {away_s:.0f} s"
             self.counters.unlogged.append((LEVEL_INFO, self.name, text))
+        self.away_from_ns = 0
+        self.is_away_logged = False
     return 0
 
 
@@ -103,11 +108,11 @@ cdef int master_undo_open(Master self) except -1:
     # none of them can get its vote any more, and the next connection, on which they are
     # released as well, may come late or never. What the socket does not take is lost.
     # (Not under TLS: a server reads record by record, and gives a connection up where
-    # its reply to an earlier one finds nobody; and ssl runs Python code in here.)
-    cdef Buffer undo
+    # its reply to an earlier one finds nobody.)
+    cdef Buffer *outgoing = &self.link.outgoing
+    cdef size_t before = buffer_length(outgoing)
     cdef uint32_t i
     cdef Round round
-    memset(&undo, 0, sizeof(Buffer))
     for i in range(self.in_flight.count):
         round = in_flight_at(self.in_flight, i)
         if (
@@ -115,22 +120,16 @@ cdef int master_undo_open(Master self) except -1:
             and not round.is_finished and not round.is_rolled_back
             and round.generation == current_generation and not round_is_overused(round)
         ):
-            if command_undo(&undo, round, self.scripts, self.may_eval) != 0 or (
-                buffer_length(&undo) > UNDO_MOST
+            if command_undo(outgoing, round, self.scripts, self.may_eval) != 0 or (
+                buffer_length(outgoing) > UNDO_MOST
             ):
                 break
-    try:
-        if buffer_length(&undo) > 0 and buffer_append(
-            &self.link.outgoing, undo.data, buffer_length(&undo)
-        ) == 0:
-            if self.link.phase == LINK_OPEN:
-                link_send(&self.link)
-            else:
-                self.parting = self.link.outgoing.data[
-                    self.link.outgoing.start:self.link.outgoing.end
-                ]
-    finally:
-        buffer_free(&undo)
+    if buffer_length(outgoing) == before:
+        return 0
+    if self.link.phase == LINK_OPEN:
+        link_send(&self.link)
+    else:
+        self.parting = outgoing.data[outgoing.start:outgoing.end]
     return 0
 
 
@@ -158,9 +157,6 @@ cdef int master_note_lost(Master self) except -1:
     if self.in_flight.count == 0 or self.client_id == 0:
         return 0
     try:
-        if self.lost_run_id != self.server_info.run_id:
-            self.lost_run_id = self.server_info.run_id
-            self.lost_ids = []
         self.lost_ids = self.lost_ids[1 - LOST_IDS_MOST:] + [self.client_id]
     except MemoryError:
         pass
@@ -188,16 +184,6 @@ cdef int64_t master_backoff_ns(Master self) noexcept:
     self.jitter ^= self.jitter >> 7
     self.jitter ^= self.jitter << 17
     return longest // 2 + <int64_t>(self.jitter % <uint64_t>(longest // 2))
-
-
-cdef str master_silence_text(Master self):
-    # Name the likely cause where a server took the connection and does not answer. (A
-    # paused server looks the same: its kernel accepts connections.)
-    if self.tls is not None and not self.tls.is_established:
-        return "no answer to TLS yet: does the server speak it on this port?"
-    what = "no whole answer" if self.has_received else "no answer"
-    within_s = self.connect_timeout_ns / 1e9
-    return f"{what} to the handshake within {within_s:g} s: paused or overloaded?"
 
 
 # --- io -------------------------------------------------------------------------------
@@ -228,12 +214,12 @@ cdef int master_send_again(
 ) except -1:
     cdef Buffer command
     cdef int error
+    if self.state_code != MASTER_READY:      # bytes here would go before HELLO
+        return master_on_unsent(self, round, entry, now_ns)
     memset(&command, 0, sizeof(Buffer))
     try:
         if entry.writes_fence:
-            error = command_fence(
-                &command, round, self.scripts, entry.is_by_source
-            )
+            error = command_fence(&command, round, self.scripts, entry.is_by_source)
         elif self.is_native_alone and native_replaces(round, self.scripts):
             entry.is_native, entry.is_at_gate = True, False
             error = native_command(&command, round, self.native)
@@ -247,13 +233,9 @@ cdef int master_send_again(
             )
         if error != 0:
             raise MemoryError
-        if self.state_code == MASTER_READY:
-            master_send(self, round, &command, entry, now_ns)
-        else:      # lost in the middle of it; bytes here would go before HELLO
-            master_on_unsent(self, round, entry, now_ns)
+        return master_send(self, round, &command, entry, now_ns)
     finally:
         buffer_free(&command)
-    return 0
 
 
 cdef int master_on_unsent(
@@ -274,14 +256,28 @@ cdef int master_on_unsent(
 
 
 cdef int master_send_deferred(Master self, int64_t now_ns) except -1:
+    # A connection is READY: first the releases whose keys may exist. All commands of
+    # earlier connections have been executed by now, or are about to be: so the time of
+    # the keys begins. (TCP can deliver an older connection's bytes later, even behind
+    # these releases: then no release helps, and the key lives for its ttl.)
+    #
     # By source: there may be no caller to read that a server does not know the script.
     # At its gate by the script that notifies: a command that was cut may have deleted
     # and notified nobody. Another caller may wait by now: our queue entry stays.
     cdef DeferredRelease each
     cdef InFlightEntry entry
     cdef int notifying = 0
-    for each in deferred_take(self.in_flight, now_ns):
-        entry = in_flight_entry(each.key_until_ns, each.is_second)
+    for each in deferred_take(self.in_flight):
+        if each.key_until_ns == NEVER_NS:
+            each.key_until_ns = (
+                now_ns + each.release.terms.ttl_ms * NS_PER_MS
+                + each.release.terms.drift_ns
+            )
+        if now_ns >= each.key_until_ns:
+            continue
+        entry = ENTRY_OF_ROUND
+        entry.key_until_ns = each.key_until_ns
+        entry.is_second = each.is_second
         entry.is_by_source = self.may_eval
         entry.is_at_gate = (
             each.release.gate == self.index and notifying < NOTIFYING_MOST
@@ -296,9 +292,10 @@ cdef int master_send_deferred(Master self, int64_t now_ns) except -1:
 cdef int master_send_unanswered(Master self, int64_t now_ns) except -1:
     # Send again the rounds that the last connection left open. Releases are sent with
     # the deferred ones.
+    cdef InFlightEntry entry = ENTRY_OF_ROUND
     cdef Round round
-    empty = []
-    unanswered, self.in_flight.unanswered = self.in_flight.unanswered, empty
+    entry.is_second = True
+    unanswered, self.in_flight.unanswered = self.in_flight.unanswered, []
     for round in unanswered:
         if round.operation_code == OPERATION_RELEASE or (
             round.verdict_code != VERDICT_OPEN
@@ -306,33 +303,35 @@ cdef int master_send_unanswered(Master self, int64_t now_ns) except -1:
         ):
             continue
         if round_may_repeat(round):
-            master_send_again(self, round, in_flight_entry(NEVER_NS, True), now_ns)
+            master_send_again(self, round, entry, now_ns)
         elif round_is_of_released(round):      # its caller still waits for this vote
             round_on_vote(round, self.index, VOTE_FAILED, NOT_SENT, False, now_ns)
     return 0
 
 
-cdef int master_ask_time(Master self, int64_t now_ns) except -1:
-    # Goes with a round's command, in the same write; its reply is no vote.
-    cdef InFlightEntry entry = in_flight_entry(NEVER_NS, False)
-    entry.kind = ENTRY_TIME
-    self.clock.asked_at_ns = now_ns
+cdef int master_ask(
+    Master self, uint8_t kind, tuple words, int64_t now_ns
+) except -1:
+    # A command of no round; its reply is no vote.
+    cdef InFlightEntry entry = ENTRY_OF_ROUND
+    cdef bytes command = command_encode(words)
+    if self.state_code != MASTER_READY:      # there was no memory for the one before
+        return 0
+    entry.kind = kind
     in_flight_push(self.in_flight, None, entry, now_ns)
-    return master_write(self, b"*1\r\n$4\r\nTIME\r\n", now_ns)
+    return master_write(self, command, now_ns)
 
 
 cdef int master_kill_lost(Master self, int64_t now_ns) except -1:
     # Have the server end our lost connections before it executes anything behind this:
     # commands of theirs that it has not executed by then, it never will. (An ACL may
     # forbid it.)
-    cdef InFlightEntry entry = in_flight_entry(NEVER_NS, False)
     if self.lost_run_id is None or self.lost_run_id != self.server_info.run_id:
         self.lost_ids = []      # of another server: ids begin anew when a server does
-    entry.kind = ENTRY_KILL
+    self.lost_run_id = self.server_info.run_id
     for client_id in self.lost_ids:
-        command = command_encode((b"CLIENT", b"KILL", b"ID", decimal_bytes(client_id)))
-        in_flight_push(self.in_flight, None, entry, now_ns)
-        master_write(self, command, now_ns)
+        words = (b"CLIENT", b"KILL", b"ID", decimal_bytes(client_id))
+        master_ask(self, ENTRY_KILL, words, now_ns)
     return 0
 
 
@@ -423,6 +422,8 @@ cdef int master_append(Master self, bytes data, int64_t now_ns) except -1:
 cdef enum:
     BACKOFF_URGENT_NS = 20_000_000     # the spacing when a quorum is missing
 
+cdef str NO_TLS_YET = "no answer to TLS yet: does the server speak it on this port?"
+
 
 cdef bint master_is_due(Master self, bint is_urgent, int64_t now_ns) noexcept:
     if self.state_code == MASTER_BACKOFF:
@@ -440,7 +441,7 @@ cdef bint master_is_opening(Master self) noexcept:
 
 cdef int master_begin_connect(Master self, int64_t now_ns) except -1:
     master_set_state(self, MASTER_CONNECTING)
-    master_set_reason(self, self.last_error or "connecting")
+    self.reason = self.last_error or "connecting"
     master_give_up_at(self, now_ns + self.connect_timeout_ns)
     return 0
 
@@ -458,7 +459,6 @@ cdef int master_begin_preparing(Master self, int64_t now_ns) except -1:
     # Between two passes: gevent's start of a thread runs Python code, in which a signal
     # handler may close this connection, or fork.
     cdef Preparing preparing = self.preparing
-    cdef int fd
     self.is_to_prepare = False
     if self.state_code != MASTER_CONNECTING:
         return 0
@@ -476,8 +476,13 @@ cdef int master_begin_preparing(Master self, int64_t now_ns) except -1:
             return master_on_exception(self, error, reason, now_ns)
         if self.state_code != MASTER_CONNECTING or self.link.fd >= 0:
             return 0
-    master_set_reason(self, self.last_error or "waits for its credentials")
-    fd = event_watch(&preparing.done)
+    self.reason = self.last_error or "waits for its credentials"
+    return master_await(self, &preparing.done, now_ns)
+
+
+cdef int master_await(Master self, Event *done, int64_t now_ns) except -1:
+    # A thread sets it: then its link is ready.
+    cdef int fd = event_watch(done)
     if fd < 0:
         return master_on_lost(self, error_text(fd), now_ns)
     self.link.fd = fd
@@ -508,20 +513,10 @@ cdef int master_find_address(Master self, int64_t now_ns) except -1:
             address_is_literal(self.addresses, self.host, self.settings.port)
         ):
             return master_try_address(self, now_ns)
-        return master_look_up(self, self.host, self.settings.port, now_ns)
+        self.addresses.look_up = look_up_of(self.host, self.settings.port, now_ns)
     except OSError as error:
         return master_on_lost(self, f"{type(error).__name__}: {error}", now_ns)
-
-
-cdef int master_look_up(Master self, bytes host, int port, int64_t now_ns) except -1:
-    cdef int fd
-    self.addresses.look_up = look_up_of(host, port, now_ns)
-    fd = event_watch(&self.addresses.look_up.state.done)
-    if fd < 0:
-        return master_on_lost(self, error_text(fd), now_ns)
-    self.link.fd = fd
-    self.link.phase = LINK_RESOLVING
-    return 0
+    return master_await(self, &self.addresses.look_up.state.done, now_ns)
 
 
 cdef int master_on_resolved(Master self, int64_t now_ns) except -1:
@@ -532,10 +527,7 @@ cdef int master_on_resolved(Master self, int64_t now_ns) except -1:
     link_close(&self.link)
     if look_up_is_stale(look_up, now_ns):      # it was not read for a while
         master_give_up_at(self, now_ns + self.connect_timeout_ns)
-        try:
-            return master_look_up(self, look_up.name[0], look_up.name[1], now_ns)
-        except OSError as error:
-            return master_on_lost(self, f"{type(error).__name__}: {error}", now_ns)
+        return master_find_address(self, now_ns)
     look_up_forget(look_up)
     if look_up.state.gai_error != 0:
         text = <bytes>gai_strerror(look_up.state.gai_error)
@@ -585,17 +577,24 @@ cdef int master_check_time(
     if self.state_code == MASTER_READY:
         if in_flight_is_overdue(self.in_flight, polled_before_ns, now_ns):
             master_on_lost(self, "owed a reply for too long", now_ns)
-    elif self.state_code == MASTER_HANDSHAKE:
-        if now_ns >= self.give_up_at_ns:
-            master_on_lost(self, master_silence_text(self), now_ns)
-    elif self.state_code == MASTER_CONNECTING and now_ns >= self.give_up_at_ns:
+        return 0
+    if not master_is_opening(self) or now_ns < self.give_up_at_ns:
+        return 0
+    if self.state_code == MASTER_CONNECTING:
         reason = "connect timed out"
         if self.link.phase == LINK_RESOLVING:
             reason = "name look-up takes too long"
             if self.addresses is None:
                 reason = "its credentials take too long"
-        master_on_address_failed(self, reason, now_ns)
-    return 0
+        return master_on_address_failed(self, reason, now_ns)
+    # The server took the connection and does not answer. (A paused one looks the same:
+    # its kernel accepts connections.)
+    reason = NO_TLS_YET
+    if self.tls is None or self.tls.is_established:
+        what = "no whole answer" if self.has_received else "no answer"
+        within_s = self.connect_timeout_ns / 1e9
+        reason = f"{what} to the handshake within {within_s:g} s: paused or overloaded?"
+    return master_on_lost(self, reason, now_ns)
 
 
 cdef int master_on_connect_event(Master self, int64_t now_ns) except -1:
@@ -626,18 +625,12 @@ cdef int master_on_connected(Master self, int64_t now_ns) except -1:
     self.prepared = None
     if context is not None:
         self.tls_context = context
-    self.unparsed = 0
-    self.is_between_replies = False
     self.scan.where = SCAN_LINE_START
-    self.is_proven = False
     master_set_state(self, MASTER_HANDSHAKE)
-    master_set_reason(self, self.last_error or "no answer to the handshake yet")
-    self.has_received = False
+    self.reason = self.last_error or "no answer to the handshake yet"
     master_give_up_at(self, now_ns + self.connect_timeout_ns)
     if self.tls_context is not None:
-        master_set_reason(
-            self, "no answer to TLS yet: does the server speak it on this port?"
-        )
+        self.reason = NO_TLS_YET
         # Without the final dot of a full name: RFC 6066, section 3.
         self.tls = TlsSession(self.tls_context, self.settings.host.removesuffix("."))
     return master_write(self, self.handshake.start(), now_ns)
@@ -676,12 +669,18 @@ cdef int master_on_ready(Master self, Handshake handshake, int64_t now_ns) excep
     self.native = handshake.native
     self.native_is_proven = self.is_native_alone = handshake.is_native_alone
     self.refused_until_ns = 0
-    master_identify(self, self.server_info, handshake.mark, now_ns)
+    self.identity = self.server_info.run_id
+    if self.identity is None and handshake.mark is not None:
+        self.identity = handshake.mark.holder
+    restart_guard_on_ready(
+        self.restart_guard, self.server_info, handshake.mark, self.identity, now_ns
+    )
+    self.votes_from_ns = self.restart_guard.until_ns
     master_add_warnings(self, handshake.warnings())
     self.needs_review = True
     self.handshake = None
     master_set_state(self, MASTER_READY)
-    master_set_reason(self, "")
+    self.reason = ""
     self.ready_at_ns = now_ns
     self.heard_ns = now_ns
     self.counters.connects += 1
@@ -689,16 +688,4 @@ cdef int master_on_ready(Master self, Handshake handshake, int64_t now_ns) excep
     master_kill_lost(self, now_ns)
     master_send_deferred(self, now_ns)
     counters_note_due(self.counters, now_ns + OVERDUE_AT_LEAST_NS)
-    return 0
-
-
-cdef int master_identify(
-    Master self, ServerInfo server_info, Mark mark, int64_t now_ns
-) except -1:
-    # Which server this is, and from when on it may vote.
-    self.identity = server_info.run_id
-    if self.identity is None and mark is not None:
-        self.identity = mark.holder
-    restart_guard_on_ready(self.restart_guard, server_info, mark, self.identity, now_ns)
-    self.votes_from_ns = self.restart_guard.until_ns
     return 0

@@ -62,24 +62,14 @@ cdef int deferred_add(
     return 0
 
 
-cdef list deferred_take(InFlight self, int64_t now_ns):
-    # A connection is READY: list the releases to be sent on it first. All commands of
-    # earlier connections have been executed by now, or are about to be: so the time of
-    # the keys begins. (TCP can deliver an older connection's bytes later, even behind
-    # these releases: then no release helps, and the key lives for its ttl.)
-    cdef DeferredRelease each
+cdef list deferred_take(InFlight self):
+    # List them, and begin anew.
     cdef list deferred = self.deferred
     if self.deferred_spare is None:
         self.deferred_spare = [DeferredRelease.__new__(DeferredRelease)]
     self.deferred = []
     self.deferred_bytes = 0
-    for each in deferred:
-        if each.key_until_ns == NEVER_NS:
-            each.key_until_ns = (
-                now_ns + each.release.terms.ttl_ms * NS_PER_MS
-                + each.release.terms.drift_ns
-            )
-    return [each for each in deferred if now_ns < each.key_until_ns]
+    return deferred
 
 
 # --- slowness -------------------------------------------------------------------------
@@ -174,6 +164,9 @@ cdef struct InFlightEntry:
     byte_bint is_native      # by a command in the place of its script
     byte_bint writes_fence   # the second write of an ACQUIRE with fencing
 
+cdef InFlightEntry ENTRY_OF_ROUND      # a new one, for in_flight_push
+ENTRY_OF_ROUND.key_until_ns = NEVER_NS
+
 
 @cython.final
 @cython.internal
@@ -211,14 +204,19 @@ cdef class InFlight:
         free(self.entries)
 
 
-cdef InFlightEntry in_flight_pop(InFlight self) noexcept:
-    cdef InFlightEntry oldest = self.entries[self.first]
+cdef Round in_flight_pop(InFlight self, InFlightEntry *oldest):
+    # Move the oldest entry there; return its round, or None where it has none.
+    cdef Round round = None
+    oldest[0] = self.entries[self.first]
     self.first = (self.first + 1) & (self.capacity - 1)
     self.count -= 1
     self.closed -= self.closed > 0
     self.link.in_flight = self.count
     self.link.answered += 1
-    return oldest
+    if oldest.round != NULL:
+        round = <Round>oldest.round
+        Py_DECREF(round)      # the entry's own reference
+    return round
 
 
 cdef Round in_flight_at(InFlight self, uint32_t index):
@@ -226,24 +224,6 @@ cdef Round in_flight_at(InFlight self, uint32_t index):
     cdef PyObject *round
     round = self.entries[(self.first + index) & (self.capacity - 1)].round
     return None if round == NULL else <Round>round
-
-
-cdef Round in_flight_round(InFlightEntry entry):
-    # The entry's round, its reference taken over; None where it has none.
-    if entry.round == NULL:
-        return None
-    round = <Round>entry.round
-    Py_DECREF(round)
-    return round
-
-
-cdef InFlightEntry in_flight_entry(int64_t key_until_ns, bint is_second) noexcept:
-    # A new entry of a round, as in_flight_push takes it.
-    cdef InFlightEntry entry
-    memset(&entry, 0, sizeof(InFlightEntry))
-    entry.key_until_ns = key_until_ns
-    entry.is_second = is_second
-    return entry
 
 
 cdef int in_flight_push(
@@ -278,13 +258,20 @@ cdef int in_flight_fail(
     InFlight self, str reason, bint is_reopened, int64_t now_ns
 ) except -1:
     # The connection is gone. No entry of it may be left, whatever is raised: the next
-    # connection's replies would be read as this one's.
+    # connection's replies would be read as this one's. Where the next has failed, too,
+    # so have those that waited for it.
+    cdef Round round
     failure = None
     while self.count:
         try:
             in_flight_fail_oldest(self, reason, is_reopened, now_ns)
         except BaseException as error:
             failure = error
+    if not is_reopened:
+        unanswered, self.unanswered = self.unanswered, []
+        for round in unanswered:
+            if round.verdict_code == VERDICT_OPEN:
+                round_on_vote(round, self.master, VOTE_FAILED, reason, False, now_ns)
     if failure is not None:
         raise failure
     return 0
@@ -295,8 +282,8 @@ cdef int in_flight_fail_oldest(
 ) except -1:
     # Where the connection is reopened at once, open rounds wait for the next one, but
     # each of them once only.
-    cdef InFlightEntry entry = in_flight_pop(self)
-    cdef Round round = in_flight_round(entry)
+    cdef InFlightEntry entry
+    cdef Round round = in_flight_pop(self, &entry)
     cdef bint is_kept
     if round is None:
         return 0
@@ -320,16 +307,6 @@ cdef int in_flight_fail_oldest(
     return round_on_vote(round, self.master, VOTE_FAILED, reason, False, now_ns)
 
 
-cdef int in_flight_fail_unanswered(InFlight self, str reason, int64_t now_ns) except -1:
-    # The next connection has failed, too.
-    cdef Round round
-    unanswered, self.unanswered = self.unanswered, []
-    for round in unanswered:
-        if round.verdict_code == VERDICT_OPEN:
-            round_on_vote(round, self.master, VOTE_FAILED, reason, False, now_ns)
-    return 0
-
-
 cdef bint in_flight_is_overdue(
     InFlight self, int64_t polled_before_ns, int64_t now_ns
 ) noexcept:
@@ -345,49 +322,21 @@ cdef bint in_flight_is_overdue(
     return False
 
 
-cdef int in_flight_expire_rounds(InFlight self, int64_t now_ns) except -1:
-    # A round that is still open has a PENDING vote, so it is in flight to one of its
-    # masters, or will be sent again.
+cdef list in_flight_open(InFlight self):
+    # The rounds that are open: each has a PENDING vote, so it is in flight to one of
+    # its masters, or will be sent again. A verdict never opens again, so what is closed
+    # is passed once: a silent master has a hundred thousand of them before it is given
+    # up.
     cdef uint32_t i
     cdef Round round
-    in_flight_pass_closed(self)
-    for i in range(self.closed, self.count):
-        round = in_flight_at(self, i)
-        if (
-            round is not None and round.verdict_code == VERDICT_OPEN
-            and now_ns >= round.deadline_ns
-        ):
-            round_on_deadline(round, now_ns)
-    for round in tuple(self.unanswered):
-        if round.verdict_code == VERDICT_OPEN and now_ns >= round.deadline_ns:
-            round_on_deadline(round, now_ns)
-    return 0
-
-
-cdef void in_flight_pass_closed(InFlight self) noexcept:
-    # A verdict never opens again, so each entry is passed once: a silent master has a
-    # hundred thousand of them before it is given up.
-    cdef PyObject *round
-    while self.closed < self.count:
-        round = self.entries[(self.first + self.closed) & (self.capacity - 1)].round
-        if round != NULL and (<Round>round).verdict_code == VERDICT_OPEN:
-            return
-        self.closed += 1
-
-
-cdef int64_t in_flight_next_ns(InFlight self, int64_t now_ns) noexcept:
-    # When something is due here; a thing that is overdue by now counts from now on.
-    cdef uint32_t i
-    cdef int64_t next_ns = NEVER_NS
-    cdef Round round
-    if self.count:
-        next_ns = max(self.entries[self.first].overdue_ns, now_ns + NS_PER_MS)
-    in_flight_pass_closed(self)
+    cdef list found = []
     for i in range(self.closed, self.count):
         round = in_flight_at(self, i)
         if round is not None and round.verdict_code == VERDICT_OPEN:
-            next_ns = min(next_ns, round.deadline_ns)
+            found.append(round)
+        elif not found:
+            self.closed = i + 1
     for round in self.unanswered:
         if round.verdict_code == VERDICT_OPEN:
-            next_ns = min(next_ns, round.deadline_ns)
-    return next_ns
+            found.append(round)
+    return found

@@ -193,7 +193,7 @@ cdef class Master:
 
     cdef readonly str name           # for messages: without user or password
     cdef readonly int index
-    cdef readonly str reason         # why it takes no command now, or ""
+    cdef readonly str reason         # why it takes no command now, or "": any thread's
     cdef readonly str last_error     # why the last connection ended, or ""
     cdef readonly ServerInfo server_info     # of the last server seen here
     cdef readonly ServerClock clock
@@ -338,12 +338,6 @@ cdef tuple master_figures(Master self):
     )
 
 
-cdef int master_set_reason(Master self, str reason) except -1:
-    # Why it takes no command now. Threads that do not lead read this, too.
-    self.reason = reason
-    return 0
-
-
 cdef int master_set_state(Master self, int state) except -1:
     # The gate: the only place that changes the state.
     cdef int old = self.state_code
@@ -372,15 +366,21 @@ cdef int master_add_warnings(Master self, list texts) except -1:
     return 0
 
 
-cdef int64_t master_next_ns(Master self, int64_t now_ns) noexcept:
+cdef int64_t master_next_ns(Master self, int64_t now_ns) except -1:
     # When something is due here; a thing that is overdue by now counts from now on.
-    cdef int64_t next_ns = in_flight_next_ns(self.in_flight, now_ns)
+    cdef InFlight in_flight = self.in_flight
+    cdef int64_t next_ns = NEVER_NS, soon_ns = now_ns + NS_PER_MS
+    cdef Round round
+    if in_flight.count:
+        next_ns = max(in_flight.entries[in_flight.first].overdue_ns, soon_ns)
+    for round in in_flight_open(in_flight):
+        next_ns = min(next_ns, round.deadline_ns)
     if self.state_code == MASTER_CONNECTING or self.state_code == MASTER_HANDSHAKE:
-        return min(next_ns, max(self.give_up_at_ns, now_ns + NS_PER_MS))
+        return min(next_ns, max(self.give_up_at_ns, soon_ns))
     if self.state_code == MASTER_READY and self.votes_from_ns > now_ns:
         return min(next_ns, self.votes_from_ns)
-    if self.state_code != MASTER_READY and len(self.in_flight.deferred) > 0:
-        return min(next_ns, max(self.retry_at_ns, now_ns + NS_PER_MS))
+    if self.state_code != MASTER_READY and len(in_flight.deferred) > 0:
+        return min(next_ns, max(self.retry_at_ns, soon_ns))
     return next_ns
 
 

@@ -99,19 +99,15 @@ cdef str QUEUE_NAMES = "~fastredlock:* &fastredlock:*"
 
 cdef int master_subscribe(Master self, bytes waiter, int64_t now_ns) except -1:
     # Once for each connection, when it first waits there.
-    cdef InFlightEntry entry = in_flight_entry(NEVER_NS, False)
     if self.is_subscribed:
         return 0
-    command = command_encode(
-        (b"SUBSCRIBE", self.scripts.name_prefix + CHANNEL + waiter)
-    )
+    words = (b"SUBSCRIBE", self.scripts.name_prefix + CHANNEL + waiter)
     self.is_subscribed = True
-    entry.kind = ENTRY_SUBSCRIBE
-    in_flight_push(self.in_flight, None, entry, now_ns)
-    return master_write(self, command, now_ns)
+    return master_ask(self, ENTRY_SUBSCRIBE, words, now_ns)
 
 
 cdef int master_on_push(Master self, object push, int64_t now_ns) except -1:
+    cdef InFlightEntry entry
     if len(push) != 3:
         return 0
     if push[0] == b"message" and type(push[2]) is bytes:
@@ -119,22 +115,18 @@ cdef int master_on_push(Master self, object push, int64_t now_ns) except -1:
     elif push[0] == b"subscribe" and self.in_flight.count:
         if self.in_flight.entries[self.in_flight.first].kind != ENTRY_SUBSCRIBE:
             return master_on_lost(self, "confirms what nobody asked for", now_ns)
-        in_flight_pop(self.in_flight)
+        in_flight_pop(self.in_flight, &entry)
     return 0
 
 
 cdef int master_on_turn_lost(Master self, Round round, int64_t now_ns) except -1:
     # The script of the gate is not known there (any more), and the round is over: so
     # our entry is as it was before. Act as if notified: this puts it right.
-    cdef InFlightEntry entry = in_flight_entry(NEVER_NS, False)
     if round.operation_code != OPERATION_ACQUIRE:
         return 0
     script = scripts_of(self.scripts, OPERATION_ACQUIRE, round.kind, ROLE_GATE)
-    command = command_encode((b"SCRIPT", b"LOAD", script.source))
     self.turns.append(round.resource)
-    entry.kind = ENTRY_LOAD
-    in_flight_push(self.in_flight, None, entry, now_ns)
-    return master_write(self, command, now_ns)
+    return master_ask(self, ENTRY_LOAD, (b"SCRIPT", b"LOAD", script.source), now_ns)
 
 
 cdef int master_refuse_queue(Master self, str error) except -1:
@@ -270,13 +262,12 @@ cdef int master_on_reply(Master self, object reply, int64_t now_ns) except -1:
         return master_on_handshake_reply(self, reply, now_ns)
     if self.in_flight.count == 0:
         return master_on_lost(self, "sent a reply nobody asked for", now_ns)
-    entry = in_flight_pop(self.in_flight)
+    round = in_flight_pop(self.in_flight, &entry)
     self.heard_ns = now_ns
     slowness_on_reply(
         &self.slowness, self.counters.slow_from_ns,
         self.link.looked_before_ns - entry.sent_ns, now_ns - entry.sent_ns, now_ns,
     )
-    round = in_flight_round(entry)
     if round is None:
         return master_on_other_reply(self, entry, reply, now_ns)
     vote = vote_of(
@@ -352,11 +343,8 @@ cdef int master_on_failed_reply(
     ):
         self.counters.repeated_scripts += 1
         round_on_repeated(round)
-        again = in_flight_entry(entry.key_until_ns, entry.is_second)
-        again.is_by_source = True
-        again.is_at_gate = entry.is_at_gate
-        again.writes_fence = entry.writes_fence
-        return master_send_again(self, round, again, now_ns)
+        entry.is_by_source = True
+        return master_send_again(self, round, entry, now_ns)
     if entry.is_at_gate and reply_error(reply).startswith("NOSCRIPT"):
         master_on_turn_lost(self, round, now_ns)
     if round.operation_code == OPERATION_RELEASE:
@@ -380,7 +368,7 @@ cdef int master_on_native_refused(
 ) except -1:
     # It has done nothing; the script may be allowed to do what the command is not.
     cdef str text = reply_error(reply)
-    cdef InFlightEntry again = in_flight_entry(NEVER_NS, False)
+    cdef InFlightEntry again = ENTRY_OF_ROUND
     if text_is_for_good(text):
         self.native = FORM_SCRIPT
     round_on_repeated(round)

@@ -229,11 +229,12 @@ MUTANTS = (
                 "src_cython/master/connection.pyx",
                 "    # The entry first: bytes without one would shift every later "
                 "reply.\n",
+                "    cdef InFlightEntry late\n"
                 "    while self.in_flight.count and (\n"
                 "        in_flight_at(self.in_flight, 0) is not None\n"
                 "    ) and in_flight_at(self.in_flight, 0).verdict_code != "
                 "VERDICT_OPEN:\n"
-                "        in_flight_round(in_flight_pop(self.in_flight))\n",
+                "        in_flight_pop(self.in_flight, &late)\n",
             ),
         ),
         REPLIES,
@@ -243,11 +244,11 @@ MUTANTS = (
         (
             Edit(
                 "src_cython/master/in_flight.pyx",
-                "    cdef InFlightEntry oldest = self.entries[self.first]\n"
+                "    oldest[0] = self.entries[self.first]\n"
                 "    self.first = (self.first + 1) & (self.capacity - 1)\n"
                 "    self.count -= 1\n",
                 "    self.count -= 1\n"
-                "    cdef InFlightEntry oldest = self.entries[\n"
+                "    oldest[0] = self.entries[\n"
                 "        (self.first + self.count) & (self.capacity - 1)]\n",
             ),
         ),
@@ -602,7 +603,7 @@ MUTANTS = (
         "release deferred for a ttl from its own beginning",
         (
             Edit(
-                "src_cython/master/in_flight.pyx",
+                "src_cython/master/connection.pyx",
                 "now_ns + each.release.terms.ttl_ms * NS_PER_MS",
                 "each.release.opened_ns + each.release.terms.ttl_ms * NS_PER_MS",
             ),
@@ -1545,8 +1546,9 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/master/connection.pyx",
-                "            master_on_lost(self, master_silence_text(self), now_ns)\n",
-                "            master_on_cut(self, self.reason, now_ns)\n",
+                "    return master_on_lost(self, reason, now_ns)\n\n\ncdef int master_on_c",
+                "    return master_on_cut(self, self.reason, now_ns)\n\n\n"
+                "cdef int master_on_c",
             ),
         ),
         ("tests/setups/test_wrong_setups.py",),
