@@ -588,6 +588,7 @@ class DriverFields:
     runs_in_core: bool
     entered: Final[dict[bytes, tuple[Any, Any, Any]]]  # caller, lease, frame
     def __init__(self, settings: Any, engine: Engine) -> None: ...
+    def run(self, work: Round | Batch) -> None: ...
 
 @disjoint_base
 class LocksFields:

@@ -325,10 +325,10 @@ class FastRedlock(BaseLocks):
         driver = self._driver
         if permits is not None:
             batch = inspections(driver, resource, permits)
-            await driver.run(driver.here(), batch)
+            await driver.run_here(driver.here(), batch)
             return holders_of_slots(driver.engine, batch.rounds)
         round = self._inspection(resource)
-        await driver.run(driver.here(), round)
+        await driver.run_here(driver.here(), round)
         return holders_of(driver.engine, round)
 
     async def break_(self, resource: str | bytes, *, token_hash: str) -> ReleaseStatus:
@@ -343,7 +343,7 @@ class FastRedlock(BaseLocks):
         """
         driver, wanted = self._driver, checked_hash(token_hash)
         here, inspected = driver.here(), self._inspection(resource)
-        await driver.run(here, inspected)
+        await driver.run_here(here, inspected)
         key = encode_resource(resource)
         if rests(inspected, wanted):
             if lease := await self.acquire(resource, timeout=0, linger=0):
@@ -352,7 +352,7 @@ class FastRedlock(BaseLocks):
         release = breaking(driver, key, inspected, wanted)
         if release is None:
             return not_seen(inspected)
-        await driver.run(here, release)
+        await driver.run_here(here, release)
         return broken(release)
 
     # --- connections ------------------------------------------------------------------
@@ -365,7 +365,7 @@ class FastRedlock(BaseLocks):
         """
         driver = self._driver
         began_ns = driver.now_ns()
-        await driver.run(driver.here(), driver.engine.new_connecting())
+        await driver.run_here(driver.here(), driver.engine.new_connecting())
         self._check_connected(began_ns)
 
     async def ping(self, timeout: float = 1.0) -> tuple[MasterHealth, ...]:
@@ -379,7 +379,7 @@ class FastRedlock(BaseLocks):
         Raises FastRedlockError after close().
         """
         driver, round = self._driver, self._ping(timeout)
-        await driver.run(driver.here(), round)
+        await driver.run_here(driver.here(), round)
         return ping_of(driver.engine, round)
 
     async def close(self, *, release: bool = False) -> None:

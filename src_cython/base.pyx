@@ -99,12 +99,12 @@ def draw_fraction():
 # They are never taken from a pool of ours: a pool is copied by fork and by a snapshot
 # of the machine, and two holders with one token delete each other's lock.
 
-from binascii import b2a_base64
-
 cdef enum:
     TOKEN_CHARS = 27             # of base64url, without padding
 
-cdef bytes URL_SAFE = bytes.maketrans(b"+/", b"-_")
+cdef char *BASE64URL = (
+    b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+)
 
 
 @cython.final
@@ -136,12 +136,22 @@ cdef int tokens_set_ending(TokenSource self) except -1:
 
 
 cdef bytes tokens_draw(TokenSource self):
-    cdef uint8_t drawn[TOKEN_BYTES]
+    cdef uint8_t drawn[TOKEN_BYTES + 1]
+    cdef bytes token
+    cdef char *at
+    cdef int i
     draw(drawn, TOKEN_BYTES)
+    drawn[TOKEN_BYTES] = 0
     if self.generation != current_generation:      # a forked child: another pid
         tokens_set_ending(self)
-    text = b2a_base64(drawn[:TOKEN_BYTES])[:TOKEN_CHARS]
-    return text.translate(URL_SAFE) + self.ending
+    token = PyBytes_FromStringAndSize(NULL, TOKEN_CHARS + len(self.ending))
+    at = PyBytes_AS_STRING(token)
+    for i in range(TOKEN_CHARS):      # the 6 bits from 6 i on, which two bytes have
+        at[i] = BASE64URL[
+            (drawn[6 * i // 8] << 8 | drawn[6 * i // 8 + 1]) >> (10 - 6 * i % 8) & 63
+        ]
+    memcpy(at + TOKEN_CHARS, PyBytes_AS_STRING(self.ending), len(self.ending))
+    return token
 
 
 # --- buffer ---------------------------------------------------------------------------

@@ -25,7 +25,6 @@ from .._core import (
     StateError,
     blocking_abandon,
     blocking_close,
-    blocking_run,
     calling_thread,
 )
 from .._core import fork_generation as _fork_generation
@@ -143,20 +142,6 @@ class Driver(BaseDriver):
     __slots__ = ()
 
     blocks = True
-
-    def run(self, work: Round | Batch) -> None:
-        """Run a round or a batch until it is closed; a lost one is rolled back.
-
-        Blocks. Raises FastRedlockError after close(). An exception of a signal handler
-        rolls all back.
-        """
-        try:
-            unlogged = blocking_run(self.engine, work)
-        except (ClosedError, StateError) as error:
-            self.refuse(error)
-        else:
-            if unlogged:
-                self.log_warnings()
 
     def caller(self) -> object:
         """Return the task, greenlet or thread that calls."""

@@ -92,7 +92,7 @@ class LoopDriver(BaseDriver):
         self.abandon(here, work)
         raise InternalError(f"{REPORT}: {error}") from error
 
-    async def run(self, here: _core.AsyncioDriver, work: Round | Batch) -> None:
+    async def run_here(self, here: _core.AsyncioDriver, work: Round | Batch) -> None:
         """Run a round or a batch until it is closed; a lost one is rolled back.
 
         Raises FastRedlockError after close(). A cancellation rolls all back.

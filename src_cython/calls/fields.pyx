@@ -63,6 +63,20 @@ cdef class DriverFields:
         self.token_source = settings.token_source
         self.runs_in_core = True
 
+    def run(self, work):
+        """Run a round or a batch until it is closed; a lost one is rolled back.
+
+        Blocks. Raises FastRedlockError after close(). An exception of a signal handler
+        rolls all back.
+        """
+        try:
+            unlogged = blocking_run_work(self.engine, work)
+        except (ClosedError, StateError) as error:
+            self.refuse(error)
+        else:
+            if unlogged:
+                self.log_warnings()
+
 
 cdef class LocksFields:
     """The field of a FastRedlock."""

@@ -496,23 +496,20 @@ cdef int engine_take_events(Engine self) except -1:
 
 cdef int engine_finish(Engine self, int64_t now_ns) except -1:
     # Confirm or roll back the rounds that have closed, and wake their waiters.
-    cdef list closed
+    cdef list closed = self.closed
+    cdef Py_ssize_t i = 0
     cdef bint collects = PyGC_Disable()
     try:
         if self.held:
             engine_take_held(self, now_ns)
-        while self.closed:
-            closed = self.closed[::-1]
-            del self.closed[:]
-            try:
-                while closed:
-                    engine_finish_round(self, <Round>closed[-1], now_ns)
-                    del closed[-1]
-                    if self.opened or self.batches:
-                        engine_admit_left(self, now_ns)
-            finally:      # there was no memory: the next step goes on with them
-                self.closed[:0] = closed[::-1]
-    finally:
+        while i < len(closed):      # what follows may close others
+            if not (<Round>closed[i]).is_finished:
+                engine_finish_round(self, <Round>closed[i], now_ns)
+            i += 1
+            if self.opened or self.batches:
+                engine_admit_left(self, now_ns)
+    finally:      # the next step goes on where there was no memory
+        del closed[:i]
         pass_end(collects)
     return 0
 
