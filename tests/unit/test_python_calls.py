@@ -44,7 +44,7 @@ ENDS_A_CONNECTION = {
     *("master_decrypt", "master_encrypt", "master_find_address"),
     "master_on_bytes",
     *("master_on_connected", "master_on_handshake_reply", "master_on_ready"),
-    *("master_on_resolved", "master_take_replies", "tls_error_text"),
+    *("master_on_resolved", "master_take_replies", "tls_reason"),
 }
 # Between two steps, with nothing in hand; or before anything was changed.
 IN_BETWEEN = {
