@@ -375,8 +375,8 @@ cdef int links_poll(
     # Sleep until an event, a wake-up of the leader, or the deadline, and receive from
     # as many as are `wanted`. Returns 0 or -errno. A link whose bytes are not taken yet
     # is left alone.
-    cdef int i, error = 0
-    cdef int64_t left_ns
+    cdef int i, error = 0, found = 0
+    cdef int64_t now_ns = clock_ns(), left_ns
     cdef timespec timeout
     cdef Link *link
     for i in range(count):
@@ -387,7 +387,7 @@ cdef int links_poll(
     polled[count].fd = waker.event.fd
     polled[count].events = POLLIN
     polled[count].revents = 0
-    left_ns = min(max(deadline_ns - clock_ns(), <int64_t>0), <int64_t>SLEEP_LIMIT_NS)
+    left_ns = min(max(deadline_ns - now_ns, <int64_t>0), <int64_t>SLEEP_LIMIT_NS)
     timeout.tv_sec = left_ns // NS_PER_S
     timeout.tv_nsec = left_ns % NS_PER_S
     if not waker_is_set_before_sleep(waker) and (
@@ -399,16 +399,7 @@ cdef int links_poll(
         return error
     if polled[count].revents != 0:
         event_clear(&waker.event)
-    links_take_polled(links, polled, count, wanted)
-    return 0
-
-
-cdef void links_take_polled(
-    Link **links, pollfd *polled, int count, int wanted
-) noexcept nogil:
-    cdef int i, found = 0
-    cdef int64_t now_ns = clock_ns()
-    cdef Link *link
+    now_ns = clock_ns()
     for i in range(count):
         link = links[i]
         if polled[i].fd < 0:
@@ -420,6 +411,7 @@ cdef void links_take_polled(
                 continue
             found += link_receive(link)
         link_note_look(link, now_ns)
+    return 0
 
 
 cdef bint links_are_quiet(Link **links, int count) noexcept nogil:

@@ -94,8 +94,7 @@ cdef str restart_guard_text(
 # entry, one that does not fit the command, or bytes that are not RESP end the
 # connection, for nothing read after them can be trusted.
 #
-# Events take bytes and `now_ns`; the driver moves the bytes. Each has its file: connect
-# (before READY), io (between bytes and commands or replies), replies, ending.
+# Events take bytes and `now_ns`; the driver moves the bytes (connection, replies).
 
 cdef enum:
     SAMPLES = 64                       # round trips remembered, a power of two
