@@ -1543,7 +1543,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/master/connection.pyx",
-                "    return master_on_lost(self, reason, now_ns)\n\n\ncdef int master_on_c",
+                "    return master_on_lost(self, reason, now_ns)\n\n\n"
+                "cdef int master_on_c",
                 "    return master_on_cut(self, self.reason, now_ns)\n\n\n"
                 "cdef int master_on_c",
             ),
