@@ -79,7 +79,7 @@ cdef int master_drop_link(Master self) except -1:
 
 cdef int master_note_away(Master self, int64_t now_ns) except -1:
     # One line for the log where it is away for long, as another attempt fails: this
-    # needs no timer, and where nobody calls nobody misses it.
+    # needs no timer.
     if self.away_from_ns == 0:
         self.away_from_ns = now_ns
     elif now_ns - self.away_from_ns > AWAY_NS and not self.is_away_logged:

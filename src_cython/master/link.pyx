@@ -34,11 +34,9 @@ cdef bint waker_is_set_before_sleep(Waker *self) noexcept nogil:
 
 cdef enum:
     LINK_CLOSED = 0
-    LINK_RESOLVING = 1     # fd is readable once the name is looked up
+    LINK_RESOLVING = 1     # fd is readable once a thread is done (lookup)
     LINK_CONNECTING = 2    # connect(2) under way: writable when it is decided
     LINK_OPEN = 3
-
-cdef enum:
     INCOMING_CAPACITY = 16384
 
 cdef struct Link:
@@ -76,17 +74,6 @@ cdef bint link_wants_to_write(Link *self) noexcept nogil:
     return self.phase == LINK_CONNECTING or buffer_length(&self.outgoing) > 0
 
 
-cdef bint link_is_caught_up(Link *self) noexcept nogil:
-    # Whether the bytes received seem to hold the reply to the last command: all but a
-    # few of our replies are one line. A guess, to know when to stop reading; a wrong
-    # one costs a system call.
-    cdef size_t i
-    cdef uint32_t lines = 0
-    for i in range(self.received):
-        lines += self.incoming[i] == c'\n'
-    return lines > 0 and lines >= self.in_flight
-
-
 cdef int link_init(Link *self) noexcept nogil:
     memset(self, 0, sizeof(Link))
     self.fd = self.retired_fd = -1
@@ -121,12 +108,6 @@ cdef void link_forget_loop(Link *self) noexcept nogil:
         if self.retired_fd >= 0:
             close(self.retired_fd)
         self.retired_fd = -1
-
-
-cdef void link_free(Link *self) noexcept nogil:
-    link_forget_loop(self)
-    link_close(self)
-    free(self.incoming)
 
 
 cdef int link_watch(Link *self, int epoll_fd, uint32_t index) noexcept nogil:
@@ -230,16 +211,22 @@ cdef void link_send(Link *self) noexcept nogil:
             return
 
 
-cdef void link_receive(Link *self) noexcept nogil:
+cdef bint link_receive(Link *self) noexcept nogil:
     # One read, into an empty buffer. Bytes left in the socket are seen by the next
-    # poll; a second read to find EAGAIN would cost a call in every round.
-    cdef ssize_t size = recv(self.fd, self.incoming, INCOMING_CAPACITY, MSG_DONTWAIT)
+    # poll; a second read to find EAGAIN would cost a call in every round. Returns
+    # whether the reply to the last command seems to be there: all but a few of our
+    # replies are one line. A guess, to know when to stop; a wrong one costs a call.
+    cdef ssize_t i, size = recv(self.fd, self.incoming, INCOMING_CAPACITY, MSG_DONTWAIT)
+    cdef uint32_t lines = 0
     if size > 0:
         self.received = <size_t>size
     elif size == 0:
         self.is_at_end = True
     elif errno != EAGAIN and errno != EINTR:
         self.error = -errno
+    for i in range(size):
+        lines += self.incoming[i] == c'\n'
+    return lines > 0 and lines >= self.in_flight
 
 
 cdef str error_text(int error):
@@ -289,10 +276,7 @@ cdef class TlsSession:
         return self.receive(b"")[1]
 
     def encrypt(self, bytes plain not None):
-        """Encrypt; return the records to send, b"" before the handshake is done."""
-        if not self.is_established:
-            self.unencrypted.append(plain)
-            return b""
+        """Encrypt, once the handshake is done; return the records to send."""
         self.session.write(plain)
         return self.outgoing.read()
 
@@ -306,8 +290,6 @@ cdef class TlsSession:
             if not self.is_established:
                 self.session.do_handshake()
                 self.is_established = True
-                while self.unencrypted:
-                    self.session.write(self.unencrypted.pop(0))
             while data := self.session.read(65536):
                 plain.append(data)
         except SSLWantReadError:
@@ -315,18 +297,16 @@ cdef class TlsSession:
         return b"".join(plain), self.outgoing.read()
 
 
-cdef str tls_error_text(object error):
-    # The library's own reason, and its usual cause.
+cdef str tls_reason(object error):
+    # Why TLS ends the connection: the library's own reason, and its usual cause. None
+    # where the error is not one of TLS.
+    if not isinstance(error, (OSError, ValueError)):
+        return None
     reason = getattr(error, "verify_message", "") or getattr(error, "reason", None)
     text = f"TLS: {reason or error}".replace("_", " ").lower().replace("tls:", "TLS:")
     if "wrong version" in text or "record layer" in text:
         text += " (does the server speak TLS on this port?)"
     return text
-
-
-cdef str tls_reason(object error):
-    # Why TLS ends the connection; None where the error is not one of TLS.
-    return tls_error_text(error) if isinstance(error, (OSError, ValueError)) else None
 
 
 # --- links ----------------------------------------------------------------------------
@@ -383,8 +363,7 @@ cdef bint links_read_early(Link **links, int count, int wanted) noexcept nogil:
             continue
         link.is_unseen = False
         if count > 1 and (found < wanted or link.in_flight >= BEHIND_LIMIT):
-            link_receive(link)
-            found += link_is_caught_up(link)
+            found += link_receive(link)
         is_any = is_any or link_has_input(link)
     return is_any
 
@@ -396,8 +375,8 @@ cdef int links_poll(
     # Sleep until an event, a wake-up of the leader, or the deadline, and receive from
     # as many as are `wanted`. Returns 0 or -errno. A link whose bytes are not taken yet
     # is left alone.
-    cdef int i, error = 0
-    cdef int64_t left_ns
+    cdef int i, error = 0, found = 0
+    cdef int64_t now_ns = clock_ns(), left_ns
     cdef timespec timeout
     cdef Link *link
     for i in range(count):
@@ -408,7 +387,7 @@ cdef int links_poll(
     polled[count].fd = waker.event.fd
     polled[count].events = POLLIN
     polled[count].revents = 0
-    left_ns = min(max(deadline_ns - clock_ns(), <int64_t>0), <int64_t>SLEEP_LIMIT_NS)
+    left_ns = min(max(deadline_ns - now_ns, <int64_t>0), <int64_t>SLEEP_LIMIT_NS)
     timeout.tv_sec = left_ns // NS_PER_S
     timeout.tv_nsec = left_ns % NS_PER_S
     if not waker_is_set_before_sleep(waker) and (
@@ -420,28 +399,19 @@ cdef int links_poll(
         return error
     if polled[count].revents != 0:
         event_clear(&waker.event)
-    links_take_polled(links, polled, count, wanted)
-    return 0
-
-
-cdef void links_take_polled(
-    Link **links, pollfd *polled, int count, int wanted
-) noexcept nogil:
-    cdef int i, found = 0
-    cdef int64_t now_ns = clock_ns()
-    cdef Link *link
+    now_ns = clock_ns()
     for i in range(count):
         link = links[i]
         if polled[i].fd < 0:
             continue
         link.is_polled = True
         link.is_ready = polled[i].revents != 0
-        if not polled[i].revents & ~POLLOUT:
-            link_note_look(link, now_ns)
-        elif link.phase == LINK_OPEN and found < wanted:
-            link_receive(link)
-            link_note_look(link, now_ns)
-            found += link_is_caught_up(link)
+        if polled[i].revents & ~POLLOUT:
+            if link.phase != LINK_OPEN or found >= wanted:
+                continue
+            found += link_receive(link)
+        link_note_look(link, now_ns)
+    return 0
 
 
 cdef bint links_are_quiet(Link **links, int count) noexcept nogil:

@@ -38,12 +38,14 @@ cdef class RestartGuard:
 cdef int restart_guard_on_ready(
     RestartGuard self, ServerInfo server_info, Mark mark, str identity, int64_t now_ns
 ) except -1:
+    # The uptime is the difference of two clock readings cut to whole seconds
+    # (genRedisInfoString in server.c), so it is up to 1 s too high or too low: hence
+    # the second on top. Without one the server may have been restarted just now.
     cdef int64_t whole_ns = now_ns + self.max_ttl_ns + NS_PER_S
+    cdef int64_t uptime_s = min(server_info.uptime_s or 0, 1_000_000_000)
     if self.max_ttl_ns == 0:
         return 0
-    restart_guard_hold_until(
-        self, restart_guard_until_ns(server_info, self.max_ttl_ns, now_ns), None
-    )
+    restart_guard_hold_until(self, whole_ns - uptime_s * NS_PER_S, None)
     if mark is not None and mark.left_ms >= 0:
         restart_guard_hold_until(
             self, now_ns + (mark.left_ms + 1) * NS_PER_MS,
@@ -66,23 +68,6 @@ cdef void restart_guard_hold_until(
     if until_ns > self.until_ns:
         self.until_ns = until_ns
         self.cause = cause
-
-
-cdef int64_t restart_guard_until_ns(
-    ServerInfo server_info, int64_t max_ttl_ns, int64_t now_ns
-) except -1:
-    # From when on a server may vote, by its uptime at now_ns. That is the difference of
-    # two clock readings cut to whole seconds (genRedisInfoString in server.c), so it is
-    # up to 1 s too high or too low: hence the second on top. Without an uptime the
-    # server may have been restarted just now.
-    cdef int64_t uptime_ns = 0
-    if max_ttl_ns == 0:
-        return 0
-    if server_info.uptime_s is not None:
-        uptime_ns = NS_PER_S * min(
-            <int64_t>server_info.uptime_s, <int64_t>1_000_000_000
-        )
-    return max(<int64_t>0, now_ns + max_ttl_ns + NS_PER_S - uptime_ns)
 
 
 cdef str restart_guard_text(
@@ -109,8 +94,7 @@ cdef str restart_guard_text(
 # entry, one that does not fit the command, or bytes that are not RESP end the
 # connection, for nothing read after them can be trusted.
 #
-# Events take bytes and `now_ns`; the driver moves the bytes. Each has its file: connect
-# (before READY), io (between bytes and commands or replies), replies, ending.
+# Events take bytes and `now_ns`; the driver moves the bytes (connection, replies).
 
 cdef enum:
     SAMPLES = 64                       # round trips remembered, a power of two
@@ -310,7 +294,9 @@ cdef class Master:
         self.reason = "not connected yet"
 
     def __dealloc__(self):
-        link_free(&self.link)
+        link_forget_loop(&self.link)
+        link_close(&self.link)
+        free(self.link.incoming)
 
 
 cdef tuple master_health(Master self):
@@ -341,18 +327,13 @@ cdef tuple master_figures(Master self):
 cdef int master_set_state(Master self, int state) except -1:
     # The gate: the only place that changes the state.
     cdef int old = self.state_code
-    cdef bint is_legal
-    if state == MASTER_CONNECTING:
-        is_legal = old == MASTER_CLOSED or old == MASTER_BACKOFF
-    elif state == MASTER_HANDSHAKE:
-        is_legal = old == MASTER_CONNECTING
-    elif state == MASTER_READY:
-        is_legal = old == MASTER_HANDSHAKE
-    elif state == MASTER_BACKOFF:
-        is_legal = old != MASTER_CLOSED
-    else:
-        is_legal = state == MASTER_CLOSED
-    if not is_legal:
+    if not (
+        state == MASTER_CONNECTING and (old == MASTER_CLOSED or old == MASTER_BACKOFF)
+        or state == MASTER_HANDSHAKE and old == MASTER_CONNECTING
+        or state == MASTER_READY and old == MASTER_HANDSHAKE
+        or state == MASTER_BACKOFF and old != MASTER_CLOSED
+        or state == MASTER_CLOSED
+    ):
         raise StateError(f"master state {old} -> {state}")
     self.state_code = state
     return 0

@@ -16,38 +16,31 @@ cdef int master_on_definite(
         vote != VOTE_FAILED or round.is_finished
     ):
         self.votes[vote] += 1
-    if vote == VOTE_FAILED:
-        if type(detail) is str:
-            master_note_refusal(self, entry, round, detail, now_ns)
-    elif self.refused_until_ns and (
-        round.operation_code == OPERATION_ACQUIRE
-        or round.operation_code == OPERATION_PING
-    ):
-        self.refused_until_ns = 0
+    if vote != VOTE_FAILED:
+        if (
+            round.operation_code == OPERATION_ACQUIRE
+            or round.operation_code == OPERATION_PING
+        ):
+            self.refused_until_ns = 0
+        # How long the answer took, or by how much it is late: where the round waited
+        # for it in vain. Other late replies were not read yet.
+        if round.verdict_code != VERDICT_OPEN:
+            self.counters.late_replies += 1
+            self.late_replies += 1
+            if round.cells[self.index].vote == VOTE_SILENT:
+                self.late_us = (now_ns - round.opened_ns) // 1000
+        elif operation_is(round.operation_code, OPERATION_CHANGES_KEY):
+            self.samples[self.sample_count & (SAMPLES - 1)] = <uint32_t>min(
+                (now_ns - entry.sent_ns) // 1000, <int64_t>0xFFFFFFFF
+            )
+            self.sample_count += 1
     round_on_vote(round, self.index, vote, detail, True, now_ns)
-    if entry.is_second and operation_is(round.operation_code, OPERATION_GIVES_TTL):
-        # The command on the first connection has been executed, or may still be: an
-        # answer to the second, an error too, proves nothing about it.
-        round_on_sent(round, self.index)
-    elif entry.writes_fence:      # nor one to the second write, about the first
-        round_on_sent(round, self.index)
-    return 0
-
-
-cdef int master_note_refusal(
-    Master self, InFlightEntry entry, Round round, str text, int64_t now_ns
-) except -1:
-    # What a write finds is what health() is to show, until another one is answered, and
-    # not for long: a client without work has to become ready again. A right to one key,
-    # or to a script of queues, is no matter of the master's.
-    if (
-        round.operation_code == OPERATION_ACQUIRE
-        or round.operation_code == OPERATION_PING
-    ) and "WRONGTYPE" not in text and (
-        text_has(text, OF_STATE) or not entry.is_at_gate and text_is_of_command(text)
+    if entry.writes_fence or entry.is_second and (
+        operation_is(round.operation_code, OPERATION_GIVES_TTL)
     ):
-        self.refusal = text
-        self.refused_until_ns = now_ns + REFUSED_NS
+        # The first of two commands has been executed, or may still be: an answer to the
+        # second, an error too, proves nothing about it.
+        round_on_sent(round, self.index)
     return 0
 
 
@@ -65,23 +58,6 @@ cdef int master_on_strange_reply(
 cdef int master_on_odd_reply(Master self, object reply, int64_t now_ns) except -1:
     text = f"sent a reply that fits no question: {reply_text(reply)}"
     return master_on_lost(self, text, now_ns)
-
-
-cdef inline void master_note_time(
-    Master self, InFlightEntry entry, Round round, int64_t now_ns
-) noexcept:
-    # How long the answer took, or by how much it is late: where the round waited for it
-    # in vain. Other late replies were not read yet.
-    if round.verdict_code != VERDICT_OPEN:
-        self.counters.late_replies += 1
-        self.late_replies += 1
-        if round.cells[self.index].vote == VOTE_SILENT:
-            self.late_us = (now_ns - round.opened_ns) // 1000
-    elif operation_is(round.operation_code, OPERATION_CHANGES_KEY):
-        self.samples[self.sample_count & (SAMPLES - 1)] = <uint32_t>min(
-            (now_ns - entry.sent_ns) // 1000, <int64_t>0xFFFFFFFF
-        )
-        self.sample_count += 1
 
 
 # --- pushes ---------------------------------------------------------------------------
@@ -163,7 +139,9 @@ cdef int master_on_bytes(Master self, bytes data, int64_t now_ns) except -1:
     except BaseException as error:
         reason = None
         if isinstance(error, ProtocolError):
-            reason = not_resp_text(data, error)
+            reason = f"speaks something else than RESP: {error}"
+            if data[:1] == b"\x15":      # an alert record: RFC 8446, section 5.1
+                reason = "speaks TLS: use rediss:// for this master"
         master_on_exception(self, error, reason, now_ns)
     if self.unparsed > UNPARSED_LIMIT:
         master_on_lost(self, "a reply of over 1 MiB: not to our commands", now_ns)
@@ -171,20 +149,27 @@ cdef int master_on_bytes(Master self, bytes data, int64_t now_ns) except -1:
 
 
 cdef int master_take_replies(Master self, bytes data, int64_t now_ns) except -1:
-    # Every reply that ends in these bytes ends a line of them, so there are no more
-    # replies than lines. Where there were as many, nothing is left in the reader, not
-    # even half a reply, and the next bytes are the beginning of one. A reply may end
-    # the connection: the reader is another one then, and what follows is dropped.
-    cdef Py_ssize_t taken
-    cdef int most = -1
+    # Usual replies at the beginning are read at sight, and the others by hiredis. Every
+    # reply that ends in these bytes ends a line of them, so there are no more replies
+    # than lines. Where there were as many, nothing is left in the reader, not even half
+    # a reply, and the next bytes are the beginning of one. A reply may end the
+    # connection: the reader is another one then, and what follows is dropped.
+    cdef const char *at = PyBytes_AS_STRING(data)
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(data), taken = 0, most = -1
+    cdef int length = 0
     gets = self.gets
-    if self.state_code == MASTER_READY:
-        if self.is_between_replies:
-            taken = master_take_usual(self, data, now_ns)
-            if taken == PyBytes_GET_SIZE(data) or self.gets is not gets:
-                return 0
-            data = data[taken:]
-        most = count_lines(data)
+    if self.is_between_replies:
+        while taken < size and self.gets is gets:
+            reply = usual_reply(at + taken, size - taken, &length)
+            if reply is INCOMPLETE:
+                break
+            taken += length
+            master_on_reply(self, reply, now_ns)
+        if taken == size or self.gets is not gets:
+            return 0
+        data = data[taken:]
+    if self.state_code == MASTER_READY and data.endswith(b"\n"):
+        most = data.count(b"\n")
     if reply_is_giant(
         &self.scan, PyBytes_AS_STRING(data), <size_t>PyBytes_GET_SIZE(data)
     ):
@@ -210,35 +195,6 @@ cdef int master_take_replies(Master self, bytes data, int64_t now_ns) except -1:
     return 0
 
 
-cdef Py_ssize_t master_take_usual(Master self, bytes data, int64_t now_ns) except -1:
-    # Take the usual replies at the beginning; return how many bytes they have.
-    cdef const char *at = PyBytes_AS_STRING(data)
-    cdef Py_ssize_t size = PyBytes_GET_SIZE(data), taken = 0
-    cdef int length = 0
-    gets = self.gets
-    while taken < size and self.gets is gets:
-        reply = usual_reply(at + taken, size - taken, &length)
-        if reply is INCOMPLETE:
-            break
-        taken += length
-        master_on_reply(self, reply, now_ns)
-    return taken
-
-
-cdef int count_lines(bytes data) noexcept:
-    # -1 where the last line is not whole.
-    cdef const char *at = PyBytes_AS_STRING(data)
-    cdef const char *end = at + PyBytes_GET_SIZE(data)
-    cdef int count = 0
-    while at < end:
-        at = <const char *>memchr(at, c'\n', end - at)
-        if at == NULL:
-            return -1
-        at += 1
-        count += 1
-    return count
-
-
 cdef object next_reply(object gets):
     try:
         return gets()
@@ -246,12 +202,6 @@ cdef object next_reply(object gets):
         # hiredis makes Python objects at once: of a map with a list for a key, or of an
         # array that announces 2^32 elements, it cannot.
         raise ProtocolError(f"{type(error).__name__} in a reply") from error
-
-
-cdef str not_resp_text(bytes data, object error):
-    if data[:1] == b"\x15":      # an alert record: RFC 8446, section 5.1
-        return "speaks TLS: use rediss:// for this master"
-    return f"speaks something else than RESP: {error}"
 
 
 cdef int master_on_reply(Master self, object reply, int64_t now_ns) except -1:
@@ -286,8 +236,6 @@ cdef int master_on_reply(Master self, object reply, int64_t now_ns) except -1:
     self.is_proven = True
     self.failures = 0
     if vote == VOTE_FAILED:
-        if entry.is_native and round_may_repeat(round) and not self.is_native_alone:
-            return master_on_native_refused(self, round, reply, now_ns)
         return master_on_failed_reply(self, entry, round, reply, now_ns)
     if entry.is_native:
         self.native_is_proven = True
@@ -306,7 +254,6 @@ cdef int master_on_reply(Master self, object reply, int64_t now_ns) except -1:
             self.turns.append(round_queue(round))      # our entry stays (pushes)
     if round.fencing is not None and vote == VOTE_GRANTED:
         fencing_on_granted(round, self.index, entry.writes_fence, reply)
-    master_note_time(self, entry, round, now_ns)
     detail = None
     if round.operation_code == OPERATION_INSPECT or (
         round.operation_code == OPERATION_ASK_TURN
@@ -337,43 +284,46 @@ cdef int master_on_other_reply(
 cdef int master_on_failed_reply(
     Master self, InFlightEntry entry, Round round, object reply, int64_t now_ns
 ) except -1:
-    if (
-        not entry.is_by_source and reply_error(reply).startswith("NOSCRIPT")
-        and round_may_repeat(round)
-    ):
-        self.counters.repeated_scripts += 1
-        round_on_repeated(round)
-        entry.is_by_source = True
-        return master_send_again(self, round, entry, now_ns)
-    if entry.is_at_gate and reply_error(reply).startswith("NOSCRIPT"):
+    # An error reply means that the command did nothing: it is as definite as a no.
+    cdef str error = reply_error(reply), text = reply_text(reply)
+    cdef bint is_unknown = error.startswith("NOSCRIPT")
+    if round_may_repeat(round):
+        if entry.is_native and not self.is_native_alone:
+            # The script may be allowed to do what the command is not.
+            if text_is_for_good(error):
+                self.native = FORM_SCRIPT
+            entry.is_native = False
+            entry.is_by_source = self.may_eval
+            round_on_repeated(round)
+            return master_send_again(self, round, entry, now_ns)
+        if is_unknown and not entry.is_by_source:
+            self.counters.repeated_scripts += 1
+            entry.is_by_source = True
+            round_on_repeated(round)
+            return master_send_again(self, round, entry, now_ns)
+    if is_unknown and entry.is_at_gate:
         master_on_turn_lost(self, round, now_ns)
     if round.operation_code == OPERATION_RELEASE:
-        if text_is_for_good(reply_error(reply)):
+        if text_is_for_good(error):
             return master_on_forbidden_release(self, entry, round, reply, now_ns)
-        if text_is_of_now(reply_error(reply)):
+        if text_is_of_now(error):
             # A slow script runs there: the server does nothing else until it has ended.
             # The next handshake succeeds then, and the release is sent behind it.
-            text = reply_text(reply)
             round_on_vote(round, self.index, VOTE_FAILED, text, False, now_ns)
             deferred_add(self.in_flight, round, entry.key_until_ns, entry.is_second)
             return master_on_lost(self, text, now_ns)
-    # An error reply means that the command did nothing: it is as definite as a no.
-    return master_on_definite(
-        self, entry, round, VOTE_FAILED, reply_text(reply), now_ns
-    )
-
-
-cdef int master_on_native_refused(
-    Master self, Round round, object reply, int64_t now_ns
-) except -1:
-    # It has done nothing; the script may be allowed to do what the command is not.
-    cdef str text = reply_error(reply)
-    cdef InFlightEntry again = ENTRY_OF_ROUND
-    if text_is_for_good(text):
-        self.native = FORM_SCRIPT
-    round_on_repeated(round)
-    again.is_by_source = self.may_eval
-    return master_send_again(self, round, again, now_ns)
+    # What a write finds is what health() is to show, until another one is answered, and
+    # not for long: a client without work has to become ready again. A right to one key,
+    # or to a script of queues, is no matter of the master's.
+    if (
+        round.operation_code == OPERATION_ACQUIRE
+        or round.operation_code == OPERATION_PING
+    ) and "WRONGTYPE" not in text and (
+        text_has(text, OF_STATE) or not entry.is_at_gate and text_is_of_command(text)
+    ):
+        self.refusal = text
+        self.refused_until_ns = now_ns + REFUSED_NS
+    return master_on_definite(self, entry, round, VOTE_FAILED, text, now_ns)
 
 
 cdef int master_on_forbidden_release(
@@ -384,12 +334,11 @@ cdef int master_on_forbidden_release(
     # has the right back (and the script loaded again), and then the release is sent,
     # once.
     cdef bint is_command = text_is_of_command(reply_error(reply))
-    cdef bint is_first = entry.key_until_ns == NEVER_NS
     text = reply_text(reply)
     if not is_command:
         text = f"a lock was not released here ({text}): grant its user the key (~...)"
         master_add_warnings(self, [text])
-    if not is_command or not is_first:
+    if not is_command or entry.key_until_ns != NEVER_NS:
         return round_on_vote(
             round, self.index, VOTE_FAILED, reply_text(reply), True, now_ns
         )

@@ -774,12 +774,9 @@ MUTANTS = (
         (
             Edit(
                 "src_cython/master/replies.pyx",
-                "    if entry.is_second and operation_is("
-                "round.operation_code, OPERATION_GIVES_TTL):\n"
-                "        # The command on the first connection has been",
-                "    if vote != VOTE_FAILED and entry.is_second and "
-                "operation_is(round.operation_code, OPERATION_GIVES_TTL):\n"
-                "        # The command on the first connection has been",
+                "    if entry.writes_fence or entry.is_second and (\n",
+                "    if entry.writes_fence or entry.is_second and (\n"
+                "        vote != VOTE_FAILED and\n",
             ),
         ),
         ASKED_AGAIN,
@@ -800,7 +797,7 @@ MUTANTS = (
         (
             Edit(
                 "src_cython/master/replies.pyx",
-                "        if text_is_of_now(reply_error(reply)):\n",
+                "        if text_is_of_now(error):\n",
                 "        if False:\n",
             ),
         ),
@@ -1088,8 +1085,8 @@ MUTANTS = (
         (
             Edit(
                 "src_cython/master/replies.pyx",
-                'by_source and reply_error(reply).startswith("NOSCRIPT")',
-                "by_source and False",
+                "if is_unknown and not entry.is_by_source:",
+                "if False:",
             ),
         ),
         ("tests/behaviour/test_release.py", *REPLIES),
@@ -1361,8 +1358,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/master/replies.pyx",
-                "        if self.is_between_replies:\n",
-                "        if True:\n",
+                "    if self.is_between_replies:\n",
+                "    if self.state_code == MASTER_READY:\n",
             ),
         ),
         ("tests/unit/test_batch.py",),
@@ -1479,8 +1476,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/master/replies.pyx",
-                "        self.refused_until_ns = 0\n",
-                "        pass\n",
+                "            self.refused_until_ns = 0\n",
+                "            pass\n",
             ),
         ),
         ("tests/unit/test_engine.py",),
@@ -1513,7 +1510,7 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/master/replies.pyx",
-                "    if not is_command or not is_first:\n",
+                "    if not is_command or entry.key_until_ns != NEVER_NS:\n",
                 "    if True:\n",
             ),
         ),
@@ -1546,7 +1543,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/master/connection.pyx",
-                "    return master_on_lost(self, reason, now_ns)\n\n\ncdef int master_on_c",
+                "    return master_on_lost(self, reason, now_ns)\n\n\n"
+                "cdef int master_on_c",
                 "    return master_on_cut(self, self.reason, now_ns)\n\n\n"
                 "cdef int master_on_c",
             ),
@@ -2692,8 +2690,7 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/master/replies.pyx",
-                "        if entry.is_native and round_may_repeat(round) "
-                "and not self.is_native_alone:\n",
+                "        if entry.is_native and not self.is_native_alone:\n",
                 "        if False:\n",
             ),
         ),
@@ -3641,8 +3638,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/master/replies.pyx",
-                "    elif entry.writes_fence:      # nor one",
-                "    elif False:      # nor one",
+                "    if entry.writes_fence or entry.is_second",
+                "    if entry.is_second",
             ),
         ),
         FENCING,

@@ -35,14 +35,15 @@ OF_C = {
     *("error_text", "look_up_begin", "master_on_other_reply"),
     "master_health",
     *("restart_guard_text", "wait_queues_add_due", "wait_queues_take_due"),
-    *("next_reply", "not_resp_text", "reply_reader", "reply_text"),
+    *("next_reply", "reply_reader", "reply_text"),
     "wait_queue_read_table",
 }
 # What is raised there ends the connection, and with it all that was under way on it.
 ENDS_A_CONNECTION = {
     *("master_decrypt", "master_encrypt", "master_find_address"),
+    "master_on_bytes",
     *("master_on_connected", "master_on_handshake_reply", "master_on_ready"),
-    *("master_on_resolved", "master_take_replies", "tls_error_text"),
+    *("master_on_resolved", "master_take_replies", "tls_reason"),
 }
 # Between two steps, with nothing in hand; or before anything was changed.
 IN_BETWEEN = {
