@@ -109,7 +109,8 @@ cdef int64_t engine_limit_ns(
     cdef Master master
     cdef Link *link
     cdef int64_t quiet_at_ns, limit_ns = 0
-    cdef bint is_opening = False, is_wanted = self.is_closed and len(self.admissions) > 0
+    cdef bint is_wanted = self.is_closed and len(self.admissions) > 0
+    cdef bint is_opening = False
     if now_ns >= settlement.until_ns:
         return 0
     for master in self.masters:
@@ -520,6 +521,6 @@ cdef bint engine_take_over(Engine self) except -1:
     if not is_whole:
         self.has_batch = False
         self.counters.due_ns = NEVER_NS
-        engine_forget_but_defer(self, "its thread was stopped", now_ns)
+        engine_forget_connections(self, now_ns, "its thread was stopped")
     engine_end_acquires(self, "the interpreter ends", now_ns)
     return True

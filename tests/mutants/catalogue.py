@@ -3843,8 +3843,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/engine/pass.pyx",
-                "    cdef Prospects prospects = engine_prospects(self, now_ns)\n",
-                "    cdef Prospects prospects = engine_prospects(self, now_ns)\n"
+                "    admission.began_ns = now_ns\n",
+                "    admission.began_ns = now_ns\n"
                 "    engine_admit(self, now_ns)\n",
             ),
         ),
