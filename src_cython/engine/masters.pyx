@@ -166,15 +166,6 @@ cdef int engine_open_due(Engine self, bint is_urgent, int64_t now_ns) except -1:
     return 0
 
 
-cdef int engine_open_all(Engine self, int64_t now_ns) except -1:
-    # Regardless of the back-off: a caller asks for their present states.
-    cdef Master master
-    for master in self.masters:
-        if master.state_code == MASTER_BACKOFF or master.state_code == MASTER_CLOSED:
-            engine_open(self, master, now_ns)
-    return 0
-
-
 cdef int engine_open(Engine self, Master master, int64_t now_ns) except -1:
     cdef bint collects = PyGC_Disable()
     try:

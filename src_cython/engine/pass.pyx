@@ -93,15 +93,16 @@ cdef class Admission:
 cdef inline int engine_take_in(Engine self, Round round, int64_t now_ns) except -1:
     # Open a round, or let it wait for connections. What may fail comes before it is
     # submitted.
+    cdef Master master
     cdef Prospects prospects = engine_prospects(self, now_ns)
     cdef int ready = prospects.ready
     if round.operation_code == OPERATION_ACQUIRE:      # to wait for another is worth it
         ready = prospects.voting
     if ready < self.master_count:
-        if round.operation_code == OPERATION_PING:
-            engine_open_all(self, now_ns)
-        else:
-            engine_open_due(self, ready < self.quorum or round.is_connecting, now_ns)
+        if round.operation_code == OPERATION_PING:      # it asks for the present states
+            for master in self.masters:
+                master.retry_at_ns = min(master.retry_at_ns, now_ns)
+        engine_open_due(self, ready < self.quorum or round.is_connecting, now_ns)
         if ready < self.quorum or round.is_connecting:
             return engine_let_wait(self, round, now_ns)
     round.is_submitted = True
@@ -353,6 +354,8 @@ cdef int engine_reset_after_fork(Engine self) except -1:
     # In a forked child. Where a handler forked between two passes of this thread, the
     # outer frames find other objects than theirs in each master, and every round ended.
     cdef int64_t now_ns = clock_ns()
+    cdef Master master
+    cdef Round round
     cdef int i
     self.generation = current_generation
     self.driver = None
@@ -366,12 +369,6 @@ cdef int engine_reset_after_fork(Engine self) except -1:
     self.has_batch = False
     self.counters.due_ns = NEVER_NS
     engine_forget_connections(self, now_ns)
-    return engine_give_up_rounds(self, now_ns)
-
-
-cdef int engine_give_up_rounds(Engine self, int64_t now_ns) except -1:
-    # The parent's: a frame of ours that waits for one has to end.
-    cdef Round round
     self.rests = {}
     if self.token_uses is not None:      # of another process by now
         self.token_uses = {}
@@ -379,7 +376,8 @@ cdef int engine_give_up_rounds(Engine self, int64_t now_ns) except -1:
     engine_end_waiting(self, "the process forked", now_ns)
     self.queues = wait_queues_new(draw_token()[:16])      # it is another process
     for master in self.masters:
-        (<Master>master).leaving = self.queues.leaving
+        master.leaving = self.queues.leaving
+    # The parent's rounds end, for a frame of ours may wait for one.
     for round in [*self.admissions, *self.closed, *self.held, *self.opened]:
         round_give_up(round, "the process forked", now_ns)
         round.is_finished = True
