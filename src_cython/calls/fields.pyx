@@ -126,7 +126,7 @@ cdef inline int64_t fields_now_ns(DriverFields driver) except -1:
 
 cdef Round fields_new_release(LeaseFields lease, Engine engine):
     # Its release; of a lease that stays (at_least), what lets its key expire by then.
-    cdef Round taken = lease._round
+    cdef Round taken = lease._round, last
     cdef int64_t left_ns = 0
     lease_state = taken.lease_state
     extensions = None if lease_state is None else lease_state.extensions
@@ -137,7 +137,11 @@ cdef Round fields_new_release(LeaseFields lease, Engine engine):
         left_ns -= fields_now_ns(<DriverFields?>lease._driver)
     if left_ns > 0:
         ttl_ms = -(-left_ns // NS_PER_MS)
-        return engine_new_last(engine, taken, Terms(ttl_ms, 0, taken.terms.timeout_ns))
+        last = engine_new_extension(
+            engine, taken, Terms(ttl_ms, 0, taken.terms.timeout_ns)
+        )
+        last.is_released = True
+        return last
     return engine_new_release(engine, taken, <Terms?>extensions.longest_terms)
 
 

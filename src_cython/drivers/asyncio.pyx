@@ -372,7 +372,7 @@ cdef int asyncio_forget_connections(Engine self) except -1:
     self.watcher = None
     engine_end_rests(self, now_ns)
     engine_settle_all(self, now_ns + UNDO_NS)
-    engine_forget_but_defer(self, "its event loop was closed", now_ns)
+    engine_forget_connections(self, now_ns, "its event loop was closed")
     waiting = [*self.admissions, *self.closed, *self.held, *self.opened]
     for queue in self.queues.by_resource.values():
         waiting += (<WaitQueue>queue).rounds

@@ -109,7 +109,8 @@ cdef int64_t engine_limit_ns(
     cdef Master master
     cdef Link *link
     cdef int64_t quiet_at_ns, limit_ns = 0
-    cdef bint is_opening = False, is_wanted = self.is_closed and len(self.admissions) > 0
+    cdef bint is_wanted = self.is_closed and len(self.admissions) > 0
+    cdef bint is_opening = False
     if now_ns >= settlement.until_ns:
         return 0
     for master in self.masters:
@@ -238,10 +239,7 @@ cdef int engine_disconnect(Engine self) except -1:
 
 cdef int blocking_take_followers(Engine self) except -1:
     cdef Leadership leadership = self.leadership
-    cdef bint collects
-    if not leadership.waker.has_followers:
-        return 0
-    collects = PyGC_Disable()
+    cdef bint collects = PyGC_Disable()
     try:
         while leadership.followers:      # where this raises the next leader takes it
             blocking_take_follower(self, <Follower>leadership.followers[0])
@@ -297,7 +295,8 @@ cdef bint engine_step(Engine self, int wanted, int64_t limit_ns) except -1:
         is_kept |= self.links[i].received > 0
     if is_kept:      # by an exception: a handler's in TLS, or for want of memory
         engine_take_events(self)
-    blocking_take_followers(self)
+    if self.leadership.waker.has_followers:
+        blocking_take_followers(self)
     if self.is_closed and not (was_closed and engine_is_connected_or_deferring(self)):
         limit_ns = 0      # just now, by one of these followers; or nothing will come
     engine_before_write(self)
@@ -437,13 +436,12 @@ cdef int engine_settle(Engine self, Settlement settlement) except -1:
 
 cdef int engine_settle_undo(Engine self, object work) except -1:
     # The replies to the releases of work that was given up just now.
-    cdef int64_t quiet_ns = engine_quiet_ns(self, work_timeout_ns(work))
     if self.leadership.depth > 1:
         return 0
     engine_open_deferred(self, clock_ns())
-    return engine_settle(
-        self, settlement_of(self, False, quiet_ns, clock_ns() + UNDO_NS)
-    )
+    return engine_settle(self, settlement_of(
+        self, False, engine_quiet_ns(self, work_timeout_ns(work)), clock_ns() + UNDO_NS
+    ))
 
 
 cdef int engine_settle_all(Engine self, int64_t until_ns) except -1:
@@ -520,6 +518,6 @@ cdef bint engine_take_over(Engine self) except -1:
     if not is_whole:
         self.has_batch = False
         self.counters.due_ns = NEVER_NS
-        engine_forget_but_defer(self, "its thread was stopped", now_ns)
+        engine_forget_connections(self, now_ns, "its thread was stopped")
     engine_end_acquires(self, "the interpreter ends", now_ns)
     return True

@@ -43,44 +43,36 @@ cdef Round engine_new_round(
     cdef Round round
     if self.spare is None:      # used by a release: no lock without one for the next
         self.spare = Round.__new__(Round)
-    if isinstance(keys, KeyOfKind):
-        round = round_new(
-            operation, <bytes>engine_keys(self, keys), token, terms, self.master_count
-        )
+    name = engine_keys(self, keys)
+    if type(name) is tuple:
+        check_keys(name)
+        if operation == OPERATION_INSPECT:
+            raise ValueError("keys are inspected one by one")
+        round = round_new(operation, name[0], token, terms, self.master_count)
+        round.keys = name
+        round.kind = KIND_SEVERAL
+    elif isinstance(keys, KeyOfKind):
+        round = round_new(operation, name, token, terms, self.master_count)
         round.kind = (<KeyOfKind>keys).kind
         round.permits = (<KeyOfKind>keys).count
-        return round
-    keys = engine_keys(self, keys)
-    if type(keys) is not tuple:
+    else:
         if terms.linger_ns and operation == OPERATION_ACQUIRE:
             token = rest_token(self.queues.waiter, token)
-        return round_new(operation, keys, token, terms, self.master_count)
-    check_keys(keys)
-    if operation == OPERATION_INSPECT:
-        raise ValueError("keys are inspected one by one")
-    round = round_new(operation, keys[0], token, terms, self.master_count)
-    round.keys = keys
-    round.kind = KIND_SEVERAL
+        round = round_new(operation, name, token, terms, self.master_count)
     return round
 
 
-cdef Round engine_round_of_lease(Engine self, int operation, Round lease, Terms terms):
-    cdef Round round = Round.__new__(Round)
-    engine_init_of_lease(self, round, operation, lease, terms)
-    return round
-
-
-cdef int engine_init_of_lease(
-    Engine self, Round round, int operation, Round lease, Terms terms
-) except -1:
-    round_new(
-        operation, lease.resource, lease.token, terms, self.master_count, round
+cdef Round engine_round_of_lease(
+    Engine self, int operation, Round lease, Terms terms, Round made=None
+):
+    cdef Round round = round_new(
+        operation, lease.resource, lease.token, terms, self.master_count, made
     )
     round.keys = lease.keys
     round.kind = lease.kind
     round.permits = lease.permits
     round.token_uses = lease.token_uses
-    return 0
+    return round
 
 
 cdef Round engine_new_extension(Engine self, Round lease, Terms terms):
@@ -101,19 +93,14 @@ cdef Round engine_new_release(Engine self, Round lease, Terms terms):
     try:
         release = engine_round_of_lease(self, OPERATION_RELEASE, lease, terms)
     except MemoryError:
-        release, self.spare = self.spare, None
-        if release is None:
+        if self.spare is None:
             raise
-        engine_init_of_lease(self, release, OPERATION_RELEASE, lease, terms)
+        release = engine_round_of_lease(
+            self, OPERATION_RELEASE, lease, terms, self.spare
+        )
+        self.spare = None
     release.may_hold = lease.may_hold
     return release
-
-
-cdef Round engine_new_last(Engine self, Round lease, Terms terms):
-    # In the place of the release of a lease that stays for a ttl: the key expires.
-    cdef Round last = engine_new_extension(self, lease, terms)
-    last.is_released = True
-    return last
 
 
 cdef int engine_end_batch(Engine self, Batch batch) except -1:
@@ -151,24 +138,22 @@ cdef bint engine_is_contended(Engine self, object keys, int64_t now_ns) except -
 # closing all.
 
 
-cdef int engine_asked_count(Engine self, int operation, int64_t now_ns) noexcept:
-    # How many masters a round would be sent to now. A READY one that the restart guard
-    # withholds is not among them: to wait for another one is worth while.
+cdef struct Prospects:
+    int opening              # connections on their way
+    int ready                # masters that take an operation,
+    int voting               # and an ACQUIRE: no restart guard withholds them
+
+
+cdef Prospects engine_prospects(Engine self, int64_t now_ns) noexcept:
+    cdef Prospects prospects = Prospects(0, 0, 0)
     cdef Master master
-    cdef int count = 0
     for master in self.masters:
-        count += master.state_code == MASTER_READY and (
-            operation != OPERATION_ACQUIRE or now_ns >= master.votes_from_ns
-        )
-    return count
-
-
-cdef int engine_opening_count(Engine self) noexcept:
-    cdef int count = 0, state
-    for master in self.masters:
-        state = (<Master>master).state_code
-        count += state == MASTER_CONNECTING or state == MASTER_HANDSHAKE
-    return count
+        if master.state_code == MASTER_READY:
+            prospects.ready += 1
+            prospects.voting += now_ns >= master.votes_from_ns
+        elif master_is_opening(master):
+            prospects.opening += 1
+    return prospects
 
 
 cdef int engine_open_due(Engine self, bint is_urgent, int64_t now_ns) except -1:
@@ -177,15 +162,6 @@ cdef int engine_open_due(Engine self, bint is_urgent, int64_t now_ns) except -1:
     cdef Master master
     for master in self.masters:
         if master_is_due(master, is_urgent, now_ns):
-            engine_open(self, master, now_ns)
-    return 0
-
-
-cdef int engine_open_all(Engine self, int64_t now_ns) except -1:
-    # Regardless of the back-off: a caller asks for their present states.
-    cdef Master master
-    for master in self.masters:
-        if master.state_code == MASTER_BACKOFF or master.state_code == MASTER_CLOSED:
             engine_open(self, master, now_ns)
     return 0
 
@@ -243,36 +219,27 @@ cdef bint engine_is_connected_or_deferring(Engine self) noexcept:
     return False
 
 
-cdef int engine_forget_connections(Engine self, int64_t now_ns) except -1:
+cdef int engine_forget_connections(
+    Engine self, int64_t now_ns, str deferred_for=None
+) except -1:
     # close(2) all and start anew: after a fork, and at the end. The commands in flight
     # fail, and deferred releases are dropped: a forked child has none of its parent's
-    # leases.
+    # leases. With a reason to defer them, releases go to the next connections.
     cdef Master master
     for master in self.masters:
+        if deferred_for is not None:
+            master_note_lost(master)
+            in_flight_fail(master.in_flight, deferred_for, False, now_ns)
         master_drop_link(master)
         master.preparing = None
         master_set_state(master, MASTER_CLOSED)
         master.reason = "closed" if self.is_closed else "not connected yet"
         master.failures = 0
         in_flight_fail(master.in_flight, master.reason, False, now_ns)
-        master.in_flight.deferred = []
-        master.in_flight.deferred_bytes = 0
-        master.lost_ids = []
-    return 0
-
-
-cdef int engine_forget_but_defer(Engine self, str reason, int64_t now_ns) except -1:
-    # The same, but releases are deferred to the next connections.
-    cdef Master master
-    for master in self.masters:
-        master_note_lost(master)
-        in_flight_fail(master.in_flight, reason, False, now_ns)
-    carried = [(<Master>master).in_flight.deferred for master in self.masters]
-    lost_ids = [(<Master>master).lost_ids for master in self.masters]
-    engine_forget_connections(self, now_ns)
-    for master, releases, ids in zip(self.masters, carried, lost_ids):
-        master.in_flight.deferred = releases
-        master.lost_ids = ids
+        if deferred_for is None:
+            master.in_flight.deferred = []
+            master.in_flight.deferred_bytes = 0
+            master.lost_ids = []
     return 0
 
 
@@ -294,30 +261,24 @@ cdef int engine_review_master(Engine self, Master master, int64_t now_ns) except
         engine_warn(self, master, text)
     refusal = None
     for other in self.masters:
-        if (
-            other is not master and other.state_code == MASTER_READY
-            and master.identity is not None and other.identity == master.identity
-            and not engine_may_share(self, master, other)
+        if other is master or other.state_code != MASTER_READY or not (
+            master.identity is not None and other.identity == master.identity
         ):
+            continue
+        if not self.servers_may_be_same or other.settings.db == master.settings.db:
             refusal = f"is the same server as {other.name}: one server has one vote"
             if master.server_info.run_id is None or other.server_info.run_id is None:
                 refusal += " (or has a copy of its data: grant +info to tell)"
+        # Databases of one server, where a replaced library took them.
+        elif other.server != master.server:    # else it was reported before
+            engine_warn(
+                self, master,
+                f"is the same server as {other.name}: its databases fail together",
+            )
     if refusal is not None and master.state_code == MASTER_READY:
         engine_warn(self, master, refusal)
         return master_on_lost(master, refusal, now_ns)
     return master_note_back(master, now_ns)
-
-
-cdef bint engine_may_share(Engine self, Master master, Master other) except -1:
-    # Databases of one server, where a replaced library took them.
-    if not self.servers_may_be_same or other.settings.db == master.settings.db:
-        return False
-    if other.server != master.server:    # else it was reported before
-        engine_warn(
-            self, master,
-            f"is the same server as {other.name}: its databases fail together",
-        )
-    return True
 
 
 cdef int engine_warn(Engine self, Master master, str text) except -1:
@@ -333,8 +294,7 @@ cdef int engine_warn(Engine self, Master master, str text) except -1:
 # The engine moves no bytes and waits for nothing: it queues commands on connections and
 # entries in FIFOs. A driver does the rest.
 #
-# A command is made in each form that one of the masters is to be sent: all in one
-# buffer, one behind the other.
+# A command is made in each form that one of the masters is to be sent.
 
 
 cdef inline int sending_form(Master self, Round round, bint by_source) noexcept:
@@ -351,16 +311,40 @@ cdef inline int sending_form(Master self, Round round, bint by_source) noexcept:
     return FORM_SCRIPT
 
 
-cdef int engine_encode(
-    Engine self, Buffer *out, Buffer *forms, Round round, uint64_t masters,
-    bint by_source,
+cdef int engine_queue(
+    Engine self, Round round, uint64_t masters, bint by_source, int64_t now_ns
 ) except -1:
-    # `forms` are views into `out`, empty where no master needs one.
+    # Queue the round's command for the given set of masters; t0 is now_ns. What is
+    # raised for one master (there is no memory) keeps nothing from the others: this may
+    # be the release of a key that all of them hold.
     cdef Master master
-    cdef int form, error, needed = 0
+    cdef Buffer forms[FORMS]
+    cdef int needed = 0
+    round_open(round, now_ns)
+    engine_note_time(self, round.deadline_ns)
     for master in self.masters:
         if (masters >> master.index) & 1:
             needed |= 1 << sending_form(master, round, by_source)
+    engine_encode(self, forms, round, needed, by_source)
+    failure = None
+    for master in self.masters:
+        if (masters >> master.index) & 1:
+            try:
+                engine_queue_at(self, master, round, forms, by_source, now_ns)
+            except BaseException as error:
+                failure = error
+    if failure is not None:
+        raise failure
+    return 0
+
+
+cdef int engine_encode(
+    Engine self, Buffer *forms, Round round, int needed, bint by_source
+) except -1:
+    # `forms` are views into one buffer, one behind the other.
+    cdef Buffer *out = &self.command
+    cdef int form, error
+    buffer_consume(out, buffer_length(out))
     for form in range(FORMS):
         forms[form].start = out.end
         if (needed >> form) & 1:
@@ -380,42 +364,11 @@ cdef int engine_encode(
     return 0
 
 
-cdef int engine_queue(
-    Engine self, Round round, uint64_t masters, bint by_source, int64_t now_ns
-) except -1:
-    # Queue the round's command for the given set of masters; t0 is now_ns.
-    cdef Buffer forms[FORMS]
-    round_open(round, now_ns)
-    engine_note_time(self, round.deadline_ns)
-    buffer_consume(&self.command, buffer_length(&self.command))
-    engine_encode(self, &self.command, forms, round, masters, by_source)
-    return engine_queue_on(self, round, masters, forms, by_source, now_ns)
-
-
-cdef int engine_queue_on(
-    Engine self, Round round, uint64_t masters, Buffer *forms, bint by_source,
-    int64_t now_ns,
-) except -1:
-    # What is raised for one master (there is no memory) keeps nothing from the others:
-    # this may be the release of a key that all of them hold.
-    cdef Master master
-    failure = None
-    for master in self.masters:
-        if (masters >> master.index) & 1:
-            try:
-                engine_queue_at(self, master, round, forms, by_source, now_ns)
-            except BaseException as error:
-                failure = error
-    if failure is not None:
-        raise failure
-    return 0
-
-
 cdef int engine_queue_at(
     Engine self, Master master, Round round, Buffer *forms, bint by_source,
     int64_t now_ns,
 ) except -1:
-    cdef InFlightEntry entry = ENTRY_OF_ROUND, again = ENTRY_OF_ROUND
+    cdef InFlightEntry entry = ENTRY_OF_ROUND
     cdef int form
     if master.state_code == MASTER_READY and (
         master.in_flight.count >= IN_FLIGHT_MOST
@@ -432,12 +385,9 @@ cdef int engine_queue_at(
     entry.is_at_gate = form == FORM_GATE
     entry.is_native = form == FORM_DELIFEQ or form == FORM_DELEX
     entry.is_by_source = by_source and not entry.is_native
-    if entry.is_by_source and not master.may_eval or (
-        buffer_length(&forms[form]) == 0      # it was another just now
-    ):
-        again.is_at_gate = entry.is_at_gate
-        again.is_by_source = by_source and master.may_eval
-        master_send_again(master, round, again, now_ns)
+    if entry.is_by_source and not master.may_eval:
+        entry.is_by_source = False
+        master_send_again(master, round, entry, now_ns)
     else:
         master_send(master, round, &forms[form], entry, now_ns)
     if now_ns - master.clock.asked_at_ns > CLOCK_EVERY_NS:      # in the same write
@@ -482,43 +432,36 @@ cdef str NOT_SETTLED = "not asked: an earlier use of this token is not settled h
 
 
 cdef int engine_start_given(Engine self, Round round, int64_t now_ns) except -1:
-    if round.operation_code == OPERATION_ACQUIRE:
-        return engine_acquire_given(self, round, now_ns)
-    if round_is_overused(round):
-        return engine_withhold_all(self, round, VOTE_TAKEN, None, now_ns)
-    if round.token_uses is None:      # adopted
-        round.token_uses = engine_token_uses(self, round)
-    token_uses_add_round(round)
-    return engine_queue(self, round, <uint64_t>-1, False, now_ns)
-
-
-cdef int engine_acquire_given(Engine self, Round round, int64_t now_ns) except -1:
-    cdef tuple earlier = engine_token_uses(self, round)
+    cdef tuple earlier
     cdef uint64_t late = 0, unsettled = 0
     cdef TokenUse use
     cdef Master master
     cdef int ready = 0
-    for use in earlier:
-        if token_use_is_held(use, now_ns):
-            return engine_withhold_all(self, round, VOTE_TAKEN, HELD_HERE, now_ns)
-        unsettled |= token_use_unsettled(use, now_ns)
-    for master in self.masters:
-        ready += master.state_code == MASTER_READY
-        if master_has_lost(master, round, now_ns):
-            late |= <uint64_t>1 << master.index
-    if self.master_count - bit_count(late | unsettled) < self.quorum <= ready:
-        return engine_withhold_all(self, round, VOTE_FAILED, NOT_SETTLED, now_ns)
-    for use in earlier:
-        use.is_over = use.last is not None
-    round.token_uses = engine_token_uses(self, round)
+    if round_is_overused(round):
+        return engine_withhold_all(self, round, VOTE_TAKEN, None, now_ns)
+    if round.operation_code == OPERATION_ACQUIRE:
+        earlier = engine_token_uses(self, round)
+        for use in earlier:
+            if token_use_is_held(use, now_ns):
+                return engine_withhold_all(self, round, VOTE_TAKEN, HELD_HERE, now_ns)
+            unsettled |= token_use_unsettled(use, now_ns)
+        for master in self.masters:
+            ready += master.state_code == MASTER_READY
+            if master_has_lost(master, round, now_ns):
+                late |= <uint64_t>1 << master.index
+        if self.master_count - bit_count(late | unsettled) < self.quorum <= ready:
+            return engine_withhold_all(self, round, VOTE_FAILED, NOT_SETTLED, now_ns)
+        for use in earlier:
+            use.is_over = use.last is not None
+        engine_sweep_token_uses(self, now_ns)
+    if round.token_uses is None:      # an ACQUIRE, or adopted
+        round.token_uses = engine_token_uses(self, round)
     token_uses_add_round(round)
-    engine_sweep_token_uses(self, now_ns)
     engine_queue(self, round, ~late, False, now_ns)
     for master in self.masters:
-        if not (late >> master.index) & 1:
-            continue
-        text = NOT_SETTLED if master.state_code == MASTER_READY else master.reason
-        round_on_vote(round, master.index, VOTE_FAILED, text, False, now_ns)
+        if (late >> master.index) & 1:
+            text = NOT_SETTLED if master.state_code == MASTER_READY else master.reason
+            round_on_vote(round, master.index, VOTE_FAILED, text, False, now_ns)
     return 0
 
 

@@ -90,21 +90,19 @@ cdef class Admission:
     cdef bint is_decided
 
 
-cdef struct Prospects:       # of all that wait, looked at once
-    int opening              # connections on their way
-    int ready                # masters that take an operation,
-    int voting               # and an ACQUIRE
-
-
 cdef inline int engine_take_in(Engine self, Round round, int64_t now_ns) except -1:
     # Open a round, or let it wait for connections. What may fail comes before it is
     # submitted.
-    cdef int ready = engine_asked_count(self, round.operation_code, now_ns)
+    cdef Master master
+    cdef Prospects prospects = engine_prospects(self, now_ns)
+    cdef int ready = prospects.ready
+    if round.operation_code == OPERATION_ACQUIRE:      # to wait for another is worth it
+        ready = prospects.voting
     if ready < self.master_count:
-        if round.operation_code == OPERATION_PING:
-            engine_open_all(self, now_ns)
-        else:
-            engine_open_due(self, ready < self.quorum or round.is_connecting, now_ns)
+        if round.operation_code == OPERATION_PING:      # it asks for the present states
+            for master in self.masters:
+                master.retry_at_ns = min(master.retry_at_ns, now_ns)
+        engine_open_due(self, ready < self.quorum or round.is_connecting, now_ns)
         if ready < self.quorum or round.is_connecting:
             return engine_let_wait(self, round, now_ns)
     round.is_submitted = True
@@ -121,13 +119,21 @@ cdef int engine_admit_opened(Engine self, int64_t now_ns) except -1:
 
 
 cdef int engine_let_wait(Engine self, Round round, int64_t now_ns) except -1:
-    # For connections. Those that wait already are looked at in the next step: nothing
-    # is over for them because one more has come.
+    # For connections, inside the caller's timeout; a single try has to connect, too: it
+    # gets the time of its round for that. Those that wait already are looked at in the
+    # next step: nothing is over for them because one more has come.
     cdef Admission admission = Admission.__new__(Admission)
     cdef Prospects prospects = engine_prospects(self, now_ns)
+    cdef int64_t patience_ns = self.connect_timeout_ns
+    if round.left_ns >= 0:      # a PING's question has its own time
+        patience_ns = min(patience_ns, (
+            round.left_ns - round.terms.timeout_ns
+            if round.operation_code == OPERATION_PING
+            else round.left_ns or round.terms.timeout_ns
+        ))
     admission.round = round
     admission.began_ns = now_ns
-    admission.deadline_ns = now_ns + engine_patience_ns(self, round)
+    admission.deadline_ns = now_ns + patience_ns
     admission.limit_ns = admission.deadline_ns
     self.admissions[round] = admission
     round.is_submitted = True
@@ -175,23 +181,12 @@ cdef int engine_admit_batch(Engine self, Batch batch, int64_t now_ns) except -1:
     return engine_end_batch(self, batch)
 
 
-cdef int64_t engine_patience_ns(Engine self, Round round) noexcept:
-    # How long to wait for connections: inside the caller's timeout. A single try on a
-    # new client has to connect, too: it gets the time of its round for that.
-    if round.left_ns < 0:
-        return self.connect_timeout_ns
-    if round.operation_code == OPERATION_PING:      # the question has its own time
-        return min(self.connect_timeout_ns, round.left_ns - round.terms.timeout_ns)
-    return min(self.connect_timeout_ns, round.left_ns or round.terms.timeout_ns)
-
-
 cdef int engine_admit(Engine self, int64_t now_ns) except -1:
     # Open what an exception has left, and the rounds whose wait is over: once in a
     # step, however many they are.
     cdef Admission admission
     cdef Prospects prospects
-    if self.opened or self.batches:
-        engine_admit_left(self, now_ns)
+    engine_admit_left(self, now_ns)
     if not self.admissions:
         return 0
     prospects = engine_prospects(self, now_ns)
@@ -202,32 +197,18 @@ cdef int engine_admit(Engine self, int64_t now_ns) except -1:
     return 0
 
 
-cdef Prospects engine_prospects(Engine self, int64_t now_ns) noexcept:
-    cdef Prospects prospects
-    prospects.opening = engine_opening_count(self)
-    prospects.ready = engine_asked_count(self, OPERATION_INSPECT, now_ns)
-    prospects.voting = engine_asked_count(self, OPERATION_ACQUIRE, now_ns)
-    return prospects
-
-
 cdef int engine_end_admission(
     Engine self, Admission admission, int64_t now_ns
 ) except -1:
+    # The wait for connections is part of the caller's time; the round keeps at least as
+    # much as connected masters need to answer. A master that does not, is not slow.
     cdef Round round = admission.round
+    cdef int64_t waited_ns = now_ns - admission.began_ns
     del self.admissions[round]
     if round.is_connecting and round.operation_code != OPERATION_PING:
         round_open(round, now_ns)
         round_close(round, VERDICT_WON, now_ns)
         return round_report_closed(round)
-    admission_spend(admission, now_ns)
-    return engine_start(self, round, now_ns)
-
-
-cdef int admission_spend(Admission self, int64_t now_ns) except -1:
-    # The wait for connections is part of the caller's time; the round keeps at least as
-    # much as connected masters need to answer. A master that does not, is not slow.
-    cdef Round round = self.round
-    cdef int64_t waited_ns = now_ns - self.began_ns
     if round.left_ns > 0:
         round.left_ns = max(
             round.left_ns - waited_ns, min(round.terms.timeout_ns, <int64_t>GRACE_NS)
@@ -235,7 +216,7 @@ cdef int admission_spend(Admission self, int64_t now_ns) except -1:
         if round.left_ns < waited_ns:
             text = f"{round.left_ns / 1e6:.0f} ms were left for this"
             round.details = [f"not connected in time: {text}"] * round.master_count
-    return 0
+    return engine_start(self, round, now_ns)
 
 
 cdef bint admission_is_over(
@@ -284,6 +265,7 @@ cdef int engine_finish_round(Engine self, Round round, int64_t now_ns) except -1
 
 cdef int engine_on_closed(Engine self, Round round, int64_t now_ns) except -1:
     cdef int verdict
+    cdef int64_t took_ns
     if operation_is(round.operation_code, OPERATION_IS_OF_GATE):
         if round.operation_code == OPERATION_ASK_TURN:
             engine_on_asked(self, round, now_ns)
@@ -300,7 +282,14 @@ cdef int engine_on_closed(Engine self, Round round, int64_t now_ns) except -1:
         and not (round.needs_all or round.is_repeated or round.is_withheld)
         and round.closed_ns <= round.deadline_ns      # else we were paused meanwhile
     ):
-        engine_learn_round_trip(self, round.closed_ns - round.opened_ns)
+        took_ns = round.closed_ns - round.opened_ns
+        if self.round_trip_ns == 0:
+            self.round_trip_ns = took_ns
+        else:      # an eighth of the difference, as TCP does (RFC 6298)
+            self.round_trip_ns += (took_ns - self.round_trip_ns) // 8
+        if self.shortest_round_trip_ns == 0 or took_ns < self.shortest_round_trip_ns:
+            self.shortest_round_trip_ns = took_ns
+        self.counters.slow_from_ns = slow_from_ns(self.round_trip_ns)
     if verdict != VERDICT_WON:
         engine_roll_back(self, round, now_ns)
         if verdict == VERDICT_TAKEN and not round_is_refused(round) and (
@@ -326,16 +315,6 @@ cdef int engine_count_failures(Engine self, Round round, int64_t now_ns) except 
         if vote == VOTE_SILENT:
             master.silent_at_ns = now_ns
     return 0
-
-
-cdef void engine_learn_round_trip(Engine self, int64_t took_ns) noexcept:
-    if self.round_trip_ns == 0:
-        self.round_trip_ns = took_ns
-    else:      # an eighth of the difference, as TCP does (RFC 6298)
-        self.round_trip_ns += (took_ns - self.round_trip_ns) // 8
-    if self.shortest_round_trip_ns == 0 or took_ns < self.shortest_round_trip_ns:
-        self.shortest_round_trip_ns = took_ns
-    self.counters.slow_from_ns = slow_from_ns(self.round_trip_ns)
 
 
 cdef int engine_withdraw(Engine self, Round round, int64_t now_ns) except -1:
@@ -375,6 +354,8 @@ cdef int engine_reset_after_fork(Engine self) except -1:
     # In a forked child. Where a handler forked between two passes of this thread, the
     # outer frames find other objects than theirs in each master, and every round ended.
     cdef int64_t now_ns = clock_ns()
+    cdef Master master
+    cdef Round round
     cdef int i
     self.generation = current_generation
     self.driver = None
@@ -388,31 +369,24 @@ cdef int engine_reset_after_fork(Engine self) except -1:
     self.has_batch = False
     self.counters.due_ns = NEVER_NS
     engine_forget_connections(self, now_ns)
-    return engine_give_up_rounds(self, now_ns)
-
-
-cdef int engine_give_up_rounds(Engine self, int64_t now_ns) except -1:
-    # The parent's: a frame of ours that waits for one has to end.
-    cdef Round round
     self.rests = {}
     if self.token_uses is not None:      # of another process by now
         self.token_uses = {}
     self.watcher = None
-    for round in list(self.admissions):
-        round_give_up(round, "the process forked", now_ns)
-    self.admissions = {}
     engine_end_waiting(self, "the process forked", now_ns)
     self.queues = wait_queues_new(draw_token()[:16])      # it is another process
     for master in self.masters:
-        (<Master>master).leaving = self.queues.leaving
-    for round in self.closed + self.held + self.opened:
-        round_give_up(round, "the process forked", now_ns)      # a number to be written
+        master.leaving = self.queues.leaving
+    # The parent's rounds end, for a frame of ours may wait for one.
+    for round in [*self.admissions, *self.closed, *self.held, *self.opened]:
+        round_give_up(round, "the process forked", now_ns)
         round.is_finished = True
         if type(round.waiter) is Batch:
             batch_give_up(<Batch>round.waiter, round)
         round.waiter = None
     for batch in self.batches:
         batch_give_up(<Batch>batch, <Round>(<Batch>batch).rounds[0])
+    self.admissions.clear()
     self.batches.clear()
     self.closed.clear()
     self.opened.clear()
@@ -518,8 +492,9 @@ cdef int engine_take_links(Engine self, int64_t now_ns) except -1:
     # Bytes and events of the links, into the masters; and what waited for these.
     cdef Master master
     cdef bint collects
-    if self.has_tls:
-        engine_decrypt(self, now_ns)
+    if self.has_tls:      # between two passes
+        for master in self.masters:
+            master_decrypt(master, now_ns)
     collects = PyGC_Disable()
     try:
         for master in self.masters:
@@ -548,12 +523,12 @@ cdef int engine_take_link(Engine self, Master master, int64_t now_ns) except -1:
             master_on_cut(master, error_text(link.error), now_ns)
         elif link.is_at_end:
             master_on_cut(master, "the server closed the connection", now_ns)
-    elif link.is_ready and link.phase == LINK_CONNECTING:
+    elif link.is_ready:
         link.is_ready = False
-        master_on_connect_event(master, now_ns)
-    elif link.is_ready and link.phase == LINK_RESOLVING:
-        link.is_ready = False
-        master_on_resolved(master, now_ns)
+        if link.phase == LINK_CONNECTING:
+            master_on_connect_event(master, now_ns)
+        elif link.phase == LINK_RESOLVING:
+            master_on_resolved(master, now_ns)
     return 0
 
 
@@ -639,13 +614,6 @@ cdef int engine_encrypt(Engine self, int64_t now_ns) except -1:
         if master.is_to_prepare:
             master_begin_preparing(master, now_ns)
         master_encrypt(master, now_ns)
-    return 0
-
-
-cdef int engine_decrypt(Engine self, int64_t now_ns) except -1:
-    # Between two passes: what the links have received.
-    for master in self.masters:
-        master_decrypt(<Master>master, now_ns)
     return 0
 
 

@@ -234,7 +234,7 @@ cdef int engine_leave_if_empty(Engine self, WaitQueue queue, int64_t now_ns) exc
 cdef int engine_on_due_queue(Engine self, WaitQueue queue, int64_t now_ns) except -1:
     if not queue.rounds:
         return engine_leave_if_empty(self, queue, now_ns)
-    if engine_waits_for_many(self) and not wait_queue_is_trying(queue):
+    if len(self.queues.by_resource) > 1 and not wait_queue_is_trying(queue):
         return engine_ask_soon(self, queue, now_ns)
     event = EVENT_TRY_DUE if engine_may_try(queue, now_ns) else EVENT_DUE
     return engine_on_queue(self, queue, event, now_ns)
@@ -435,23 +435,23 @@ cdef int engine_send_questions(
     cdef WaitQueue queue
     cdef Round head
     cdef Turn turn = turn_new(now_ns, False)
-    cdef list arguments = []
+    cdef list arguments = [], keys = []
     if not queues:
         return 0
-    for queue in queues:
-        arguments += engine_question_arguments(self, queue, gate, now_ns)
-    turn.arguments = tuple(arguments)
-    turn.asked = [(queue, wait_queue_number(<WaitQueue>queue)) for queue in queues]
+    turn.asked = []
     for queue in queues:
         head = wait_queue_head(queue)
+        arguments += engine_question_arguments(self, queue, gate, now_ns)
+        turn.asked.append((queue, wait_queue_number(queue)))
+        keys.append(queue.resource)
         engine_set_queue_gate(self, queue, gate, now_ns)
         wait_queue_on(queue, EVENT_ASKED)
         engine_mark_again(self, queue, now_ns)
         engine_set_due(self, queue, now_ns + ASK_AGAIN_NS)
+    turn.arguments = tuple(arguments)
     master_subscribe(<Master>self.masters[gate], self.queues.waiter, now_ns)
-    keys = tuple([(<WaitQueue>each).resource for each in queues])
     return engine_send_to_gate(
-        self, OPERATION_ASK_TURN, keys, turn, head.terms, gate, False, now_ns
+        self, OPERATION_ASK_TURN, tuple(keys), turn, head.terms, gate, False, now_ns
     )
 
 
@@ -597,19 +597,19 @@ cdef enum:
     TRY_AMONG_NS = 1_000_000_000
 
 
-cdef inline bint engine_waits_for_many(Engine self) noexcept:
-    return len(self.queues.by_resource) > 1
-
-
 cdef int engine_ask_soon(Engine self, WaitQueue queue, int64_t now_ns) except -1:
     # By itself, or with the next question of many.
-    cdef Questions questions
     cdef int gate = engine_gate(self, queue.resource, now_ns)
+    cdef Questions questions = self.queues.questions.get(gate)
     cdef Round head = wait_queue_head(queue)
     cdef int64_t due_ns
-    if gate < 0 or not engine_waits_for_many(self):
+    if gate < 0 or len(self.queues.by_resource) <= 1:
         return engine_ask(self, queue, now_ns)
-    questions = wait_queues_questions(self.queues, gate)
+    if questions is None:
+        questions = self.queues.questions[gate] = Questions.__new__(Questions)
+        questions.gate = gate
+        questions.queues = []
+        questions.due_ns = NEVER_NS
     if head is not None and head.terms.is_of_rate:
         questions.queues.insert(0, queue)
         due_ns = max(now_ns, questions.asked_ns + RATES_EVERY_NS)

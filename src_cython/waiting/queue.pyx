@@ -321,17 +321,6 @@ cdef WaitQueues wait_queues_new(bytes waiter):
     return self
 
 
-cdef Questions wait_queues_questions(WaitQueues self, int gate):
-    cdef Questions questions = self.questions.get(gate)
-    if questions is None:
-        questions = Questions.__new__(Questions)
-        questions.gate = gate
-        questions.queues = []
-        questions.due_ns = NEVER_NS
-        self.questions[gate] = questions
-    return questions
-
-
 cdef list wait_queues_take_questions(Questions self):
     # The queues of the next question.
     cdef list queues = self.queues

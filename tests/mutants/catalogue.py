@@ -3770,8 +3770,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/engine/pass.pyx",
-                "        engine_open_all(self, now_ns)\n",
-                "        engine_open_due(self, False, now_ns)\n",
+                "        master.retry_at_ns = min(master.retry_at_ns, now_ns)\n",
+                "        pass\n",
             ),
         ),
         ("tests/behaviour/test_ping.py",),
@@ -3842,9 +3842,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/engine/pass.pyx",
-                "    cdef Prospects prospects = engine_prospects(self, now_ns)\n",
-                "    cdef Prospects prospects = engine_prospects(self, now_ns)\n"
-                "    engine_admit(self, now_ns)\n",
+                "    admission.began_ns = now_ns\n",
+                "    admission.began_ns = now_ns\n    engine_admit(self, now_ns)\n",
             ),
         ),
         ("tests/unit/test_admission.py",),
@@ -3854,8 +3853,8 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/waiting/gate.pyx",
-                "    return len(self.queues.by_resource) > 1\n",
-                "    return False\n",
+                "    if gate < 0 or len(self.queues.by_resource) <= 1:\n",
+                "    if True:\n",
             ),
         ),
         MANY,

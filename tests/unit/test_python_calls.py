@@ -30,8 +30,7 @@ MAY_RUN_PYTHON = re.compile(
 # They call functions of C alone: methods of lists, sets and texts, heapq, zip, a class
 # of the core; and format what is a str, or a float.
 OF_C = {
-    *("engine_forget_but_defer", "engine_give_up_rounds"),
-    *("engine_on_queue_refused", "engine_review_master"),
+    *("engine_on_queue_refused", "engine_reset_after_fork", "engine_review_master"),
     *("error_text", "look_up_begin", "master_on_other_reply"),
     "master_health",
     *("restart_guard_text", "wait_queues_add_due", "wait_queues_take_due"),
