@@ -15,7 +15,7 @@ cdef int engine_start(Engine self, Round round, int64_t now_ns) except -1:
             return 0
         if round_is_of_released(round):
             return round_give_up(round, NOT_SENT, now_ns)
-        if round_wants_slot(round):
+        if round.permits and round_wants_slot(round):
             engine_set_slot(self, round, -1, now_ns)
         self.counters.rounds += 1
         if round.operation_code == OPERATION_RELEASE:
